@@ -1,0 +1,114 @@
+//! The CustomResourceDefinitions of every kind that Messina serves.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceValidation,
+};
+use kube::CustomResourceExt;
+use schemars::JsonSchema;
+use serde_json::{Value, json};
+
+use crate::{druid, schema, scylla::v1, scylla::v1alpha1};
+
+/// Every definition, in the order in which they are installed.
+pub fn all() -> Vec<CustomResourceDefinition> {
+    served().into_iter().map(|served| served.definition).collect()
+}
+
+/// The types of Kubernetes that stand inside ours, by the names that the API server gives them.
+pub fn embedded_types() -> BTreeSet<String> {
+    served().into_iter().flat_map(|served| served.embeds).collect()
+}
+
+/// A definition, and the types of Kubernetes that it embeds.
+struct Served {
+    definition: CustomResourceDefinition,
+    embeds: BTreeSet<String>,
+}
+
+fn served() -> Vec<Served> {
+    vec![
+        definition::<v1::ScyllaCluster, v1::ScyllaClusterSpec, v1::ScyllaClusterStatus>(),
+        definition::<v1alpha1::ScyllaDBCluster, v1alpha1::ScyllaDBClusterSpec, v1alpha1::ScyllaDBClusterStatus>(),
+        definition::<v1alpha1::ScyllaDBDatacenter, v1alpha1::ScyllaDBDatacenterSpec, v1alpha1::ScyllaDBDatacenterStatus>(
+        ),
+        definition::<
+            v1alpha1::ScyllaDBManagerClusterRegistration,
+            v1alpha1::ScyllaDBManagerClusterRegistrationSpec,
+            v1alpha1::ScyllaDBManagerClusterRegistrationStatus,
+        >(),
+        definition::<
+            v1alpha1::ScyllaDBManagerTask,
+            v1alpha1::ScyllaDBManagerTaskSpec,
+            v1alpha1::ScyllaDBManagerTaskStatus,
+        >(),
+        flat_definition::<v1alpha1::ScyllaDBStatusReport, v1alpha1::StatusReport>(),
+        definition::<
+            v1alpha1::RemoteKubernetesCluster,
+            v1alpha1::RemoteKubernetesClusterSpec,
+            v1alpha1::RemoteKubernetesClusterStatus,
+        >(),
+        flat_definition::<v1alpha1::RemoteOwner, v1alpha1::RemoteOwnership>(),
+        requiring_spec(definition::<
+            druid::v1alpha1::EtcdOperatorTask,
+            druid::v1alpha1::EtcdOperatorTaskSpec,
+            druid::v1alpha1::EtcdOperatorTaskStatus,
+        >()),
+    ]
+}
+
+/// The name of the file under `deploy/crds/` that holds a definition.
+pub fn file_name(definition: &CustomResourceDefinition) -> String {
+    format!("{}_{}.yaml", definition.spec.group, definition.spec.names.plural)
+}
+
+/// A definition as the text of its file.
+pub fn yaml(definition: &CustomResourceDefinition) -> Result<String, serde_saphyr::ser_error::Error> {
+    serde_saphyr::to_string(definition)
+}
+
+/// A kind with `spec` and `status`.
+fn definition<Kind: CustomResourceExt, Spec: JsonSchema, Status: JsonSchema>() -> Served {
+    let (spec, embeds_in_spec) = schema::structural::<Spec>();
+    let (status, embeds_in_status) = schema::structural::<Status>();
+    Served {
+        definition: with_schema::<Kind>(json!({"type": "object", "properties": {"spec": spec, "status": status}})),
+        embeds: embeds_in_spec.into_iter().chain(embeds_in_status).collect(),
+    }
+}
+
+/// A kind whose fields stand beside `metadata`.
+fn flat_definition<Kind: CustomResourceExt, Fields: JsonSchema>() -> Served {
+    let (schema, embeds) = schema::structural::<Fields>();
+    Served { definition: with_schema::<Kind>(schema), embeds }
+}
+
+/// For a spec that may never change: one that is added later would be a change too.
+fn requiring_spec(mut served: Served) -> Served {
+    for version in &mut served.definition.spec.versions {
+        if let Some(schema) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut()) {
+            schema.required = Some(vec!["spec".into()]);
+        }
+    }
+    served
+}
+
+fn with_schema<Kind: CustomResourceExt>(mut schema: Value) -> CustomResourceDefinition {
+    let mut definition = Kind::crd();
+    for (field, description) in [
+        ("apiVersion", "Group and version of the API that this object is written in."),
+        ("kind", "The kind of this object."),
+    ] {
+        schema["properties"][field] = json!({"type": "string", "description": description});
+    }
+    schema["properties"]["metadata"] = json!({"type": "object"});
+    // schemars and this crate write nothing but JSON schema, and every test that makes a CRD comes by here.
+    #[expect(clippy::expect_used)]
+    let schema: CustomResourceValidation =
+        serde_json::from_value(json!({"openAPIV3Schema": schema})).expect("a JSON schema is a JSONSchemaProps");
+    for version in &mut definition.spec.versions {
+        version.schema = Some(schema.clone());
+    }
+    definition
+}

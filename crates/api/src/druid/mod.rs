@@ -1,0 +1,3 @@
+//! The group `druid.gardener.cloud`.
+
+pub mod v1alpha1;

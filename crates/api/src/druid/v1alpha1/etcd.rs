@@ -1,0 +1,134 @@
+//! The part of an [`Etcd`] that tasks need to know.
+//!
+//! These types are for reading only: they leave most of an Etcd out, so writing one back would lose it. Its definition
+//! is installed by the operator that runs etcd clusters.
+
+use k8s_openapi::{api::core::v1::SecretReference, apimachinery::pkg::apis::meta::v1::Time};
+use kube::CustomResource;
+use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
+
+/// An etcd cluster.
+#[skip_serializing_none]
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[kube(
+    group = "druid.gardener.cloud",
+    version = "v1alpha1",
+    kind = "Etcd",
+    plural = "etcds",
+    namespaced,
+    status = "EtcdStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    attr = "cfg_attr(all(), serde(default))",
+    schema = "disabled"
+)]
+pub struct EtcdSpec {
+    /// Number of members. 0 is an etcd cluster that is put to sleep.
+    pub replicas: Option<i32>,
+    /// How the members serve.
+    pub etcd: Option<EtcdConfig>,
+    /// The sidecar that takes snapshots.
+    pub backup: Option<BackupSpec>,
+}
+
+/// How the members of an etcd cluster serve.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EtcdConfig {
+    /// Port for clients. Without it, 2379.
+    pub client_port: Option<i32>,
+    /// TLS towards clients. Without it, etcd is served in plain text.
+    pub client_url_tls: Option<TlsConfig>,
+}
+
+/// The sidecar of each member that takes snapshots.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BackupSpec {
+    /// Port of the sidecar. Without it, 8080.
+    pub port: Option<i32>,
+    /// TLS of the sidecar. Without it, the sidecar is served in plain text.
+    pub tls: Option<TlsConfig>,
+    /// Where snapshots go. Without it, there are none.
+    pub store: Option<serde_json::Value>,
+}
+
+/// What a client needs to speak TLS.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TlsConfig {
+    /// The Secret with the certificates of the authorities that signed the server's certificate.
+    #[serde(rename = "tlsCASecretRef")]
+    pub tls_ca_secret_ref: Option<KeyedSecretReference>,
+    /// The Secret, of type kubernetes.io/tls, with the certificate that a client shows. Without it, clients show none.
+    #[serde(rename = "clientTLSSecretRef")]
+    pub client_tls_secret_ref: Option<SecretReference>,
+}
+
+/// A key of a Secret.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct KeyedSecretReference {
+    /// Name of the Secret.
+    pub name: Option<String>,
+    /// Namespace of the Secret. Without it, that of the Etcd.
+    pub namespace: Option<String>,
+    /// The key. Without it, `bundle.crt`.
+    pub data_key: Option<String>,
+}
+
+/// An etcd cluster as it is.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EtcdStatus {
+    /// The generation of the Etcd that the rest of the status speaks of.
+    pub observed_generation: Option<i64>,
+    /// Whether all members are ready.
+    pub ready: Option<bool>,
+    /// Number of members that are ready.
+    pub ready_replicas: Option<i32>,
+    /// Number of members.
+    pub replicas: Option<i32>,
+    /// How the cluster stands: Ready when it has a quorum, AllMembersReady, BackupReady and others.
+    pub conditions: Option<Vec<EtcdCondition>>,
+    /// The members.
+    pub members: Option<Vec<EtcdMember>>,
+}
+
+/// A condition of an etcd cluster.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EtcdCondition {
+    /// What it says something about.
+    #[serde(rename = "type")]
+    pub condition_type: Option<String>,
+    /// Whether it is so: True, False or Unknown.
+    pub status: Option<String>,
+    /// Why, in a form for programs.
+    pub reason: Option<String>,
+    /// Why, in words.
+    pub message: Option<String>,
+    /// When `status` changed last.
+    pub last_transition_time: Option<Time>,
+}
+
+/// A member of an etcd cluster.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EtcdMember {
+    /// Name of the member, which is that of its pod.
+    pub name: Option<String>,
+    /// What it does in the cluster: Leader, Member or Learner.
+    pub role: Option<String>,
+    /// How it stands: Ready, NotReady or Unknown.
+    pub status: Option<String>,
+}

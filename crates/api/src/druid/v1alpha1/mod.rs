@@ -1,0 +1,7 @@
+//! `druid.gardener.cloud/v1alpha1`.
+
+mod etcd;
+mod task;
+
+pub use etcd::*;
+pub use task::*;

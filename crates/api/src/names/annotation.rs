@@ -1,0 +1,136 @@
+//! Annotations, which carry facts and wishes that no field has a place for.
+
+/// On a CustomResourceDefinition: objects of this kind are made by the operator for itself.
+pub const INTERNAL_API_TYPE: &str = "scylla-operator.scylladb.com/internal-api-type";
+/// On a pod template, by the operator: hash of the configuration that the pods read only when they start.
+pub const INPUTS_HASH: &str = "scylla-operator.scylladb.com/inputs-hash";
+/// On a pod template, by the operator: the user's reason for a restart of all nodes.
+pub const FORCE_REDEPLOYMENT_REASON: &str = "scylla-operator.scylladb.com/force-redeployment-reason";
+/// On a pod template, by the operator: whether Prometheus reads the metrics of the pod.
+pub const PROMETHEUS_SCRAPE: &str = "prometheus.io/scrape";
+/// On a pod template, by the operator: the port of those metrics.
+pub const PROMETHEUS_PORT: &str = "prometheus.io/port";
+/// On an object that was applied by `kubectl`, by `kubectl`: what was applied. Never copied to other objects by us.
+pub const LAST_APPLIED_CONFIGURATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// On a member Service, by the node's sidecar: host ID of the node.
+pub const HOST_ID: &str = "internal.scylla-operator.scylladb.com/host-id";
+/// On a member Service, by the node's sidecar: "true" as soon as the node has joined the cluster.
+pub const NODE_JOINED: &str = "internal.scylla-operator.scylladb.com/node-joined-scylladb-cluster";
+/// On a member Service, by the node's sidecar: hash of the token ring as it is.
+pub const CURRENT_TOKEN_RING_HASH: &str = "internal.scylla-operator.scylladb.com/current-token-ring-hash";
+/// On a member Service, by the operator: hash of the token ring at the last cleanup, or [`NEVER_CLEANED_UP`].
+pub const LAST_CLEANED_UP_TOKEN_RING_HASH: &str =
+    "internal.scylla-operator.scylladb.com/last-cleaned-up-token-ring-hash";
+/// Value of [`LAST_CLEANED_UP_TOKEN_RING_HASH`] on a node that is new.
+pub const NEVER_CLEANED_UP: &str = "NeverCleanedUp";
+/// On a cleanup Job, by the operator: hash of the token ring that the cleanup is for.
+pub const CLEANUP_TOKEN_RING_HASH: &str = "internal.scylla-operator.scylladb.com/cleanup-token-ring-hash";
+/// On a member Service, by the user: "true" lets the node join although not all nodes see each other up.
+pub const FORCE_PROCEED_TO_BOOTSTRAP: &str = "scylla-operator.scylladb.com/force-proceed-to-bootstrap";
+/// On a node's pod, by its sidecar: which nodes the node sees, a JSON
+/// [`NodeStatusReportAnnotation`](crate::scylla::v1alpha1::NodeStatusReportAnnotation).
+pub const NODE_STATUS_REPORT: &str = "internal.scylla.scylladb.com/scylladb-node-status-report";
+/// On a ScyllaDBDatacenter of a ScyllaDBCluster, by the operator: name of the status report of the whole cluster, which
+/// nodes read in place of their datacenter's own.
+pub const STATUS_REPORT_OVERRIDE_REF: &str =
+    "internal.scylla-operator.scylladb.com/scylladb-status-report-override-ref";
+
+/// On a ScyllaCluster, by the user: "true" keeps it away from the global ScyllaDB Manager.
+pub const DISABLE_GLOBAL_MANAGER: &str = "scylla-operator.scylladb.com/disable-global-scylladb-manager-integration";
+/// On a ScyllaDBDatacenter, by the translation of v1: the pods use the network of their machine.
+pub const HOST_NETWORKING: &str = "internal.scylla-operator.scylladb.com/host-networking";
+/// On a ScyllaDBDatacenter, by the translation of v1: kernel settings, a JSON list of "name=value".
+pub const SYSCTLS: &str = "internal.scylla-operator.scylladb.com/sysctls";
+/// On a ScyllaDBDatacenter, by the translation of v1: Alternator's port for plain HTTP.
+pub const ALTERNATOR_PORT: &str = "internal.scylla-operator.scylladb.com/alternator-port";
+/// On a ScyllaDBDatacenter, by the translation of v1: whether Alternator serves plain HTTP too.
+pub const ALTERNATOR_INSECURE_ENABLE_HTTP: &str =
+    "internal.scylla-operator.scylladb.com/alternator-insecure-enable-http";
+/// On a ScyllaDBDatacenter, by the translation of v1: whether Alternator serves without authorization.
+pub const ALTERNATOR_INSECURE_DISABLE_AUTHORIZATION: &str =
+    "internal.scylla-operator.scylladb.com/alternator-insecure-disable-authorization";
+
+/// On a ScyllaDBDatacenter of a ScyllaDBCluster, by the operator: the Secret whose token the agents take.
+pub const AGENT_AUTH_TOKEN_OVERRIDE_SECRET_REF: &str =
+    "internal.scylla-operator.scylladb.com/scylladb-manager-agent-auth-token-override-secret-ref";
+/// On a cluster, by the translation of v1, and on its registration, by the operator: name in ScyllaDB Manager in place
+/// of the usual one.
+pub const MANAGER_CLUSTER_NAME_OVERRIDE: &str =
+    "internal.scylla-operator.scylladb.com/scylladb-manager-cluster-name-override";
+/// Another spelling of [`MANAGER_CLUSTER_NAME_OVERRIDE`] and [`MANAGER_TASK_NAME_OVERRIDE`]: read, never written.
+pub const NAME_OVERRIDE: &str = "internal.scylla-operator.scylladb.com/name-override";
+/// On a ScyllaDBManagerTask, by the translation of v1: name in ScyllaDB Manager in place of the object's.
+pub const MANAGER_TASK_NAME_OVERRIDE: &str =
+    "internal.scylla-operator.scylladb.com/scylladb-manager-task-name-override";
+/// On a ScyllaDBManagerTask, by the operator: the task as ScyllaDB Manager has it, in JSON, for the status of v1.
+pub const MANAGER_TASK_STATUS: &str = "internal.scylla-operator.scylladb.com/scylladb-manager-task-status";
+/// On a ScyllaDBManagerTask, by the translation of v1: time from one run to the next.
+pub const MANAGER_TASK_INTERVAL_OVERRIDE: &str =
+    "internal.scylla-operator.scylladb.com/scylladb-manager-task-schedule-interval-override";
+/// On a ScyllaDBManagerTask, by the translation of v1: start date, which may be "now" with a delay.
+pub const MANAGER_TASK_START_DATE_OVERRIDE: &str =
+    "internal.scylla-operator.scylladb.com/scylladb-manager-task-schedule-start-date-override";
+/// On a ScyllaDBManagerTask, by the translation of v1: time zone of the schedule.
+pub const MANAGER_TASK_TIMEZONE_OVERRIDE: &str =
+    "internal.scylla-operator.scylladb.com/scylladb-manager-task-schedule-timezone-override";
+/// On a ScyllaDBManagerTask, by the translation of v1: intensity of a repair, which may be a fraction.
+pub const MANAGER_TASK_REPAIR_INTENSITY_OVERRIDE: &str =
+    "internal.scylla-operator.scylladb.com/scylladb-manager-task-repair-intensity-override";
+/// On a ScyllaDBManagerTask, by the translation of v1: threshold of a repair's small tables, with its unit.
+pub const MANAGER_TASK_REPAIR_SMALL_TABLE_THRESHOLD_OVERRIDE: &str =
+    "internal.scylla-operator.scylladb.com/scylladb-manager-task-repair-small-table-threshold-override";
+/// On a ScyllaDBManagerTask, by the translation of v1: a task of that name in ScyllaDB Manager that carries nobody's
+/// mark is taken over.
+pub const MANAGER_TASK_FORCE_ADOPT: &str =
+    "internal.scylla-operator.scylladb.com/scylladb-manager-task-missing-owner-uid-force-adopt";
+/// On a ScyllaDBManagerTask, by the translation of v1: `backup.dc` is not validated: v1 allowed more.
+pub const MANAGER_TASK_BACKUP_DC_NO_VALIDATE: &str =
+    "internal.scylla-operator.scylladb.com/scylladb-manager-task-backup-dc-no-validate";
+/// On a ScyllaDBManagerTask, by the translation of v1: `backup.keyspace` is not validated: v1 allowed more.
+pub const MANAGER_TASK_BACKUP_KEYSPACE_NO_VALIDATE: &str =
+    "internal.scylla-operator.scylladb.com/scylladb-manager-task-backup-keyspace-no-validate";
+/// On a ScyllaDBManagerTask, by the translation of v1: `backup.location` is not validated: v1 allowed more.
+pub const MANAGER_TASK_BACKUP_LOCATION_NO_VALIDATE: &str =
+    "internal.scylla-operator.scylladb.com/scylladb-manager-task-backup-location-no-validate";
+/// On a ScyllaDBManagerTask, by the translation of v1: `backup.rateLimit` is not validated: v1 allowed more.
+pub const MANAGER_TASK_BACKUP_RATE_LIMIT_NO_VALIDATE: &str =
+    "internal.scylla-operator.scylladb.com/scylladb-manager-task-backup-rate-limit-no-validate";
+/// On a ScyllaDBManagerTask, by the translation of v1: `backup.retention` is not validated: v1 allowed more.
+pub const MANAGER_TASK_BACKUP_RETENTION_NO_VALIDATE: &str =
+    "internal.scylla-operator.scylladb.com/scylladb-manager-task-backup-retention-no-validate";
+/// On a ScyllaDBManagerTask, by the translation of v1: `backup.snapshotParallel` is not validated: v1 allowed more.
+pub const MANAGER_TASK_BACKUP_SNAPSHOT_PARALLEL_NO_VALIDATE: &str =
+    "internal.scylla-operator.scylladb.com/scylladb-manager-task-backup-snapshot-parallel-no-validate";
+/// On a ScyllaDBManagerTask, by the translation of v1: `backup.uploadParallel` is not validated: v1 allowed more.
+pub const MANAGER_TASK_BACKUP_UPLOAD_PARALLEL_NO_VALIDATE: &str =
+    "internal.scylla-operator.scylladb.com/scylladb-manager-task-backup-upload-parallel-no-validate";
+/// On a ScyllaDBManagerTask, by the translation of v1: `repair.dc` is not validated: v1 allowed more.
+pub const MANAGER_TASK_REPAIR_DC_NO_VALIDATE: &str =
+    "internal.scylla-operator.scylladb.com/scylladb-manager-task-repair-dc-no-validate";
+/// On a ScyllaDBManagerTask, by the translation of v1: `repair.keyspace` is not validated: v1 allowed more.
+pub const MANAGER_TASK_REPAIR_KEYSPACE_NO_VALIDATE: &str =
+    "internal.scylla-operator.scylladb.com/scylladb-manager-task-repair-keyspace-no-validate";
+/// On a ScyllaDBManagerTask, by the translation of v1: `repair.parallel` is not validated: v1 allowed more.
+pub const MANAGER_TASK_REPAIR_PARALLEL_NO_VALIDATE: &str =
+    "internal.scylla-operator.scylladb.com/scylladb-manager-task-repair-parallel-no-validate";
+
+/// What the operator notes on a Secret beside the certificate that it holds, so that it can be read without decoding.
+pub mod certificate {
+    /// Number of certificates in the Secret.
+    pub const COUNT: &str = "certificates.internal.scylla-operator.scylladb.com/count";
+    /// "true" when the certificate may sign others.
+    pub const IS_CA: &str = "certificates.internal.scylla-operator.scylladb.com/is-ca";
+    /// Name of the authority that signed the certificate.
+    pub const ISSUER: &str = "certificates.internal.scylla-operator.scylladb.com/issuer";
+    /// Kind of the key, such as RSA.
+    pub const KEY_ALGORITHM: &str = "certificates.internal.scylla-operator.scylladb.com/key-algorithm";
+    /// Size of the key in bits.
+    pub const KEY_SIZE: &str = "certificates.internal.scylla-operator.scylladb.com/key-size";
+    /// When the certificate begins to be valid.
+    pub const NOT_BEFORE: &str = "certificates.internal.scylla-operator.scylladb.com/not-before";
+    /// When the certificate ceases to be valid.
+    pub const NOT_AFTER: &str = "certificates.internal.scylla-operator.scylladb.com/not-after";
+    /// Why the certificate was last issued anew.
+    pub const REFRESH_REASON: &str = "certificates.internal.scylla-operator.scylladb.com/refresh-reason";
+}

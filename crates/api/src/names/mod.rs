@@ -1,0 +1,242 @@
+//! Names, labels and annotations, of which programs elsewhere rely on every letter.
+
+pub mod annotation;
+pub mod finalizer;
+mod hashed;
+mod image;
+pub mod label;
+
+pub use hashed::{MAX_LABEL, MAX_SUBDOMAIN, NameError, truncated_hashed_name};
+pub use image::{NoVersion, image_version};
+
+/// The namespace of the global ScyllaDB Manager. Without it, no cluster is registered.
+pub const MANAGER_NAMESPACE: &str = "scylla-manager";
+
+/// The volume of a pod that holds the data of its node.
+pub const DATA_VOLUME: &str = "data";
+
+/// What a ScyllaDBDatacenter named `datacenter` has in its namespace.
+pub mod datacenter {
+    use super::{DATA_VOLUME, MAX_SUBDOMAIN, NameError, truncated_hashed_name};
+
+    /// The StatefulSet of a rack. `scylla_datacenter` is the name of the datacenter as ScyllaDB knows it.
+    pub fn rack_stateful_set(datacenter: &str, scylla_datacenter: &str, rack: &str) -> String {
+        format!("{datacenter}-{scylla_datacenter}-{rack}")
+    }
+
+    /// The pod of a node and the Service of the same name.
+    pub fn member(rack_stateful_set: &str, ordinal: i32) -> String {
+        format!("{rack_stateful_set}-{ordinal}")
+    }
+
+    /// The claim for a node's disk.
+    pub fn data_claim(member: &str) -> String {
+        format!("{DATA_VOLUME}-{member}")
+    }
+
+    /// The Service that leads to any node.
+    pub fn identity_service(datacenter: &str) -> String {
+        format!("{datacenter}-client")
+    }
+
+    /// The ServiceAccount of the pods, and the RoleBinding of the same name.
+    pub fn member_service_account(datacenter: &str) -> String {
+        format!("{datacenter}-member")
+    }
+
+    /// The PodDisruptionBudget.
+    pub fn pod_disruption_budget(datacenter: &str) -> String {
+        datacenter.to_owned()
+    }
+
+    /// The Secret with the token that agents and ScyllaDB Manager share.
+    pub fn agent_auth_token(datacenter: &str) -> String {
+        format!("{datacenter}-auth-token")
+    }
+
+    /// The ConfigMap with the operator's part of `scylla.yaml`.
+    pub fn managed_config(datacenter: &str) -> String {
+        format!("{datacenter}-managed-config")
+    }
+
+    /// The ConfigMap with the operator's part of the agents' configuration.
+    pub fn managed_agent_config(datacenter: &str) -> String {
+        format!("{datacenter}-manager-agent-config")
+    }
+
+    /// The ConfigMap that tells a rack's nodes which rack they are in.
+    pub fn snitch_config(datacenter: &str, rack: &str) -> String {
+        format!("{datacenter}-{rack}-snitch-config")
+    }
+
+    /// The ConfigMap that holds the state of an upgrade.
+    pub fn upgrade_context(datacenter: &str) -> String {
+        format!("{datacenter}-upgrade-context")
+    }
+
+    /// The Secret with the authority that signs clients' certificates, and the ConfigMap of the same name with its
+    /// certificate.
+    pub fn client_ca(datacenter: &str) -> String {
+        format!("{datacenter}-local-client-ca")
+    }
+
+    /// The Secret with the administrator's client certificate.
+    pub fn admin_client_certificate(datacenter: &str) -> String {
+        format!("{datacenter}-local-user-admin")
+    }
+
+    /// The Secret with the authority that signs what CQL is served with, and the ConfigMap of the same name with its
+    /// certificate.
+    pub fn serving_ca(datacenter: &str) -> String {
+        format!("{datacenter}-local-serving-ca")
+    }
+
+    /// The Secret with the certificate that CQL is served with.
+    pub fn serving_certificate(datacenter: &str) -> String {
+        format!("{datacenter}-local-serving-certs")
+    }
+
+    /// The Secret with files by which the administrator's CQL clients connect.
+    pub fn admin_cql_connection_configs(datacenter: &str) -> String {
+        format!("{datacenter}-local-cql-connection-configs-admin")
+    }
+
+    /// The Secret with the authority that signs what Alternator is served with, and the ConfigMap of the same name with
+    /// its certificate.
+    pub fn alternator_serving_ca(datacenter: &str) -> String {
+        format!("{datacenter}-local-alternator-serving-ca")
+    }
+
+    /// The Secret with the certificate that Alternator is served with.
+    pub fn alternator_serving_certificate(datacenter: &str) -> String {
+        format!("{datacenter}-local-alternator-serving-certs")
+    }
+
+    /// The Ingress that leads to CQL of what the Service leads to.
+    pub fn cql_ingress(service: &str) -> String {
+        format!("{service}-cql")
+    }
+
+    /// The Job that removes what a node no longer owns.
+    pub fn cleanup_job(member: &str) -> String {
+        format!("cleanup-{member}")
+    }
+
+    /// The ScyllaDBStatusReport of the datacenter's own nodes.
+    pub fn status_report(datacenter: &str) -> Result<String, NameError> {
+        truncated_hashed_name(MAX_SUBDOMAIN, &[datacenter])
+    }
+}
+
+/// What a ScyllaDBCluster named `cluster` has, in its namespace and in other Kubernetes clusters.
+pub mod cluster {
+    use super::{MAX_LABEL, MAX_SUBDOMAIN, NameError, hashed::name_hash, truncated_hashed_name};
+
+    /// The Service in the namespace of the ScyllaDBCluster that leads to any node anywhere, and its EndpointSlice.
+    pub fn identity_service(cluster: &str) -> Result<String, NameError> {
+        truncated_hashed_name(MAX_LABEL, &[cluster, "client"])
+    }
+
+    /// The Secret with the token that all agents and ScyllaDB Manager share.
+    pub fn agent_auth_token(cluster: &str) -> Result<String, NameError> {
+        truncated_hashed_name(MAX_SUBDOMAIN, &[cluster, "auth-token"])
+    }
+
+    /// The namespace that holds a datacenter in its Kubernetes cluster. `namespace` is that of the ScyllaDBCluster.
+    pub fn remote_namespace(namespace: &str, datacenter: &str) -> String {
+        format!("{namespace}-{}", name_hash(&[namespace, datacenter]))
+    }
+
+    /// The RemoteOwner of what a datacenter has in its Kubernetes cluster.
+    pub fn remote_owner(namespace: &str, cluster: &str, datacenter: &str) -> String {
+        format!("{cluster}-{}", name_hash(&[namespace, datacenter]))
+    }
+
+    /// The ScyllaDBDatacenter of a datacenter.
+    pub fn scylladb_datacenter(cluster: &str, datacenter: &str) -> String {
+        format!("{cluster}-{datacenter}")
+    }
+
+    /// The Service by which the other datacenters find nodes of this one, and its EndpointSlice.
+    pub fn seed_service(cluster: &str, datacenter: &str) -> String {
+        format!("{cluster}-{datacenter}-seed")
+    }
+
+    /// The ScyllaDBStatusReport of the whole cluster that stands beside a datacenter's own.
+    pub fn status_report(cluster: &str, datacenter: &str) -> Result<String, NameError> {
+        truncated_hashed_name(MAX_SUBDOMAIN, &[cluster, datacenter, "external"])
+    }
+}
+
+/// What stands for things in ScyllaDB Manager.
+pub mod manager {
+    use super::{MAX_SUBDOMAIN, NameError, truncated_hashed_name};
+
+    /// The ScyllaDBManagerClusterRegistration of a cluster. `kind` is ScyllaDBCluster or ScyllaDBDatacenter.
+    pub fn registration(kind: &str, name: &str) -> Result<String, NameError> {
+        truncated_hashed_name(MAX_SUBDOMAIN, &[kind, name])
+    }
+
+    /// The ScyllaDBManagerTask that a task of a ScyllaCluster becomes. `task_type` is Backup or Repair.
+    pub fn task_of_scylla_cluster(scylla_cluster: &str, task_type: &str, task: &str) -> Result<String, NameError> {
+        truncated_hashed_name(MAX_SUBDOMAIN, &[scylla_cluster, task_type, task])
+    }
+
+    /// Name of a cluster inside of ScyllaDB Manager, unless an annotation gives another one. `namespace` is given for
+    /// the global ScyllaDB Manager, which serves all namespaces.
+    pub fn cluster_in_manager(namespace: Option<&str>, kind: &str, name: &str) -> String {
+        match namespace {
+            Some(namespace) => format!("{namespace}/{kind}/{name}"),
+            None => format!("{kind}/{name}"),
+        }
+    }
+}
+
+/// What an Etcd has in its namespace.
+pub mod etcd {
+    /// The Service for clients of etcd and of the sidecar that takes snapshots.
+    pub fn client_service(etcd: &str) -> String {
+        format!("{etcd}-client")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_a_node() {
+        let rack = datacenter::rack_stateful_set("full", "us-east-1", "a");
+        assert_eq!(rack, "full-us-east-1-a");
+        let member = datacenter::member(&rack, 2);
+        assert_eq!(member, "full-us-east-1-a-2");
+        assert_eq!(datacenter::data_claim(&member), "data-full-us-east-1-a-2");
+        assert_eq!(datacenter::cleanup_job(&member), "cleanup-full-us-east-1-a-2");
+    }
+
+    #[test]
+    fn names_of_a_cluster_in_several_datacenters() {
+        assert_eq!(cluster::identity_service("cluster").as_deref(), Ok("cluster-client-bowxv"));
+        assert_eq!(cluster::agent_auth_token("cluster").as_deref(), Ok("cluster-auth-token-2s75a"));
+        assert_eq!(cluster::remote_namespace("scylla", "dc1"), "scylla-28t03");
+        assert_eq!(cluster::remote_owner("scylla", "cluster", "dc1"), "cluster-28t03");
+        assert_eq!(cluster::status_report("cluster", "dc2").as_deref(), Ok("cluster-dc2-external-hglri"));
+        assert_eq!(datacenter::status_report("cluster-dc1").as_deref(), Ok("cluster-dc1-7p9ut"));
+    }
+
+    #[test]
+    fn names_of_tasks_translated_from_v1() {
+        let task = |task_type, task| manager::task_of_scylla_cluster("full", task_type, task);
+        assert_eq!(task("Backup", "daily-backup").as_deref(), Ok("full-backup-daily-backup-3ot5s"));
+        assert_eq!(task("Repair", "weekly-repair").as_deref(), Ok("full-repair-weekly-repair-1vivx"));
+    }
+
+    #[test]
+    fn names_inside_of_scylladb_manager() {
+        assert_eq!(manager::cluster_in_manager(None, "ScyllaDBCluster", "orders"), "ScyllaDBCluster/orders");
+        assert_eq!(
+            manager::cluster_in_manager(Some("shop"), "ScyllaDBCluster", "orders"),
+            "shop/ScyllaDBCluster/orders"
+        );
+    }
+}

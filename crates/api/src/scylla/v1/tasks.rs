@@ -1,0 +1,187 @@
+//! What ScyllaDB Manager is asked to do for a cluster, and what has become of it.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
+
+/// A repair that ScyllaDB Manager runs.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RepairTaskSpec {
+    /// Name of the task, here and in ScyllaDB Manager. No two repairs of a cluster share one.
+    pub name: Option<String>,
+    /// When the task may first run: a time in RFC 3339 form, or "now" with an optional delay in days, hours, minutes
+    /// and seconds, such as "now+3d2h10m". Without it, the task starts at once.
+    pub start_date: Option<String>,
+    /// Deprecated: time from one run to the next in days, hours, minutes and seconds, such as "7d". Use `cron`.
+    pub interval: Option<String>,
+    /// When the task runs, as a cron expression of five fields (minute, hour, day of month, month, day of week), or as
+    /// one of @monthly, @weekly, @daily, @midnight, @hourly and "@every <duration>". Without it and without `interval`,
+    /// the task runs once.
+    pub cron: Option<String>,
+    /// Time zone that `cron` is meant in, such as "Europe/Warsaw". Without it, that of ScyllaDB Manager.
+    pub timezone: Option<String>,
+    /// How often a failed run is tried again before it counts as failed.
+    #[schemars(extend("default" = 3))]
+    pub num_retries: Option<i64>,
+    /// How long to wait before the first retry, as a duration such as "10m"; each further wait is twice the one before.
+    /// Without it, ScyllaDB Manager chooses.
+    pub retry_wait: Option<String>,
+    /// Datacenters to repair, as glob patterns; a pattern that begins with "!" excludes. Without it, all.
+    pub dc: Option<Vec<String>>,
+    /// Keyspaces and tables to repair, as glob patterns such as "orders" or "!orders.tmp_*"; one that begins with "!"
+    /// excludes. Without it, all.
+    pub keyspace: Option<Vec<String>>,
+    /// Whether the repair ends at the first error. Without it, it goes on.
+    pub fail_fast: Option<bool>,
+    /// How many token ranges of a node are repaired at the same time, as a number in a text. "0" means as many as the
+    /// node allows, and a number between 0 and 1 works like 1. More is faster and a greater load, and more has to be
+    /// done again after an interruption.
+    #[schemars(extend("default" = "1"))]
+    pub intensity: Option<String>,
+    /// How many repair jobs run at the same time on different nodes. 0 means as many as the cluster allows: the number
+    /// of nodes divided by the replication factor.
+    #[schemars(extend("default" = 0))]
+    pub parallel: Option<i64>,
+    /// Tables smaller than this are repaired as a whole, which is faster for them. A number and its unit: B, MiB, GiB
+    /// or TiB.
+    #[schemars(extend("default" = "1GiB"))]
+    pub small_table_threshold: Option<String>,
+    /// The address of a node; only what that node replicates is repaired. Without it, everything is.
+    pub host: Option<String>,
+    /// Whether nodes that are down are left out instead of failing the repair. Without it, they fail it.
+    pub ignore_down_hosts: Option<bool>,
+}
+
+/// A backup that ScyllaDB Manager takes.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BackupTaskSpec {
+    /// Name of the task, here and in ScyllaDB Manager. No two backups of a cluster share one.
+    pub name: Option<String>,
+    /// When the task may first run: a time in RFC 3339 form, or "now" with an optional delay in days, hours, minutes
+    /// and seconds, such as "now+3d2h10m". Without it, the task starts at once.
+    pub start_date: Option<String>,
+    /// Deprecated: time from one run to the next in days, hours, minutes and seconds, such as "1d". Use `cron`.
+    pub interval: Option<String>,
+    /// When the task runs, as a cron expression of five fields (minute, hour, day of month, month, day of week), or as
+    /// one of @monthly, @weekly, @daily, @midnight, @hourly and "@every <duration>". Without it and without `interval`,
+    /// the task runs once.
+    pub cron: Option<String>,
+    /// Time zone that `cron` is meant in, such as "Europe/Warsaw". Without it, that of ScyllaDB Manager.
+    pub timezone: Option<String>,
+    /// How often a failed run is tried again before it counts as failed.
+    #[schemars(extend("default" = 3))]
+    pub num_retries: Option<i64>,
+    /// How long to wait before the first retry, as a duration such as "10m"; each further wait is twice the one before.
+    /// Without it, ScyllaDB Manager chooses.
+    pub retry_wait: Option<String>,
+    /// Datacenters to back up, as glob patterns; a pattern that begins with "!" excludes. Without it, all.
+    pub dc: Option<Vec<String>>,
+    /// Keyspaces and tables to back up, as glob patterns such as "orders" or "!orders.tmp_*"; one that begins with "!"
+    /// excludes. Without it, all.
+    pub keyspace: Option<Vec<String>>,
+    /// Where the backups go, each as "[<dc>:]<provider>:<bucket>", for instance "s3:backups" or "eu:gcs:backups-eu". A
+    /// bucket's name consists of letters, digits, dashes and dots.
+    pub location: Option<Vec<String>>,
+    /// Upper limits of the upload rate of a node in MiB per second, each as "[<dc>:]<limit>"; 0 is no limit. Without
+    /// it, ScyllaDB Manager chooses.
+    pub rate_limit: Option<Vec<String>>,
+    /// How many backups are kept.
+    #[schemars(extend("default" = 3))]
+    pub retention: Option<i64>,
+    /// How many nodes take their snapshot at the same time, each as "[<dc>:]<limit>"; one without a datacenter is for
+    /// all datacenters that are not named.
+    pub snapshot_parallel: Option<Vec<String>>,
+    /// How many nodes upload at the same time, each as "[<dc>:]<limit>"; one without a datacenter is for all
+    /// datacenters that are not named.
+    pub upload_parallel: Option<Vec<String>>,
+}
+
+/// A repair as ScyllaDB Manager has it. All but `id`, `labels` and `error` means what it means in `spec.repairs`.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RepairTaskStatus {
+    /// Name of the task.
+    pub name: Option<String>,
+    /// When the task may first run, as a time in RFC 3339 form.
+    pub start_date: Option<String>,
+    /// Time from one run to the next.
+    pub interval: Option<String>,
+    /// When the task runs, as a cron expression.
+    pub cron: Option<String>,
+    /// Time zone of `cron`.
+    pub timezone: Option<String>,
+    /// How often a failed run is tried again.
+    pub num_retries: Option<i64>,
+    /// How long to wait before the first retry.
+    pub retry_wait: Option<String>,
+    /// Labels of the task in ScyllaDB Manager; the operator finds its own tasks by them.
+    pub labels: Option<BTreeMap<String, String>>,
+    /// The ID that ScyllaDB Manager gave the task.
+    pub id: Option<String>,
+    /// Why the task could not be created or changed in ScyllaDB Manager. Absent when all is well.
+    pub error: Option<String>,
+    /// Datacenters to repair.
+    pub dc: Option<Vec<String>>,
+    /// Keyspaces and tables to repair.
+    pub keyspace: Option<Vec<String>>,
+    /// Whether the repair ends at the first error.
+    pub fail_fast: Option<bool>,
+    /// How many token ranges of a node are repaired at the same time.
+    pub intensity: Option<String>,
+    /// How many repair jobs run at the same time.
+    pub parallel: Option<i64>,
+    /// Tables smaller than this are repaired as a whole.
+    pub small_table_threshold: Option<String>,
+    /// The address of the only node whose data is repaired.
+    pub host: Option<String>,
+    /// Whether nodes that are down are left out.
+    pub ignore_down_hosts: Option<bool>,
+}
+
+/// A backup as ScyllaDB Manager has it. All but `id`, `labels` and `error` means what it means in `spec.backups`.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BackupTaskStatus {
+    /// Name of the task.
+    pub name: Option<String>,
+    /// When the task may first run, as a time in RFC 3339 form.
+    pub start_date: Option<String>,
+    /// Time from one run to the next.
+    pub interval: Option<String>,
+    /// When the task runs, as a cron expression.
+    pub cron: Option<String>,
+    /// Time zone of `cron`.
+    pub timezone: Option<String>,
+    /// How often a failed run is tried again.
+    pub num_retries: Option<i64>,
+    /// How long to wait before the first retry.
+    pub retry_wait: Option<String>,
+    /// Labels of the task in ScyllaDB Manager; the operator finds its own tasks by them.
+    pub labels: Option<BTreeMap<String, String>>,
+    /// The ID that ScyllaDB Manager gave the task.
+    pub id: Option<String>,
+    /// Why the task could not be created or changed in ScyllaDB Manager. Absent when all is well.
+    pub error: Option<String>,
+    /// Datacenters to back up.
+    pub dc: Option<Vec<String>>,
+    /// Keyspaces and tables to back up.
+    pub keyspace: Option<Vec<String>>,
+    /// Where the backups go.
+    pub location: Option<Vec<String>>,
+    /// Upper limits of the upload rate of a node.
+    pub rate_limit: Option<Vec<String>>,
+    /// How many backups are kept.
+    pub retention: Option<i64>,
+    /// How many nodes take their snapshot at the same time.
+    pub snapshot_parallel: Option<Vec<String>>,
+    /// How many nodes upload at the same time.
+    pub upload_parallel: Option<Vec<String>>,
+}

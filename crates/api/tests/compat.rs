@@ -1,0 +1,89 @@
+//! The cases of `shared/compat`: what the peers answer, we answer.
+
+#![expect(clippy::unwrap_used, clippy::panic)]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use messina_api::{names, scylla::v1::ScyllaCluster};
+use serde_json::Value;
+
+fn shared() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/compat")
+}
+
+fn read(file: &Path) -> Value {
+    let text = fs::read_to_string(file).unwrap();
+    serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+/// The cases in a folder, each with its file's name; none, with a sentence why, where the shared folder is absent.
+fn cases(decision: &str) -> Vec<(PathBuf, Value)> {
+    let folder = shared().join("cases").join(decision);
+    let Ok(files) = fs::read_dir(&folder) else {
+        eprintln!("skipped: {} is not there, so there are no cases to run", folder.display());
+        return Vec::new();
+    };
+    let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
+    files.sort();
+    assert!(!files.is_empty(), "{} has no cases", folder.display());
+    files.into_iter().map(|file| (file.clone(), read(&file))).collect()
+}
+
+/// An answer as a case writes it: the text, and whether there was an error.
+fn answer<E>(result: Result<String, E>) -> (String, bool) {
+    result.map_or((String::new(), true), |text| (text, false))
+}
+
+fn expected(case: &Value, text: &str, error: &str) -> (String, bool) {
+    (case[text].as_str().unwrap_or_default().to_owned(), !case[error].is_null())
+}
+
+#[test]
+fn truncated_hashed_names() {
+    for (file, case) in cases("naming/truncated-hashed-name") {
+        let parts: Vec<&str> = case["parts"].as_array().unwrap().iter().map(|part| part.as_str().unwrap()).collect();
+        let max_length = case["maxLength"].as_u64().unwrap().try_into().unwrap();
+        let name = names::truncated_hashed_name(max_length, &parts);
+        assert_eq!(answer(name), expected(&case, "expected", "expectedErr"), "{}", file.display());
+    }
+}
+
+#[test]
+fn registration_names() {
+    for (file, case) in cases("naming/registration-name") {
+        let name = case.pointer("/sdc/metadata/name").and_then(Value::as_str).unwrap();
+        let name = names::manager::registration("ScyllaDBDatacenter", name);
+        assert_eq!(answer(name), expected(&case, "expectedName", "expectedError"), "{}", file.display());
+    }
+}
+
+#[test]
+fn versions_of_images() {
+    for (file, case) in cases("naming/image-to-version") {
+        let version = names::image_version(case["image"].as_str().unwrap()).map(str::to_owned);
+        assert_eq!(answer(version), expected(&case, "expectedVersion", "expectedError"), "{}", file.display());
+    }
+}
+
+#[test]
+fn golden_clusters_are_written_as_they_were_read() {
+    for example in ["minimal", "full"] {
+        let file = shared().join(format!("golden/{example}/objects/scyllacluster-{example}.yaml"));
+        if !file.exists() {
+            eprintln!("skipped: {} is not there", file.display());
+            continue;
+        }
+        let mut given = read(&file);
+        let written = serde_json::to_value(serde_json::from_value::<ScyllaCluster>(given.clone()).unwrap()).unwrap();
+        // A quantity that was given as a number is written as a text.
+        for rack in given["spec"]["datacenter"]["racks"].as_array_mut().unwrap() {
+            let cpu = &mut rack["resources"]["limits"]["cpu"];
+            *cpu = Value::String(cpu.to_string());
+        }
+        assert_eq!(written["spec"], given["spec"], "{example}");
+        assert_eq!(written["status"], given["status"], "{example}");
+    }
+}

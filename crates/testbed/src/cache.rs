@@ -1,0 +1,120 @@
+//! The user's cache folder: where things that are made once are kept, and how they are made only once.
+
+use std::{
+    fs::{self, File, TryLockError},
+    io::{Read, Write},
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    error::{Doing, Error, Result},
+    progress::Steps,
+};
+
+/// `$XDG_CACHE_HOME/messina`, or `~/.cache/messina`.
+pub fn root() -> Result<PathBuf> {
+    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    absolute("XDG_CACHE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
+        .map(|cache| cache.join("messina"))
+        .ok_or_else(|| Error::refused("no cache folder is known: set HOME or XDG_CACHE_HOME to an absolute path"))
+}
+
+/// A lock that is held until it is dropped, and that the system lets go of when its holder dies.
+#[derive(Debug)]
+pub struct Lock(#[expect(dead_code, reason = "held for its effect")] File);
+
+impl Lock {
+    /// Takes the lock, or says who holds it.
+    pub fn try_take(path: &Path) -> Result<Result<Self, String>> {
+        let mut file = open(path)?;
+        match file.try_lock() {
+            Ok(()) => sign(file, path).map(Ok),
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                file.read_to_string(&mut holder).doing(|| format!("reading {}", path.display()))?;
+                Ok(Err(if holder.is_empty() { "another process".into() } else { format!("process {}", holder.trim()) }))
+            }
+            Err(TryLockError::Error(source)) => Err(Error::Io { doing: format!("locking {}", path.display()), source }),
+        }
+    }
+
+    /// Takes the lock; while someone else has it, waits and says so.
+    pub fn take(path: &Path, steps: &Steps, what: &str) -> Result<Self> {
+        if let Ok(lock) = Self::try_take(path)? {
+            return Ok(lock);
+        }
+        let step = steps.begin(format!("waiting for another run: {what}"));
+        let file = open(path)?;
+        file.lock().doing(|| format!("locking {}", path.display()))?;
+        step.done("");
+        sign(file, path)
+    }
+}
+
+fn open(path: &Path) -> Result<File> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).doing(|| format!("creating {}", parent.display()))?;
+    }
+    File::options()
+        .create(true)
+        .read(true)
+        .write(true)
+        .truncate(false)
+        .open(path)
+        .doing(|| format!("opening {}", path.display()))
+}
+
+/// Leaves the holder's process ID in the file, for whoever finds the lock taken.
+fn sign(mut file: File, path: &Path) -> Result<Lock> {
+    file.set_len(0)
+        .and_then(|()| write!(file, "{}", std::process::id()))
+        .doing(|| format!("writing {}", path.display()))?;
+    Ok(Lock(file))
+}
+
+/// Makes the folder `dir` once, however many ask for it at the same time. It is made beside its place and takes its
+/// name when it is whole, so an interrupted run leaves nothing that looks finished.
+pub fn once(dir: &Path, steps: &Steps, what: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    if dir.exists() {
+        return Ok(());
+    }
+    let _lock = Lock::take(&beside(dir, "lock"), steps, what)?;
+    if dir.exists() {
+        return Ok(());
+    }
+    let partial = beside(dir, "partial");
+    remove(&partial)?;
+    fs::create_dir_all(&partial).doing(|| format!("creating {}", partial.display()))?;
+    make(&partial)?;
+    fs::rename(&partial, dir).doing(|| format!("renaming {} to {}", partial.display(), dir.display()))
+}
+
+fn beside(dir: &Path, suffix: &str) -> PathBuf {
+    let mut name = dir.file_name().unwrap_or_default().to_owned();
+    name.push(".");
+    name.push(suffix);
+    dir.with_file_name(name)
+}
+
+/// Removes a folder or file that may not be there.
+pub fn remove(path: &Path) -> Result<()> {
+    let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    match removed {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        other => other.doing(|| format!("removing {}", path.display())),
+    }
+}
+
+/// Writes a file and the folders above it.
+pub fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).doing(|| format!("creating {}", parent.display()))?;
+    }
+    fs::write(path, content).doing(|| format!("writing {}", path.display()))
+}
+
+/// Reads a text file.
+pub fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).doing(|| format!("reading {}", path.display()))
+}

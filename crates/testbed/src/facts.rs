@@ -1,0 +1,68 @@
+//! What the API server publishes about Kubernetes' own types and their Rust forms do not say: which lists and maps are
+//! merged how, what is required, and which values absent fields take.
+
+use kube::Client;
+use serde_json::{Map, Value};
+
+use crate::{
+    error::{Doing, Error, Result, malformed},
+    harness,
+};
+
+/// The documents that describe the types that our kinds embed.
+const DOCUMENTS: [&str; 2] = ["/openapi/v3/api/v1", "/openapi/v3/apis/apps/v1"];
+
+/// The facts of a field that are kept.
+const KEPT: [&str; 3] = ["x-kubernetes-list-map-keys", "x-kubernetes-list-type", "x-kubernetes-map-type"];
+
+/// Asks an API server for the facts about all types that our kinds embed.
+pub async fn gather(client: &Client) -> Result<Value> {
+    let mut schemas = Map::new();
+    for path in DOCUMENTS {
+        let document: Value = client.request(harness::get(path)?).await.doing(|| format!("reading {path}"))?;
+        if let Some(Value::Object(found)) = document.pointer("/components/schemas") {
+            schemas.extend(found.clone());
+        }
+    }
+    let mut facts = Map::new();
+    for name in messina_api::crd::embedded_types() {
+        let schema =
+            schemas.get(&name).ok_or_else(|| Error::refused(format!("the API server does not describe {name}")))?;
+        facts.insert(name, of_type(schema));
+    }
+    serde_json::to_value(facts).map_err(malformed("writing the facts"))
+}
+
+fn of_type(schema: &Value) -> Value {
+    let required = schema.get("required").cloned();
+    let is_required = |field: &str| {
+        required.as_ref().and_then(Value::as_array).is_some_and(|fields| fields.iter().any(|name| name == field))
+    };
+    let mut own = kept(schema);
+    own.extend(required.clone().map(|fields| ("required".to_owned(), fields)));
+    let mut properties = Map::new();
+    for (field, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        let mut facts = kept(property);
+        // The document gives required fields and whole objects the zero value of their Go type: not a default that
+        // anyone set.
+        if let Some(default) =
+            property.get("default").filter(|default| !is_required(field) && **default != Value::Object(Map::new()))
+        {
+            facts.insert("default".into(), default.clone());
+        }
+        if !facts.is_empty() {
+            properties.insert(field.clone(), facts.into());
+        }
+    }
+    let mut facts = Map::new();
+    for (name, part) in [("self", own), ("properties", properties)] {
+        if !part.is_empty() {
+            facts.insert(name.into(), part.into());
+        }
+    }
+    facts.into()
+}
+
+fn kept(schema: &Value) -> Map<String, Value> {
+    KEPT.iter().filter_map(|key| Some(((*key).to_owned(), schema.get(key)?.clone()))).collect()
+}

@@ -1,0 +1,191 @@
+//! Container images without a container engine: an archive of one layer that `ctr images import` reads.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use crate::{
+    error::{Doing, Error, Result},
+    exec,
+};
+
+/// An image in the making.
+#[derive(Clone, Debug)]
+pub struct Image {
+    reference: String,
+    entrypoint: Vec<String>,
+    entries: Vec<(String, Content)>,
+}
+
+#[derive(Clone, Debug)]
+enum Content {
+    File(PathBuf),
+    Link(String),
+    Folder,
+}
+
+impl Image {
+    /// An empty image of this name and entrypoint.
+    pub fn new(reference: impl Into<String>, entrypoint: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let entrypoint = entrypoint.into_iter().map(Into::into).collect();
+        let entries = vec![("/tmp".into(), Content::Folder)];
+        Self { reference: reference.into(), entrypoint, entries }
+    }
+
+    /// Adds a file, with its permissions.
+    pub fn file(mut self, source: impl Into<PathBuf>, path: impl Into<String>) -> Self {
+        self.entries.push((path.into(), Content::File(source.into())));
+        self
+    }
+
+    /// Adds a symbolic link.
+    pub fn link(mut self, target: impl Into<String>, path: impl Into<String>) -> Self {
+        self.entries.push((path.into(), Content::Link(target.into())));
+        self
+    }
+
+    /// Adds a program with the libraries that it is linked against, each at its own path.
+    pub fn program(mut self, source: &Path, path: impl Into<String>) -> Result<Self> {
+        for library in libraries(source)? {
+            self = self.file(library.clone(), library.to_string_lossy());
+        }
+        Ok(self.file(source, path))
+    }
+
+    /// Writes the archive.
+    pub fn write(&self, out: &Path) -> Result<()> {
+        let layer_file = out.with_extension("layer");
+        let written =
+            self.write_layer(&layer_file).and_then(|layer_digest| self.write_archive(out, &layer_file, &layer_digest));
+        crate::cache::remove(&layer_file)?;
+        written
+    }
+
+    fn write_layer(&self, layer_file: &Path) -> Result<String> {
+        let file = File::create(layer_file).doing(|| format!("creating {}", layer_file.display()))?;
+        let mut layer = tar::Builder::new(Hashing { inner: io::BufWriter::new(file), hash: Sha256::new() });
+        let mut folders = std::collections::BTreeSet::new();
+        for (path, content) in &self.entries {
+            let relative = Path::new(path.trim_start_matches('/'));
+            let above = relative.ancestors().skip(usize::from(!matches!(content, Content::Folder)));
+            let mut above: Vec<_> = above.filter(|folder| !folder.as_os_str().is_empty()).collect();
+            above.reverse();
+            for folder in above {
+                if folders.insert(folder.to_owned()) {
+                    let mode = if folder == Path::new("tmp") { 0o1777 } else { 0o755 };
+                    let mut header = header(tar::EntryType::Directory, mode, 0);
+                    layer
+                        .append_data(&mut header, folder, io::empty())
+                        .doing(|| format!("adding {path} to the image"))?;
+                }
+            }
+            match content {
+                Content::Folder => Ok(()),
+                Content::Link(target) => {
+                    layer.append_link(&mut header(tar::EntryType::Symlink, 0o777, 0), relative, target)
+                }
+                Content::File(source) => File::open(source).and_then(|file| {
+                    let metadata = file.metadata()?;
+                    let mode = std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o755;
+                    layer.append_data(&mut header(tar::EntryType::Regular, mode, metadata.len()), relative, file)
+                }),
+            }
+            .doing(|| format!("adding {path} to the image"))?;
+        }
+        let mut hashing = layer.into_inner().doing(|| format!("writing {}", layer_file.display()))?;
+        hashing.flush().doing(|| format!("writing {}", layer_file.display()))?;
+        Ok(hex(hashing.hash))
+    }
+
+    fn write_archive(&self, out: &Path, layer_file: &Path, layer_digest: &str) -> Result<()> {
+        let config = json!({
+            "architecture": match std::env::consts::ARCH { "x86_64" => "amd64", "aarch64" => "arm64", other => other },
+            "os": "linux",
+            "config": {
+                "Entrypoint": self.entrypoint,
+                "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
+                "WorkingDir": "/",
+            },
+            "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{layer_digest}")]},
+        })
+        .to_string();
+        let config_name = format!("{}.json", hex(Sha256::new_with_prefix(&config)));
+        let manifest =
+            json!([{"Config": config_name, "RepoTags": [self.reference], "Layers": ["layer.tar"]}]).to_string();
+        let write = || -> io::Result<()> {
+            let mut archive = tar::Builder::new(io::BufWriter::new(File::create(out)?));
+            for (name, content) in [(config_name.as_str(), &config), ("manifest.json", &manifest)] {
+                let mut header = header(tar::EntryType::Regular, 0o644, content.len() as u64);
+                archive.append_data(&mut header, name, content.as_bytes())?;
+            }
+            let layer = File::open(layer_file)?;
+            let mut header = header(tar::EntryType::Regular, 0o644, layer.metadata()?.len());
+            archive.append_data(&mut header, "layer.tar", layer)?;
+            archive.into_inner()?.flush()
+        };
+        write().doing(|| format!("writing {}", out.display()))
+    }
+}
+
+fn header(kind: tar::EntryType, mode: u32, size: u64) -> tar::Header {
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(mode);
+    header.set_size(size);
+    header
+}
+
+fn hex(hash: Sha256) -> String {
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Passes bytes on and hashes them on the way.
+struct Hashing<W> {
+    inner: W,
+    hash: Sha256,
+}
+
+impl<W: Write> Write for Hashing<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        self.hash.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+/// The shared libraries of a program; none when it is statically linked.
+fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
+    let mut magic = [0; 4];
+    File::open(program)
+        .and_then(|mut file| file.read_exact(&mut magic))
+        .doing(|| format!("reading {}", program.display()))?;
+    if &magic != b"\x7fELF" {
+        return Err(Error::refused(format!(
+            "{} is not a Linux program: name a binary built for Linux",
+            program.display()
+        )));
+    }
+    let Ok(said) = exec::output("listing shared libraries", Command::new("ldd").arg(program)) else {
+        // What ldd says of a statically linked program.
+        return Ok(vec![]);
+    };
+    // "libm.so.6 => /lib/x86_64-linux-gnu/libm.so.6 (0x...)", or the loader alone: "/lib64/ld-linux-x86-64.so.2 (0x...)"
+    let paths = said.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
+    let libraries: Vec<PathBuf> = paths.map(PathBuf::from).collect();
+    match libraries.iter().find(|library| !fs::exists(library).unwrap_or(false)) {
+        Some(missing) => {
+            Err(Error::refused(format!("{} needs {}, which is not here", program.display(), missing.display())))
+        }
+        None => Ok(libraries),
+    }
+}

@@ -1,0 +1,26 @@
+//! A real Kubernetes on one machine, for development and tests.
+//!
+//! [`cluster`] starts and stops clusters, [`tools`] gets the programs they consist of, [`harness`] is what tests use.
+//! How the parts fit together is drawn in `docs/testbed.md`.
+
+pub mod cache;
+pub mod cgroup;
+pub mod cluster;
+pub mod components;
+pub mod demo;
+pub mod error;
+pub mod exec;
+pub mod facts;
+pub mod harness;
+pub mod image;
+pub mod manifests;
+pub mod network;
+pub mod node;
+pub mod pki;
+pub mod progress;
+pub mod provisioner;
+pub mod suitability;
+pub mod supervise;
+pub mod tools;
+
+pub use error::{Error, Result};

@@ -1,0 +1,195 @@
+//! `testbed`: a real Kubernetes on one machine.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{Args, Parser, Subcommand};
+use messina_testbed::{
+    cluster::{self, Cluster, Kind, State, Wish},
+    demo, facts, harness,
+    image::Image,
+    node,
+    progress::Steps,
+    provisioner, supervise,
+};
+
+/// A real Kubernetes on one machine, for development and tests.
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Starts a cluster; one that runs already is left as it is
+    Up(Up),
+    /// Stops a cluster and removes all traces of it
+    Down(Name),
+    /// Lists the clusters of this machine
+    Status,
+    /// Prints a cluster's kubeconfig
+    Kubeconfig(Name),
+    /// Makes an image of a program and imports it into every node
+    Image(ImageOf),
+    /// Starts a cluster, installs the custom resource definitions and says what to try
+    Demo(Up),
+    /// Prints what the API server says of Kubernetes' own types that stand inside ours
+    SchemaFacts(Name),
+    #[command(hide = true)]
+    Supervise { folder: PathBuf },
+    #[command(hide = true)]
+    Node { description: PathBuf },
+    #[command(hide = true)]
+    Provisioner { folder: PathBuf },
+}
+
+#[derive(Args)]
+struct Name {
+    /// The cluster's name
+    #[arg(long, default_value = cluster::DEFAULT_NAME)]
+    name: String,
+}
+
+#[derive(Args)]
+struct Up {
+    #[command(flatten)]
+    name: Name,
+    /// How many nodes, each with its own containerd and kubelet
+    #[arg(long, default_value_t = 1)]
+    nodes: u8,
+    /// Without nodes: etcd, API server and controller manager on loopback; needs no root
+    #[arg(long)]
+    light: bool,
+    /// In a light cluster: nodes that exist in the API only, played by KWOK, and a scheduler
+    #[arg(long, default_value_t = 0, requires = "light")]
+    fake_nodes: u32,
+    /// In a light cluster: the API server's port [default: any free one]
+    #[arg(long, requires = "light")]
+    port: Option<u16>,
+    /// Uses this existing cluster instead of starting one
+    #[arg(long, conflicts_with_all = ["light", "nodes"])]
+    kubeconfig: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct ImageOf {
+    #[command(flatten)]
+    name: Name,
+    /// The image's name and tag, such as docker.io/messina/operator:dev
+    reference: String,
+    /// The program that the image runs; libraries that it is linked against come along
+    program: PathBuf,
+    /// More files, as SOURCE:PATH
+    #[arg(long = "file")]
+    files: Vec<String>,
+    /// Where the archive is kept [default: a temporary file]
+    #[arg(long)]
+    output: Option<PathBuf>,
+    /// Only writes the archive
+    #[arg(long, requires = "output")]
+    no_import: bool,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(Cli::parse().command).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("testbed: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(command: Command) -> messina_testbed::Result<()> {
+    let steps = Steps::default();
+    match command {
+        Command::Up(arguments) => {
+            let cluster = up(arguments, &steps).await?;
+            steps.say(format!(
+                "The cluster is usable after {:.1} s: {}",
+                steps.elapsed().as_secs_f64(),
+                cluster.describe()
+            ));
+            println!("export KUBECONFIG={}", cluster.kubeconfig().display());
+            Ok(())
+        }
+        Command::Down(arguments) => cluster::down(&arguments.name, &steps),
+        Command::Status => status(),
+        Command::Kubeconfig(arguments) => {
+            let file = cluster::find(&arguments.name)?.kubeconfig();
+            print!("{}", messina_testbed::cache::read(&file)?);
+            Ok(())
+        }
+        Command::Image(arguments) => image(arguments, &steps),
+        Command::Demo(arguments) => {
+            let cluster = up(arguments, &steps).await?;
+            demo::run(&cluster, &steps).await
+        }
+        Command::SchemaFacts(arguments) => {
+            let client = harness::client(&cluster::find(&arguments.name)?.kubeconfig()).await?;
+            println!("{:#}", facts::gather(&client).await?);
+            Ok(())
+        }
+        Command::Supervise { folder } => supervise::run(&folder),
+        Command::Node { description } => node::run(&description),
+        Command::Provisioner { folder } => provisioner::run(&folder).await,
+    }
+}
+
+async fn up(arguments: Up, steps: &Steps) -> messina_testbed::Result<Cluster> {
+    let wish = Wish {
+        name: arguments.name.name,
+        kind: if arguments.light { Kind::Light } else { Kind::Full },
+        nodes: arguments.nodes,
+        fake_nodes: arguments.fake_nodes,
+        port: arguments.port,
+        kubeconfig: arguments.kubeconfig,
+    };
+    cluster::up(&wish, steps).await
+}
+
+fn status() -> messina_testbed::Result<()> {
+    let clusters = cluster::all()?;
+    if clusters.is_empty() {
+        println!("No cluster runs here. Start one with `testbed up`.");
+    }
+    for cluster in clusters {
+        let state = match cluster.state() {
+            State::Running => "running",
+            State::Dead => "dead, to be removed by the next `testbed up` or `testbed down`",
+        };
+        println!("{}: {state}; {}", cluster.name, cluster.describe());
+        println!("    kubeconfig {}", cluster.kubeconfig().display());
+        println!("    logs       {}", cluster.logs().display());
+    }
+    Ok(())
+}
+
+fn image(arguments: ImageOf, steps: &Steps) -> messina_testbed::Result<()> {
+    let program_name = arguments.program.file_name().unwrap_or_default().to_string_lossy();
+    let path = format!("/{program_name}");
+    let mut image = Image::new(&arguments.reference, [&path]).program(&arguments.program, &path)?;
+    for file in &arguments.files {
+        let (source, path) = file.split_once(':').ok_or_else(|| {
+            messina_testbed::Error::refused(format!(
+                "--file {file:?} has no path in the image: write it as SOURCE:PATH"
+            ))
+        })?;
+        image = image.file(source, path);
+    }
+    let archive = match &arguments.output {
+        Some(output) => output.clone(),
+        None => std::env::temp_dir().join(format!("messina-image-{}.tar", std::process::id())),
+    };
+    let step = steps.begin(format!("making {}", arguments.reference));
+    image.write(&archive)?;
+    step.done("");
+    let imported =
+        if arguments.no_import { Ok(()) } else { cluster::find(&arguments.name.name)?.import(&archive, steps) };
+    if arguments.output.is_none() {
+        messina_testbed::cache::remove(&archive)?;
+    }
+    imported
+}

