@@ -1,0 +1,1 @@
+//! The custom resources on the real API server.

@@ -1,0 +1,9 @@
+//! End-to-end tests, on the real API server and on real nodes.
+//!
+//! `make e2e` starts the clusters that they share and removes them. Run by themselves, tests start what is missing and
+//! leave it running for the next run.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod api;
+mod testbed;

@@ -1,0 +1,1 @@
+//! What end-to-end tests say in one sentence.
