@@ -39,6 +39,13 @@ impl Lock {
         }
     }
 
+    /// Takes the lock of something that is there anyway, as a folder is, waiting for whoever has it.
+    pub fn wait(path: &Path) -> Result<Self> {
+        let file = File::open(path).doing(|| format!("opening {}", path.display()))?;
+        file.lock().doing(|| format!("locking {}", path.display()))?;
+        Ok(Self(file))
+    }
+
     /// Takes the lock; while someone else has it, waits and says so.
     pub fn take(path: &Path, steps: &Steps, what: &str) -> Result<Self> {
         if let Ok(lock) = Self::try_take(path)? {

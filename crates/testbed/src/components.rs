@@ -10,14 +10,13 @@ use serde_json::json;
 use crate::{
     cache,
     error::{Result, malformed},
+    network::SERVICES,
     pki::Pki,
     supervise::Component,
     tools::Tools,
 };
 
-/// The addresses of Services, the same in every cluster: they mean nothing outside of it.
-const SERVICES: &str = "10.96.0.0/16";
-/// The Service of the API server: the first of them.
+/// The Service of the API server: the first of all Services.
 const API_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 /// The Service of the cluster's DNS.
 pub const DNS_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);

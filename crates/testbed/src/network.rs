@@ -4,19 +4,25 @@
 //! itself. The fabric routes to each node's pods. So pods reach pods in other clusters, and tests reach nodes and pods,
 //! by address; nothing has a way out of the machine.
 
-use std::{net::Ipv4Addr, process::Command};
+use std::{net::Ipv4Addr, path::Path, process::Command};
 
 use crate::{
+    cache::Lock,
     error::{Error, Result},
     exec,
 };
 
+const PREFIX: &str = "messina-";
 const FABRIC: &str = "messina-fabric";
 const HOST_LINK: &str = "messina0";
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 240, 0, 1);
 const HOST: Ipv4Addr = Ipv4Addr::new(10, 240, 0, 2);
 const NODES: &str = "10.240.0.0/16";
 const PODS: &str = "10.241.0.0/16";
+
+/// The addresses of Services, the same in every cluster: they mean nothing outside of it. A node needs a route to them
+/// although kube-proxy sends such packets elsewhere, because it does so after a route was found.
+pub const SERVICES: &str = "10.96.0.0/16";
 
 /// How many clusters fit beside each other.
 pub const CLUSTERS: u8 = 15;
@@ -49,7 +55,7 @@ impl Addresses {
 
 /// The network namespace of a node.
 pub fn namespace(cluster: &str, number: u8) -> String {
-    format!("messina-{cluster}-n{number}")
+    format!("{PREFIX}{cluster}-n{number}")
 }
 
 /// Makes the fabric, if it is not there.
@@ -93,12 +99,40 @@ fn refuse_overlap() -> Result<()> {
     }
 }
 
-/// Removes the fabric and with it the machine's link to it.
-pub fn remove_fabric() -> Result<()> {
+/// Removes the fabric, and with it the machine's link to it, when no node is connected.
+pub fn remove_unused_fabric() -> Result<()> {
+    let in_use = namespaces()?.iter().any(|name| name.starts_with(PREFIX) && name != FABRIC);
+    if in_use { Ok(()) } else { remove_fabric() }
+}
+
+fn remove_fabric() -> Result<()> {
+    // A namespace ends some time after its name is gone; the machine's end of the link is to be gone at once.
+    remove_link(&format!("link del {HOST_LINK}"));
     if namespaces()?.iter().any(|name| name == FABRIC) {
         ip(&format!("netns del {FABRIC}"))?;
     }
     Ok(())
+}
+
+/// Held while addresses are chosen or given back, by whichever user's testbed.
+pub fn lock() -> Result<Lock> {
+    Lock::wait(Path::new("/run"))
+}
+
+/// The first addresses that no cluster has.
+pub fn free_slot() -> Result<u8> {
+    let links = if namespaces()?.iter().any(|name| name == FABRIC) {
+        exec::output(
+            "listing nodes",
+            Command::new("ip").args(["-n", FABRIC, "-brief", "link", "show", "type", "veth"]),
+        )?
+    } else {
+        String::new()
+    };
+    let taken = |slot: &u8| links.lines().any(|link| link.starts_with(&format!("c{slot}n")));
+    (0..CLUSTERS).find(|slot| !taken(slot)).ok_or_else(|| {
+        Error::refused(format!("{CLUSTERS} clusters run already, and no more fit: stop one with `testbed down`"))
+    })
 }
 
 /// Connects a node to the fabric.
@@ -106,6 +140,8 @@ pub fn add_node(cluster: &str, addresses: Addresses, number: u8) -> Result<()> {
     let namespace = namespace(cluster, number);
     let link = format!("c{}n{number}", addresses.slot);
     let address = addresses.node(number);
+    // Left by a cluster that was removed a moment ago.
+    remove_link(&format!("-n {FABRIC} link del {link}"));
     ip_all(&[
         &format!("netns add {namespace}"),
         &format!("-n {namespace} link set lo up"),
@@ -113,7 +149,9 @@ pub fn add_node(cluster: &str, addresses: Addresses, number: u8) -> Result<()> {
         &format!("-n {FABRIC} link set {link} master nodes up"),
         &format!("-n {namespace} addr add {address}/16 dev eth0"),
         &format!("-n {namespace} link set eth0 up"),
-        &format!("-n {namespace} route add default via {GATEWAY}"),
+        // No default route: what leads nowhere fails at once, such as looking up a registry to pull an image from.
+        &format!("-n {namespace} route add {PODS} via {GATEWAY}"),
+        &format!("-n {namespace} route add {SERVICES} via {GATEWAY}"),
         &format!("-n {FABRIC} route replace {} via {address}", addresses.pods_of(number)),
     ])?;
     sysctl(&namespace, "net/ipv4/ip_forward", "1")
@@ -121,9 +159,14 @@ pub fn add_node(cluster: &str, addresses: Addresses, number: u8) -> Result<()> {
 
 /// Removes the network namespaces of a cluster.
 pub fn remove_nodes(cluster: &str) -> Result<()> {
-    let prefix = format!("messina-{cluster}-n");
+    let prefix = format!("{PREFIX}{cluster}-n");
     let is_ours = |name: &String| name.strip_prefix(&prefix).is_some_and(|number| number.parse::<u8>().is_ok());
     namespaces()?.into_iter().filter(is_ours).try_for_each(|name| ip(&format!("netns del {name}")))
+}
+
+/// Removes a link that may not be there.
+fn remove_link(command: &str) {
+    let _not_there = ip(command);
 }
 
 fn namespaces() -> Result<Vec<String>> {

@@ -74,8 +74,6 @@ pub fn prepare(
     let address = addresses.node(number);
     cache::write(&folder.join("cni/10-pods.conflist"), cni(&addresses.pods_of(number)))?;
     cache::write(&folder.join("containerd.toml"), containerd_config())?;
-    // Pulling an image that was not imported fails at once, and says so, instead of looking for a registry.
-    cache::write(&folder.join("registries/_default/hosts.toml"), "server = \"http://127.0.0.1:1\"\n")?;
     cache::write(&folder.join("resolv.conf"), format!("nameserver {DNS_SERVICE}\n"))?;
     cache::write(&folder.join("kubelet.yaml"), kubelet_config(cluster, &name, address)?)?;
     let node = Node {
@@ -281,8 +279,6 @@ state = "/run/containerd"
   # Where the machine lets nobody lower it (no CAP_SYS_RESOURCE), runc would fail.
   restrict_oom_score_adj = true
   sandbox_image = "{PAUSE_IMAGE}"
-  [plugins."io.containerd.grpc.v1.cri".registry]
-    config_path = "{HERE}/registries"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/run/messina-tools/packages/usr/lib/cni"
     conf_dir = "{HERE}/cni"

@@ -154,15 +154,8 @@ impl Provisioner {
         let deletes =
             volume.spec.as_ref().and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref()) == Some("Delete");
         let ours = volume.annotations().get(PROVISIONED_BY).is_some_and(|by| by == NAME);
-        let path = volume.spec.as_ref().and_then(|spec| Some(spec.host_path.as_ref()?.path.as_str()));
-        let Some(name) = path.and_then(|path| Path::new(path).file_name()).filter(|_| released && deletes && ours)
-        else {
-            return Ok(());
-        };
-        let nodes = fs::read_dir(&self.folder).doing(|| format!("reading {}", self.folder.display()))?;
-        for node in nodes.filter_map(|node| node.ok()) {
-            cache::remove(&node.path().join("volumes").join(name))?;
-        }
+        let Some(node) = node_of(volume).filter(|_| released && deletes && ours) else { return Ok(()) };
+        cache::remove(&node::folder(&self.folder, node).join("volumes").join(volume.name_any()))?;
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
         volumes
             .delete(&volume.name_any(), &DeleteParams::default())
@@ -170,4 +163,11 @@ impl Provisioner {
             .map(drop)
             .doing(|| format!("removing {}", volume.name_any()))
     }
+}
+
+/// The node that a volume of ours is on.
+fn node_of(volume: &PersistentVolume) -> Option<&str> {
+    let affinity = volume.spec.as_ref()?.node_affinity.as_ref()?.required.as_ref()?;
+    let expressions = affinity.node_selector_terms.first()?.match_expressions.as_ref()?;
+    expressions.first()?.values.as_ref()?.first().map(String::as_str)
 }

@@ -17,6 +17,9 @@ use crate::error::{Doing, Error, Result, malformed};
 /// How long after its end a process is started again.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// The file, in a cluster's folder, that names its components.
+pub const LIST: &str = "components.json";
+
 /// A process that is to run as long as the cluster does.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Component {
@@ -64,7 +67,7 @@ pub fn log(logs: &Path, component: &str) -> PathBuf {
 
 /// Runs what the cluster in `folder` consists of.
 pub fn run(folder: &Path) -> Result<()> {
-    let list = folder.join("components.json");
+    let list = folder.join(LIST);
     let text = fs::read(&list).doing(|| format!("reading {}", list.display()))?;
     let components = serde_json::from_slice(&text).map_err(malformed(format!("reading {}", list.display())))?;
     supervise(components, &folder.join("log"))

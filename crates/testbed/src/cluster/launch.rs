@@ -1,0 +1,126 @@
+//! Making what a cluster consists of, and starting the process that owns the rest.
+
+use std::{
+    fs,
+    net::{Ipv4Addr, TcpListener},
+    process::{Child, Command, Stdio},
+};
+
+use super::{Cluster, Description, Kind, Wish, folder};
+use crate::{
+    cache,
+    components::ControlPlane,
+    error::{Doing, Error, Result, malformed},
+    network::{self, Addresses},
+    node, supervise,
+    supervise::Component,
+    tools::{Kwok, NodeTools, Tools},
+};
+
+/// The programs that a cluster needs.
+pub(super) struct Programs {
+    pub(super) control_plane: Tools,
+    pub(super) nodes: Option<NodeTools>,
+    pub(super) fake_nodes: Option<Kwok>,
+}
+
+/// Launches the cluster; its processes are on their way when this returns.
+pub(super) fn launch(wish: &Wish, programs: &Programs) -> Result<(Cluster, Child)> {
+    let folder = folder(&wish.name)?;
+    // Addresses are free until the first node is connected: one at a time chooses.
+    let _choosing = programs.nodes.as_ref().map(|_| network::lock()).transpose()?;
+    let slot = if programs.nodes.is_some() { network::free_slot()? } else { 0 };
+    let addresses = Addresses { slot };
+    let full = ControlPlane {
+        folder: &folder,
+        tools: &programs.control_plane,
+        netns: Some(network::namespace(&wish.name, 1)),
+        address: addresses.node(1),
+        port: 6443,
+        etcd_ports: [2379, 2380],
+        controllers_port: 10257,
+        has_scheduler: true,
+    };
+    let control_plane = if wish.kind == Kind::Full {
+        full
+    } else {
+        let [port, clients, peers, controllers_port] = free_ports(wish.port)?;
+        let has_scheduler = wish.fake_nodes > 0;
+        let (netns, address, etcd_ports) = (None, Ipv4Addr::LOCALHOST, [clients, peers]);
+        ControlPlane { netns, address, port, etcd_ports, controllers_port, has_scheduler, ..full }
+    };
+    let description =
+        Description { kind: wish.kind, nodes: wish.nodes, fake_nodes: wish.fake_nodes, server: control_plane.server() };
+    let cluster = Cluster { name: wish.name.clone(), folder: folder.clone(), description };
+    fs::create_dir_all(cluster.logs()).doing(|| format!("creating {}", cluster.logs().display()))?;
+    cluster.write()?;
+    let pki = control_plane.make_credentials()?;
+    // The control plane first: the nodes wait for it anyway.
+    let mut components = control_plane.components()?;
+    if let Some(tools) = &programs.nodes {
+        network::make_fabric()?;
+        let server = control_plane.server();
+        for number in 1..=wish.nodes {
+            components.push(node::prepare(&wish.name, &folder, addresses, number, tools, &pki, &server)?);
+        }
+        components.push(cluster.provisioner()?);
+    }
+    components.extend(programs.fake_nodes.as_ref().map(|kwok| kwok.component(&cluster.kubeconfig())));
+    let supervisor = cluster.start(&components)?;
+    Ok((cluster, supervisor))
+}
+
+/// The wanted port and three free ones.
+fn free_ports(wanted: Option<u16>) -> Result<[u16; 4]> {
+    let listen = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
+    let first = listen(wanted.unwrap_or(0)).map_err(|error| {
+        let port = wanted.unwrap_or_default();
+        Error::refused(format!(
+            "port {port} of 127.0.0.1 cannot be had ({error}): free it, or leave out --port for any free one"
+        ))
+    })?;
+    // All held at once, so that they differ.
+    let mut listeners = vec![first];
+    for _ in 0..3 {
+        listeners.push(listen(0).doing(|| "looking for a free port".into())?);
+    }
+    let mut ports = [0; 4];
+    for (port, listener) in ports.iter_mut().zip(&listeners) {
+        *port = listener.local_addr().doing(|| "reading a socket's port".into())?.port();
+    }
+    Ok(ports)
+}
+
+impl Cluster {
+    fn provisioner(&self) -> Result<Component> {
+        let testbed = std::env::current_exe().doing(|| "finding the testbed's own program".into())?;
+        Ok(Component::new(
+            "provisioner",
+            Some(&network::namespace(&self.name, 1)),
+            [testbed.to_string_lossy().into_owned(), "provisioner".into(), self.folder.to_string_lossy().into_owned()],
+        ))
+    }
+
+    /// Starts the process that owns all others, apart from this one's terminal and process group.
+    fn start(&self, components: &[Component]) -> Result<Child> {
+        let list = serde_json::to_vec_pretty(components).map_err(malformed("writing the list of components"))?;
+        cache::write(&self.folder.join(supervise::LIST), list)?;
+        let log = supervise::log(&self.logs(), "supervisor");
+        let log = fs::File::create(&log).doing(|| format!("creating {}", log.display()))?;
+        let also = log.try_clone().doing(|| "opening the supervisor's log".into())?;
+        let testbed = std::env::current_exe().doing(|| "finding the testbed's own program".into())?;
+        let as_root = nix::unistd::Uid::effective().is_root();
+        Command::new("setsid")
+            .args(["unshare", "--pid", "--fork", "--kill-child", "--mount", "--propagation=private", "--mount-proc"])
+            .args((!as_root).then_some(["--user", "--map-root-user"]).into_iter().flatten())
+            .arg(testbed)
+            // `owner` finds the process by these.
+            .arg("supervise")
+            .arg(&self.folder)
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(also)
+            .spawn()
+            .doing(|| "starting the cluster's supervisor".into())
+    }
+}

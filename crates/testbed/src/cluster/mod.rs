@@ -1,0 +1,305 @@
+//! Clusters: starting, stopping and finding them.
+//!
+//! Everything that a cluster consists of follows from its name: a folder in the cache, one process that owns all others
+//! (they live in its process namespace, so the kernel ends them with it), network namespaces and control groups. So
+//! what a killed testbed left behind can be found and removed without any record of it.
+
+mod launch;
+mod ready;
+mod removal;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    cache::{self, Lock},
+    error::{Doing, Error, Result, malformed},
+    harness, network, node,
+    progress::Steps,
+    suitability,
+    tools::{self, NodeTools, Tools},
+};
+
+/// The name of the cluster when none is given.
+pub const DEFAULT_NAME: &str = "messina";
+
+/// What a cluster consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A control plane, and nodes that run pods.
+    Full,
+    /// A control plane alone, on loopback.
+    Light,
+    /// Somebody else's, reached by its kubeconfig.
+    External,
+}
+
+/// What to start.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// The cluster's name.
+    pub name: String,
+    /// Whether nodes are to run.
+    pub kind: Kind,
+    /// How many.
+    pub nodes: u8,
+    /// In a light cluster: how many nodes that exist in the API only.
+    pub fake_nodes: u32,
+    /// In a light cluster: the API server's port on loopback. Without it, a free one.
+    pub port: Option<u16>,
+    /// An existing cluster to use instead.
+    pub kubeconfig: Option<PathBuf>,
+}
+
+/// A cluster's description, kept in its folder.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Description {
+    kind: Kind,
+    nodes: u8,
+    fake_nodes: u32,
+    server: String,
+}
+
+/// A cluster of this machine.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// Its name.
+    pub name: String,
+    folder: PathBuf,
+    description: Description,
+}
+
+/// How a cluster is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It runs.
+    Running,
+    /// Its processes are gone, and it has not been removed yet.
+    Dead,
+}
+
+fn clusters_folder() -> Result<PathBuf> {
+    Ok(cache::root()?.join("clusters"))
+}
+
+fn folder(name: &str) -> Result<PathBuf> {
+    Ok(clusters_folder()?.join(name))
+}
+
+fn lock_file(name: &str) -> Result<PathBuf> {
+    Ok(clusters_folder()?.join(format!("{name}.lock")))
+}
+
+/// Checks a name: it becomes a part of network namespaces, control groups and socket paths.
+fn check_name(name: &str) -> Result<()> {
+    let fits = name.len() <= 20
+        && name.starts_with(|c: char| c.is_ascii_lowercase())
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+        && name != "fabric";
+    if fits {
+        return Ok(());
+    }
+    Err(Error::refused(format!(
+        "{name:?} cannot be a cluster's name: use at most 20 lower-case letters, digits and hyphens, a letter first"
+    )))
+}
+
+/// All clusters, by name.
+pub fn all() -> Result<Vec<Cluster>> {
+    let clusters = clusters_folder()?;
+    let entries = match fs::read_dir(&clusters) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(vec![]),
+        entries => entries.doing(|| format!("reading {}", clusters.display()))?,
+    };
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| entry.ok())
+        .filter(|entry| entry.path().is_dir())
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names.into_iter().filter_map(|name| Cluster::read(&name).transpose()).collect()
+}
+
+/// The cluster of this name.
+pub fn find(name: &str) -> Result<Cluster> {
+    check_name(name)?;
+    if let Some(cluster) = Cluster::read(name)? {
+        return Ok(cluster);
+    }
+    let known: Vec<String> = all()?.into_iter().map(|cluster| cluster.name).collect();
+    let known = if known.is_empty() { "there is none".into() } else { format!("there is {}", known.join(", ")) };
+    Err(Error::refused(format!("no cluster is called {name:?} ({known}): start it with `testbed up --name {name}`")))
+}
+
+/// Starts a cluster, or finds it running.
+pub async fn up(wish: &Wish, steps: &Steps) -> Result<Cluster> {
+    check_name(&wish.name)?;
+    if let Some(kubeconfig) = &wish.kubeconfig {
+        return adopt(&wish.name, kubeconfig).await;
+    }
+    if wish.kind == Kind::Full {
+        suitability::check_nodes(steps)?;
+    } else {
+        suitability::check_linux()?;
+    }
+    if !(1..=network::NODES_PER_CLUSTER).contains(&wish.nodes) {
+        return Err(Error::refused(format!("--nodes takes 1 to {}, not {}", network::NODES_PER_CLUSTER, wish.nodes)));
+    }
+    let programs = launch::Programs {
+        control_plane: Tools::control_plane(steps)?,
+        nodes: (wish.kind == Kind::Full).then(|| NodeTools::get(steps)).transpose()?,
+        fake_nodes: (wish.fake_nodes > 0).then(|| tools::kwok(steps)).transpose()?,
+    };
+    let _lock = lock(&wish.name)?;
+    let step = steps.begin(format!("starting the cluster {:?}", wish.name));
+    removal::bury_dead(&wish.name)?;
+    let (cluster, supervisor) = match Cluster::read(&wish.name)? {
+        Some(cluster) if cluster.is(wish) => (cluster, None),
+        Some(cluster) => {
+            let (name, what) = (&wish.name, cluster.describe());
+            return Err(Error::refused(format!(
+                "the cluster {name:?} is running already, as {what}: stop it with `testbed down --name {name}`, or \
+                 choose another --name"
+            )));
+        }
+        None => match launch::launch(wish, &programs) {
+            Ok((cluster, supervisor)) => (cluster, Some(supervisor)),
+            Err(error) => {
+                removal::erase(&wish.name)?;
+                return Err(error);
+            }
+        },
+    };
+    step.done("");
+    let ready = cluster.become_ready(supervisor, steps).await;
+    if ready.is_err() {
+        let kept = cluster.keep_logs()?;
+        removal::erase(&wish.name)?;
+        steps.say(format!("The cluster was removed again; its logs are in {}", kept.display()));
+    }
+    ready.map(|()| cluster)
+}
+
+/// Makes sure that nobody else starts or stops the cluster meanwhile.
+fn lock(name: &str) -> Result<Lock> {
+    Lock::try_take(&lock_file(name)?)?.map_err(|holder| {
+        Error::refused(format!(
+            "the cluster {name:?} is being started or stopped by {holder}: wait for it, or choose another --name"
+        ))
+    })
+}
+
+/// Registers an existing cluster under a name.
+async fn adopt(name: &str, kubeconfig: &Path) -> Result<Cluster> {
+    let text = fs::read(kubeconfig).doing(|| format!("reading {}", kubeconfig.display()))?;
+    let client = harness::client(kubeconfig).await?;
+    let version = client
+        .apiserver_version()
+        .await
+        .doing(|| format!("asking the API server that {} names for its version", kubeconfig.display()))?;
+    let folder = folder(name)?;
+    if Cluster::read(name)?.is_some_and(|cluster| cluster.description.kind != Kind::External) {
+        return Err(Error::refused(format!(
+            "the testbed runs a cluster called {name:?} itself: choose another --name"
+        )));
+    }
+    cache::write(&folder.join("pki/admin.kubeconfig"), text)?;
+    let description = Description { kind: Kind::External, nodes: 0, fake_nodes: 0, server: version.git_version };
+    let cluster = Cluster { name: name.into(), folder, description };
+    cluster.write()?;
+    Ok(cluster)
+}
+
+/// Stops a cluster and removes all that it consisted of.
+pub fn down(name: &str, steps: &Steps) -> Result<()> {
+    check_name(name)?;
+    let _lock = lock(name)?;
+    let cluster = find(name)?;
+    let step = steps.begin(format!("removing the cluster {name:?}"));
+    removal::erase(&cluster.name)?;
+    step.done("");
+    Ok(())
+}
+
+impl Cluster {
+    fn read(name: &str) -> Result<Option<Self>> {
+        let folder = folder(name)?;
+        let file = folder.join("cluster.json");
+        let text = match fs::read(&file) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            text => text.doing(|| format!("reading {}", file.display()))?,
+        };
+        let description = serde_json::from_slice(&text).map_err(malformed(format!("reading {}", file.display())))?;
+        Ok(Some(Self { name: name.into(), folder, description }))
+    }
+
+    fn write(&self) -> Result<()> {
+        let text =
+            serde_json::to_vec_pretty(&self.description).map_err(malformed("writing a cluster's description"))?;
+        cache::write(&self.folder.join("cluster.json"), text)
+    }
+
+    fn is(&self, wish: &Wish) -> bool {
+        let Description { kind, nodes, fake_nodes, .. } = self.description;
+        (kind, nodes, fake_nodes) == (wish.kind, wish.nodes, wish.fake_nodes)
+    }
+
+    /// Whether its processes are there.
+    pub fn state(&self) -> State {
+        if self.description.kind == Kind::External || removal::owner(&self.folder).is_some() {
+            State::Running
+        } else {
+            State::Dead
+        }
+    }
+
+    /// The file that tells clients how to reach it.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.folder.join("pki/admin.kubeconfig")
+    }
+
+    /// What its API server was asked, one JSON object a line.
+    pub fn audit_log(&self) -> PathBuf {
+        self.folder.join("audit.log")
+    }
+
+    /// Its parts in a few words.
+    pub fn describe(&self) -> String {
+        match self.description.kind {
+            Kind::Full => format!("{} node(s), API at {}", self.description.nodes, self.description.server),
+            Kind::Light => format!(
+                "a control plane with {} made-up node(s), API at {}",
+                self.description.fake_nodes, self.description.server
+            ),
+            Kind::External => format!("an existing cluster of version {}", self.description.server),
+        }
+    }
+
+    /// The folder with its components' logs.
+    pub fn logs(&self) -> PathBuf {
+        self.folder.join("log")
+    }
+
+    fn node_names(&self) -> Vec<String> {
+        (1..=self.description.nodes).map(|number| format!("n{number}")).collect()
+    }
+
+    /// Imports an image archive into every node.
+    pub fn import(&self, archive: &Path, steps: &Steps) -> Result<()> {
+        if self.description.kind != Kind::Full {
+            return Err(Error::refused(format!("the cluster {:?} has no nodes that could hold an image", self.name)));
+        }
+        let tools = NodeTools::get(steps)?;
+        for node in self.node_names() {
+            let step = steps.begin(format!("importing {} into {node}", archive.display()));
+            node::import(&tools.ctr(), &node::containerd_socket(&self.folder, &node), archive)?;
+            step.done("");
+        }
+        Ok(())
+    }
+}
