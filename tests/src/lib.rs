@@ -1,1 +1,208 @@
 //! What end-to-end tests say in one sentence.
+//!
+//! An object is given as YAML and really written, with strict validation: a field that the API server does not know is
+//! refused and not dropped. A sentence that turns out not to be true panics and says what is true instead.
+
+#![expect(clippy::panic, reason = "a test fails by panicking")]
+
+use std::{env, ffi::OsStr, fmt::Display, path::PathBuf, process::Command, sync::LazyLock, time::Duration};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{DeleteParams, DynamicObject, GetParams, ListParams, PostParams},
+    core::{ApiResource, GroupVersionKind, Request},
+};
+use messina_testbed::{
+    cluster, demo, exec,
+    harness::{self, Seen},
+    progress::Steps,
+    tools::Tools,
+};
+use serde_json::Value;
+use tokio::sync::OnceCell;
+
+/// Every definition that Messina installs.
+pub static DEFINITIONS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(messina_api::crd::all);
+
+/// How long the API server may take to serve what it has just been told.
+pub const SOON: Duration = Duration::from_secs(60);
+
+/// The light cluster, with our definitions in it.
+pub async fn light() -> Client {
+    static INSTALLED: OnceCell<()> = OnceCell::const_new();
+    let client = well(harness::light().await);
+    INSTALLED
+        .get_or_init(async || {
+            well(demo::install_definitions(&client).await);
+            for definition in DEFINITIONS.iter() {
+                serves(&client, definition).await;
+            }
+        })
+        .await;
+    client
+}
+
+/// Waits until objects of this kind can be had. A definition is established a moment before the API server answers.
+async fn serves(client: &Client, definition: &CustomResourceDefinition) {
+    let (spec, version) = (&definition.spec, &definition.spec.versions[0].name);
+    let path = format!("/apis/{}/{version}/{}?limit=1", spec.group, spec.names.plural);
+    let look = async || {
+        Ok(match client.request_text(harness::get(&path)?).await {
+            Ok(_) => Seen::Ready(()),
+            Err(error) => Seen::NotYet(error.to_string()),
+        })
+    };
+    well(harness::eventually(&format!("{path} to be served"), SOON, look).await);
+}
+
+/// Runs a test in a new namespace of the light cluster. The namespace is removed afterwards, and kept for a look when
+/// the test fails.
+pub async fn in_a_namespace(test: &str, body: impl AsyncFnOnce(&Client, &str)) {
+    let client = light().await;
+    let namespace = well(harness::namespace(&client, test).await);
+    body(&client, &namespace).await;
+    well(harness::remove_namespace(&client, &namespace).await);
+    for definition in DEFINITIONS.iter().filter(|definition| definition.spec.scope == "Cluster") {
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource(definition));
+        for object in well(api.list(&ListParams::default()).await) {
+            let name = object.name_any();
+            if name.ends_with(&format!("-{namespace}")) {
+                well(api.delete(&name, &DeleteParams::default()).await);
+            }
+        }
+    }
+}
+
+/// Runs `kubectl` on the light cluster and gives what it prints, or what it complains of.
+pub fn kubectl<Argument: AsRef<OsStr>>(arguments: impl IntoIterator<Item = Argument>) -> Result<String, String> {
+    let kubeconfig = match env::var_os(harness::KUBECONFIG_VARIABLE) {
+        Some(given) => PathBuf::from(given),
+        None => well(cluster::find("test-light")).kubeconfig(),
+    };
+    let mut command = Command::new(well(Tools::control_plane(&Steps::quiet())).program("kubectl"));
+    command.arg("--kubeconfig").arg(kubeconfig).arg("--request-timeout=60s").args(arguments);
+    exec::output("kubectl", &mut command).map_err(|error| error.to_string())
+}
+
+/// What came of something that a test needs and is not about.
+fn well<T, E: Display>(outcome: Result<T, E>) -> T {
+    outcome.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The API server creates this object. Gives it as it is stored.
+pub async fn accepts(client: &Client, namespace: &str, yaml: &str) -> Value {
+    accepted(send(client, Write::Create, namespace, &object(yaml)).await, yaml)
+}
+
+/// The API server does not create this object, and says these words.
+pub async fn refuses(client: &Client, namespace: &str, yaml: &str, words: &str) {
+    refused(send(client, Write::Create, namespace, &object(yaml)).await, yaml, words);
+}
+
+/// The API server puts this object in place of the one of the same name. Gives it as it is stored.
+pub async fn accepts_change(client: &Client, namespace: &str, yaml: &str) -> Value {
+    accepted(send(client, Write::Change, namespace, &object(yaml)).await, yaml)
+}
+
+/// The API server does not put this object in place of the one of the same name, and says these words.
+pub async fn refuses_change(client: &Client, namespace: &str, yaml: &str, words: &str) {
+    refused(send(client, Write::Change, namespace, &object(yaml)).await, yaml, words);
+}
+
+/// The API server gives the object of the same name this one's status. Gives it as it is stored.
+pub async fn accepts_status(client: &Client, namespace: &str, yaml: &str) -> Value {
+    accepted(send(client, Write::Status, namespace, &object(yaml)).await, yaml)
+}
+
+/// The API server does not give the object of the same name this one's status, and says these words.
+pub async fn refuses_status(client: &Client, namespace: &str, yaml: &str, words: &str) {
+    refused(send(client, Write::Status, namespace, &object(yaml)).await, yaml, words);
+}
+
+/// The objects of a YAML stream.
+pub fn objects(yaml: &str) -> Vec<Value> {
+    let read = serde_saphyr::from_multiple::<Value>(yaml).unwrap_or_else(|why| panic!("no YAML: {why}\n{yaml}"));
+    read.into_iter().filter(|object| !object.is_null()).collect()
+}
+
+fn object(yaml: &str) -> Value {
+    let mut objects = objects(yaml);
+    assert_eq!(objects.len(), 1, "one object is expected:\n{yaml}");
+    objects.remove(0)
+}
+
+fn accepted(outcome: Result<Value, String>, yaml: &str) -> Value {
+    outcome.unwrap_or_else(|why| panic!("refused: {why}\nThis should have been accepted:\n{yaml}"))
+}
+
+fn refused(outcome: Result<Value, String>, yaml: &str, words: &str) {
+    match outcome {
+        Ok(stored) => panic!("accepted, and stored as {stored}\nThis should have been refused with {words:?}:\n{yaml}"),
+        Err(why) => assert!(why.contains(words), "refused with {why:?}\nThis should have been said: {words:?}\n{yaml}"),
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Write {
+    Create,
+    Change,
+    Status,
+}
+
+/// Writes an object into the test's namespace, whatever it names itself. One that can be in no namespace gets the
+/// test's as a part of its name, so that tests do not meet.
+async fn send(client: &Client, write: Write, namespace: &str, object: &Value) -> Result<Value, String> {
+    let mut object = object.clone();
+    let (kind, namespaced) = kind_of(&object);
+    if namespaced {
+        object["metadata"]["namespace"] = namespace.into();
+    } else {
+        object["metadata"]["name"] = format!("{}-{namespace}", text(&object["metadata"]["name"])).into();
+    }
+    let name = text(&object["metadata"]["name"]).to_owned();
+    let request = Request::new(DynamicObject::url_path(&kind, namespaced.then_some(namespace)));
+    if !matches!(write, Write::Create) {
+        let stored: Value = well(client.request(well(request.get(&name, &GetParams::default()))).await);
+        object["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].clone();
+    }
+    let (params, body) = (PostParams::default(), object.to_string().into_bytes());
+    let mut request = well(match write {
+        Write::Create => request.create(&params, body),
+        Write::Change => request.replace(&name, &params, body),
+        Write::Status => request.replace_subresource("status", &name, &params, body),
+    });
+    *request.uri_mut() = well(format!("{}&fieldValidation=Strict", request.uri()).parse());
+    answer(client.request(request).await)
+}
+
+/// What the API server answers: an object, or why not. Anything else that goes wrong is no answer.
+fn answer(outcome: kube::Result<Value>) -> Result<Value, String> {
+    match outcome {
+        Ok(object) => Ok(object),
+        Err(kube::Error::Api(status)) => Err(status.message.clone()),
+        Err(error) => panic!("the API server did not answer: {error}"),
+    }
+}
+
+fn kind_of(object: &Value) -> (ApiResource, bool) {
+    let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    let ours = DEFINITIONS.iter().find(|ours| ours.spec.group == group && ours.spec.names.kind == kind);
+    match ours {
+        Some(definition) => (resource(definition), definition.spec.scope == "Namespaced"),
+        None => (ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind)), true),
+    }
+}
+
+fn resource(definition: &CustomResourceDefinition) -> ApiResource {
+    let (spec, version) = (&definition.spec, &definition.spec.versions[0].name);
+    ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk(&spec.group, version, &spec.names.kind),
+        &spec.names.plural,
+    )
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}

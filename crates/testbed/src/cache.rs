@@ -90,11 +90,26 @@ pub fn once(dir: &Path, steps: &Steps, what: &str, make: impl FnOnce(&Path) -> R
     if dir.exists() {
         return Ok(());
     }
-    let partial = beside(dir, "partial");
-    remove(&partial)?;
+    remove_partial(dir)?;
+    // The name is this process's own: what a killed run started may still be writing under the other name.
+    let partial = beside(dir, &format!("partial-{}", std::process::id()));
     fs::create_dir_all(&partial).doing(|| format!("creating {}", partial.display()))?;
-    make(&partial)?;
+    if let Err(error) = make(&partial) {
+        // Room on a full disk is worth more than half of a thing.
+        remove(&partial)?;
+        return Err(error);
+    }
     fs::rename(&partial, dir).doing(|| format!("renaming {} to {}", partial.display(), dir.display()))
+}
+
+/// Removes what killed runs have left; the caller holds the lock.
+fn remove_partial(dir: &Path) -> Result<()> {
+    let prefix = beside(dir, "partial-");
+    let siblings = dir.parent().into_iter().flat_map(fs::read_dir).flatten().filter_map(|entry| entry.ok());
+    siblings
+        .map(|entry| entry.path())
+        .filter(|path| path.to_string_lossy().starts_with(&*prefix.to_string_lossy()))
+        .try_for_each(|path| remove(&path))
 }
 
 fn beside(dir: &Path, suffix: &str) -> PathBuf {

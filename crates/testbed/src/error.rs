@@ -20,7 +20,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A program ended with an error.
-    #[error("{what} failed ({status}). Its last lines:\n{tail}\nThe whole log is {}", log.display())]
+    #[error("{what} failed ({status}){}. Its last lines:\n{tail}The whole log is {}", full_disk(tail), log.display())]
     Program {
         /// What the program was to do.
         what: String,
@@ -66,11 +66,16 @@ impl Error {
     }
 }
 
+/// What to do about a full disk.
+const MAKE_ROOM: &str = "; make room on that disk, or point XDG_CACHE_HOME to a larger one, and run the same command again";
+
+fn full_disk(said: &str) -> &'static str {
+    if said.contains("no space left on device") { MAKE_ROOM } else { "" }
+}
+
 fn hint(source: &io::Error) -> &'static str {
     match source.kind() {
-        io::ErrorKind::StorageFull => {
-            "; make room on that disk, or point XDG_CACHE_HOME to a folder on a larger one, and run the same command again"
-        }
+        io::ErrorKind::StorageFull => MAKE_ROOM,
         io::ErrorKind::PermissionDenied => "; run it as root, or as the owner of that file",
         _ => "",
     }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::shared;
 
 fn read(file: &Path) -> Value {
-    let text = fs::read_to_string(file).unwrap();
+    let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 

@@ -67,3 +67,8 @@ fn visit_nodes<'a>(schema: &'a Value, path: &str, visit: &mut impl FnMut(&str, &
         visit_nodes(element, &format!("{path}[]"), visit);
     }
 }
+
+/// As many faults as a person reads, one on each line.
+fn first(faults: &[String]) -> String {
+    faults[..faults.len().min(20)].join("\n  ")
+}

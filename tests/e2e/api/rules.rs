@@ -1,0 +1,170 @@
+//! The rules that definitions state in CEL: what breaks each is refused with its message, and what is close to it is not.
+
+use messina_e2e::{DEFINITIONS, accepts, accepts_change, accepts_status, in_a_namespace, refuses, refuses_change};
+
+use super::{cluster, each_field, task};
+
+/// What breaks one rule.
+struct Case {
+    /// Kind and field that have the rule.
+    at: &'static str,
+    /// Words of the rule's message, and of no other's at the same place.
+    says: &'static str,
+    /// Specs that cannot be created.
+    created: &'static [&'static str],
+    /// Specs that can, and what they cannot be changed to.
+    changed: &'static [(&'static str, &'static str)],
+}
+
+const CASES: [Case; 3] = [
+    Case {
+        at: "ScyllaCluster spec.alternator",
+        says: "port serves plain HTTP, so insecureEnableHTTP cannot be false beside it: remove port",
+        created: &[
+            "{alternator: {port: 8000, insecureEnableHTTP: false}}",
+            "{alternator: {port: 1, insecureEnableHTTP: false, insecureDisableAuthorization: false}}",
+        ],
+        changed: &[
+            ("{alternator: {port: 8000}}", "{alternator: {port: 8000, insecureEnableHTTP: false}}"),
+            ("{alternator: {insecureEnableHTTP: false}}", "{alternator: {port: 8000, insecureEnableHTTP: false}}"),
+        ],
+    },
+    Case {
+        at: "EtcdOperatorTask spec",
+        says: "a task cannot be changed once it exists: delete it, or create another one",
+        created: &[],
+        changed: &[
+            ("{type: OnDemandSnapshot}", "{type: OffDemandSnapshot}"),
+            // The reference, and its spelling.
+            ("{type: T, etcdReference: {name: a}}", "{type: T, etcdReference: {name: b}}"),
+            ("{type: T, etcdReference: {name: a}}", "{type: T, etcdReference: {name: a, namespace: b}}"),
+            ("{type: T, etcdReference: {name: a}}", "{type: T, etcdRef: {name: a}}"),
+            ("{type: T, etcdReference: {name: a}}", "{type: T}"),
+            ("{type: T}", "{type: T, etcdReference: {name: a}}"),
+            // Options as an object. The schema knows nothing of what is in it.
+            ("{type: T, config: {snapshotType: full}}", "{type: T, config: {snapshotType: delta}}"),
+            ("{type: T, config: {a: {b: [1, {c: 1}]}}}", "{type: T, config: {a: {b: [1, {c: 2}]}}}"),
+            ("{type: T, config: {a: {b: [1, {c: 1}]}}}", "{type: T, config: {a: {b: [1, {c: 1, d: 1}]}}}"),
+            ("{type: T, config: {a: [1, 2]}}", "{type: T, config: {a: [2, 1]}}"),
+            ("{type: T, config: {a: null}}", "{type: T, config: {}}"),
+            ("{type: T, config: {a: 1}}", "{type: T, config: {a: '1'}}"),
+            // Options as a text.
+            ("{type: T, config: '{\"a\":1}'}", "{type: T, config: '{\"a\":2}'}"),
+            ("{type: T, config: '{\"a\":1}'}", "{type: T, config: '{\"a\": 1}'}"),
+            ("{type: T, config: '{\"a\":1}'}", "{type: T, config: {a: 1}}"),
+            ("{type: T}", "{type: T, config: {}}"),
+            ("{type: T, config: {}}", "{type: T}"),
+            ("{type: T, config: ''}", "{type: T}"),
+            // The time to live.
+            ("{type: T}", "{type: T, ttlSecondsAfterFinished: 0}"),
+            ("{type: T, ttlSecondsAfterFinished: 0}", "{type: T}"),
+            ("{type: T, ttlSecondsAfterFinished: 600}", "{type: T, ttlSecondsAfterFinished: 601}"),
+        ],
+    },
+    Case {
+        at: "EtcdOperatorTask spec",
+        says: "etcdReference, etcdRef and ownerEtcdReference mean the same: set only one of them",
+        created: &[
+            "{type: T, etcdReference: {name: a}, etcdRef: {name: a}}",
+            "{type: T, etcdReference: {name: a}, ownerEtcdReference: {name: a}}",
+            "{type: T, etcdRef: {name: a}, ownerEtcdReference: {name: b}}",
+            "{type: T, etcdReference: {name: a}, etcdRef: {name: a}, ownerEtcdReference: {name: a}}",
+            "{type: T, etcdReference: {}, etcdRef: {}}",
+        ],
+        changed: &[],
+    },
+];
+
+#[test]
+fn every_rule_has_a_case() {
+    let mut rules = vec![];
+    for definition in DEFINITIONS.iter() {
+        each_field(definition, |path, schema| {
+            for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
+                let message = rule["message"].as_str().unwrap_or_else(|| panic!("no message: {rule}"));
+                rules.push((format!("{} {path}", definition.spec.names.kind), message.to_owned()));
+            }
+        });
+    }
+    for (at, message) in &rules {
+        let cases = CASES.iter().filter(|case| case.at == at && message.contains(case.says)).count();
+        assert_eq!(cases, 1, "cases for the rule of {at} that says {message:?}");
+    }
+    assert_eq!(rules.len(), CASES.len(), "a case is for a rule that there is not; there are {rules:?}");
+}
+
+#[tokio::test]
+async fn what_breaks_a_rule_is_refused_with_its_message() {
+    in_a_namespace("rules", async |client, namespace| {
+        let mut count = 0;
+        for case in &CASES {
+            let yaml = match case.at.split_once(' ') {
+                Some(("ScyllaCluster", _)) => cluster,
+                Some(("EtcdOperatorTask", _)) => task,
+                _ => panic!("this test cannot write what {} is in", case.at),
+            };
+            assert!(case.created.len() + case.changed.len() > 0, "nothing breaks the rule of {}", case.at);
+            for spec in case.created {
+                refuses(client, namespace, &yaml("broken", spec), case.says).await;
+            }
+            for (before, after) in case.changed {
+                count += 1;
+                let name = format!("changed-{count}");
+                accepts(client, namespace, &yaml(&name, before)).await;
+                refuses_change(client, namespace, &yaml(&name, after), case.says).await;
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_only_comes_close_to_breaking_a_rule_is_accepted() {
+    in_a_namespace("rules-kept", async |client, namespace| {
+        for (number, alternator) in [
+            "{}",
+            "{port: 8000}",
+            "{port: 8000, insecureEnableHTTP: true}",
+            "{port: 0, insecureEnableHTTP: false}",
+            "{insecureEnableHTTP: false}",
+            "{port: 8000, insecureDisableAuthorization: false}",
+        ]
+        .iter()
+        .enumerate()
+        {
+            let yaml = cluster(&format!("alternator-{number}"), &format!("{{alternator: {alternator}}}"));
+            accepts(client, namespace, &yaml).await;
+        }
+        for reference in ["etcdReference", "etcdRef", "ownerEtcdReference"] {
+            let yaml = task(&reference.to_lowercase(), &format!("{{type: T, {reference}: {{name: a}}}}"));
+            accepts(client, namespace, &yaml).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_task_can_change_in_all_but_its_spec() {
+    in_a_namespace("rules-metadata", async |client, namespace| {
+        let spec =
+            "{type: OnDemandSnapshot, etcdReference: {name: a}, config: {a: {b: [1]}}, ttlSecondsAfterFinished: 1}";
+        accepts(client, namespace, &task("task", spec)).await;
+        let described = task(
+            "task, labels: {a: b}, annotations: {c: d}, finalizers: [druid.gardener.cloud/etcd-operator-task]",
+            spec,
+        );
+        let stored = accepts_change(client, namespace, &described).await;
+        assert_eq!(stored["metadata"]["labels"]["a"], "b");
+        assert_eq!(stored["metadata"]["generation"], 1, "the spec counts as changed");
+        // A spec that is sent along with a status does not count.
+        for sent in [spec, "{type: Other}"] {
+            let status = format!("{sent}, status: {{state: Pending, observedGeneration: 1}}");
+            let stored = accepts_status(client, namespace, &task("task", &status)).await;
+            assert_eq!(stored["status"]["state"], "Pending");
+            assert_eq!(stored["spec"]["type"], "OnDemandSnapshot");
+        }
+        // Without the finalizer, so that the namespace can go.
+        accepts_change(client, namespace, &task("task", spec)).await;
+    })
+    .await;
+}

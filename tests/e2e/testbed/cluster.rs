@@ -1,0 +1,212 @@
+//! What a cluster can do.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use messina_testbed::{cluster, harness, harness::Seen, tools::BUSYBOX_IMAGE};
+use serde_json::json;
+
+use super::{machine, succeeds, testbed};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn pods_of_three_clusters_reach_one_another_by_address() {
+    let _alone = machine!();
+    let names = ["west", "east", "south"];
+    let started = std::time::Instant::now();
+    std::thread::scope(|scope| {
+        for name in names {
+            scope.spawn(move || succeeds(&mut testbed(&["up", "--name", name])));
+        }
+    });
+    eprintln!("three clusters after {:.1} s", started.elapsed().as_secs_f64());
+    let mut addresses = vec![];
+    for name in names {
+        let client = client_of(name).await;
+        harness::apply(&client, &web_server(name), Some("default")).await.unwrap();
+        addresses.push(ready_address(&client, "default", "web").await);
+    }
+    for (from, to) in [(0, 1), (1, 2), (2, 0)] {
+        let client = client_of(names[from]).await;
+        let look = format!("wget -q -O - http://{}:8080/name", addresses[to]);
+        let said = output_of(&client, "default", &format!("visit-{}", names[to]), &look).await;
+        assert_eq!(said.trim(), names[to], "from {} to {}", names[from], names[to]);
+    }
+    for name in names {
+        succeeds(&mut testbed(&["down", "--name", name]));
+    }
+}
+
+#[tokio::test]
+async fn a_program_becomes_an_image_that_runs_on_every_node() {
+    let _alone = machine!();
+    succeeds(&mut testbed(&["up", "--name", "images", "--nodes", "2"]));
+    // A program that is linked against libraries, which must come along.
+    let program = harness::testbed_program().unwrap();
+    let reference = "docker.io/messina/testbed:e2e";
+    succeeds(&mut testbed(&["image", "--name", "images", reference, &program.to_string_lossy()]));
+    let client = client_of("images").await;
+    for node in ["n1", "n2"] {
+        let name = format!("on-{node}");
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+            "spec": {"nodeName": node, "restartPolicy": "Never",
+                "containers": [{"name": "main", "image": reference, "imagePullPolicy": "Never", "args": ["--version"]}]},
+        });
+        harness::apply(&client, &pod.to_string(), Some("default")).await.unwrap();
+        let said = log_when_done(&client, "default", &name).await;
+        assert_eq!(said.trim(), concat!("testbed ", env!("CARGO_PKG_VERSION")));
+    }
+    succeeds(&mut testbed(&["down", "--name", "images"]));
+}
+
+#[tokio::test]
+async fn a_claim_gets_a_volume_that_keeps_its_data_grows_and_goes() {
+    let _alone = machine!();
+    let client = harness::full().await.unwrap();
+    let namespace = harness::namespace(&client, "volumes").await.unwrap();
+    let claim = "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data}, \
+                 spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}";
+    harness::apply(&client, claim, Some(&namespace)).await.unwrap();
+    let written = with_volume("writer", "echo kept > /data/file");
+    harness::apply(&client, &written, Some(&namespace)).await.unwrap();
+    log_when_done(&client, &namespace, "writer").await;
+    let read = with_volume("reader", "cat /data/file");
+    harness::apply(&client, &read, Some(&namespace)).await.unwrap();
+    assert_eq!(log_when_done(&client, &namespace, "reader").await.trim(), "kept");
+
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &namespace);
+    let larger = Patch::Merge(json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}}));
+    let claimed = claims.patch("data", &PatchParams::default(), &larger).await.unwrap();
+    harness::until(claims.clone(), "data", "the claim to grow", LIMIT, |claim| {
+        let capacity = claim.and_then(|claim| claim.status?.capacity?.remove("storage"));
+        if capacity.as_ref().is_some_and(|size| size.0 == "2Gi") {
+            Seen::Ready(())
+        } else {
+            Seen::NotYet(format!("{capacity:?}"))
+        }
+    })
+    .await
+    .unwrap();
+
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+    for pod in ["writer", "reader"] {
+        pods.delete(pod, &DeleteParams::default().grace_period(0)).await.unwrap();
+    }
+    claims.delete("data", &DeleteParams::default()).await.unwrap();
+    let volumes: Api<PersistentVolume> = Api::all(client.clone());
+    let volume = claimed.spec.and_then(|spec| spec.volume_name).unwrap();
+    harness::until(volumes, &volume, "the volume to go", LIMIT, |volume| match volume {
+        None => Seen::Ready(()),
+        Some(volume) => Seen::NotYet(format!("{:?}", volume.status)),
+    })
+    .await
+    .unwrap();
+    harness::remove_namespace(&client, &namespace).await.unwrap();
+}
+
+#[tokio::test]
+async fn services_have_names_and_an_unknown_image_fails_at_once() {
+    let _alone = machine!();
+    let client = harness::full().await.unwrap();
+    let namespace = harness::namespace(&client, "names").await.unwrap();
+    let service = "{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}}";
+    harness::apply(&client, service, Some(&namespace)).await.unwrap();
+    harness::apply(&client, &web_server("by-name"), Some(&namespace)).await.unwrap();
+    ready_address(&client, &namespace, "web").await;
+    // The Service may follow a moment after its pod.
+    let look = format!("until wget -q -T 1 -O - http://web.{namespace}.svc.cluster.local/name; do :; done");
+    assert_eq!(output_of(&client, &namespace, "visit", &look).await.trim(), "by-name");
+
+    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: unknown}, spec: {containers: [{name: main, image: 'nowhere/nothing:1'}]}}";
+    harness::apply(&client, pod, Some(&namespace)).await.unwrap();
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+    harness::until(pods, "unknown", "the pull to fail", Duration::from_secs(8), |pod| {
+        let status = pod.and_then(|pod| pod.status?.container_statuses?.pop());
+        match status.and_then(|status| status.state?.waiting?.reason) {
+            Some(reason) if reason.contains("ImagePull") => Seen::Ready(()),
+            reason => Seen::NotYet(format!("{reason:?}")),
+        }
+    })
+    .await
+    .unwrap();
+    harness::remove_namespace(&client, &namespace).await.unwrap();
+}
+
+async fn client_of(cluster: &str) -> Client {
+    harness::client(&cluster::find(cluster).unwrap().kubeconfig()).await.unwrap()
+}
+
+/// A pod called "web" that answers `/name` on port 8080.
+fn web_server(name: &str) -> String {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "labels": {"app": "web"}},
+        "spec": {"terminationGracePeriodSeconds": 0, "containers": [{
+            "name": "main", "image": BUSYBOX_IMAGE,
+            "command": ["sh", "-c", format!("mkdir /www; echo {name} > /www/name; exec httpd -f -p 8080 -h /www")],
+            "readinessProbe": {"httpGet": {"path": "/name", "port": 8080}, "periodSeconds": 1},
+        }]},
+    })
+    .to_string()
+}
+
+/// A pod that runs a command once, with the claim "data" at /data.
+fn with_volume(name: &str, command: &str) -> String {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [{"name": "main", "image": BUSYBOX_IMAGE, "command": ["sh", "-c", command],
+                "volumeMounts": [{"name": "data", "mountPath": "/data"}]}],
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+        },
+    })
+    .to_string()
+}
+
+/// The address of a pod, as soon as it is ready.
+async fn ready_address(client: &Client, namespace: &str, pod: &str) -> String {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    harness::until(pods, pod, &format!("{pod} to be ready"), LIMIT, |pod| {
+        let status = pod.and_then(|pod| pod.status);
+        let ready = status
+            .iter()
+            .flat_map(|status| status.conditions.iter().flatten())
+            .any(|c| c.type_ == "Ready" && c.status == "True");
+        match status.as_ref().and_then(|status| status.pod_ip.clone()).filter(|_| ready) {
+            Some(address) => Seen::Ready(address),
+            None => Seen::NotYet(format!("{status:?}")),
+        }
+    })
+    .await
+    .unwrap()
+}
+
+/// What a command prints in a pod of its own.
+async fn output_of(client: &Client, namespace: &str, pod: &str, command: &str) -> String {
+    let manifest = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": BUSYBOX_IMAGE, "command": ["sh", "-c", command]}]},
+    });
+    harness::apply(client, &manifest.to_string(), Some(namespace)).await.unwrap();
+    log_when_done(client, namespace, pod).await
+}
+
+async fn log_when_done(client: &Client, namespace: &str, pod: &str) -> String {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    harness::until(pods.clone(), pod, &format!("{pod} to succeed"), LIMIT, |pod| {
+        let status = pod.and_then(|pod| pod.status);
+        match status.as_ref().and_then(|status| status.phase.as_deref()) {
+            Some("Succeeded") => Seen::Ready(()),
+            _ => Seen::NotYet(format!("{status:?}")),
+        }
+    })
+    .await
+    .unwrap();
+    pods.logs(pod, &Default::default()).await.unwrap()
+}

@@ -1,0 +1,116 @@
+//! Starting and stopping, also the hard way.
+
+use std::{
+    fs,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use messina_testbed::{cluster, harness};
+
+use super::{Machine, machine, succeeds, testbed};
+
+#[tokio::test]
+async fn five_clusters_one_after_the_other_leave_the_machine_as_it_was() {
+    let _alone = machine!();
+    let before = Machine::now();
+    for _ in 0..5 {
+        let started = Instant::now();
+        succeeds(&mut testbed(&["up", "--name", "cycle"]));
+        let up = started.elapsed();
+        assert_ne!(Machine::now(), before, "a cluster that runs must be seen, or this test sees nothing");
+        let started = Instant::now();
+        succeeds(&mut testbed(&["down", "--name", "cycle"]));
+        eprintln!("up in {:.1} s, down in {:.1} s", up.as_secs_f64(), started.elapsed().as_secs_f64());
+        assert_eq!(Machine::now(), before);
+    }
+}
+
+#[tokio::test]
+async fn what_a_killed_testbed_left_is_removed_by_the_next() {
+    let _alone = machine!();
+    let before = Machine::now();
+
+    eprintln!("the process that owns the cluster is killed");
+    succeeds(&mut testbed(&["up", "--name", "killed"]));
+    kill(owner_of("killed"));
+    succeeds(&mut testbed(&["up", "--name", "killed"]));
+
+    eprintln!("the process above it is killed");
+    kill(parent_of(owner_of("killed")));
+    // Another cluster's start removes the dead one as well.
+    succeeds(&mut testbed(&["up", "--name", "other"]));
+    assert!(cluster::find("killed").is_err(), "the dead cluster should be gone");
+    succeeds(&mut testbed(&["down", "--name", "other"]));
+    assert_eq!(Machine::now(), before);
+
+    eprintln!("`testbed up` itself is killed while the cluster starts");
+    let mut up = in_background(&["up", "--name", "killed"]);
+    await_that("the first network namespace", || fs::exists("/run/netns/messina-killed-n1").unwrap_or(false));
+    up.kill().expect("it can be killed");
+    up.wait().expect("it ends");
+    succeeds(&mut testbed(&["up", "--name", "killed"]));
+    succeeds(&mut testbed(&["down", "--name", "killed"]));
+    assert_eq!(Machine::now(), before);
+}
+
+#[tokio::test]
+async fn of_two_that_start_one_cluster_one_is_told_to_wait() {
+    let _alone = machine!();
+    let both = [0, 1].map(|_| in_background(&["up", "--name", "twice"]));
+    let outputs = both.map(|up| up.wait_with_output().expect("it ends"));
+    let (good, bad): (Vec<_>, Vec<_>) = outputs.iter().partition(|output| output.status.success());
+    assert_eq!((good.len(), bad.len()), (1, 1), "{outputs:?}");
+    let said = String::from_utf8_lossy(&bad[0].stderr);
+    assert!(said.contains("is being started or stopped by process"), "{said}");
+    // And a third, when the first is done, finds it running.
+    succeeds(&mut testbed(&["up", "--name", "twice"]));
+    succeeds(&mut testbed(&["down", "--name", "twice"]));
+}
+
+#[tokio::test]
+async fn a_light_cluster_serves_its_api_and_writes_an_audit_log() {
+    let _alone = machine!();
+    let before = Machine::now();
+    let started = Instant::now();
+    succeeds(&mut testbed(&["up", "--light", "--name", "lifecycle-light"]));
+    eprintln!("usable after {:.1} s", started.elapsed().as_secs_f64());
+    let cluster = cluster::find("lifecycle-light").unwrap();
+    let client = harness::client(&cluster.kubeconfig()).await.unwrap();
+    let namespace = harness::namespace(&client, "audited").await.unwrap();
+    let audit = fs::read_to_string(cluster.audit_log()).unwrap();
+    assert!(audit.lines().any(|line| line.contains(&namespace) && line.contains(r#""verb":"create""#)), "{audit}");
+    succeeds(&mut testbed(&["down", "--name", "lifecycle-light"]));
+    assert_eq!(Machine::now(), before);
+}
+
+fn in_background(arguments: &[&str]) -> Child {
+    testbed(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("testbed starts")
+}
+
+/// The process ID of the process that owns all others of a cluster.
+fn owner_of(cluster: &str) -> u32 {
+    let found =
+        Command::new("pgrep").args(["-f", &format!("testbed supervise .*/clusters/{cluster}$")]).output().unwrap();
+    let found = String::from_utf8_lossy(&found.stdout).into_owned();
+    // `unshare` has the same end of its command line, and the lower number: it came first.
+    found.lines().filter_map(|pid| pid.parse().ok()).max().unwrap_or_else(|| panic!("no owner of {cluster} runs"))
+}
+
+fn parent_of(pid: u32) -> u32 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap();
+    parent.trim().parse().unwrap()
+}
+
+fn kill(pid: u32) {
+    assert!(Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap().success());
+}
+
+fn await_that(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what} did not come");
+        std::thread::yield_now();
+    }
+}

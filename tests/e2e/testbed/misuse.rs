@@ -1,0 +1,149 @@
+//! Bad use: each time a clear error, and the next run works.
+
+use std::{
+    env, fs,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use messina_testbed::{progress::Steps, tools::Tools};
+
+use super::{machine, refuses, succeeds, testbed};
+
+#[tokio::test]
+async fn names_and_numbers_that_cannot_be_are_refused() {
+    let _alone = machine!();
+    refuses(
+        &mut testbed(&["down", "--name", "nosuch"]),
+        &["no cluster is called \"nosuch\"", "testbed up --name nosuch"],
+    );
+    refuses(&mut testbed(&["kubeconfig", "--name", "nosuch"]), &["no cluster is called \"nosuch\""]);
+    refuses(&mut testbed(&["up", "--name", "../etc"]), &["cannot be a cluster's name", "lower-case letters"]);
+    refuses(&mut testbed(&["up", "--nodes", "0"]), &["--nodes takes 1 to 15, not 0"]);
+    refuses(&mut testbed(&["up", "--kubeconfig", "/nonexistent"]), &["/nonexistent", "No such file"]);
+    refuses(&mut testbed(&["up", "--light", "--kubeconfig", "x"]), &["cannot be used with"]);
+    let text = env::temp_dir().join("messina-not-a-program");
+    fs::write(&text, "text").unwrap();
+    refuses(&mut testbed(&["image", "a:b", &text.to_string_lossy()]), &["is not a Linux program"]);
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_named_and_can_be_had_later() {
+    let _alone = machine!();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let up = || testbed(&["up", "--light", "--name", "port", "--port", &port]);
+    refuses(&mut up(), &[&format!("port {port} of 127.0.0.1 cannot be had"), "leave out --port"]);
+    drop(taken);
+    succeeds(&mut up());
+    assert!(succeeds(&mut testbed(&["status"])).contains(&format!("https://127.0.0.1:{port}")));
+    succeeds(&mut testbed(&["down", "--name", "port"]));
+}
+
+#[tokio::test]
+async fn another_shape_under_a_name_in_use_is_refused() {
+    let _alone = machine!();
+    succeeds(&mut testbed(&["up", "--light", "--name", "shape"]));
+    refuses(&mut testbed(&["up", "--name", "shape"]), &["is running already", "testbed down --name shape"]);
+    succeeds(&mut testbed(&["up", "--light", "--name", "shape"]));
+    succeeds(&mut testbed(&["down", "--name", "shape"]));
+}
+
+#[tokio::test]
+async fn an_existing_cluster_serves_under_a_name() {
+    let _alone = machine!();
+    succeeds(&mut testbed(&["up", "--light", "--name", "existing"]));
+    let kubeconfig = messina_testbed::cluster::find("existing").unwrap().kubeconfig();
+    succeeds(&mut testbed(&["up", "--name", "adopted", "--kubeconfig", &kubeconfig.to_string_lossy()]));
+    let read = fs::read_to_string(&kubeconfig).unwrap();
+    assert_eq!(succeeds(&mut testbed(&["kubeconfig", "--name", "adopted"])), read);
+    succeeds(&mut testbed(&["down", "--name", "adopted"]));
+    // Only the name is forgotten.
+    assert!(succeeds(&mut testbed(&["status"])).contains("existing: running"));
+    succeeds(&mut testbed(&["down", "--name", "existing"]));
+}
+
+#[tokio::test]
+async fn given_programs_are_taken_instead_of_built() {
+    let _alone = machine!();
+    let cache = Cache::new("given", "64m");
+    let kubectl = Tools::control_plane(&Steps::quiet()).unwrap().program("kubectl");
+    let given = |arguments: &[&str]| {
+        let mut command = cache.testbed(arguments);
+        command.env("KUBEBUILDER_ASSETS", kubectl.parent().unwrap());
+        command
+    };
+    // There is no room to build anything.
+    succeeds(&mut given(&["up", "--light", "--name", "given"]));
+    succeeds(&mut given(&["down", "--name", "given"]));
+}
+
+#[tokio::test]
+async fn a_full_disk_and_an_interrupted_build_are_survived() {
+    let _alone = machine!();
+    let cache = Cache::new("full", "8m");
+    let up = || cache.testbed(&["up", "--light", "--name", "built"]);
+    refuses(&mut up(), &["o space left on device", "make room on that disk", "The whole log is"]);
+    cache.resize("2g");
+
+    let mut interrupted = up().stderr(Stdio::null()).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !cache.holds_half_a_build() {
+        assert!(Instant::now() < deadline, "the build did not begin");
+        std::thread::yield_now();
+    }
+    interrupted.kill().unwrap();
+    interrupted.wait().unwrap();
+
+    succeeds(&mut up());
+    assert!(!cache.holds_half_a_build(), "what the interrupted build left should be gone");
+    succeeds(&mut cache.testbed(&["down", "--name", "built"]));
+}
+
+/// An empty cache on a disk of its own.
+struct Cache(PathBuf);
+
+impl Cache {
+    fn new(name: &str, size: &str) -> Self {
+        let folder = env::temp_dir().join(format!("messina-cache-{name}"));
+        fs::create_dir_all(&folder).unwrap();
+        mount(&["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"], &folder);
+        Self(folder)
+    }
+
+    fn resize(&self, size: &str) {
+        mount(&["-o", &format!("remount,size={size}")], &self.0);
+    }
+
+    /// `testbed` with this cache; what Go has compiled before stays known to it.
+    fn testbed(&self, arguments: &[&str]) -> Command {
+        let compiled =
+            Command::new("go").args(["env", "GOCACHE"]).output().map(|output| output.stdout).unwrap_or_default();
+        let mut command = testbed(arguments);
+        command.env("XDG_CACHE_HOME", &self.0);
+        if !compiled.is_empty() {
+            command.env("GOCACHE", String::from_utf8_lossy(&compiled).trim());
+        }
+        command
+    }
+
+    fn holds_half_a_build(&self) -> bool {
+        let tools = fs::read_dir(self.0.join("messina/tools")).into_iter().flatten().flatten();
+        tools.into_iter().any(|entry| entry.file_name().to_string_lossy().contains(".partial-"))
+    }
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount").arg("--lazy").arg(&self.0).status();
+        if unmounted.is_ok_and(|status| status.success()) {
+            let _ = fs::remove_dir(&self.0);
+        }
+    }
+}
+
+fn mount(options: &[&str], at: &Path) {
+    assert!(Command::new("mount").args(options).arg(at).status().unwrap().success(), "mounting {}", at.display());
+}
