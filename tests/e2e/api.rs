@@ -11,12 +11,13 @@ mod writing;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 
-/// A ScyllaCluster with this spec.
+/// A ScyllaCluster with this spec, after which other fields of the object may follow.
 fn cluster(name: &str, spec: &str) -> String {
     format!("{{apiVersion: scylla.scylladb.com/v1, kind: ScyllaCluster, metadata: {{name: {name}}}, spec: {spec}}}")
 }
 
-/// An EtcdOperatorTask with this spec.
+/// An EtcdOperatorTask with this spec, after which other fields of the object may follow; as after the name, of its
+/// metadata.
 fn task(name: &str, spec: &str) -> String {
     format!(
         "{{apiVersion: druid.gardener.cloud/v1alpha1, kind: EtcdOperatorTask, metadata: {{name: {name}}}, spec: {spec}}}"

@@ -29,32 +29,37 @@ struct Served {
 
 fn served() -> Vec<Served> {
     vec![
-        definition::<v1::ScyllaCluster, v1::ScyllaClusterSpec, v1::ScyllaClusterStatus>(),
-        definition::<v1alpha1::ScyllaDBCluster, v1alpha1::ScyllaDBClusterSpec, v1alpha1::ScyllaDBClusterStatus>(),
+        definition::<v1::ScyllaCluster, v1::ScyllaClusterSpec, v1::ScyllaClusterStatus>(
+            "A ScyllaDB cluster of one datacenter.",
+        ),
+        definition::<v1alpha1::ScyllaDBCluster, v1alpha1::ScyllaDBClusterSpec, v1alpha1::ScyllaDBClusterStatus>(
+            "A ScyllaDB cluster of one or more datacenters, each in a Kubernetes cluster of its own.",
+        ),
         definition::<v1alpha1::ScyllaDBDatacenter, v1alpha1::ScyllaDBDatacenterSpec, v1alpha1::ScyllaDBDatacenterStatus>(
+            "A datacenter of ScyllaDB: racks of nodes in this Kubernetes cluster.",
         ),
         definition::<
             v1alpha1::ScyllaDBManagerClusterRegistration,
             v1alpha1::ScyllaDBManagerClusterRegistrationSpec,
             v1alpha1::ScyllaDBManagerClusterRegistrationStatus,
-        >(),
+        >("A cluster that ScyllaDB Manager is to know. The operator writes it; there is no need to."),
         definition::<
             v1alpha1::ScyllaDBManagerTask,
             v1alpha1::ScyllaDBManagerTaskSpec,
             v1alpha1::ScyllaDBManagerTaskStatus,
-        >(),
+        >("A repair or a backup that ScyllaDB Manager runs on a cluster."),
         flat_definition::<v1alpha1::ScyllaDBStatusReport, v1alpha1::StatusReport>(),
         definition::<
             v1alpha1::RemoteKubernetesCluster,
             v1alpha1::RemoteKubernetesClusterSpec,
             v1alpha1::RemoteKubernetesClusterStatus,
-        >(),
+        >("Another Kubernetes cluster, in which the operator may run datacenters."),
         flat_definition::<v1alpha1::RemoteOwner, v1alpha1::RemoteOwnership>(),
         requiring_spec(definition::<
             druid::v1alpha1::EtcdOperatorTask,
             druid::v1alpha1::EtcdOperatorTaskSpec,
             druid::v1alpha1::EtcdOperatorTaskStatus,
-        >()),
+        >("Work on an etcd cluster that is done once, outside of its everyday care.")),
     ]
 }
 
@@ -69,11 +74,15 @@ pub fn yaml(definition: &CustomResourceDefinition) -> Result<String, serde_saphy
 }
 
 /// A kind with `spec` and `status`.
-fn definition<Kind: CustomResourceExt, Spec: JsonSchema, Status: JsonSchema>() -> Served {
+fn definition<Kind: CustomResourceExt, Spec: JsonSchema, Status: JsonSchema>(description: &str) -> Served {
     let (spec, embeds_in_spec) = schema::structural::<Spec>();
     let (status, embeds_in_status) = schema::structural::<Status>();
     Served {
-        definition: with_schema::<Kind>(json!({"type": "object", "properties": {"spec": spec, "status": status}})),
+        definition: with_schema::<Kind>(json!({
+            "description": description,
+            "type": "object",
+            "properties": {"spec": spec, "status": status},
+        })),
         embeds: embeds_in_spec.into_iter().chain(embeds_in_status).collect(),
     }
 }

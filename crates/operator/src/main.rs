@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 
 /// Runs ScyllaDB and etcd on Kubernetes.
 #[derive(Parser)]
-#[command(version)]
+#[command(name = "messina", version)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -1,17 +1,20 @@
 //! `make demo`: a cluster with our kinds in it, and what to try next.
 
+use std::time::Duration;
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client,
-    api::{Patch, PatchParams},
+    api::{DynamicObject, ListParams, Patch, PatchParams},
+    core::{ApiResource, GroupVersionKind},
 };
-use std::time::Duration;
 
 use crate::{
     cluster::Cluster,
     error::{Doing, Result},
     harness::{self, Seen},
     progress::Steps,
+    tools::Tools,
 };
 
 /// Installs the kinds and says what to try.
@@ -20,22 +23,23 @@ pub async fn run(cluster: &Cluster, steps: &Steps) -> Result<()> {
     let step = steps.begin("installing the custom resource definitions");
     let count = install_definitions(&client).await?;
     step.done(&format!("{count} kinds"));
+    let kubectl = Tools::control_plane(steps)?.program("kubectl");
     println!(
-        "\nThe cluster {:?} is up ({}) and knows {count} kinds. Try:\n\n  \
-         export KUBECONFIG={}\n  \
-         export PATH={}:$PATH\n  \
-         kubectl explain scyllacluster.spec.alternator\n  \
-         kubectl apply --server-side -f deploy/examples/\n  \
-         kubectl get scylladb\n\n\
-         `make demo-down` removes it all.",
+        "
+The cluster {:?} is up ({}) and knows {count} kinds of Messina. In this folder, try:
+
+  export KUBECONFIG={}
+  export PATH={}:$PATH
+  kubectl explain scyllacluster.spec.alternator
+  kubectl create namespace scylla
+  kubectl apply --server-side -f deploy/examples/scyllacluster.yaml
+  kubectl get scylladb --namespace scylla
+
+`make demo-down` removes it all.",
         cluster.name,
         cluster.describe(),
         cluster.kubeconfig().display(),
-        crate::tools::Tools::control_plane(steps)?
-            .program("kubectl")
-            .parent()
-            .unwrap_or(std::path::Path::new(""))
-            .display(),
+        kubectl.parent().unwrap_or(&kubectl).display(),
     );
     Ok(())
 }
@@ -48,14 +52,28 @@ pub async fn install_definitions(client: &Client) -> Result<usize> {
     for definition in &definitions {
         let name = definition.metadata.name.as_deref().unwrap_or_default();
         api.patch(name, &params, &Patch::Apply(definition)).await.doing(|| format!("installing {name}"))?;
-        harness::until(api.clone(), name, &format!("{name} to be served"), Duration::from_secs(60), |definition| {
-            let conditions = definition.and_then(|definition| definition.status?.conditions).unwrap_or_default();
-            match conditions.iter().any(|condition| condition.type_ == "Established" && condition.status == "True") {
-                true => Seen::Ready(()),
-                false => Seen::NotYet(format!("{conditions:?}")),
-            }
+    }
+    for definition in &definitions {
+        await_served(client, definition).await?;
+    }
+    Ok(definitions.len())
+}
+
+/// Waits until a kind can be listed; it may be called established a moment before.
+async fn await_served(client: &Client, definition: &CustomResourceDefinition) -> Result<()> {
+    let spec = &definition.spec;
+    for version in &spec.versions {
+        let kind = GroupVersionKind::gvk(&spec.group, &version.name, &spec.names.kind);
+        let resource = ApiResource::from_gvk_with_plural(&kind, &spec.names.plural);
+        let objects: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        let what = format!("{} to be served", spec.names.plural);
+        harness::eventually(&what, Duration::from_secs(60), || async {
+            Ok(match objects.list_metadata(&ListParams::default().limit(1)).await {
+                Ok(_) => Seen::Ready(()),
+                Err(error) => Seen::NotYet(error.to_string()),
+            })
         })
         .await?;
     }
-    Ok(definitions.len())
+    Ok(())
 }

@@ -67,7 +67,8 @@ impl Error {
 }
 
 /// What to do about a full disk.
-const MAKE_ROOM: &str = "; make room on that disk, or point XDG_CACHE_HOME to a larger one, and run the same command again";
+const MAKE_ROOM: &str =
+    "; make room on that disk, or point XDG_CACHE_HOME to a larger one, and run the same command again";
 
 fn full_disk(said: &str) -> &'static str {
     if said.contains("no space left on device") { MAKE_ROOM } else { "" }

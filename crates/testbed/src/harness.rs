@@ -59,7 +59,7 @@ pub fn get(path: &str) -> Result<http::Request<Vec<u8>>> {
 }
 
 /// The light cluster that all tests of a run share, started if it is not running. It is left running for the next run;
-/// `testbed down --name test` removes it.
+/// `testbed down --name test-light` removes it.
 pub async fn light() -> Result<Client> {
     static CLUSTER: OnceCell<PathBuf> = OnceCell::const_new();
     // Each test has a runtime of its own, and a client does not outlive the one that it was made in.

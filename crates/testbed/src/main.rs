@@ -14,7 +14,7 @@ use messina_testbed::{
 
 /// A real Kubernetes on one machine, for development and tests.
 #[derive(Parser)]
-#[command(version)]
+#[command(name = "testbed", version)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -140,12 +140,14 @@ pub fn add_node(cluster: &str, addresses: Addresses, number: u8) -> Result<()> {
     let namespace = namespace(cluster, number);
     let link = format!("c{}n{number}", addresses.slot);
     let address = addresses.node(number);
+    // One for each address: whoever talked to the node that had it before would look for its old one for a while.
+    let hardware = format!("02:6d:73:00:{:02x}:{number:02x}", addresses.slot);
     // Left by a cluster that was removed a moment ago.
     remove_link(&format!("-n {FABRIC} link del {link}"));
     ip_all(&[
         &format!("netns add {namespace}"),
         &format!("-n {namespace} link set lo up"),
-        &format!("-n {namespace} link add eth0 type veth peer name {link} netns {FABRIC}"),
+        &format!("-n {namespace} link add eth0 address {hardware} type veth peer name {link} netns {FABRIC}"),
         &format!("-n {FABRIC} link set {link} master nodes up"),
         &format!("-n {namespace} addr add {address}/16 dev eth0"),
         &format!("-n {namespace} link set eth0 up"),

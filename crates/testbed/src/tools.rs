@@ -49,6 +49,9 @@ const STAGES: [&str; 5] = [
     "pod/fast/pod-delete.yaml",
 ];
 
+/// The Debian packages that nodes run, or find in their images.
+const PACKAGES: [&str; 4] = ["containerd", "runc", "containernetworking-plugins", "busybox"];
+
 /// The image that holds a pod's namespaces.
 pub const PAUSE_IMAGE: &str = "registry.k8s.io/pause:3.10";
 /// A shell with the usual small programs, for tests.
@@ -107,7 +110,8 @@ impl NodeTools {
     pub fn get(steps: &Steps) -> Result<Self> {
         let programs = go_programs(steps)?;
         let packages = debian_packages(steps)?;
-        let images = programs.join("images");
+        let made_from = [&programs, &packages].map(|folder| folder.to_string_lossy());
+        let images = cache::root()?.join(format!("tools/images-{}", key(&made_from)));
         cache::once(&images, steps, "making the nodes' images", |partial| {
             let step = steps.begin("making the nodes' images");
             Image::new(PAUSE_IMAGE, ["/pause"])
@@ -118,7 +122,7 @@ impl NodeTools {
             applets
                 .lines()
                 .filter(|applet| *applet != "busybox")
-                .fold(Image::new(BUSYBOX_IMAGE, ["/bin/sh"]).file(&busybox, "/bin/busybox"), |image, applet| {
+                .fold(Image::new(BUSYBOX_IMAGE, ["/bin/sh"]).program(&busybox, "/bin/busybox")?, |image, applet| {
                     image.link("/bin/busybox", format!("/bin/{applet}"))
                 })
                 .write(&partial.join("1-busybox.tar"))?;
@@ -192,13 +196,8 @@ pub fn kwok(steps: &Steps) -> Result<Kwok> {
 }
 
 fn go_programs(steps: &Steps) -> Result<PathBuf> {
-    let mut hash = Sha256::new();
-    for (name, content) in SOURCES {
-        hash.update(name);
-        hash.update(content);
-    }
-    let key: String = hash.finalize().iter().take(4).map(|byte| format!("{byte:02x}")).collect();
-    let dir = cache::root()?.join(format!("tools/kubernetes-{KUBERNETES}-{key}"));
+    let made_from: Vec<&str> = SOURCES.iter().flat_map(|(name, content)| [*name, *content]).collect();
+    let dir = cache::root()?.join(format!("tools/kubernetes-{KUBERNETES}-{}", key(&made_from)));
     cache::once(&dir, steps, "building Kubernetes", |partial| {
         let go = go(steps)?;
         let sources = sources(partial)?;
@@ -224,6 +223,13 @@ fn go_programs(steps: &Steps) -> Result<PathBuf> {
         Ok(())
     })?;
     Ok(dir)
+}
+
+/// A short name for whatever is made from these.
+fn key(made_from: &[impl AsRef<str>]) -> String {
+    let mut hash = Sha256::new();
+    made_from.iter().for_each(|part| hash.update(part.as_ref()));
+    hash.finalize().iter().take(4).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Lays out the Go module in the folder that is being made.
@@ -298,7 +304,7 @@ fn go_version(go: &Path) -> Option<(u32, u32)> {
 
 /// containerd and its companions, unpacked: no service is installed and no file of the system is touched.
 fn debian_packages(steps: &Steps) -> Result<PathBuf> {
-    let dir = cache::root()?.join(format!("tools/debian-{}", debian_release()));
+    let dir = cache::root()?.join(format!("tools/debian-{}-{}", debian_release(), key(&PACKAGES)));
     cache::once(&dir, steps, "getting containerd", |partial| {
         if exec::find("apt-get").is_none() || exec::find("dpkg").is_none() {
             return Err(Error::refused(
@@ -315,7 +321,7 @@ fn debian_packages(steps: &Steps) -> Result<PathBuf> {
             "apt-get download",
             Command::new("apt-get")
                 .args(["download", "-qq", "-o", "APT::Sandbox::User=root"])
-                .args(["containerd", "runc", "containernetworking-plugins", "busybox-static"])
+                .args(PACKAGES)
                 .current_dir(&downloads),
             &log,
             |line| step.progress(line),

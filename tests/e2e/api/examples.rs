@@ -67,7 +67,7 @@ async fn a_field_that_does_not_exist_is_refused() {
     in_a_namespace("unknown-fields", async |client, namespace| {
         let misspelt = cluster("misspelt", "{alternator: {writeIsolaton: always}}");
         refuses(client, namespace, &misspelt, r#"unknown field "spec.alternator.writeIsolaton""#).await;
-        // Beside a status of its own, a kind may have no other field at its root either.
+        // At the root of an object, where everything but `spec` is easily overlooked, it is no different.
         let beside = cluster("beside", "{}, specs: {}");
         refuses(client, namespace, &beside, r#"unknown field "specs""#).await;
     })

@@ -157,7 +157,7 @@ async fn a_quantity_looks_like_one() {
             let words = "spec.datacenter.racks[0].resources.limits.cpu in body should match";
             refuses(client, namespace, &limits(cpu), words).await;
         }
-        // A fraction must be a text; kubectl and Kubernetes' own kinds take it as a number too.
+        // A fraction must be a text, as with the peer; Kubernetes' own kinds take it as a number too.
         let words = "spec.datacenter.racks[0].resources.limits.cpu in body must be of type integer,string";
         refuses(client, namespace, &limits("0.5"), words).await;
 

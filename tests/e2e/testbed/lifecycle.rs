@@ -8,7 +8,7 @@ use std::{
 
 use messina_testbed::{cluster, harness};
 
-use super::{Machine, machine, succeeds, testbed};
+use super::{Machine, Started, cluster_named, machine, succeeds, testbed};
 
 #[tokio::test]
 async fn five_clusters_one_after_the_other_leave_the_machine_as_it_was() {
@@ -16,13 +16,13 @@ async fn five_clusters_one_after_the_other_leave_the_machine_as_it_was() {
     let before = Machine::now();
     for _ in 0..5 {
         let started = Instant::now();
-        succeeds(&mut testbed(&["up", "--name", "cycle"]));
+        let cluster = Started::up("cycle", &[]);
         let up = started.elapsed();
-        assert_ne!(Machine::now(), before, "a cluster that runs must be seen, or this test sees nothing");
+        assert!(!before.changes().is_empty(), "a cluster that runs must be seen, or this test sees nothing");
         let started = Instant::now();
-        succeeds(&mut testbed(&["down", "--name", "cycle"]));
+        cluster.down();
         eprintln!("up in {:.1} s, down in {:.1} s", up.as_secs_f64(), started.elapsed().as_secs_f64());
-        assert_eq!(Machine::now(), before);
+        before.is_as_it_was();
     }
 }
 
@@ -32,17 +32,17 @@ async fn what_a_killed_testbed_left_is_removed_by_the_next() {
     let before = Machine::now();
 
     eprintln!("the process that owns the cluster is killed");
-    succeeds(&mut testbed(&["up", "--name", "killed"]));
+    let killed = Started::up("killed", &[]);
     kill(owner_of("killed"));
     succeeds(&mut testbed(&["up", "--name", "killed"]));
 
     eprintln!("the process above it is killed");
     kill(parent_of(owner_of("killed")));
     // Another cluster's start removes the dead one as well.
-    succeeds(&mut testbed(&["up", "--name", "other"]));
+    let other = Started::up("other", &[]);
     assert!(cluster::find("killed").is_err(), "the dead cluster should be gone");
-    succeeds(&mut testbed(&["down", "--name", "other"]));
-    assert_eq!(Machine::now(), before);
+    other.down();
+    before.is_as_it_was();
 
     eprintln!("`testbed up` itself is killed while the cluster starts");
     let mut up = in_background(&["up", "--name", "killed"]);
@@ -50,8 +50,8 @@ async fn what_a_killed_testbed_left_is_removed_by_the_next() {
     up.kill().expect("it can be killed");
     up.wait().expect("it ends");
     succeeds(&mut testbed(&["up", "--name", "killed"]));
-    succeeds(&mut testbed(&["down", "--name", "killed"]));
-    assert_eq!(Machine::now(), before);
+    killed.down();
+    before.is_as_it_was();
 }
 
 #[tokio::test]
@@ -64,8 +64,7 @@ async fn of_two_that_start_one_cluster_one_is_told_to_wait() {
     let said = String::from_utf8_lossy(&bad[0].stderr);
     assert!(said.contains("is being started or stopped by process"), "{said}");
     // And a third, when the first is done, finds it running.
-    succeeds(&mut testbed(&["up", "--name", "twice"]));
-    succeeds(&mut testbed(&["down", "--name", "twice"]));
+    Started::up("twice", &[]).down();
 }
 
 #[tokio::test]
@@ -73,15 +72,17 @@ async fn a_light_cluster_serves_its_api_and_writes_an_audit_log() {
     let _alone = machine!();
     let before = Machine::now();
     let started = Instant::now();
-    succeeds(&mut testbed(&["up", "--light", "--name", "lifecycle-light"]));
+    let light = Started::up("lifecycle-light", &["--light"]);
     eprintln!("usable after {:.1} s", started.elapsed().as_secs_f64());
-    let cluster = cluster::find("lifecycle-light").unwrap();
-    let client = harness::client(&cluster.kubeconfig()).await.unwrap();
-    let namespace = harness::namespace(&client, "audited").await.unwrap();
-    let audit = fs::read_to_string(cluster.audit_log()).unwrap();
-    assert!(audit.lines().any(|line| line.contains(&namespace) && line.contains(r#""verb":"create""#)), "{audit}");
-    succeeds(&mut testbed(&["down", "--name", "lifecycle-light"]));
-    assert_eq!(Machine::now(), before);
+    let namespace = harness::namespace(&light.client().await, "audited").await.unwrap();
+    let log = cluster_named("lifecycle-light").audit_log();
+    // The entry is written when the answer is on its way.
+    await_that("the entry in the audit log", || {
+        let entries = fs::read_to_string(&log).unwrap();
+        entries.lines().any(|entry| entry.contains(&namespace) && entry.contains(r#""verb":"create""#))
+    });
+    light.down();
+    before.is_as_it_was();
 }
 
 fn in_background(arguments: &[&str]) -> Child {

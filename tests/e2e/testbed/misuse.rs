@@ -10,7 +10,7 @@ use std::{
 
 use messina_testbed::{progress::Steps, tools::Tools};
 
-use super::{machine, refuses, succeeds, testbed};
+use super::{Started, cluster_named, machine, refuses, succeeds, testbed};
 
 #[tokio::test]
 async fn names_and_numbers_that_cannot_be_are_refused() {
@@ -34,35 +34,37 @@ async fn a_port_that_is_taken_is_named_and_can_be_had_later() {
     let _alone = machine!();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
-    let up = || testbed(&["up", "--light", "--name", "port", "--port", &port]);
-    refuses(&mut up(), &[&format!("port {port} of 127.0.0.1 cannot be had"), "leave out --port"]);
+    refuses(
+        &mut testbed(&["up", "--light", "--name", "port", "--port", &port]),
+        &[&format!("port {port} of 127.0.0.1 cannot be had"), "leave out --port"],
+    );
     drop(taken);
-    succeeds(&mut up());
+    let cluster = Started::up("port", &["--light", "--port", &port]);
     assert!(succeeds(&mut testbed(&["status"])).contains(&format!("https://127.0.0.1:{port}")));
-    succeeds(&mut testbed(&["down", "--name", "port"]));
+    cluster.down();
 }
 
 #[tokio::test]
 async fn another_shape_under_a_name_in_use_is_refused() {
     let _alone = machine!();
-    succeeds(&mut testbed(&["up", "--light", "--name", "shape"]));
+    let shape = Started::up("shape", &["--light"]);
     refuses(&mut testbed(&["up", "--name", "shape"]), &["is running already", "testbed down --name shape"]);
     succeeds(&mut testbed(&["up", "--light", "--name", "shape"]));
-    succeeds(&mut testbed(&["down", "--name", "shape"]));
+    shape.down();
 }
 
 #[tokio::test]
 async fn an_existing_cluster_serves_under_a_name() {
     let _alone = machine!();
-    succeeds(&mut testbed(&["up", "--light", "--name", "existing"]));
-    let kubeconfig = messina_testbed::cluster::find("existing").unwrap().kubeconfig();
-    succeeds(&mut testbed(&["up", "--name", "adopted", "--kubeconfig", &kubeconfig.to_string_lossy()]));
+    let existing = Started::up("existing", &["--light"]);
+    let kubeconfig = cluster_named("existing").kubeconfig();
+    let adopted = Started::up("adopted", &["--kubeconfig", &kubeconfig.to_string_lossy()]);
     let read = fs::read_to_string(&kubeconfig).unwrap();
     assert_eq!(succeeds(&mut testbed(&["kubeconfig", "--name", "adopted"])), read);
-    succeeds(&mut testbed(&["down", "--name", "adopted"]));
+    adopted.down();
     // Only the name is forgotten.
     assert!(succeeds(&mut testbed(&["status"])).contains("existing: running"));
-    succeeds(&mut testbed(&["down", "--name", "existing"]));
+    existing.down();
 }
 
 #[tokio::test]

@@ -1,17 +1,21 @@
 //! The testbed itself: it starts, it fits beside others of its kind, and it leaves nothing behind.
 
-mod cluster;
+mod clusters;
 mod lifecycle;
 mod misuse;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Output},
 };
 
-use messina_testbed::harness;
+use kube::Client;
+use messina_testbed::{
+    cluster::{self, Cluster},
+    harness,
+};
 use tokio::sync::{Mutex, MutexGuard};
 
 /// Why these tests do not run here, if they do not.
@@ -43,6 +47,38 @@ async fn alone() -> MutexGuard<'static, ()> {
     TURN.lock().await
 }
 
+/// A cluster that a test started, removed when the test ends, however it ends.
+struct Started(&'static str);
+
+impl Started {
+    fn up(name: &'static str, arguments: &[&str]) -> Self {
+        let started = Self(name);
+        succeeds(&mut testbed(&[&["up", "--name", name], arguments].concat()));
+        started
+    }
+
+    /// Removes it now, which must succeed.
+    fn down(self) {
+        succeeds(&mut testbed(&["down", "--name", self.0]));
+    }
+
+    async fn client(&self) -> Client {
+        harness::client(&cluster_named(self.0).kubeconfig()).await.unwrap()
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if cluster::find(self.0).is_ok() {
+            let _the_test_failed_before = testbed(&["down", "--name", self.0]).output();
+        }
+    }
+}
+
+fn cluster_named(name: &str) -> Cluster {
+    cluster::find(name).unwrap()
+}
+
 /// The program `testbed` with these arguments, not started yet.
 fn testbed(arguments: &[&str]) -> Command {
     let mut command = Command::new(harness::testbed_program().expect("the program is beside the tests"));
@@ -71,45 +107,43 @@ fn all_of(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// What a testbed could change on a machine: whoever looks before and after sees the same.
-#[derive(Debug, PartialEq, Eq)]
-struct Machine {
-    processes: BTreeSet<String>,
-    namespaces: BTreeSet<String>,
-    links: BTreeSet<String>,
-    routes: BTreeSet<String>,
-    mounts: BTreeSet<String>,
-    control_groups: BTreeSet<PathBuf>,
-    kernel: Vec<String>,
-    folders: Vec<(PathBuf, BTreeSet<PathBuf>)>,
-}
+/// What a testbed could change on a machine, by subject.
+struct Machine(BTreeMap<&'static str, BTreeSet<String>>);
 
 impl Machine {
     fn now() -> Self {
-        Self {
-            processes: processes("/messina/clusters/"),
-            namespaces: lines(Command::new("ip").args(["netns", "list"]), |line| first_word(line)),
-            links: lines(Command::new("ip").args(["-brief", "link"]), |line| first_word(line)),
-            routes: lines(Command::new("ip").args(["-4", "route"]), str::to_owned),
-            mounts: fs::read_to_string("/proc/self/mounts")
-                .expect("/proc is there")
-                .lines()
-                .map(str::to_owned)
-                .collect(),
-            control_groups: control_groups(),
-            kernel: [
-                "vm/overcommit_memory",
-                "vm/panic_on_oom",
-                "kernel/panic",
-                "kernel/panic_on_oops",
-                "net/ipv4/ip_forward",
-            ]
-            .map(|key| fs::read_to_string(Path::new("/proc/sys").join(key)).unwrap_or_default())
-            .into(),
-            folders: ["/run", "/var/lib", "/var/log", "/etc", "/opt"]
-                .map(|folder| (folder.into(), entries(folder)))
-                .into(),
-        }
+        let kernel = ["vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"];
+        let kernel = kernel.into_iter().chain(["kernel/keys/root_maxkeys", "net/ipv4/ip_forward"]);
+        let value = |key: &str| fs::read_to_string(Path::new("/proc/sys").join(key)).unwrap_or_default();
+        let mounts = fs::read_to_string("/proc/self/mounts").expect("/proc is there");
+        Self(BTreeMap::from([
+            ("process", processes("/messina/clusters/")),
+            ("network namespace", lines(Command::new("ip").args(["netns", "list"]), first_word)),
+            ("link", lines(Command::new("ip").args(["-brief", "link"]), first_word)),
+            ("route", lines(Command::new("ip").args(["-4", "route"]), str::to_owned)),
+            ("mount", mounts.lines().map(str::to_owned).collect()),
+            ("control group", control_groups()),
+            ("kernel parameter", kernel.map(|key| format!("{key} = {}", value(key))).collect()),
+            ("file", ["/run", "/var/lib", "/var/log", "/etc", "/opt"].into_iter().flat_map(entries).collect()),
+        ]))
+    }
+
+    /// What is different now, a line each.
+    fn changes(&self) -> Vec<String> {
+        let now = Self::now();
+        let subjects = self.0.iter().zip(now.0.values());
+        let changes = subjects.flat_map(|((subject, before), now)| {
+            let gone = before.difference(now).map(move |one| format!("gone: {subject} {one}"));
+            let new = now.difference(before).map(move |one| format!("new: {subject} {one}"));
+            gone.chain(new).collect::<Vec<_>>()
+        });
+        changes.collect()
+    }
+
+    /// Fails unless the machine is as it was, showing what is not.
+    fn is_as_it_was(&self) {
+        let changes = self.changes();
+        assert!(changes.is_empty(), "{changes:#?}");
     }
 }
 
@@ -120,14 +154,14 @@ fn processes(part: &str) -> BTreeSet<String> {
     commands.filter(|command| command.contains(part)).map(|command| command.replace('\0', " ")).collect()
 }
 
-fn control_groups() -> BTreeSet<PathBuf> {
-    let hierarchies = entries("/sys/fs/cgroup").into_iter().chain([PathBuf::from("/sys/fs/cgroup")]);
-    let groups = hierarchies.flat_map(|hierarchy| fs::read_dir(hierarchy).into_iter().flatten().flatten());
-    groups.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+fn control_groups() -> BTreeSet<String> {
+    let hierarchies = entries("/sys/fs/cgroup").into_iter().chain(["/sys/fs/cgroup".into()]);
+    hierarchies.flat_map(entries).filter(|path| Path::new(path).is_dir()).collect()
 }
 
-fn entries(folder: impl AsRef<Path>) -> BTreeSet<PathBuf> {
-    fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+fn entries(folder: impl AsRef<Path>) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path().to_string_lossy().into_owned()).collect()
 }
 
 fn lines(command: &mut Command, part: impl Fn(&str) -> String) -> BTreeSet<String> {

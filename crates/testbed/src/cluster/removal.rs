@@ -50,30 +50,39 @@ pub(super) fn owner(folder: &Path) -> Option<Pid> {
     let arguments = format!("\0supervise\0{}\0", folder.display());
     let processes = fs::read_dir("/proc").ok()?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let is_owner = |pid: &i32| {
-        let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        command.ends_with(arguments.as_bytes()) && is_first_of_its_namespace(*pid)
+        // "NSpid: 4711 1": its number here, and in its own namespace
+        let numbers = status_of(*pid, "NSpid:");
+        command_of(*pid).ends_with(arguments.as_bytes()) && numbers.split_whitespace().next_back() == Some("1")
     };
     processes.into_iter().find(is_owner).map(Pid::from_raw)
 }
 
-fn is_first_of_its_namespace(pid: i32) -> bool {
-    // "NSpid: 4711 1": its number here, and in its own namespace
+/// The arguments of a process, each with a zero byte behind it.
+fn command_of(pid: i32) -> Vec<u8> {
+    fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default()
+}
+
+/// A line of what the kernel says of a process.
+fn status_of(pid: i32, key: &str) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
-    numbers.split_whitespace().next_back() == Some("1")
+    status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default().to_owned()
 }
 
 /// Ends all processes of a cluster and returns when they are gone.
 fn kill_owner(folder: &Path) -> Result<()> {
     let Some(owner) = owner(folder) else { return Ok(()) };
+    let parent = status_of(owner.as_raw(), "PPid:").trim().parse().map(Pid::from_raw);
     let _already_gone = signal::kill(owner, signal::Signal::SIGKILL);
     let deadline = Instant::now() + Duration::from_secs(30);
-    // The kernel ends all processes of the namespace, and then this one.
-    while is_alive(owner) {
-        if Instant::now() > deadline {
-            return Err(Error::refused(format!("process {owner} does not end: look at it with `ps -p {owner}`")));
+    // The kernel ends all processes of the namespace, then this one; then `unshare`, which waits for it, ends too.
+    let and_unshare = parent.ok().filter(|parent| command_of(parent.as_raw()).starts_with(b"unshare\0"));
+    for pid in [owner].into_iter().chain(and_unshare) {
+        while is_alive(pid) {
+            if Instant::now() > deadline {
+                return Err(Error::refused(format!("process {pid} does not end: look at it with `ps -p {pid}`")));
+            }
+            std::thread::sleep(Duration::from_millis(10));
         }
-        std::thread::sleep(Duration::from_millis(10));
     }
     Ok(())
 }

@@ -7,10 +7,10 @@ use kube::{
     Api, Client,
     api::{DeleteParams, Patch, PatchParams},
 };
-use messina_testbed::{cluster, harness, harness::Seen, tools::BUSYBOX_IMAGE};
+use messina_testbed::{harness, harness::Seen, tools::BUSYBOX_IMAGE};
 use serde_json::json;
 
-use super::{machine, succeeds, testbed};
+use super::{Started, machine, succeeds, testbed};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -19,38 +19,34 @@ async fn pods_of_three_clusters_reach_one_another_by_address() {
     let _alone = machine!();
     let names = ["west", "east", "south"];
     let started = std::time::Instant::now();
-    std::thread::scope(|scope| {
-        for name in names {
-            scope.spawn(move || succeeds(&mut testbed(&["up", "--name", name])));
-        }
+    let clusters = std::thread::scope(|scope| {
+        names.map(|name| scope.spawn(move || Started::up(name, &[]))).map(|start| start.join().unwrap())
     });
     eprintln!("three clusters after {:.1} s", started.elapsed().as_secs_f64());
     let mut addresses = vec![];
-    for name in names {
-        let client = client_of(name).await;
-        harness::apply(&client, &web_server(name), Some("default")).await.unwrap();
+    for cluster in &clusters {
+        let client = cluster.client().await;
+        harness::apply(&client, &web_server(cluster.0), Some("default")).await.unwrap();
         addresses.push(ready_address(&client, "default", "web").await);
     }
     for (from, to) in [(0, 1), (1, 2), (2, 0)] {
-        let client = client_of(names[from]).await;
+        let client = clusters[from].client().await;
         let look = format!("wget -q -O - http://{}:8080/name", addresses[to]);
         let said = output_of(&client, "default", &format!("visit-{}", names[to]), &look).await;
         assert_eq!(said.trim(), names[to], "from {} to {}", names[from], names[to]);
     }
-    for name in names {
-        succeeds(&mut testbed(&["down", "--name", name]));
-    }
+    clusters.into_iter().for_each(Started::down);
 }
 
 #[tokio::test]
 async fn a_program_becomes_an_image_that_runs_on_every_node() {
     let _alone = machine!();
-    succeeds(&mut testbed(&["up", "--name", "images", "--nodes", "2"]));
+    let cluster = Started::up("images", &["--nodes", "2"]);
     // A program that is linked against libraries, which must come along.
     let program = harness::testbed_program().unwrap();
     let reference = "docker.io/messina/testbed:e2e";
     succeeds(&mut testbed(&["image", "--name", "images", reference, &program.to_string_lossy()]));
-    let client = client_of("images").await;
+    let client = cluster.client().await;
     for node in ["n1", "n2"] {
         let name = format!("on-{node}");
         let pod = json!({
@@ -62,7 +58,7 @@ async fn a_program_becomes_an_image_that_runs_on_every_node() {
         let said = log_when_done(&client, "default", &name).await;
         assert_eq!(said.trim(), concat!("testbed ", env!("CARGO_PKG_VERSION")));
     }
-    succeeds(&mut testbed(&["down", "--name", "images"]));
+    cluster.down();
 }
 
 #[tokio::test]
@@ -120,7 +116,7 @@ async fn services_have_names_and_an_unknown_image_fails_at_once() {
     harness::apply(&client, &web_server("by-name"), Some(&namespace)).await.unwrap();
     ready_address(&client, &namespace, "web").await;
     // The Service may follow a moment after its pod.
-    let look = format!("until wget -q -T 1 -O - http://web.{namespace}.svc.cluster.local/name; do :; done");
+    let look = format!("until wget -q -O - http://web.{namespace}.svc.cluster.local/name; do :; done");
     assert_eq!(output_of(&client, &namespace, "visit", &look).await.trim(), "by-name");
 
     let pod = "{apiVersion: v1, kind: Pod, metadata: {name: unknown}, spec: {containers: [{name: main, image: 'nowhere/nothing:1'}]}}";
@@ -136,10 +132,6 @@ async fn services_have_names_and_an_unknown_image_fails_at_once() {
     .await
     .unwrap();
     harness::remove_namespace(&client, &namespace).await.unwrap();
-}
-
-async fn client_of(cluster: &str) -> Client {
-    harness::client(&cluster::find(cluster).unwrap().kubeconfig()).await.unwrap()
 }
 
 /// A pod called "web" that answers `/name` on port 8080.
