@@ -20,6 +20,7 @@ use crate::{
 pub struct Image {
     reference: String,
     entrypoint: Vec<String>,
+    user: String,
     entries: Vec<(String, Content)>,
 }
 
@@ -35,7 +36,13 @@ impl Image {
     pub fn new(reference: impl Into<String>, entrypoint: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let entrypoint = entrypoint.into_iter().map(Into::into).collect();
         let entries = vec![("/tmp".into(), Content::Folder)];
-        Self { reference: reference.into(), entrypoint, entries }
+        Self { reference: reference.into(), entrypoint, user: "0:0".into(), entries }
+    }
+
+    /// Sets whom the program runs as, as USER:GROUP in numbers. Without it, as root.
+    pub fn user(mut self, user: impl Into<String>) -> Self {
+        self.user = user.into();
+        self
     }
 
     /// Adds a file, with its permissions.
@@ -109,6 +116,7 @@ impl Image {
             "os": "linux",
             "config": {
                 "Entrypoint": self.entrypoint,
+                "User": self.user,
                 "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
                 "WorkingDir": "/",
             },

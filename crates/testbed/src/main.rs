@@ -83,6 +83,9 @@ struct ImageOf {
     /// More files, as SOURCE:PATH
     #[arg(long = "file")]
     files: Vec<String>,
+    /// Whom the program runs as, in numbers
+    #[arg(long, default_value = "65532:65532")]
+    user: String,
     /// Where the archive is kept [default: a temporary file]
     #[arg(long)]
     output: Option<PathBuf>,
@@ -170,7 +173,8 @@ fn status() -> messina_testbed::Result<()> {
 fn image(arguments: ImageOf, steps: &Steps) -> messina_testbed::Result<()> {
     let program_name = arguments.program.file_name().unwrap_or_default().to_string_lossy();
     let path = format!("/{program_name}");
-    let mut image = Image::new(&arguments.reference, [&path]).program(&arguments.program, &path)?;
+    let mut image =
+        Image::new(&arguments.reference, [&path]).user(arguments.user).program(&arguments.program, &path)?;
     for file in &arguments.files {
         let (source, path) = file.split_once(':').ok_or_else(|| {
             messina_testbed::Error::refused(format!(

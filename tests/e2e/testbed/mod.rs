@@ -41,10 +41,14 @@ macro_rules! machine {
 }
 use machine;
 
-/// Tests here look at the whole machine, so they take turns.
+/// Tests here look at the whole machine, so they take turns. The clusters that all tests share are there before: else
+/// they could appear in the middle of one.
 async fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::const_new(());
-    TURN.lock().await
+    let turn = TURN.lock().await;
+    harness::light().await.unwrap();
+    harness::full().await.unwrap();
+    turn
 }
 
 /// A cluster that a test started, removed when the test ends, however it ends.
@@ -117,7 +121,7 @@ impl Machine {
         let value = |key: &str| fs::read_to_string(Path::new("/proc/sys").join(key)).unwrap_or_default();
         let mounts = fs::read_to_string("/proc/self/mounts").expect("/proc is there");
         Self(BTreeMap::from([
-            ("process", processes("/messina/clusters/")),
+            ("process", processes()),
             ("network namespace", lines(Command::new("ip").args(["netns", "list"]), first_word)),
             ("link", lines(Command::new("ip").args(["-brief", "link"]), first_word)),
             ("route", lines(Command::new("ip").args(["-4", "route"]), str::to_owned)),
@@ -147,11 +151,14 @@ impl Machine {
     }
 }
 
-/// The command lines that speak of a cluster's folder.
-fn processes(part: &str) -> BTreeSet<String> {
+/// The command lines that speak of a cluster's folder, but for those of the clusters that all tests share: other tests
+/// are at work there.
+fn processes() -> BTreeSet<String> {
     let entries = fs::read_dir("/proc").expect("/proc is there").filter_map(|entry| entry.ok());
     let commands = entries.filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok());
-    commands.filter(|command| command.contains(part)).map(|command| command.replace('\0', " ")).collect()
+    let is_seen =
+        |command: &String| command.contains("/messina/clusters/") && !command.contains("/messina/clusters/test");
+    commands.filter(is_seen).map(|command| command.replace('\0', " ")).collect()
 }
 
 fn control_groups() -> BTreeSet<String> {

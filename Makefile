@@ -1,0 +1,101 @@
+# Everything that a person or CI runs. `make help` lists it.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.ONESHELL:
+MAKEFLAGS += --no-print-directory
+
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/messina
+TESTBED := target/debug/testbed
+# A static program: it also runs inside of images that are not ours.
+TARGET := $(shell uname -m)-unknown-linux-gnu
+DENY_VERSION := 0.20.2
+DENY := $(CACHE)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
+
+.PHONY: help
+help: ## Lists the targets
+	@echo "make TARGET, where TARGET is one of:"
+	grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/' | expand -t 14
+
+.PHONY: demo
+demo: needs-cargo ## Starts a local Kubernetes with all kinds installed, and says what to try
+	@cargo build --package messina-testbed
+	$(TESTBED) demo --name demo
+
+.PHONY: demo-down
+demo-down: needs-cargo ## Removes what `make demo` started
+	@cargo build --quiet --package messina-testbed
+	$(TESTBED) down --name demo
+
+.PHONY: test
+test: ## Runs everything that CI runs: lint, unit and e2e
+	@started=$$SECONDS
+	for part in lint unit e2e; do
+		echo "== $$part"
+		part_started=$$SECONDS
+		$(MAKE) $$part
+		echo "== $$part took $$((SECONDS - part_started)) s"
+	done
+	echo "All tests passed in $$((SECONDS - started)) s."
+
+.PHONY: unit
+unit: needs-cargo $(CACHE)/python/yaml ## Runs the tests that need no cluster
+	@PYTHONPATH=$(CACHE)/python cargo test --workspace --exclude messina-e2e
+
+.PHONY: e2e
+e2e: needs-cargo ## Runs the tests that need a cluster, on clusters of their own
+	@cargo build --workspace
+	trap 'for name in test test-light; do $(TESTBED) down --name $$name || true; done' EXIT
+	$(TESTBED) up --light --name test-light
+	if [ "$$(id -u)" = 0 ]; then $(TESTBED) up --name test; fi
+	cargo test --package messina-e2e
+
+.PHONY: bench
+bench: needs-cargo ## Measures how long clusters take to become usable, three times each
+	@cargo build --quiet --package messina-testbed
+	for mode in "--light" "--nodes 1" "--nodes 3"; do
+		for run in 1 2 3; do
+			echo "testbed up $$mode"
+			$(TESTBED) up --name bench $$mode
+			$(TESTBED) down --name bench
+		done
+	done
+
+.PHONY: lint
+lint: needs-cargo $(DENY) ## Checks form, mistakes, licences and sources
+	@cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	# Its list of advisories cannot be had everywhere; the rest needs nothing but the sources.
+	$(DENY) --log-level error check licenses bans sources
+
+.PHONY: crds
+crds: needs-cargo ## Writes deploy/crds/ anew from the types
+	@cargo run --quiet --package messina-operator -- crds --output deploy/crds
+
+.PHONY: schema-facts
+schema-facts: needs-cargo ## Asks the API server anew what it says of Kubernetes' own types
+	@cargo build --quiet --package messina-testbed
+	$(TESTBED) up --light --name facts
+	trap '$(TESTBED) down --name facts' EXIT
+	$(TESTBED) schema-facts --name facts > target/kubernetes-facts.json
+	mv target/kubernetes-facts.json crates/api/src/kubernetes-facts.json
+
+.PHONY: release
+release: needs-cargo ## Builds the statically linked program `messina`
+	@RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --target $(TARGET) --package messina-operator
+	file target/$(TARGET)/release/messina 2>/dev/null || ls -l target/$(TARGET)/release/messina
+
+.PHONY: needs-cargo
+needs-cargo:
+	@command -v cargo > /dev/null || { echo "Messina is written in Rust: install cargo and rustc as rust-toolchain.toml names them, then run this again." >&2; exit 1; }
+
+$(DENY):
+	@echo "building cargo-deny $(DENY_VERSION) (once; some minutes)"
+	CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+		cargo install cargo-deny --version $(DENY_VERSION) --locked --quiet --no-default-features --root $(CACHE)/tools/cargo-deny-$(DENY_VERSION)
+
+# The conformance check is a Python program; without PyYAML it is skipped, and says so.
+$(CACHE)/python/yaml:
+	@python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target $(CACHE)/python pyyaml || \
+		echo "PyYAML cannot be installed: the conformance check will be skipped."
