@@ -62,7 +62,7 @@ async fn of_two_that_start_one_cluster_one_is_told_to_wait() {
     let (good, bad): (Vec<_>, Vec<_>) = outputs.iter().partition(|output| output.status.success());
     assert_eq!((good.len(), bad.len()), (1, 1), "{outputs:?}");
     let said = String::from_utf8_lossy(&bad[0].stderr);
-    assert!(said.contains("is being started or stopped by process"), "{said}");
+    assert!(said.contains("is being started or stopped by"), "{said}");
     // And a third, when the first is done, finds it running.
     Started::up("twice", &[]).down();
 }

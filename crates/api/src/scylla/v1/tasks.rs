@@ -6,12 +6,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-/// A repair that ScyllaDB Manager runs.
+/// What every task has: a name, and when it runs.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-pub struct RepairTaskSpec {
-    /// Name of the task, here and in ScyllaDB Manager. No two repairs of a cluster share one.
+pub struct TaskSpec {
+    /// Name of the task, here and in ScyllaDB Manager. No two repairs, and no two backups, of a cluster share one.
     pub name: Option<String>,
     /// When the task may first run: a time in RFC 3339 form, or "now" with an optional delay in days, hours, minutes
     /// and seconds, such as "now+3d2h10m". Without it, the task starts at once.
@@ -30,6 +30,16 @@ pub struct RepairTaskSpec {
     /// How long to wait before the first retry, as a duration such as "10m"; each further wait is twice the one before.
     /// Without it, ScyllaDB Manager chooses.
     pub retry_wait: Option<String>,
+}
+
+/// A repair that ScyllaDB Manager runs.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RepairTaskSpec {
+    /// Name and schedule.
+    #[serde(flatten)]
+    pub task: TaskSpec,
     /// Datacenters to repair, as glob patterns; a pattern that begins with "!" excludes. Without it, all.
     pub dc: Option<Vec<String>>,
     /// Keyspaces and tables to repair, as glob patterns such as "orders" or "!orders.tmp_*"; one that begins with "!"
@@ -61,25 +71,9 @@ pub struct RepairTaskSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BackupTaskSpec {
-    /// Name of the task, here and in ScyllaDB Manager. No two backups of a cluster share one.
-    pub name: Option<String>,
-    /// When the task may first run: a time in RFC 3339 form, or "now" with an optional delay in days, hours, minutes
-    /// and seconds, such as "now+3d2h10m". Without it, the task starts at once.
-    pub start_date: Option<String>,
-    /// Deprecated: time from one run to the next in days, hours, minutes and seconds, such as "1d". Use `cron`.
-    pub interval: Option<String>,
-    /// When the task runs, as a cron expression of five fields (minute, hour, day of month, month, day of week), or as
-    /// one of @monthly, @weekly, @daily, @midnight, @hourly and "@every <duration>". Without it and without `interval`,
-    /// the task runs once.
-    pub cron: Option<String>,
-    /// Time zone that `cron` is meant in, such as "Europe/Warsaw". Without it, that of ScyllaDB Manager.
-    pub timezone: Option<String>,
-    /// How often a failed run is tried again before it counts as failed.
-    #[schemars(extend("default" = 3))]
-    pub num_retries: Option<i64>,
-    /// How long to wait before the first retry, as a duration such as "10m"; each further wait is twice the one before.
-    /// Without it, ScyllaDB Manager chooses.
-    pub retry_wait: Option<String>,
+    /// Name and schedule.
+    #[serde(flatten)]
+    pub task: TaskSpec,
     /// Datacenters to back up, as glob patterns; a pattern that begins with "!" excludes. Without it, all.
     pub dc: Option<Vec<String>>,
     /// Keyspaces and tables to back up, as glob patterns such as "orders" or "!orders.tmp_*"; one that begins with "!"
@@ -102,11 +96,11 @@ pub struct BackupTaskSpec {
     pub upload_parallel: Option<Vec<String>>,
 }
 
-/// A repair as ScyllaDB Manager has it. All but `id`, `labels` and `error` means what it means in `spec.repairs`.
+/// What every task has in ScyllaDB Manager.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-pub struct RepairTaskStatus {
+pub struct TaskStatus {
     /// Name of the task.
     pub name: Option<String>,
     /// When the task may first run, as a time in RFC 3339 form.
@@ -127,6 +121,16 @@ pub struct RepairTaskStatus {
     pub id: Option<String>,
     /// Why the task could not be created or changed in ScyllaDB Manager. Absent when all is well.
     pub error: Option<String>,
+}
+
+/// A repair as ScyllaDB Manager has it. All but `id`, `labels` and `error` means what it means in `spec.repairs`.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RepairTaskStatus {
+    /// Name, schedule and what ScyllaDB Manager made of them.
+    #[serde(flatten)]
+    pub task: TaskStatus,
     /// Datacenters to repair.
     pub dc: Option<Vec<String>>,
     /// Keyspaces and tables to repair.
@@ -150,26 +154,9 @@ pub struct RepairTaskStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BackupTaskStatus {
-    /// Name of the task.
-    pub name: Option<String>,
-    /// When the task may first run, as a time in RFC 3339 form.
-    pub start_date: Option<String>,
-    /// Time from one run to the next.
-    pub interval: Option<String>,
-    /// When the task runs, as a cron expression.
-    pub cron: Option<String>,
-    /// Time zone of `cron`.
-    pub timezone: Option<String>,
-    /// How often a failed run is tried again.
-    pub num_retries: Option<i64>,
-    /// How long to wait before the first retry.
-    pub retry_wait: Option<String>,
-    /// Labels of the task in ScyllaDB Manager; the operator finds its own tasks by them.
-    pub labels: Option<BTreeMap<String, String>>,
-    /// The ID that ScyllaDB Manager gave the task.
-    pub id: Option<String>,
-    /// Why the task could not be created or changed in ScyllaDB Manager. Absent when all is well.
-    pub error: Option<String>,
+    /// Name, schedule and what ScyllaDB Manager made of them.
+    #[serde(flatten)]
+    pub task: TaskStatus,
     /// Datacenters to back up.
     pub dc: Option<Vec<String>>,
     /// Keyspaces and tables to back up.

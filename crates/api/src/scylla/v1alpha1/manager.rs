@@ -114,11 +114,11 @@ pub struct ScyllaDBManagerTaskSpec {
     pub repair: Option<ScyllaDBManagerRepairTaskOptions>,
 }
 
-/// Options of a backup.
+/// When a task runs, and how often it is tried.
 #[skip_serializing_none]
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-pub struct ScyllaDBManagerBackupTaskOptions {
+pub struct ScyllaDBManagerTaskSchedule {
     /// When the task runs, as a cron expression of five fields (minute, hour, day of month, month, day of week), or as
     /// one of @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly and "@every <duration>". Without it the
     /// task runs once.
@@ -130,6 +130,16 @@ pub struct ScyllaDBManagerBackupTaskOptions {
     /// When the task may first run, as a time in RFC 3339 form. Without it the task starts at once.
     #[schemars(extend("format" = "date-time"))]
     pub start_date: Option<String>,
+}
+
+/// Options of a backup.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ScyllaDBManagerBackupTaskOptions {
+    /// When the task runs.
+    #[serde(flatten)]
+    pub schedule: ScyllaDBManagerTaskSchedule,
     /// Datacenters to back up, as glob patterns; a pattern that begins with "!" excludes. Without it, all.
     pub dc: Option<Vec<String>>,
     /// Keyspaces and tables to back up, as glob patterns such as "orders" or "!orders.tmp_*"; one that begins with "!"
@@ -154,17 +164,9 @@ pub struct ScyllaDBManagerBackupTaskOptions {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ScyllaDBManagerRepairTaskOptions {
-    /// When the task runs, as a cron expression of five fields (minute, hour, day of month, month, day of week), or as
-    /// one of @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly and "@every <duration>". Without it the
-    /// task runs once.
-    pub cron: Option<String>,
-    /// How often a failed run is tried again before it counts as failed.
-    pub num_retries: Option<i64>,
-    /// How long to wait before the first retry, as a duration such as "10m"; each further wait is twice the one before.
-    pub retry_wait: Option<String>,
-    /// When the task may first run, as a time in RFC 3339 form. Without it the task starts at once.
-    #[schemars(extend("format" = "date-time"))]
-    pub start_date: Option<String>,
+    /// When the task runs.
+    #[serde(flatten)]
+    pub schedule: ScyllaDBManagerTaskSchedule,
     /// Datacenters to repair, as glob patterns; a pattern that begins with "!" excludes. Without it, all.
     pub dc: Option<Vec<String>>,
     /// Keyspaces and tables to repair, as glob patterns such as "orders" or "!orders.tmp_*"; one that begins with "!"
