@@ -140,3 +140,62 @@ pub fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
 pub fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).doing(|| format!("reading {}", path.display()))
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    fn scratch(test: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("messina-cache-test-{test}-{}", std::process::id()));
+        remove(&folder).unwrap();
+        folder
+    }
+
+    #[test]
+    fn what_many_ask_for_is_made_once() {
+        let scratch = scratch("once");
+        let (dir, made) = (scratch.join("thing"), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    once(&dir, &Steps::quiet(), "making a thing", |partial| {
+                        made.fetch_add(1, Ordering::SeqCst);
+                        write(&partial.join("whole"), "yes")
+                    })
+                    .unwrap();
+                    assert_eq!(read(&dir.join("whole")).unwrap(), "yes");
+                });
+            }
+        });
+        assert_eq!(made.into_inner(), 1);
+        remove(&scratch).unwrap();
+    }
+
+    #[test]
+    fn what_fails_or_was_interrupted_leaves_nothing_that_looks_whole() {
+        let scratch = scratch("fails");
+        let dir = scratch.join("thing");
+        let interrupted = scratch.join("thing.partial-1");
+        write(&interrupted.join("half"), "").unwrap();
+        let failed = once(&dir, &Steps::quiet(), "making a thing", |_| Err(Error::refused("no")));
+        assert_eq!(failed.unwrap_err().to_string(), "no");
+        assert!(!dir.exists() && !interrupted.exists());
+        once(&dir, &Steps::quiet(), "making a thing", |_| Ok(())).unwrap();
+        assert!(dir.exists());
+        remove(&scratch).unwrap();
+    }
+
+    #[test]
+    fn a_taken_lock_names_its_holder_and_is_free_again_when_dropped() {
+        let scratch = scratch("lock");
+        let file = scratch.join("lock");
+        let held = Lock::try_take(&file).unwrap().unwrap();
+        assert_eq!(Lock::try_take(&file).unwrap().unwrap_err(), format!("process {}", std::process::id()));
+        drop(held);
+        assert!(Lock::try_take(&file).unwrap().is_ok());
+        remove(&scratch).unwrap();
+    }
+}

@@ -66,3 +66,39 @@ fn of_type(schema: &Value) -> Value {
 fn kept(schema: &Value) -> Map<String, Value> {
     KEPT.iter().filter_map(|key| Some(((*key).to_owned(), schema.get(key)?.clone()))).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn merge_rules_and_real_defaults_are_kept_and_zero_values_are_not() {
+        let described = json!({
+            "description": "Something.",
+            "required": ["name"],
+            "x-kubernetes-map-type": "atomic",
+            "properties": {
+                "name": {"type": "string", "default": ""},
+                "mode": {"type": "string", "default": "Shared"},
+                "part": {"allOf": [{"$ref": "#/components/schemas/Part"}], "default": {}},
+                "list": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["key"],
+                    "x-kubernetes-patch-strategy": "merge"},
+            },
+        });
+        let facts = json!({
+            "self": {"required": ["name"], "x-kubernetes-map-type": "atomic"},
+            "properties": {
+                "mode": {"default": "Shared"},
+                "list": {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["key"]},
+            },
+        });
+        assert_eq!(of_type(&described), facts);
+    }
+
+    #[test]
+    fn a_type_of_which_there_is_nothing_to_say_has_no_facts() {
+        assert_eq!(of_type(&json!({"type": "object", "properties": {"a": {"type": "string"}}})), json!({}));
+    }
+}

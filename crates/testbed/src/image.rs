@@ -197,3 +197,52 @@ fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
         None => Ok(libraries),
     }
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    fn entries(archive: impl Read) -> BTreeMap<String, (tar::Header, Vec<u8>)> {
+        let mut archive = tar::Archive::new(archive);
+        let read = |entry: io::Result<tar::Entry<'_, _>>| {
+            let mut entry = entry.unwrap();
+            let mut content = vec![];
+            entry.read_to_end(&mut content).unwrap();
+            (entry.path().unwrap().to_string_lossy().into_owned(), (entry.header().clone(), content))
+        };
+        archive.entries().unwrap().map(read).collect()
+    }
+
+    #[test]
+    fn an_archive_describes_the_layer_that_it_holds() {
+        let out = std::env::temp_dir().join(format!("messina-image-test-{}.tar", std::process::id()));
+        let program = std::env::current_exe().unwrap();
+        let image = Image::new("example/image:1", ["/bin/program"]).user("1:2");
+        image.program(&program, "/bin/program").unwrap().link("program", "/bin/alias").write(&out).unwrap();
+
+        let archive = entries(File::open(&out).unwrap());
+        let json = |name: &str| serde_json::from_slice::<Value>(&archive[name].1).unwrap();
+        let manifest = &json("manifest.json")[0];
+        assert_eq!(manifest["RepoTags"], json!(["example/image:1"]));
+        let config = json(manifest["Config"].as_str().unwrap());
+        assert_eq!(config["config"]["Entrypoint"], json!(["/bin/program"]));
+        assert_eq!(config["config"]["User"], "1:2");
+        let layer = &archive[manifest["Layers"][0].as_str().unwrap()].1;
+        let digest = format!("sha256:{}", hex(Sha256::new_with_prefix(layer)));
+        assert_eq!(config["rootfs"]["diff_ids"], json!([digest]));
+
+        let files = entries(layer.as_slice());
+        assert_eq!(files["bin/program"].1, fs::read(&program).unwrap());
+        assert_eq!(files["bin/program"].0.mode().unwrap() & 0o111, 0o111, "a program can be run");
+        assert_eq!(files["bin/alias"].0.link_name().unwrap().unwrap(), Path::new("program"));
+        assert_eq!(files["tmp"].0.mode().unwrap(), 0o1777, "everybody may write to /tmp");
+        // This test is linked against libraries, the loader first of all.
+        assert!(files.keys().any(|path| path.contains("ld-linux")), "{:?}", files.keys());
+        fs::remove_file(&out).unwrap();
+    }
+}

@@ -196,3 +196,29 @@ fn sysctl(namespace: &str, key: &str, value: &str) -> Result<()> {
     )
     .map(drop)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_nodes_share_an_address_or_a_pod_network() {
+        let all: Vec<(Ipv4Addr, String)> = (0..CLUSTERS)
+            .flat_map(|slot| (1..=NODES_PER_CLUSTER).map(move |number| (Addresses { slot }, number)))
+            .map(|(addresses, number)| (addresses.node(number), addresses.pods_of(number)))
+            .collect();
+        let nodes: BTreeSet<_> = all.iter().map(|(node, _)| node).collect();
+        let pods: BTreeSet<_> = all.iter().map(|(_, pods)| pods).collect();
+        assert_eq!((nodes.len(), pods.len()), (225, 225));
+        assert!(!nodes.contains(&GATEWAY) && !nodes.contains(&HOST));
+    }
+
+    #[test]
+    fn a_clusters_pods_lie_in_its_own_part_of_the_network() {
+        let addresses = Addresses { slot: 2 };
+        assert_eq!(addresses.pods(), "10.241.32.0/20");
+        assert_eq!(addresses.pods_of(15), "10.241.47.0/24", "the last network of those");
+    }
+}

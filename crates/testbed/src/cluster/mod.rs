@@ -303,3 +303,18 @@ impl Cluster {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_fits_where_it_is_used() {
+        for name in ["a", "demo", "dc-1", "twenty-letters-long-"] {
+            assert!(check_name(name).is_ok(), "{name}");
+        }
+        for name in ["", "1st", "-x", "Demo", "a_b", "a/b", "..", "fabric", "twenty-one-letters-xx"] {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+    }
+}
