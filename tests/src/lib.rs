@@ -13,12 +13,7 @@ use kube::{
     api::{DeleteParams, DynamicObject, GetParams, ListParams, PostParams},
     core::{ApiResource, GroupVersionKind, Request},
 };
-use messina_testbed::{
-    cluster, demo, exec,
-    harness::{self, Seen},
-    progress::Steps,
-    tools::Tools,
-};
+use messina_testbed::{cluster, demo, exec, harness, progress::Steps, tools::Tools};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
@@ -35,25 +30,9 @@ pub async fn light() -> Client {
     INSTALLED
         .get_or_init(async || {
             well(demo::install_definitions(&client).await);
-            for definition in DEFINITIONS.iter() {
-                serves(&client, definition).await;
-            }
         })
         .await;
     client
-}
-
-/// Waits until objects of this kind can be had. A definition is established a moment before the API server answers.
-async fn serves(client: &Client, definition: &CustomResourceDefinition) {
-    let (spec, version) = (&definition.spec, &definition.spec.versions[0].name);
-    let path = format!("/apis/{}/{version}/{}?limit=1", spec.group, spec.names.plural);
-    let look = async || {
-        Ok(match client.request_text(harness::get(&path)?).await {
-            Ok(_) => Seen::Ready(()),
-            Err(error) => Seen::NotYet(error.to_string()),
-        })
-    };
-    well(harness::eventually(&format!("{path} to be served"), SOON, look).await);
 }
 
 /// Runs a test in a new namespace of the light cluster. The namespace is removed afterwards, and kept for a look when

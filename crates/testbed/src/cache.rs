@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File, TryLockError},
     io::{Read, Write},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
@@ -128,12 +129,30 @@ pub fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// Writes a file and the folders above it.
+/// Writes a file and the folders above it. Whoever reads the file sees all of it or none.
 pub fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
+    write_with(path, content, 0o644)
+}
+
+/// Writes a file that only its owner may read.
+pub fn write_private(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
+    write_with(path, content, 0o600)
+}
+
+fn write_with(path: &Path, content: impl AsRef<[u8]>, mode: u32) -> Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).doing(|| format!("creating {}", parent.display()))?;
     }
-    fs::write(path, content).doing(|| format!("writing {}", path.display()))
+    let new = beside(path, "new");
+    File::options()
+        .create(true)
+        .write(true)
+        .truncate(true)
+        .mode(mode)
+        .open(&new)
+        .and_then(|mut file| file.write_all(content.as_ref()))
+        .and_then(|()| fs::rename(&new, path))
+        .doing(|| format!("writing {}", path.display()))
 }
 
 /// Reads a text file.

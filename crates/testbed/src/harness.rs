@@ -15,14 +15,14 @@ use kube::{
     Api, Client, Config, Resource, ResourceExt,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
-    core::{ApiResource, GroupVersionKind, TypeMeta},
+    core::{ApiResource, GroupVersionKind},
     runtime::watcher,
 };
 use serde::de::DeserializeOwned;
 use tokio::sync::OnceCell;
 
 use crate::{
-    cluster::{self, Cluster},
+    cluster,
     error::{Doing, Error, Result, malformed},
     exec,
 };
@@ -94,11 +94,6 @@ pub fn testbed_program() -> Result<PathBuf> {
     })
 }
 
-/// A cluster of this name, for tests that start and stop their own.
-pub fn running(name: &str) -> Result<Cluster> {
-    cluster::find(name)
-}
-
 /// A new namespace for one test. It is removed by [`remove_namespace`], or with the cluster.
 pub async fn namespace(client: &Client, test: &str) -> Result<String> {
     let mut namespace = Namespace::default();
@@ -132,8 +127,8 @@ pub async fn apply(client: &Client, yaml: &str, namespace: Option<&str>) -> Resu
 
 /// The API of an object's kind.
 pub fn dynamic_api(client: &Client, object: &DynamicObject, namespace: Option<&str>) -> Result<Api<DynamicObject>> {
-    let types = object.types.clone().unwrap_or_else(|| TypeMeta { api_version: "v1".into(), kind: "unknown".into() });
-    let kind = GroupVersionKind::try_from(&types).map_err(malformed("reading an object's kind"))?;
+    let types = object.types.as_ref().ok_or_else(|| Error::refused("an object names no apiVersion and kind"))?;
+    let kind = GroupVersionKind::try_from(types).map_err(malformed("reading an object's kind"))?;
     let resource = ApiResource::from_gvk(&kind);
     Ok(match object.metadata.namespace.as_deref().or(namespace) {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),

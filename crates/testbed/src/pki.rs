@@ -1,10 +1,6 @@
 //! Keys and certificates of a cluster, and the kubeconfigs made of them.
 
-use std::{
-    fs,
-    net::IpAddr,
-    path::{Path, PathBuf},
-};
+use std::{fs, net::IpAddr, path::PathBuf};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use rcgen::{
@@ -109,10 +105,7 @@ impl Pki {
     }
 
     fn write(&self, file: &str, content: &str) -> Result<()> {
-        let path: &Path = &self.folder.join(file);
-        cache::write(path, content)?;
-        let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-        fs::set_permissions(path, private).doing(|| format!("protecting {}", path.display()))
+        cache::write_private(&self.folder.join(file), content)
     }
 }
 

@@ -287,7 +287,7 @@ fn go(steps: &Steps) -> Result<PathBuf> {
         step.done("");
         Ok(())
     })?;
-    let go = dir.join("bin/go");
+    let go = dir.join("go/bin/go");
     match go_version(&go) {
         Some(version) if version >= OLDEST_GO => Ok(go),
         _ => Err(Error::refused(format!("the Go in {} does not run: install Go {GO} or later by hand", dir.display()))),

@@ -57,6 +57,7 @@ async fn what_a_killed_testbed_left_is_removed_by_the_next() {
 #[tokio::test]
 async fn of_two_that_start_one_cluster_one_is_told_to_wait() {
     let _alone = machine!();
+    let twice = Started("twice");
     let both = [0, 1].map(|_| in_background(&["up", "--name", "twice"]));
     let outputs = both.map(|up| up.wait_with_output().expect("it ends"));
     let (good, bad): (Vec<_>, Vec<_>) = outputs.iter().partition(|output| output.status.success());
@@ -64,7 +65,8 @@ async fn of_two_that_start_one_cluster_one_is_told_to_wait() {
     let said = String::from_utf8_lossy(&bad[0].stderr);
     assert!(said.contains("is being started or stopped by"), "{said}");
     // And a third, when the first is done, finds it running.
-    Started::up("twice", &[]).down();
+    succeeds(&mut testbed(&["up", "--name", "twice"]));
+    twice.down();
 }
 
 #[tokio::test]

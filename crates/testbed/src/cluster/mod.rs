@@ -176,8 +176,10 @@ pub async fn up(wish: &Wish, steps: &Steps) -> Result<Cluster> {
         },
     };
     step.done("");
+    let is_new = supervisor.is_some();
     let ready = cluster.become_ready(supervisor, steps).await;
-    if ready.is_err() {
+    // One that ran before is somebody's, and can be looked at.
+    if ready.is_err() && is_new {
         let kept = cluster.keep_logs()?;
         removal::erase(&wish.name)?;
         steps.say(format!("The cluster was removed again; its logs are in {}", kept.display()));
@@ -208,7 +210,7 @@ async fn adopt(name: &str, kubeconfig: &Path) -> Result<Cluster> {
             "the testbed runs a cluster called {name:?} itself: choose another --name"
         )));
     }
-    cache::write(&folder.join("pki/admin.kubeconfig"), text)?;
+    cache::write_private(&folder.join("pki/admin.kubeconfig"), text)?;
     let description = Description { kind: Kind::External, nodes: 0, fake_nodes: 0, server: version.git_version };
     let cluster = Cluster { name: name.into(), folder, description };
     cluster.write()?;

@@ -20,7 +20,7 @@ pub struct AlternatorSpec {
     /// `insecureDisableAuthorization` says otherwise, authorization off. Use `insecureEnableHTTP` and reach port 8000
     /// through a Service. Absent and 0 mean the same.
     pub port: Option<i32>,
-    /// How Alternator isolates writes: always, forbid_rmw, only_rmw_uses_lwt or unsafe_rmw. ScyllaDB asks for one as
+    /// How Alternator isolates writes: always_use_lwt, forbid_rmw, only_rmw_uses_lwt or unsafe_rmw. ScyllaDB asks for one as
     /// soon as Alternator is on.
     pub write_isolation: Option<String>,
     /// Whether plain HTTP is served too, on port 8000. Without it, only when `port` is set.
