@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{PersistentVolume, PersistentVolumeClaim, Pod},
+};
 use kube::{
     Api, Client,
     api::{DeleteParams, Patch, PatchParams},
@@ -58,6 +61,31 @@ async fn a_program_becomes_an_image_that_runs_on_every_node() {
         let said = log_when_done(&client, "default", &name).await;
         assert_eq!(said.trim(), concat!("testbed ", env!("CARGO_PKG_VERSION")));
     }
+    cluster.down();
+}
+
+#[tokio::test]
+async fn pods_become_ready_on_nodes_that_are_made_up() {
+    let _alone = machine!();
+    let cluster = Started::up("made-up", &["--light", "--fake-nodes", "20"]);
+    let client = cluster.client().await;
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "many"},
+        "spec": {"replicas": 100, "selector": {"matchLabels": {"app": "many"}}, "template": {
+            "metadata": {"labels": {"app": "many"}},
+            "spec": {"containers": [{"name": "main", "image": "of-no-consequence"}]},
+        }},
+    });
+    harness::apply(&client, &deployment.to_string(), Some("default")).await.unwrap();
+    let deployments: Api<Deployment> = Api::namespaced(client, "default");
+    harness::until(deployments, "many", "100 pods to be ready", LIMIT, |deployment| {
+        match deployment.and_then(|deployment| deployment.status?.ready_replicas) {
+            Some(100) => Seen::Ready(()),
+            ready => Seen::NotYet(format!("ready: {ready:?}")),
+        }
+    })
+    .await
+    .unwrap();
     cluster.down();
 }
 
