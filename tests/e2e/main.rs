@@ -6,4 +6,5 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod api;
+mod lease;
 mod testbed;

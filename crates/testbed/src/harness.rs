@@ -44,13 +44,18 @@ pub enum Seen<T> {
 
 /// A client for the cluster that a kubeconfig names.
 pub async fn client(kubeconfig: &Path) -> Result<Client> {
+    let config = config(kubeconfig).await?;
+    Client::try_from(config).doing(|| format!("making a client from {}", kubeconfig.display()))
+}
+
+/// How to reach the cluster that a kubeconfig names, for clients that are made in another way.
+pub async fn config(kubeconfig: &Path) -> Result<Config> {
     // Another call may have been first, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let read = Kubeconfig::read_from(kubeconfig).map_err(malformed(format!("reading {}", kubeconfig.display())))?;
-    let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
+    Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
         .await
-        .map_err(malformed(format!("reading {}", kubeconfig.display())))?;
-    Client::try_from(config).doing(|| format!("making a client from {}", kubeconfig.display()))
+        .map_err(malformed(format!("reading {}", kubeconfig.display())))
 }
 
 /// A request for a path of the API server that is no object's.
@@ -61,9 +66,18 @@ pub fn get(path: &str) -> Result<http::Request<Vec<u8>>> {
 /// The light cluster that all tests of a run share, started if it is not running. It is left running for the next run;
 /// `testbed down --name test-light` removes it.
 pub async fn light() -> Result<Client> {
-    static CLUSTER: OnceCell<PathBuf> = OnceCell::const_new();
     // Each test has a runtime of its own, and a client does not outlive the one that it was made in.
-    client(CLUSTER.get_or_try_init(|| shared("test-light", &["--light"])).await?).await
+    client(light_kubeconfig().await?).await
+}
+
+/// How to reach the cluster of [`light`].
+pub async fn light_config() -> Result<Config> {
+    config(light_kubeconfig().await?).await
+}
+
+async fn light_kubeconfig() -> Result<&'static Path> {
+    static CLUSTER: OnceCell<PathBuf> = OnceCell::const_new();
+    CLUSTER.get_or_try_init(|| shared("test-light", &["--light"])).await.map(PathBuf::as_path)
 }
 
 /// The cluster with one node that all tests of a run share; as [`light`] in all else.
