@@ -76,7 +76,7 @@ struct Up {
 struct ImageOf {
     #[command(flatten)]
     name: Name,
-    /// The image's name and tag, such as docker.io/messina/operator:dev
+    /// The image's name and tag, such as localhost/messina/operator:dev
     reference: String,
     /// The program that the image runs; libraries that it is linked against come along
     program: PathBuf,

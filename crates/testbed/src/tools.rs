@@ -1,6 +1,7 @@
 //! The programs that a cluster consists of: built from registry packages once, kept in the user's cache.
 
 use std::{
+    borrow::Cow,
     fs,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
@@ -53,11 +54,11 @@ const STAGES: [&str; 5] = [
 const PACKAGES: [&str; 4] = ["containerd", "runc", "containernetworking-plugins", "busybox"];
 
 /// The image that holds a pod's namespaces.
-pub const PAUSE_IMAGE: &str = "registry.k8s.io/pause:3.10";
+pub const PAUSE_IMAGE: &str = "localhost/messina/pause:testbed";
 /// A shell with the usual small programs, for tests.
-pub const BUSYBOX_IMAGE: &str = "docker.io/library/busybox:1.35";
+pub const BUSYBOX_IMAGE: &str = "localhost/messina/busybox:testbed";
 /// The cluster's DNS server.
-pub const COREDNS_IMAGE: &str = "docker.io/messina/coredns:testbed";
+pub const COREDNS_IMAGE: &str = "localhost/messina/coredns:testbed";
 
 /// Programs, ready to run.
 #[derive(Clone, Debug)]
@@ -110,8 +111,9 @@ impl NodeTools {
     pub fn get(steps: &Steps) -> Result<Self> {
         let programs = go_programs(steps)?;
         let packages = debian_packages(steps)?;
+        let names = [PAUSE_IMAGE, BUSYBOX_IMAGE, COREDNS_IMAGE].map(Cow::from);
         let made_from = [&programs, &packages].map(|folder| folder.to_string_lossy());
-        let images = cache::root()?.join(format!("tools/images-{}", key(&made_from)));
+        let images = cache::root()?.join(format!("tools/images-{}", key(&[names.as_slice(), &made_from].concat())));
         cache::once(&images, steps, "making the nodes' images", |partial| {
             let step = steps.begin("making the nodes' images");
             Image::new(PAUSE_IMAGE, ["/pause"])

@@ -47,7 +47,7 @@ async fn a_program_becomes_an_image_that_runs_on_every_node() {
     let cluster = Started::up("images", &["--nodes", "2"]);
     // A program that is linked against libraries, which must come along.
     let program = harness::testbed_program().unwrap();
-    let reference = "docker.io/messina/testbed:e2e";
+    let reference = "localhost/messina/testbed:e2e";
     succeeds(&mut testbed(&["image", "--name", "images", reference, &program.to_string_lossy()]));
     let client = cluster.client().await;
     for node in ["n1", "n2"] {
