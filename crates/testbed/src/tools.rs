@@ -68,17 +68,24 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// What the control plane needs: Kubernetes and etcd. Built if need be.
+    /// What a control plane without nodes needs: Kubernetes and etcd. Built if need be.
     pub fn control_plane(steps: &Steps) -> Result<Self> {
+        Self::get(&["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"], steps)
+    }
+
+    /// The same, and a scheduler.
+    pub fn with_scheduler(steps: &Steps) -> Result<Self> {
+        Self::get(&["etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "kube-scheduler"], steps)
+    }
+
+    /// Builds the programs, unless all that are needed were given.
+    fn get(needed: &[&str], steps: &Steps) -> Result<Self> {
         let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from).filter(|folder| folder.is_dir());
-        let given = Self { bin: PathBuf::new(), assets: assets.clone() };
-        if ["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"]
-            .iter()
-            .all(|name| given.asset(name).is_some())
-        {
+        let given = Self { bin: PathBuf::new(), assets };
+        if needed.iter().all(|name| given.asset(name).is_some()) {
             return Ok(given);
         }
-        Ok(Self { bin: go_programs(steps)?, assets })
+        Ok(Self { bin: go_programs(steps)?, ..given })
     }
 
     /// Where a program is: a usable one of `KUBEBUILDER_ASSETS`, else ours.

@@ -150,8 +150,9 @@ pub async fn up(wish: &Wish, steps: &Steps) -> Result<Cluster> {
     if !(1..=network::NODES_PER_CLUSTER).contains(&wish.nodes) {
         return Err(Error::refused(format!("--nodes takes 1 to {}, not {}", network::NODES_PER_CLUSTER, wish.nodes)));
     }
+    let has_scheduler = wish.kind == Kind::Full || wish.fake_nodes > 0;
     let programs = launch::Programs {
-        control_plane: Tools::control_plane(steps)?,
+        control_plane: if has_scheduler { Tools::with_scheduler(steps)? } else { Tools::control_plane(steps)? },
         nodes: (wish.kind == Kind::Full).then(|| NodeTools::get(steps)).transpose()?,
         fake_nodes: (wish.fake_nodes > 0).then(|| tools::kwok(steps)).transpose()?,
     };
