@@ -15,6 +15,7 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
     client::{Body, ClientBuilder},
 };
+use messina_e2e::in_a_namespace;
 use messina_runtime::{
     fence::Fence,
     lease::{Candidate, Settings},
@@ -23,10 +24,12 @@ use messina_testbed::harness;
 use serde_json::{Value, json};
 use tower::{BoxError, filter::FilterLayer};
 
-const DURATION: Duration = Duration::from_secs(2);
+/// Long enough for a busy machine to renew in time.
+const SECONDS: u16 = 5;
+const DURATION: Duration = Duration::from_secs(SECONDS as u64);
 
 fn settings(namespace: &str, identity: &str) -> Settings {
-    Settings { namespace: namespace.into(), name: "leader".into(), identity: identity.into(), duration: DURATION }
+    Settings { namespace: namespace.into(), name: "leader".into(), identity: identity.into(), seconds: SECONDS }
 }
 
 /// A candidate and its fence.
@@ -50,94 +53,94 @@ async fn can_be_cut_off(cut: &Arc<AtomicBool>) -> Client {
 
 #[tokio::test]
 async fn a_lease_that_is_given_back_is_taken_at_once() {
-    let client = harness::light().await.unwrap();
-    let namespace = harness::namespace(&client, "lease").await.unwrap();
-    let (first, first_fence) = candidate(&client, &namespace, "first");
-    let (second, second_fence) = candidate(&client, &namespace, "second");
-    let holder = first.wins().await;
-    assert!(first_fence.is_open());
-    let waiting = second.wins();
-    tokio::pin!(waiting);
-    assert!(tokio::time::timeout(DURATION / 4, &mut waiting).await.is_err(), "one leads at a time");
-    assert!(!second_fence.is_open());
-    holder.releases().await.unwrap();
-    assert!(!first_fence.is_open());
-    let released = Instant::now();
-    let _second = waiting.await;
-    assert!(released.elapsed() < DURATION / 2, "{:?}", released.elapsed());
-    assert!(second_fence.is_open());
-    harness::remove_namespace(&client, &namespace).await.unwrap();
+    in_a_namespace("lease", async |client, namespace| {
+        let (first, first_fence) = candidate(client, namespace, "first");
+        let (second, second_fence) = candidate(client, namespace, "second");
+        let holder = first.wins().await;
+        assert!(first_fence.is_open());
+        let waiting = second.wins();
+        tokio::pin!(waiting);
+        assert!(tokio::time::timeout(DURATION / 4, &mut waiting).await.is_err(), "one leads at a time");
+        assert!(!second_fence.is_open());
+        holder.releases().await.unwrap();
+        assert!(!first_fence.is_open());
+        let released = Instant::now();
+        let _second = waiting.await;
+        assert!(released.elapsed() < DURATION / 2, "{:?}", released.elapsed());
+        assert!(second_fence.is_open());
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_holder_renews_and_one_that_is_cut_off_stops_writing_before_another_begins() {
-    let client = harness::light().await.unwrap();
-    let namespace = harness::namespace(&client, "lease").await.unwrap();
-    let cut = Arc::new(AtomicBool::new(false));
-    let (first, first_fence) = candidate(&can_be_cut_off(&cut).await, &namespace, "first");
-    let (second, second_fence) = candidate(&client, &namespace, "second");
+    in_a_namespace("lease", async |client, namespace| {
+        let cut = Arc::new(AtomicBool::new(false));
+        let (first, first_fence) = candidate(&can_be_cut_off(&cut).await, namespace, "first");
+        let (second, second_fence) = candidate(client, namespace, "second");
 
-    let mut holder = first.wins().await;
-    let holds = holder.holds();
-    let takes_over = second.wins();
-    tokio::pin!(holds, takes_over);
-    let renewing = tokio::time::timeout(DURATION * 2, async { tokio::join!(&mut holds, &mut takes_over) }).await;
-    assert!(renewing.is_err(), "for twice its duration, the lease is renewed and nobody takes it");
-    assert!(first_fence.is_open() && !second_fence.is_open());
+        let mut holder = first.wins().await;
+        let holds = holder.holds();
+        let takes_over = second.wins();
+        tokio::pin!(holds, takes_over);
+        let renewing = tokio::time::timeout(DURATION * 2, async { tokio::join!(&mut holds, &mut takes_over) }).await;
+        assert!(renewing.is_err(), "for twice its duration, the lease is renewed and nobody takes it");
+        assert!(first_fence.is_open() && !second_fence.is_open());
 
-    cut.store(true, Ordering::SeqCst);
-    let never_both = async {
-        loop {
-            assert!(!(first_fence.is_open() && second_fence.is_open()), "two lead at the same time");
-            tokio::task::yield_now().await;
+        cut.store(true, Ordering::SeqCst);
+        let never_both = async {
+            loop {
+                assert!(!(first_fence.is_open() && second_fence.is_open()), "two lead at the same time");
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            () = never_both => {}
+            (_, second) = async { tokio::join!(&mut holds, &mut takes_over) } => {
+                assert!(!first_fence.is_open() && second_fence.is_open());
+                drop(second);
+            }
+            () = tokio::time::sleep(DURATION * 5) => panic!("nobody took over"),
         }
-    };
-    tokio::select! {
-        () = never_both => {}
-        (_, second) = async { tokio::join!(&mut holds, &mut takes_over) } => {
-            assert!(!first_fence.is_open() && second_fence.is_open());
-            drop(second);
-        }
-        () = tokio::time::sleep(DURATION * 5) => panic!("nobody took over"),
-    }
-    harness::remove_namespace(&client, &namespace).await.unwrap();
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_holder_whose_lease_somebody_took_stops_at_its_next_renewal() {
-    let client = harness::light().await.unwrap();
-    let namespace = harness::namespace(&client, "lease").await.unwrap();
-    let (first, fence) = candidate(&client, &namespace, "first");
-    let mut holder = first.wins().await;
-    let leases: Api<Lease> = Api::namespaced(client.clone(), &namespace);
-    let touch = async |change: Value| {
-        leases.patch("leader", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
-    };
-    touch(json!({"metadata": {"labels": {"touched": "by-hand"}}})).await;
-    assert!(tokio::time::timeout(DURATION, holder.holds()).await.is_err(), "another version is not another holder");
-    touch(json!({"spec": {"holderIdentity": "somebody"}})).await;
-    tokio::time::timeout(DURATION, holder.holds()).await.expect("the lease is lost");
-    assert!(!fence.is_open());
-    harness::remove_namespace(&client, &namespace).await.unwrap();
+    in_a_namespace("lease", async |client, namespace| {
+        let (first, fence) = candidate(client, namespace, "first");
+        let mut holder = first.wins().await;
+        let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+        let touch = async |change: Value| {
+            leases.patch("leader", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+        };
+        touch(json!({"metadata": {"labels": {"touched": "by-hand"}}})).await;
+        assert!(tokio::time::timeout(DURATION, holder.holds()).await.is_err(), "another version is not another holder");
+        touch(json!({"spec": {"holderIdentity": "somebody"}})).await;
+        tokio::time::timeout(DURATION, holder.holds()).await.expect("the lease is lost");
+        assert!(!fence.is_open());
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn only_who_leads_can_write() {
-    let client = harness::light().await.unwrap();
-    let namespace = harness::namespace(&client, "lease").await.unwrap();
-    let (leader, fence) = candidate(&client, &namespace, "leader");
-    let config = harness::light_config().await.unwrap();
-    let fenced = ClientBuilder::try_from(config).unwrap().with_layer(&fence).build();
-    let maps: Api<ConfigMap> = Api::namespaced(fenced, &namespace);
-    let map: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "written"}})).unwrap();
-    let create = async || maps.create(&PostParams::default(), &map).await;
+    in_a_namespace("lease", async |client, namespace| {
+        let (leader, fence) = candidate(client, namespace, "leader");
+        let config = harness::light_config().await.unwrap();
+        let fenced = ClientBuilder::try_from(config).unwrap().with_layer(&fence).build();
+        let maps: Api<ConfigMap> = Api::namespaced(fenced, namespace);
+        let map: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "written"}})).unwrap();
+        let create = async || maps.create(&PostParams::default(), &map).await;
 
-    let refused = create().await.unwrap_err();
-    assert!(format!("{refused:?}").contains("NotLeading"), "{refused:?}");
-    assert!(maps.get_opt("written").await.unwrap().is_none(), "reading is free, and nothing was written");
-    let holder = leader.wins().await;
-    create().await.unwrap();
-    drop(holder);
-    assert!(maps.delete("written", &Default::default()).await.is_err());
-    harness::remove_namespace(&client, &namespace).await.unwrap();
+        let refused = create().await.unwrap_err();
+        assert!(format!("{refused:?}").contains("NotLeading"), "{refused:?}");
+        assert!(maps.get_opt("written").await.unwrap().is_none(), "reading is free, and nothing was written");
+        let holder = leader.wins().await;
+        create().await.unwrap();
+        drop(holder);
+        assert!(maps.delete("written", &Default::default()).await.is_err());
+    })
+    .await;
 }

@@ -32,22 +32,32 @@ pub struct Settings {
     pub name: String,
     /// Whom the lease is for; no two processes may say the same.
     pub identity: String,
-    /// How long the lease holds without being renewed, in whole seconds.
-    pub duration: Duration,
+    /// How many seconds the lease holds without being renewed.
+    pub seconds: u16,
 }
 
 impl Settings {
-    fn seconds(&self) -> i32 {
-        i32::try_from(self.duration.as_secs()).unwrap_or(i32::MAX)
+    fn duration(&self) -> Duration {
+        Duration::from_secs(self.seconds.into())
     }
 
     /// How long a holder relies on a renewal: a little less than others do.
     fn certain(&self) -> Duration {
-        self.duration.mul_f64(0.9)
+        self.duration().mul_f64(0.9)
     }
 
     fn pause(&self) -> Duration {
-        self.duration / 3
+        self.duration() / 3
+    }
+
+    /// How long a lease that was renewed just now keeps others out. Never less than its holder relies on, whatever the
+    /// lease says: somebody may have edited it.
+    fn remaining(&self, lease: &Lease) -> Duration {
+        let spec = lease.spec.as_ref();
+        let is_held = spec.and_then(|spec| spec.holder_identity.as_deref()).is_some_and(|holder| !holder.is_empty());
+        let said = spec.and_then(|spec| spec.lease_duration_seconds).and_then(|seconds| u64::try_from(seconds).ok());
+        let said = Duration::from_secs(said.unwrap_or_default());
+        if is_held { said.max(self.duration()) } else { Duration::ZERO }
     }
 }
 
@@ -82,7 +92,7 @@ impl Candidate {
             tokio::select! {
                 Some(version) = versions.next() => match version {
                     Ok(lease) => {
-                        free_at = Some(Instant::now() + lease.as_ref().map_or(Duration::ZERO, remaining));
+                        free_at = Some(Instant::now() + lease.as_ref().map_or(Duration::ZERO, |lease| self.settings.remaining(lease)));
                         seen = lease;
                     }
                     // What was seen stays seen: without news the lease runs out.
@@ -110,11 +120,11 @@ impl Candidate {
     /// Writes this candidate into the lease, unless it has changed since it was seen.
     async fn take(&self, seen: Option<Lease>) -> kube::Result<Lease> {
         let now = MicroTime(Timestamp::now());
-        let transitions = seen.as_ref().and_then(|lease| lease.spec.as_ref()?.lease_transitions).unwrap_or(-1);
+        let transitions = seen.as_ref().and_then(|lease| lease.spec.as_ref()?.lease_transitions);
         let spec = LeaseSpec {
             holder_identity: Some(self.settings.identity.clone()),
-            lease_duration_seconds: Some(self.settings.seconds()),
-            lease_transitions: Some(transitions.saturating_add(1)),
+            lease_duration_seconds: Some(self.settings.seconds.into()),
+            lease_transitions: Some(transitions.map_or(0, |count| count.saturating_add(1))),
             acquire_time: Some(now.clone()),
             renew_time: Some(now),
             ..LeaseSpec::default()
@@ -128,6 +138,11 @@ impl Candidate {
         }
     }
 
+    async fn write_renewed(&self, mut lease: Lease) -> kube::Result<Lease> {
+        lease.spec.get_or_insert_default().renew_time = Some(MicroTime(Timestamp::now()));
+        self.replace(lease).await
+    }
+
     /// The API server refuses it when the lease has another version by now.
     async fn replace(&self, lease: Lease) -> kube::Result<Lease> {
         self.leases.replace(&lease.name_any(), &PostParams::default(), &lease).await
@@ -137,14 +152,6 @@ impl Candidate {
 /// Whether the lease is not as it was when it was last seen.
 fn is_outdated(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_conflict() || status.is_not_found() || status.is_already_exists())
-}
-
-/// How long a lease that was renewed just now keeps others out.
-fn remaining(lease: &Lease) -> Duration {
-    let spec = lease.spec.as_ref();
-    let is_held = spec.and_then(|spec| spec.holder_identity.as_deref()).is_some_and(|holder| !holder.is_empty());
-    let seconds = spec.and_then(|spec| spec.lease_duration_seconds).and_then(|seconds| u64::try_from(seconds).ok());
-    if is_held { Duration::from_secs(seconds.unwrap_or_default()) } else { Duration::ZERO }
 }
 
 /// Who holds the lease. When it is dropped the fence closes, and the lease runs out by itself.
@@ -185,9 +192,7 @@ impl Holder<'_> {
 
     /// Renews the lease; false when it is somebody else's.
     async fn renew(&mut self) -> kube::Result<bool> {
-        let mut lease = self.lease.clone();
-        lease.spec.get_or_insert_default().renew_time = Some(MicroTime(Timestamp::now()));
-        match self.candidate.replace(lease).await {
+        match self.candidate.write_renewed(self.lease.clone()).await {
             Ok(lease) => self.lease = lease,
             Err(error) if is_outdated(&error) => {
                 // It has another version: because it is somebody else's, or because the answer to a renewal was lost.
@@ -199,9 +204,7 @@ impl Holder<'_> {
                     return Ok(false);
                 }
                 // When that version was written is not known, so it does not count; this one does.
-                let mut lease = lease;
-                lease.spec.get_or_insert_default().renew_time = Some(MicroTime(Timestamp::now()));
-                self.lease = self.candidate.replace(lease).await?;
+                self.lease = self.candidate.write_renewed(lease).await?;
             }
             Err(error) => return Err(error),
         }
@@ -221,5 +224,37 @@ impl Holder<'_> {
 impl Drop for Holder<'_> {
     fn drop(&mut self) {
         self.candidate.fence.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held_by(holder: Option<&str>, seconds: Option<i32>) -> Lease {
+        let spec = LeaseSpec {
+            holder_identity: holder.map(str::to_owned),
+            lease_duration_seconds: seconds,
+            ..Default::default()
+        };
+        Lease { spec: Some(spec), ..Default::default() }
+    }
+
+    #[test]
+    fn a_held_lease_keeps_others_out_for_as_long_as_its_holder_relies_on_it() {
+        let settings = Settings { namespace: "a".into(), name: "b".into(), identity: "me".into(), seconds: 15 };
+        for (lease, seconds, why) in [
+            (held_by(Some("other"), Some(15)), 15, "as it says"),
+            (held_by(Some("other"), Some(60)), 60, "another version may hold it for longer"),
+            (held_by(Some("other"), Some(1)), 15, "edited by hand"),
+            (held_by(Some("other"), Some(-1)), 15, "nonsense"),
+            (held_by(Some("other"), None), 15, "nothing said"),
+            (held_by(Some("me"), Some(15)), 15, "of an earlier life, whose writes may be under way"),
+            (held_by(None, Some(15)), 0, "given back"),
+            (held_by(Some(""), Some(15)), 0, "given back by others' custom"),
+        ] {
+            assert_eq!(settings.remaining(&lease), Duration::from_secs(seconds), "{why}");
+        }
+        assert!(settings.certain() < settings.duration());
     }
 }

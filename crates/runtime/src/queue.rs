@@ -152,8 +152,6 @@ impl Queue {
     pub fn close(&self) {
         self.locked().is_closed = true;
         self.changed.notify_waiters();
-        // For a worker that is about to wait.
-        self.changed.notify_one();
     }
 
     /// How much there is to do.
