@@ -7,8 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use serde::{Serialize, de::DeserializeOwned};
+
 use crate::{
-    error::{Doing, Error, Result},
+    error::{Doing, Error, Result, malformed},
     progress::Steps,
 };
 
@@ -158,6 +160,20 @@ fn write_with(path: &Path, content: impl AsRef<[u8]>, mode: u32) -> Result<()> {
 /// Reads a text file.
 pub fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).doing(|| format!("reading {}", path.display()))
+}
+
+/// Reads a value from a JSON file; none where there is no file.
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
+    let text = match fs::read(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        text => text.doing(|| format!("reading {}", path.display()))?,
+    };
+    serde_json::from_slice(&text).map(Some).map_err(malformed(format!("reading {}", path.display())))
+}
+
+/// Writes a value to a JSON file.
+pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
+    write(path, serde_json::to_vec_pretty(value).map_err(malformed(format!("writing {}", path.display())))?)
 }
 
 #[cfg(test)]

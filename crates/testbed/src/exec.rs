@@ -57,6 +57,12 @@ pub fn find(program: &str) -> Option<std::path::PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| is_executable(file))
 }
 
+/// The program that is running, as an argument for another.
+pub fn own_program() -> Result<String> {
+    let program = std::env::current_exe().doing(|| "finding the testbed's own program".into())?;
+    Ok(program.to_string_lossy().into_owned())
+}
+
 /// Whether a file can be run.
 pub fn is_executable(file: &Path) -> bool {
     nix::unistd::access(file, nix::unistd::AccessFlags::X_OK).is_ok() && file.is_file()

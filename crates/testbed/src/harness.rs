@@ -140,7 +140,7 @@ pub async fn apply(client: &Client, yaml: &str, namespace: Option<&str>) -> Resu
 }
 
 /// The API of an object's kind.
-pub fn dynamic_api(client: &Client, object: &DynamicObject, namespace: Option<&str>) -> Result<Api<DynamicObject>> {
+fn dynamic_api(client: &Client, object: &DynamicObject, namespace: Option<&str>) -> Result<Api<DynamicObject>> {
     let types = object.types.as_ref().ok_or_else(|| Error::refused("an object names no apiVersion and kind"))?;
     let kind = GroupVersionKind::try_from(types).map_err(malformed("reading an object's kind"))?;
     let resource = ApiResource::from_gvk(&kind);

@@ -85,8 +85,7 @@ pub fn prepare(
         pods: addresses.pods(),
     };
     let file = folder.join("node.json");
-    cache::write(&file, serde_json::to_vec_pretty(&node).map_err(malformed("writing a node's description"))?)?;
-    let testbed = std::env::current_exe().doing(|| "finding the testbed's own program".into())?;
+    cache::write_json(&file, &node)?;
     Ok(Component::new(
         format!("node-{name}"),
         Some(&network::namespace(cluster, number)),
@@ -94,7 +93,7 @@ pub fn prepare(
             "unshare".into(),
             "--mount".into(),
             "--propagation=private".into(),
-            testbed.to_string_lossy().into_owned(),
+            exec::own_program()?,
             "node".into(),
             file.to_string_lossy().into_owned(),
         ],
@@ -103,8 +102,8 @@ pub fn prepare(
 
 /// Becomes the node. To be called in the node's network namespace and in a mount namespace of its own.
 pub fn run(description: &Path) -> Result<()> {
-    let text = fs::read(description).doing(|| format!("reading {}", description.display()))?;
-    let node: Node = serde_json::from_slice(&text).map_err(malformed(format!("reading {}", description.display())))?;
+    let node: Option<Node> = cache::read_json(description)?;
+    let node = node.ok_or_else(|| Error::refused(format!("{} is not there", description.display())))?;
     node.mount_all()?;
     node.run()
 }

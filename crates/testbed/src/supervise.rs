@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    fs::{self, File},
+    fs::File,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -12,7 +12,10 @@ use std::{
 use nix::{errno::Errno, sys::wait, unistd::Pid};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Doing, Error, Result, malformed};
+use crate::{
+    cache,
+    error::{Doing, Error, Result},
+};
 
 /// How long after its end a process is started again.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -68,8 +71,8 @@ pub fn log(logs: &Path, component: &str) -> PathBuf {
 /// Runs what the cluster in `folder` consists of.
 pub fn run(folder: &Path) -> Result<()> {
     let list = folder.join(LIST);
-    let text = fs::read(&list).doing(|| format!("reading {}", list.display()))?;
-    let components = serde_json::from_slice(&text).map_err(malformed(format!("reading {}", list.display())))?;
+    let components: Option<Vec<Component>> = cache::read_json(&list)?;
+    let components = components.ok_or_else(|| Error::refused(format!("{} is not there", list.display())))?;
     supervise(components, &folder.join("log"))
 }
 

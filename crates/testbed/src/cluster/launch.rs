@@ -10,7 +10,8 @@ use super::{Cluster, Description, Kind, Wish, folder};
 use crate::{
     cache,
     components::ControlPlane,
-    error::{Doing, Error, Result, malformed},
+    error::{Doing, Error, Result},
+    exec,
     network::{self, Addresses},
     node, supervise,
     supervise::Component,
@@ -93,27 +94,24 @@ fn free_ports(wanted: Option<u16>) -> Result<[u16; 4]> {
 
 impl Cluster {
     fn provisioner(&self) -> Result<Component> {
-        let testbed = std::env::current_exe().doing(|| "finding the testbed's own program".into())?;
         Ok(Component::new(
             "provisioner",
             Some(&network::namespace(&self.name, 1)),
-            [testbed.to_string_lossy().into_owned(), "provisioner".into(), self.folder.to_string_lossy().into_owned()],
+            [exec::own_program()?, "provisioner".into(), self.folder.to_string_lossy().into_owned()],
         ))
     }
 
     /// Starts the process that owns all others, apart from this one's terminal and process group.
     fn start(&self, components: &[Component]) -> Result<Child> {
-        let list = serde_json::to_vec_pretty(components).map_err(malformed("writing the list of components"))?;
-        cache::write(&self.folder.join(supervise::LIST), list)?;
+        cache::write_json(&self.folder.join(supervise::LIST), &components)?;
         let log = supervise::log(&self.logs(), "supervisor");
         let log = fs::File::create(&log).doing(|| format!("creating {}", log.display()))?;
         let also = log.try_clone().doing(|| "opening the supervisor's log".into())?;
-        let testbed = std::env::current_exe().doing(|| "finding the testbed's own program".into())?;
         let as_root = nix::unistd::Uid::effective().is_root();
         Command::new("setsid")
             .args(["unshare", "--pid", "--fork", "--kill-child", "--mount", "--propagation=private", "--mount-proc"])
             .args((!as_root).then_some(["--user", "--map-root-user"]).into_iter().flatten())
-            .arg(testbed)
+            .arg(exec::own_program()?)
             // `owner` finds the process by these.
             .arg("supervise")
             .arg(&self.folder)

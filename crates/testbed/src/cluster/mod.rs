@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     cache::{self, Lock},
-    error::{Doing, Error, Result, malformed},
+    error::{Doing, Error, Result},
     harness, network, node,
     progress::Steps,
     suitability,
@@ -26,6 +26,9 @@ use crate::{
 
 /// The name of the cluster when none is given.
 pub const DEFAULT_NAME: &str = "messina";
+
+/// The file, in a cluster's folder, that describes it.
+const DESCRIPTION: &str = "cluster.json";
 
 /// What a cluster consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -232,19 +235,12 @@ pub fn down(name: &str, steps: &Steps) -> Result<()> {
 impl Cluster {
     fn read(name: &str) -> Result<Option<Self>> {
         let folder = folder(name)?;
-        let file = folder.join("cluster.json");
-        let text = match fs::read(&file) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            text => text.doing(|| format!("reading {}", file.display()))?,
-        };
-        let description = serde_json::from_slice(&text).map_err(malformed(format!("reading {}", file.display())))?;
-        Ok(Some(Self { name: name.into(), folder, description }))
+        let description = cache::read_json(&folder.join(DESCRIPTION))?;
+        Ok(description.map(|description| Self { name: name.into(), folder, description }))
     }
 
     fn write(&self) -> Result<()> {
-        let text =
-            serde_json::to_vec_pretty(&self.description).map_err(malformed("writing a cluster's description"))?;
-        cache::write(&self.folder.join("cluster.json"), text)
+        cache::write_json(&self.folder.join(DESCRIPTION), &self.description)
     }
 
     fn is(&self, wish: &Wish) -> bool {
@@ -275,10 +271,13 @@ impl Cluster {
     pub fn describe(&self) -> String {
         match self.description.kind {
             Kind::Full => format!("{} node(s), API at {}", self.description.nodes, self.description.server),
-            Kind::Light => format!(
-                "a control plane with {} made-up node(s), API at {}",
-                self.description.fake_nodes, self.description.server
-            ),
+            Kind::Light if self.description.fake_nodes == 0 => {
+                format!("a control plane without nodes, API at {}", self.description.server)
+            }
+            Kind::Light => {
+                let Description { fake_nodes, server, .. } = &self.description;
+                format!("a control plane with {fake_nodes} made-up node(s), API at {server}")
+            }
             Kind::External => format!("an existing cluster of version {}", self.description.server),
         }
     }
