@@ -80,7 +80,7 @@ fn has_children(fields: &Value, prefix: &str) -> bool {
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
-        Value::Object(members) => members.is_empty(),
+        Value::Object(members) => members.values().all(is_empty),
         Value::Array(items) => items.is_empty(),
         _ => false,
     }
