@@ -6,6 +6,7 @@
 mod access;
 mod config;
 mod difference;
+mod joining;
 mod metadata;
 mod pod;
 mod quantity;

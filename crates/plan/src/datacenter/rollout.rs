@@ -11,6 +11,7 @@ use messina_api::names::label;
 use super::{
     LeftAlone, Note, Observed, Part, Rack,
     difference::changes,
+    joining::{has_cluster, may_be_corrected},
     stateful_set::{kept_in_place, stateful_set},
     validate::MOST_NODES,
 };
@@ -124,12 +125,16 @@ pub(crate) fn rollout(observed: &Observed) -> Rollout {
     } else {
         change_next(observed, standing, &mut rollout);
     }
+    let racks = &observed.datacenter.racks;
+    let position = |one: &StatefulSet| {
+        racks.iter().position(|rack| one.metadata.name == Some(observed.datacenter.stateful_set_name(rack)))
+    };
+    rollout.stateful_sets.sort_by_key(position);
     rollout
 }
 
 /// While something is rolling out, nothing else begins. But what rolls out may be what is wrong, so its own pods may
-/// still be corrected. Kubernetes itself waits for ready pods first, unless they start at the same time: then a change
-/// could interrupt a node that is joining.
+/// still be corrected.
 fn mend(
     observed: &Observed,
     standing: Vec<Standing<'_>>,
@@ -139,11 +144,9 @@ fn mend(
 ) {
     let first_moving = standing.iter().position(|one| moving.iter().any(|other| std::ptr::eq(*other, one.now)));
     for (position, one) in standing.into_iter().enumerate() {
-        let is_orderly =
-            one.now.spec.as_ref().is_some_and(|spec| spec.pod_management_policy.as_deref() != Some("Parallel"));
         if !one.changes() {
             rollout.stateful_sets.push(one.wanted);
-        } else if Some(position) == first_moving && is_orderly {
+        } else if Some(position) == first_moving && may_be_corrected(observed, one.now) {
             rollout.stateful_sets.push(one.unscaled());
         } else {
             hold(observed, one, rollout);
@@ -181,7 +184,7 @@ fn change_next(observed: &Observed, standing: Vec<Standing<'_>>, rollout: &mut R
     for (position, one) in standing.into_iter().enumerate() {
         if Some(position) == lacking {
             rollout.waiting.push(scaling_out(observed, &one));
-            rollout.stateful_sets.push(one.scaled_out());
+            rollout.stateful_sets.push(if has_cluster(observed) { one.scaled_out() } else { one.wanted });
         } else if !one.changes() {
             rollout.stateful_sets.push(one.wanted);
         } else if lacking.is_none() && Some(position) == differing {
