@@ -51,15 +51,21 @@ fn every_fault_names_its_field() {
             json!({"spec": {"racks": [rack("a", json!({"scyllaDB": {"resources": {"limits": {"cpu": "two"}}}}))]}}),
             &["spec.racks[0].scyllaDB.resources.limits[cpu]"],
         ),
+        (json!({"spec": {"metadata": {"labels": {"a b": "c"}}}}), &["spec.metadata.labels"]),
+        (json!({"spec": {"metadata": {"annotations": {"/": "c"}}}}), &["spec.metadata.annotations"]),
+        (
+            json!({"spec": {"racks": [rack("a", json!({"scyllaDB": {"customConfigMapRef": "A"}}))]}}),
+            &["spec.racks[0].scyllaDB.customConfigMapRef"],
+        ),
         (json!({"spec": {"dnsPolicy": "Sometimes"}}), &["spec.dnsPolicy"]),
         (json!({"spec": {"ipFamilies": ["IPv4", "IPv5"]}}), &["spec.ipFamilies[1]"]),
         (
             json!({"spec": {"scyllaDB": {"alternatorOptions": {"writeIsolation": "none"}}}}),
-            &["spec.scyllaDB.alternatorOptions.writeIsolation"],
+            &["spec.scyllaDB.alternator.writeIsolation"],
         ),
         (
             json!({"spec": {"scyllaDB": {"alternatorOptions": {"servingCertificate": {"type": "UserManaged"}}}}}),
-            &["spec.scyllaDB.alternatorOptions.servingCertificate.userManagedOptions.secretName"],
+            &["spec.scyllaDB.alternator.servingCertificate.userManagedOptions.secretName"],
         ),
         (
             json!({"metadata": {"annotations": {"internal.scylla-operator.scylladb.com/sysctls": "fs.aio-max-nr=1"}}}),
