@@ -29,7 +29,7 @@ use k8s_openapi::api::{
 use messina_api::scylla::v1alpha1::ScyllaDBDatacenterStatus;
 
 pub use rollout::is_rolled_out;
-pub use status::{PartCondition, Report, report};
+pub use status::{PartCondition, Report, refusal, report};
 pub use validate::{Alternator, Datacenter, Fault, Rack, Storage, validate};
 
 /// What is known when a plan is made. Maps go by name; everything is of the datacenter's namespace.
@@ -45,9 +45,10 @@ pub struct Observed {
     pub services: BTreeMap<String, Service>,
     /// The pods of the datacenter's nodes.
     pub pods: BTreeMap<String, Pod>,
-    /// The ConfigMaps that the datacenter owns, and those that [`Datacenter::config_map_references`] names.
+    /// The ConfigMaps that the datacenter owns, and those that [`Datacenter::config_map_references`] names. All of them:
+    /// nodes are restarted when one comes or goes.
     pub config_maps: BTreeMap<String, ConfigMap>,
-    /// The Secrets that the datacenter owns, and those that [`Datacenter::secret_references`] names.
+    /// The Secrets that the datacenter owns, and those that [`Datacenter::secret_references`] names. All of them, too.
     pub secrets: BTreeMap<String, Secret>,
     /// The image of this operator, which also runs beside each node.
     pub operator_image: String,

@@ -5,8 +5,8 @@
 //! because a node cannot join while another one is down. Where nodes may start at the same time, all missing racks are
 //! made at once.
 
-use k8s_openapi::api::apps::v1::StatefulSet;
-use messina_api::names::label;
+use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Service};
+use messina_api::names::{annotation, label};
 
 use super::{
     LeftAlone, Note, Observed, Part, Rack,
@@ -30,15 +30,12 @@ struct Standing<'a> {
     name: String,
     now: &'a StatefulSet,
     wanted: StatefulSet,
+    changes: bool,
 }
 
 impl Standing<'_> {
     fn lacks_nodes(&self) -> bool {
         replicas(self.now) < self.rack.nodes
-    }
-
-    fn changes(&self) -> bool {
-        changes(&self.wanted, self.now)
     }
 
     /// As it is to be, but for more replicas.
@@ -68,10 +65,22 @@ pub(crate) fn removed_racks(observed: &Observed) -> impl Iterator<Item = &Statef
     observed.stateful_sets.iter().filter(move |(name, _)| !wanted.contains(name)).map(|(_, stateful_set)| stateful_set)
 }
 
-/// How many nodes of the rack are to be there now: none is taken away.
+/// How many nodes of the rack are to be there now: none is taken away. A StatefulSet may be gone while its nodes are
+/// still there; made anew with fewer replicas, it would take them away.
 pub(crate) fn nodes_to_keep(observed: &Observed, rack: &Rack) -> i32 {
-    let now = observed.stateful_sets.get(&observed.datacenter.stateful_set_name(rack)).map(replicas);
-    rack.nodes.max(now.unwrap_or(0)).min(MOST_NODES)
+    let name = observed.datacenter.stateful_set_name(rack);
+    let now = observed.stateful_sets.get(&name).map_or_else(|| known_nodes(observed, &name), replicas);
+    rack.nodes.max(now).min(MOST_NODES)
+}
+
+/// One more than the last ordinal of which there is a pod, or a Service that knows a node.
+fn known_nodes(observed: &Observed, stateful_set: &str) -> i32 {
+    let knows_a_node = |service: &Service| {
+        service.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(annotation::HOST_ID))
+    };
+    let services = observed.services.iter().filter(|(_, service)| knows_a_node(service)).map(|(name, _)| name);
+    let ordinal = |name: &String| name.strip_prefix(stateful_set)?.strip_prefix('-')?.parse::<u16>().ok();
+    services.chain(observed.pods.keys()).filter_map(ordinal).max().map_or(0, |last| i32::from(last) + 1)
 }
 
 pub(crate) fn replicas(stateful_set: &StatefulSet) -> i32 {
@@ -108,7 +117,8 @@ pub(crate) fn rollout(observed: &Observed) -> Rollout {
             Some(now) => {
                 let (wanted, wrong) = kept_in_place(observed, wanted, now);
                 rollout.wrong.extend(wrong);
-                standing.push(Standing { rack, name, now, wanted });
+                let changes = changes(&wanted, now);
+                standing.push(Standing { rack, name, now, wanted, changes });
             }
         }
     }
@@ -144,7 +154,7 @@ fn mend(
 ) {
     let first_moving = standing.iter().position(|one| moving.iter().any(|other| std::ptr::eq(*other, one.now)));
     for (position, one) in standing.into_iter().enumerate() {
-        if !one.changes() {
+        if !one.changes {
             rollout.stateful_sets.push(one.wanted);
         } else if Some(position) == first_moving && may_be_corrected(observed, one.now) {
             rollout.stateful_sets.push(one.unscaled());
@@ -160,7 +170,7 @@ fn mend(
 /// Makes what is missing, before anything that is there changes.
 fn create(observed: &Observed, standing: Vec<Standing<'_>>, missing: Vec<StatefulSet>, rollout: &mut Rollout) {
     for one in standing {
-        if one.changes() {
+        if one.changes {
             hold(observed, one, rollout);
         } else {
             rollout.stateful_sets.push(one.wanted);
@@ -180,12 +190,12 @@ fn create(observed: &Observed, standing: Vec<Standing<'_>>, missing: Vec<Statefu
 /// Changes one StatefulSet: the first that lacks nodes or, where none does, the first that differs.
 fn change_next(observed: &Observed, standing: Vec<Standing<'_>>, rollout: &mut Rollout) {
     let lacking = standing.iter().position(Standing::lacks_nodes);
-    let differing = standing.iter().position(Standing::changes);
+    let differing = standing.iter().position(|one| one.changes);
     for (position, one) in standing.into_iter().enumerate() {
         if Some(position) == lacking {
             rollout.waiting.push(scaling_out(observed, &one));
             rollout.stateful_sets.push(if has_cluster(observed) { one.scaled_out() } else { one.wanted });
-        } else if !one.changes() {
+        } else if !one.changes {
             rollout.stateful_sets.push(one.wanted);
         } else if lacking.is_none() && Some(position) == differing {
             rollout.waiting.push(updating(observed, &one));

@@ -15,16 +15,17 @@ use super::{
     difference::is_within,
     metadata::{map, node_labels, owned, rack_labels, some, with},
     pod::pod_spec,
+    rollout::nodes_to_keep,
 };
 
-/// The StatefulSet as it is to be, whatever there is now.
+/// The StatefulSet as it is to be, whatever it is now.
 pub(crate) fn stateful_set(observed: &Observed, rack: &Rack) -> StatefulSet {
     let datacenter = &observed.datacenter;
     let policy = if datacenter.parallel_node_operations { "Parallel" } else { "OrderedReady" };
     StatefulSet {
         metadata: owned(datacenter, datacenter.stateful_set_name(rack), node_labels(datacenter, rack)),
         spec: Some(StatefulSetSpec {
-            replicas: Some(rack.nodes),
+            replicas: Some(nodes_to_keep(observed, rack)),
             service_name: Some(names::datacenter::identity_service(&datacenter.name)),
             selector: LabelSelector {
                 match_labels: Some(rack_labels(datacenter, &rack.name)),
@@ -135,7 +136,10 @@ fn cannot_change(observed: &Observed, stateful_set: &StatefulSet, field: &str) -
     let name = stateful_set.metadata.name.as_deref().unwrap_or_default();
     let remedy = match field {
         "spec.volumeClaimTemplates" => "undo the change of the rack's storage, or move the nodes to a new rack",
-        "spec.podManagementPolicy" => "undo the change of spec.enableParallelNodeOperations",
+        "spec.podManagementPolicy" => {
+            "undo the change of spec.enableParallelNodeOperations, or delete the StatefulSet with --cascade=orphan, so \
+             that it is made anew around its pods"
+        }
         _ => "delete the StatefulSet with --cascade=orphan, so that it is made anew around its pods",
     };
     Note {

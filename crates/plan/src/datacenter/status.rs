@@ -7,7 +7,7 @@ use messina_api::{
 };
 
 use super::{
-    Note, Observed, Part, Plan, Rack,
+    Fault, Note, Observed, Part, Plan, Rack,
     pod::SCYLLA_CONTAINER,
     rollout::{removed_racks, replicas},
 };
@@ -58,6 +58,17 @@ pub fn report(observed: &Observed, plan: &Plan) -> Report {
     }
     conditions.push(available);
     Report { status, conditions }
+}
+
+/// Says of a datacenter that cannot be worked on what is wrong with it.
+pub fn refusal(faults: &[Fault]) -> PartCondition {
+    let lines: Vec<String> = faults.iter().map(|fault| format!("{}: {}", fault.field, fault.message)).collect();
+    PartCondition {
+        condition_type: "SpecificationDegraded".into(),
+        holds: !faults.is_empty(),
+        reason: if faults.is_empty() { "AsExpected" } else { "InvalidSpecification" }.into(),
+        message: lines.join("\n"),
+    }
 }
 
 fn condition(part: Part, kind: &str, notes: &[Note]) -> PartCondition {

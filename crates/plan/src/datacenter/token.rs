@@ -57,6 +57,11 @@ pub(crate) fn token(observed: &Observed) -> Token {
             }
         }
     }
+    if observed.new_token.is_empty() {
+        // An empty token would let everybody in.
+        let message = format!("Secret {}/{own} is made as soon as there is a token for it", datacenter.namespace);
+        return Token { waiting: vec![note("WaitingForToken", message)], ..Token::default() };
+    }
     Token { secret: Some(secret(observed, own, &observed.new_token)), ..Token::default() }
 }
 

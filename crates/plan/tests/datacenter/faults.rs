@@ -1,7 +1,7 @@
 //! What is wrong with an object, said of the right field.
 
 use messina_api::scylla::v1alpha1::ScyllaDBDatacenter;
-use messina_plan::datacenter::validate;
+use messina_plan::datacenter::{refusal, validate};
 use serde_json::{Value, json};
 
 use crate::{compare::merge, datacenter_with};
@@ -85,6 +85,9 @@ fn an_empty_object_has_faults_and_nothing_worse() {
         ["metadata.name", "metadata.namespace", "metadata.uid", "spec.clusterName", "spec.scyllaDB.image"]
     );
     assert!(faults.iter().all(|fault| fault.message.contains(':')), "each says what to do: {faults:?}");
+    let refusal = refusal(&faults);
+    assert!(refusal.holds);
+    assert_eq!(refusal.message.lines().next(), Some("metadata.name: it is missing: set it"));
 }
 
 #[test]

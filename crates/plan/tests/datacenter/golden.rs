@@ -104,7 +104,9 @@ fn completely_planned(name: &str, input: &Value) -> Plan {
     object.metadata.uid = Some("<uid>".into());
     let datacenter = validate(&object).unwrap_or_else(|faults| panic!("{name}: {faults:?}"));
     let gates = Gates { automatic_tls_certificates: true, bootstrap_synchronisation: true };
-    let mut observed = Observed { gates, ..Observed::new(datacenter, "docker.io/scylladb/scylla-operator:latest") };
+    let new_token = "random".into();
+    let mut observed =
+        Observed { gates, new_token, ..Observed::new(datacenter, "docker.io/scylladb/scylla-operator:latest") };
     loop {
         let plan = plan(&observed);
         if plan.waiting.is_empty() {

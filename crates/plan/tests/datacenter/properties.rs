@@ -107,7 +107,7 @@ fn spared<'a>(plan: &'a Plan, kind: &str, applied: impl Iterator<Item = &'a Opti
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_happens((racks, spec) in specification(), events in vec(event(), 1..25)) {

@@ -4,7 +4,7 @@ use k8s_openapi::{
     api::{apps::v1::StatefulSet, core::v1::Pod},
     apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry},
 };
-use messina_api::names::annotation::NODE_JOINED;
+use messina_api::names::annotation::{HOST_ID, NODE_JOINED};
 use messina_plan::datacenter::{LeftAlone, Observed, Plan, plan, report};
 use serde_json::{Value, json};
 
@@ -195,6 +195,26 @@ fn no_node_is_taken_away() {
     let messages: String = plan.waiting.iter().map(|note| note.message.as_str()).collect();
     assert!(messages.contains("node shop/orders-dc-a-2 stays"), "{messages}");
     assert!(messages.contains("StatefulSet shop/orders-dc-b and its 2 node(s) stay"), "{messages}");
+}
+
+#[test]
+fn a_stateful_set_that_is_gone_is_made_anew_around_its_nodes() {
+    let before = running(&[("a", 3)], json!({}));
+    for evidence in ["pod", "Service"] {
+        let mut observed = respecified(&before, &[("a", 1)], json!({}));
+        observed.stateful_sets.clear();
+        if evidence == "pod" {
+            observed.pods.insert("orders-dc-a-2".into(), pod(json!({})));
+        } else {
+            let service = observed.services.get_mut("orders-dc-a-2").unwrap();
+            service.metadata.annotations.get_or_insert_default().insert(HOST_ID.into(), "f00".into());
+        }
+        let plan = plan(&observed);
+        assert_eq!(plan.objects.stateful_sets[0].spec.as_ref().unwrap().replicas, Some(3), "{evidence}");
+    }
+    let mut never_there = respecified(&before, &[("a", 1)], json!({}));
+    never_there.stateful_sets.clear();
+    assert_eq!(plan(&never_there).objects.stateful_sets[0].spec.as_ref().unwrap().replicas, Some(1));
 }
 
 #[test]

@@ -55,3 +55,10 @@ fn a_secret_that_makes_no_sense_is_a_fault() {
     assert_eq!(plan.objects.agent_auth_token, None);
     assert_eq!((plan.wrong[0].part, plan.wrong[0].reason), (Part::AgentToken, "UnreadableSecret"));
 }
+
+#[test]
+fn a_token_is_never_empty() {
+    let mut observed = given(None, None, None);
+    observed.new_token = String::new();
+    assert_eq!(plan(&observed).objects.agent_auth_token, None);
+}
