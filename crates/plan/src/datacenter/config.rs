@@ -14,6 +14,7 @@ use sha2::{Digest, Sha512};
 use super::{
     Alternator, Datacenter, Gates, LeftAlone, Observed, Rack,
     metadata::{cluster_labels, map, owned},
+    pod::{CONFIG_MAPS, SECRETS},
     rollout::removed_racks,
 };
 
@@ -21,10 +22,6 @@ const MANAGED_CONFIG_FILE: &str = "scylladb-managed-config.yaml";
 const RACK_FILE: &str = "cassandra-rackdc.properties";
 /// Key of the agent's settings, in ConfigMaps and Secrets.
 pub(crate) const AGENT_CONFIG_FILE: &str = "scylla-manager-agent.yaml";
-
-const SERVING_CERTIFICATE: &str = "/var/run/secrets/scylla-operator.scylladb.com/scylladb/serving-certs";
-const CLIENT_CA: &str = "/var/run/configmaps/scylla-operator.scylladb.com/scylladb/client-ca";
-const ALTERNATOR_CERTIFICATE: &str = "/var/run/secrets/scylla-operator.scylladb.com/scylladb/alternator-serving-certs";
 
 /// The operator's part of `scylla.yaml`.
 pub(crate) fn managed_config(datacenter: &Datacenter, gates: Gates) -> ConfigMap {
@@ -90,10 +87,10 @@ fn managed_config_text(datacenter: &Datacenter, gates: Gates) -> String {
             "client_encryption_options:".into(),
             "  enabled: true".into(),
             "  optional: false".into(),
-            format!("  certificate: {SERVING_CERTIFICATE}/tls.crt"),
-            format!("  keyfile: {SERVING_CERTIFICATE}/tls.key"),
+            format!("  certificate: {SECRETS}/serving-certs/tls.crt"),
+            format!("  keyfile: {SECRETS}/serving-certs/tls.key"),
             "  require_client_auth: true".into(),
-            format!("  truststore: {CLIENT_CA}/ca-bundle.crt"),
+            format!("  truststore: {CONFIG_MAPS}/client-ca/ca-bundle.crt"),
         ]);
     }
     if let Some(alternator) = &datacenter.alternator {
@@ -118,8 +115,8 @@ fn alternator_lines(alternator: &Alternator) -> Vec<String> {
     lines.extend([
         "alternator_https_port: 8043".into(),
         "alternator_encryption_options:".into(),
-        format!("  certificate: {ALTERNATOR_CERTIFICATE}/tls.crt"),
-        format!("  keyfile: {ALTERNATOR_CERTIFICATE}/tls.key"),
+        format!("  certificate: {SECRETS}/alternator-serving-certs/tls.crt"),
+        format!("  keyfile: {SECRETS}/alternator-serving-certs/tls.key"),
     ]);
     lines
 }

@@ -15,7 +15,9 @@ use messina_api::{
 
 use super::{
     Datacenter, Observed, Rack,
+    config::AGENT_CONFIG_FILE,
     services::{alternator_ports, ip_family},
+    token::TOKEN_FILE,
     version::Version,
 };
 
@@ -27,10 +29,9 @@ const INJECTED_PROGRAM: &str = "/mnt/shared/messina";
 const PROGRAM: &str = "/usr/bin/messina";
 const DATA_FOLDER: &str = "/var/lib/scylla";
 const SHARED_FOLDER: &str = "/mnt/shared";
-const CONFIG_MAPS: &str = "/var/run/configmaps/scylla-operator.scylladb.com/scylladb";
-const SECRETS: &str = "/var/run/secrets/scylla-operator.scylladb.com/scylladb";
-const AGENT_FILE: &str = "scylla-manager-agent.yaml";
-const AGENT_TOKEN_FILE: &str = "auth-token.yaml";
+/// Where the ScyllaDB container sees the operator's ConfigMaps and Secrets, one folder each.
+pub(crate) const CONFIG_MAPS: &str = "/var/run/configmaps/scylla-operator.scylladb.com/scylladb";
+pub(crate) const SECRETS: &str = "/var/run/secrets/scylla-operator.scylladb.com/scylladb";
 
 const PROBE_PORT: i32 = 8080;
 const IGNITION_PORT: i32 = 42081;
@@ -255,7 +256,7 @@ fn status_probe(datacenter: &Datacenter, operator_image: &str) -> Container {
     Container {
         command: command([PROGRAM, "probe", &port, "--service-name=$(SERVICE_NAME)", &address]),
         env: Some(vec![service_name()]),
-        readiness_probe: Some(Probe { http_get: None, tcp_socket: tcp(PROBE_PORT), ..thresholds([1, 5, 30]) }),
+        readiness_probe: Some(Probe { tcp_socket: tcp(PROBE_PORT), ..thresholds([1, 5, 30]) }),
         resources: Some(fixed_resources("50m", "40Mi")),
         ..container("scylladb-api-status-probe", operator_image)
     }
@@ -277,17 +278,17 @@ fn ignition(datacenter: &Datacenter, operator_image: &str) -> Container {
 /// The agent of ScyllaDB Manager, which waits for the node to run.
 fn agent(rack: &Rack, image: &str) -> Container {
     let files = [
-        format!("/etc/scylla-manager-agent/{AGENT_FILE}"),
-        format!("/mnt/scylla-managed-agent-config/{AGENT_FILE}"),
-        format!("/mnt/scylla-agent-config/{AGENT_FILE}"),
-        format!("/mnt/scylla-agent-config/{AGENT_TOKEN_FILE}"),
+        format!("/etc/scylla-manager-agent/{AGENT_CONFIG_FILE}"),
+        format!("/mnt/scylla-managed-agent-config/{AGENT_CONFIG_FILE}"),
+        format!("/mnt/scylla-agent-config/{AGENT_CONFIG_FILE}"),
+        format!("/mnt/scylla-agent-config/{TOKEN_FILE}"),
     ];
     let words = [INJECTED_PROGRAM, "await-node", "--", "scylla-manager-agent"];
     let mut mounts = vec![
         mount(DATA_VOLUME, DATA_FOLDER),
-        one_file("scylla-managed-agent-config-volume", &files[1], AGENT_FILE),
-        one_file("scylla-agent-config-volume", &files[2], AGENT_FILE),
-        one_file("scylla-agent-auth-token-volume", &files[3], AGENT_TOKEN_FILE),
+        one_file("scylla-managed-agent-config-volume", &files[1], AGENT_CONFIG_FILE),
+        one_file("scylla-agent-config-volume", &files[2], AGENT_CONFIG_FILE),
+        one_file("scylla-agent-auth-token-volume", &files[3], TOKEN_FILE),
         read_only("shared", SHARED_FOLDER),
     ];
     mounts.extend(rack.agent_volume_mounts.iter().cloned());

@@ -12,7 +12,7 @@ use super::{
 };
 
 /// Key of the token in the Secret.
-const TOKEN_FILE: &str = "auth-token.yaml";
+pub(crate) const TOKEN_FILE: &str = "auth-token.yaml";
 
 #[derive(Default)]
 pub(crate) struct Token {

@@ -107,10 +107,10 @@ fn spared<'a>(plan: &'a Plan, kind: &str, applied: impl Iterator<Item = &'a Opti
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens((racks, spec) in specification(), events in vec(event(), 1..25)) {
+    fn whatever_happens((racks, spec) in specification(), events in vec(event(), 1..20)) {
         let mut observed = observed(datacenter_with(&racks, spec));
         for event in events {
             happen(&mut observed, event);
