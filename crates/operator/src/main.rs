@@ -1,10 +1,9 @@
 //! `messina`: the operator and everything that belongs to it, one subcommand each.
 
-mod crds;
-
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use messina_operator::{crds, operator};
 
 /// Runs ScyllaDB and etcd on Kubernetes.
 #[derive(Parser)]
@@ -16,6 +15,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Keeps what users asked for: runs the controllers
+    Operator(Box<operator::Options>),
     /// Prints the CustomResourceDefinitions as a YAML stream
     Crds {
         /// Writes them into this folder instead, one file each, and removes definitions that are no more
@@ -26,6 +27,10 @@ enum Command {
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
+        Command::Operator(options) => {
+            tracing_subscriber::fmt().with_env_filter("info").with_writer(std::io::stderr).init();
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(operator::run(*options))
+        }
         Command::Crds { output: None } => crds::print(),
         Command::Crds { output: Some(folder) } => crds::write(&folder),
     }

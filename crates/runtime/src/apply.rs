@@ -20,7 +20,7 @@ use tracing::info;
 
 use crate::{
     caches::Surroundings,
-    difference::differs,
+    difference::difference,
     error::Error,
     ledger::Expectation,
     queue::ObjectKey,
@@ -114,6 +114,11 @@ pub struct Unwanted {
 }
 
 impl Unwanted {
+    /// Which object it is.
+    pub fn key(&self) -> &ObjectKey {
+        &self.key
+    }
+
     /// This very object, and no other of its name.
     pub fn new<K: Kind>(object: &K) -> Self {
         let metadata = object.meta();
@@ -279,7 +284,7 @@ impl Applier {
         let collection = self
             .collections
             .get(&wanted.collection)
-            .ok_or_else(|| Error::Invalid { message: format!("{} are written but not watched", wanted.collection) })?;
+            .ok_or_else(|| Error::Invalid { reason: "NotWatched", message: format!("{} are written but not watched", wanted.collection) })?;
         let (wanted, hash) = wanted.with_hash(self.surroundings.hash_annotation);
         let Some(live) = collection.live(&wanted.key)? else {
             return self.create(owner, &wanted, expectations).await;
@@ -299,14 +304,17 @@ impl Applier {
         let ours = self.records(&live.metadata);
         let fields: Vec<&Value> = ours.iter().filter_map(|(_, entry)| Some(&entry.fields_v1.as_ref()?.0)).collect();
         let said = live.metadata.annotations.as_ref().and_then(|all| all.get(self.surroundings.hash_annotation));
-        let is_as_wanted = said == Some(&hash) && !differs(&wanted.value, &live.value, &fields);
-        if !is_as_wanted {
+        let why = match said {
+            Some(said) if *said == hash => difference(&wanted.value, &live.value, &fields),
+            _ => Some("something else is wanted".into()),
+        };
+        if let Some(why) = why {
             if ours.iter().any(|(_, entry)| entry.operation.as_deref() == Some("Update")) {
                 self.own_as_applied(&wanted, &live.metadata, expectations).await?;
             }
             let new = self.patch(&wanted, &live.metadata, expectations).await?;
             if new > version {
-                info!(kind = wanted.kind, object = %wanted.key, "changed");
+                info!(kind = wanted.kind, object = %wanted.key, why, "changed");
                 return Ok(true);
             }
         }
@@ -339,19 +347,34 @@ impl Applier {
     }
 
     /// The object is there although the cache does not show it. Either it is ours, and the cache is late or the object
-    /// has lost the labels by which it is found; or it is somebody else's.
+    /// has lost the labels by which it is found; or it is somebody else's. It is not written as a whole: what is wanted
+    /// was decided without knowing it.
     async fn meet(&self, owner: &Owner, wanted: &Wanted, expectations: &mut Vec<Expectation>) -> Result<(), Error> {
         let doing = || format!("looking at {}", wanted.named());
+        let path = format!("{}/{}", wanted.path, wanted.key.name);
         let metadata = self
-            .send(Method::GET, &format!("{}/{}", wanted.path, wanted.key.name), "", &Value::Null)
+            .send(Method::GET, &path, "", &Value::Null)
             .await
-            .map_err(|error| Error::of(doing, error))?;
+            .map_err(|error| self.failed(doing, error, &wanted.collection, &wanted.path, &wanted.key, expectations))?;
         if controller_of(&metadata).is_none_or(|controller| controller.uid != owner.uid) {
             return Err(Error::Taken { kind: wanted.kind.clone(), key: wanted.key.clone() });
         }
-        if metadata.deletion_timestamp.is_none() {
-            self.patch(wanted, &metadata, expectations).await?;
+        expectations.push(Expectation::seen(&wanted.collection, &wanted.key, &metadata));
+        let labels = &wanted.value["metadata"]["labels"];
+        let has = |(name, value): (&String, &Value)| {
+            metadata.labels.as_ref().and_then(|labels| labels.get(name)).map(String::as_str) == value.as_str()
+        };
+        if metadata.deletion_timestamp.is_some() || labels.as_object().into_iter().flatten().all(has) {
+            return Ok(());
         }
+        let doing = || format!("labelling {}", wanted.named());
+        let patch = json!({"metadata": {"uid": metadata.uid, "labels": labels}});
+        let path = format!("{path}?fieldManager={}", self.surroundings.field_manager);
+        let metadata = self
+            .send(Method::PATCH, &path, "application/merge-patch+json", &patch)
+            .await
+            .map_err(|error| self.failed(doing, error, &wanted.collection, &wanted.path, &wanted.key, expectations))?;
+        expectations.push(Expectation::seen(&wanted.collection, &wanted.key, &metadata));
         Ok(())
     }
 

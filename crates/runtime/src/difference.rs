@@ -6,60 +6,57 @@
 
 use serde_json::{Map, Value};
 
-/// Whether a field of `live` is missing or different, or is no longer ours. `owned` is what is recorded as ours, in the
-/// API server's notation (FieldsV1).
-pub(crate) fn differs(wanted: &Value, live: &Value, owned: &[&Value]) -> bool {
-    let Value::Object(wanted) = wanted else { return true };
-    wanted.iter().any(|(name, value)| match name.as_str() {
+/// The first field of `live` that is missing or different, or is no longer ours. `owned` is what is recorded as ours, in
+/// the API server's notation (FieldsV1).
+pub(crate) fn difference(wanted: &Value, live: &Value, owned: &[&Value]) -> Option<String> {
+    wanted.as_object().into_iter().flatten().find_map(|(name, value)| match name.as_str() {
         // These say which object it is, and nobody owns them.
-        "apiVersion" | "kind" => false,
+        "apiVersion" | "kind" => None,
         "metadata" => {
             let is_a_field = |name: &str| !matches!(name, "name" | "namespace" | "uid");
-            let fields: Map<String, Value> =
-                value.as_object().into_iter().flatten().filter(|(name, _)| is_a_field(name)).map(clone_pair).collect();
-            !member_holds(&Value::Object(fields), live.get(name), &below(owned, name))
+            let fields = value.as_object().into_iter().flatten().filter(|(name, _)| is_a_field(name));
+            let fields: Map<String, Value> = fields.map(|(name, value)| (name.clone(), value.clone())).collect();
+            in_member("metadata", &Value::Object(fields), Some(live), owned)
         }
-        _ => !member_holds(value, live.get(name), &below(owned, name)),
+        _ => in_member(name, value, Some(live), owned),
     })
 }
 
-fn clone_pair((name, value): (&String, &Value)) -> (String, Value) {
-    (name.clone(), value.clone())
+/// The difference in a member of an object.
+fn in_member(name: &str, wanted: &Value, live: Option<&Value>, owned: &[&Value]) -> Option<String> {
+    let below: Vec<&Value> = owned.iter().filter_map(|fields| fields.get(format!("f:{name}"))).collect();
+    in_value(wanted, live.and_then(|live| live.get(name)), &below).map(|rest| format!(".{name}{rest}"))
 }
 
-/// What is recorded for one member, by each of the records that have it.
-fn below<'a>(owned: &[&'a Value], member: &str) -> Vec<&'a Value> {
-    owned.iter().filter_map(|fields| fields.get(format!("f:{member}"))).collect()
-}
-
-/// Whether a value is there as wanted. `owned` is what is recorded for it; nothing means that it is not ours.
-fn member_holds(wanted: &Value, live: Option<&Value>, owned: &[&Value]) -> bool {
-    if is_empty(wanted) && live.is_none_or(is_empty) {
-        return true;
+/// The difference in a value. `owned` is what is recorded for it; nothing means that it is not ours.
+fn in_value(wanted: &Value, live: Option<&Value>, owned: &[&Value]) -> Option<String> {
+    if is_empty(wanted) && (owned.is_empty() || live.is_none_or(is_empty)) {
+        return None;
     }
-    let Some(live) = live else { return false };
+    let Some(live) = live else { return Some(" is missing".into()) };
     if owned.is_empty() {
-        return false;
+        return Some(" is no longer ours".into());
     }
     match wanted {
         Value::Object(members) if owned.iter().any(|fields| has_children(fields, "f:")) => {
-            members.iter().all(|(name, value)| member_holds(value, live.get(name), &below(owned, name)))
+            members.iter().find_map(|(name, value)| in_member(name, value, Some(live), owned))
         }
         Value::Array(items) if owned.iter().any(|fields| has_children(fields, "k:")) => {
-            items.iter().all(|item| item_holds(item, live, owned))
+            items.iter().find_map(|item| in_item(item, live, owned))
         }
-        Value::Array(items) if owned.iter().any(|fields| has_children(fields, "v:")) => items.iter().all(|item| {
+        Value::Array(items) if owned.iter().any(|fields| has_children(fields, "v:")) => items.iter().find_map(|item| {
             let record = format!("v:{item}");
-            owned.iter().any(|fields| fields.get(&record).is_some())
-                && live.as_array().is_some_and(|live| live.contains(item))
+            let is_there = owned.iter().any(|fields| fields.get(&record).is_some())
+                && live.as_array().is_some_and(|live| live.contains(item));
+            (!is_there).then(|| format!(" lacks {item}"))
         }),
         // Owned as a whole: what the server filled in may be there too, but nothing of anybody else.
-        _ => is_within(wanted, live),
+        _ => (!is_within(wanted, live)).then(|| " is different".into()),
     }
 }
 
-/// Whether an item of a list, in which items are told apart by some of their members, is there as wanted.
-fn item_holds(wanted: &Value, live: &Value, owned: &[&Value]) -> bool {
+/// The difference in an item of a list in which items are told apart by some of their members.
+fn in_item(wanted: &Value, live: &Value, owned: &[&Value]) -> Option<String> {
     let records: Vec<(Value, &Value)> = owned
         .iter()
         .filter_map(|fields| fields.as_object())
@@ -67,10 +64,10 @@ fn item_holds(wanted: &Value, live: &Value, owned: &[&Value]) -> bool {
         .filter_map(|(name, record)| Some((serde_json::from_str(name.strip_prefix("k:")?).ok()?, record)))
         .filter(|(key, _)| is_within(key, wanted))
         .collect();
-    let Some((key, _)) = records.first() else { return false };
-    let Some(live) = live.as_array().into_iter().flatten().find(|item| is_within(key, item)) else { return false };
+    let Some((key, _)) = records.first() else { return Some(" has an item that is not ours".into()) };
+    let live = live.as_array().into_iter().flatten().find(|item| is_within(key, item));
     let owned: Vec<&Value> = records.iter().map(|(_, record)| *record).collect();
-    member_holds(wanted, Some(live), &owned)
+    in_value(wanted, live, &owned).map(|rest| format!("[{key}]{rest}"))
 }
 
 fn has_children(fields: &Value, prefix: &str) -> bool {
@@ -105,6 +102,10 @@ mod tests {
 
     use super::*;
 
+    fn differs(wanted: &Value, live: &Value, owned: &[&Value]) -> bool {
+        difference(wanted, live, owned).is_some()
+    }
+
     #[test]
     fn an_object_is_as_wanted_when_each_wanted_field_is_ours_and_right() {
         let wanted = json!({
@@ -128,7 +129,7 @@ mod tests {
                 "volumes": [{"name": "v", "emptyDir": {}}],
             },
         });
-        assert!(!differs(&wanted, &live, &[&owned]));
+        assert_eq!(difference(&wanted, &live, &[&owned]), None);
 
         let changed = |path: &str, value: Value| {
             let mut live = live.clone();

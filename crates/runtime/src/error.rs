@@ -49,6 +49,8 @@ pub enum Error {
     /// What was given makes no sense.
     #[error("{message}")]
     Invalid {
+        /// One word.
+        reason: &'static str,
         /// What is wrong, where, and what to do.
         message: String,
     },
@@ -87,7 +89,7 @@ impl Error {
             Self::Refused { status, .. } if status.code == 422 || status.code == 400 => "Rejected",
             Self::Refused { .. } => "Refused",
             Self::Taken { .. } => "NameTaken",
-            Self::Invalid { .. } => "Invalid",
+            Self::Invalid { reason, .. } => reason,
             Self::NotJson { .. } => "NotJson",
         }
     }

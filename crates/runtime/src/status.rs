@@ -163,7 +163,7 @@ mod tests {
         let find = |status: &Value, name: &str| {
             conditions_of(status).into_iter().find(|condition| condition.type_ == name).unwrap()
         };
-        let fault = Error::Invalid { message: "spec.racks[1].name: is a duplicate".into() };
+        let fault = Error::Invalid { reason: "Invalid", message: "spec.racks[1].name: is a duplicate".into() };
         let status = whole(Report::default(), &[applied(Some(fault.clone()), None)], Some(4), &Value::Null, at(1));
         assert_eq!(find(&status, "Degraded").message, "ServiceDegraded: spec.racks[1].name: is a duplicate");
         assert_eq!(find(&status, "Progressing").status, "False");

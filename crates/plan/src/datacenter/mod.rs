@@ -161,7 +161,7 @@ impl Part {
     ];
 
     /// What the types of its conditions begin with.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::ServiceAccount => "ServiceAccountController",
             Self::RoleBinding => "RoleBindingController",

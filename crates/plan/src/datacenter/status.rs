@@ -141,6 +141,10 @@ fn rack_status(observed: &Observed, rack: &str, stateful_set: &StatefulSet) -> R
 }
 
 fn pod_version(pod: &Pod) -> Option<String> {
+    // Every pod that this operator made says so itself; for others, the image does.
+    if let Some(version) = pod.metadata.labels.as_ref().and_then(|labels| labels.get(label::SCYLLA_VERSION)) {
+        return Some(version.clone());
+    }
     let containers = &pod.spec.as_ref()?.containers;
     let image = containers.iter().find(|container| container.name == SCYLLA_CONTAINER)?.image.as_deref()?;
     image_version(image).ok().map(str::to_owned)
