@@ -112,8 +112,8 @@ fn what_a_real_api_server_keeps_is_as_planned() {
             let mut kept: Value = serde_json::from_str(&with_our_certificates(&read_yaml(&file).to_string())).unwrap();
             with_our_commands(&mut kept);
             forget_what_was_applied(&mut kept);
-            let hash = |of: &Value| of["spec"]["template"]["metadata"]["annotations"][INPUTS_HASH].clone();
-            kept["spec"]["template"]["metadata"]["annotations"][INPUTS_HASH] = hash(&json!(ours));
+            let hash = json!(ours)["spec"]["template"]["metadata"]["annotations"][INPUTS_HASH].clone();
+            kept["spec"]["template"]["metadata"]["annotations"][INPUTS_HASH] = hash;
             *ours = serde_json::from_value(kept).unwrap();
             assert!(is_rolled_out(ours), "{stateful_set}");
         }

@@ -1,7 +1,10 @@
 //! In which order racks change, and what never happens.
 
 use k8s_openapi::{
-    api::{apps::v1::StatefulSet, core::v1::Pod},
+    api::{
+        apps::v1::StatefulSet,
+        core::v1::{Container, Pod},
+    },
     apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry},
 };
 use messina_api::names::annotation::{HOST_ID, NODE_JOINED};
@@ -281,6 +284,25 @@ fn a_drifted_rack_is_put_right() {
     let spec = observed.stateful_sets.get_mut("orders-dc-a").unwrap().spec.as_mut().unwrap();
     spec.template.spec.as_mut().unwrap().containers[0].image = Some("something/else:1".into());
     assert_eq!(changed(&observed, &plan(&observed)), ["orders-dc-a"]);
+}
+
+#[test]
+fn what_somebody_added_to_a_list_is_a_difference() {
+    let mut observed = running(&[("a", 1)], json!({}));
+    let spec = observed.stateful_sets.get_mut("orders-dc-a").unwrap().spec.as_mut().unwrap();
+    let containers = &mut spec.template.spec.as_mut().unwrap().containers;
+    containers.push(Container { name: "stowaway".into(), ..Container::default() });
+    assert_eq!(reasons(&plan(&observed)), ["UpdatingStatefulSet"]);
+}
+
+#[test]
+fn no_number_of_replicas_is_too_large_to_keep() {
+    let mut observed = running(&[("a", 1)], json!({}));
+    let spec = observed.stateful_sets.get_mut("orders-dc-a").unwrap().spec.as_mut().unwrap();
+    spec.replicas = Some(i32::MAX);
+    let plan = plan(&observed);
+    assert_eq!(plan.objects.stateful_sets[0].spec.as_ref().unwrap().replicas, Some(i32::MAX));
+    assert_eq!(plan.objects.member_services.len(), 1000, "but there are not that many Services");
 }
 
 #[test]
