@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use messina_api::crd;
 
 /// Writes all definitions to standard output.
-pub(crate) fn print() -> Result<()> {
+pub fn print() -> Result<()> {
     let mut stream = String::new();
     for definition in crd::all() {
         stream += "---\n";
@@ -24,7 +24,7 @@ pub(crate) fn print() -> Result<()> {
 }
 
 /// Writes each definition to its file below `folder`, and removes the files of others.
-pub(crate) fn write(folder: &Path) -> Result<()> {
+pub fn write(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
     let mut written = vec![];
     for definition in crd::all() {

@@ -1,0 +1,13 @@
+//! What the subcommands of `messina` do, one module each.
+
+pub mod await_node;
+pub mod crds;
+pub mod ignition;
+pub mod inject;
+pub mod probe;
+pub mod sidecar;
+
+mod kubernetes;
+mod logging;
+mod pod;
+mod serve;
