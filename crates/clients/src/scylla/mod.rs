@@ -1,6 +1,8 @@
 //! The REST API of a ScyllaDB node. The node serves it on loopback only, so the caller shares the node's network.
 
 mod exchange;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

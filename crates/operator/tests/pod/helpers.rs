@@ -26,14 +26,13 @@ fn probes_say_what_the_node_says() {
     assert_eq!(get(port, "/readyz").0, 200);
     assert_eq!(get(port, "/healthz").0, 200);
     assert_eq!(get(port, "/other").0, 404);
-    let cases: [(fn(&mut Says), &str); 3] = [
-        (|says| says.native_transport = false, "native transport"),
-        (|says| says.live = vec![], "alive"),
-        (|says| says.mode = "LEAVING", "LEAVING"),
+    let cases = [
+        (Says { native_transport: false, ..Says::default() }, "native transport"),
+        (Says { live: vec![], ..Says::default() }, "alive"),
+        (Says { mode: "LEAVING", ..Says::default() }, "LEAVING"),
     ];
-    for (change, reason) in cases {
-        node.change(|says| *says = Says::default());
-        node.change(change);
+    for (said, reason) in cases {
+        node.change(|says| *says = said);
         let (status, body) = get(port, "/readyz");
         assert!(status == 503 && body.contains(reason), "{reason}: {status} {body}");
         assert_eq!(get(port, "/healthz").0, 200, "{reason}");
