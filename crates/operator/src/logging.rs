@@ -7,8 +7,9 @@ use tracing_subscriber::{Layer, filter::Targets, fmt, layer::SubscriberExt, util
 pub(crate) fn start() {
     let wanted = std::env::var("RUST_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
     let filter = wanted.unwrap_or_else(|| {
-        // A watch that must be begun anew is no news: it is, every few minutes.
-        Targets::new().with_default(LevelFilter::INFO).with_target("kube_runtime", LevelFilter::ERROR)
+        // The client's failures are told by whoever meets them; a watch that is begun anew is no news.
+        let quiet = [("kube_client", LevelFilter::OFF), ("kube_runtime", LevelFilter::ERROR)];
+        Targets::new().with_default(LevelFilter::INFO).with_targets(quiet)
     });
     let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(false).with_target(false).with_filter(filter);
     // A second start, which only tests make, changes nothing.
