@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
-use messina_operator::{crds, operator};
+use messina_operator::{await_node, crds, ignition, inject, operator, probe, sidecar};
 
 /// Runs ScyllaDB and etcd on Kubernetes.
 #[derive(Parser)]
@@ -23,6 +23,16 @@ enum Command {
         #[arg(long)]
         output: Option<PathBuf>,
     },
+    /// In a node's pod: configures and runs ScyllaDB, and speaks for it on the node's Service
+    Sidecar(Box<sidecar::Options>),
+    /// In a node's pod: says when ScyllaDB may start
+    Ignition(ignition::Options),
+    /// In a node's pod: answers Kubernetes' probes for ScyllaDB, and says how the node sees its ring
+    Probe(probe::Options),
+    /// In a node's pod: copies this program into a folder, for containers of other images to run
+    Inject(inject::Options),
+    /// In a node's pod: waits until ScyllaDB answers, then becomes another program
+    AwaitNode(await_node::Options),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -33,5 +43,10 @@ fn main() -> anyhow::Result<()> {
         }
         Command::Crds { output: None } => crds::print(),
         Command::Crds { output: Some(folder) } => crds::write(&folder),
+        Command::Sidecar(options) => sidecar::run(&options),
+        Command::Ignition(options) => ignition::run(options),
+        Command::Probe(options) => probe::run(options),
+        Command::Inject(options) => inject::run(&options),
+        Command::AwaitNode(options) => await_node::run(options),
     }
 }

@@ -9,3 +9,4 @@
 //! for. A report of how things stand is made of the same observation and that plan.
 
 pub mod datacenter;
+pub mod node;

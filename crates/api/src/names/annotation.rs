@@ -30,6 +30,9 @@ pub const NEVER_CLEANED_UP: &str = "NeverCleanedUp";
 pub const CLEANUP_TOKEN_RING_HASH: &str = "internal.scylla-operator.scylladb.com/cleanup-token-ring-hash";
 /// On a member Service, by the user: "true" lets the node join although not all nodes see each other up.
 pub const FORCE_PROCEED_TO_BOOTSTRAP: &str = "scylla-operator.scylladb.com/force-proceed-to-bootstrap";
+/// On a member Service, by the user: "true" lets the node's program start whatever is missing, "false" keeps it from
+/// starting.
+pub const FORCE_IGNITION_VALUE: &str = "internal.scylla-operator.scylladb.com/force-ignition-value";
 /// On a node's pod, by its sidecar: which nodes the node sees, a JSON
 /// [`NodeStatusReportAnnotation`](crate::scylla::v1alpha1::NodeStatusReportAnnotation).
 pub const NODE_STATUS_REPORT: &str = "internal.scylla.scylladb.com/scylladb-node-status-report";

@@ -1,0 +1,3 @@
+//! Clients of what Messina talks to besides Kubernetes, one module each.
+
+pub mod scylla;

@@ -1,0 +1,71 @@
+//! One request and its answer, on a connection of its own: they are few, and loopback is near.
+
+use std::{net::SocketAddr, time::Duration};
+
+use http::{Method, Request, header};
+use http_body_util::{BodyExt, Empty};
+use hyper::{body::Bytes, client::conn::http1};
+use hyper_util::rt::TokioIo;
+use serde::Deserialize;
+use tokio::{net::TcpStream, time::timeout};
+
+use super::Error;
+
+/// The body of a successful answer.
+pub(super) async fn call(address: SocketAddr, method: Method, path: &str, patience: Duration) -> Result<Bytes, Error> {
+    let call = || format!("{method} {path}");
+    let answer = timeout(patience, exchange(address, &method, path, &call)).await;
+    answer.unwrap_or_else(|_| Err(Error::TimedOut { call: call(), patience }))
+}
+
+async fn exchange(
+    address: SocketAddr,
+    method: &Method,
+    path: &str,
+    call: &impl Fn() -> String,
+) -> Result<Bytes, Error> {
+    let unreachable = |source| Error::Unreachable { call: call(), address, source };
+    let broken = |source| Error::Broken { call: call(), source };
+    let stream = TcpStream::connect(address).await.map_err(unreachable)?;
+    stream.set_nodelay(true).map_err(unreachable)?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(header::HOST, address.to_string())
+        .header(header::ACCEPT, "application/json")
+        .header(header::CONNECTION, "close")
+        .body(Empty::<Bytes>::new())
+        .map_err(|source| Error::Invalid { call: call(), source })?;
+    let answer = async {
+        let answer = sender.send_request(request).await.map_err(broken)?;
+        let status = answer.status();
+        let body = answer.into_body().collect().await.map_err(broken)?.to_bytes();
+        if status.is_success() {
+            Ok(body)
+        } else {
+            Err(Error::Refused { call: call(), status, message: message(&body) })
+        }
+    };
+    // The connection is driven here, so that it ends with the call, however that ends.
+    tokio::pin!(answer, connection);
+    tokio::select! {
+        answer = &mut answer => answer,
+        driven = &mut connection => match driven {
+            Ok(()) => answer.await,
+            Err(source) => Err(broken(source)),
+        },
+    }
+}
+
+/// ScyllaDB's own words for a failure.
+fn message(body: &[u8]) -> String {
+    #[derive(Deserialize)]
+    struct Failure {
+        message: String,
+    }
+    match serde_json::from_slice::<Failure>(body) {
+        Ok(failure) => failure.message,
+        Err(_) => String::from_utf8_lossy(body).trim().to_owned(),
+    }
+}

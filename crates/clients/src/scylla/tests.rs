@@ -1,0 +1,125 @@
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{error::Error as _, net::Ipv4Addr};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+    sync::mpsc,
+};
+
+use super::*;
+
+/// A node that gives the same answer to every request, and what it was asked. Without an answer it keeps silent.
+async fn node_that_says(answer: Option<&'static str>) -> (Node, mpsc::UnboundedReceiver<String>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let node = Node::at(listener.local_addr().unwrap());
+    let (asked, questions) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        let mut silent = vec![];
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = vec![];
+            while !request.ends_with(b"\r\n\r\n") {
+                request.push(stream.read_u8().await.unwrap());
+            }
+            let request = String::from_utf8(request).unwrap();
+            // Not every test wants to know.
+            let _ = asked.send(request.lines().next().unwrap().to_owned());
+            match answer {
+                Some(answer) => stream.write_all(answer.as_bytes()).await.unwrap(),
+                None => silent.push(stream),
+            }
+        }
+    });
+    (node, questions)
+}
+
+macro_rules! ok {
+    ($body:literal) => {
+        Some(concat!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", $body))
+    };
+}
+
+#[tokio::test]
+async fn answers_are_read_as_scylladb_writes_them() {
+    let (node, _) = node_that_says(ok!("\"NORMAL\"")).await;
+    assert_eq!(node.operation_mode().await.unwrap(), Mode::Normal);
+    let (node, _) = node_that_says(ok!("\"SOMETHING_NEW\"")).await;
+    assert_eq!(node.operation_mode().await.unwrap(), Mode::Other("SOMETHING_NEW".to_owned()));
+    let (node, _) = node_that_says(ok!("true")).await;
+    assert!(node.has_native_transport().await.unwrap());
+    let (node, _) = node_that_says(ok!(r#"[{"key": "10.0.0.1", "value": "a"}]"#)).await;
+    assert_eq!(node.host_ids().await.unwrap(), BTreeMap::from([("10.0.0.1".to_owned(), "a".to_owned())]));
+    let (node, _) =
+        node_that_says(ok!(r#"[{"key": "UNREACHABLE", "value": ["b"]}, {"key": "v", "value": ["a"]}]"#)).await;
+    assert!(schema_agrees(&node.schema_versions().await.unwrap()));
+    let (node, _) =
+        node_that_says(ok!(r#"[{"key": "t", "value": [{"ks": "k", "cf": "c", "total": 1, "live": 0}]}]"#)).await;
+    let snapshot = TableSnapshot { keyspace: "k".to_owned(), table: "c".to_owned() };
+    assert_eq!(node.snapshots().await.unwrap(), BTreeMap::from([("t".to_owned(), vec![snapshot])]));
+}
+
+#[tokio::test]
+async fn what_is_asked_for_is_what_the_table_of_calls_says() {
+    let (node, mut questions) = node_that_says(ok!("")).await;
+    let moment = Duration::from_secs(5);
+    node.drain(moment).await.unwrap();
+    node.cleanup("k s", moment).await.unwrap();
+    node.stop_cleanup().await.unwrap();
+    node.flush("ks", moment).await.unwrap();
+    node.take_snapshot("t&1", "ks", moment).await.unwrap();
+    node.remove_snapshot("t", "ks").await.unwrap();
+    node.remove_node("id", moment).await.unwrap();
+    assert_eq!(node.decommission(moment).await.unwrap(), Decommission::Done);
+    // An empty answer is none to these, but they were asked.
+    let _ = node.tokens_of("fd00::1").await;
+    let _ = node.datacenter(Some("10.0.0.1")).await;
+    let _ = node.keyspaces(Keyspaces::NonLocal).await;
+    let expected = [
+        "POST /storage_service/drain",
+        "POST /storage_service/keyspace_cleanup/k%20s",
+        "POST /compaction_manager/stop_compaction?type=CLEANUP",
+        "POST /storage_service/keyspace_flush/ks",
+        "POST /storage_service/snapshots?tag=t%261&kn=ks",
+        "DELETE /storage_service/snapshots?tag=t&kn=ks",
+        "POST /storage_service/remove_node?host_id=id",
+        "POST /storage_service/decommission",
+        "GET /storage_service/tokens/fd00::1",
+        "GET /snitch/datacenter?host=10.0.0.1",
+        "GET /storage_service/keyspaces?type=non_local_strategy",
+    ];
+    for call in expected {
+        assert_eq!(questions.recv().await.unwrap(), format!("{call} HTTP/1.1"));
+    }
+}
+
+#[tokio::test]
+async fn a_failure_says_which_call_failed_and_why() {
+    let refusal =
+        "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 33\r\n\r\n{\"message\": \"no ring\", \"code\": 1}";
+    let (node, _) = node_that_says(Some(refusal)).await;
+    let error = node.operation_mode().await.unwrap_err();
+    let words = "GET /storage_service/operation_mode was answered with 500 Internal Server Error: no ring";
+    assert_eq!(error.to_string(), words);
+
+    let (node, _) = node_that_says(ok!("[1")).await;
+    assert!(matches!(node.host_id().await.unwrap_err(), Error::Unexpected { .. }));
+    let (node, _) = node_that_says(Some("")).await;
+    let error = node.host_id().await.unwrap_err();
+    assert!(matches!(error, Error::Broken { .. }) && error.source().is_some(), "{error:?}");
+
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let nobody = Node::at(listener.local_addr().unwrap());
+    drop(listener);
+    assert!(matches!(nobody.ping().await.unwrap_err(), Error::Unreachable { .. }));
+}
+
+#[tokio::test]
+async fn silence_is_a_failure_of_all_calls_but_one() {
+    let (node, _questions) = node_that_says(None).await;
+    let moment = Duration::from_millis(50);
+    assert!(matches!(node.within(moment).ping().await.unwrap_err(), Error::TimedOut { .. }));
+    assert!(matches!(node.drain(moment).await.unwrap_err(), Error::TimedOut { .. }));
+    assert_eq!(node.decommission(moment).await.unwrap(), Decommission::Unanswered);
+}

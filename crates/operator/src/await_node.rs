@@ -1,0 +1,60 @@
+//! `messina await-node`: waits until ScyllaDB answers, then becomes another program.
+
+use std::{ffi::OsString, net::IpAddr, os::unix::process::CommandExt, process::Command, time::Duration};
+
+use anyhow::{Context, Result, anyhow};
+use messina_clients::scylla::{Error, Node};
+use tokio::time::sleep;
+use tracing::info;
+
+use crate::{
+    logging,
+    pod::{self, Shared},
+};
+
+/// How often to ask.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// What to wait for, and what to become.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Where ScyllaDB's REST API is
+    #[arg(long, default_value = "127.0.0.1")]
+    pub scylla_localhost_address: IpAddr,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its fields say it")]
+    pub shared: Shared,
+    /// The program to become, and its arguments
+    #[arg(last = true, required = true)]
+    pub program: Vec<OsString>,
+}
+
+/// Waits, then becomes the program; returns only if that fails or if it is stopped while it waits.
+pub fn run(options: Options) -> Result<()> {
+    logging::start();
+    let (program, arguments) = options.program.split_first().ok_or_else(|| anyhow!("no program is given"))?;
+    let is_there = pod::runtime()?.block_on(async {
+        tokio::select! {
+            () = node_answers(&options) => Ok(true),
+            stopped = pod::stopped() => stopped.map(|()| false),
+        }
+    })?;
+    if !is_there {
+        info!("stopped before ScyllaDB answered");
+        return Ok(());
+    }
+    info!(program = %program.to_string_lossy(), "ScyllaDB answers: starting the program");
+    let error = Command::new(program).args(arguments).exec();
+    Err(error).with_context(|| format!("starting {}", program.to_string_lossy()))
+}
+
+async fn node_answers(options: &Options) {
+    info!(file = %options.shared.ignition().display(), "waiting for ignition");
+    options.shared.ignited().await;
+    info!(address = %options.scylla_localhost_address, "waiting for ScyllaDB's REST API");
+    let node = Node::at_ip(options.scylla_localhost_address);
+    // A refusal is an answer.
+    while !matches!(node.ping().await, Ok(()) | Err(Error::Refused { .. })) {
+        sleep(LOOK).await;
+    }
+}

@@ -1,0 +1,127 @@
+//! The way to the API server.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::{Context, Result};
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::{
+    Api, Client, Config,
+    api::{Patch, PatchParams},
+    config::{KubeConfigOptions, Kubeconfig},
+    core::NamespaceResourceScope,
+    runtime::{WatchStreamExt, watcher},
+};
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+use tracing::warn;
+
+/// How long a write may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Which API server, and which namespace.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Access {
+    /// The namespace of the node; without it, that of the pod's service account
+    #[arg(long)]
+    pub namespace: Option<String>,
+    /// The API server and credentials; without it, those of the pod
+    #[arg(long)]
+    pub kubeconfig: Option<PathBuf>,
+}
+
+impl Access {
+    /// The member `name`, to be asked after.
+    pub(crate) async fn member(&self, name: &str) -> Result<Member> {
+        // Ours is the only one, but another part of the program may have chosen it already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut config = match &self.kubeconfig {
+            Some(file) => {
+                let read = Kubeconfig::read_from(file).with_context(|| format!("reading {}", file.display()))?;
+                Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await.context("using it")?
+            }
+            None => Config::incluster().context("this runs in no pod; outside of one, use --kubeconfig")?,
+        };
+        // What fails is told at once, and tried again here.
+        config.default_retry = false;
+        let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+        let client = Client::try_from(config).context("preparing the connection to the API server")?;
+        Ok(Member {
+            name: name.to_owned(),
+            pods: Api::namespaced(client.clone(), &namespace),
+            services: Api::namespaced(client, &namespace),
+        })
+    }
+}
+
+/// A node of a datacenter in Kubernetes: its pod and its Service have the same name.
+#[derive(Clone)]
+pub(crate) struct Member {
+    /// That name.
+    pub name: String,
+    /// The pods beside it.
+    pub pods: Api<Pod>,
+    /// The Services beside it.
+    pub services: Api<Service>,
+}
+
+impl Member {
+    /// The Service as it is and as it becomes; none when it is not there.
+    pub(crate) fn service(&self) -> impl Stream<Item = Option<Service>> + Send + use<> {
+        versions(self.services.clone(), &self.name)
+    }
+
+    /// The pod as it is and as it becomes; none when it is not there.
+    pub(crate) fn pod(&self) -> impl Stream<Item = Option<Pod>> + Send + use<> {
+        versions(self.pods.clone(), &self.name)
+    }
+
+    /// Changes the Service, if it is still the one that was seen, and answers what it is then.
+    pub(crate) async fn change_service(&self, seen: &Service, mut change: serde_json::Value) -> Result<Service> {
+        // The API server refuses a change for another object of the same name.
+        change["metadata"]["uid"] = seen.metadata.uid.clone().into();
+        let parameters = PatchParams { field_manager: Some("messina-sidecar".to_owned()), ..PatchParams::default() };
+        let change = Patch::Merge(change);
+        let changed = self.services.patch(&self.name, &parameters, &change);
+        timeout(PATIENCE, changed).await.context("the API server does not answer")?.context("changing the Service")
+    }
+}
+
+/// One object as it is and as it becomes. An API server that is away is waited for.
+fn versions<K>(objects: Api<K>, name: &str) -> impl Stream<Item = Option<K>> + Send + use<K>
+where
+    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned
+        + Send
+        + 'static,
+{
+    let name = name.to_owned();
+    let versions = watcher::watch_object(objects, &name).default_backoff();
+    versions.filter_map(move |version| {
+        let version = match version {
+            Ok(version) => Some(version),
+            Err(error) => {
+                warn!(error = %chain(&error), "the {} {name} cannot be watched now", K::kind(&()));
+                None
+            }
+        };
+        std::future::ready(version)
+    })
+}
+
+/// An error and what caused it, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        // Some say the words of their cause themselves.
+        if !text.ends_with(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,137 @@
+//! `messina probe`: answers Kubernetes' probes for ScyllaDB, and says how the node sees its ring.
+
+use std::{net::IpAddr, pin::pin, time::Duration};
+
+use anyhow::Result;
+use futures::StreamExt;
+use http::StatusCode;
+use messina_clients::scylla::{Error, Node};
+use messina_plan::node::ring::{SelfReport, is_under_maintenance, unready};
+use serde::Serialize;
+use tokio::sync::watch;
+use tracing::info;
+
+use crate::{
+    kubernetes::{Access, Member, chain},
+    logging, pod, serve,
+};
+
+/// How long ScyllaDB may take for one answer. Kubernetes waits for ten seconds at least.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Which node to ask, and where to answer.
+#[derive(Debug, clap::Args)]
+#[expect(missing_docs, reason = "the fields that have no words of their own are groups of options that have")]
+pub struct Options {
+    /// The port on which to answer /readyz, /healthz and /nodes
+    #[arg(long, default_value_t = 8080)]
+    pub port: u16,
+    /// Name of the node's Service
+    #[arg(long)]
+    pub service_name: String,
+    /// Where ScyllaDB's REST API is
+    #[arg(long, default_value = "127.0.0.1")]
+    pub scylla_localhost_address: IpAddr,
+    #[command(flatten)]
+    pub access: Access,
+}
+
+/// Runs until it is stopped.
+pub fn run(options: Options) -> Result<()> {
+    logging::start();
+    pod::runtime()?.block_on(async {
+        let member = options.access.member(&options.service_name).await?;
+        let node = Node::at_ip(options.scylla_localhost_address).within(PATIENCE);
+        let (said, hear) = watch::channel(false);
+        tokio::select! {
+            ended = serve::serve(options.port, move |path| answer(path, node, *hear.borrow())) => ended,
+            () = follow_maintenance(&member, &said) => Ok(()),
+            stopped = pod::stopped() => stopped,
+        }
+    })
+}
+
+/// Keeps in mind whether the node is under maintenance. Without news what was known stays.
+async fn follow_maintenance(member: &Member, said: &watch::Sender<bool>) {
+    let mut services = pin!(member.service());
+    while let Some(service) = services.next().await {
+        let is_now = is_under_maintenance(service.and_then(|service| service.metadata.labels).as_ref());
+        if said.send_replace(is_now) != is_now {
+            info!("the node is {} under maintenance", if is_now { "now" } else { "no longer" });
+        }
+    }
+}
+
+async fn answer(path: String, node: Node, is_under_maintenance: bool) -> serve::Answer {
+    match path.as_str() {
+        "/readyz" if is_under_maintenance => unavailable("the node is under maintenance"),
+        "/readyz" => match report(node).await.map_err(|error| chain(&error)).and_then(|report| unready(&report)) {
+            Ok(()) => serve::text(StatusCode::OK, "the node is up and normal"),
+            Err(reason) => unavailable(reason),
+        },
+        "/healthz" if is_under_maintenance => serve::text(StatusCode::OK, "the node is under maintenance"),
+        "/healthz" => match node.ping().await {
+            Ok(()) => serve::text(StatusCode::OK, "ScyllaDB answers"),
+            Err(error) => unavailable(chain(&error)),
+        },
+        "/nodes" => match ring(node).await {
+            Ok(ring) => serve::json(&ring),
+            Err(error) => unavailable(chain(&error)),
+        },
+        _ => serve::text(StatusCode::NOT_FOUND, "there are /readyz, /healthz and /nodes"),
+    }
+}
+
+fn unavailable(reason: impl AsRef<str>) -> serve::Answer {
+    serve::text(StatusCode::SERVICE_UNAVAILABLE, reason)
+}
+
+async fn report(node: Node) -> Result<SelfReport, Error> {
+    Ok(SelfReport {
+        mode: node.operation_mode().await?,
+        has_native_transport: node.has_native_transport().await?,
+        host_id: node.host_id().await?,
+        host_ids: node.host_ids().await?,
+        live: node.live().await?,
+    })
+}
+
+/// The ring as the node sees it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Ring {
+    /// The host ID of the node that is asked.
+    #[serde(rename = "hostID")]
+    host_id: String,
+    /// Its version of ScyllaDB.
+    version: String,
+    nodes: Vec<RingNode>,
+}
+
+#[derive(Serialize)]
+struct RingNode {
+    address: String,
+    /// None for a node that owns no tokens yet.
+    #[serde(rename = "hostID")]
+    host_id: Option<String>,
+    state: String,
+    datacenter: String,
+    rack: String,
+    tokens: usize,
+}
+
+async fn ring(node: Node) -> Result<Ring, Error> {
+    let view = node.view().await?;
+    let mut nodes = vec![];
+    for address in view.addresses() {
+        nodes.push(RingNode {
+            address: address.to_owned(),
+            host_id: view.host_ids.get(address).cloned(),
+            state: view.state(address),
+            datacenter: node.datacenter(Some(address)).await?,
+            rack: node.rack(Some(address)).await?,
+            tokens: node.tokens_of(address).await?.len(),
+        });
+    }
+    Ok(Ring { host_id: node.host_id().await?, version: node.version().await?, nodes })
+}

@@ -1,0 +1,221 @@
+//! A stand-in for the part of the API server that a node's pod uses: reading, watching and patching one namespace.
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    net::{Ipv4Addr, SocketAddr},
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use futures::stream;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Bytes, Frame};
+use serde_json::{Value, json};
+use tokio::sync::broadcast;
+
+use crate::server::{self, Answers, Body, whole};
+
+pub(crate) struct FakeApi {
+    /// By kind and name.
+    objects: Mutex<BTreeMap<(String, String), Value>>,
+    changes: broadcast::Sender<(String, Value)>,
+    version: Mutex<u64>,
+    /// Every patch that was accepted.
+    patches: Mutex<Vec<Value>>,
+    is_away: AtomicBool,
+}
+
+impl FakeApi {
+    /// An API server, and a file beside it that leads there.
+    pub(crate) fn start(kubeconfig: &Path) -> Arc<Self> {
+        let api = Arc::new(Self {
+            objects: Mutex::default(),
+            changes: broadcast::channel(64).0,
+            version: Mutex::new(100),
+            patches: Mutex::default(),
+            is_away: AtomicBool::new(false),
+        });
+        let address = server::serve(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), api.clone());
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "it",
+            "clusters": [{"name": "it", "cluster": {"server": format!("http://{address}")}}],
+            "users": [{"name": "it", "user": {}}],
+            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it", "namespace": "shop"}}],
+        });
+        std::fs::write(kubeconfig, config.to_string()).unwrap();
+        api
+    }
+
+    /// Puts an object there, or changes one. `kind` is pods or services.
+    pub(crate) fn put(&self, kind: &str, mut object: Value) {
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        let mut version = self.version.lock().unwrap();
+        *version += 1;
+        object["metadata"]["resourceVersion"] = json!(version.to_string());
+        object["metadata"]["namespace"] = json!("shop");
+        object["apiVersion"] = json!("v1");
+        object["kind"] = json!(if kind == "pods" { "Pod" } else { "Service" });
+        let old = self.objects.lock().unwrap().insert((kind.to_owned(), name), object.clone());
+        let event = json!({"type": if old.is_some() { "MODIFIED" } else { "ADDED" }, "object": object});
+        let _ = self.changes.send((kind.to_owned(), event));
+    }
+
+    pub(crate) fn get(&self, kind: &str, name: &str) -> Option<Value> {
+        self.objects.lock().unwrap().get(&(kind.to_owned(), name.to_owned())).cloned()
+    }
+
+    pub(crate) fn edit(&self, kind: &str, name: &str, edit: impl FnOnce(&mut Value)) {
+        let mut object = self.get(kind, name).unwrap();
+        edit(&mut object);
+        self.put(kind, object);
+    }
+
+    pub(crate) fn patches(&self) -> Vec<Value> {
+        self.patches.lock().unwrap().clone()
+    }
+
+    /// Whether requests are refused from now on. Watches that are open stay silent.
+    pub(crate) fn be_away(&self, is_away: bool) {
+        self.is_away.store(is_away, Ordering::SeqCst);
+    }
+
+    fn list(&self, kind: &str, query: &BTreeMap<String, String>) -> Response<Body> {
+        let objects = self.objects.lock().unwrap();
+        let all = objects.iter().filter(|((of, _), object)| of == kind && is_selected(object, query));
+        let items: Vec<_> = all.map(|(_, object)| object.clone()).collect();
+        let version = self.version.lock().unwrap().to_string();
+        whole(
+            200,
+            json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": version}, "items": items})
+                .to_string(),
+        )
+    }
+
+    fn watch(&self, kind: &str, query: BTreeMap<String, String>) -> Response<Body> {
+        let kind = kind.to_owned();
+        // What changed between the list and the watch is told first.
+        let since: u64 = query.get("resourceVersion").and_then(|version| version.parse().ok()).unwrap_or_default();
+        let objects = self.objects.lock().unwrap();
+        let is_new = |object: &Value| {
+            let version = object["metadata"]["resourceVersion"].as_str();
+            version.and_then(|version| version.parse::<u64>().ok()).is_some_and(|version| version > since)
+        };
+        let missed: Vec<_> = objects
+            .iter()
+            .filter(|((of, _), object)| *of == kind && is_new(object) && is_selected(object, &query))
+            .map(|(_, object)| json!({"type": "MODIFIED", "object": object}))
+            .collect();
+        let changes = self.changes.subscribe();
+        let events = stream::unfold((missed.into_iter(), changes), move |(mut missed, mut changes)| {
+            let (kind, query) = (kind.clone(), query.clone());
+            async move {
+                let event = loop {
+                    if let Some(event) = missed.next() {
+                        break event;
+                    }
+                    let (of, event) = changes.recv().await.ok()?;
+                    if of == kind && is_selected(&event["object"], &query) {
+                        break event;
+                    }
+                };
+                let line = Frame::data(Bytes::from(format!("{event}\n")));
+                Some((Ok::<_, Infallible>(line), (missed, changes)))
+            }
+        });
+        Response::new(BodyExt::boxed(StreamBody::new(Box::pin(events))))
+    }
+
+    fn patch(&self, kind: &str, name: &str, patch: Value) -> Response<Body> {
+        let Some(mut object) = self.get(kind, name) else { return missing() };
+        if patch["metadata"]["uid"] != object["metadata"]["uid"] {
+            return whole(
+                409,
+                r#"{"kind":"Status","status":"Failure","reason":"Conflict","code":409,"message":"uid"}"#,
+            );
+        }
+        merge(&mut object, &patch);
+        self.patches.lock().unwrap().push(patch);
+        self.put(kind, object);
+        whole(200, self.get(kind, name).unwrap().to_string())
+    }
+}
+
+impl Answers for FakeApi {
+    async fn answer(&self, request: Request<Bytes>) -> Response<Body> {
+        if self.is_away.load(Ordering::SeqCst) {
+            return whole(503, r#"{"kind":"Status","status":"Failure","reason":"ServiceUnavailable","code":503}"#);
+        }
+        let path = request.uri().path().trim_start_matches("/api/v1/namespaces/shop/").to_owned();
+        let query = request.uri().query().unwrap_or_default();
+        let query: BTreeMap<_, _> = query
+            .split('&')
+            .filter_map(|part| part.split_once('='))
+            .map(|(key, value)| (key.to_owned(), decoded(value)))
+            .collect();
+        match (request.method(), path.split_once('/')) {
+            (&Method::GET, None) if query.get("watch").is_some_and(|value| value == "true") => self.watch(&path, query),
+            (&Method::GET, None) => self.list(&path, &query),
+            (&Method::GET, Some((kind, name))) => {
+                self.get(kind, name).map_or_else(missing, |object| whole(200, object.to_string()))
+            }
+            (&Method::PATCH, Some((kind, name))) => {
+                self.patch(kind, name, serde_json::from_slice(request.body()).unwrap())
+            }
+            _ => missing(),
+        }
+    }
+}
+
+fn missing() -> Response<Body> {
+    whole(404, r#"{"kind":"Status","status":"Failure","reason":"NotFound","code":404,"message":"not found"}"#)
+}
+
+fn is_selected(object: &Value, query: &BTreeMap<String, String>) -> bool {
+    let terms = |key: &str| query.get(key).cloned().unwrap_or_default();
+    let (fields, labels) = (terms("fieldSelector"), terms("labelSelector"));
+    let named = |term: &str| {
+        let name = term.strip_prefix("metadata.name=").expect("only names are selected");
+        object["metadata"]["name"] == name
+    };
+    let labelled = |term: &str| {
+        let (key, value) = term.split_once('=').expect("only equality is selected");
+        object["metadata"]["labels"][key] == value
+    };
+    fields.split(',').filter(|term| !term.is_empty()).all(named)
+        && labels.split(',').filter(|term| !term.is_empty()).all(labelled)
+}
+
+fn merge(object: &mut Value, patch: &Value) {
+    match patch {
+        Value::Object(fields) => {
+            if !object.is_object() {
+                *object = json!({});
+            }
+            for (name, field) in fields {
+                merge(&mut object[name], field);
+            }
+        }
+        other => *object = other.clone(),
+    }
+}
+
+fn decoded(text: &str) -> String {
+    let mut bytes = vec![];
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let digits = [rest.next().unwrap(), rest.next().unwrap()];
+                u8::from_str_radix(std::str::from_utf8(&digits).unwrap(), 16).unwrap()
+            }
+            b'+' => b' ',
+            other => other,
+        });
+    }
+    String::from_utf8(bytes).unwrap()
+}

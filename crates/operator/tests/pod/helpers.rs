@@ -1,0 +1,183 @@
+//! `messina probe`, `ignition`, `inject` and `await-node`.
+
+use std::{net::Ipv4Addr, os::unix::fs::PermissionsExt, process::Command};
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::{
+    api::FakeApi,
+    node::{FakeNode, Says},
+    process::{Folder, Process, eventually, get, messina},
+};
+
+#[test]
+fn probes_say_what_the_node_says() {
+    let folder = Folder::new();
+    let api = FakeApi::start(&folder.path("kubeconfig"));
+    api.put("services", json!({"metadata": {"name": "n", "uid": "1", "labels": {}}}));
+    let node = FakeNode::start([127, 77, 2, 1], Says::default());
+    let mut command = messina();
+    command.args(["probe", "--port=0", "--service-name=n", "--scylla-localhost-address=127.77.2.1", "--kubeconfig"]);
+    command.arg(folder.path("kubeconfig"));
+    let mut process = Process::start(command);
+    let port = process.port();
+
+    assert_eq!(get(port, "/readyz").0, 200);
+    assert_eq!(get(port, "/healthz").0, 200);
+    assert_eq!(get(port, "/other").0, 404);
+    let cases = [
+        (Says { native_transport: false, ..Says::default() }, "native transport"),
+        (Says { live: vec![], ..Says::default() }, "alive"),
+        (Says { mode: "LEAVING", ..Says::default() }, "LEAVING"),
+    ];
+    for (said, reason) in cases {
+        node.change(|says| *says = said);
+        let (status, body) = get(port, "/readyz");
+        assert!(status == 503 && body.contains(reason), "{reason}: {status} {body}");
+        assert_eq!(get(port, "/healthz").0, 200, "{reason}");
+    }
+
+    node.change(|says| *says = Says::default());
+    api.edit("services", "n", |service| service["metadata"]["labels"]["scylla/node-maintenance"] = json!(""));
+    eventually("the node is under maintenance", || get(port, "/readyz").0 == 503);
+    assert!(get(port, "/readyz").1.contains("maintenance"));
+    assert_eq!(get(port, "/healthz").0, 200);
+    api.edit("services", "n", |service| service["metadata"]["labels"] = json!({}));
+    eventually("the maintenance is over", || get(port, "/readyz").0 == 200);
+    process.signal(Signal::SIGTERM);
+    assert_eq!(process.end().code(), Some(0));
+}
+
+#[test]
+fn a_node_that_is_not_there_is_not_healthy_unless_under_maintenance() {
+    let folder = Folder::new();
+    let api = FakeApi::start(&folder.path("kubeconfig"));
+    api.put("services", json!({"metadata": {"name": "n", "uid": "1", "labels": {}}}));
+    let mut command = messina();
+    command.args(["probe", "--port=0", "--service-name=n", "--scylla-localhost-address=127.77.2.2", "--kubeconfig"]);
+    let process = Process::start({
+        command.arg(folder.path("kubeconfig"));
+        command
+    });
+    let port = process.port();
+    let (status, body) = get(port, "/healthz");
+    assert!(status == 503 && body.contains("127.77.2.2:10000"), "{status} {body}");
+    assert_eq!(get(port, "/readyz").0, 503);
+    assert_eq!(get(port, "/nodes").0, 503);
+    api.edit("services", "n", |service| service["metadata"]["labels"]["scylla/node-maintenance"] = json!(""));
+    eventually("the node is under maintenance", || get(port, "/healthz").0 == 200);
+    assert_eq!(get(port, "/readyz").0, 503);
+}
+
+#[test]
+fn the_ring_is_told_as_the_node_sees_it() {
+    let folder = Folder::new();
+    FakeApi::start(&folder.path("kubeconfig"));
+    let _node = FakeNode::start([127, 77, 2, 3], Says::default());
+    let mut command = messina();
+    command.args(["probe", "--port=0", "--service-name=n", "--scylla-localhost-address=127.77.2.3", "--kubeconfig"]);
+    command.arg(folder.path("kubeconfig"));
+    let process = Process::start(command);
+    let (status, body) = get(process.port(), "/nodes");
+    assert_eq!(status, 200, "{body}");
+    let place = |mut node: Value| {
+        node["datacenter"] = json!("dc1");
+        node["rack"] = json!("r1");
+        node
+    };
+    let nodes = [
+        json!({"address": "10.0.0.1", "hostID": Says::default().host_id, "state": "UN", "tokens": 2}),
+        json!({"address": "10.0.0.2", "hostID": "two", "state": "DN", "tokens": 1}),
+        json!({"address": "10.0.0.3", "hostID": null, "state": "?J", "tokens": 0}),
+    ];
+    let expected = json!({"hostID": Says::default().host_id, "version": "2026.2.4", "nodes": nodes.map(place)});
+    assert_eq!(serde_json::from_str::<Value>(&body).unwrap(), expected);
+}
+
+#[test]
+fn ignition_follows_the_pod_and_its_service() {
+    let folder = Folder::new();
+    let api = FakeApi::start(&folder.path("kubeconfig"));
+    api.put("pods", json!({"metadata": {"name": "n", "uid": "1"}, "status": {}}));
+    api.put(
+        "services",
+        json!({
+            "metadata": {"name": "n", "uid": "2", "annotations": {}}, "spec": {"clusterIP": "10.0.0.1"},
+        }),
+    );
+    let mut command = messina();
+    command.args(["ignition", "--port=0", "--service-name=n", "--nodes-broadcast-address-type=ServiceClusterIP"]);
+    command.args(["--clients-broadcast-address-type=ServiceClusterIP", "--kubeconfig"]).arg(folder.path("kubeconfig"));
+    command.arg("--shared-dir").arg(folder.path(""));
+    let process = Process::start(command);
+    let port = process.port();
+    let done = folder.path("ignition.done");
+
+    eventually("it waits for the IP", || get(port, "/readyz").1.contains("IP address"));
+    let container = |id: &str| {
+        json!({"podIP": "10.1.0.1", "containerStatuses": [
+            {"name": "scylla", "containerID": id, "image": "", "imageID": "", "ready": false, "restartCount": 0},
+        ]})
+    };
+    api.edit("pods", "n", |pod| pod["status"] = container(""));
+    eventually("it waits for the container", || get(port, "/readyz").1.contains("container"));
+    assert!(!done.exists());
+    api.edit("pods", "n", |pod| pod["status"] = container("cri://1"));
+    eventually("ScyllaDB may start", || get(port, "/readyz").0 == 200 && done.exists());
+
+    // The sidecar removes the file when it stops; it comes back for the next container, and only for that.
+    std::fs::remove_file(&done).unwrap();
+    api.edit("pods", "n", |pod| pod["metadata"]["annotations"] = json!({"some": "news"}));
+    api.edit("pods", "n", |pod| pod["status"] = container("cri://2"));
+    eventually("the next container may start", || done.exists());
+
+    let forced = "internal.scylla-operator.scylladb.com/force-ignition-value";
+    api.edit("services", "n", |service| service["metadata"]["annotations"][forced] = json!("false"));
+    eventually("it is forced to wait", || get(port, "/readyz").0 == 503 && !done.exists());
+    api.edit("services", "n", |service| service["metadata"]["annotations"][forced] = json!("true"));
+    api.edit("pods", "n", |pod| pod["status"] = json!({}));
+    eventually("it is forced to start", || get(port, "/readyz").0 == 200 && done.exists());
+}
+
+#[test]
+fn the_program_copies_itself() {
+    let folder = Folder::new();
+    let inject = || messina().arg("inject").arg(folder.path("")).status().unwrap();
+    assert!(inject().success());
+    assert!(inject().success(), "a copy that is there already is in the way");
+    let copy = folder.path("messina");
+    assert_eq!(copy.metadata().unwrap().permissions().mode() & 0o777, 0o755);
+    assert_eq!(std::fs::read_dir(folder.path("")).unwrap().count(), 1, "something is left over");
+    let answer = Command::new(copy).arg("--version").output().unwrap();
+    assert!(String::from_utf8(answer.stdout).unwrap().starts_with("messina "));
+}
+
+#[test]
+fn another_program_starts_when_scylladb_answers() {
+    let folder = Folder::new();
+    let address = [127, 77, 2, 4];
+    let mut command = messina();
+    command.arg("await-node").arg(format!("--scylla-localhost-address={}", Ipv4Addr::from(address)));
+    command.arg("--shared-dir").arg(folder.path("")).args(["--", "/bin/sh", "-c", "echo $$ > \"$1\"; exit 5", "sh"]);
+    command.arg(folder.path("ran"));
+    let mut process = Process::start(command);
+    eventually("it waits for ignition", || process.has_said("waiting for ignition"));
+    folder.write("ignition.done", "");
+    eventually("it waits for ScyllaDB", || process.has_said("waiting for ScyllaDB's REST API"));
+    assert!(!folder.path("ran").exists());
+    let _node = FakeNode::start(address, Says::default());
+    assert_eq!(process.end().code(), Some(5));
+    assert_eq!(folder.text("ran").trim(), process.id().to_string(), "it is a child, not the same process");
+}
+
+#[test]
+fn waiting_for_scylladb_can_be_stopped() {
+    let folder = Folder::new();
+    let mut command = messina();
+    command.args(["await-node", "--shared-dir"]).arg(folder.path("")).args(["--", "/bin/false"]);
+    let mut process = Process::start(command);
+    eventually("it waits for ignition", || process.has_said("waiting for ignition"));
+    process.signal(Signal::SIGTERM);
+    assert_eq!(process.end().code(), Some(0));
+}

@@ -1,0 +1,10 @@
+//! The programs of a node's pod, as processes, with stand-ins for ScyllaDB and the API server.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod api;
+mod node;
+mod process;
+mod server;
+
+mod helpers;
+mod sidecar;

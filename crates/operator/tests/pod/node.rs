@@ -1,0 +1,123 @@
+//! A stand-in for the REST API of a ScyllaDB node.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use http::{Method, Request, Response};
+use hyper::body::Bytes;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::server::{self, Answers, Body, whole};
+
+/// What the node says when it is asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Says {
+    pub(crate) mode: &'static str,
+    pub(crate) host_id: &'static str,
+    pub(crate) address: &'static str,
+    pub(crate) live: Vec<&'static str>,
+    pub(crate) own_tokens: Vec<&'static str>,
+    pub(crate) native_transport: bool,
+    /// Whether it answers the request to leave at once, with a refusal.
+    pub(crate) refuses_to_leave: bool,
+}
+
+impl Default for Says {
+    fn default() -> Self {
+        Self {
+            mode: "NORMAL",
+            host_id: "11111111-1111-1111-1111-111111111111",
+            address: "10.0.0.1",
+            live: vec!["10.0.0.1"],
+            own_tokens: vec!["-5", "7"],
+            native_transport: true,
+            refuses_to_leave: false,
+        }
+    }
+}
+
+pub(crate) struct FakeNode {
+    says: Mutex<Says>,
+    /// All calls but those that only read.
+    calls: Mutex<Vec<String>>,
+}
+
+impl FakeNode {
+    /// A node whose REST API is at the usual port of an address of the test's own.
+    pub(crate) fn start(ip: [u8; 4], says: Says) -> Arc<Self> {
+        let node = Arc::new(Self { says: Mutex::new(says), calls: Mutex::default() });
+        server::serve(SocketAddr::from((Ipv4Addr::from(ip), 10000)), node.clone());
+        node
+    }
+
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Says)) {
+        change(&mut self.says.lock().unwrap());
+    }
+
+    pub(crate) fn says(&self) -> Says {
+        self.says.lock().unwrap().clone()
+    }
+
+    pub(crate) fn calls(&self) -> Vec<String> {
+        self.calls.lock().unwrap().clone()
+    }
+
+    fn read(&self, path: &str) -> Option<Value> {
+        let says = self.says();
+        Some(match path {
+            "/system/uptime_ms" => json!(1000),
+            "/storage_service/operation_mode" => json!(says.mode),
+            "/storage_service/hostid/local" => json!(says.host_id),
+            "/storage_service/host_id" => {
+                json!([{"key": says.address, "value": says.host_id}, {"key": "10.0.0.2", "value": "two"}])
+            }
+            "/gossiper/endpoint/live/" => json!(says.live),
+            "/gossiper/endpoint/down/" => json!(["10.0.0.2"]),
+            "/storage_service/nodes/leaving" | "/storage_service/nodes/moving" => json!([]),
+            "/storage_service/nodes/joining" => json!(["10.0.0.3"]),
+            "/storage_service/tokens" => json!(["-5", "0", "7"]),
+            "/storage_service/tokens/10.0.0.1" => json!(says.own_tokens),
+            "/storage_service/tokens/10.0.0.2" => json!(["0"]),
+            "/storage_service/tokens/10.0.0.3" => json!([]),
+            "/storage_service/native_transport" => json!(says.native_transport),
+            "/storage_service/scylla_release_version" => json!("2026.2.4"),
+            "/snitch/datacenter" => json!("dc1"),
+            "/snitch/rack" => json!("r1"),
+            _ => return None,
+        })
+    }
+}
+
+impl Answers for FakeNode {
+    async fn answer(&self, request: Request<Bytes>) -> Response<Body> {
+        let path = request.uri().path().to_owned();
+        if request.method() == Method::GET {
+            return match self.read(&path) {
+                Some(value) => whole(200, value.to_string()),
+                None => whole(404, r#"{"message": "Not found", "code": 404}"#),
+            };
+        }
+        self.calls.lock().unwrap().push(format!("{} {path}", request.method()));
+        match path.as_str() {
+            "/storage_service/drain" => {
+                self.change(|says| says.mode = "DRAINED");
+                whole(200, "")
+            }
+            "/storage_service/decommission" if self.says().refuses_to_leave => {
+                whole(500, r#"{"message": "another node is joining", "code": 500}"#)
+            }
+            "/storage_service/decommission" => {
+                self.change(|says| says.mode = "LEAVING");
+                while self.says().mode == "LEAVING" {
+                    sleep(Duration::from_millis(10)).await;
+                }
+                whole(200, "")
+            }
+            _ => whole(404, "{}"),
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! `messina sidecar`.
+
+use std::{process::Command, sync::Arc};
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::{
+    api::FakeApi,
+    node::{FakeNode, Says},
+    process::{Folder, Process, beside_this_test, eventually, messina},
+};
+
+const NAME: &str = "db-dc1-r1-0";
+const HOST_ID: &str = "internal.scylla-operator.scylladb.com/host-id";
+const JOINED: &str = "internal.scylla-operator.scylladb.com/node-joined-scylladb-cluster";
+const RING: &str = "internal.scylla-operator.scylladb.com/current-token-ring-hash";
+const DECOMMISSIONED: &str = "scylla/decommissioned";
+
+fn labels(kind: &str, value: &str) -> Value {
+    json!({
+        "app.kubernetes.io/name": "scylla", "scylla/cluster": "db", "scylla/rack": "r1",
+        (format!("scylla-operator.scylladb.com/{kind}")): value,
+    })
+}
+
+/// A node's pod as a test has it: the objects, the files, the stand-ins.
+struct Pod {
+    folder: Folder,
+    api: Arc<FakeApi>,
+    node: Arc<FakeNode>,
+    ip: [u8; 4],
+}
+
+impl Pod {
+    /// `number` gives the node a loopback address of its own.
+    fn new(number: u8, says: Says) -> Self {
+        let folder = Folder::new();
+        let api = FakeApi::start(&folder.path("kubeconfig"));
+        api.put(
+            "pods",
+            json!({
+                "metadata": {"name": NAME, "uid": "pod", "labels": labels("pod-type", "scylladb-node")},
+                "status": {"podIP": "10.1.0.1"},
+            }),
+        );
+        api.put(
+            "services",
+            json!({
+                "metadata": {"name": NAME, "uid": "service", "labels": labels("scylla-service-type", "member")},
+                "spec": {"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"]},
+            }),
+        );
+        folder.write("etc/scylla.yaml", "# the image's\ncluster_name: image\nkeep: 1\n");
+        folder.write("etc/cassandra-rackdc.properties", "dc=image\n");
+        folder.write("managed.yaml", "cluster_name: db\nlisten_address: 0.0.0.0\nrpc_address: 0.0.0.0\n");
+        folder.write("snitch.properties", "dc=dc1\nrack=r1\nprefer_local=false\n");
+        folder.write("user/scylla.yaml", "rpc_address: 127.0.0.1\n");
+        folder.write("data/.keep", "");
+        folder.write("shared/.keep", "");
+        let ip = [127, 77, 1, number];
+        Self { folder, api, node: FakeNode::start(ip, says), ip }
+    }
+
+    fn ignite(self) -> Self {
+        self.folder.write("shared/ignition.done", "");
+        self
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        let path = |name: &str| self.folder.path(name).display().to_string();
+        vec![
+            "sidecar".to_owned(),
+            "--nodes-broadcast-address-type=ServiceClusterIP".to_owned(),
+            "--clients-broadcast-address-type=PodIP".to_owned(),
+            format!("--service-name={NAME}"),
+            "--cpu-count=1".to_owned(),
+            "--ip-family=IPv4".to_owned(),
+            "--external-seeds=".to_owned(),
+            format!("--scylla-localhost-address={}", std::net::Ipv4Addr::from(self.ip)),
+            format!("--config-dir={}", path("etc")),
+            format!("--managed-config={}", path("managed.yaml")),
+            format!("--snitch-config={}", path("snitch.properties")),
+            format!("--user-config-dir={}", path("user")),
+            format!("--data-dir={}", path("data")),
+            format!("--io-properties={}", path("io_properties.yaml")),
+            format!("--entrypoint={}", beside_this_test("entrypoint.sh").display()),
+            format!("--shared-dir={}", path("shared")),
+            format!("--kubeconfig={}", path("kubeconfig")),
+            "--".to_owned(),
+            String::new(),
+            "--developer-mode=1 --seeds mine".to_owned(),
+        ]
+    }
+
+    fn run(&self) -> Process {
+        let mut command = messina();
+        command.args(self.arguments()).env("NODE_DIR", self.folder.path(""));
+        Process::start(command)
+    }
+
+    fn service(&self) -> Value {
+        self.api.get("services", NAME).unwrap()
+    }
+
+    fn fact(&self, key: &str) -> Option<String> {
+        self.service()["metadata"]["annotations"][key].as_str().map(ToOwned::to_owned)
+    }
+
+    fn ask_to_leave(&self) {
+        self.api.edit("services", NAME, |service| service["metadata"]["labels"][DECOMMISSIONED] = json!("false"));
+    }
+
+    fn has_started(&self) -> bool {
+        self.folder.path("pid").exists()
+    }
+}
+
+#[test]
+fn scylladb_starts_after_ignition_with_merged_configuration() {
+    let pod = Pod::new(1, Says::default());
+    let process = pod.run();
+    eventually("the sidecar waits", || process.has_said("waiting for ignition"));
+    assert!(!pod.has_started());
+    let pod = pod.ignite();
+    eventually("ScyllaDB starts", || pod.has_started());
+
+    let arguments = pod.folder.text("arguments");
+    let expected = [
+        "--seeds=10.0.0.1",
+        "--broadcast-address=10.0.0.1",
+        "--broadcast-rpc-address=10.1.0.1",
+        "--listen-address=0.0.0.0",
+        "--prometheus-address=0.0.0.0",
+        "--smp=1",
+        "--developer-mode=1",
+    ];
+    for argument in expected {
+        assert!(arguments.lines().any(|line| line == argument), "{argument} is not in {arguments}");
+    }
+    assert!(!arguments.contains("mine"), "the user's arguments override the operator's: {arguments}");
+    assert!(!arguments.contains("replace-node-first-boot") && !arguments.contains("io-setup"), "{arguments}");
+
+    let yaml: Value = serde_saphyr::from_str(&pod.folder.text("etc/scylla.yaml")).unwrap();
+    let expected = json!({"cluster_name": "db", "keep": 1, "listen_address": "0.0.0.0", "rpc_address": "127.0.0.1"});
+    assert_eq!(yaml, expected);
+    assert_eq!(pod.folder.text("etc/cassandra-rackdc.properties"), "dc=dc1\nprefer_local=false\nrack=r1\n");
+}
+
+#[test]
+fn a_replacement_and_a_measured_disk_are_told_to_scylladb() {
+    let pod = Pod::new(2, Says::default()).ignite();
+    let label = "internal.scylla-operator.scylladb.com/replacing-node-hostid";
+    pod.api.edit("services", NAME, |service| service["metadata"]["labels"][label] = json!("old-id"));
+    pod.folder.write("data/io_properties.yaml", "disks: []\n");
+    let _process = pod.run();
+    eventually("ScyllaDB starts", || pod.has_started());
+    let arguments = pod.folder.text("arguments");
+    assert!(arguments.contains("--replace-node-first-boot=old-id\n"), "{arguments}");
+    assert!(arguments.contains("--io-setup=0\n") && arguments.contains("--io-properties-file="), "{arguments}");
+}
+
+#[test]
+fn facts_are_written_when_they_change_and_only_then() {
+    let says = Says { mode: "BOOTSTRAP", own_tokens: vec![], ..Says::default() };
+    let pod = Pod::new(3, says).ignite();
+    pod.folder.write("io_properties.yaml", "disks: [measured]\n");
+    let _process = pod.run();
+    eventually("the host ID is written", || pod.fact(HOST_ID).as_deref() == Some(pod.node.says().host_id));
+    assert_eq!((pod.fact(JOINED).as_deref(), pod.fact(RING)), (Some("false"), None));
+    pod.node.change(|says| {
+        says.mode = "NORMAL";
+        says.own_tokens = vec!["-5", "7"];
+    });
+    eventually("the node has joined", || pod.fact(JOINED).as_deref() == Some("true"));
+    // printf '["-5","0","7"]\n' | openssl dgst -sha512 -binary | base64
+    assert_eq!(pod.fact(RING).as_deref(), Some(RING_HASH));
+    assert_eq!(pod.api.patches().len(), 2, "{:?}", pod.api.patches());
+    eventually("the measured disk is kept", || pod.folder.text("data/io_properties.yaml").contains("measured"));
+
+    // A change that concerns the sidecar not: it looks, and finds nothing to write.
+    pod.api.edit("services", NAME, |service| service["metadata"]["annotations"]["other"] = json!("1"));
+    pod.api.edit("services", NAME, |service| service["metadata"]["annotations"][HOST_ID] = json!("wrong"));
+    eventually("a wrong fact is mended", || pod.fact(HOST_ID).as_deref() == Some(pod.node.says().host_id));
+    assert_eq!(pod.api.patches().len(), 3, "{:?}", pod.api.patches());
+}
+
+const RING_HASH: &str = "7ZfVBaTARF8sibKHDQdIG5yrb8tu8iXA3t11rXh+tKZYFGCaeZRT8pcY2wQdcR3WdrmlGgyo8NbfkaxFzgQxrA==";
+
+#[test]
+fn a_stop_drains_then_ends_scylladb_and_answers_its_status() {
+    let pod = Pod::new(4, Says::default()).ignite();
+    let mut process = pod.run();
+    eventually("ScyllaDB starts", || pod.has_started());
+    process.signal(Signal::SIGHUP);
+    eventually("a signal is passed on", || pod.folder.text("signals") == "HUP\n");
+    process.signal(Signal::SIGTERM);
+    assert_eq!(process.end().code(), Some(3), "the status is not the child's");
+    assert_eq!(pod.node.calls(), ["POST /storage_service/drain"]);
+    assert_eq!(pod.folder.text("signals"), "HUP\nTERM\n");
+    assert!(!pod.folder.path("shared/ignition.done").exists());
+}
+
+#[test]
+fn a_node_that_does_not_serve_is_not_drained() {
+    let pod = Pod::new(5, Says { mode: "JOINING", ..Says::default() }).ignite();
+    let mut process = pod.run();
+    eventually("ScyllaDB starts", || pod.has_started());
+    process.signal(Signal::SIGTERM);
+    assert_eq!(process.end().code(), Some(3));
+    assert_eq!(pod.node.calls(), [""; 0]);
+}
+
+#[test]
+fn the_sidecar_ends_as_scylladb_does() {
+    let pod = Pod::new(6, Says::default()).ignite();
+    let mut process = pod.run();
+    eventually("ScyllaDB starts", || pod.has_started());
+    pod.folder.write("end", "7");
+    assert_eq!(process.end().code(), Some(7));
+
+    std::fs::remove_file(pod.folder.path("end")).unwrap();
+    std::fs::remove_file(pod.folder.path("pid")).unwrap();
+    let mut process = pod.run();
+    eventually("ScyllaDB starts again", || pod.folder.text("pid").ends_with('\n'));
+    let child: i32 = pod.folder.text("pid").trim().parse().unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(child), Signal::SIGKILL).unwrap();
+    assert_eq!(process.end().code(), Some(128 + 9));
+}
+
+#[test]
+fn a_stop_before_the_start_ends_at_once() {
+    let pod = Pod::new(7, Says::default());
+    let mut process = pod.run();
+    eventually("the sidecar waits", || process.has_said("waiting for ignition"));
+    process.signal(Signal::SIGTERM);
+    assert_eq!(process.end().code(), Some(0));
+    assert!(!pod.has_started());
+}
+
+#[test]
+fn a_node_leaves_once_and_says_so_when_it_has_left() {
+    let pod = Pod::new(8, Says { native_transport: false, ..Says::default() }).ignite();
+    let mut process = pod.run();
+    eventually("the node has joined", || pod.fact(JOINED).as_deref() == Some("true"));
+    pod.ask_to_leave();
+    let label = || pod.service()["metadata"]["labels"][DECOMMISSIONED].as_str().unwrap().to_owned();
+    // Not yet: it does not serve clients. The sidecar looks again when the Service changes, so this is after it looked.
+    pod.api.edit("services", NAME, |service| service["metadata"]["annotations"][JOINED] = json!("wrong"));
+    eventually("the sidecar has looked", || pod.fact(JOINED).as_deref() == Some("true"));
+    assert_eq!(pod.node.calls(), [""; 0]);
+
+    pod.node.change(|says| says.native_transport = true);
+    eventually("the node is leaving", || pod.node.says().mode == "LEAVING");
+    assert_eq!(label(), "false");
+    pod.node.change(|says| says.mode = "DECOMMISSIONED");
+    eventually("it is said that the node has left", || label() == "true");
+    assert_eq!(pod.node.calls(), ["POST /storage_service/decommission"]);
+    assert_eq!(pod.fact(JOINED).as_deref(), Some("false"));
+    assert!(process.is_running());
+}
+
+#[test]
+fn a_refusal_to_leave_is_not_taken_for_having_left() {
+    let pod = Pod::new(9, Says { refuses_to_leave: true, ..Says::default() }).ignite();
+    pod.ask_to_leave();
+    let process = pod.run();
+    eventually("the refusal is told", || process.has_said("another node is joining"));
+    pod.node.change(|says| says.refuses_to_leave = false);
+    eventually("it is tried again", || pod.node.says().mode == "LEAVING");
+    assert_eq!(pod.service()["metadata"]["labels"][DECOMMISSIONED], "false");
+}
+
+#[test]
+fn a_drained_node_is_started_anew_before_it_leaves() {
+    let pod = Pod::new(10, Says { mode: "DRAINED", ..Says::default() }).ignite();
+    let mut process = pod.run();
+    eventually("ScyllaDB starts", || pod.has_started());
+    assert!(process.is_running(), "it is stopped although nobody asked the node to leave");
+    pod.ask_to_leave();
+    assert_eq!(process.end().code(), Some(3));
+    assert_eq!(pod.node.calls(), [""; 0]);
+}
+
+#[test]
+fn an_api_server_that_is_away_stops_nothing() {
+    let pod = Pod::new(11, Says { mode: "BOOTSTRAP", own_tokens: vec![], ..Says::default() }).ignite();
+    pod.api.be_away(true);
+    let mut process = pod.run();
+    eventually("the sidecar tells what it waits for", || process.has_said("ScyllaDB cannot start yet"));
+    pod.api.be_away(false);
+    eventually("a fact is written", || pod.fact(JOINED).as_deref() == Some("false"));
+
+    pod.api.be_away(true);
+    pod.node.change(|says| {
+        says.mode = "NORMAL";
+        says.own_tokens = vec!["-5", "7"];
+    });
+    eventually("a write fails", || process.has_said("the Service cannot be changed now"));
+    assert!(process.is_running());
+    pod.api.be_away(false);
+    eventually("the write is made up for", || pod.fact(JOINED).as_deref() == Some("true"));
+}
+
+/// As the first process of a container the sidecar inherits processes that lost their parent.
+#[test]
+fn orphans_are_reaped() {
+    if !nix::unistd::geteuid().is_root() {
+        return eprintln!("skipped: only root may start a process as the first of its kind");
+    }
+    let pod = Pod::new(12, Says::default()).ignite();
+    let mut command = Command::new("unshare");
+    command.args(["--fork", "--pid", "--kill-child", env!("CARGO_BIN_EXE_messina")]).args(pod.arguments());
+    command.env("NODE_DIR", pod.folder.path(""));
+    let process = Process::start(command);
+    eventually("ScyllaDB starts", || pod.has_started());
+    let children = |parent: u32| -> Vec<u32> {
+        let list = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+        list.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+    };
+    let sidecar = children(process.id())[0];
+    // The orphan is there, then it is gone without a trace, and the entrypoint is left.
+    eventually("there is an orphan", || children(sidecar).len() > 1);
+    eventually("the orphan is reaped", || children(sidecar).len() == 1);
+}

@@ -1,0 +1,147 @@
+//! The address under which a node announces itself.
+
+use std::{fmt, net::IpAddr, str::FromStr};
+
+use k8s_openapi::api::core::v1::{LoadBalancerIngress, Pod, Service};
+use messina_api::scylla::v1alpha1::BroadcastAddressType;
+use thiserror::Error;
+
+/// A family of IP addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IpFamily {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl IpFamily {
+    /// Whether `text` is an address of this family.
+    fn has(self, text: &str) -> bool {
+        match text.parse() {
+            Ok(IpAddr::V4(_)) => self == Self::V4,
+            Ok(IpAddr::V6(_)) => self == Self::V6,
+            Err(_) => false,
+        }
+    }
+
+    /// The address that stands for all addresses of the machine.
+    pub fn any_address(self) -> &'static str {
+        match self {
+            Self::V4 => "0.0.0.0",
+            Self::V6 => "::",
+        }
+    }
+}
+
+impl fmt::Display for IpFamily {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        })
+    }
+}
+
+/// A text that names no family of IP addresses.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0:?} is no family of IP addresses: it is IPv4 or IPv6")]
+pub struct UnknownFamily(String);
+
+impl FromStr for IpFamily {
+    type Err = UnknownFamily;
+
+    fn from_str(text: &str) -> Result<Self, UnknownFamily> {
+        match text {
+            "IPv4" => Ok(Self::V4),
+            "IPv6" => Ok(Self::V6),
+            other => Err(UnknownFamily(other.to_owned())),
+        }
+    }
+}
+
+/// Why a node has no address to announce. Most of these pass by themselves.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum AddressError {
+    /// The pod has no address, or none of the family.
+    #[error("Pod {pod:?} has no {} address yet", family_or_ip(.family))]
+    NoPodIp {
+        /// Name of the pod.
+        pod: String,
+        /// The family that is wanted.
+        family: Option<IpFamily>,
+    },
+    /// The Service has no address inside of the Kubernetes cluster, or none of the family.
+    #[error("Service {service:?} has no cluster {} address", family_or_ip(.family))]
+    NoClusterIp {
+        /// Name of the Service.
+        service: String,
+        /// The family that is wanted.
+        family: Option<IpFamily>,
+    },
+    /// No load balancer has given the Service an address, or none of the family.
+    #[error("Service {service:?} has got no {} address and no host name from a load balancer yet", family_or_ip(.family))]
+    NoIngress {
+        /// Name of the Service.
+        service: String,
+        /// The family that is wanted.
+        family: Option<IpFamily>,
+    },
+    /// The type is not known to this version.
+    #[error("broadcast address type {0:?} is not known: it is PodIP, ServiceClusterIP or ServiceLoadBalancerIngress")]
+    UnknownType(String),
+}
+
+fn family_or_ip(family: &Option<IpFamily>) -> String {
+    family.map_or_else(|| "IP".to_owned(), |family| family.to_string())
+}
+
+/// The address, or the host name, that a node announces. Without a `family`, the first address is taken.
+pub fn broadcast_address(
+    address_type: &BroadcastAddressType,
+    service: &Service,
+    pod: &Pod,
+    family: Option<IpFamily>,
+) -> Result<String, AddressError> {
+    let service_name = || service.metadata.name.clone().unwrap_or_default();
+    match address_type {
+        BroadcastAddressType::PodIP => pod_ip(pod, family)
+            .ok_or_else(|| AddressError::NoPodIp { pod: pod.metadata.name.clone().unwrap_or_default(), family }),
+        BroadcastAddressType::ServiceClusterIP => {
+            cluster_ip(service, family).ok_or_else(|| AddressError::NoClusterIp { service: service_name(), family })
+        }
+        BroadcastAddressType::ServiceLoadBalancerIngress => {
+            ingress(service, family).ok_or_else(|| AddressError::NoIngress { service: service_name(), family })
+        }
+        BroadcastAddressType::Other(other) => Err(AddressError::UnknownType(other.clone())),
+    }
+}
+
+fn pod_ip(pod: &Pod, family: Option<IpFamily>) -> Option<String> {
+    let status = pod.status.as_ref()?;
+    let all = status.pod_ips.iter().flatten().map(|ip| ip.ip.as_str());
+    first(status.pod_ip.as_deref().into_iter().chain(all), family)
+}
+
+fn cluster_ip(service: &Service, family: Option<IpFamily>) -> Option<String> {
+    let spec = service.spec.as_ref()?;
+    let all = spec.cluster_ips.iter().flatten().map(String::as_str);
+    first(spec.cluster_ip.as_deref().into_iter().chain(all), family)
+}
+
+fn ingress(service: &Service, family: Option<IpFamily>) -> Option<String> {
+    let balancer = service.status.as_ref()?.load_balancer.as_ref()?;
+    let points: &[LoadBalancerIngress] = balancer.ingress.as_deref().unwrap_or_default();
+    let address = first(points.iter().filter_map(|point| point.ip.as_deref()), family);
+    // A name may lead to any family, so it will do for each.
+    address.or_else(|| points.iter().find_map(|point| point.hostname.clone()).filter(|name| !name.is_empty()))
+}
+
+/// The first of `texts` that is an address, of the family if one is wanted. A Service without an address says "None".
+fn first<'a>(mut texts: impl Iterator<Item = &'a str>, family: Option<IpFamily>) -> Option<String> {
+    let is_wanted = |text: &&str| match family {
+        Some(family) => family.has(text),
+        None => text.parse::<IpAddr>().is_ok(),
+    };
+    texts.find(is_wanted).map(ToOwned::to_owned)
+}

@@ -1,0 +1,140 @@
+//! What a node's sidecar writes on the Service of the node.
+
+use std::collections::BTreeMap;
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use messina_api::names::{
+    annotation::{CURRENT_TOKEN_RING_HASH, HOST_ID, NODE_JOINED},
+    label::value::{FALSE, TRUE},
+};
+use sha2::{Digest, Sha512};
+
+use super::Mode;
+
+/// What a node said of itself, all of it answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observation {
+    /// Its host ID.
+    pub host_id: String,
+    /// Whether it is in the ring; none when that cannot be told now.
+    pub is_member: Option<bool>,
+    /// The tokens of the whole ring; asked of members only.
+    pub ring: Option<Vec<String>>,
+}
+
+/// Whether a node is in the ring, from what it is doing and from the tokens that are its own. `own_tokens` is none when
+/// the node does not know itself by an address.
+///
+/// Tokens outlive a restart, so a node that was in the ring does not cease to be while it starts.
+pub fn is_member(mode: &Mode, own_tokens: Option<usize>) -> Option<bool> {
+    match mode {
+        Mode::Decommissioned => Some(false),
+        _ if !knows_ring(mode) => None,
+        _ => own_tokens.map(|count| count > 0),
+    }
+}
+
+/// Whether a node that is doing this can be asked for the ring.
+pub fn knows_ring(mode: &Mode) -> bool {
+    !matches!(mode, Mode::Starting | Mode::Draining | Mode::Drained | Mode::Maintenance | Mode::Decommissioned)
+}
+
+/// The annotations to change on the Service that has `current` ones.
+///
+/// A node that has lost its disk comes back with another host ID. That of the node that is in the ring is what a
+/// replacement needs, so it stays until the new node is in the ring itself.
+pub fn changes(current: &BTreeMap<String, String>, observed: &Observation) -> BTreeMap<&'static str, String> {
+    let has = |key: &str, value: &str| current.get(key).is_some_and(|current| current == value);
+    let speaks_of_another = current.contains_key(HOST_ID) && !has(HOST_ID, &observed.host_id) && has(NODE_JOINED, TRUE);
+    if speaks_of_another && observed.is_member != Some(true) {
+        return BTreeMap::new();
+    }
+    let mut facts = BTreeMap::from([(HOST_ID, observed.host_id.clone())]);
+    if let Some(is_member) = observed.is_member {
+        facts.insert(NODE_JOINED, if is_member { TRUE } else { FALSE }.to_owned());
+    }
+    if let Some(ring) = &observed.ring {
+        facts.insert(CURRENT_TOKEN_RING_HASH, token_ring_hash(ring));
+    }
+    facts.retain(|key, value| !has(key, value));
+    facts
+}
+
+/// A hash of the tokens of all nodes: it changes when, and only when, ownership of data does.
+pub fn token_ring_hash(tokens: &[String]) -> String {
+    // In the order of numbers, which is the ring's own; what is no number comes last.
+    let mut sorted: Vec<_> = tokens.iter().map(|token| format!("{token:?}")).collect();
+    sorted
+        .sort_by_cached_key(|token| token.trim_matches('"').parse::<i64>().map_or((true, 0), |number| (false, number)));
+    BASE64_STANDARD.encode(Sha512::digest(format!("[{}]\n", sorted.join(","))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn observed(host_id: &str, is_member: Option<bool>) -> Observation {
+        let ring = (is_member == Some(true)).then(|| vec!["1".to_owned()]);
+        Observation { host_id: host_id.to_owned(), is_member, ring }
+    }
+
+    fn after(current: &mut BTreeMap<String, String>, observed: &Observation) -> Vec<&'static str> {
+        let changed = changes(current, observed);
+        current.extend(changed.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
+        changed.into_keys().collect()
+    }
+
+    #[test]
+    fn facts_are_written_once() {
+        let mut service = BTreeMap::new();
+        assert_eq!(after(&mut service, &observed("a", None)), [HOST_ID]);
+        assert_eq!(after(&mut service, &observed("a", Some(false))), [NODE_JOINED]);
+        assert_eq!(after(&mut service, &observed("a", Some(true))), [CURRENT_TOKEN_RING_HASH, NODE_JOINED]);
+        assert_eq!(after(&mut service, &observed("a", Some(true))), [""; 0]);
+        assert_eq!(after(&mut service, &observed("a", None)), [""; 0], "what is not known now is not forgotten");
+    }
+
+    #[test]
+    fn the_host_id_of_a_lost_node_stays_until_the_new_node_has_joined() {
+        let mut service = BTreeMap::new();
+        after(&mut service, &observed("lost", Some(true)));
+        assert_eq!(after(&mut service, &observed("new", None)), [""; 0]);
+        assert_eq!(after(&mut service, &observed("new", Some(false))), [""; 0]);
+        assert_eq!(after(&mut service, &observed("new", Some(true))), [HOST_ID]);
+    }
+
+    #[test]
+    fn a_node_that_never_joined_leaves_nothing_to_keep() {
+        let mut service = BTreeMap::new();
+        after(&mut service, &observed("first", Some(false)));
+        assert_eq!(after(&mut service, &observed("second", Some(false))), [HOST_ID]);
+    }
+
+    #[test]
+    fn membership() {
+        let cases = [
+            (Mode::Normal, Some(16), Some(true)),
+            (Mode::Joining, Some(16), Some(true)),
+            (Mode::Bootstrap, Some(0), Some(false)),
+            (Mode::Normal, None, None),
+            (Mode::Starting, Some(16), None),
+            (Mode::Drained, Some(0), None),
+            (Mode::Decommissioned, None, Some(false)),
+        ];
+        for (mode, tokens, expected) in cases {
+            assert_eq!(is_member(&mode, tokens), expected, "{mode} with {tokens:?} tokens");
+        }
+    }
+
+    #[test]
+    fn the_order_of_tokens_does_not_change_the_hash() {
+        let hash = |tokens: &[&str]| token_ring_hash(&tokens.iter().map(|&token| token.to_owned()).collect::<Vec<_>>());
+        assert_eq!(hash(&["-9", "10", "9"]), hash(&["9", "-9", "10"]));
+        assert_ne!(hash(&["-9", "10", "9"]), hash(&["-9", "10"]));
+        assert_ne!(hash(&["1", "23"]), hash(&["12", "3"]));
+        // printf '["-9","9","10"]\n' | openssl dgst -sha512 -binary | base64
+        assert_eq!(hash(&["10", "9", "-9"]), KNOWN);
+    }
+
+    const KNOWN: &str = "nqCdLL+ucXOhvFtuLIC4Nz96e/ABKMMO7b73AJBsq+khX92c2Z39RPNY9FWpEDVJuXo5/K2JBGNx1zcz+CA9HQ==";
+}
