@@ -120,7 +120,10 @@ pub(crate) fn kept_in_place(
     if spec.pod_management_policy != now.pod_management_policy {
         differing.push("spec.podManagementPolicy");
     }
-    spec.volume_claim_templates.clone_from(&now.volume_claim_templates);
+    // What says the same is said in our words: else every rack would be written once more, with what the server filled in.
+    if !is_within(&spec.volume_claim_templates, &now.volume_claim_templates) {
+        spec.volume_claim_templates.clone_from(&now.volume_claim_templates);
+    }
     spec.selector.clone_from(&now.selector);
     spec.service_name.clone_from(&now.service_name);
     spec.pod_management_policy.clone_from(&now.pod_management_policy);
