@@ -90,34 +90,38 @@ impl Refusal {
     }
 }
 
-/// Whether a member agrees to a change, leaving aside what else is going on.
-pub fn agree(wish: &Wish, standing: &Standing<'_>) -> Result<(), Refusal> {
-    let Standing { own, members, up } = standing;
+/// Whether a change makes sense at all, whoever is up. Where it does not, waiting does not help.
+pub fn makes_sense(wish: &Wish, members: &Membership) -> Result<(), Refusal> {
+    let name = wish.change.name();
     if members.has_left(&wish.by) {
         return Err(Refusal::final_(format!("node {} left the cluster and will not rejoin the ring", wish.by)));
     }
-    if !members.is_in_ring(own) {
-        return Err(Refusal::for_now(format!("node {own} is not a member of the ring itself")));
-    }
-    if let Some(dead) = wish.change.dead() {
-        if !members.is_in_ring(dead) {
-            return Err(Refusal::final_(format!("{}: host ID {dead} is not in the ring", wish.change.name())));
-        }
-        if up.contains(dead) {
-            return Err(Refusal::for_now(format!("{}: node {dead} is alive in the view of {own}", wish.change.name())));
-        }
-    }
-    if matches!(wish.change, Change::Bootstrap | Change::Replace(_)) {
-        let mut others = members.ring().filter(|member| Some(&member.host_id) != wish.change.dead());
-        if others.any(|member| member.address == wish.address && member.host_id != wish.by) {
-            let address = wish.address;
-            return Err(Refusal::final_(format!(
-                "A node with address {address} already exists, cancelling join. Use replace_node_first_boot to replace it"
-            )));
-        }
+    if let Some(dead) = wish.change.dead().filter(|dead| !members.is_in_ring(dead)) {
+        return Err(Refusal::final_(format!("{name}: host ID {dead} is not in the ring")));
     }
     if wish.change == Change::Decommission && members.ring().count() == 1 {
         return Err(Refusal::final_("decommission: this is the last node of the ring"));
+    }
+    let is_newcomer = matches!(wish.change, Change::Bootstrap | Change::Replace(_));
+    let mut others = members.ring().filter(|m| m.host_id != wish.by && Some(&m.host_id) != wish.change.dead());
+    if is_newcomer && others.any(|member| member.address == wish.address) {
+        let address = wish.address;
+        return Err(Refusal::final_(format!(
+            "A node with address {address} already exists, cancelling join. Use replace_node_first_boot to replace it"
+        )));
+    }
+    Ok(())
+}
+
+/// Whether a member agrees to a change, leaving aside what else is going on.
+pub fn agree(wish: &Wish, standing: &Standing<'_>) -> Result<(), Refusal> {
+    let Standing { own, members, up } = standing;
+    makes_sense(wish, members)?;
+    if !members.is_in_ring(own) {
+        return Err(Refusal::for_now(format!("node {own} is not a member of the ring itself")));
+    }
+    if let Some(dead) = wish.change.dead().filter(|dead| up.contains(*dead)) {
+        return Err(Refusal::for_now(format!("{}: node {dead} is alive in the view of {own}", wish.change.name())));
     }
     let ring: BTreeSet<HostId> = members.ring().map(|member| member.host_id.clone()).collect();
     let down: Vec<&str> = ring
@@ -142,8 +146,8 @@ pub struct Promise {
 }
 
 impl Promise {
-    /// The change that is promised at `now`. Without word from its doer a promise ends after `patience`; the doer stops
-    /// earlier, when it has no answer for half of that time.
+    /// The change that is promised at `now`. Without word from its doer a promise ends after `patience`, and what the doer
+    /// then still wants to make a fact is refused.
     pub fn current(&self, now: Instant, patience: Duration) -> Option<&Wish> {
         self.held
             .as_ref()

@@ -40,6 +40,7 @@ impl Node {
         }
         self.set_mode(Mode::Joining);
         let deadline = Instant::now() + self.config.pace.join_timeout;
+        let mut told = String::new();
         let mut last = "Unable to contact any seeds".to_owned();
         loop {
             match self.ask_seeds().await? {
@@ -62,7 +63,10 @@ impl Node {
             if Instant::now() > deadline {
                 return Err(NodeError::Refused(last));
             }
-            log::info("storage_service", format!("Waiting to join: {last}"));
+            if told != last {
+                log::info("storage_service", format!("Waiting to join: {last}"));
+                told.clone_from(&last);
+            }
             sleep(PAUSE).await;
         }
     }
@@ -193,12 +197,12 @@ impl Node {
         self.stream(Self::bootstrap_duration).await;
         self.step(&format!("{name}-streamed"));
 
-        self.set_status(Status::Normal);
+        // Not a word of it before others agreed: gossip would carry it on.
         let left = dead.map(|dead| Member { status: Status::Left, ..dead });
-        let facts: Vec<Member> = self.entry(&self.own).into_iter().chain(left.clone()).collect();
-        self.commit(agreement, facts).await?;
+        let facts: Vec<Member> = [self.next_entry(Status::Normal)].into_iter().chain(left).collect();
+        self.commit(agreement, facts.clone()).await?;
         self.step(&format!("{name}-announced"));
-        self.with(|state| left.into_iter().for_each(|left| _ = state.members.merge(left)));
+        self.with(|state| facts.into_iter().for_each(|fact| _ = state.members.merge(fact)));
         self.finish_join().await?;
         self.step(&format!("{name}-finished"));
         Ok(())

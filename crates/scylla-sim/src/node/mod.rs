@@ -270,12 +270,11 @@ impl Node {
         self.with(|state| state.tokens.clone())
     }
 
-    /// Changes what the node says of itself.
-    fn set_status(&self, status: Status) {
+    /// What the node says of itself next, once it has this status.
+    fn next_entry(&self, status: Status) -> Member {
         self.with(|state| {
-            let version =
-                state.members.get(&self.own).filter(|m| m.generation == state.generation).map_or(1, |m| m.version + 1);
-            let member = Member {
+            let known = state.members.get(&self.own).filter(|member| member.generation == state.generation);
+            Member {
                 host_id: self.own.clone(),
                 address: self.config.broadcast_address,
                 rpc_address: self.config.broadcast_rpc_address,
@@ -284,11 +283,16 @@ impl Node {
                 status,
                 tokens: state.tokens.clone(),
                 generation: state.generation,
-                version,
+                version: known.map_or(1, |member| member.version + 1),
                 release_version: self.config.release_version.clone(),
-            };
-            state.members.merge(member);
-        });
+            }
+        })
+    }
+
+    /// Changes what the node says of itself.
+    fn set_status(&self, status: Status) {
+        let entry = self.next_entry(status);
+        self.with(|state| state.members.merge(entry));
     }
 
     /// Stores what the node knows. On failure it isolates itself, as ScyllaDB does: what cannot be kept must not be told.

@@ -3,7 +3,7 @@
 //! it lasts. What has happened is told to all before it is over.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     future::Future,
     net::IpAddr,
     sync::Arc,
@@ -21,9 +21,11 @@ use crate::{
     log,
     membership::{HostId, Member, Status},
     random,
-    rules::{Change, Refusal, Standing, Wish, agree},
+    rules::{Change, Refusal, Standing, Wish, agree, makes_sense},
     wire::{Answer, Question, ask},
 };
+
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Everybody agreed to a change.
 pub(super) struct Agreement {
@@ -45,6 +47,8 @@ impl Node {
             ring: ring.iter().map(|(host_id, _)| host_id.clone()).collect::<BTreeSet<_>>(),
             attempt: random::uuid(),
         };
+        // What makes no sense need not be asked, least of all of those that are down.
+        self.with(|state| makes_sense(&wish, &state.members))?;
         let mut agreement = Agreement { attempt: wish.attempt.clone(), members: Vec::new() };
         // Members are kept by host ID, so they are in order.
         for (host_id, address) in ring.into_iter().filter(|(host_id, _)| Some(host_id) != dead) {
@@ -94,18 +98,27 @@ impl Node {
         if self.with(|state| named(&state.faults.refuse_to, host_id, address)) {
             return None;
         }
+        // To keep something takes as long as the disk takes.
+        let patience = if matches!(question, Question::Commit { .. }) { COMMIT_TIMEOUT } else { self.answer_timeout() };
         let envelope = self.envelope(Some(host_id.clone()), question);
-        ask(self.storage(address), &envelope, self.answer_timeout()).await.ok()
+        ask(self.storage(address), &envelope, patience).await.ok()
     }
 
-    /// Asks all who agreed at once, and gives the number of those who answer that it is done.
-    async fn ask_all(self: &Arc<Self>, members: &[(HostId, IpAddr)], question: Question) -> usize {
+    /// Asks all who agreed at once.
+    async fn ask_all(
+        self: &Arc<Self>,
+        members: &[(HostId, IpAddr)],
+        question: Question,
+    ) -> Vec<(HostId, Option<Answer>)> {
         let mut questions = JoinSet::new();
         for (host_id, address) in members.iter().cloned() {
             let (node, question) = (Arc::clone(self), question.clone());
-            questions.spawn(async move { node.ask_member(&host_id, address, question).await });
+            questions.spawn(async move {
+                let answer = node.ask_member(&host_id, address, question).await;
+                (host_id, answer)
+            });
         }
-        questions.join_all().await.iter().filter(|answer| matches!(answer, Some(Answer::Done))).count()
+        questions.join_all().await
     }
 
     pub(super) async fn release(self: &Arc<Self>, agreement: &Agreement) {
@@ -126,19 +139,31 @@ impl Node {
         }
     }
 
-    /// Returns when somebody does not agree any more, or was silent for half of the time for which a promise stands.
+    /// Returns when somebody does not agree any more, or was silent for as long as a promise stands.
     async fn renew(self: &Arc<Self>, agreement: &Agreement) -> Refusal {
+        let patience = self.config.pace.failure_timeout;
+        let attempt = &agreement.attempt;
+        let start = Instant::now();
+        let mut heard: BTreeMap<HostId, Instant> =
+            agreement.members.iter().map(|(host_id, _)| (host_id.clone(), start)).collect();
         let mut rounds = interval(self.config.pace.gossip_interval);
         loop {
             rounds.tick().await;
             self.unpaused().await;
-            let patience = self.config.pace.failure_timeout;
-            let attempt = &agreement.attempt;
             // The node's own promise, where it is a member itself.
             self.with(|state| state.promise.renew(attempt, Instant::now(), patience));
-            let renew = Question::Renew { attempt: attempt.clone() };
-            if self.ask_all(&agreement.members, renew).await < agreement.members.len() {
-                return Refusal::for_now("a node of the ring went down, or withdrew, during the topology change");
+            let asked = Instant::now();
+            for (host_id, answer) in
+                self.ask_all(&agreement.members, Question::Renew { attempt: attempt.clone() }).await
+            {
+                match answer {
+                    Some(Answer::Done) => _ = heard.insert(host_id, asked),
+                    Some(_) => return Refusal::for_now(format!("node {host_id} withdrew from the topology change")),
+                    None => {}
+                }
+            }
+            if let Some((host_id, _)) = heard.iter().find(|(_, heard)| heard.elapsed() > patience) {
+                return Refusal::for_now(format!("node {host_id} went down during the topology change"));
             }
         }
     }
@@ -147,7 +172,8 @@ impl Node {
     pub(super) async fn commit(self: &Arc<Self>, agreement: &Agreement, facts: Vec<Member>) -> Result<(), Refusal> {
         let wanted = agreement.members.len();
         let commit = Question::Commit { attempt: agreement.attempt.clone(), members: facts };
-        let kept = self.ask_all(&agreement.members, commit).await;
+        let answers = self.ask_all(&agreement.members, commit).await;
+        let kept = answers.iter().filter(|(_, answer)| matches!(answer, Some(Answer::Done))).count();
         if kept == 0 && wanted > 0 {
             return Err(Refusal::for_now("no member of the ring kept the change"));
         }

@@ -109,7 +109,7 @@ fn a_node_can_tell_of_another_ring_than_it_sees() {
     let mut nodes = cluster.ring(2);
     let second = nodes[1].address.to_string();
     nodes[0].simctl(&["view", "down", &second]);
-    assert_eq!(nodes[0].down(), [second.clone()]);
+    assert_eq!(nodes[0].down(), [second.as_str()]);
     // It is said, not believed: a third node joins.
     let mut joiner = cluster.node(3);
     joiner.start();

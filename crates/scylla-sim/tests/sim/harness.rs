@@ -35,7 +35,10 @@ impl Cluster {
         let process = std::process::id();
         // Runs at the same time keep out of each other's way.
         let subnet = [127, 1 + (process % 250) as u8, number];
-        let folder = std::env::temp_dir().join(format!("scylla-sim-{process}-{number}"));
+        // Nodes wait for their disk all the time; in memory, nobody else makes it slow.
+        let memory = PathBuf::from("/dev/shm");
+        let parent = if memory.is_dir() { memory } else { std::env::temp_dir() };
+        let folder = parent.join(format!("scylla-sim-{process}-{number}"));
         fs::create_dir_all(&folder).unwrap();
         Self { subnet, folder }
     }
