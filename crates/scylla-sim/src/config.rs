@@ -194,8 +194,10 @@ impl Config {
         for (option, value) in arguments.iter().filter(|(option, _)| !NOT_IN_FILE.contains(option)) {
             entries.insert(option.replace('-', "_"), scalar(value));
         }
-        if let Some(options) = entries.get("alternator_encryption_options").and_then(Value::as_str) {
-            entries.insert("alternator_encryption_options".to_owned(), key_values(options));
+        // This one is given once for each of its keys.
+        let encryption = arguments.all("alternator-encryption-options").join(",");
+        if !encryption.is_empty() {
+            entries.insert("alternator_encryption_options".to_owned(), key_values(&encryption));
         }
 
         let entry = Entries(&entries);
@@ -484,6 +486,14 @@ alternator_encryption_options: {certificate: /ac, keyfile: /ak}
         assert!(image.is_first_seed());
         let scylla = config(&["--broadcast-address=10.0.0.7"], Caller::Scylla).unwrap();
         assert_eq!((scylla.rpc_address.to_string(), scylla.seeds.join(",")), ("0.0.0.0".into(), "127.0.0.1".into()));
+    }
+
+    #[test]
+    fn options_of_a_map_are_given_one_by_one() {
+        let option = "--alternator-encryption-options";
+        let arguments = [option, "keyfile=\"/new/k\"", "--alternator-encryption-options=certificate=/new/c"];
+        let encryption = config(&arguments, Caller::Image).unwrap().alternator.encryption.unwrap();
+        assert_eq!((encryption.certificate, encryption.key), ("/new/c".into(), "/new/k".into()));
     }
 
     #[test]

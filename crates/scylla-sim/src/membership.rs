@@ -88,13 +88,17 @@ pub struct Membership {
     members: BTreeMap<HostId, Member>,
     /// Nodes that vanished while they joined, with the last that was heard of them: others may still speak of it.
     forgotten: BTreeMap<HostId, (u64, u64)>,
+    /// Asked for far more often than anything changes.
+    digest: u64,
 }
 
 impl Membership {
     /// Of what was stored.
     pub fn of(members: impl IntoIterator<Item = Member>) -> Self {
         let members = members.into_iter().map(|member| (member.host_id.clone(), member)).collect();
-        Self { members, forgotten: BTreeMap::new() }
+        let mut membership = Self { members, ..Self::default() };
+        membership.digest = membership.digest_now();
+        membership
     }
 
     /// Takes what another node says of a member, where it is news. A node that left has left, whatever it says itself
@@ -112,6 +116,7 @@ impl Membership {
         if is_news {
             self.forgotten.remove(&news.host_id);
             self.members.insert(news.host_id.clone(), news);
+            self.digest = self.digest_now();
         }
         is_news
     }
@@ -122,6 +127,7 @@ impl Membership {
             && let Some(member) = self.members.remove(host_id)
         {
             self.forgotten.insert(member.host_id, (member.generation, member.version));
+            self.digest = self.digest_now();
         }
     }
 
@@ -170,6 +176,10 @@ impl Membership {
 
     /// Equal for equal opinions, so that nodes that agree need not tell each other everything.
     pub fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    fn digest_now(&self) -> u64 {
         // FNV-1a: it must be the same in every process.
         let facts = self.all().map(|m| format!("{}/{}/{}/{:?};", m.host_id, m.generation, m.version, m.status));
         facts

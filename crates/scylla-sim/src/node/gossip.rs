@@ -1,7 +1,12 @@
 //! Nodes ask each other all the time whether they are there. Each believes its own eyes alone: a node is up for those
 //! whom it answers, so opinions may differ. What nodes say of themselves travels through all.
 
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Instant};
+use std::{
+    collections::{BTreeSet, HashMap},
+    net::IpAddr,
+    sync::{Arc, MutexGuard, PoisonError},
+    time::Instant,
+};
 
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -186,6 +191,7 @@ impl Node {
                 let others = others.filter(|m| !named(&state.faults.refuse_to, &m.host_id, m.address));
                 others.map(|member| (member.host_id.clone(), member.address)).collect::<Vec<_>>()
             });
+            self.links().retain(|host_id, _| others.iter().any(|(other, _)| other == host_id));
             let known: BTreeSet<IpAddr> = others.iter().map(|(_, address)| *address).collect();
             for (host_id, address) in others {
                 let link = self.link(&host_id, address);
@@ -202,9 +208,13 @@ impl Node {
         }
     }
 
+    fn links(&self) -> MutexGuard<'_, HashMap<HostId, Arc<Link>>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn link(&self, host_id: &HostId, address: IpAddr) -> Arc<Link> {
         let address = self.storage(address);
-        let mut links = self.links.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut links = self.links();
         let link = links.entry(host_id.clone()).or_insert_with(|| Arc::new(Link::new(address)));
         if link.address != address {
             *link = Arc::new(Link::new(address));
@@ -262,10 +272,11 @@ impl Node {
         let patience = self.config.pace.failure_timeout * 2;
         self.with(|state| {
             let joining = state.members.present().filter(|m| m.status == Status::Joining && m.host_id != self.own);
-            let is_gone =
-                |host_id: &HostId| state.joining_since.get(host_id).is_none_or(|since| since.elapsed() > patience);
-            let vanished: Vec<HostId> =
-                joining.map(|member| member.host_id.clone()).filter(|host_id| is_gone(host_id)).collect();
+            let joining: Vec<HostId> = joining.map(|member| member.host_id.clone()).collect();
+            let mut is_gone = |host_id: &HostId| {
+                state.joining_since.entry(host_id.clone()).or_insert_with(Instant::now).elapsed() > patience
+            };
+            let vanished: Vec<HostId> = joining.into_iter().filter(|host_id| is_gone(host_id)).collect();
             for host_id in vanished {
                 log::info("gossip", format!("Node {host_id} vanished while it joined, removing it from gossip"));
                 state.members.forget_joining(&host_id);
