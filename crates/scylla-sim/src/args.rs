@@ -42,9 +42,10 @@ enum Takes {
     Address,
     Duration,
     HostId,
+    Step,
 }
 
-use Takes::{Address, Duration as Time, HostId, Number, Switch, Value};
+use Takes::{Address, Duration as Time, HostId, Number, Step, Switch, Value};
 
 /// Every option that is known, by name. Those of ScyllaDB that change nothing here are taken and left.
 const OPTIONS: &[(&str, Takes)] = &[
@@ -124,7 +125,7 @@ const OPTIONS: &[(&str, Takes)] = &[
     ("sim-keyspace", Value),
     ("sim-release-version", Value),
     ("sim-alternator-user", Value),
-    ("sim-crash-at", Value),
+    ("sim-crash-at", Step),
     ("sim-refuse-from", Value),
     ("sim-refuse-to", Value),
     ("sim-full-disk", Switch),
@@ -197,6 +198,7 @@ impl Takes {
             Number => (value.parse::<i64>().is_ok(), ""),
             Address => (value == "localhost" || value.parse::<std::net::IpAddr>().is_ok(), ""),
             Time => (duration(&value).is_some(), "a time such as 200ms, 1.5s or 2m"),
+            Step => (crate::node::faults::STEPS.contains(&value.as_str()), "the steps that simctl lists"),
             HostId => (crate::membership::HostId::parse(&value).is_some(), "a host ID"),
         };
         if is_valid { Ok(value) } else { Err(ArgumentError::Invalid { option: name.to_owned(), value, wanted }) }
@@ -254,8 +256,13 @@ mod tests {
         ] {
             assert_eq!(parse(&given), Err(wanted), "{given:?}");
         }
-        for given in ["--smp=two", "--overprovisioned=2", "--listen-address=here", "--replace-node-first-boot=10.0.0.1"]
-        {
+        for given in [
+            "--smp=two",
+            "--overprovisioned=2",
+            "--listen-address=here",
+            "--replace-node-first-boot=10.0.0.1",
+            "--sim-crash-at=x",
+        ] {
             assert!(matches!(parse(&[given]), Err(ArgumentError::Invalid { .. })), "{given}");
         }
     }

@@ -5,12 +5,12 @@ use std::{
     collections::{BTreeSet, HashMap},
     net::IpAddr,
     sync::{Arc, MutexGuard, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use tokio::{
     net::{TcpListener, TcpStream},
-    time::{MissedTickBehavior, interval},
+    time::sleep,
 };
 
 use super::{Node, NodeError, view::named};
@@ -21,6 +21,9 @@ use crate::{
     web,
     wire::{Answer, Envelope, Link, Question, receive, send},
 };
+
+/// A cluster of up to so many nodes keeps the pace that it was given.
+const SMALL: u32 = 8;
 
 impl Node {
     /// Answers other nodes, until it is dropped.
@@ -176,10 +179,8 @@ impl Node {
 
     /// Asks all others again and again, until it is dropped.
     pub(super) async fn gossip(self: Arc<Self>) {
-        let mut rounds = interval(self.config.pace.gossip_interval);
-        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            rounds.tick().await;
+            sleep(self.pause_between_rounds()).await;
             self.unpaused().await;
             if !self.is_gossiping() {
                 continue;
@@ -206,6 +207,14 @@ impl Node {
             self.look_for_seeds(&known);
             self.tell_changes();
         }
+    }
+
+    /// Everybody asks everybody, so that rounds become rarer in large clusters; but never so rare that a node seems down.
+    fn pause_between_rounds(&self) -> Duration {
+        let pace = &self.config.pace;
+        let members = u32::try_from(self.with(|state| state.members.present().count())).unwrap_or(u32::MAX);
+        let pause = pace.gossip_interval.saturating_mul(members.max(SMALL)) / SMALL;
+        pause.min(pace.failure_timeout / 4).max(pace.gossip_interval)
     }
 
     fn links(&self) -> MutexGuard<'_, HashMap<HostId, Arc<Link>>> {

@@ -10,12 +10,13 @@ use std::{
 };
 
 use jiff::Timestamp;
+use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use ring::{digest, hmac};
 use rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     crypto::ring::default_provider,
-    pki_types::{CertificateDer, ServerName, UnixTime},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime},
 };
 use serde_json::{Value, json};
 
@@ -62,12 +63,23 @@ impl ServerCertVerifier for TrustsAll {
 
 /// A TLS connection, and the certificate that was shown.
 fn tls(address: SocketAddr) -> io::Result<(StreamOwned<ClientConnection, TcpStream>, Vec<u8>)> {
-    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+    tls_as(address, None)
+}
+
+/// A TLS connection of a client that shows this certificate itself.
+fn tls_as(
+    address: SocketAddr,
+    client: Option<Client>,
+) -> io::Result<(StreamOwned<ClientConnection, TcpStream>, Vec<u8>)> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(TrustsAll))
-        .with_no_client_auth();
+        .with_custom_certificate_verifier(Arc::new(TrustsAll));
+    let config = match client {
+        None => builder.with_no_client_auth(),
+        Some((certificate, key)) => builder.with_client_auth_cert(vec![certificate], key).unwrap(),
+    };
     let name = ServerName::from(address.ip()).to_owned();
     let connection = ClientConnection::new(Arc::new(config), name).unwrap();
     let stream = TcpStream::connect_timeout(&address, Duration::from_secs(2))?;
@@ -76,6 +88,21 @@ fn tls(address: SocketAddr) -> io::Result<(StreamOwned<ClientConnection, TcpStre
     stream.conn.complete_io(&mut stream.sock)?;
     let certificate = stream.conn.peer_certificates().and_then(|chain| chain.first()).map(|first| first.to_vec());
     Ok((stream, certificate.unwrap_or_default()))
+}
+
+type Client = (CertificateDer<'static>, PrivateKeyDer<'static>);
+
+/// An authority, written to a file, and a client's certificate that it signed.
+fn client_of_authority(file: &Path) -> Client {
+    let authority_key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(vec![]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    fs::write(file, params.self_signed(&authority_key).unwrap().pem()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let mut client = CertificateParams::new(vec![]).unwrap();
+    client.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let certificate = client.signed_by(&key, &Issuer::new(params, authority_key)).unwrap();
+    (certificate.der().clone(), PrivateKeyDer::Pkcs8(key.serialize_der().into()))
 }
 
 /// One HTTP exchange over TLS: the answer, and the certificate that was shown.
@@ -152,6 +179,35 @@ fn cql_with_a_login_and_encryption() {
     assert_eq!(tls(address).unwrap().1, second);
     let mut plain = TcpStream::connect(SocketAddr::new(node.address, 9042)).unwrap();
     assert_eq!(cql(&mut plain, 5).0, 6);
+}
+
+#[test]
+fn cql_wants_a_certificate_of_the_client_where_it_is_told_to() {
+    let cluster = Cluster::new();
+    let node = cluster.node(1);
+    write_certificate(&node.folder);
+    let client = client_of_authority(&node.folder.join("ca.crt"));
+    let stranger = client_of_authority(&node.folder.join("other-ca.crt"));
+    let encryption = json!({
+        "enabled": true, "certificate": node.folder.join("tls.crt"), "keyfile": node.folder.join("tls.key"),
+        "require_client_auth": true, "truststore": node.folder.join("ca.crt"),
+    });
+    // Without a port of its own, encryption takes the usual one.
+    let mut node = node.configured("client_encryption_options", encryption);
+    node.start();
+    node.becomes("NORMAL");
+    let address = SocketAddr::new(node.address, 9042);
+    until("CQL is served", || TcpStream::connect(address).map_err(|error| error.to_string()));
+    let (mut stream, _) = tls_as(address, Some(client)).unwrap();
+    assert_eq!(cql(&mut stream, 5).0, 6, "SUPPORTED");
+    for client in [None, Some(stranger)] {
+        // The client learns of the refusal when it reads.
+        let refused = tls_as(address, client).and_then(|(mut stream, _)| {
+            stream.write_all(&[4, 0, 0, 1, 5, 0, 0, 0, 0])?;
+            stream.read_exact(&mut [0; 9])
+        });
+        assert!(refused.is_err());
+    }
 }
 
 #[test]
