@@ -1,0 +1,288 @@
+//! Who is in the ring, in the opinion of one node, and how two opinions become one.
+
+use std::{collections::BTreeMap, fmt, net::IpAddr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::random;
+
+/// The identity of a node. It never changes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct HostId(String);
+
+impl HostId {
+    /// A new one.
+    pub fn random() -> Self {
+        Self(random::uuid())
+    }
+
+    /// Reads a UUID.
+    pub fn parse(text: &str) -> Option<Self> {
+        let lengths: Vec<usize> = text.split('-').map(str::len).collect();
+        let is_hex = text.chars().all(|c| c == '-' || c.is_ascii_hexdigit());
+        (lengths == [8, 4, 4, 4, 12] && is_hex).then(|| Self(text.to_ascii_lowercase()))
+    }
+
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for HostId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What a member is to the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Status {
+    /// It bootstraps or replaces; its tokens do not count yet.
+    Joining,
+    /// It owns its tokens.
+    Normal,
+    /// It owns its tokens and is giving them away.
+    Leaving,
+    /// It was decommissioned, removed or replaced, and will never be a member again.
+    Left,
+}
+
+/// A node, as it is known to others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Who it is.
+    pub host_id: HostId,
+    /// Where other nodes reach it.
+    pub address: IpAddr,
+    /// Where clients reach it.
+    pub rpc_address: IpAddr,
+    /// Where it stands.
+    pub datacenter: String,
+    /// Where it stands there.
+    pub rack: String,
+    /// What it is to the ring.
+    pub status: Status,
+    /// Its tokens.
+    pub tokens: Vec<i64>,
+    /// When it was started; grows with every start.
+    pub generation: u64,
+    /// Grows with every change since.
+    pub version: u64,
+    /// Its version of ScyllaDB.
+    pub release_version: String,
+}
+
+impl Member {
+    /// Whether it owns tokens.
+    pub fn is_in_ring(&self) -> bool {
+        matches!(self.status, Status::Normal | Status::Leaving)
+    }
+}
+
+/// All members that a node knows of, those that left too.
+#[derive(Clone, Debug, Default)]
+pub struct Membership {
+    members: BTreeMap<HostId, Member>,
+    /// Nodes that vanished while they joined, with the last that was heard of them: others may still speak of it.
+    forgotten: BTreeMap<HostId, (u64, u64)>,
+    /// Asked for far more often than anything changes.
+    digest: u64,
+}
+
+impl Membership {
+    /// Of what was stored.
+    pub fn of(members: impl IntoIterator<Item = Member>) -> Self {
+        let members = members.into_iter().map(|member| (member.host_id.clone(), member)).collect();
+        let mut membership = Self { members, ..Self::default() };
+        membership.digest = membership.digest_now();
+        membership
+    }
+
+    /// Takes what another node says of a member, where it is news. A node that left has left, whatever it says itself
+    /// afterwards; otherwise the newer word counts, and a node's own words are the only source of newer ones.
+    pub fn merge(&mut self, news: Member) -> bool {
+        let age = (news.generation, news.version);
+        if self.forgotten.get(&news.host_id).is_some_and(|&heard| age <= heard) && news.status == Status::Joining {
+            return false;
+        }
+        let is_news = self.members.get(&news.host_id).is_none_or(|known| match (known.status, news.status) {
+            (Status::Left, _) => false,
+            (_, Status::Left) => true,
+            _ => age > (known.generation, known.version),
+        });
+        if is_news {
+            self.forgotten.remove(&news.host_id);
+            self.members.insert(news.host_id.clone(), news);
+            self.digest = self.digest_now();
+        }
+        is_news
+    }
+
+    /// Drops a node that vanished while it joined. It may try again.
+    pub fn forget_joining(&mut self, host_id: &HostId) {
+        if self.get(host_id).is_some_and(|member| member.status == Status::Joining)
+            && let Some(member) = self.members.remove(host_id)
+        {
+            self.forgotten.insert(member.host_id, (member.generation, member.version));
+            self.digest = self.digest_now();
+        }
+    }
+
+    /// A member.
+    pub fn get(&self, host_id: &HostId) -> Option<&Member> {
+        self.members.get(host_id)
+    }
+
+    /// All members, those that left too.
+    pub fn all(&self) -> impl Iterator<Item = &Member> {
+        self.members.values()
+    }
+
+    /// Members that did not leave.
+    pub fn present(&self) -> impl Iterator<Item = &Member> {
+        self.all().filter(|member| member.status != Status::Left)
+    }
+
+    /// Members that own tokens.
+    pub fn ring(&self) -> impl Iterator<Item = &Member> {
+        self.all().filter(|member| member.is_in_ring())
+    }
+
+    /// Whether a member owns tokens.
+    pub fn is_in_ring(&self, host_id: &HostId) -> bool {
+        self.get(host_id).is_some_and(Member::is_in_ring)
+    }
+
+    /// Whether a node left for good.
+    pub fn has_left(&self, host_id: &HostId) -> bool {
+        self.get(host_id).is_some_and(|member| member.status == Status::Left)
+    }
+
+    /// The member at an address, one that owns tokens first.
+    pub fn at(&self, address: IpAddr) -> Option<&Member> {
+        self.ring().find(|member| member.address == address).or_else(|| self.present().find(|m| m.address == address))
+    }
+
+    /// The tokens of the ring in order, each with its owner.
+    pub fn tokens(&self) -> Vec<(i64, &Member)> {
+        let mut tokens: Vec<_> =
+            self.ring().flat_map(|member| member.tokens.iter().map(move |&t| (t, member))).collect();
+        tokens.sort_by_key(|&(token, _)| token);
+        tokens
+    }
+
+    /// Equal for equal opinions, so that nodes that agree need not tell each other everything.
+    pub fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    fn digest_now(&self) -> u64 {
+        // FNV-1a: it must be the same in every process.
+        let facts = self.all().map(|m| format!("{}/{}/{}/{:?};", m.host_id, m.generation, m.version, m.status));
+        facts
+            .collect::<String>()
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod examples {
+    use super::*;
+
+    /// A host ID that is easy to tell from others.
+    pub(crate) fn host(number: u8) -> HostId {
+        HostId(format!("0000000{number}-0000-4000-8000-000000000000"))
+    }
+
+    /// A member at 10.0.0.`number`.
+    pub(crate) fn member(number: u8, status: Status) -> Member {
+        let address = IpAddr::from([10, 0, 0, number]);
+        Member {
+            host_id: host(number),
+            address,
+            rpc_address: address,
+            datacenter: "dc1".to_owned(),
+            rack: "a".to_owned(),
+            status,
+            tokens: vec![i64::from(number)],
+            generation: 1,
+            version: 1,
+            release_version: "2026.2.4".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::{
+        examples::{host, member},
+        *,
+    };
+
+    #[test]
+    fn host_ids_are_uuids() {
+        let id = HostId::random();
+        assert_eq!(HostId::parse(id.as_str()), Some(id.clone()));
+        assert_ne!(HostId::random(), id);
+        for text in ["", "10.0.0.1", "0000000g-0000-4000-8000-000000000000", "00000000000040008000000000000000"] {
+            assert_eq!(HostId::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn newer_words_count_and_older_do_not() {
+        let mut members = Membership::of([member(1, Status::Normal)]);
+        assert!(!members.merge(member(1, Status::Leaving)), "the same version");
+        assert!(members.merge(Member { version: 2, ..member(1, Status::Leaving) }));
+        assert!(members.merge(Member { generation: 2, ..member(1, Status::Normal) }), "it was started again");
+        assert!(!members.merge(Member { version: 9, ..member(1, Status::Leaving) }), "from before the restart");
+    }
+
+    #[test]
+    fn who_left_has_left() {
+        let mut members = Membership::of([member(1, Status::Normal)]);
+        assert!(members.merge(member(1, Status::Left)));
+        assert!(!members.merge(Member { generation: 99, ..member(1, Status::Normal) }));
+        assert!(members.has_left(&host(1)));
+        assert_eq!(members.present().count(), 0);
+    }
+
+    #[test]
+    fn opinions_agree_whatever_the_order_of_news() {
+        let news =
+            [member(1, Status::Normal), Member { version: 2, ..member(1, Status::Leaving) }, member(1, Status::Left)];
+        let mut forward = Membership::default();
+        let mut backward = Membership::default();
+        news.iter().for_each(|news| _ = forward.merge(news.clone()));
+        news.iter().rev().for_each(|news| _ = backward.merge(news.clone()));
+        assert!(forward.has_left(&host(1)) && backward.has_left(&host(1)));
+        let both = |first: &Membership, second: &Membership| {
+            let mut sum = first.clone();
+            second.all().for_each(|news| _ = sum.merge(news.clone()));
+            sum.digest()
+        };
+        assert_eq!(both(&forward, &backward), both(&backward, &forward));
+    }
+
+    #[test]
+    fn a_vanished_joiner_stays_forgotten_until_it_tries_again() {
+        let mut members = Membership::of([member(1, Status::Joining), member(2, Status::Normal)]);
+        members.forget_joining(&host(1));
+        members.forget_joining(&host(2));
+        assert_eq!(members.present().map(|member| &member.host_id).collect::<Vec<_>>(), [&host(2)]);
+        assert!(!members.merge(member(1, Status::Joining)), "hearsay");
+        assert!(members.merge(Member { generation: 2, ..member(1, Status::Joining) }));
+    }
+
+    #[test]
+    fn an_address_belongs_to_the_owner_of_tokens_first() {
+        let joiner = Member { address: [10, 0, 0, 2].into(), ..member(1, Status::Joining) };
+        let members = Membership::of([joiner, member(2, Status::Normal)]);
+        assert_eq!(members.at([10, 0, 0, 2].into()).unwrap().host_id, host(2));
+    }
+}

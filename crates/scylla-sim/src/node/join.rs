@@ -1,0 +1,261 @@
+//! How a node finds its ring: it starts one, joins one, or comes back to it.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio::{net::lookup_host, task::JoinSet, time::sleep};
+
+use super::{Mode, Node, NodeError, topology::Agreement, view::named};
+use crate::{
+    disk::Bootstrapped,
+    log,
+    membership::{HostId, Member, Status},
+    random,
+    rules::{Change, Refusal},
+    wire::{Answer, Question, ask},
+};
+
+/// What came of asking seeds.
+enum Found {
+    /// Nobody answered.
+    Nobody,
+    /// Somebody answered who is looking for a ring too.
+    NoRing,
+    /// A ring, and who is in it.
+    Ring(String, Vec<Member>),
+}
+
+const PAUSE: Duration = Duration::from_millis(200);
+
+impl Node {
+    /// Becomes a member of a ring.
+    pub(super) async fn join(self: &Arc<Self>) -> Result<(), NodeError> {
+        self.persist().await?;
+        if self.with(|state| state.bootstrapped) == Bootstrapped::Completed {
+            return self.come_back().await;
+        }
+        self.set_mode(Mode::Joining);
+        let deadline = Instant::now() + self.config.pace.join_timeout;
+        let mut told = String::new();
+        let mut last = "Unable to contact any seeds".to_owned();
+        loop {
+            match self.ask_seeds().await? {
+                Found::Ring(ring, members) => {
+                    self.with(|state| state.ring = Some(ring));
+                    self.learn_ring(members)?;
+                    match self.enter().await {
+                        Ok(()) => return Ok(()),
+                        Err(refusal) if refusal.is_final => return Err(NodeError::Refused(refusal.reason)),
+                        Err(refusal) => last = refusal.reason,
+                    }
+                    // Until it is in, it is in none.
+                    self.with(|state| state.ring = None);
+                }
+                Found::NoRing if self.founds() => return self.found().await,
+                Found::Nobody if self.founds() && self.may_found_alone(deadline) => return self.found().await,
+                Found::NoRing => last = "The seeds are not members of a ring".to_owned(),
+                Found::Nobody => {}
+            }
+            if Instant::now() > deadline {
+                return Err(NodeError::Refused(last));
+            }
+            if told != last {
+                log::info("storage_service", format!("Waiting to join: {last}"));
+                told.clone_from(&last);
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Whether this is the node that starts a ring where there is none. One that replaces another never does.
+    fn founds(&self) -> bool {
+        self.config.is_first_seed() && self.config.replaces.is_none()
+    }
+
+    /// Other seeds that are silent may be a ring; they are given some time.
+    fn may_found_alone(&self, deadline: Instant) -> bool {
+        let is_only_seed = self.config.seeds.len() == 1;
+        is_only_seed || Instant::now() + self.config.pace.join_timeout > deadline + self.config.pace.failure_timeout
+    }
+
+    async fn seeds(&self) -> Vec<SocketAddr> {
+        let own = self.storage(self.config.broadcast_address);
+        let mut seeds = Vec::new();
+        for seed in &self.config.seeds {
+            match seed.parse() {
+                Ok(address) => seeds.push(self.storage(address)),
+                Err(_) => match lookup_host((seed.as_str(), self.config.storage_port)).await {
+                    Ok(addresses) => seeds.extend(addresses),
+                    Err(error) => log::warn("gossip", format!("Seed {seed} cannot be resolved: {error}")),
+                },
+            }
+        }
+        seeds.retain(|seed| *seed != own && !self.with(|s| s.faults.refuse_to.contains(&seed.ip().to_string())));
+        seeds
+    }
+
+    /// Asks all seeds which ring they are in.
+    async fn ask_seeds(self: &Arc<Self>) -> Result<Found, NodeError> {
+        let answers = self.say_hello(self.seeds().await).await;
+        let mut rings = BTreeMap::<String, Vec<Member>>::new();
+        let mut has_answer = false;
+        for answer in answers {
+            has_answer = true;
+            match answer {
+                Answer::Members { ring, members } => rings.entry(ring).or_default().extend(members),
+                Answer::WrongCluster { name } => {
+                    let own = &self.config.cluster_name;
+                    return Err(NodeError::Refused(format!(
+                        "ClusterName mismatch: a seed is of cluster {name}, not {own}"
+                    )));
+                }
+                Answer::Banned => {
+                    self.with(|state| state.is_banned = true);
+                    self.persist().await?;
+                    return Err(NodeError::Banned(self.own.clone()));
+                }
+                _ => {}
+            }
+        }
+        if rings.len() > 1 {
+            return Err(NodeError::Refused("The seeds are members of different rings".to_owned()));
+        }
+        let found = rings.pop_first().map(|(ring, members)| Found::Ring(ring, members));
+        Ok(found.unwrap_or(if has_answer { Found::NoRing } else { Found::Nobody }))
+    }
+
+    async fn say_hello(self: &Arc<Self>, addresses: Vec<SocketAddr>) -> Vec<Answer> {
+        let mut questions = JoinSet::new();
+        for address in addresses {
+            let (hello, patience) = (self.envelope(None, Question::Hello), self.answer_timeout());
+            questions.spawn(async move { ask(address, &hello, patience).await });
+        }
+        questions.join_all().await.into_iter().flatten().collect()
+    }
+
+    /// Takes the ring that seeds told of, where this node has no place in it yet.
+    fn learn_ring(&self, members: Vec<Member>) -> Result<(), NodeError> {
+        self.with(|state| {
+            for news in members {
+                if news.host_id == self.own && news.status == Status::Left {
+                    return Err(NodeError::Banned(self.own.clone()));
+                }
+                state.members.merge(news);
+            }
+            Ok(())
+        })
+    }
+
+    /// Starts a ring.
+    async fn found(self: &Arc<Self>) -> Result<(), NodeError> {
+        log::info("storage_service", "No ring is known to the seeds, and this node is the first of them: starting one");
+        self.with(|state| {
+            state.ring = Some(random::uuid());
+            state.bootstrapped = Bootstrapped::Completed;
+        });
+        self.set_status(Status::Normal);
+        self.persist().await?;
+        self.with(|state| state.is_gossiping = true);
+        Ok(())
+    }
+
+    /// Joins a ring, or finishes what it had begun before it was stopped.
+    async fn enter(self: &Arc<Self>) -> Result<(), Refusal> {
+        if self.with(|state| state.members.is_in_ring(&self.own)) {
+            log::info("storage_service", "The ring has this node already: finishing the interrupted join");
+            return self.finish_join().await;
+        }
+        let change = match self.config.replaces.clone() {
+            Some(dead) => Change::Replace(dead),
+            None => Change::Bootstrap,
+        };
+        let agreement = self.agree_on(&change).await?;
+        let outcome = self.while_agreed(&agreement, self.enter_agreed(&agreement, &change)).await;
+        self.release(&agreement).await;
+        // Once it has begun, it is not begun again by the same process.
+        outcome.map_err(|refusal| Refusal::final_(refusal.reason))
+    }
+
+    async fn enter_agreed(self: &Arc<Self>, agreement: &Agreement, change: &Change) -> Result<(), Refusal> {
+        let name = change.name();
+        let dead = change.dead().and_then(|dead| self.entry(dead));
+        self.with(|state| {
+            state.bootstrapped = Bootstrapped::InProgress;
+            dead.iter().for_each(|dead| state.tokens.clone_from(&dead.tokens));
+        });
+        self.set_status(Status::Joining);
+        self.set_mode(Mode::Bootstrap);
+        self.persist().await.map_err(|error| Refusal::final_(error.to_string()))?;
+        self.with(|state| state.is_gossiping = true);
+        self.commit(agreement, self.entry(&self.own).into_iter().collect()).await?;
+        log::info("storage_service", format!("Starting to {name}"));
+        self.step(&format!("{name}-started"));
+        self.stream(Self::bootstrap_duration).await;
+        self.step(&format!("{name}-streamed"));
+
+        // Not a word of it before others agreed: gossip would carry it on.
+        let left = dead.map(|dead| Member { status: Status::Left, ..dead });
+        let facts: Vec<Member> = [self.next_entry(Status::Normal)].into_iter().chain(left).collect();
+        self.commit(agreement, facts.clone()).await?;
+        self.step(&format!("{name}-announced"));
+        self.with(|state| facts.into_iter().for_each(|fact| _ = state.members.merge(fact)));
+        self.finish_join().await?;
+        self.step(&format!("{name}-finished"));
+        Ok(())
+    }
+
+    async fn finish_join(self: &Arc<Self>) -> Result<(), Refusal> {
+        self.with(|state| {
+            state.bootstrapped = Bootstrapped::Completed;
+            if let Some(own) = state.members.get(&self.own) {
+                state.tokens.clone_from(&own.tokens);
+            }
+        });
+        self.set_status(Status::Normal);
+        self.persist().await.map_err(|error| Refusal::final_(error.to_string()))?;
+        self.with(|state| state.is_gossiping = true);
+        Ok(())
+    }
+
+    fn bootstrap_duration(&self) -> Duration {
+        self.faults().bootstrap_ms.map_or(self.config.pace.bootstrap, Duration::from_millis)
+    }
+
+    /// Comes back to a ring after a restart. It needs nobody for it: a whole cluster may start again at once. But where
+    /// somebody answers that it left meanwhile, it has.
+    async fn come_back(self: &Arc<Self>) -> Result<(), NodeError> {
+        if self.config.replaces.is_some() {
+            log::warn("storage_service", "replace_node_first_boot is ignored: this is not the first boot");
+        }
+        self.set_mode(Mode::Joining);
+        let others: Vec<(HostId, std::net::IpAddr)> = self.with(|state| {
+            let others = state.members.present().filter(|member| member.host_id != self.own);
+            let others = others.filter(|member| !named(&state.faults.refuse_to, &member.host_id, member.address));
+            others.map(|member| (member.host_id.clone(), member.address)).collect()
+        });
+        let mut addresses = self.seeds().await;
+        addresses.extend(others.iter().map(|(_, address)| self.storage(*address)));
+        addresses.sort();
+        addresses.dedup();
+        for answer in self.say_hello(addresses).await {
+            match answer {
+                Answer::Members { members, .. } => self.learn_ring(members)?,
+                Answer::Banned => {
+                    self.with(|state| state.is_banned = true);
+                    self.persist().await?;
+                    return Err(NodeError::Banned(self.own.clone()));
+                }
+                Answer::WrongRing => log::warn("gossip", "A seed is in another ring of the same name"),
+                _ => {}
+            }
+        }
+        self.set_status(Status::Normal);
+        self.persist().await?;
+        self.with(|state| state.is_gossiping = true);
+        Ok(())
+    }
+}

@@ -1,0 +1,73 @@
+//! What a node tells of the ring. It is its own opinion, and a fault can make it a wrong one.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use super::{Node, State};
+use crate::membership::{HostId, Member, Membership, Status};
+
+/// The ring in the opinion of one node.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    pub(crate) members: Membership,
+    pub(crate) up: BTreeSet<HostId>,
+}
+
+impl Node {
+    /// What the node tells of the ring.
+    pub(crate) fn view(&self) -> View {
+        self.with(|state| {
+            if let Some(frozen) = &state.frozen_view {
+                return frozen.clone();
+            }
+            let mut view = View { members: state.members.clone(), up: self.up(state) };
+            for member in state.members.present() {
+                if named(&state.faults.say_down, &member.host_id, member.address) {
+                    view.up.remove(&member.host_id);
+                }
+                if named(&state.faults.say_up, &member.host_id, member.address) {
+                    view.up.insert(member.host_id.clone());
+                }
+            }
+            view
+        })
+    }
+
+    /// Whom the node sees alive, itself included while it takes part.
+    pub(super) fn up(&self, state: &State) -> BTreeSet<HostId> {
+        let patience = self.config.pace.failure_timeout;
+        let heard =
+            state.heard.iter().filter(|(_, heard)| heard.elapsed() < patience).map(|(host_id, _)| host_id.clone());
+        heard.chain(state.is_gossiping.then(|| self.own.clone())).collect()
+    }
+}
+
+/// Whether a list of host IDs and addresses names a node.
+pub(super) fn named(list: &[String], host_id: &HostId, address: IpAddr) -> bool {
+    list.iter().any(|name| name == host_id.as_str() || name.parse() == Ok(address))
+}
+
+impl View {
+    pub(crate) fn is_up(&self, member: &Member) -> bool {
+        self.up.contains(&member.host_id)
+    }
+
+    /// Addresses of those alive. A node that replaces another one at its address is not shown before it is done: its
+    /// address still stands for the dead one.
+    pub(crate) fn live(&self) -> Vec<IpAddr> {
+        let takes_over = |member: &Member| {
+            member.status == Status::Joining && self.members.ring().any(|other| other.address == member.address)
+        };
+        self.members.present().filter(|m| self.is_up(m) && !takes_over(m)).map(|member| member.address).collect()
+    }
+
+    /// Addresses of those that are not.
+    pub(crate) fn down(&self) -> Vec<IpAddr> {
+        let live = self.live();
+        let down = self.members.present().filter(|member| !self.is_up(member)).map(|member| member.address);
+        down.filter(|address| !live.contains(address)).collect()
+    }
+
+    pub(crate) fn with_status(&self, status: Status) -> Vec<IpAddr> {
+        self.members.present().filter(|member| member.status == status).map(|member| member.address).collect()
+    }
+}

@@ -1,0 +1,66 @@
+//! Faults on command, and what is good to know when a test fails.
+
+use std::sync::Arc;
+
+use http::{Method, StatusCode};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{bad_request, nothing};
+use crate::{
+    node::{
+        Faults, Node,
+        faults::{STEPS, crash},
+    },
+    web::{Answer, Request},
+};
+
+pub(super) async fn answer(node: &Arc<Node>, request: &Request, segments: &[&str]) -> Answer {
+    match (&request.method, segments) {
+        (&Method::GET, ["faults"]) => Answer::json(&json!(node.faults())),
+        (&Method::POST, ["faults"]) => change(node, request).await,
+        (&Method::GET, ["steps"]) => Answer::json(&json!(STEPS)),
+        (&Method::GET, ["state"]) => state(node),
+        (&Method::POST, ["crash"]) => crash("on command"),
+        (&Method::POST, ["lose-disk"]) => match node.disk.lose() {
+            Ok(()) => crash("the disk is lost"),
+            Err(error) => Answer::error(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+        },
+        _ => Answer::error(StatusCode::NOT_FOUND, "Not found"),
+    }
+}
+
+/// Sets the faults that the body names; others stay as they are.
+async fn change(node: &Arc<Node>, request: &Request) -> Answer {
+    let changes: Map<String, Value> = match serde_json::from_slice(&request.body) {
+        Ok(changes) => changes,
+        Err(error) => return bad_request(error.to_string()),
+    };
+    let Value::Object(mut faults) = json!(node.faults()) else { return nothing() };
+    if let Some(unknown) = changes.keys().find(|name| !faults.contains_key(*name)) {
+        return bad_request(format!("No such fault: {unknown}"));
+    }
+    if let Some(step) = changes.get("crash_at").and_then(Value::as_str).filter(|step| !STEPS.contains(step)) {
+        return bad_request(format!("No such step: {step}; there are {}", STEPS.join(", ")));
+    }
+    faults.extend(changes);
+    match Faults::deserialize(Value::Object(faults)) {
+        Ok(new) => {
+            node.set_faults(|faults| *faults = new).await;
+            Answer::json(&json!(node.faults()))
+        }
+        Err(error) => bad_request(error.to_string()),
+    }
+}
+
+/// All that the node knows, unadorned by faults.
+fn state(node: &Node) -> Answer {
+    Answer::json(&json!({
+        "host_id": node.own,
+        "mode": node.mode().to_string(),
+        "ring": node.ring(),
+        "generation": node.generation(),
+        "tokens": node.tokens().iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "members": node.view().members.all().collect::<Vec<_>>(),
+    }))
+}

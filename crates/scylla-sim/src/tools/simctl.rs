@@ -1,0 +1,71 @@
+//! `simctl`: faults of a simulated node, on command.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::{ToolError, client::Api};
+use crate::{args, node::faults::STEPS};
+
+/// Runs a command of `simctl`.
+pub async fn run(arguments: &[String]) -> Result<(), ToolError> {
+    let (api, rest) = Api::of(arguments)?;
+    let words: Vec<&str> = rest.iter().map(String::as_str).collect();
+    let list = |names: &[&str]| json!(names.iter().flat_map(|names| names.split(',')).collect::<Vec<_>>());
+    let faults = match words[..] {
+        ["pause"] => json!({ "is_paused": true }),
+        ["resume"] => json!({ "is_paused": false }),
+        ["bootstrap-duration", time] => json!({ "bootstrap_ms": milliseconds(time)? }),
+        ["decommission-duration", time] => json!({ "decommission_ms": milliseconds(time)? }),
+        ["refuse-from", ref names @ ..] => json!({ "refuse_from": list(names) }),
+        ["refuse-to", ref names @ ..] => json!({ "refuse_to": list(names) }),
+        ["refuse", ref names @ ..] => json!({ "refuse_from": list(names), "refuse_to": list(names) }),
+        ["crash-at", "never"] => json!({ "crash_at": null }),
+        ["crash-at", step] => json!({ "crash_at": step, "crash_once": false }),
+        ["full-disk", "on"] => json!({ "is_disk_full": true }),
+        ["full-disk", "off"] => json!({ "is_disk_full": false }),
+        ["view", "frozen"] => json!({ "is_view_frozen": true }),
+        ["view", "down", ref names @ ..] => json!({ "say_down": list(names) }),
+        ["view", "up", ref names @ ..] => json!({ "say_up": list(names) }),
+        ["view", "true"] => json!({ "is_view_frozen": false, "say_down": [], "say_up": [] }),
+        ["faults"] => json!({}),
+        ["state"] => return print(&api.get("/sim/state").await?),
+        ["steps"] => {
+            STEPS.iter().for_each(|step| println!("{step}"));
+            return Ok(());
+        }
+        ["crash"] => return died(api.post("/sim/crash").await),
+        ["lose-disk"] => return died(api.post("/sim/lose-disk").await),
+        _ => return Err(ToolError::Usage(USAGE.to_owned())),
+    };
+    print(&api.ask(Method::POST, "/sim/faults", faults.to_string()).await?)
+}
+
+const USAGE: &str = "simctl [-h HOST] [-p PORT] COMMAND
+
+  pause | resume                       answer nobody, but stay; answer again
+  refuse-from|refuse-to|refuse [NODE...]  do not listen to, speak to, or either; by host ID or address; none to end it
+  bootstrap-duration|decommission-duration TIME
+  crash                                end now, as if killed
+  crash-at STEP|never                  end at a step; `steps` lists them
+  lose-disk                            remove everything on the disk and end
+  full-disk on|off                     no room for state and snapshots
+  view frozen | down [NODE...] | up [NODE...] | true   what the REST API tells of the ring
+  faults | state | steps               what is in force; what the node knows; the named steps";
+
+fn milliseconds(text: &str) -> Result<u64, ToolError> {
+    let time = args::duration(text).ok_or_else(|| ToolError::Usage(format!("{text} is no time")))?;
+    Ok(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// A node that ends on command gives no answer.
+fn died(answer: Result<Value, ToolError>) -> Result<(), ToolError> {
+    match answer {
+        Err(ToolError::Answer(message)) if message.starts_with("error executing") => Err(ToolError::Answer(message)),
+        _ => Ok(()),
+    }
+}
+
+fn print(value: &Value) -> Result<(), ToolError> {
+    println!("{}", serde_json::to_string_pretty(value).map_err(std::io::Error::from)?);
+    Ok(())
+}

@@ -1,0 +1,236 @@
+//! HTTP, as little as is needed: one function that serves and one that asks.
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    future::Future,
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use http::{HeaderMap, Method, Response, StatusCode, header::CONTENT_TYPE};
+use http_body_util::{BodyExt, Full};
+use hyper::{
+    body::{Bytes, Incoming},
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+use tokio_rustls::TlsAcceptor;
+
+use crate::tls::Reloading;
+
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) method: Method,
+    /// Decoded, without the query.
+    pub(crate) path: String,
+    pub(crate) path_and_query: String,
+    pub(crate) query: BTreeMap<String, String>,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Request {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
+        self.query.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) content_type: &'static str,
+    pub(crate) body: Bytes,
+}
+
+impl Answer {
+    pub(crate) fn json(value: &Value) -> Self {
+        Self { status: StatusCode::OK, content_type: "application/json", body: value.to_string().into() }
+    }
+
+    pub(crate) fn text(content_type: &'static str, text: impl Into<Bytes>) -> Self {
+        Self { status: StatusCode::OK, content_type, body: text.into() }
+    }
+
+    /// An error in the way of ScyllaDB's REST API.
+    pub(crate) fn error(status: StatusCode, message: impl Into<String>) -> Self {
+        let body = json!({ "message": message.into(), "code": status.as_u16() });
+        Self { status, ..Self::json(&body) }
+    }
+}
+
+/// A listener for an address; ports in use are a clear message.
+pub(crate) async fn listen(address: IpAddr, port: u16) -> io::Result<TcpListener> {
+    let address = SocketAddr::new(address, port);
+    let listen = TcpListener::bind(address).await;
+    listen.map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}")))
+}
+
+/// Answers requests, until it is dropped; then the connections end too.
+pub(crate) async fn serve<F, A>(listener: TcpListener, tls: Option<Arc<Reloading>>, answer: F)
+where
+    F: Fn(Request) -> A + Clone + Send + Sync + 'static,
+    A: Future<Output = Answer> + Send + 'static,
+{
+    accept(listener, move |stream| {
+        let (answer, tls) = (answer.clone(), tls.clone());
+        async move {
+            match tls {
+                None => serve_connection(stream, answer).await,
+                Some(tls) => {
+                    let handshake = TlsAcceptor::from(tls.current()).accept(stream);
+                    if let Ok(Ok(stream)) = timeout(Duration::from_secs(10), handshake).await {
+                        serve_connection(stream, answer).await;
+                    }
+                }
+            }
+        }
+    })
+    .await;
+}
+
+/// Accepts connections until it is dropped; then those accepted end too.
+pub(crate) async fn accept<F, T>(listener: TcpListener, serve: F)
+where
+    F: Fn(TcpStream) -> T,
+    T: Future<Output = ()> + Send + 'static,
+{
+    let mut connections = JoinSet::new();
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let _ = stream.set_nodelay(true);
+                connections.spawn(serve(stream));
+            }
+            // Too many open files: it gets better when some are closed.
+            Err(_) => sleep(Duration::from_millis(100)).await,
+        }
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+pub(crate) async fn serve_connection<S, F, A>(stream: S, answer: F)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    F: Fn(Request) -> A + Clone + Send + Sync + 'static,
+    A: Future<Output = Answer> + Send + 'static,
+{
+    let service = service_fn(move |request| {
+        let answer = answer.clone();
+        async move {
+            let answer = match read(request).await {
+                Ok(request) => answer(request).await,
+                Err(error) => Answer::error(StatusCode::BAD_REQUEST, error.to_string()),
+            };
+            let mut response = Response::new(Full::new(answer.body));
+            *response.status_mut() = answer.status;
+            response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static(answer.content_type));
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .serve_connection(TokioIo::new(stream), service);
+    // A client that goes away is no error.
+    let _ = connection.await;
+}
+
+async fn read(request: http::Request<Incoming>) -> Result<Request, hyper::Error> {
+    let (parts, body) = request.into_parts();
+    let body = body.collect().await?.to_bytes();
+    let query = parts.uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+    let query = query.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    Ok(Request {
+        method: parts.method,
+        path: decoded(parts.uri.path(), false),
+        path_and_query: parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
+        query: query.map(|(name, value)| (decoded(name, true), decoded(value, true))).collect(),
+        headers: parts.headers,
+        body,
+    })
+}
+
+/// Undoes percent-encoding.
+fn decoded(text: &str, is_query: bool) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [byte, after @ ..] = rest {
+        rest = after;
+        let hex = |digit: u8| char::from(digit).to_digit(16);
+        match (byte, after) {
+            (b'%', [high, low, after @ ..]) if hex(*high).is_some() && hex(*low).is_some() => {
+                let value = hex(*high).unwrap_or_default() * 16 + hex(*low).unwrap_or_default();
+                bytes.push(value as u8);
+                rest = after;
+            }
+            (b'+', _) if is_query => bytes.push(b' '),
+            _ => bytes.push(*byte),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Asks once. Without `patience` it waits for as long as it takes.
+pub(crate) async fn ask(
+    address: SocketAddr,
+    method: Method,
+    path_and_query: &str,
+    body: Bytes,
+    patience: Option<Duration>,
+) -> io::Result<(StatusCode, String, Bytes)> {
+    let exchange = async {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path_and_query)
+            .header("host", address.to_string())
+            .body(Full::new(body))
+            .map_err(io::Error::other)?;
+        let exchange = async {
+            let response = sender.send_request(request).await.map_err(io::Error::other)?;
+            let status = response.status();
+            let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+            let content_type = content_type.unwrap_or("application/json").to_owned();
+            let body = response.into_body().collect().await.map_err(io::Error::other)?.to_bytes();
+            Ok((status, content_type, body))
+        };
+        let mut exchange = std::pin::pin!(exchange);
+        // The connection must be driven for the exchange to come about, and may end before the answer is taken.
+        tokio::select! {
+            answer = &mut exchange => answer,
+            _ = connection => exchange.await,
+        }
+    };
+    match patience {
+        Some(patience) => timeout(patience, exchange).await.map_err(io::Error::from)?,
+        None => exchange.await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::decoded;
+
+    #[test]
+    fn percent_encoding_is_undone() {
+        assert_eq!(decoded("/column_family/metrics/a/ks1%3At1", false), "/column_family/metrics/a/ks1:t1");
+        assert_eq!(decoded("a+b%2", true), "a b%2");
+        assert_eq!(decoded("a+b", false), "a+b");
+    }
+}
