@@ -1,6 +1,6 @@
-//! `make demo`: a cluster with our kinds in it, and what to try next.
+//! `make demo`: a cluster with the operator and a datacenter in it, and what to try next.
 
-use std::time::Duration;
+use std::{path::Path, process::Command, time::Duration};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
@@ -9,37 +9,74 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
 };
 
+use messina_api::scylla::v1alpha1::ScyllaDBDatacenter;
+
 use crate::{
     cluster::Cluster,
+    deploy,
     error::{Doing, Result},
+    exec,
     harness::{self, Seen},
     progress::Steps,
     tools::Tools,
 };
 
-/// Installs the kinds and says what to try.
+/// The datacenter of the demonstration.
+const DATACENTER: &str = include_str!("demo.yaml");
+
+/// Starts the operator and a datacenter of three racks, shows how it stands, and says what to try.
 pub async fn run(cluster: &Cluster, steps: &Steps) -> Result<()> {
     let client = harness::client(&cluster.kubeconfig()).await?;
-    let step = steps.begin("installing the custom resource definitions");
-    let count = install_definitions(&client).await?;
-    step.done(&format!("{count} kinds"));
+    let step = steps.begin("bringing the images into the cluster");
+    deploy::images(cluster, &Steps::quiet())?;
+    step.done("operator, simulated ScyllaDB, agent");
+    deploy::operator(&client, steps).await?;
+    let step = steps.begin("starting a datacenter of three racks");
+    harness::apply(&client, DATACENTER, None).await?;
+    let datacenters: Api<ScyllaDBDatacenter> = Api::namespaced(client.clone(), "scylla");
+    harness::until(datacenters, "orders", "the datacenter to be available", Duration::from_secs(300), |seen| {
+        let status = seen.and_then(|datacenter| datacenter.status).unwrap_or_default();
+        let ready = status.ready_nodes.unwrap_or(0);
+        step.progress(&format!("{ready} of 3 nodes are ready"));
+        let conditions = status.conditions.unwrap_or_default();
+        let available = conditions.iter().find(|condition| condition.type_ == "Available");
+        match available {
+            Some(condition) if condition.status == "True" => Seen::Ready(()),
+            Some(condition) => Seen::NotYet(condition.message.clone()),
+            None => Seen::NotYet("nobody has looked at it yet".into()),
+        }
+    })
+    .await?;
+    step.done("Available=True");
+    steps.say(format!("\nAll this took {:.1} s.\n", steps.elapsed().as_secs_f64()));
+    let kubectl_messina = deploy::program("kubectl-messina")?;
+    let mut status = Command::new(&kubectl_messina);
+    status.args(["status", "--namespace", "scylla", "--kubeconfig"]).arg(cluster.kubeconfig());
+    print!("{}", exec::output("kubectl messina status", &mut status)?);
     let kubectl = Tools::control_plane(steps)?.program("kubectl");
+    let folder = |program: &Path| program.parent().unwrap_or(program).display().to_string();
     println!(
         "
-The cluster {:?} is up ({}) and knows {count} kinds of Messina. In this folder, try:
+The cluster {:?} is up ({}). In this folder, try:
 
   export KUBECONFIG={}
-  export PATH={}:$PATH
-  kubectl explain scyllacluster.spec.alternator
-  kubectl create namespace scylla
-  kubectl apply --server-side -f deploy/examples/scyllacluster.yaml
-  kubectl get scylladb --namespace scylla
+  export PATH={}:{}:$PATH
+  kubectl messina status --namespace scylla
+  kubectl get scylladbdatacenters,pods,services --namespace scylla
+  kubectl patch scylladbdatacenter orders --namespace scylla --type=json \\
+    --patch='[{{\"op\": \"replace\", \"path\": \"/spec/racks/0/nodes\", \"value\": 2}}]'
+  kubectl exec --namespace scylla orders-messina-1-a-0 -c scylla -- nodetool status
+  kubectl exec --namespace scylla orders-messina-1-b-0 -c scylla -- simctl pause
+  kubectl delete service orders-client --namespace scylla   # it comes back
+  kubectl delete scylladbdatacenter orders --namespace scylla   # volumes stay
+  kubectl logs --namespace messina deployment/messina
 
 `make demo-down` removes it all.",
         cluster.name,
         cluster.describe(),
         cluster.kubeconfig().display(),
-        kubectl.parent().unwrap_or(&kubectl).display(),
+        folder(&kubectl),
+        folder(&kubectl_messina),
     );
     Ok(())
 }

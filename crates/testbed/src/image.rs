@@ -27,6 +27,7 @@ pub struct Image {
 #[derive(Clone, Debug)]
 enum Content {
     File(PathBuf),
+    Text(String),
     Link(String),
     Folder,
 }
@@ -48,6 +49,18 @@ impl Image {
     /// Adds a file, with its permissions.
     pub fn file(mut self, source: impl Into<PathBuf>, path: impl Into<String>) -> Self {
         self.entries.push((path.into(), Content::File(source.into())));
+        self
+    }
+
+    /// Adds a text file.
+    pub fn text(mut self, text: impl Into<String>, path: impl Into<String>) -> Self {
+        self.entries.push((path.into(), Content::Text(text.into())));
+        self
+    }
+
+    /// Adds an empty folder.
+    pub fn folder(mut self, path: impl Into<String>) -> Self {
+        self.entries.push((path.into(), Content::Folder));
         self
     }
 
@@ -94,6 +107,10 @@ impl Image {
             }
             match content {
                 Content::Folder => Ok(()),
+                Content::Text(text) => {
+                    let mut header = header(tar::EntryType::Regular, 0o644, text.len() as u64);
+                    layer.append_data(&mut header, relative, text.as_bytes())
+                }
                 Content::Link(target) => {
                     layer.append_link(&mut header(tar::EntryType::Symlink, 0o777, 0), relative, target)
                 }

@@ -8,6 +8,7 @@ pub mod cgroup;
 pub mod cluster;
 pub mod components;
 pub mod demo;
+pub mod deploy;
 pub mod error;
 pub mod exec;
 pub mod facts;
