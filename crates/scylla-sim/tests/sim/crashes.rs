@@ -102,10 +102,14 @@ fn in_a_replacement() {
 
 #[test]
 fn in_a_removal() {
-    let cluster = Cluster::new();
-    let steps = [("removenode-streamed", true), ("removenode-announced", false)];
-    for (number, (step, is_in)) in (0..).zip(steps) {
-        let cluster = if number == 0 { &cluster } else { &Cluster::new() };
+    let steps = [
+        ("removenode-started", true),
+        ("removenode-streamed", true),
+        ("removenode-announced", false),
+        ("removenode-finished", false),
+    ];
+    for (step, is_in) in steps {
+        let cluster = Cluster::new();
         let mut nodes = cluster.ring(3);
         let dead = nodes[2].host_id();
         nodes[2].kill();

@@ -195,12 +195,15 @@ impl Node {
 
     /// Waits until the node ended by itself.
     pub(crate) fn ended(&mut self) -> ExitStatus {
-        let mut child = self.child.take().unwrap();
         let address = self.address;
-        until(&format!("the end of {address}"), || match child.try_wait().unwrap() {
+        // It stays the node's until it ended: a test that fails here must not leave it behind.
+        let child = self.child.as_mut().unwrap();
+        let status = until(&format!("the end of {address}"), || match child.try_wait().unwrap() {
             Some(status) => Ok(status),
             None => Err("it runs".to_owned()),
-        })
+        });
+        self.child = None;
+        status
     }
 
     /// Waits until the node gave up, and checks that it says why.
