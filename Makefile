@@ -19,8 +19,8 @@ help: ## Lists the targets
 	grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/' | expand -t 14
 
 .PHONY: demo
-demo: needs-cargo ## Starts a local Kubernetes with all kinds installed, and says what to try
-	@cargo build --package messina-testbed
+demo: programs ## Starts a local Kubernetes with the operator and a datacenter, and says what to try
+	@cargo build --quiet --package messina-testbed
 	$(TESTBED) demo --name demo
 
 .PHONY: demo-down
@@ -46,6 +46,7 @@ unit: needs-cargo $(CACHE)/python/yaml ## Runs the tests that need no cluster
 .PHONY: e2e
 e2e: needs-cargo ## Runs the tests that need a cluster, on clusters of their own
 	@cargo build --workspace
+	$(MAKE) programs
 	trap 'for name in test test-light; do $(TESTBED) down --name $$name || true; done' EXIT
 	$(TESTBED) up --light --name test-light
 	if [ "$$(id -u)" = 0 ]; then $(TESTBED) up --name test; fi
@@ -82,9 +83,14 @@ schema-facts: needs-cargo ## Asks the API server anew what it says of Kubernetes
 	mv target/kubernetes-facts.json crates/api/src/kubernetes-facts.json
 
 .PHONY: release
-release: needs-cargo ## Builds the statically linked program `messina`
-	@RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --target $(TARGET) --package messina-operator
-	file target/$(TARGET)/release/messina 2>/dev/null || ls -l target/$(TARGET)/release/messina
+release: programs ## Builds the statically linked program `messina`
+	@file target/$(TARGET)/release/messina 2>/dev/null || ls -l target/$(TARGET)/release/messina
+
+# What runs in pods: also inside of images that are not ours.
+.PHONY: programs
+programs: needs-cargo
+	@RUSTFLAGS='-C target-feature=+crt-static' cargo build --quiet --release --target $(TARGET) \
+		--package messina-operator --package messina-scylla-sim --package messina-kubectl
 
 .PHONY: needs-cargo
 needs-cargo:

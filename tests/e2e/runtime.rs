@@ -180,7 +180,7 @@ async fn silence(faults: &Faults) {
 async fn objects_are_created_changed_and_pruned_with_no_write_too_many() {
     in_a_namespace("runtime", async |client, namespace| {
         let faults = Faults::none();
-        let _program = program(namespace, &faults).await;
+        let program = program(namespace, &faults).await;
         set_parent(client, namespace, &[("a", "x y"), ("b", "z")]).await;
         children_become(client, namespace, "p-a=x+y p-b=z").await;
         silence(&faults).await;
@@ -200,6 +200,8 @@ async fn objects_are_created_changed_and_pruned_with_no_write_too_many() {
             ["PATCH /secrets/p-a", "PATCH /secrets/p-a", "DELETE /secrets/p-b", "PATCH /secrets/p-a"],
             "the first change takes over the fields, and later ones need not"
         );
+        drop(program);
+        release_parent(client, namespace).await;
     })
     .await;
 }
@@ -211,7 +213,7 @@ async fn drift_is_reverted_and_what_is_not_ours_is_left_alone() {
         let theirs = json!({"metadata": {"name": "p-theirs"}, "data": {"mine": "bWluZQ=="}});
         secrets.create(&PostParams::default(), &serde_json::from_value(theirs).unwrap()).await.unwrap();
         let faults = Faults::none();
-        let _program = program(namespace, &faults).await;
+        let program = program(namespace, &faults).await;
         set_parent(client, namespace, &[("a", "x"), ("theirs", "x"), ("z", "x")]).await;
         children_become(client, namespace, "p-a=x p-theirs=mine").await;
         set_parent(client, namespace, &[("a", "x"), ("b", "x")]).await;
@@ -241,6 +243,8 @@ async fn drift_is_reverted_and_what_is_not_ours_is_left_alone() {
         assert_eq!(children(client, namespace).await, "p-a=x p-b=more+x p-theirs=mine", "what others add stays");
         secrets.delete("p-a", &DeleteParams::default()).await.unwrap();
         children_become(client, namespace, "p-a=x p-b=more+x p-theirs=mine").await;
+        drop(program);
+        release_parent(client, namespace).await;
     })
     .await;
 }
@@ -314,13 +318,25 @@ async fn a_crash_before_or_after_any_write_changes_nothing_about_the_end() {
             let name = format!("{namespace}-{number}-{}", if fault == Fault::CrashBefore { "b" } else { "a" });
             new_namespace(client, &name).await;
             crashes += life(client, &name, &faults).await;
-            harness::remove_namespace(client, &name).await.unwrap();
+            remove_namespace(client, &name).await;
         }
         println!("{writes} writes, {crashes} crashes before and after each");
         assert_eq!(crashes, 2 * writes);
-        harness::remove_namespace(client, &only).await.unwrap();
+        remove_namespace(client, &only).await;
     })
     .await;
+}
+
+/// Removes a namespace, and the finalizer that nobody is there to take away: it would hold the namespace up for ever.
+async fn remove_namespace(client: &Client, name: &str) {
+    release_parent(client, name).await;
+    harness::remove_namespace(client, name).await.unwrap();
+}
+
+async fn release_parent(client: &Client, namespace: &str) {
+    let parents: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let free = json!({"metadata": {"finalizers": null}});
+    parents.patch("p", &PatchParams::default(), &Patch::Merge(&free)).await.unwrap();
 }
 
 async fn new_namespace(client: &Client, name: &str) {
@@ -344,7 +360,7 @@ async fn lost_answers_conflicts_and_failures_change_nothing_about_the_end() {
             let name = format!("{namespace}-{name}");
             new_namespace(client, &name).await;
             life(client, &name, &faults).await;
-            harness::remove_namespace(client, &name).await.unwrap();
+            remove_namespace(client, &name).await;
         }
     })
     .await;
@@ -360,7 +376,7 @@ async fn watches_cut_at_every_line_and_old_lists_change_nothing_about_the_end() 
         let name = format!("{namespace}-cut");
         new_namespace(client, &name).await;
         life(client, &name, &cut).await;
-        harness::remove_namespace(client, &name).await.unwrap();
+        remove_namespace(client, &name).await;
 
         let old = Faults::new(|asked| match asked.write {
             Some(2 | 5 | 8) => Fault::CrashAfter,
@@ -371,7 +387,7 @@ async fn watches_cut_at_every_line_and_old_lists_change_nothing_about_the_end() 
         new_namespace(client, &name).await;
         let crashes = life(client, &name, &old).await;
         assert!(crashes > 0, "it was started again, and saw old lists");
-        harness::remove_namespace(client, &name).await.unwrap();
+        remove_namespace(client, &name).await;
     })
     .await;
 }

@@ -19,7 +19,7 @@ use messina_testbed::{
 use tokio::sync::{Mutex, MutexGuard};
 
 /// Why these tests do not run here, if they do not.
-fn unsuitable() -> Option<&'static str> {
+pub(crate) fn unsuitable() -> Option<&'static str> {
     if std::env::var_os(harness::KUBECONFIG_VARIABLE).is_some() {
         return Some("an existing cluster was named, so the testbed's own are not tested");
     }
@@ -39,11 +39,11 @@ macro_rules! machine {
         }
     };
 }
-use machine;
+pub(crate) use machine;
 
 /// Tests here look at the whole machine, so they take turns. The clusters that all tests share are there before: else
 /// they could appear in the middle of one.
-async fn alone() -> MutexGuard<'static, ()> {
+pub(crate) async fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::const_new(());
     let turn = TURN.lock().await;
     harness::light().await.unwrap();
@@ -52,10 +52,10 @@ async fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// A cluster that a test started, removed when the test ends, however it ends.
-struct Started(&'static str);
+pub(crate) struct Started(&'static str);
 
 impl Started {
-    fn up(name: &'static str, arguments: &[&str]) -> Self {
+    pub(crate) fn up(name: &'static str, arguments: &[&str]) -> Self {
         let started = Self(name);
         succeeds(&mut testbed(&[&["up", "--name", name], arguments].concat()));
         started
@@ -66,7 +66,7 @@ impl Started {
         succeeds(&mut testbed(&["down", "--name", self.0]));
     }
 
-    async fn client(&self) -> Client {
+    pub(crate) async fn client(&self) -> Client {
         harness::client(&cluster_named(self.0).kubeconfig()).await.unwrap()
     }
 }
@@ -79,7 +79,7 @@ impl Drop for Started {
     }
 }
 
-fn cluster_named(name: &str) -> Cluster {
+pub(crate) fn cluster_named(name: &str) -> Cluster {
     cluster::find(name).unwrap()
 }
 

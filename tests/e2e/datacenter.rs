@@ -1,0 +1,257 @@
+//! A ScyllaDBDatacenter from its manifest to serving nodes, with the operator in the cluster as users deploy it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::{
+    apps::v1::StatefulSet,
+    coordination::v1::Lease,
+    core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service},
+    rbac::v1::ClusterRole,
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams},
+};
+use messina_api::{
+    names::annotation,
+    scylla::v1alpha1::{ScyllaDBDatacenter, ScyllaDBDatacenterStatus},
+};
+use messina_testbed::{
+    audit::{Log, Request},
+    deploy,
+    harness::{Seen, eventually, get, until},
+    progress::Steps,
+};
+use serde_json::{Value, json};
+
+use crate::testbed::{Started, cluster_named, machine};
+
+const OPERATOR: &str = "system:serviceaccount:messina:messina";
+const LONG: Duration = Duration::from_secs(180);
+
+fn manifest(nodes: &[(&str, i32)]) -> Value {
+    let racks: Vec<Value> = nodes.iter().map(|(name, nodes)| json!({"name": name, "nodes": nodes})).collect();
+    let small = json!({"requests": {"cpu": "10m", "memory": "20Mi"}, "limits": {"cpu": "500m", "memory": "200Mi"}});
+    json!({
+        "apiVersion": "scylla.scylladb.com/v1alpha1",
+        "kind": "ScyllaDBDatacenter",
+        "metadata": {"name": "orders", "namespace": "default"},
+        "spec": {
+            "clusterName": "orders",
+            "datacenterName": "dc",
+            "minReadySeconds": 0,
+            "scyllaDB": {"image": deploy::SCYLLA_IMAGE, "enableDeveloperMode": true},
+            "scyllaDBManagerAgent": {"image": deploy::AGENT_IMAGE},
+            "rackTemplate": {
+                "scyllaDB": {"resources": small, "storage": {"capacity": "50Mi", "storageClassName": "local"}},
+                "scyllaDBManagerAgent": {"resources": {"requests": {"cpu": "10m", "memory": "20Mi"}}},
+            },
+            "racks": racks,
+        },
+    })
+}
+
+async fn apply(client: &Client, manifest: &Value) {
+    let api: Api<ScyllaDBDatacenter> = Api::default_namespaced(client.clone());
+    api.patch("orders", &PatchParams::apply("test").force(), &Patch::Apply(manifest)).await.unwrap();
+}
+
+/// Waits until the datacenter is as its specification says, and gives its status.
+async fn settled(client: &Client, nodes: i32) -> ScyllaDBDatacenterStatus {
+    let api: Api<ScyllaDBDatacenter> = Api::default_namespaced(client.clone());
+    until(api, "orders", "the datacenter to be settled", LONG, |seen| {
+        let generation = seen.as_ref().and_then(|datacenter| datacenter.metadata.generation);
+        let status = seen.and_then(|datacenter| datacenter.status).unwrap_or_default();
+        let is = |name: &str, value: &str| {
+            let conditions = status.conditions.iter().flatten();
+            conditions.filter(|one| one.type_ == name).any(|one| one.status == value && one.observed_generation == generation)
+        };
+        let is_settled = is("Available", "True") && is("Progressing", "False") && is("Degraded", "False");
+        if is_settled && status.ready_nodes == Some(nodes) {
+            Seen::Ready(status)
+        } else {
+            Seen::NotYet(serde_json::to_string_pretty(&status).unwrap())
+        }
+    })
+    .await
+    .unwrap()
+}
+
+/// The ring as a node sees it: states by host ID.
+async fn ring(client: &Client, pod: &str) -> BTreeMap<String, String> {
+    let path = format!("/api/v1/namespaces/default/pods/{pod}:8080/proxy/nodes");
+    let nodes: Value = client.request(get(&path).unwrap()).await.unwrap();
+    let nodes = nodes.as_array().or(nodes["nodes"].as_array()).expect("a list of nodes").clone();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    nodes.iter().map(|node| (text(&node["hostID"]), text(&node["state"]))).collect()
+}
+
+/// Every node sees every node up and normal; the host IDs are those on the Services.
+async fn all_see_all(client: &Client, members: &[&str]) {
+    let services: Api<Service> = Api::default_namespaced(client.clone());
+    let mut expected = BTreeMap::new();
+    for member in members {
+        let service = services.get(member).await.unwrap();
+        let id = service.annotations().get(annotation::HOST_ID).cloned();
+        expected.insert(id.unwrap_or_else(|| panic!("{member} has no host ID")), "UN".to_owned());
+    }
+    assert_eq!(expected.len(), members.len(), "host IDs are different: {expected:?}");
+    for member in members {
+        eventually(&format!("{member} to see all nodes"), Duration::from_secs(30), async || {
+            let seen = ring(client, member).await;
+            Ok(if seen == expected { Seen::Ready(()) } else { Seen::NotYet(format!("{seen:?}")) })
+        })
+        .await
+        .unwrap();
+    }
+}
+
+/// What matters of the API server's log: what is asked besides watches and the lease, and who asks.
+fn asked(log: &Log) -> Vec<Request> {
+    let is_ours = |user: &str| user == OPERATOR || user.contains(":orders-member");
+    let requests = log.requests().unwrap().into_iter().filter(|request| is_ours(&request.user));
+    requests.filter(|request| request.verb != "watch" && request.resource != "leases").collect()
+}
+
+#[tokio::test]
+async fn a_datacenter_lives_and_dies() {
+    let _turn = machine!();
+    let cluster = Started::up("slice", &[]);
+    let client = cluster.client().await;
+    let log_file = cluster_named("slice").audit_log();
+    deploy::images(&cluster_named("slice"), &Steps::quiet()).unwrap();
+    deploy::operator(&client, &Steps::quiet()).await.unwrap();
+
+    let began = Instant::now();
+    apply(&client, &manifest(&[("a", 1), ("b", 1), ("c", 1)])).await;
+    let status = settled(&client, 3).await;
+    println!("3 racks of 1 node: available after {:.1} s", began.elapsed().as_secs_f64());
+    assert_eq!((status.nodes, status.current_version.as_deref()), (Some(3), Some("2026.2.4")));
+    let racks: Vec<_> = status.racks.iter().flatten().map(|rack| rack.name.clone().unwrap()).collect();
+    assert_eq!(racks, ["a", "b", "c"]);
+    all_see_all(&client, &["orders-dc-a-0", "orders-dc-b-0", "orders-dc-c-0"]).await;
+
+    nothing_is_asked_when_nothing_changes(&log_file).await;
+    one_more_node_joins(&client).await;
+    the_other_copy_takes_over(&client).await;
+    a_removed_rack_stays_and_says_so(&client).await;
+    deletion_keeps_the_volumes(&client).await;
+    only_what_is_needed_is_allowed(&client, &Log::new(log_file)).await;
+}
+
+async fn nothing_is_asked_when_nothing_changes(log_file: &std::path::Path) {
+    // The last words on how it stands may be under way.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let log = Log::from_now(log_file.to_owned()).unwrap();
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(asked(&log), []);
+}
+
+async fn one_more_node_joins(client: &Client) {
+    apply(client, &manifest(&[("a", 2), ("b", 1), ("c", 1)])).await;
+    settled(client, 4).await;
+    all_see_all(client, &["orders-dc-a-0", "orders-dc-a-1", "orders-dc-b-0", "orders-dc-c-0"]).await;
+}
+
+/// The copy that leads is removed; the other one reverts damage.
+async fn the_other_copy_takes_over(client: &Client) {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), "messina");
+    let holder = leases.get("messina").await.unwrap().spec.unwrap().holder_identity.unwrap();
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "messina");
+    pods.delete(&holder, &DeleteParams::default().grace_period(0)).await.unwrap();
+    let services: Api<Service> = Api::default_namespaced(client.clone());
+    services.delete("orders-client", &DeleteParams::default()).await.unwrap();
+    until(services, "orders-client", "the Service to come back", Duration::from_secs(60), |seen| {
+        if seen.is_some_and(|service| service.metadata.deletion_timestamp.is_none()) { Seen::Ready(()) } else { Seen::NotYet("it is gone".into()) }
+    })
+    .await
+    .unwrap();
+    let next = leases.get("messina").await.unwrap().spec.unwrap().holder_identity.unwrap();
+    assert_ne!(next, holder);
+}
+
+async fn a_removed_rack_stays_and_says_so(client: &Client) {
+    apply(client, &manifest(&[("a", 2), ("b", 1)])).await;
+    let api: Api<ScyllaDBDatacenter> = Api::default_namespaced(client.clone());
+    let message = until(api, "orders", "a word on the removed rack", LONG, |seen| {
+        let status = seen.and_then(|datacenter| datacenter.status).unwrap_or_default();
+        let conditions = status.conditions.unwrap_or_default();
+        let of_nodes = conditions.iter().find(|one| one.type_ == "StatefulSetControllerProgressing" && one.status == "True");
+        of_nodes.map_or_else(|| Seen::NotYet(format!("{conditions:?}")), |one| Seen::Ready(one.message.clone()))
+    })
+    .await
+    .unwrap();
+    assert!(message.contains("orders-dc-c"), "{message}");
+    let sets: Api<StatefulSet> = Api::default_namespaced(client.clone());
+    assert_eq!(sets.get("orders-dc-c").await.unwrap().spec.unwrap().replicas, Some(1));
+    apply(client, &manifest(&[("a", 2), ("b", 1), ("c", 1)])).await;
+    settled(client, 4).await;
+}
+
+async fn deletion_keeps_the_volumes(client: &Client) {
+    let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(client.clone());
+    let before: BTreeSet<String> = claims.list(&ListParams::default()).await.unwrap().iter().map(ResourceExt::name_any).collect();
+    assert_eq!(before.len(), 4);
+    let api: Api<ScyllaDBDatacenter> = Api::default_namespaced(client.clone());
+    api.delete("orders", &DeleteParams::default()).await.unwrap();
+    eventually("everything of the datacenter to be gone", LONG, async || {
+        let ours = ListParams::default().labels("scylla/cluster=orders");
+        let mut left: Vec<String> = Vec::new();
+        macro_rules! look {
+            ($($kind:ty),*) => {
+                $(left.extend(Api::<$kind>::default_namespaced(client.clone()).list(&ours).await.unwrap().iter().map(ResourceExt::name_any));)*
+            };
+        }
+        look!(Pod, StatefulSet, Service, ConfigMap, Secret);
+        Ok(if left.is_empty() { Seen::Ready(()) } else { Seen::NotYet(left.join(", ")) })
+    })
+    .await
+    .unwrap();
+    let after: BTreeSet<String> = claims.list(&ListParams::default()).await.unwrap().iter().map(ResourceExt::name_any).collect();
+    assert_eq!(after, before);
+}
+
+/// What the operator may do and what it did are the same, but for what it does on bad days only.
+async fn only_what_is_needed_is_allowed(client: &Client, log: &Log) {
+    let requests = log.requests().unwrap();
+    let refused: Vec<&Request> = requests.iter().filter(|request| request.user == OPERATOR && request.code == 403).collect();
+    assert!(refused.is_empty(), "it was refused {refused:?}");
+    let used: BTreeSet<(String, String, String)> = requests
+        .iter()
+        .filter(|request| request.user == OPERATOR && request.resource != "leases")
+        .map(|request| (request.group.clone(), request.resource.clone(), request.verb.clone()))
+        .collect();
+    let roles: Api<ClusterRole> = Api::all(client.clone());
+    let rules = roles.get("messina").await.unwrap().rules.unwrap_or_default();
+    let mut allowed = BTreeSet::new();
+    for rule in &rules {
+        for group in rule.api_groups.iter().flatten() {
+            for resource in rule.resources.iter().flatten() {
+                allowed.extend(rule.verbs.iter().map(|verb| (group.clone(), resource.clone(), verb.clone())));
+            }
+        }
+    }
+    let unused: Vec<&(String, String, String)> = allowed.difference(&used).filter(|one| !is_for_bad_days(one)).collect();
+    assert!(unused.is_empty(), "allowed and not needed: {unused:?}");
+    println!("{} permissions, {} of them used", allowed.len(), allowed.intersection(&used).count());
+}
+
+fn is_for_bad_days((group, resource, verb): &(String, String, String)) -> bool {
+    match (group.as_str(), resource.as_str(), verb.as_str()) {
+        // What became of a write whose answer was lost; what stands in the way of a creation.
+        (_, _, "get") => true,
+        // Servers that do not stream lists.
+        (_, _, "list") => true,
+        // Drift of what else is only created.
+        (_, "secrets" | "serviceaccounts" | "rolebindings" | "poddisruptionbudgets" | "configmaps" | "services", "patch") => true,
+        // A definition that is missing at the start.
+        (_, "customresourcedefinitions", _) => true,
+        // Admission asks for these on behalf of a request; they are no requests of their own.
+        (_, "clusterroles", "bind") | (_, "scylladbdatacenters/finalizers", "update") => true,
+        (_, "events", "create") => true,
+        _ => false,
+    }
+}
