@@ -151,11 +151,13 @@ impl<K: Kind> Watch<K> {
                 Err(ended) => ended,
             };
             self.surroundings.metrics.watch_ended(&K::plural(&()), ended.reason());
+            if matches!(ended, Ended::Expired | Ended::NotServed | Ended::Outdated(_) | Ended::Malformed(_)) {
+                position = 0;
+            }
             match ended {
                 // One that lasted is taken up at once; one that did not is not asked for without a pause.
                 Ended::Closed | Ended::Expired if began.elapsed() > Duration::from_secs(5) => failures = 0,
                 Ended::NotServed => {
-                    position = 0;
                     failures += 1;
                     if failures == 1 {
                         warn!(kind = %K::kind(&()), "{ended}; waiting for it");
@@ -170,9 +172,6 @@ impl<K: Kind> Watch<K> {
                     if !matches!(ended, Ended::Closed | Ended::Expired) && warning != last_warning {
                         warn!(kind = %K::kind(&()), problem = warning, "the watch ended; trying again");
                         last_warning = warning;
-                    }
-                    if matches!(ended, Ended::Expired | Ended::Outdated(_) | Ended::Malformed(_)) {
-                        position = 0;
                     }
                     sleep(self.surroundings.backoff.wait(failures, chance())).await;
                 }
