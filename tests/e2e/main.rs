@@ -7,4 +7,5 @@
 
 mod api;
 mod lease;
+mod runtime;
 mod testbed;

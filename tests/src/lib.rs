@@ -53,14 +53,18 @@ pub async fn in_a_namespace(test: &str, body: impl AsyncFnOnce(&Client, &str)) {
     }
 }
 
-/// Runs `kubectl` on the light cluster and gives what it prints, or what it complains of.
-pub fn kubectl<Argument: AsRef<OsStr>>(arguments: impl IntoIterator<Item = Argument>) -> Result<String, String> {
-    let kubeconfig = match env::var_os(harness::KUBECONFIG_VARIABLE) {
+/// How to reach the light cluster, once it was asked for.
+pub fn light_kubeconfig() -> PathBuf {
+    match env::var_os(harness::KUBECONFIG_VARIABLE) {
         Some(given) => PathBuf::from(given),
         None => well(cluster::find("test-light")).kubeconfig(),
-    };
+    }
+}
+
+/// Runs `kubectl` on the light cluster and gives what it prints, or what it complains of.
+pub fn kubectl<Argument: AsRef<OsStr>>(arguments: impl IntoIterator<Item = Argument>) -> Result<String, String> {
     let mut command = Command::new(well(Tools::control_plane(&Steps::quiet())).program("kubectl"));
-    command.arg("--kubeconfig").arg(kubeconfig).arg("--request-timeout=60s").args(arguments);
+    command.arg("--kubeconfig").arg(light_kubeconfig()).arg("--request-timeout=60s").args(arguments);
     exec::output("kubectl", &mut command).map_err(|error| error.to_string())
 }
 

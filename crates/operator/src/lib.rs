@@ -1,9 +1,11 @@
-//! What the subcommands of `messina` do, one module each.
+//! What the program `messina` does, one module for each subcommand.
 
 pub mod await_node;
+pub mod controllers;
 pub mod crds;
 pub mod ignition;
 pub mod inject;
+pub mod operator;
 pub mod probe;
 pub mod sidecar;
 

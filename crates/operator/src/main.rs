@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
-use messina_operator::{await_node, crds, ignition, inject, probe, sidecar};
+use messina_operator::{await_node, crds, ignition, inject, operator, probe, sidecar};
 
 /// Runs ScyllaDB and etcd on Kubernetes.
 #[derive(Parser)]
@@ -15,6 +15,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Keeps what users asked for: runs the controllers
+    Operator(Box<operator::Options>),
     /// Prints the CustomResourceDefinitions as a YAML stream
     Crds {
         /// Writes them into this folder instead, one file each, and removes definitions that are no more
@@ -35,6 +37,14 @@ enum Command {
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
+        Command::Operator(options) => {
+            tracing_subscriber::fmt().with_env_filter("info").with_writer(std::io::stderr).init();
+            tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .enable_all()
+                .build()?
+                .block_on(operator::run(*options))
+        }
         Command::Crds { output: None } => crds::print(),
         Command::Crds { output: Some(folder) } => crds::write(&folder),
         Command::Sidecar(options) => sidecar::run(&options),

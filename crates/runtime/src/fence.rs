@@ -7,6 +7,7 @@ use std::{
     future::{Ready, ready},
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
+    time::Duration,
 };
 
 use futures::future::Either;
@@ -25,6 +26,12 @@ pub struct NotLeading;
 pub struct Fence(Arc<Mutex<Option<Instant>>>);
 
 impl Fence {
+    /// A fence for a process that is alone.
+    pub fn open_for_ever() -> Self {
+        // So far that clocks can still express it.
+        Self(Arc::new(Mutex::new(Some(Instant::now() + Duration::from_secs(100 * 365 * 24 * 3600)))))
+    }
+
     /// Whether a write may leave now.
     pub fn is_open(&self) -> bool {
         self.until().is_some_and(|until| Instant::now() < until)
@@ -84,8 +91,6 @@ where
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
-    use std::time::Duration;
-
     use tower::{ServiceExt, service_fn};
 
     use super::*;

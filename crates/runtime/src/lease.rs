@@ -21,7 +21,10 @@ use kube::{
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::warn;
 
-use crate::fence::Fence;
+use crate::{
+    fence::Fence,
+    store::{Version, version_of},
+};
 
 /// Which lease, and for whom.
 #[derive(Clone, Debug)]
@@ -162,6 +165,11 @@ pub struct Holder<'a> {
 }
 
 impl Holder<'_> {
+    /// The state of the API server's storage when the lease was taken. Whatever former holders wrote is older.
+    pub fn version(&self) -> Version {
+        version_of(&self.lease.metadata)
+    }
+
     /// Renews the lease for as long as that succeeds. Returns when it is lost; the fence is closed by then.
     pub async fn holds(&mut self) {
         let Candidate { settings, fence, .. } = self.candidate;

@@ -1,9 +1,30 @@
 //! The generic controller runtime. It knows Kubernetes, and nothing of ScyllaDB or etcd.
 //!
-//! [`conditions`] says how an object stands, [`queue`] says which object is next, [`lease`] says whether this process
-//! leads, and [`fence`] keeps its writes back when it does not.
+//! ```text
+//! API server -> watch -> store -> queue -> controller: observe, plan, parts -> apply -> report -> API server
+//! ```
+//!
+//! [`watch`] keeps a [`store`] for each kind, one for the whole process ([`caches`]). A change puts objects into the
+//! [`queue`] of a [`controller`], which decides what there should be. [`apply`] writes what differs, [`status`] writes how
+//! the object stands, [`events`] tells people. The ledger keeps anything from being decided from a cache that is older than
+//! our own last write. [`lease`] says whether this process leads, and [`fence`] keeps its writes back when it does not.
+//! [`process`] holds it all together.
 
+pub mod apply;
+pub mod caches;
+pub mod client;
 pub mod conditions;
+pub mod controller;
+mod difference;
+pub mod error;
+pub mod events;
 pub mod fence;
 pub mod lease;
+mod ledger;
+pub mod metrics;
+pub mod process;
 pub mod queue;
+pub mod server;
+pub mod status;
+pub mod store;
+pub mod watch;

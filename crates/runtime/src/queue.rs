@@ -25,6 +25,15 @@ pub struct ObjectKey {
     pub name: String,
 }
 
+impl std::fmt::Display for ObjectKey {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(formatter, "{namespace}/{}", self.name),
+            None => formatter.write_str(&self.name),
+        }
+    }
+}
+
 /// How long to wait after failures.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
@@ -270,7 +279,7 @@ impl Drop for Work {
 }
 
 /// A number from 0 to 1.
-fn chance() -> f64 {
+pub(crate) fn chance() -> f64 {
     // Each of these states is seeded anew by the system; what it is asked to hash does not matter.
     f64::from((RandomState::new().hash_one(0) >> 32) as u32) / f64::from(u32::MAX)
 }

@@ -11,6 +11,7 @@ pub mod demo;
 pub mod error;
 pub mod exec;
 pub mod facts;
+pub mod faults;
 pub mod harness;
 pub mod image;
 pub mod manifests;

@@ -2,6 +2,8 @@
 
 /// On a CustomResourceDefinition: objects of this kind are made by the operator for itself.
 pub const INTERNAL_API_TYPE: &str = "scylla-operator.scylladb.com/internal-api-type";
+/// On every object of the operator, by the operator: hash of what it was last written, so that a change of mind shows.
+pub const APPLIED_HASH: &str = "messina.scylladb.com/applied-hash";
 /// On a pod template, by the operator: hash of the configuration that the pods read only when they start.
 pub const INPUTS_HASH: &str = "scylla-operator.scylladb.com/inputs-hash";
 /// On a pod template, by the operator: the user's reason for a restart of all nodes.

@@ -1,0 +1,138 @@
+//! The files that the operator gives to each node, and what of them a node must be restarted for.
+
+use std::collections::BTreeMap;
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use k8s_openapi::api::core::v1::ConfigMap;
+use messina_api::{
+    names::{self, label},
+    scylla::v1alpha1::{AlternatorWriteIsolation, IpFamily},
+};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha512};
+
+use super::{
+    Alternator, Datacenter, Gates, LeftAlone, Observed, Rack,
+    metadata::{cluster_labels, map, owned},
+    pod::{CONFIG_MAPS, SECRETS},
+    rollout::removed_racks,
+};
+
+const MANAGED_CONFIG_FILE: &str = "scylladb-managed-config.yaml";
+const RACK_FILE: &str = "cassandra-rackdc.properties";
+/// Key of the agent's settings, in ConfigMaps and Secrets.
+pub(crate) const AGENT_CONFIG_FILE: &str = "scylla-manager-agent.yaml";
+
+/// The operator's part of `scylla.yaml`.
+pub(crate) fn managed_config(datacenter: &Datacenter, gates: Gates) -> ConfigMap {
+    let name = names::datacenter::managed_config(&datacenter.name);
+    config_map(datacenter, name, MANAGED_CONFIG_FILE, &managed_config_text(datacenter, gates))
+}
+
+/// The operator's part of the agents' settings.
+pub(crate) fn managed_agent_config(datacenter: &Datacenter) -> ConfigMap {
+    let address = by_family(datacenter, "127.0.0.1", "::");
+    let text = format!("scylla:\n  api_address: \"{address}\"\n  api_port: 10000\n");
+    config_map(datacenter, names::datacenter::managed_agent_config(&datacenter.name), AGENT_CONFIG_FILE, &text)
+}
+
+/// Tells the nodes of a rack which rack they are in.
+pub(crate) fn snitch_config(datacenter: &Datacenter, rack: &Rack) -> ConfigMap {
+    let text = format!("dc={}\nrack={}\nprefer_local=false\n", datacenter.scylla_datacenter, rack.name);
+    config_map(datacenter, names::datacenter::snitch_config(&datacenter.name, &rack.name), RACK_FILE, &text)
+}
+
+/// ConfigMaps that nodes of racks without a place in the specification still read.
+pub(crate) fn left_alone(observed: &Observed) -> Vec<LeftAlone> {
+    let datacenter = &observed.datacenter;
+    removed_racks(observed)
+        .filter_map(|stateful_set| stateful_set.metadata.labels.as_ref()?.get(label::RACK))
+        .map(|rack| names::datacenter::snitch_config(&datacenter.name, rack))
+        .filter(|name| observed.config_maps.contains_key(name))
+        .map(|name| LeftAlone { kind: "ConfigMap", name })
+        .collect()
+}
+
+fn config_map(datacenter: &Datacenter, name: String, file: &str, text: &str) -> ConfigMap {
+    ConfigMap {
+        metadata: owned(datacenter, name, cluster_labels(datacenter)),
+        data: Some(map([(file, text)])),
+        ..ConfigMap::default()
+    }
+}
+
+fn by_family<'a>(datacenter: &Datacenter, four: &'a str, six: &'a str) -> &'a str {
+    if *datacenter.ip_family() == IpFamily::IPv6 { six } else { four }
+}
+
+/// Texts are written as JSON, which is YAML whatever they hold.
+fn managed_config_text(datacenter: &Datacenter, gates: Gates) -> String {
+    let any = by_family(datacenter, "0.0.0.0", "::");
+    let mut lines = vec![
+        format!("cluster_name: {}", json!(datacenter.cluster_name)),
+        format!("rpc_address: \"{any}\""),
+        format!("api_address: \"{}\"", by_family(datacenter, "127.0.0.1", "::")),
+        format!("listen_address: \"{any}\""),
+        "seed_provider:".into(),
+        "  - class_name: org.apache.cassandra.locator.SimpleSeedProvider".into(),
+        "    parameters:".into(),
+        format!("      - seeds: \"{}\"", by_family(datacenter, "127.0.0.1", "::1")),
+        "endpoint_snitch: GossipingPropertyFileSnitch".into(),
+        "internode_compression: all".into(),
+    ];
+    if gates.automatic_tls_certificates {
+        lines.extend([
+            "native_transport_port_ssl: 9142".into(),
+            "native_shard_aware_transport_port_ssl: 19142".into(),
+            "client_encryption_options:".into(),
+            "  enabled: true".into(),
+            "  optional: false".into(),
+            format!("  certificate: {SECRETS}/serving-certs/tls.crt"),
+            format!("  keyfile: {SECRETS}/serving-certs/tls.key"),
+            "  require_client_auth: true".into(),
+            format!("  truststore: {CONFIG_MAPS}/client-ca/ca-bundle.crt"),
+        ]);
+    }
+    if let Some(alternator) = &datacenter.alternator {
+        lines.extend(alternator_lines(alternator));
+    }
+    lines.join("\n") + "\n"
+}
+
+fn alternator_lines(alternator: &Alternator) -> Vec<String> {
+    let write_isolation = match &alternator.write_isolation {
+        AlternatorWriteIsolation::AlwaysUseLwt => "always_use_lwt",
+        AlternatorWriteIsolation::ForbidRmw => "forbid_rmw",
+        AlternatorWriteIsolation::OnlyRmwUsesLwt => "only_rmw_uses_lwt",
+        AlternatorWriteIsolation::UnsafeRmw => "unsafe_rmw",
+        AlternatorWriteIsolation::Other(other) => other,
+    };
+    let mut lines = vec![
+        format!("alternator_write_isolation: {}", json!(write_isolation)),
+        format!("alternator_enforce_authorization: {}", alternator.authorization),
+    ];
+    lines.extend(alternator.http_port.map(|port| format!("alternator_port: {port}")));
+    lines.extend([
+        "alternator_https_port: 8043".into(),
+        "alternator_encryption_options:".into(),
+        format!("  certificate: {SECRETS}/alternator-serving-certs/tls.crt"),
+        format!("  keyfile: {SECRETS}/alternator-serving-certs/tls.key"),
+    ]);
+    lines
+}
+
+/// Stands for everything that a node of the rack reads when it starts, and at no other time. The operator's part of the
+/// agents' settings is not in it: it changes with what is in it anyway.
+pub(crate) fn inputs_hash(observed: &Observed, rack: &Rack) -> String {
+    let datacenter = &observed.datacenter;
+    let users = observed.config_maps.get(rack.config_map());
+    let agents = observed.secrets.get(rack.agent_secret()).filter(|_| datacenter.agent_image.is_some());
+    let inputs: BTreeMap<&str, Value> = [
+        ("managed", json!(managed_config(datacenter, observed.gates).data)),
+        ("rack", json!(snitch_config(datacenter, rack).data)),
+        ("user", json!(users.map(|map| (&map.data, &map.binary_data)))),
+        ("agent", json!(agents.map(|secret| &secret.data))),
+    ]
+    .into();
+    BASE64_STANDARD.encode(Sha512::digest(json!(inputs).to_string()))
+}

@@ -1,0 +1,220 @@
+//! Decisions for a ScyllaDBDatacenter: which objects it needs, in which order its racks change, and how it stands.
+//!
+//! Nothing here takes a node away: that needs the node to hand over its data first, and this version does not ask nodes
+//! to. So a StatefulSet never gets fewer replicas, and neither StatefulSets nor Services of nodes are ever given up.
+
+mod access;
+mod config;
+mod difference;
+mod joining;
+mod metadata;
+mod pod;
+mod quantity;
+mod rollout;
+mod services;
+mod stateful_set;
+mod status;
+mod token;
+mod validate;
+mod version;
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::{
+    apps::v1::StatefulSet,
+    core::v1::{ConfigMap, Pod, Secret, Service, ServiceAccount},
+    policy::v1::PodDisruptionBudget,
+    rbac::v1::RoleBinding,
+};
+use messina_api::scylla::v1alpha1::ScyllaDBDatacenterStatus;
+
+pub use rollout::is_rolled_out;
+pub use status::{PartCondition, Report, refusal, report};
+pub use validate::{Alternator, Datacenter, Fault, Rack, Storage, validate};
+
+/// What is known when a plan is made. Maps go by name; everything is of the datacenter's namespace.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// The datacenter.
+    pub datacenter: Datacenter,
+    /// The status that was last reported.
+    pub status: ScyllaDBDatacenterStatus,
+    /// The StatefulSets that the datacenter owns.
+    pub stateful_sets: BTreeMap<String, StatefulSet>,
+    /// The Services that the datacenter owns.
+    pub services: BTreeMap<String, Service>,
+    /// The pods of the datacenter's nodes.
+    pub pods: BTreeMap<String, Pod>,
+    /// The ConfigMaps that the datacenter owns, and those that [`Datacenter::config_map_references`] names. All of them:
+    /// nodes are restarted when one comes or goes.
+    pub config_maps: BTreeMap<String, ConfigMap>,
+    /// The Secrets that the datacenter owns, and those that [`Datacenter::secret_references`] names. All of them, too.
+    pub secrets: BTreeMap<String, Secret>,
+    /// The image of this operator, which also runs beside each node.
+    pub operator_image: String,
+    /// The image of the exporter of a machine's metrics, for versions of ScyllaDB that come without.
+    pub node_exporter_image: String,
+    /// What is switched on.
+    pub gates: Gates,
+    /// A random text to become the token of the agents. It is used only as long as there is no other token.
+    pub new_token: String,
+}
+
+/// Features that can be switched on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gates {
+    /// Certificates for CQL are made and renewed.
+    pub automatic_tls_certificates: bool,
+    /// New nodes wait until all nodes see each other up.
+    pub bootstrap_synchronisation: bool,
+}
+
+/// What is to be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The objects to apply.
+    pub objects: Objects,
+    /// What the datacenter owns beside those objects, and must neither be changed nor removed now.
+    pub left_alone: Vec<LeftAlone>,
+    /// What is not done yet, and what happens next.
+    pub waiting: Vec<Note>,
+    /// What is wrong, and what to do.
+    pub wrong: Vec<Note>,
+    /// What the specification asks for and this version does not do.
+    pub ignored: Vec<Note>,
+}
+
+/// The objects to apply, in the order in which they are needed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Objects {
+    /// The identity of the pods.
+    pub service_account: ServiceAccount,
+    /// What that identity may do.
+    pub role_binding: RoleBinding,
+    /// The token that agents and ScyllaDB Manager share; none while it is not known which one.
+    pub agent_auth_token: Option<Secret>,
+    /// The operator's part of `scylla.yaml`.
+    pub managed_config: ConfigMap,
+    /// The operator's part of the agents' configuration.
+    pub managed_agent_config: ConfigMap,
+    /// Which rack a node is in, for each rack.
+    pub snitch_configs: Vec<ConfigMap>,
+    /// How many nodes may be down at a time by the will of Kubernetes.
+    pub pod_disruption_budget: PodDisruptionBudget,
+    /// The Service that leads to any node.
+    pub identity_service: Service,
+    /// The Service of each node.
+    pub member_services: Vec<Service>,
+    /// The racks whose StatefulSets are as they are to be, or are changed now.
+    pub stateful_sets: Vec<StatefulSet>,
+}
+
+/// An object that must stay as it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LeftAlone {
+    /// Its kind.
+    pub kind: &'static str,
+    /// Its name.
+    pub name: String,
+}
+
+/// Something to tell about a part of the work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The part.
+    pub part: Part,
+    /// One word in CamelCase.
+    pub reason: &'static str,
+    /// What it is about, on which object, and what happens next.
+    pub message: String,
+}
+
+/// A part of the work, which has conditions of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// The ServiceAccount of the pods.
+    ServiceAccount,
+    /// The RoleBinding of the pods.
+    RoleBinding,
+    /// The token of the agents.
+    AgentToken,
+    /// The ConfigMaps.
+    Config,
+    /// The StatefulSets.
+    StatefulSet,
+    /// The Services.
+    Service,
+    /// The PodDisruptionBudget.
+    PodDisruptionBudget,
+}
+
+impl Part {
+    /// All parts, in the order of the work.
+    pub const ALL: [Self; 7] = [
+        Self::ServiceAccount,
+        Self::RoleBinding,
+        Self::AgentToken,
+        Self::Config,
+        Self::StatefulSet,
+        Self::Service,
+        Self::PodDisruptionBudget,
+    ];
+
+    /// What the types of its conditions begin with.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ServiceAccount => "ServiceAccountController",
+            Self::RoleBinding => "RoleBindingController",
+            Self::AgentToken => "AgentTokenController",
+            Self::Config => "ConfigController",
+            Self::StatefulSet => "StatefulSetController",
+            Self::Service => "ServiceController",
+            Self::PodDisruptionBudget => "PDBController",
+        }
+    }
+}
+
+impl Observed {
+    /// A datacenter of which nothing else is known yet.
+    pub fn new(datacenter: Datacenter, operator_image: &str) -> Self {
+        Self {
+            datacenter,
+            status: ScyllaDBDatacenterStatus::default(),
+            stateful_sets: BTreeMap::new(),
+            services: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            config_maps: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+            operator_image: operator_image.to_owned(),
+            node_exporter_image: String::new(),
+            gates: Gates::default(),
+            new_token: String::new(),
+        }
+    }
+}
+
+/// Decides what is to be.
+pub fn plan(observed: &Observed) -> Plan {
+    let datacenter = &observed.datacenter;
+    let token = token::token(observed);
+    let services = services::services(observed);
+    let rollout = rollout::rollout(observed);
+    Plan {
+        objects: Objects {
+            service_account: access::service_account(datacenter),
+            role_binding: access::role_binding(datacenter),
+            agent_auth_token: token.secret,
+            managed_config: config::managed_config(datacenter, observed.gates),
+            managed_agent_config: config::managed_agent_config(datacenter),
+            snitch_configs: datacenter.racks.iter().map(|rack| config::snitch_config(datacenter, rack)).collect(),
+            pod_disruption_budget: access::pod_disruption_budget(datacenter),
+            identity_service: services.identity,
+            member_services: services.members,
+            stateful_sets: rollout.stateful_sets,
+        },
+        left_alone: [rollout.left_alone, services.left_alone, config::left_alone(observed)].concat(),
+        waiting: [token.waiting, rollout.waiting, services.waiting].concat(),
+        wrong: [token.wrong, rollout.wrong].concat(),
+        ignored: stateful_set::ignored(datacenter),
+    }
+}

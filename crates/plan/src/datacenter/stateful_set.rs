@@ -1,0 +1,166 @@
+//! The StatefulSet of a rack.
+
+use k8s_openapi::{
+    api::{
+        apps::v1::{RollingUpdateStatefulSetStrategy, StatefulSet, StatefulSetSpec, StatefulSetUpdateStrategy},
+        core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, PodTemplateSpec, VolumeResourceRequirements},
+    },
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
+};
+use messina_api::names::{self, DATA_VOLUME, annotation};
+
+use super::{
+    Datacenter, Note, Observed, Part, Rack,
+    config::inputs_hash,
+    difference::is_within,
+    metadata::{map, node_labels, owned, rack_labels, some, with},
+    pod::pod_spec,
+    rollout::nodes_to_keep,
+};
+
+/// The StatefulSet as it is to be, whatever it is now.
+pub(crate) fn stateful_set(observed: &Observed, rack: &Rack) -> StatefulSet {
+    let datacenter = &observed.datacenter;
+    let policy = if datacenter.parallel_node_operations { "Parallel" } else { "OrderedReady" };
+    StatefulSet {
+        metadata: owned(datacenter, datacenter.stateful_set_name(rack), node_labels(datacenter, rack)),
+        spec: Some(StatefulSetSpec {
+            replicas: Some(nodes_to_keep(observed, rack)),
+            service_name: Some(names::datacenter::identity_service(&datacenter.name)),
+            selector: LabelSelector {
+                match_labels: Some(rack_labels(datacenter, &rack.name)),
+                match_expressions: None,
+            },
+            pod_management_policy: Some(policy.into()),
+            min_ready_seconds: Some(datacenter.min_ready_seconds),
+            update_strategy: Some(StatefulSetUpdateStrategy {
+                type_: Some("RollingUpdate".into()),
+                rolling_update: Some(RollingUpdateStatefulSetStrategy {
+                    partition: Some(0),
+                    ..RollingUpdateStatefulSetStrategy::default()
+                }),
+            }),
+            template: pod_template(observed, rack),
+            volume_claim_templates: Some(vec![claim(datacenter, rack)]),
+            ..StatefulSetSpec::default()
+        }),
+        ..StatefulSet::default()
+    }
+}
+
+fn pod_template(observed: &Observed, rack: &Rack) -> PodTemplateSpec {
+    let datacenter = &observed.datacenter;
+    let labels = datacenter.pod_labels.clone().unwrap_or_else(|| datacenter.labels.clone());
+    let annotations = datacenter.pod_annotations.clone().unwrap_or_else(|| datacenter.annotations.clone());
+    let hash = inputs_hash(observed, rack);
+    let reason = datacenter.force_redeployment_reason.as_deref();
+    let own = map([
+        (annotation::PROMETHEUS_SCRAPE, "true"),
+        (annotation::PROMETHEUS_PORT, "9180"),
+        (annotation::INPUTS_HASH, hash.as_str()),
+    ]
+    .into_iter()
+    .chain(reason.map(|reason| (annotation::FORCE_REDEPLOYMENT_REASON, reason))));
+    PodTemplateSpec {
+        metadata: Some(ObjectMeta {
+            labels: some(with(labels, node_labels(datacenter, rack))),
+            annotations: some(with(annotations, own)),
+            ..ObjectMeta::default()
+        }),
+        spec: Some(pod_spec(observed, rack)),
+    }
+}
+
+fn claim(datacenter: &Datacenter, rack: &Rack) -> PersistentVolumeClaim {
+    let storage = &rack.storage;
+    let labels = some(storage.labels.clone()).unwrap_or_else(|| datacenter.labels.clone());
+    let annotations = some(storage.annotations.clone()).unwrap_or_else(|| datacenter.annotations.clone());
+    PersistentVolumeClaim {
+        metadata: ObjectMeta {
+            name: Some(DATA_VOLUME.into()),
+            labels: some(with(labels, rack_labels(datacenter, &rack.name))),
+            annotations: some(annotations),
+            ..ObjectMeta::default()
+        },
+        spec: Some(PersistentVolumeClaimSpec {
+            access_modes: Some(vec!["ReadWriteOnce".into()]),
+            storage_class_name: storage.class.clone(),
+            resources: Some(VolumeResourceRequirements {
+                requests: Some([("storage".to_owned(), storage.capacity.clone())].into()),
+                limits: None,
+            }),
+            ..PersistentVolumeClaimSpec::default()
+        }),
+        status: None,
+    }
+}
+
+/// `wanted` with everything of `existing` that an API server lets nobody change, and with no fewer replicas; and what of
+/// that the specification wants otherwise.
+pub(crate) fn kept_in_place(
+    observed: &Observed,
+    mut wanted: StatefulSet,
+    existing: &StatefulSet,
+) -> (StatefulSet, Vec<Note>) {
+    let (Some(spec), Some(now)) = (wanted.spec.as_mut(), existing.spec.as_ref()) else { return (wanted, Vec::new()) };
+    let mut differing = Vec::new();
+    let claims = |spec: &StatefulSetSpec| {
+        spec.volume_claim_templates.iter().flatten().map(|claim| claim.spec.clone()).collect::<Vec<_>>()
+    };
+    // Labels and annotations of claims count only when a claim is made, so a difference there is no fault.
+    if !is_within(&claims(spec), &claims(now)) {
+        differing.push("spec.volumeClaimTemplates");
+    }
+    if spec.selector != now.selector {
+        differing.push("spec.selector");
+    }
+    if spec.service_name != now.service_name {
+        differing.push("spec.serviceName");
+    }
+    if spec.pod_management_policy != now.pod_management_policy {
+        differing.push("spec.podManagementPolicy");
+    }
+    spec.volume_claim_templates.clone_from(&now.volume_claim_templates);
+    spec.selector.clone_from(&now.selector);
+    spec.service_name.clone_from(&now.service_name);
+    spec.pod_management_policy.clone_from(&now.pod_management_policy);
+    spec.replicas = spec.replicas.max(now.replicas);
+    // Pods that their own StatefulSet does not select are refused.
+    let labels = spec.template.metadata.get_or_insert_default().labels.get_or_insert_default();
+    labels.extend(now.selector.match_labels.clone().unwrap_or_default());
+    let notes = differing.into_iter().map(|field| cannot_change(observed, &wanted, field)).collect();
+    (wanted, notes)
+}
+
+fn cannot_change(observed: &Observed, stateful_set: &StatefulSet, field: &str) -> Note {
+    let name = stateful_set.metadata.name.as_deref().unwrap_or_default();
+    let remedy = match field {
+        "spec.volumeClaimTemplates" => "undo the change of the rack's storage, or move the nodes to a new rack",
+        "spec.podManagementPolicy" => {
+            "undo the change of spec.enableParallelNodeOperations, or delete the StatefulSet with --cascade=orphan, so \
+             that it is made anew around its pods"
+        }
+        _ => "delete the StatefulSet with --cascade=orphan, so that it is made anew around its pods",
+    };
+    Note {
+        part: Part::StatefulSet,
+        reason: "ImmutableField",
+        message: format!(
+            "{field} of StatefulSet {}/{name} differs from what the specification asks for, and Kubernetes lets nobody \
+             change it; it stays as it is: {remedy}",
+            observed.datacenter.namespace
+        ),
+    }
+}
+
+/// What the specification asks for and pods do not get.
+pub(crate) fn ignored(datacenter: &Datacenter) -> Vec<Note> {
+    let note = |message: &str| Note { part: Part::StatefulSet, reason: "NotAvailable", message: message.into() };
+    let sysctls = (!datacenter.sysctls.is_empty()).then(|| {
+        note("kernel settings (sysctls) are not set by nodes: set them on the machines, and remove the field")
+    });
+    let grace = datacenter
+        .min_termination_grace_period_seconds
+        .map(|_| note("minTerminationGracePeriodSeconds has no effect yet: a node that is stopped drains, then stops"));
+    sysctls.into_iter().chain(grace).collect()
+}

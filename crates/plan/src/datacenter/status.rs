@@ -1,0 +1,192 @@
+//! How a datacenter stands.
+
+use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Pod};
+use messina_api::{
+    names::{self, image_version, label},
+    scylla::v1alpha1::{RackStatus, ScyllaDBDatacenterStatus},
+};
+
+use super::{
+    Fault, Note, Observed, Part, Plan, Rack,
+    pod::SCYLLA_CONTAINER,
+    rollout::{removed_racks, replicas},
+};
+
+/// How a datacenter stands, but for what only time tells.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// The status, without conditions.
+    pub status: ScyllaDBDatacenterStatus,
+    /// Conditions of the parts, without times.
+    pub conditions: Vec<PartCondition>,
+}
+
+/// A condition of a part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartCondition {
+    /// Its type, such as `ServiceControllerProgressing`.
+    pub condition_type: String,
+    /// Whether it holds.
+    pub holds: bool,
+    /// Its reason, one word or several joined by commas.
+    pub reason: String,
+    /// Its message, one sentence on each line.
+    pub message: String,
+}
+
+/// Says how the datacenter stands, from what was observed and what was planned from it.
+pub fn report(observed: &Observed, plan: &Plan) -> Report {
+    let racks = rack_statuses(observed);
+    let available = available(observed, &racks);
+    let total = |count: fn(&RackStatus) -> Option<i32>| Some(racks.iter().filter_map(count).sum());
+    let status = ScyllaDBDatacenterStatus {
+        observed_generation: Some(observed.datacenter.generation),
+        nodes: total(|rack| rack.nodes),
+        current_nodes: total(|rack| rack.current_nodes),
+        updated_nodes: total(|rack| rack.updated_nodes),
+        ready_nodes: total(|rack| rack.ready_nodes),
+        available_nodes: total(|rack| rack.available_nodes),
+        current_version: current_version(&racks),
+        updated_version: Some(observed.datacenter.version.clone()),
+        racks: Some(racks),
+        conditions: None,
+    };
+    let mut conditions = Vec::new();
+    for part in Part::ALL {
+        conditions.push(condition(part, "Progressing", &plan.waiting));
+        conditions.push(condition(part, "Degraded", &plan.wrong));
+    }
+    conditions.push(available);
+    Report { status, conditions }
+}
+
+/// Says of a datacenter that cannot be worked on what is wrong with it.
+pub fn refusal(faults: &[Fault]) -> PartCondition {
+    let lines: Vec<String> = faults.iter().map(|fault| format!("{}: {}", fault.field, fault.message)).collect();
+    PartCondition {
+        condition_type: "SpecificationDegraded".into(),
+        holds: !faults.is_empty(),
+        reason: if faults.is_empty() { "AsExpected" } else { "InvalidSpecification" }.into(),
+        message: lines.join("\n"),
+    }
+}
+
+fn condition(part: Part, kind: &str, notes: &[Note]) -> PartCondition {
+    let notes: Vec<&Note> = notes.iter().filter(|note| note.part == part).collect();
+    let mut reasons: Vec<&str> = notes.iter().map(|note| note.reason).collect();
+    reasons.dedup();
+    let messages: Vec<&str> = notes.iter().map(|note| note.message.as_str()).collect();
+    PartCondition {
+        condition_type: format!("{}{kind}", part.name()),
+        holds: !notes.is_empty(),
+        reason: if notes.is_empty() { "AsExpected".into() } else { reasons.join(",") },
+        message: messages.join("\n"),
+    }
+}
+
+/// The racks of the specification, in its order, then those that are still there without it.
+fn rack_statuses(observed: &Observed) -> Vec<RackStatus> {
+    let wanted = observed.datacenter.racks.iter().map(|rack| wanted_rack(observed, rack));
+    let removed = removed_racks(observed).filter_map(|stateful_set| {
+        let rack = stateful_set.metadata.labels.as_ref()?.get(label::RACK)?;
+        let is_wanted = observed.datacenter.racks.iter().any(|one| one.name == *rack);
+        (!is_wanted).then(|| rack_status(observed, rack, stateful_set))
+    });
+    wanted.chain(removed).collect()
+}
+
+fn wanted_rack(observed: &Observed, rack: &Rack) -> RackStatus {
+    if let Some(stateful_set) = observed.stateful_sets.get(&observed.datacenter.stateful_set_name(rack)) {
+        return rack_status(observed, &rack.name, stateful_set);
+    }
+    let stale = previous(observed, &rack.name).cloned().unwrap_or_else(|| RackStatus {
+        name: Some(rack.name.clone()),
+        nodes: Some(0),
+        current_nodes: Some(0),
+        updated_nodes: Some(0),
+        ready_nodes: Some(0),
+        available_nodes: Some(0),
+        ..RackStatus::default()
+    });
+    RackStatus { stale: Some(true), ..stale }
+}
+
+fn previous<'a>(observed: &'a Observed, rack: &str) -> Option<&'a RackStatus> {
+    observed.status.racks.iter().flatten().find(|status| status.name.as_deref() == Some(rack))
+}
+
+fn rack_status(observed: &Observed, rack: &str, stateful_set: &StatefulSet) -> RackStatus {
+    let status = stateful_set.status.clone().unwrap_or_default();
+    let version = observed.datacenter.version.clone();
+    let nodes = replicas(stateful_set);
+    let first = names::datacenter::member(stateful_set.metadata.name.as_deref().unwrap_or_default(), 0);
+    // A rack without nodes runs whatever it is asked to. While the first pod is away, it runs what it ran.
+    let current = match observed.pods.get(&first).and_then(pod_version) {
+        _ if nodes == 0 => Some(version.clone()),
+        None => previous(observed, rack).and_then(|status| status.current_version.clone()),
+        current => current,
+    };
+    let generation = stateful_set.metadata.generation.unwrap_or(0);
+    RackStatus {
+        name: Some(rack.to_owned()),
+        nodes: Some(nodes),
+        current_nodes: Some(status.current_replicas.unwrap_or(0)),
+        updated_nodes: Some(status.updated_replicas.unwrap_or(0)),
+        ready_nodes: Some(status.ready_replicas.unwrap_or(0)),
+        available_nodes: Some(status.available_replicas.unwrap_or(0)),
+        current_version: current,
+        updated_version: Some(version),
+        stale: Some(status.observed_generation.unwrap_or(0) < generation),
+    }
+}
+
+fn pod_version(pod: &Pod) -> Option<String> {
+    // Every pod that this operator made says so itself; for others, the image does.
+    if let Some(version) = pod.metadata.labels.as_ref().and_then(|labels| labels.get(label::SCYLLA_VERSION)) {
+        return Some(version.clone());
+    }
+    let containers = &pod.spec.as_ref()?.containers;
+    let image = containers.iter().find(|container| container.name == SCYLLA_CONTAINER)?.image.as_deref()?;
+    image_version(image).ok().map(str::to_owned)
+}
+
+/// The version of all racks; during an upgrade, that of the first rack which is yet to be upgraded.
+fn current_version(racks: &[RackStatus]) -> Option<String> {
+    let left = racks.iter().find(|rack| rack.current_version.is_some() && rack.current_version != rack.updated_version);
+    left.or(racks.first()).and_then(|rack| rack.current_version.clone())
+}
+
+/// The racks of the specification serve, all of them, as the specification says.
+fn available(observed: &Observed, racks: &[RackStatus]) -> PartCondition {
+    let datacenter = &observed.datacenter;
+    let status_of = |rack: &Rack| racks.iter().find(|status| status.name.as_ref() == Some(&rack.name));
+    let count = |count: fn(&RackStatus) -> Option<i32>| -> i32 {
+        let fresh = datacenter.racks.iter().filter_map(status_of).filter(|status| status.stale == Some(false));
+        fresh.filter_map(count).sum()
+    };
+    let wanted: i32 = datacenter.racks.iter().map(|rack| rack.nodes).sum();
+    let others: Vec<&str> = datacenter
+        .racks
+        .iter()
+        .filter(|rack| status_of(rack).and_then(|status| status.current_version.as_ref()) != Some(&datacenter.version))
+        .map(|rack| rack.name.as_str())
+        .collect();
+    let updated = count(|status| status.updated_nodes);
+    let ready = count(|status| status.ready_nodes);
+    let (reason, message) = if !others.is_empty() {
+        let message = format!("rack(s) {} do not run version {} yet", others.join(", "), datacenter.version);
+        ("RacksNotAtDesiredVersion", message)
+    } else if updated < wanted {
+        ("MembersNotUpdated", format!("{updated} of {wanted} node(s) are as the specification says"))
+    } else if ready < wanted {
+        ("MembersNotReady", format!("{ready} of {wanted} node(s) are ready"))
+    } else {
+        ("AsExpected", String::new())
+    };
+    PartCondition {
+        condition_type: "StatefulSetControllerAvailable".into(),
+        holds: reason == "AsExpected",
+        reason: reason.into(),
+        message,
+    }
+}

@@ -1,0 +1,312 @@
+//! From a ScyllaDBDatacenter as it was read to one that can be relied on.
+
+mod forms;
+mod options;
+mod racks;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::{
+    api::core::v1::{LocalObjectReference, PodReadinessGate, ResourceRequirements, Volume, VolumeMount},
+    apimachinery::pkg::api::resource::Quantity,
+};
+use messina_api::{
+    names::{self, annotation},
+    scylla::v1alpha1::{
+        AlternatorWriteIsolation, BroadcastAddressType, DnsPolicy, IpFamily, IpFamilyPolicy, NodeServiceOptions,
+        NodeServiceType, Placement, ScyllaDBDatacenter,
+    },
+};
+
+use super::{metadata, version::Version};
+
+/// More nodes than any rack has. It keeps a slip of the finger from becoming as many Services.
+pub(crate) const MOST_NODES: i32 = 1000;
+/// Something in an object that keeps it from being worked on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Fault {
+    /// Path of the field, as the API server writes it.
+    pub field: String,
+    /// What is wrong, and what to do.
+    pub message: String,
+}
+
+/// A datacenter that can be relied on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Datacenter {
+    /// Name of the object.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its UID.
+    pub uid: String,
+    /// The generation of its specification.
+    pub generation: i64,
+    /// Its labels that go on to what is made for it.
+    pub labels: BTreeMap<String, String>,
+    /// Its annotations that go on to what is made for it.
+    pub annotations: BTreeMap<String, String>,
+    /// Labels of pods in place of `labels`.
+    pub pod_labels: Option<BTreeMap<String, String>>,
+    /// Annotations of pods in place of `annotations`.
+    pub pod_annotations: Option<BTreeMap<String, String>>,
+    /// Name of the ScyllaDB cluster.
+    pub cluster_name: String,
+    /// Name of the datacenter as ScyllaDB knows it.
+    pub scylla_datacenter: String,
+    /// Image of ScyllaDB.
+    pub image: String,
+    /// The version of ScyllaDB, which is the image's tag.
+    pub version: String,
+    /// Image of the agent of ScyllaDB Manager; none where nodes have no agent.
+    pub agent_image: Option<String>,
+    /// Addresses of nodes elsewhere that new nodes ask.
+    pub external_seeds: Vec<String>,
+    /// Arguments for ScyllaDB.
+    pub additional_arguments: Vec<String>,
+    /// Whether ScyllaDB leaves out its checks of the machine.
+    pub developer_mode: bool,
+    /// How Alternator is served, if it is.
+    pub alternator: Option<Alternator>,
+    /// The racks, with what the template says.
+    pub racks: Vec<Rack>,
+    /// The Services of nodes; their type is a known one.
+    pub node_service: Option<NodeServiceOptions>,
+    /// What other nodes connect to; a known type.
+    pub nodes_broadcast: BroadcastAddressType,
+    /// What clients connect to; a known type.
+    pub clients_broadcast: BroadcastAddressType,
+    /// Credentials for images.
+    pub image_pull_secrets: Vec<LocalObjectReference>,
+    /// How pods resolve names.
+    pub dns_policy: DnsPolicy,
+    /// IP families of Services, the first being ScyllaDB's own; empty where Kubernetes decides.
+    pub ip_families: Vec<IpFamily>,
+    /// Whether Services have addresses of both families.
+    pub ip_family_policy: Option<IpFamilyPolicy>,
+    /// Why all nodes are to be restarted.
+    pub force_redeployment_reason: Option<String>,
+    /// Conditions that make pods ready.
+    pub readiness_gates: Vec<PodReadinessGate>,
+    /// For how many seconds a node is ready before it counts as available.
+    pub min_ready_seconds: i32,
+    /// For how many seconds at least a node that is stopped goes on serving, if the user says so.
+    pub min_termination_grace_period_seconds: Option<i32>,
+    /// Whether several nodes may start at the same time.
+    pub parallel_node_operations: bool,
+    /// Whether pods use the network of their machine.
+    pub host_network: bool,
+    /// Kernel settings that were asked for.
+    pub sysctls: Vec<String>,
+    /// The Secret whose token the agents take, if another one is to be taken than the datacenter's own.
+    pub token_override: Option<String>,
+}
+
+/// A rack, with everything that the template says and it does not.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rack {
+    /// Its name.
+    pub name: String,
+    /// Its position in the specification.
+    pub ordinal: usize,
+    /// How many nodes it is to have.
+    pub nodes: i32,
+    /// Where its pods may run.
+    pub placement: Placement,
+    /// What ScyllaDB gets, if anything is said about it.
+    pub resources: Option<ResourceRequirements>,
+    /// What keeps the data of a node.
+    pub storage: Storage,
+    /// The ConfigMap with the user's settings of ScyllaDB.
+    pub custom_config_map: Option<String>,
+    /// Volumes to add to the pods.
+    pub volumes: Vec<Volume>,
+    /// Where the ScyllaDB container sees volumes.
+    pub volume_mounts: Vec<VolumeMount>,
+    /// What the agent gets, if anything is said about it.
+    pub agent_resources: Option<ResourceRequirements>,
+    /// The Secret with the user's settings of the agent.
+    pub agent_custom_config_secret: Option<String>,
+    /// Volumes to add to the pods for the agent.
+    pub agent_volumes: Vec<Volume>,
+    /// Where the agent's container sees volumes.
+    pub agent_volume_mounts: Vec<VolumeMount>,
+    /// Labels to add to the Services of its nodes.
+    pub service_labels: BTreeMap<String, String>,
+    /// Annotations to add to the Services of its nodes.
+    pub service_annotations: BTreeMap<String, String>,
+}
+
+/// What keeps the data of a node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Storage {
+    /// Size of the volume, as an API server writes it.
+    pub capacity: Quantity,
+    /// The StorageClass; none is the default one.
+    pub class: Option<String>,
+    /// Labels of the claims; empty where they have the datacenter's.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations of the claims; empty where they have the datacenter's.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// How Alternator is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alternator {
+    /// How far writes are kept from disturbing each other.
+    pub write_isolation: AlternatorWriteIsolation,
+    /// The port of plain HTTP, if that is served.
+    pub http_port: Option<i32>,
+    /// Whether clients must say who they are.
+    pub authorization: bool,
+    /// The Secret with the certificate that the user gives; none where the operator makes one.
+    pub user_certificate: Option<String>,
+}
+
+impl Datacenter {
+    /// The family of ScyllaDB's own addresses.
+    pub fn ip_family(&self) -> &IpFamily {
+        self.ip_families.first().unwrap_or(&IpFamily::IPv4)
+    }
+
+    /// Names of the user's ConfigMaps that a plan depends on.
+    pub fn config_map_references(&self) -> BTreeSet<String> {
+        self.racks.iter().map(|rack| rack.config_map().to_owned()).collect()
+    }
+
+    /// Names of the user's Secrets that a plan depends on.
+    pub fn secret_references(&self) -> BTreeSet<String> {
+        self.racks.iter().map(|rack| rack.agent_secret().to_owned()).chain(self.token_override.clone()).collect()
+    }
+
+    /// The version of ScyllaDB, where the image's tag is one that can be compared.
+    pub(crate) fn comparable_version(&self) -> Option<Version> {
+        Version::parse(&self.version)
+    }
+
+    /// The StatefulSet of a rack.
+    pub fn stateful_set_name(&self, rack: &Rack) -> String {
+        names::datacenter::rack_stateful_set(&self.name, &self.scylla_datacenter, &rack.name)
+    }
+}
+
+impl Rack {
+    /// The ConfigMap with the user's settings of ScyllaDB; it need not be there.
+    pub fn config_map(&self) -> &str {
+        self.custom_config_map.as_deref().unwrap_or("scylla-config")
+    }
+
+    /// The Secret with the user's settings of the agent; it need not be there.
+    pub fn agent_secret(&self) -> &str {
+        self.agent_custom_config_secret.as_deref().unwrap_or("scylla-agent-config-secret")
+    }
+}
+
+#[derive(Default)]
+struct Faults(Vec<Fault>);
+
+impl Faults {
+    fn add(&mut self, field: impl Into<String>, message: impl Into<String>) {
+        self.0.push(Fault { field: field.into(), message: message.into() });
+    }
+
+    fn not_negative(&mut self, field: &str, value: Option<i32>) {
+        if let Some(value) = value.filter(|value| *value < 0) {
+            self.add(field, format!("{value} is less than 0: set it to 0 or more, or leave it out"));
+        }
+    }
+}
+
+/// Turns the object into a value that can be relied on, or says everything that is wrong with it.
+pub fn validate(object: &ScyllaDBDatacenter) -> Result<Datacenter, Vec<Fault>> {
+    let mut faults = Faults::default();
+    let datacenter = read(object, &mut faults);
+    match datacenter {
+        Some(datacenter) if faults.0.is_empty() => Ok(datacenter),
+        _ => Err(faults.0),
+    }
+}
+
+/// None only together with a fault.
+fn read(object: &ScyllaDBDatacenter, faults: &mut Faults) -> Option<Datacenter> {
+    let spec = &object.spec;
+    let scylladb = spec.scylladb.clone().unwrap_or_default();
+    let given = object.metadata.annotations.clone().unwrap_or_default();
+    let name = required(object.metadata.name.as_ref(), "metadata.name", faults);
+    let namespace = required(object.metadata.namespace.as_ref(), "metadata.namespace", faults);
+    let uid = required(object.metadata.uid.as_ref(), "metadata.uid", faults);
+    let cluster_name = required(spec.cluster_name.as_ref(), "spec.clusterName", faults);
+    let image = options::image(scylladb.image.as_deref(), "spec.scyllaDB.image", faults);
+    let version = image.as_deref().and_then(|image| options::version(image, faults));
+    let agent_image = spec
+        .scylladb_manager_agent
+        .as_ref()
+        .and_then(|agent| options::image(agent.image.as_deref(), "spec.scyllaDBManagerAgent.image", faults));
+    faults.not_negative("spec.minReadySeconds", spec.min_ready_seconds);
+    faults.not_negative("spec.minTerminationGracePeriodSeconds", spec.min_termination_grace_period_seconds);
+    options::known_values(spec, faults);
+    let node_service = spec.expose_options.as_ref().and_then(|options| options.node_service.clone());
+    options::service_values(node_service.as_ref(), faults);
+    let (nodes_broadcast, clients_broadcast) = options::broadcast(spec.expose_options.as_ref(), faults);
+    let alternator = scylladb.alternator_options.as_ref().map(|options| options::alternator(options, &given, faults));
+    let parallel_node_operations = spec.enable_parallel_node_operations == Some(true);
+    if let (true, Some(version)) = (parallel_node_operations, &version) {
+        options::parallel_needs(version, faults);
+    }
+    options::domains(spec, faults);
+    if let Some(metadata) = &spec.metadata {
+        forms::labels(metadata.labels.as_ref(), "spec.metadata.labels", faults);
+        forms::annotations(metadata.annotations.as_ref(), "spec.metadata.annotations", faults);
+    }
+    let scylla_datacenter = spec.datacenter_name.clone().filter(|name| !name.is_empty()).or(name.clone());
+    let racks = racks::racks(spec, faults);
+    if let (Some(name), Some(scylla_datacenter)) = (&name, &scylla_datacenter) {
+        racks::stateful_set_names(name, scylla_datacenter, &racks, faults);
+    }
+    let is_load_balanced =
+        node_service.as_ref().is_some_and(|service| service.service_type == Some(NodeServiceType::LoadBalancer));
+    Some(Datacenter {
+        name: name?,
+        namespace: namespace?,
+        uid: uid?,
+        generation: object.metadata.generation.unwrap_or_default(),
+        labels: metadata::propagated_labels(object.metadata.labels.as_ref()),
+        annotations: metadata::propagated_annotations(&given),
+        pod_labels: spec.metadata.as_ref().and_then(|metadata| metadata.labels.clone()),
+        pod_annotations: spec.metadata.as_ref().and_then(|metadata| metadata.annotations.clone()),
+        cluster_name: cluster_name?,
+        scylla_datacenter: scylla_datacenter?,
+        image: image?,
+        version: version?,
+        agent_image,
+        external_seeds: scylladb.external_seeds.unwrap_or_default(),
+        additional_arguments: scylladb.additional_scylladb_arguments.unwrap_or_default(),
+        developer_mode: scylladb.enable_developer_mode == Some(true),
+        alternator,
+        racks,
+        node_service,
+        nodes_broadcast,
+        clients_broadcast,
+        image_pull_secrets: spec.image_pull_secrets.clone().unwrap_or_default(),
+        dns_policy: spec.dns_policy.clone().unwrap_or(DnsPolicy::ClusterFirstWithHostNet),
+        ip_families: spec.ip_families.clone().unwrap_or_default(),
+        ip_family_policy: spec.ip_family_policy.clone(),
+        force_redeployment_reason: spec.force_redeployment_reason.clone().filter(|reason| !reason.is_empty()),
+        readiness_gates: spec.readiness_gates.clone().unwrap_or_default(),
+        // A load balancer takes longer to notice a node than Kubernetes itself.
+        min_ready_seconds: spec.min_ready_seconds.unwrap_or(if is_load_balanced { 60 } else { 5 }),
+        min_termination_grace_period_seconds: spec.min_termination_grace_period_seconds,
+        parallel_node_operations,
+        host_network: given.contains_key(annotation::HOST_NETWORKING),
+        sysctls: options::sysctls(&given, faults),
+        token_override: given.get(annotation::AGENT_AUTH_TOKEN_OVERRIDE_SECRET_REF).cloned(),
+    })
+}
+
+fn required(value: Option<&String>, field: &str, faults: &mut Faults) -> Option<String> {
+    let value = value.filter(|value| !value.is_empty());
+    if value.is_none() {
+        faults.add(field, "it is missing: set it");
+    }
+    value.cloned()
+}

@@ -1,0 +1,250 @@
+//! What all nodes have in common: images, addresses, Alternator.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use messina_api::{
+    names::{annotation, image_version},
+    scylla::v1alpha1::{
+        AlternatorOptions, AlternatorWriteIsolation, BroadcastAddress, BroadcastAddressType, DnsPolicy, ExposeOptions,
+        IpFamily, IpFamilyPolicy, NodeServiceOptions, NodeServiceType, ScyllaDBDatacenterSpec, TlsCertificate,
+        TlsCertificateType, TrafficPolicy,
+    },
+};
+
+use super::{
+    Alternator, Faults,
+    forms::{self, is_label_value, is_qualified_name, is_subdomain},
+    required,
+};
+use crate::datacenter::version::Version;
+
+/// The first version whose nodes may join at the same time.
+const PARALLEL_SINCE: Version = Version::release(2026, 2, 0);
+/// How the peer writes the path of Alternator's options.
+const ALTERNATOR: &str = "spec.scyllaDB.alternator";
+
+pub(super) fn image(image: Option<&str>, field: &str, faults: &mut Faults) -> Option<String> {
+    let image = image.unwrap_or_default();
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "._-/:@".contains(c);
+    if image.is_empty() {
+        faults.add(field, "it is missing: name an image as <repository>:<version>");
+    } else if !image.chars().all(is_allowed) || !image.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+        faults.add(field, format!("{image:?} is no name of an image: write it as <repository>:<version>"));
+    } else {
+        return Some(image.to_owned());
+    }
+    None
+}
+
+/// The version becomes a label, so it must be one.
+pub(super) fn version(image: &str, faults: &mut Faults) -> Option<String> {
+    let field = "spec.scyllaDB.image";
+    match image_version(image) {
+        Ok(version) if is_label_value(version) => return Some(version.to_owned()),
+        Ok(version) => faults.add(
+            field,
+            format!(
+                "{version:?} is no version: a tag has at most 63 letters, digits, dashes, dots or underscores, and \
+                 begins and ends with a letter or a digit"
+            ),
+        ),
+        Err(no_version) => faults.add(field, no_version.to_string()),
+    }
+    None
+}
+
+pub(super) fn parallel_needs(version: &str, faults: &mut Faults) {
+    if !Version::parse(version).is_some_and(|version| version.is_at_least(&PARALLEL_SINCE)) {
+        faults.add(
+            "spec.enableParallelNodeOperations",
+            format!(
+                "nodes may start at the same time with ScyllaDB 2026.2.0 or newer, and {version:?} is not known to be: \
+                 use such an image, or set this to false"
+            ),
+        );
+    }
+}
+
+/// Texts that stand for one of a few values.
+pub(super) fn known_values(spec: &ScyllaDBDatacenterSpec, faults: &mut Faults) {
+    if let Some(DnsPolicy::Other(other)) = &spec.dns_policy {
+        unknown("spec.dnsPolicy", other, "ClusterFirstWithHostNet, ClusterFirst, Default or None", faults);
+    }
+    for (position, family) in spec.ip_families.iter().flatten().enumerate() {
+        if let IpFamily::Other(other) = family {
+            unknown(&format!("spec.ipFamilies[{position}]"), other, "IPv4 or IPv6", faults);
+        }
+    }
+    if let Some(IpFamilyPolicy::Other(other)) = &spec.ip_family_policy {
+        unknown("spec.ipFamilyPolicy", other, "SingleStack, PreferDualStack or RequireDualStack", faults);
+    }
+}
+
+fn unknown(field: &str, value: &str, known: &str, faults: &mut Faults) {
+    faults.add(field, format!("{value:?} is not known: use {known}"));
+}
+
+pub(super) fn service_values(service: Option<&NodeServiceOptions>, faults: &mut Faults) {
+    let Some(service) = service else { return };
+    let known = "Headless, ClusterIP or LoadBalancer";
+    match &service.service_type {
+        None => faults.add("spec.exposeOptions.nodeService.type", format!("it is missing: use {known}")),
+        Some(NodeServiceType::Other(other)) => {
+            unknown("spec.exposeOptions.nodeService.type", other, known, faults);
+        }
+        Some(_) => {}
+    }
+    if let Some(class) = service.load_balancer_class.as_ref().filter(|class| !is_qualified_name(class)) {
+        let field = "spec.exposeOptions.nodeService.loadBalancerClass";
+        faults.add(field, format!("{class:?} is no load balancer class: write it as example.com/class"));
+    }
+    forms::labels(service.labels.as_ref(), "spec.exposeOptions.nodeService.labels", faults);
+    forms::annotations(service.annotations.as_ref(), "spec.exposeOptions.nodeService.annotations", faults);
+    let policies = [
+        ("externalTrafficPolicy", &service.external_traffic_policy),
+        ("internalTrafficPolicy", &service.internal_traffic_policy),
+    ];
+    for (field, policy) in policies {
+        if let Some(TrafficPolicy::Other(other)) = policy {
+            unknown(&format!("spec.exposeOptions.nodeService.{field}"), other, "Cluster or Local", faults);
+        }
+    }
+}
+
+/// Domains are for Ingresses and certificates, and Ingresses need one.
+pub(super) fn domains(spec: &ScyllaDBDatacenterSpec, faults: &mut Faults) {
+    let domains = spec.dns_domains.as_deref().unwrap_or_default();
+    for (position, domain) in domains.iter().enumerate().filter(|(_, domain)| !is_subdomain(domain)) {
+        let message = format!("{domain:?} is no DNS domain: write it as db.example.com");
+        faults.add(format!("spec.dnsDomains[{position}]"), message);
+    }
+    let cql = spec.expose_options.as_ref().and_then(|options| options.cql.as_ref());
+    if domains.is_empty() && cql.is_some_and(|cql| cql.ingress.is_some()) {
+        faults.add("spec.dnsDomains", "Ingresses need a domain: name one, or remove spec.exposeOptions.cql.ingress");
+    }
+}
+
+/// What nodes and clients connect to. A node has no address that its Service does not have.
+pub(super) fn broadcast(
+    options: Option<&ExposeOptions>,
+    faults: &mut Faults,
+) -> (BroadcastAddressType, BroadcastAddressType) {
+    let service_type = options
+        .and_then(|options| options.node_service.as_ref())
+        .and_then(|service| service.service_type.clone())
+        .unwrap_or(NodeServiceType::ClusterIP);
+    let Some(options) = options.and_then(|options| options.broadcast_options.as_ref()) else {
+        return (BroadcastAddressType::ServiceClusterIP, BroadcastAddressType::ServiceClusterIP);
+    };
+    let mut address = |name: &str, address: Option<&BroadcastAddress>| {
+        let field = format!("spec.exposeOptions.broadcastOptions.{name}.type");
+        let address = address.and_then(|address| address.address_type.clone()).unwrap_or(BroadcastAddressType::PodIP);
+        let needs = match &address {
+            BroadcastAddressType::PodIP => None,
+            BroadcastAddressType::ServiceClusterIP => {
+                (service_type == NodeServiceType::Headless).then_some("ClusterIP or LoadBalancer")
+            }
+            BroadcastAddressType::ServiceLoadBalancerIngress => {
+                (service_type != NodeServiceType::LoadBalancer).then_some("LoadBalancer")
+            }
+            BroadcastAddressType::Other(other) => {
+                unknown(&field, other, "PodIP, ServiceClusterIP or ServiceLoadBalancerIngress", faults);
+                None
+            }
+        };
+        if let Some(needs) = needs {
+            faults.add(
+                field,
+                format!(
+                    "Services of nodes have no such address: set spec.exposeOptions.nodeService.type to {needs}, or \
+                     announce another address"
+                ),
+            );
+        }
+        address
+    };
+    let clients = address("clients", options.clients.as_ref());
+    (address("nodes", options.nodes.as_ref()), clients)
+}
+
+/// Alternator's options; some come as annotations from the older API.
+pub(super) fn alternator(
+    options: &AlternatorOptions,
+    given: &BTreeMap<String, String>,
+    faults: &mut Faults,
+) -> Alternator {
+    let annotation_field = |key: &str| format!("metadata.annotations[{key}]");
+    if let Some(AlternatorWriteIsolation::Other(other)) = &options.write_isolation {
+        let known = "always_use_lwt, forbid_rmw, only_rmw_uses_lwt or unsafe_rmw";
+        unknown(&format!("{ALTERNATOR}.writeIsolation"), other, known, faults);
+    }
+    let mut flag = |key: &str| match given.get(key).map(String::as_str) {
+        Some("true") => Some(true),
+        Some("false") => Some(false),
+        Some(other) => {
+            unknown(&annotation_field(key), other, "true or false", faults);
+            None
+        }
+        None => None,
+    };
+    let enable_http = flag(annotation::ALTERNATOR_INSECURE_ENABLE_HTTP) == Some(true);
+    let disable_authorization = flag(annotation::ALTERNATOR_INSECURE_DISABLE_AUTHORIZATION);
+    let port = given.get(annotation::ALTERNATOR_PORT).filter(|port| !port.is_empty() && *port != "0");
+    let port: Option<u16> = port.and_then(|port| {
+        let number = port.parse().ok();
+        if number.is_none() {
+            unknown(&annotation_field(annotation::ALTERNATOR_PORT), port, "a number from 1 to 65535", faults);
+        }
+        number
+    });
+    Alternator {
+        write_isolation: options.write_isolation.clone().unwrap_or(AlternatorWriteIsolation::AlwaysUseLwt),
+        http_port: port.map(i32::from).or(enable_http.then_some(8000)),
+        // Whoever chose a port has been served without authorization, and still is.
+        authorization: !disable_authorization.unwrap_or(port.is_some()),
+        user_certificate: user_certificate(options, faults),
+    }
+}
+
+fn user_certificate(options: &AlternatorOptions, faults: &mut Faults) -> Option<String> {
+    let certificate = options.serving_certificate.as_ref()?;
+    let field = format!("{ALTERNATOR}.servingCertificate");
+    match certificate.certificate_type.as_ref()? {
+        TlsCertificateType::OperatorManaged => {
+            certificate_names(certificate, &format!("{field}.operatorManagedOptions"), faults);
+            None
+        }
+        TlsCertificateType::UserManaged => {
+            let field = format!("{field}.userManagedOptions.secretName");
+            let secret = certificate.user_managed_options.as_ref().and_then(|options| options.secret_name.as_ref());
+            let secret = required(secret, &field, faults)?;
+            forms::object_name(&secret, &field, faults).then_some(secret)
+        }
+        TlsCertificateType::Other(other) => {
+            unknown(&format!("{field}.type"), other, "OperatorManaged or UserManaged", faults);
+            None
+        }
+    }
+}
+
+/// Names and addresses for which the operator is to make a certificate.
+fn certificate_names(certificate: &TlsCertificate, field: &str, faults: &mut Faults) {
+    let options = certificate.operator_managed_options.clone().unwrap_or_default();
+    for name in options.additional_dns_names.iter().flatten().filter(|name| !is_subdomain(name)) {
+        faults
+            .add(format!("{field}.additionalDNSNames"), format!("{name:?} is no DNS name: write it as db.example.com"));
+    }
+    for address in options.additional_ip_addresses.iter().flatten().filter(|one| one.parse::<IpAddr>().is_err()) {
+        let message = format!("{address:?} is no IP address: write it as 10.9.8.7 or 2001:db8::ffff");
+        faults.add(format!("{field}.additionalIPAddresses"), message);
+    }
+}
+
+pub(super) fn sysctls(given: &BTreeMap<String, String>, faults: &mut Faults) -> Vec<String> {
+    let Some(text) = given.get(annotation::SYSCTLS) else { return Vec::new() };
+    serde_json::from_str(text).unwrap_or_else(|_| {
+        let field = format!("metadata.annotations[{}]", annotation::SYSCTLS);
+        faults.add(field, "it is no JSON list of texts: write it as [\"name=value\"]");
+        Vec::new()
+    })
+}

@@ -1,0 +1,237 @@
+//! Racks, with what their template says.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::{
+    api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, ResourceRequirements},
+    apimachinery::pkg::api::resource::Quantity,
+};
+use messina_api::{
+    names,
+    scylla::v1alpha1::{Placement, RackSpec, RackTemplate, ScyllaDBDatacenterSpec},
+};
+
+use super::{Faults, MOST_NODES, Rack, Storage, forms, required};
+use crate::datacenter::quantity::{self, Amount};
+
+/// Longest name of a StatefulSet: its pods carry it in a label of at most 63 characters, with a hash of 10 behind a dash.
+const LONGEST_STATEFUL_SET_NAME: usize = 52;
+
+/// What can be said of a template on its own.
+fn template_values(template: &RackTemplate, field: &str, faults: &mut Faults) {
+    faults.not_negative(&format!("{field}.nodes"), template.nodes);
+    forms::labels(template.topology_label_selector.as_ref(), &format!("{field}.topologyLabelSelector"), faults);
+    if let Some(scylladb) = &template.scylladb {
+        let field = format!("{field}.scyllaDB");
+        let storage = scylladb.storage.clone().unwrap_or_default();
+        if let Some(capacity) = storage.capacity.as_deref().filter(|capacity| !capacity.is_empty()) {
+            quantity_of(capacity, &format!("{field}.storage.capacity"), faults);
+        }
+        let metadata = storage.metadata.unwrap_or_default();
+        forms::labels(metadata.labels.as_ref(), &format!("{field}.storage.metadata.labels"), faults);
+        forms::annotations(metadata.annotations.as_ref(), &format!("{field}.storage.metadata.annotations"), faults);
+        for (name, value) in [
+            ("storage.storageClassName", &storage.storage_class_name),
+            ("customConfigMapRef", &scylladb.custom_config_map_ref),
+        ] {
+            value.iter().for_each(|value| {
+                forms::object_name(value, &format!("{field}.{name}"), faults);
+            });
+        }
+    }
+    let secret = template.scylladb_manager_agent.as_ref().and_then(|agent| agent.custom_config_secret_ref.as_ref());
+    if let Some(secret) = secret {
+        forms::object_name(secret, &format!("{field}.scyllaDBManagerAgent.customConfigSecretRef"), faults);
+    }
+    let service = template.expose_options.as_ref().and_then(|options| options.node_service.clone()).unwrap_or_default();
+    let field = format!("{field}.exposeOptions.nodeService");
+    forms::labels(service.labels.as_ref(), &format!("{field}.labels"), faults);
+    forms::annotations(service.annotations.as_ref(), &format!("{field}.annotations"), faults);
+}
+
+fn quantity_of(text: &str, field: &str, faults: &mut Faults) {
+    match Amount::parse(text) {
+        Some(amount) if amount.is_positive() => {}
+        Some(_) => faults.add(field, format!("{text:?} is not more than 0: name a size such as 500Gi")),
+        None => faults.add(field, format!("{text:?} is no quantity: name a size such as 500Gi")),
+    }
+}
+
+pub(super) fn racks(spec: &ScyllaDBDatacenterSpec, faults: &mut Faults) -> Vec<Rack> {
+    let template = spec.rack_template.clone().unwrap_or_default();
+    template_values(&template, "spec.rackTemplate", faults);
+    let racks = spec.racks.as_deref().unwrap_or_default();
+    let mut names = BTreeSet::new();
+    let mut valid = Vec::new();
+    for (position, rack) in racks.iter().enumerate() {
+        let field = format!("spec.racks[{position}]");
+        let name_field = format!("{field}.name");
+        let name = required(rack.name.as_ref(), &name_field, faults);
+        if let Some(name) = &name
+            && !names.insert(name.clone())
+        {
+            faults.add(name_field, format!("another rack is called {name:?} too: give each rack a name of its own"));
+        }
+        valid.extend(self::rack(name, position, rack, &template, &field, faults));
+    }
+    valid
+}
+
+/// A rack: what it says itself comes before what the template says; volumes add up.
+fn rack(
+    name: Option<String>,
+    ordinal: usize,
+    rack: &RackSpec,
+    template: &RackTemplate,
+    field: &str,
+    faults: &mut Faults,
+) -> Option<Rack> {
+    let own = &rack.template;
+    template_values(own, field, faults);
+    let nodes = own.nodes.or(template.nodes).unwrap_or(0);
+    if nodes > MOST_NODES {
+        faults.add(format!("{field}.nodes"), format!("{nodes} is too many: a rack has at most {MOST_NODES} nodes"));
+    }
+    // The template first, then the rack, so that the rack comes last where the last one counts.
+    let scylladb: Vec<_> = [&template.scylladb, &own.scylladb].into_iter().flatten().collect();
+    let agent: Vec<_> = [&template.scylladb_manager_agent, &own.scylladb_manager_agent].into_iter().flatten().collect();
+    let storage: Vec<_> = scylladb.iter().filter_map(|one| one.storage.as_ref()).collect();
+    let services: Vec<_> = [&template.expose_options, &own.expose_options]
+        .into_iter()
+        .filter_map(|options| options.as_ref()?.node_service.as_ref())
+        .collect();
+    let claims: Vec<_> = storage.iter().filter_map(|one| one.metadata.as_ref()).collect();
+    let capacity = storage
+        .iter()
+        .rev()
+        .filter_map(|one| one.capacity.as_deref())
+        .find(|text| !text.is_empty())
+        .unwrap_or_default();
+    let amount = Amount::parse(capacity).filter(|amount| amount.is_positive());
+    if capacity.is_empty() {
+        faults.add(format!("{field}.scyllaDB.storage.capacity"), "it is missing: name a size such as 500Gi");
+    }
+    let scylladb_resources = resources(
+        scylladb.iter().filter_map(|one| one.resources.as_ref()),
+        &format!("{field}.scyllaDB.resources"),
+        faults,
+    );
+    let agent_resources = resources(
+        agent.iter().filter_map(|one| one.resources.as_ref()),
+        &format!("{field}.scyllaDBManagerAgent.resources"),
+        faults,
+    );
+    let topology = merged([&template.topology_label_selector, &own.topology_label_selector].into_iter().flatten());
+    Some(Rack {
+        name: name?,
+        ordinal,
+        nodes,
+        placement: placement(own.placement.as_ref().or(template.placement.as_ref()), topology),
+        resources: scylladb_resources,
+        storage: Storage {
+            capacity: Quantity(amount?.canonical()),
+            class: storage.iter().rev().find_map(|one| one.storage_class_name.clone()),
+            labels: merged(claims.iter().filter_map(|one| one.labels.as_ref())),
+            annotations: merged(claims.iter().filter_map(|one| one.annotations.as_ref())),
+        },
+        custom_config_map: scylladb.iter().rev().find_map(|one| one.custom_config_map_ref.clone()),
+        volumes: scylladb.iter().flat_map(|one| one.volumes.clone().unwrap_or_default()).collect(),
+        volume_mounts: scylladb.iter().flat_map(|one| one.volume_mounts.clone().unwrap_or_default()).collect(),
+        agent_resources,
+        agent_custom_config_secret: agent.iter().rev().find_map(|one| one.custom_config_secret_ref.clone()),
+        agent_volumes: agent.iter().flat_map(|one| one.volumes.clone().unwrap_or_default()).collect(),
+        agent_volume_mounts: agent.iter().flat_map(|one| one.volume_mounts.clone().unwrap_or_default()).collect(),
+        service_labels: merged(services.iter().filter_map(|one| one.labels.as_ref())),
+        service_annotations: merged(services.iter().filter_map(|one| one.annotations.as_ref())),
+    })
+}
+
+/// The later map has its way.
+fn merged<'a>(maps: impl Iterator<Item = &'a BTreeMap<String, String>>) -> BTreeMap<String, String> {
+    maps.flat_map(|map| map.clone()).collect()
+}
+
+/// Every Kubernetes node that the placement allows must also have the labels of `topology`.
+fn placement(placement: Option<&Placement>, topology: BTreeMap<String, String>) -> Placement {
+    let mut placement = placement.cloned().unwrap_or_default();
+    if topology.is_empty() {
+        return placement;
+    }
+    let requirement = |(key, value): (&String, &String)| NodeSelectorRequirement {
+        key: key.clone(),
+        operator: "In".into(),
+        values: Some(vec![value.clone()]),
+    };
+    let affinity = placement.node_affinity.get_or_insert_default();
+    let terms =
+        &mut affinity.required_during_scheduling_ignored_during_execution.get_or_insert_default().node_selector_terms;
+    if terms.is_empty() {
+        terms.push(NodeSelectorTerm::default());
+    }
+    for term in terms {
+        term.match_expressions.get_or_insert_default().extend(topology.iter().map(requirement));
+    }
+    placement
+}
+
+fn resources<'a>(
+    levels: impl Iterator<Item = &'a ResourceRequirements>,
+    field: &str,
+    faults: &mut Faults,
+) -> Option<ResourceRequirements> {
+    let mut all = ResourceRequirements::default();
+    let mut add =
+        |all: &mut Option<BTreeMap<String, Quantity>>, more: &Option<BTreeMap<String, Quantity>>, kind: &str| {
+            for (resource, quantity) in more.iter().flatten() {
+                match quantity::canonical(quantity) {
+                    Some(quantity) => {
+                        all.get_or_insert_default().insert(resource.clone(), quantity);
+                    }
+                    None => faults.add(
+                        format!("{field}.{kind}[{resource}]"),
+                        format!("{:?} is no quantity: write it as 2, 500m or 4Gi", quantity.0),
+                    ),
+                }
+            }
+        };
+    for level in levels {
+        add(&mut all.limits, &level.limits, "limits");
+        add(&mut all.requests, &level.requests, "requests");
+        if level.claims.as_ref().is_some_and(|claims| !claims.is_empty()) {
+            all.claims.clone_from(&level.claims);
+        }
+    }
+    (all != ResourceRequirements::default()).then_some(all)
+}
+
+/// Names of StatefulSets go on to Services and labels, so not every text will do.
+pub(super) fn stateful_set_names(name: &str, scylla_datacenter: &str, racks: &[Rack], faults: &mut Faults) {
+    for rack in racks {
+        let stateful_set = names::datacenter::rack_stateful_set(name, scylla_datacenter, &rack.name);
+        let field = format!("spec.racks[{}].name", rack.ordinal);
+        let wrong =
+            [("metadata.name", name), ("spec.datacenterName", scylla_datacenter), (field.as_str(), rack.name.as_str())]
+                .into_iter()
+                .find(|(_, part)| {
+                    !part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+                });
+        if let Some((field, part)) = wrong {
+            faults.add(
+                field,
+                format!(
+                    "{part:?} becomes part of the names of Services: use lower case letters, digits and dashes only"
+                ),
+            );
+        } else if stateful_set.starts_with('-') || stateful_set.ends_with('-') {
+            faults.add(field, format!("nodes would be called {stateful_set}-0: begin and end names without a dash"));
+        } else if stateful_set.len() > LONGEST_STATEFUL_SET_NAME {
+            faults.add(
+                field,
+                format!(
+                    "the StatefulSet would be called {stateful_set}, which is longer than {LONGEST_STATEFUL_SET_NAME} \
+                     characters: use shorter names for the datacenter or the rack"
+                ),
+            );
+        }
+    }
+}

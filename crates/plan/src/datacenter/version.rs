@@ -1,0 +1,83 @@
+//! Versions of ScyllaDB, such as 2026.2.4 or 2026.3.0-rc1.
+
+use std::cmp::Ordering;
+
+/// A version by the rules of semantic versioning. Where the patch is missing it is 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    release: [u64; 3],
+    pre_release: Option<String>,
+}
+
+impl Version {
+    pub(crate) const fn release(major: u64, minor: u64, patch: u64) -> Self {
+        Self { release: [major, minor, patch], pre_release: None }
+    }
+
+    /// None when the text is no version, such as `latest`.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let text = text.split_once('+').map_or(text, |(version, _build)| version);
+        let (release, pre_release) = match text.split_once('-') {
+            Some((_, "")) => return None,
+            Some((release, pre_release)) => (release, Some(pre_release.to_owned())),
+            None => (text, None),
+        };
+        let numbers: Vec<u64> = release.split('.').map(number).collect::<Option<_>>()?;
+        match numbers[..] {
+            [major, minor, patch] => Some(Self { release: [major, minor, patch], pre_release }),
+            _ => None,
+        }
+    }
+
+    /// Whether this is `other` or newer. A pre-release comes before its release.
+    pub(crate) fn is_at_least(&self, other: &Self) -> bool {
+        let order = self.release.cmp(&other.release).then_with(|| match (&self.pre_release, &other.pre_release) {
+            (None, None) => Ordering::Equal,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(_), None) => Ordering::Less,
+            (Some(own), Some(others)) => own.cmp(others),
+        });
+        order != Ordering::Less
+    }
+
+    /// Whether this is `other`, one of its pre-releases, or newer.
+    pub(crate) fn is_of_line(&self, other: &Self) -> bool {
+        self.release >= other.release
+    }
+}
+
+fn number(text: &str) -> Option<u64> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(text: &str) -> Version {
+        Version::parse(text).unwrap_or(Version::release(0, 0, 0))
+    }
+
+    #[test]
+    fn a_pre_release_comes_before_its_release() {
+        let required = Version::release(2026, 2, 0);
+        for (text, expected) in [
+            ("2026.2.0", true),
+            ("2026.10.0", true),
+            ("2027.1.0-rc1", true),
+            ("2026.2.0-rc1", false),
+            ("2026.1.9", false),
+        ] {
+            assert_eq!(version(text).is_at_least(&required), expected, "{text}");
+        }
+        assert!(version("2026.2.0-rc1").is_of_line(&required));
+        assert!(!version("2026.1.9").is_of_line(&required));
+    }
+
+    #[test]
+    fn other_texts_are_no_versions() {
+        for text in ["", "latest", "2026", "2026.2", "2026.2.0-", "2026.2.x", "2026..1", "+1.2.3", "1.2.+3"] {
+            assert_eq!(Version::parse(text), None, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The objects that the peer made of two datacenters on a real API server.
+
+use std::{collections::BTreeMap, fs};
+
+use messina_api::{names::annotation::INPUTS_HASH, scylla::v1alpha1::ScyllaDBDatacenter};
+use messina_plan::datacenter::{Gates, Observed, Plan, is_rolled_out, plan, validate};
+use serde_json::{Value, json};
+
+use crate::{
+    compare::{Difference, describe, differences, meaning, with_our_certificates, with_our_commands},
+    name_of, read_yaml, rolled_out, shared,
+};
+
+/// Objects that are not planned yet, or not here. Each is the beginning of a file's name.
+const LEFT_OUT: [(&str, &str); 14] = [
+    ("scyllacluster-", "the user's own"),
+    ("scylladbdatacenter-", "the user's own"),
+    ("scylladbdatacenternodesstatusreport-", "status reports come with bootstrap synchronisation"),
+    ("scylladbmanagerclusterregistration-", "registrations are a decision of their own"),
+    ("scylladbmanagertask-", "tasks are a decision of their own"),
+    ("configmap-NAME-local-client-ca", "certificates come later"),
+    ("configmap-NAME-local-serving-ca", "certificates come later"),
+    ("configmap-NAME-alternator-local-serving-ca", "certificates come later"),
+    ("secret-NAME-local-client-ca", "certificates come later"),
+    ("secret-NAME-local-serving-", "certificates come later"),
+    ("secret-NAME-alternator-local-serving-", "certificates come later"),
+    ("secret-NAME-local-user-admin", "certificates come later"),
+    ("secret-NAME-local-cql-connection-configs-admin", "certificates come later"),
+    ("ingress-", "Ingresses come later"),
+];
+
+/// What the API server fills in, or another program, by the end of the path.
+const FILLED_IN: [&str; 24] = [
+    ".status",
+    ".metadata.generation",
+    ".restartPolicy",
+    ".schedulerName",
+    ".serviceAccount",
+    ".persistentVolumeClaimRetentionPolicy",
+    ".revisionHistoryLimit",
+    ".terminationMessagePath",
+    ".terminationMessagePolicy",
+    ".successThreshold",
+    ".readinessProbe.failureThreshold",
+    ".readinessProbe.periodSeconds",
+    ".readinessProbe.timeoutSeconds",
+    ".scheme",
+    ".fieldRef.apiVersion",
+    ".configMap.defaultMode",
+    ".secret.defaultMode",
+    ".volumeMode",
+    ".clusterIP",
+    ".clusterIPs",
+    ".internalTrafficPolicy",
+    ".sessionAffinity",
+    // By the sidecar.
+    ".internal.scylla-operator.scylladb.com/host-id",
+    ".internal.scylla-operator.scylladb.com/current-token-ring-hash",
+];
+
+#[test]
+fn minimal_is_as_the_peers() {
+    as_the_peers("minimal");
+}
+
+#[test]
+fn full_is_as_the_peers() {
+    as_the_peers("full");
+}
+
+fn as_the_peers(name: &str) {
+    let folder = shared().join("compat/golden").join(name);
+    let Ok(files) = fs::read_dir(folder.join("objects")) else {
+        return eprintln!("skipped: {} is not there, so there are no objects to compare with", folder.display());
+    };
+    let ours = by_file(&completely_planned(name, &read_yaml(&folder.join("input-datacenter.yaml"))), name);
+    let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+    files.sort();
+    let (mut compared, mut left_out, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+    for file in files {
+        let stem = file.file_stem().unwrap().to_string_lossy().into_owned();
+        let exception = LEFT_OUT.iter().find(|(beginning, _)| stem.starts_with(&beginning.replace("NAME", name)));
+        if let Some((_, reason)) = exception {
+            left_out.push(format!("{stem}: {reason}"));
+            continue;
+        }
+        let Some(ours) = ours.get(&stem) else { panic!("{stem} is not planned") };
+        let found = unlike(&with_our_certificates(&read_yaml(&file).to_string()), ours);
+        if !found.is_empty() {
+            failed.push(format!("{stem}:\n{}", describe(&found)));
+        }
+        compared.push(stem);
+    }
+    eprintln!("golden {name}: {} objects compared, {} left out", compared.len(), left_out.len());
+    left_out.iter().for_each(|line| eprintln!("  left out {line}"));
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    let more: Vec<&String> = ours.keys().filter(|stem| !compared.contains(stem)).collect();
+    assert!(more.is_empty(), "planned, and not there with the peer: {more:?}");
+}
+
+/// An API server fills in what objects leave out. Nothing of that gives rise to another plan.
+#[test]
+fn what_a_real_api_server_keeps_is_as_planned() {
+    for name in ["minimal", "full"] {
+        let folder = shared().join("compat/golden").join(name);
+        if !folder.exists() {
+            return eprintln!("skipped: {} is not there, so there are no objects to compare with", folder.display());
+        }
+        let mut observed = completely_observed(name, &read_yaml(&folder.join("input-datacenter.yaml")));
+        for (stateful_set, ours) in &mut observed.stateful_sets {
+            let file = folder.join(format!("objects/statefulset-{stateful_set}.yaml"));
+            let mut kept: Value = serde_json::from_str(&with_our_certificates(&read_yaml(&file).to_string())).unwrap();
+            with_our_commands(&mut kept);
+            forget_what_was_applied(&mut kept);
+            let hash = json!(ours)["spec"]["template"]["metadata"]["annotations"][INPUTS_HASH].clone();
+            kept["spec"]["template"]["metadata"]["annotations"][INPUTS_HASH] = hash;
+            *ours = serde_json::from_value(kept).unwrap();
+            assert!(is_rolled_out(ours), "{stateful_set}");
+        }
+        let settled = plan(&observed);
+        assert_eq!((settled.waiting, settled.wrong, settled.left_alone), (vec![], vec![], vec![]), "{name}");
+        // The proof that the comparison sees anything: an API server that forgot one field.
+        let one = observed.stateful_sets.values_mut().next().unwrap();
+        one.spec.as_mut().unwrap().template.spec.as_mut().unwrap().termination_grace_period_seconds = Some(30);
+        assert_eq!(plan(&observed).waiting.len(), 1, "{name}");
+    }
+}
+
+fn completely_planned(name: &str, input: &Value) -> Plan {
+    plan(&completely_observed(name, input))
+}
+
+/// What is there once all racks are rolled out, with the gates that the peer had.
+fn completely_observed(name: &str, input: &Value) -> Observed {
+    let mut object: ScyllaDBDatacenter = serde_json::from_value(input.clone()).unwrap();
+    object.metadata.uid = Some("<uid>".into());
+    let datacenter = validate(&object).unwrap_or_else(|faults| panic!("{name}: {faults:?}"));
+    let gates = Gates { automatic_tls_certificates: true, bootstrap_synchronisation: true };
+    let new_token = "random".into();
+    let mut observed =
+        Observed { gates, new_token, ..Observed::new(datacenter, "docker.io/scylladb/scylla-operator:latest") };
+    loop {
+        let plan = plan(&observed);
+        if plan.waiting.is_empty() {
+            return observed;
+        }
+        for stateful_set in plan.objects.stateful_sets {
+            observed.stateful_sets.insert(name_of(&stateful_set), rolled_out(stateful_set));
+        }
+    }
+}
+
+fn by_file(plan: &Plan, datacenter: &str) -> BTreeMap<String, Value> {
+    let objects = &plan.objects;
+    let mut all = vec![
+        json!(objects.service_account),
+        json!(objects.role_binding),
+        json!(objects.agent_auth_token),
+        json!(objects.managed_config),
+        json!(objects.managed_agent_config),
+        json!(objects.pod_disruption_budget),
+        json!(objects.identity_service),
+    ];
+    all.extend(objects.snitch_configs.iter().map(|one| json!(one)));
+    all.extend(objects.member_services.iter().map(|one| json!(one)));
+    all.extend(objects.stateful_sets.iter().map(|one| json!(one)));
+    let stem = |object: &Value| {
+        let kind = object["kind"].as_str().unwrap_or_else(|| panic!("{datacenter}: {object}")).to_lowercase();
+        format!("{kind}-{}", object["metadata"]["name"].as_str().unwrap())
+    };
+    all.into_iter().map(|object| (stem(&object), object)).collect()
+}
+
+/// Where ours is not what the peer's means.
+fn unlike(expected: &str, ours: &Value) -> Vec<Difference> {
+    let mut expected: Value = serde_json::from_str(expected).unwrap();
+    let mut ours = ours.clone();
+    match expected["kind"].as_str().unwrap() {
+        "StatefulSet" => with_our_commands(&mut expected),
+        "ConfigMap" => {
+            files_as_read(&mut expected);
+            files_as_read(&mut ours);
+        }
+        _ => {}
+    }
+    forget_what_was_applied(&mut expected);
+    let found = differences(&meaning(&expected), &meaning(&ours)).into_iter();
+    found.filter(|one| !is_filled_in(one) && !is_made_anew(one)).collect()
+}
+
+/// The peer copies from the user's object what `kubectl` noted there. We never do.
+fn forget_what_was_applied(object: &mut Value) {
+    match object {
+        Value::Object(fields) => {
+            fields.remove("kubectl.kubernetes.io/last-applied-configuration");
+            fields.values_mut().for_each(forget_what_was_applied);
+        }
+        Value::Array(elements) => elements.iter_mut().for_each(forget_what_was_applied),
+        _ => {}
+    }
+}
+
+fn is_filled_in(one: &Difference) -> bool {
+    one.is_missing_in_ours() && FILLED_IN.iter().any(|end| one.path.ends_with(end))
+}
+
+/// Hashes, tokens, and what a cleanup that was done has left: they are never the same twice.
+fn is_made_anew(one: &Difference) -> bool {
+    let ends = ["/inputs-hash", ".data.auth-token.yaml", "/last-cleaned-up-token-ring-hash"];
+    one.actual.is_some() && one.expected.is_some() && ends.iter().any(|end| one.path.ends_with(end))
+}
+
+fn files_as_read(config_map: &mut Value) {
+    for (file, text) in config_map["data"].as_object_mut().into_iter().flatten() {
+        if file.ends_with(".yaml") {
+            *text = serde_saphyr::from_str(text.as_str().unwrap()).unwrap();
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What is decided for a ScyllaDBDatacenter: the peers' cases and objects, and rules that hold whatever the input.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod cases;
+mod compare;
+mod faults;
+mod golden;
+mod properties;
+mod rollout;
+mod token;
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
+use messina_api::scylla::v1alpha1::ScyllaDBDatacenter;
+use messina_plan::datacenter::{Datacenter, Observed, validate};
+use serde_json::{Value, json};
+
+const OPERATOR_IMAGE: &str = "scylladb/scylla-operator:latest";
+
+/// Facts that tests use where they are there; the project stands without them.
+fn shared() -> PathBuf {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
+    env::var_os("MESSINA_SHARED").map_or(beside, PathBuf::from)
+}
+
+fn read_yaml(file: &Path) -> Value {
+    serde_saphyr::from_str(&fs::read_to_string(file).unwrap())
+        .unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+fn datacenter(object: Value) -> Datacenter {
+    validate(&serde_json::from_value::<ScyllaDBDatacenter>(object).unwrap())
+        .unwrap_or_else(|faults| panic!("{faults:?}"))
+}
+
+/// A datacenter with these racks and numbers of nodes.
+fn datacenter_with(racks: &[(&str, i32)], spec: Value) -> Datacenter {
+    let racks: Vec<Value> = racks
+        .iter()
+        .map(|(name, nodes)| json!({"name": name, "nodes": nodes, "scyllaDB": {"storage": {"capacity": "1Gi"}}}))
+        .collect();
+    let mut object = json!({
+        "metadata": {"name": "orders", "namespace": "shop", "uid": "the-uid", "generation": 1},
+        "spec": {
+            "clusterName": "orders", "datacenterName": "dc", "racks": racks,
+            "scyllaDB": {"image": "scylladb/scylla:2026.2.4"}, "scyllaDBManagerAgent": {"image": "agent:3.12.0"},
+        },
+    });
+    compare::merge(&mut object["spec"], &spec);
+    datacenter(object)
+}
+
+fn observed(datacenter: Datacenter) -> Observed {
+    Observed { new_token: "fresh".into(), ..Observed::new(datacenter, OPERATOR_IMAGE) }
+}
+
+fn name_of(stateful_set: &StatefulSet) -> String {
+    stateful_set.metadata.name.clone().unwrap()
+}
+
+/// The StatefulSet as it is when Kubernetes has done everything that it asks for.
+fn rolled_out(mut stateful_set: StatefulSet) -> StatefulSet {
+    let replicas = stateful_set.spec.as_ref().unwrap().replicas.unwrap();
+    stateful_set.metadata.generation = Some(1);
+    stateful_set.status = Some(StatefulSetStatus {
+        observed_generation: Some(1),
+        replicas,
+        current_replicas: Some(replicas),
+        ready_replicas: Some(replicas),
+        available_replicas: Some(replicas),
+        updated_replicas: Some(replicas),
+        ..StatefulSetStatus::default()
+    });
+    stateful_set
+}

@@ -1,0 +1,236 @@
+//! Rules that hold whatever happens.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use messina_api::{names::annotation::NODE_JOINED, scylla::v1alpha1::ScyllaDBDatacenter};
+use messina_plan::datacenter::{Objects, Observed, Plan, plan as decide, report, validate};
+use proptest::{collection::vec, prelude::*, sample::select};
+use serde_json::{Value, json};
+
+use crate::{OPERATOR_IMAGE, datacenter_with, name_of, observed, rolled_out};
+
+/// Specifications that a user may write one after another.
+fn specification() -> impl Strategy<Value = (Vec<(&'static str, i32)>, Value)> {
+    let racks = select(vec![vec!["a"], vec!["a", "b"], vec!["b", "a"], vec!["a", "b", "c"], vec!["c"], vec![]]);
+    let racks = racks.prop_flat_map(|names| {
+        let length = names.len();
+        (Just(names), vec(0..4_i32, length)).prop_map(|(names, nodes)| names.into_iter().zip(nodes).collect())
+    });
+    let image = select(vec!["scylla:2026.2.4", "scylla:2026.3.0", "scylla:latest"]);
+    let label = select(vec!["x", "y"]);
+    let options = (image, any::<bool>(), label, any::<bool>(), any::<bool>());
+    (racks, options).prop_map(|(racks, (image, developer_mode, label, has_label, has_alternator))| {
+        let labels = if has_label { json!({label: "1"}) } else { json!({}) };
+        let mut spec = json!({
+            "metadata": {"labels": labels},
+            "scyllaDB": {"image": image, "enableDeveloperMode": developer_mode},
+        });
+        if has_alternator {
+            spec["scyllaDB"]["alternatorOptions"] = json!({});
+        }
+        (racks, spec)
+    })
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    /// The user writes another specification.
+    Respecified(Vec<(&'static str, i32)>, Value),
+    /// Kubernetes gets done with a StatefulSet.
+    RolledOut(usize),
+    /// A node of a StatefulSet goes down.
+    Down(usize),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        2 => specification().prop_map(|(racks, spec)| Event::Respecified(racks, spec)),
+        4 => (0..3_usize).prop_map(Event::RolledOut),
+        1 => (0..3_usize).prop_map(Event::Down),
+    ]
+}
+
+fn happen(observed: &mut Observed, event: Event) {
+    match event {
+        Event::Respecified(racks, spec) => observed.datacenter = datacenter_with(&racks, spec),
+        Event::RolledOut(position) => {
+            let name = observed.stateful_sets.keys().nth(position).cloned();
+            name.iter().for_each(|name| roll_out(observed, name));
+        }
+        Event::Down(position) => {
+            if let Some(status) = observed.stateful_sets.values_mut().nth(position).and_then(|one| one.status.as_mut())
+            {
+                status.available_replicas = Some(0);
+            }
+        }
+    }
+}
+
+/// All nodes are there and have joined.
+fn roll_out(observed: &mut Observed, name: &str) {
+    let done = rolled_out(observed.stateful_sets[name].clone());
+    for ordinal in 0..done.spec.as_ref().unwrap().replicas.unwrap() {
+        let service = observed.services.get_mut(&format!("{name}-{ordinal}")).unwrap();
+        let annotations = service.metadata.annotations.get_or_insert_default();
+        annotations.insert(NODE_JOINED.into(), "true".into());
+    }
+    observed.stateful_sets.insert(name.to_owned(), done);
+}
+
+/// Puts the planned objects where the API server would keep them. A StatefulSet that changes is not rolled out.
+fn apply(observed: &mut Observed, plan: &Plan) {
+    for one in &plan.objects.stateful_sets {
+        let now = observed.stateful_sets.get(&name_of(one));
+        if now.is_none_or(|now| now.spec != one.spec) {
+            observed.stateful_sets.insert(name_of(one), one.clone());
+        }
+    }
+    for service in &plan.objects.member_services {
+        // What others have noted stays.
+        observed.services.entry(service.metadata.name.clone().unwrap()).or_insert(service.clone());
+    }
+    let configs = &plan.objects.snitch_configs;
+    observed.config_maps.extend(configs.iter().map(|one| (one.metadata.name.clone().unwrap(), one.clone())));
+    let token = plan.objects.agent_auth_token.iter();
+    observed.secrets.extend(token.map(|secret| (secret.metadata.name.clone().unwrap(), secret.clone())));
+}
+
+fn replicas(all: &BTreeMap<String, StatefulSet>) -> BTreeMap<String, Option<i32>> {
+    all.iter().map(|(name, one)| (name.clone(), one.spec.as_ref().unwrap().replicas)).collect()
+}
+
+/// Names of everything of a kind that a plan applies or leaves alone.
+fn spared<'a>(plan: &'a Plan, kind: &str, applied: impl Iterator<Item = &'a Option<String>>) -> BTreeSet<&'a str> {
+    let left_alone = plan.left_alone.iter().filter(|one| one.kind == kind).map(|one| one.name.as_str());
+    applied.filter_map(|name| name.as_deref()).chain(left_alone).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_happens((racks, spec) in specification(), events in vec(event(), 1..20)) {
+        let mut observed = observed(datacenter_with(&racks, spec));
+        for event in events {
+            happen(&mut observed, event);
+            let plan = decide(&observed);
+            let before = observed.stateful_sets.clone();
+
+            let changed = plan.objects.stateful_sets.iter();
+            let changed = changed.filter(|one| before.get(&name_of(one)).is_none_or(|now| now.spec != one.spec)).count();
+            prop_assert!(changed <= 1, "{changed} StatefulSets change at once");
+
+            let sets = spared(&plan, "StatefulSet", plan.objects.stateful_sets.iter().map(|one| &one.metadata.name));
+            prop_assert!(before.keys().all(|name| sets.contains(name.as_str())), "a StatefulSet is given up");
+            let members = spared(&plan, "Service", plan.objects.member_services.iter().map(|one| &one.metadata.name));
+            prop_assert!(observed.services.keys().all(|name| members.contains(name.as_str())), "a Service is given up");
+
+            apply(&mut observed, &plan);
+            for (name, now) in replicas(&observed.stateful_sets) {
+                prop_assert!(now >= replicas(&before).get(&name).copied().flatten(), "{name} has fewer replicas");
+            }
+            let again = decide(&observed);
+            // A rack that got more nodes is left alone until they have joined, which also changes nothing.
+            let stand = observed.stateful_sets.clone();
+            apply(&mut observed, &again);
+            prop_assert!(observed.stateful_sets == stand, "a plan that is carried out gives rise to another one");
+            let others = |plan: &Plan| Objects { stateful_sets: Vec::new(), ..plan.objects.clone() };
+            prop_assert!(others(&again) == others(&plan), "other objects, once the planned ones are there");
+            report(&observed, &again);
+        }
+    }
+
+    /// Once everything stands still, a few plans bring the datacenter to what the specification says.
+    #[test]
+    fn a_plan_gets_there((racks, spec) in specification(), (next_racks, next_spec) in specification()) {
+        let mut observed = observed(datacenter_with(&racks, spec));
+        for (racks, spec) in [(racks, None), (next_racks, Some(next_spec))] {
+            if let Some(spec) = spec {
+                observed.datacenter = datacenter_with(&racks, spec);
+            }
+            for _ in 0..12 {
+                let plan = decide(&observed);
+                apply(&mut observed, &plan);
+                let names: Vec<String> = observed.stateful_sets.keys().cloned().collect();
+                names.iter().for_each(|name| roll_out(&mut observed, name));
+            }
+            let plan = decide(&observed);
+            let left = plan.waiting.iter().filter(|note| note.reason != "ScalingInNotAvailable").collect::<Vec<_>>();
+            prop_assert!(left.is_empty(), "{left:?}");
+            prop_assert_eq!(plan.objects.stateful_sets.len(), racks.len());
+        }
+    }
+
+    #[test]
+    fn no_object_is_too_odd(object in odd_object()) {
+        if let Ok(object) = serde_json::from_value::<ScyllaDBDatacenter>(object) {
+            match validate(&object) {
+                Ok(datacenter) => {
+                    let observed = Observed::new(datacenter, OPERATOR_IMAGE);
+                    let plan = decide(&observed);
+                    report(&observed, &plan);
+                }
+                Err(faults) => prop_assert!(!faults.is_empty(), "an object is refused without a reason"),
+            }
+        }
+    }
+}
+
+fn odd_text() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        select(vec![
+            "a",
+            "b",
+            "dc-1",
+            "scylla:2026.2.4",
+            "scylla@sha256:1",
+            "1Gi",
+            "-1",
+            "IPv6",
+            "PodIP",
+            "Headless",
+            "true",
+            ""
+        ])
+        .prop_map(Value::from),
+        ".{0,70}".prop_map(Value::from),
+        Just(Value::Null),
+    ]
+}
+
+fn odd_map() -> impl Strategy<Value = Value> {
+    vec((".{0,5}", odd_text()), 0..3).prop_map(|pairs| Value::Object(pairs.into_iter().collect()))
+}
+
+fn odd_rack() -> impl Strategy<Value = Value> {
+    (odd_text(), any::<Option<i16>>(), odd_text(), odd_map(), odd_map(), odd_text()).prop_map(
+        |(name, nodes, capacity, limits, selector, config)| {
+            json!({
+                "name": name, "nodes": nodes, "topologyLabelSelector": selector,
+                "scyllaDB": {"storage": {"capacity": capacity}, "resources": {"limits": limits}, "customConfigMapRef": config},
+            })
+        },
+    )
+}
+
+fn odd_object() -> impl Strategy<Value = Value> {
+    let texts = vec(odd_text(), 12);
+    (texts, vec(odd_rack(), 0..3), odd_rack(), odd_map(), any::<Option<i32>>(), any::<Option<bool>>()).prop_map(
+        |(text, racks, template, annotations, number, flag)| {
+            json!({
+                "metadata": {"name": text[0], "namespace": text[1], "uid": text[2], "annotations": annotations},
+                "spec": {
+                    "clusterName": text[3], "datacenterName": text[4], "racks": racks, "rackTemplate": template,
+                    "scyllaDB": {"image": text[5], "alternatorOptions": {"writeIsolation": text[6]}},
+                    "scyllaDBManagerAgent": {"image": text[7]},
+                    "exposeOptions": {
+                        "nodeService": {"type": text[8]},
+                        "broadcastOptions": {"nodes": {"type": text[9]}, "clients": {"type": text[10]}},
+                    },
+                    "ipFamilies": [text[11]], "minReadySeconds": number, "enableParallelNodeOperations": flag,
+                },
+            })
+        },
+    )
+}

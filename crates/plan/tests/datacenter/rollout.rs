@@ -1,0 +1,342 @@
+//! In which order racks change, and what never happens.
+
+use k8s_openapi::{
+    api::{
+        apps::v1::StatefulSet,
+        core::v1::{Container, Pod},
+    },
+    apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry},
+};
+use messina_api::names::annotation::{HOST_ID, NODE_JOINED};
+use messina_plan::datacenter::{LeftAlone, Observed, Plan, plan, report};
+use serde_json::{Value, json};
+
+use crate::{datacenter_with, name_of, observed, rolled_out};
+
+/// A datacenter whose racks all run as the specification says.
+fn running(racks: &[(&str, i32)], spec: Value) -> Observed {
+    let mut observed = observed(datacenter_with(racks, spec));
+    for _ in racks {
+        for one in plan(&observed).objects.stateful_sets {
+            observed.stateful_sets.insert(name_of(&one), rolled_out(one));
+        }
+    }
+    for mut service in plan(&observed).objects.member_services {
+        service.metadata.annotations.get_or_insert_default().insert(NODE_JOINED.into(), "true".into());
+        observed.services.insert(service.metadata.name.clone().unwrap(), service);
+    }
+    assert_eq!(plan(&observed).waiting, [], "everything is as it is to be");
+    observed
+}
+
+/// The same observation of another specification.
+fn respecified(observed: &Observed, racks: &[(&str, i32)], spec: Value) -> Observed {
+    Observed { datacenter: datacenter_with(racks, spec), ..observed.clone() }
+}
+
+fn image(version: &str) -> Value {
+    json!({"scyllaDB": {"image": format!("scylladb/scylla:{version}")}})
+}
+
+/// StatefulSets that the plan changes.
+fn changed(observed: &Observed, plan: &Plan) -> Vec<String> {
+    let is_new = |one: &&StatefulSet| observed.stateful_sets.get(&name_of(one)).is_none_or(|now| now.spec != one.spec);
+    plan.objects.stateful_sets.iter().filter(is_new).map(name_of).collect()
+}
+
+fn reasons(plan: &Plan) -> Vec<&'static str> {
+    plan.waiting.iter().map(|note| note.reason).collect()
+}
+
+fn held(name: &str) -> LeftAlone {
+    LeftAlone { kind: "StatefulSet", name: name.into() }
+}
+
+fn set_out_of_order(observed: &mut Observed, name: &str) {
+    let status = observed.stateful_sets.get_mut(name).unwrap().status.as_mut().unwrap();
+    status.ready_replicas = Some(0);
+}
+
+#[test]
+fn racks_come_up_one_after_another() {
+    let mut observed = observed(datacenter_with(&[("a", 1), ("b", 1)], json!({})));
+    let first = plan(&observed);
+    assert_eq!(changed(&observed, &first), ["orders-dc-a"]);
+    assert_eq!(reasons(&first), ["CreatingStatefulSet", "WaitingForOtherRacks"]);
+    let a = first.objects.stateful_sets[0].clone();
+    observed.stateful_sets.insert(name_of(&a), a.clone());
+    assert_eq!(changed(&observed, &plan(&observed)), [] as [&str; 0], "its nodes have not joined yet");
+    observed.stateful_sets.insert(name_of(&a), rolled_out(a));
+    assert_eq!(changed(&observed, &plan(&observed)), ["orders-dc-b"]);
+}
+
+#[test]
+fn racks_come_up_at_once_where_nodes_may_start_at_the_same_time() {
+    let observed = observed(datacenter_with(&[("a", 1), ("b", 1)], json!({"enableParallelNodeOperations": true})));
+    assert_eq!(changed(&observed, &plan(&observed)), ["orders-dc-a", "orders-dc-b"]);
+}
+
+#[test]
+fn one_rack_changes_at_a_time() {
+    let before = running(&[("a", 1), ("b", 1)], json!({}));
+    let mut observed = respecified(&before, &[("a", 1), ("b", 1)], image("2026.2.5"));
+    let first = plan(&observed);
+    assert_eq!(changed(&observed, &first), ["orders-dc-a"]);
+    assert_eq!(first.left_alone, [held("orders-dc-b")]);
+    let a = first.objects.stateful_sets.into_iter().find(|one| name_of(one) == "orders-dc-a").unwrap();
+    observed.stateful_sets.insert(name_of(&a), a.clone());
+    let second = plan(&observed);
+    assert_eq!((changed(&observed, &second), &second.left_alone[..]), (vec![], &[held("orders-dc-b")][..]));
+    observed.stateful_sets.insert(name_of(&a), rolled_out(a));
+    assert_eq!(changed(&observed, &plan(&observed)), ["orders-dc-b"]);
+}
+
+#[test]
+fn nodes_join_before_nodes_are_changed() {
+    let before = running(&[("a", 1), ("b", 1)], json!({}));
+    let observed = respecified(&before, &[("a", 1), ("b", 3)], image("2026.2.5"));
+    let plan = plan(&observed);
+    assert_eq!(changed(&observed, &plan), ["orders-dc-b"]);
+    let b = plan.objects.stateful_sets[0].spec.as_ref().unwrap();
+    assert_eq!(b.replicas, Some(3));
+    let now = observed.stateful_sets["orders-dc-b"].spec.as_ref().unwrap();
+    assert_eq!(b.template, now.template, "a node joins with the version that the others have");
+    assert_eq!(plan.objects.member_services.len(), 4);
+}
+
+#[test]
+fn nothing_begins_while_a_node_is_down() {
+    let mut observed = running(&[("a", 1), ("b", 1)], json!({}));
+    set_out_of_order(&mut observed, "orders-dc-b");
+    for (racks, spec) in [
+        (&[("a", 2), ("b", 1)][..], json!({})),
+        (&[("a", 1), ("b", 1), ("c", 1)][..], json!({})),
+        (&[("a", 1), ("b", 2)][..], json!({})),
+    ] {
+        let observed = respecified(&observed, racks, spec);
+        let plan = plan(&observed);
+        assert_eq!(changed(&observed, &plan), [] as [&str; 0], "{racks:?}");
+        assert!(reasons(&plan).contains(&"WaitingForStatefulSetRollout"));
+    }
+}
+
+#[test]
+fn what_is_down_can_be_corrected() {
+    let mut observed = running(&[("a", 1), ("b", 1)], json!({}));
+    set_out_of_order(&mut observed, "orders-dc-b");
+    let observed = respecified(&observed, &[("a", 1), ("b", 1)], image("2026.2.5"));
+    assert_eq!(changed(&observed, &plan(&observed)), ["orders-dc-b"]);
+    assert_eq!(plan(&observed).left_alone, [held("orders-dc-a")]);
+}
+
+/// A rack of two, of which the second has not joined, and another version to run.
+fn upgraded_while_joining(policy: &str) -> Observed {
+    let mut observed = running(&[("a", 2)], json!({"enableParallelNodeOperations": policy == "Parallel"}));
+    observed.services.get_mut("orders-dc-a-1").unwrap().metadata.annotations = None;
+    let status = observed.stateful_sets.get_mut("orders-dc-a").unwrap().status.as_mut().unwrap();
+    status.ready_replicas = Some(1);
+    let mut spec = image("2026.2.5");
+    spec["enableParallelNodeOperations"] = json!(policy == "Parallel");
+    respecified(&observed, &[("a", 2)], spec)
+}
+
+fn pod(status: Value) -> Pod {
+    serde_json::from_value(json!({"metadata": {}, "status": status})).unwrap()
+}
+
+fn waiting_for(reason: &str) -> Pod {
+    pod(json!({"containerStatuses": [{
+        "name": "scylla", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+        "state": {"waiting": {"reason": reason}},
+    }]}))
+}
+
+#[test]
+fn a_node_that_joins_is_not_disturbed() {
+    let running = pod(json!({"containerStatuses": [{
+        "name": "scylla", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": {"running": {}},
+    }]}));
+    for (state, pod, may_change) in [
+        ("no pod yet", None, false),
+        ("running", Some(running), false),
+        ("creating", Some(waiting_for("ContainerCreating")), false),
+        ("no image", Some(waiting_for("ImagePullBackOff")), true),
+        ("crashing", Some(waiting_for("CrashLoopBackOff")), true),
+        ("no machine", Some(pod(json!({"conditions": [{"type": "PodScheduled", "status": "False"}]}))), true),
+    ] {
+        let mut observed = upgraded_while_joining("OrderedReady");
+        observed.pods.extend(pod.map(|pod| ("orders-dc-a-1".to_owned(), pod)));
+        let expected: &[&str] = if may_change { &["orders-dc-a"] } else { &[] };
+        assert_eq!(changed(&observed, &plan(&observed)), expected, "{state}");
+    }
+}
+
+#[test]
+fn nodes_that_serve_stay_while_another_is_down() {
+    let mut observed = upgraded_while_joining("Parallel");
+    observed.pods.insert("orders-dc-a-1".into(), waiting_for("ImagePullBackOff"));
+    assert_eq!(
+        changed(&observed, &plan(&observed)),
+        [] as [&str; 0],
+        "Kubernetes would not wait for the one that is down"
+    );
+    let status = observed.stateful_sets.get_mut("orders-dc-a").unwrap().status.as_mut().unwrap();
+    status.update_revision = Some("new".into());
+    assert_eq!(changed(&observed, &plan(&observed)), ["orders-dc-a"], "an update can be corrected");
+}
+
+#[test]
+fn no_node_is_taken_away() {
+    let before = running(&[("a", 3), ("b", 2)], json!({}));
+    let observed = respecified(&before, &[("a", 1)], json!({}));
+    let plan = plan(&observed);
+    assert_eq!(changed(&observed, &plan), [] as [&str; 0]);
+    assert_eq!(plan.objects.stateful_sets[0].spec.as_ref().unwrap().replicas, Some(3));
+    assert_eq!(plan.objects.member_services.len(), 3);
+    let kept: Vec<&str> = plan.left_alone.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(kept, ["orders-dc-b", "orders-dc-b-0", "orders-dc-b-1"]);
+    let messages: String = plan.waiting.iter().map(|note| note.message.as_str()).collect();
+    assert!(messages.contains("node shop/orders-dc-a-2 stays"), "{messages}");
+    assert!(messages.contains("StatefulSet shop/orders-dc-b and its 2 node(s) stay"), "{messages}");
+}
+
+#[test]
+fn a_stateful_set_that_is_gone_is_made_anew_around_its_nodes() {
+    let before = running(&[("a", 3)], json!({}));
+    for evidence in ["pod", "Service"] {
+        let mut observed = respecified(&before, &[("a", 1)], json!({}));
+        observed.stateful_sets.clear();
+        if evidence == "pod" {
+            observed.pods.insert("orders-dc-a-2".into(), pod(json!({})));
+        } else {
+            let service = observed.services.get_mut("orders-dc-a-2").unwrap();
+            service.metadata.annotations.get_or_insert_default().insert(HOST_ID.into(), "f00".into());
+        }
+        let plan = plan(&observed);
+        assert_eq!(plan.objects.stateful_sets[0].spec.as_ref().unwrap().replicas, Some(3), "{evidence}");
+    }
+    let mut never_there = respecified(&before, &[("a", 1)], json!({}));
+    never_there.stateful_sets.clear();
+    assert_eq!(plan(&never_there).objects.stateful_sets[0].spec.as_ref().unwrap().replicas, Some(1));
+}
+
+#[test]
+fn the_rack_file_of_a_removed_rack_stays() {
+    let mut observed = running(&[("a", 1), ("b", 1)], json!({}));
+    for config in plan(&observed).objects.snitch_configs {
+        observed.config_maps.insert(config.metadata.name.clone().unwrap(), config);
+    }
+    let plan = plan(&respecified(&observed, &[("a", 1)], json!({})));
+    assert!(plan.left_alone.contains(&LeftAlone { kind: "ConfigMap", name: "orders-b-snitch-config".into() }));
+}
+
+#[test]
+fn what_kubernetes_never_changes_is_kept_and_told() {
+    let observed = running(&[("a", 1)], json!({}));
+    let spec = json!({
+        "enableParallelNodeOperations": true,
+        "racks": [{"name": "a", "nodes": 1, "scyllaDB": {"storage": {"capacity": "2Gi"}}}],
+    });
+    let plan = plan(&respecified(&observed, &[], spec));
+    let (now, then) = (&observed.stateful_sets["orders-dc-a"], &plan.objects.stateful_sets[0]);
+    let (now, then) = (now.spec.as_ref().unwrap(), then.spec.as_ref().unwrap());
+    assert_eq!(then.volume_claim_templates, now.volume_claim_templates);
+    assert_eq!(then.pod_management_policy, now.pod_management_policy);
+    let fields: Vec<&str> = plan.wrong.iter().map(|note| note.message.split(' ').next().unwrap()).collect();
+    assert_eq!(fields, ["spec.volumeClaimTemplates", "spec.podManagementPolicy"]);
+}
+
+#[test]
+fn what_an_api_server_fills_in_is_no_difference() {
+    let mut observed = running(&[("a", 1)], json!({}));
+    let stateful_set = observed.stateful_sets.get_mut("orders-dc-a").unwrap();
+    let mut kept = json!(stateful_set);
+    kept["spec"]["revisionHistoryLimit"] = 10.into();
+    kept["spec"]["template"]["spec"]["restartPolicy"] = "Always".into();
+    kept["spec"]["template"]["spec"]["containers"][0]["terminationMessagePath"] = "/dev/termination-log".into();
+    kept["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap().reverse();
+    kept["spec"]["template"]["metadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"] = "today".into();
+    *stateful_set = serde_json::from_value(kept).unwrap();
+    assert_eq!(plan(&observed).waiting, []);
+}
+
+#[test]
+fn what_was_ours_and_is_to_go_is_a_difference() {
+    let mut observed = running(&[("a", 1)], json!({}));
+    let stateful_set = observed.stateful_sets.get_mut("orders-dc-a").unwrap();
+    let mut kept = json!(stateful_set);
+    kept["spec"]["template"]["metadata"]["annotations"]["team"] = "blue".into();
+    *stateful_set = serde_json::from_value(kept).unwrap();
+    assert_eq!(reasons(&plan(&observed)), ["UpdatingStatefulSet"]);
+    // Unless the API server knows that it is somebody else's.
+    let fields =
+        |fields: Value| ManagedFieldsEntry { fields_v1: Some(FieldsV1(fields)), ..ManagedFieldsEntry::default() };
+    let annotation = json!({"f:metadata": {"f:annotations": {"f:team": {}}}});
+    let ours = fields(json!({"f:spec": {"f:selector": {}}}));
+    let others = fields(json!({"f:spec": {"f:template": annotation}}));
+    observed.stateful_sets.get_mut("orders-dc-a").unwrap().metadata.managed_fields = Some(vec![ours, others]);
+    assert_eq!(plan(&observed).waiting, []);
+}
+
+#[test]
+fn a_drifted_rack_is_put_right() {
+    let mut observed = running(&[("a", 1)], json!({}));
+    let spec = observed.stateful_sets.get_mut("orders-dc-a").unwrap().spec.as_mut().unwrap();
+    spec.template.spec.as_mut().unwrap().containers[0].image = Some("something/else:1".into());
+    assert_eq!(changed(&observed, &plan(&observed)), ["orders-dc-a"]);
+}
+
+#[test]
+fn what_somebody_added_to_a_list_is_a_difference() {
+    let mut observed = running(&[("a", 1)], json!({}));
+    let spec = observed.stateful_sets.get_mut("orders-dc-a").unwrap().spec.as_mut().unwrap();
+    let containers = &mut spec.template.spec.as_mut().unwrap().containers;
+    containers.push(Container { name: "stowaway".into(), ..Container::default() });
+    assert_eq!(reasons(&plan(&observed)), ["UpdatingStatefulSet"]);
+}
+
+#[test]
+fn no_number_of_replicas_is_too_large_to_keep() {
+    let mut observed = running(&[("a", 1)], json!({}));
+    let spec = observed.stateful_sets.get_mut("orders-dc-a").unwrap().spec.as_mut().unwrap();
+    spec.replicas = Some(i32::MAX);
+    let plan = plan(&observed);
+    assert_eq!(plan.objects.stateful_sets[0].spec.as_ref().unwrap().replicas, Some(i32::MAX));
+    assert_eq!(plan.objects.member_services.len(), 1000, "but there are not that many Services");
+}
+
+#[test]
+fn a_change_of_the_users_settings_restarts_nodes() {
+    let mut observed = running(&[("a", 1)], json!({}));
+    let config = serde_json::from_value(json!({"metadata": {}, "data": {"scylla.yaml": "a: 1"}})).unwrap();
+    observed.config_maps.insert("scylla-config".into(), config);
+    assert_eq!(reasons(&plan(&observed)), ["UpdatingStatefulSet"]);
+}
+
+#[test]
+fn a_datacenter_is_available_when_all_nodes_are() {
+    let mut observed = running(&[("a", 1), ("b", 2)], json!({}));
+    for name in ["orders-dc-a-0", "orders-dc-b-0"] {
+        let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "scylla", "image": "scylla:2026.2.4"}]}});
+        observed.pods.insert(name.into(), serde_json::from_value(pod).unwrap());
+    }
+    let of = |observed: &Observed| {
+        let report = report(observed, &plan(observed));
+        let available = report.conditions.last().unwrap().clone();
+        (report.status, available.holds, available.reason)
+    };
+    let (status, holds, reason) = of(&observed);
+    assert!(holds, "{reason}");
+    assert_eq!((status.nodes, status.ready_nodes, status.available_nodes), (Some(3), Some(3), Some(3)));
+    assert_eq!((status.current_version.as_deref(), status.observed_generation), (Some("2026.2.4"), Some(1)));
+    set_out_of_order(&mut observed, "orders-dc-b");
+    let (status, holds, reason) = of(&observed);
+    assert_eq!((holds, reason.as_str(), status.ready_nodes), (false, "MembersNotReady", Some(1)));
+    let upgraded = respecified(&observed, &[("a", 1), ("b", 2)], image("2026.2.5"));
+    let (status, holds, reason) = of(&upgraded);
+    assert_eq!((holds, reason.as_str()), (false, "RacksNotAtDesiredVersion"));
+    assert_eq!(
+        (status.current_version.as_deref(), status.updated_version.as_deref()),
+        (Some("2026.2.4"), Some("2026.2.5"))
+    );
+}

@@ -1,0 +1,64 @@
+//! Which token the agents get.
+
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use messina_plan::datacenter::{Observed, Part, plan};
+use serde_json::json;
+
+use crate::{datacenter_with, observed};
+
+fn given(own: Option<&str>, of_user: Option<&str>, of_another: Option<&str>) -> Observed {
+    let agent = of_user.map(|_| json!({"rackTemplate": {"scyllaDBManagerAgent": {"customConfigSecretRef": "mine"}}}));
+    let mut observed = observed(datacenter_with(&[("a", 1)], agent.unwrap_or(json!({}))));
+    observed.datacenter.token_override = of_another.map(|_| "other".into());
+    for (name, key, text) in [
+        ("orders-auth-token", "auth-token.yaml", own),
+        ("mine", "scylla-manager-agent.yaml", of_user),
+        ("other", "auth-token.yaml", of_another),
+    ] {
+        let data = text.map(|text| [(key.to_owned(), ByteString(text.into()))].into());
+        observed.secrets.extend(data.map(|data| (name.into(), Secret { data: Some(data), ..Secret::default() })));
+    }
+    observed
+}
+
+fn planned(observed: &Observed) -> Option<String> {
+    let secret = plan(observed).objects.agent_auth_token?;
+    Some(String::from_utf8(secret.data.unwrap()["auth-token.yaml"].0.clone()).unwrap())
+}
+
+#[test]
+fn a_token_is_kept_and_a_new_one_is_the_last_resort() {
+    for (observed, token) in [
+        (given(None, None, None), "fresh"),
+        (given(Some("auth_token: own"), None, None), "own"),
+        (given(Some(""), None, None), "fresh"),
+        (given(Some("auth_token: own"), Some("auth_token: user\nprometheus: ''"), None), "user"),
+        (given(Some("auth_token: own"), Some("prometheus: ':5090'"), None), "own"),
+        (given(Some("auth_token: own"), None, Some("auth_token: 'another'")), "another"),
+    ] {
+        assert_eq!(planned(&observed), Some(format!("auth_token: \"{token}\"\n")));
+    }
+}
+
+#[test]
+fn a_secret_that_is_named_is_waited_for() {
+    let mut observed = given(Some("auth_token: own"), Some("auth_token: user"), None);
+    observed.secrets.remove("mine");
+    let plan = plan(&observed);
+    assert_eq!(plan.objects.agent_auth_token, None, "agents must not get one token now and another one later");
+    assert_eq!((plan.waiting[0].part, plan.waiting[0].reason), (Part::AgentToken, "WaitingForSecret"));
+}
+
+#[test]
+fn a_secret_that_makes_no_sense_is_a_fault() {
+    let plan = plan(&given(None, Some("auth_token: [1"), None));
+    assert_eq!(plan.objects.agent_auth_token, None);
+    assert_eq!((plan.wrong[0].part, plan.wrong[0].reason), (Part::AgentToken, "UnreadableSecret"));
+}
+
+#[test]
+fn a_token_is_never_empty() {
+    let mut observed = given(None, None, None);
+    observed.new_token = String::new();
+    assert_eq!(plan(&observed).objects.agent_auth_token, None);
+}

@@ -1,0 +1,537 @@
+//! Brings objects to where they should be: in order, writing only what differs.
+//!
+//! What is not there is created, never taken over: a name that somebody else has stays theirs. What is there is changed by
+//! server-side apply, so that fields of others stay as they are. What we own and no longer want is deleted, by UID.
+//! Whether anything is to be written is decided from the caches alone.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use base64::{Engine, prelude::BASE64_STANDARD_NO_PAD};
+use futures::{FutureExt, future::BoxFuture};
+use http::{Method, Request, header::CONTENT_TYPE};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use kube::{Client, api::ObjectMeta};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tracing::info;
+
+use crate::{
+    caches::Surroundings,
+    difference::difference,
+    error::Error,
+    ledger::Expectation,
+    queue::ObjectKey,
+    store::{Kind, Store, Unreadable, Version, controller_of, version_of},
+};
+
+/// An object as it should be, of whatever kind.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    kind: String,
+    /// Where objects of this kind are, in all namespaces.
+    collection: String,
+    /// Where objects of this kind are, in the object's namespace.
+    path: String,
+    key: ObjectKey,
+    value: Value,
+}
+
+impl Wanted {
+    /// An object as it should be.
+    pub fn new<K: Kind>(object: &K) -> Result<Self, Error> {
+        let metadata = object.meta();
+        let key = crate::store::key_of(metadata);
+        let kind = K::kind(&()).into_owned();
+        let mut value = serde_json::to_value(object)
+            .map_err(|source| Error::NotJson { doing: format!("{kind} {key}"), source: Arc::new(source) })?;
+        value["apiVersion"] = K::api_version(&()).into();
+        value["kind"] = kind.clone().into();
+        let path = K::url_path(&(), key.namespace.as_deref());
+        Ok(Self { kind, collection: K::url_path(&(), None), path, key, value })
+    }
+
+    /// Which object it is.
+    pub fn key(&self) -> &ObjectKey {
+        &self.key
+    }
+
+    /// Writes into the object by what it can be told that something else is wanted.
+    fn with_hash(mut self, annotation: &str) -> (Self, String) {
+        let hash = BASE64_STANDARD_NO_PAD.encode(&Sha256::digest(self.value.to_string())[..15]);
+        self.value["metadata"]["annotations"][annotation] = hash.clone().into();
+        (self, hash)
+    }
+
+    fn named(&self) -> String {
+        format!("{} {}", self.kind, self.key)
+    }
+}
+
+/// For whom objects are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// UID of the object that has them.
+    pub uid: String,
+}
+
+/// Something that has to come about outside before a part is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// One word.
+    pub reason: &'static str,
+    /// What is awaited, and what happens then.
+    pub message: String,
+}
+
+/// Objects that belong together. Each part has a condition that says whether it is done, and one that says what is wrong.
+#[derive(Clone, Debug, Default)]
+pub struct Part {
+    /// Its name; conditions begin with it.
+    pub name: &'static str,
+    /// Parts that have to be in place before.
+    pub needs: &'static [&'static str],
+    /// The objects, in order.
+    pub objects: Vec<Wanted>,
+    /// Objects that are to go, though they were ours: what the plan does not name stays.
+    pub unwanted: Vec<Unwanted>,
+    /// What is awaited.
+    pub waits_for: Option<Waiting>,
+    /// What is wrong, though all objects are in place.
+    pub fault: Option<Error>,
+}
+
+/// An object that is to go.
+#[derive(Clone, Debug)]
+pub struct Unwanted {
+    kind: String,
+    collection: String,
+    path: String,
+    key: ObjectKey,
+    uid: String,
+}
+
+impl Unwanted {
+    /// Which object it is.
+    pub fn key(&self) -> &ObjectKey {
+        &self.key
+    }
+
+    /// This very object, and no other of its name.
+    pub fn new<K: Kind>(object: &K) -> Self {
+        let metadata = object.meta();
+        let key = crate::store::key_of(metadata);
+        Self {
+            kind: K::kind(&()).into_owned(),
+            collection: K::url_path(&(), None),
+            path: K::url_path(&(), key.namespace.as_deref()),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            key,
+        }
+    }
+}
+
+/// Those of `owned` that are not among `wanted`.
+pub fn no_longer_wanted<K: Kind>(owned: &[Arc<K>], wanted: &[Wanted]) -> Vec<Unwanted> {
+    let collection = K::url_path(&(), None);
+    let names: HashSet<&ObjectKey> =
+        wanted.iter().filter(|wanted| wanted.collection == collection).map(|wanted| &wanted.key).collect();
+    let is_unwanted = |object: &&Arc<K>| {
+        !names.contains(&crate::store::key_of(object.meta())) && object.meta().deletion_timestamp.is_none()
+    };
+    owned.iter().filter(is_unwanted).map(|object| Unwanted::new(object.as_ref())).collect()
+}
+
+/// What came of a part.
+#[derive(Clone, Debug)]
+pub struct Applied {
+    /// The part.
+    pub part: &'static str,
+    /// What was written, by name.
+    pub written: Vec<String>,
+    /// What went wrong, or is wrong.
+    pub failure: Option<Error>,
+    /// What is awaited.
+    pub waits_for: Option<Waiting>,
+}
+
+/// An object as the cache has it.
+pub(crate) struct Live {
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) value: Value,
+}
+
+/// What is known of the objects of one kind, whatever kind it is.
+pub(crate) trait Collection: Send + Sync {
+    fn live(&self, key: &ObjectKey) -> Result<Option<Live>, Error>;
+    /// Version and UID of an object; no object is no error here, and neither is one that cannot be read.
+    fn seen(&self, key: &ObjectKey) -> Option<(Version, String)>;
+    fn version(&self) -> Version;
+    fn complete(&self) -> BoxFuture<'_, ()>;
+    fn size(&self) -> (usize, usize);
+    fn plural(&self) -> String;
+}
+
+/// A store as a collection.
+pub(crate) struct Shelf<K> {
+    pub(crate) store: Arc<Store<K>>,
+}
+
+impl<K: Kind> Collection for Shelf<K> {
+    fn live(&self, key: &ObjectKey) -> Result<Option<Live>, Error> {
+        let Some(object) = self.store.get(key)? else { return Ok(None) };
+        let value = serde_json::to_value(object.as_ref())
+            .map_err(|source| Error::NotJson { doing: key.to_string(), source: Arc::new(source) })?;
+        Ok(Some(Live { metadata: object.meta().clone(), value }))
+    }
+
+    fn seen(&self, key: &ObjectKey) -> Option<(Version, String)> {
+        match self.store.get(key) {
+            Ok(object) => {
+                object.map(|object| (version_of(object.meta()), object.meta().uid.clone().unwrap_or_default()))
+            }
+            Err(unreadable) => Some((self.store.version(), Unreadable::clone(&unreadable).uid)),
+        }
+    }
+
+    fn version(&self) -> Version {
+        self.store.version()
+    }
+
+    fn complete(&self) -> BoxFuture<'_, ()> {
+        self.store.complete().boxed()
+    }
+
+    fn size(&self) -> (usize, usize) {
+        (self.store.len(), self.store.unreadable())
+    }
+
+    fn plural(&self) -> String {
+        K::plural(&()).into_owned()
+    }
+}
+
+/// Writes objects.
+pub(crate) struct Applier {
+    pub(crate) client: Client,
+    pub(crate) collections: Arc<BTreeMap<String, Arc<dyn Collection>>>,
+    pub(crate) surroundings: Arc<Surroundings>,
+    /// Objects that are as wanted for certain: the hash of what was wanted, and the version that was looked at. It saves
+    /// the comparison, and keeps a field that the server will not have from being written for ever.
+    pub(crate) certain: Mutex<HashMap<(String, ObjectKey), (String, Version)>>,
+}
+
+impl Applier {
+    /// Brings parts in place. What fails keeps only those parts back that need it. Whatever was written is noted in
+    /// `expectations`.
+    pub(crate) async fn apply(
+        &self,
+        owner: &Owner,
+        parts: Vec<Part>,
+        expectations: &mut Vec<Expectation>,
+    ) -> Vec<Applied> {
+        let mut results: Vec<Applied> = Vec::with_capacity(parts.len());
+        for part in parts {
+            let mut result = Applied { part: part.name, written: Vec::new(), failure: None, waits_for: part.waits_for };
+            let missing = results.iter().find(|done| done.failure.is_some() && part.needs.contains(&done.part));
+            if let Some(missing) = missing {
+                result.waits_for =
+                    Some(Waiting { reason: "Waiting", message: format!("It needs {} first.", missing.part) });
+            } else {
+                result.failure =
+                    self.apply_part(owner, part.objects, part.unwanted, &mut result.written, expectations).await.err();
+                result.failure = result.failure.or(part.fault);
+            }
+            let is_final = matches!(result.failure, Some(Error::NotLeading(_)));
+            results.push(result);
+            if is_final {
+                break;
+            }
+        }
+        results
+    }
+
+    async fn apply_part(
+        &self,
+        owner: &Owner,
+        objects: Vec<Wanted>,
+        unwanted: Vec<Unwanted>,
+        written: &mut Vec<String>,
+        expectations: &mut Vec<Expectation>,
+    ) -> Result<(), Error> {
+        for wanted in objects {
+            let name = wanted.named();
+            if self.bring_about(owner, wanted, expectations).await? {
+                written.push(name);
+            }
+        }
+        for object in unwanted {
+            self.delete(&object, expectations).await?;
+            written.push(format!("{} {}", object.kind, object.key));
+        }
+        Ok(())
+    }
+
+    /// Writes an object, if it is not as it should be.
+    async fn bring_about(
+        &self,
+        owner: &Owner,
+        wanted: Wanted,
+        expectations: &mut Vec<Expectation>,
+    ) -> Result<bool, Error> {
+        let collection = self.collections.get(&wanted.collection).ok_or_else(|| Error::Invalid {
+            reason: "NotWatched",
+            message: format!("{} are written but not watched", wanted.collection),
+        })?;
+        let (wanted, hash) = wanted.with_hash(self.surroundings.hash_annotation);
+        let Some(live) = collection.live(&wanted.key)? else {
+            return self.create(owner, &wanted, expectations).await;
+        };
+        if controller_of(&live.metadata).is_none_or(|controller| controller.uid != owner.uid) {
+            return Err(Error::Taken { kind: wanted.kind, key: wanted.key });
+        }
+        // What is about to go comes back by itself once it is gone.
+        if live.metadata.deletion_timestamp.is_some() {
+            return Ok(false);
+        }
+        let version = version_of(&live.metadata);
+        let id = (wanted.collection.clone(), wanted.key.clone());
+        if self.certain().get(&id).is_some_and(|certain| *certain == (hash.clone(), version)) {
+            return Ok(false);
+        }
+        let ours = self.records(&live.metadata);
+        let fields: Vec<&Value> = ours.iter().filter_map(|(_, entry)| Some(&entry.fields_v1.as_ref()?.0)).collect();
+        let said = live.metadata.annotations.as_ref().and_then(|all| all.get(self.surroundings.hash_annotation));
+        let why = match said {
+            Some(said) if *said == hash => difference(&wanted.value, &live.value, &fields),
+            _ => Some("something else is wanted".into()),
+        };
+        if let Some(why) = why {
+            if ours.iter().any(|(_, entry)| entry.operation.as_deref() == Some("Update")) {
+                self.own_as_applied(&wanted, &live.metadata, expectations).await?;
+            }
+            let new = self.patch(&wanted, &live.metadata, expectations).await?;
+            if new > version {
+                info!(kind = wanted.kind, object = %wanted.key, why, "changed");
+                return Ok(true);
+            }
+        }
+        self.certain().insert(id, (hash, version));
+        Ok(false)
+    }
+
+    /// What is recorded as ours, with its place in the list.
+    fn records<'a>(&self, metadata: &'a ObjectMeta) -> Vec<(usize, &'a ManagedFieldsEntry)> {
+        let is_ours = |entry: &ManagedFieldsEntry| {
+            entry.manager.as_deref() == Some(self.surroundings.field_manager) && entry.subresource.is_none()
+        };
+        metadata.managed_fields.iter().flatten().enumerate().filter(|(_, entry)| is_ours(entry)).collect()
+    }
+
+    async fn create(&self, owner: &Owner, wanted: &Wanted, expectations: &mut Vec<Expectation>) -> Result<bool, Error> {
+        let doing = || format!("creating {}", wanted.named());
+        let path = format!("{}?fieldManager={}", wanted.path, self.surroundings.field_manager);
+        match self.send(Method::POST, &path, "application/json", &wanted.value).await {
+            Ok(metadata) => {
+                info!(kind = wanted.kind, object = %wanted.key, "created");
+                expectations.push(Expectation::seen(&wanted.collection, &wanted.key, &metadata));
+                Ok(true)
+            }
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {
+                self.meet(owner, wanted, expectations).await.map(|()| true)
+            }
+            Err(error) => Err(self.failed(doing, error, &wanted.collection, &wanted.path, &wanted.key, expectations)),
+        }
+    }
+
+    /// The object is there although the cache does not show it. Either it is ours, and the cache is late or the object
+    /// has lost the labels by which it is found; or it is somebody else's. It is not written as a whole: what is wanted
+    /// was decided without knowing it.
+    async fn meet(&self, owner: &Owner, wanted: &Wanted, expectations: &mut Vec<Expectation>) -> Result<(), Error> {
+        let doing = || format!("looking at {}", wanted.named());
+        let path = format!("{}/{}", wanted.path, wanted.key.name);
+        let metadata = self
+            .send(Method::GET, &path, "", &Value::Null)
+            .await
+            .map_err(|error| self.failed(doing, error, &wanted.collection, &wanted.path, &wanted.key, expectations))?;
+        if controller_of(&metadata).is_none_or(|controller| controller.uid != owner.uid) {
+            return Err(Error::Taken { kind: wanted.kind.clone(), key: wanted.key.clone() });
+        }
+        expectations.push(Expectation::seen(&wanted.collection, &wanted.key, &metadata));
+        let labels = &wanted.value["metadata"]["labels"];
+        let has = |(name, value): (&String, &Value)| {
+            metadata.labels.as_ref().and_then(|labels| labels.get(name)).map(String::as_str) == value.as_str()
+        };
+        if metadata.deletion_timestamp.is_some() || labels.as_object().into_iter().flatten().all(has) {
+            return Ok(());
+        }
+        let doing = || format!("labelling {}", wanted.named());
+        let patch = json!({"metadata": {"uid": metadata.uid, "labels": labels}});
+        let path = format!("{path}?fieldManager={}", self.surroundings.field_manager);
+        let metadata = self
+            .send(Method::PATCH, &path, "application/merge-patch+json", &patch)
+            .await
+            .map_err(|error| self.failed(doing, error, &wanted.collection, &wanted.path, &wanted.key, expectations))?;
+        expectations.push(Expectation::seen(&wanted.collection, &wanted.key, &metadata));
+        Ok(())
+    }
+
+    /// Applies what is wanted to an object that is there, and to no other of its name.
+    async fn patch(
+        &self,
+        wanted: &Wanted,
+        metadata: &ObjectMeta,
+        expectations: &mut Vec<Expectation>,
+    ) -> Result<Version, Error> {
+        let doing = || format!("changing {}", wanted.named());
+        let path =
+            format!("{}/{}?fieldManager={}&force=true", wanted.path, wanted.key.name, self.surroundings.field_manager);
+        let mut value = wanted.value.clone();
+        value["metadata"]["uid"] = metadata.uid.clone().into();
+        match self.send(Method::PATCH, &path, "application/apply-patch+yaml", &value).await {
+            Ok(new) => {
+                expectations.push(Expectation::seen(&wanted.collection, &wanted.key, &new));
+                Ok(version_of(&new))
+            }
+            Err(error) => Err(self.failed(doing, error, &wanted.collection, &wanted.path, &wanted.key, expectations)),
+        }
+    }
+
+    /// What we created is recorded as ours in another way than what we apply, so that fields which we no longer apply
+    /// would stay. This records it as applied.
+    async fn own_as_applied(
+        &self,
+        wanted: &Wanted,
+        metadata: &ObjectMeta,
+        expectations: &mut Vec<Expectation>,
+    ) -> Result<(), Error> {
+        let doing = || format!("taking over the fields of {}", wanted.named());
+        let patch = applied_records(metadata.uid.as_deref(), &self.records(metadata));
+        let path = format!("{}/{}", wanted.path, wanted.key.name);
+        match self.send(Method::PATCH, &path, "application/json-patch+json", &patch).await {
+            Ok(_) => Ok(()),
+            // A test that fails says that the object has changed meanwhile.
+            Err(kube::Error::Api(status)) if status.code == 422 => {
+                expectations.push(Expectation::doubt(&wanted.collection, &wanted.path, &wanted.key));
+                Err(Error::Conflict { doing: doing() })
+            }
+            Err(error) => Err(self.failed(doing, error, &wanted.collection, &wanted.path, &wanted.key, expectations)),
+        }
+    }
+
+    async fn delete(&self, object: &Unwanted, expectations: &mut Vec<Expectation>) -> Result<(), Error> {
+        let doing = || format!("deleting {} {}", object.kind, object.key);
+        let path = format!("{}/{}", object.path, object.key.name);
+        let options = json!({
+            "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
+            "preconditions": {"uid": object.uid},
+        });
+        match self.send(Method::DELETE, &path, "application/json", &options).await {
+            Ok(_) => info!(kind = object.kind, object = %object.key, "deleted"),
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            Err(error) => {
+                return Err(self.failed(doing, error, &object.collection, &object.path, &object.key, expectations));
+            }
+        }
+        expectations.push(Expectation::gone(&object.collection, &object.key, &object.uid));
+        Ok(())
+    }
+
+    /// A request that was not answered may have been carried out, and one that met another version was made from a cache
+    /// that is late: nothing more is written before it is known what there is.
+    fn failed(
+        &self,
+        doing: impl FnOnce() -> String,
+        error: kube::Error,
+        collection: &str,
+        path: &str,
+        key: &ObjectKey,
+        expectations: &mut Vec<Expectation>,
+    ) -> Error {
+        let error = Error::of(doing, error);
+        if error.leaves_doubt() {
+            expectations.push(Expectation::doubt(collection, path, key));
+        }
+        error
+    }
+
+    async fn send(&self, method: Method, path: &str, content: &str, value: &Value) -> kube::Result<ObjectMeta> {
+        send(&self.client, method, path, content, value).await
+    }
+
+    fn certain(&self) -> std::sync::MutexGuard<'_, HashMap<(String, ObjectKey), (String, Version)>> {
+        self.certain.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets an object that is gone.
+    pub(crate) fn forget_missing(&self) {
+        self.certain().retain(|(collection, key), _| {
+            self.collections.get(collection).is_some_and(|collection| collection.seen(key).is_some())
+        });
+    }
+}
+
+/// Sends a request about one object, and reads no more of the answer than its metadata.
+pub(crate) async fn send(
+    client: &Client,
+    method: Method,
+    path: &str,
+    content: &str,
+    value: &Value,
+) -> kube::Result<ObjectMeta> {
+    #[derive(serde::Deserialize)]
+    struct Answer {
+        #[serde(default)]
+        metadata: ObjectMeta,
+    }
+    let body = if method == Method::GET { Vec::new() } else { value.to_string().into_bytes() };
+    let request = Request::builder().method(method).uri(path).header(CONTENT_TYPE, content).body(body);
+    let request =
+        request.map_err(|error| kube::Error::BuildRequest(kube::core::request::Error::BuildRequest(error)))?;
+    client.request::<Answer>(request).await.map(|answer| answer.metadata)
+}
+
+/// The change that makes one record of ours, of the applied sort, out of all. Records are found by their places, so it
+/// tests that they are still there.
+fn applied_records(uid: Option<&str>, ours: &[(usize, &ManagedFieldsEntry)]) -> Value {
+    let place = |index: usize, member: &str| format!("/metadata/managedFields/{index}{member}");
+    let mut patch = vec![json!({"op": "test", "path": "/metadata/uid", "value": uid})];
+    let mut fields = Value::Null;
+    for (index, entry) in ours {
+        patch.push(json!({"op": "test", "path": place(*index, "/manager"), "value": entry.manager}));
+        patch.push(json!({"op": "test", "path": place(*index, "/operation"), "value": entry.operation}));
+        merge(&mut fields, entry.fields_v1.as_ref().map_or(&Value::Null, |fields| &fields.0));
+    }
+    if let Some(((first, _), others)) = ours.split_first() {
+        patch.push(json!({"op": "replace", "path": place(*first, "/operation"), "value": "Apply"}));
+        patch.push(json!({"op": "replace", "path": place(*first, "/fieldsV1"), "value": fields}));
+        // From the last to the first, so that places stay what they are.
+        patch.extend(others.iter().rev().map(|(index, _)| json!({"op": "remove", "path": place(*index, "")})));
+    }
+    Value::Array(patch)
+}
+
+/// Takes away what is recorded for others: nobody reads it, and it is most of a small object. Places stay the same.
+pub fn without_records_of_others(metadata: &mut ObjectMeta, field_manager: &str) {
+    for entry in metadata.managed_fields.iter_mut().flatten() {
+        entry.time = None;
+        if entry.manager.as_deref() != Some(field_manager) || entry.subresource.is_some() {
+            entry.fields_v1 = None;
+        }
+    }
+}
+
+/// Adds what is recorded in one place to what is recorded in another.
+fn merge(into: &mut Value, from: &Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (name, value) in from {
+                merge(into.entry(name.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (into @ Value::Null, from) => *into = from.clone(),
+        _ => {}
+    }
+}

@@ -1,0 +1,147 @@
+//! The watches of a process: one for each kind, whoever reads it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use kube::{Client, Resource, api::ObjectMeta};
+use tokio::task::JoinSet;
+
+use crate::{
+    apply::{Collection, Shelf},
+    events::{Events, Note},
+    metrics::Metrics,
+    queue::{Backoff, ObjectKey},
+    store::{Kind, Store, Unreadable, Version},
+    watch::{BACKOFF, Scope, Watch},
+};
+
+/// What everything that runs in a process shares.
+#[derive(Debug)]
+pub struct Surroundings {
+    /// What is counted.
+    pub metrics: Metrics,
+    /// What people are told.
+    pub events: Events,
+    /// How long watches wait after failures.
+    pub backoff: Backoff,
+    /// In whose name objects are written.
+    pub field_manager: &'static str,
+    /// The annotation that says what was last written to an object.
+    pub hash_annotation: &'static str,
+}
+
+impl Surroundings {
+    /// With the ordinary waits.
+    pub fn new(metrics: Metrics, events: Events, field_manager: &'static str, hash_annotation: &'static str) -> Self {
+        Self { metrics, events, backoff: BACKOFF, field_manager, hash_annotation }
+    }
+
+    /// One object that cannot be read stops nothing; but somebody should know.
+    pub(crate) fn tell_of_unreadable<K: Kind>(&self, metadata: ObjectMeta, unreadable: &Unreadable) {
+        self.metrics.unreadable(&K::plural(&()));
+        let reference = k8s_openapi::api::core::v1::ObjectReference {
+            api_version: Some(K::api_version(&()).into_owned()),
+            kind: Some(K::kind(&()).into_owned()),
+            name: metadata.name,
+            namespace: metadata.namespace,
+            uid: metadata.uid,
+            resource_version: metadata.resource_version,
+            field_path: None,
+        };
+        let message = format!(
+            "The object is left alone, because it cannot be read: {}. Correct it, and it is taken up again.",
+            unreadable.problem
+        );
+        self.events.tell(reference, Note::warning("Unreadable", message));
+    }
+}
+
+type Start = Box<dyn FnOnce(&mut JoinSet<()>) + Send>;
+
+/// The stores of a process and the watches that feed them.
+pub struct Caches {
+    client: Client,
+    namespace: Option<String>,
+    surroundings: Arc<Surroundings>,
+    believe_from: Version,
+    collections: BTreeMap<String, Arc<dyn Collection>>,
+    starts: Vec<Start>,
+}
+
+impl Caches {
+    /// Of one namespace, or of all. Lists that are older than `believe_from` are refused.
+    pub fn new(
+        client: Client,
+        namespace: Option<String>,
+        surroundings: Arc<Surroundings>,
+        believe_from: Version,
+    ) -> Self {
+        Self { client, namespace, surroundings, believe_from, collections: BTreeMap::new(), starts: Vec::new() }
+    }
+
+    /// The objects of a kind that have these labels. To be asked for once for each kind; `trim` takes away what nobody
+    /// reads.
+    pub fn watch<K: Kind>(&mut self, labels: Option<&str>, trim: fn(&mut K)) -> Arc<Store<K>> {
+        self.watch_scope(Scope { labels: labels.map(str::to_owned), ..Scope::default() }, trim)
+    }
+
+    /// The metadata of objects of a kind that have these labels.
+    pub fn watch_metadata<K>(&mut self, labels: Option<&str>) -> Arc<Store<kube::core::PartialObjectMeta<K>>>
+    where
+        kube::core::PartialObjectMeta<K>: Kind,
+        K: Resource<DynamicType = ()>,
+    {
+        let scope = Scope { labels: labels.map(str::to_owned), is_metadata_only: true, ..Scope::default() };
+        self.watch_scope(scope, |_| {})
+    }
+
+    fn watch_scope<K: Kind>(&mut self, mut scope: Scope, trim: fn(&mut K)) -> Arc<Store<K>> {
+        scope.namespace = self.namespace.clone();
+        let store = Arc::new(Store::<K>::default());
+        store.believe_from(self.believe_from);
+        let shelf = Shelf { store: Arc::clone(&store) };
+        self.collections.insert(K::url_path(&(), None), Arc::new(shelf));
+        let watch = Watch {
+            store: Arc::clone(&store),
+            scope,
+            client: self.client.clone(),
+            trim,
+            surroundings: Arc::clone(&self.surroundings),
+            streams_lists: true,
+        };
+        self.starts.push(Box::new(move |tasks| drop(tasks.spawn(watch.run()))));
+        store
+    }
+
+    /// Begins to watch. Whoever wants to hear of changes has said so by now.
+    pub(crate) fn start(&mut self, tasks: &mut JoinSet<()>) {
+        for start in self.starts.drain(..) {
+            start(tasks);
+        }
+    }
+
+    pub(crate) fn collections(&self) -> Arc<BTreeMap<String, Arc<dyn Collection>>> {
+        Arc::new(self.collections.clone())
+    }
+
+    pub(crate) fn surroundings(&self) -> &Arc<Surroundings> {
+        &self.surroundings
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl std::fmt::Debug for Caches {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Caches").field("kinds", &self.collections.keys()).finish_non_exhaustive()
+    }
+}
+
+/// The key of the object that keeps another, if it is of this kind.
+pub fn controller_key<K: Kind>(metadata: &ObjectMeta) -> Option<ObjectKey> {
+    let owner = crate::store::controller_of(metadata)?;
+    let group = owner.api_version.rsplit_once('/').map_or("", |(group, _)| group);
+    let is_ours = owner.kind == K::kind(&()) && group == K::group(&());
+    is_ours.then(|| ObjectKey { namespace: metadata.namespace.clone(), name: owner.name.clone() })
+}

@@ -1,0 +1,296 @@
+//! The one way to the API server.
+//!
+//! ```text
+//! counted  ->  fenced  ->  (faults, in tests)  ->  transport
+//! ```
+//!
+//! The transport is made anew from its source when it no longer works: a certificate or token that has run out may have
+//! been replaced by now.
+
+use std::{
+    fmt::{self, Debug},
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use http::{Method, Request, Response, StatusCode, Uri};
+use kube::{
+    Client, Config,
+    client::{Body, ClientBuilder},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use tokio::time::{Instant, timeout};
+use tower::{BoxError, Layer, Service, ServiceBuilder};
+use tracing::warn;
+
+use crate::{fence::Fence, metrics::Metrics};
+
+/// Longest time until an answer begins.
+const LONGEST: Duration = Duration::from_secs(30);
+/// The source is not read again before this time is over.
+const RELOAD: Duration = Duration::from_secs(2);
+
+/// Where it is said how to reach the API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Where kubectl would look, then the pod's service account.
+    Usual,
+    /// A kubeconfig.
+    File {
+        /// Where it is.
+        path: PathBuf,
+        /// Which of its contexts; its current one, if none is named.
+        context: Option<String>,
+    },
+}
+
+/// The API server cannot be reached in the way that was named.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// There is nothing that says how to reach it.
+    #[error("it is not known how to reach the API server: give a kubeconfig, or run in a pod")]
+    Unknown(#[source] kube::config::InferConfigError),
+    /// The kubeconfig cannot be used.
+    #[error("the kubeconfig {} cannot be used", path.display())]
+    Kubeconfig {
+        /// Which one.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        source: kube::config::KubeconfigError,
+    },
+    /// A client cannot be made of it.
+    #[error("no client can be made of what is known of the API server")]
+    Client(#[source] kube::Error),
+}
+
+impl Source {
+    /// How to reach the API server, as of now.
+    pub async fn config(&self) -> Result<Config, ConnectError> {
+        let mut config = match self {
+            Self::Usual => Config::infer().await.map_err(ConnectError::Unknown)?,
+            Self::File { path, context } => {
+                let wrong = |source| ConnectError::Kubeconfig { path: path.clone(), source };
+                let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
+                let kubeconfig = Kubeconfig::read_from(path).map_err(wrong)?;
+                Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(wrong)?
+            }
+        };
+        // A write that is sent again by somebody else could pass after the fence is closed.
+        config.default_retry = false;
+        config.connect_timeout = Some(Duration::from_secs(10));
+        Ok(config)
+    }
+
+    async fn client(&self) -> Result<Client, ConnectError> {
+        // Another part of the process may have been first, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let builder = ClientBuilder::try_from(self.config().await?).map_err(ConnectError::Client)?;
+        Ok(builder.build())
+    }
+}
+
+/// The way to the API server, without fence and counters.
+#[derive(Clone)]
+pub struct Transport {
+    source: Source,
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    client: Client,
+    made: Instant,
+}
+
+impl Debug for Transport {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Transport").field("source", &self.source).finish_non_exhaustive()
+    }
+}
+
+impl Transport {
+    /// As the source says.
+    pub async fn new(source: Source) -> Result<Self, ConnectError> {
+        let client = source.client().await?;
+        Ok(Self { source, state: Arc::new(Mutex::new(State { client, made: Instant::now() })) })
+    }
+
+    /// The namespace that the source names.
+    pub fn default_namespace(&self) -> String {
+        self.client().default_namespace().to_owned()
+    }
+
+    fn client(&self) -> Client {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).client.clone()
+    }
+
+    /// Makes a new connection from what the source says now.
+    async fn renew(&self) {
+        {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            if state.made.elapsed() < RELOAD {
+                return;
+            }
+            state.made = Instant::now();
+        }
+        match self.source.client().await {
+            Ok(client) => self.state.lock().unwrap_or_else(PoisonError::into_inner).client = client,
+            Err(error) => warn!(problem = crate::error::chain(&error), "the way to the API server cannot be read anew"),
+        }
+    }
+
+    async fn send(&self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
+        // That of a watch too: it begins to answer at once.
+        match timeout(LONGEST, self.client().send(request)).await {
+            Ok(Ok(response)) => {
+                if response.status() == StatusCode::UNAUTHORIZED {
+                    warn!("the API server does not know this client (any more); reading its certificate or token anew");
+                    self.renew().await;
+                }
+                Ok(response)
+            }
+            Ok(Err(error)) => {
+                self.renew().await;
+                Err(error.into())
+            }
+            Err(elapsed) => Err(elapsed.into()),
+        }
+    }
+}
+
+impl Service<Request<Body>> for Transport {
+    type Response = Response<Body>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Response<Body>, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let transport = self.clone();
+        async move { transport.send(request).await }.boxed()
+    }
+}
+
+/// A client that counts what it sends, and whose writes a fence may keep back.
+pub fn client<S, B>(transport: S, namespace: &str, metrics: Metrics, fence: Option<Fence>) -> Client
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = BoxError> + Send + 'static,
+    S::Future: Send,
+    B: http_body::Body<Data = bytes::Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let service =
+        ServiceBuilder::new().layer(Counting(metrics)).option_layer(fence).map_err(BoxError::from).service(transport);
+    Client::new(service, namespace)
+}
+
+/// Counts requests.
+#[derive(Clone, Debug)]
+struct Counting(Metrics);
+
+impl<S> Layer<S> for Counting {
+    type Service = Counted<S>;
+
+    fn layer(&self, inner: S) -> Counted<S> {
+        Counted { inner, metrics: self.0.clone() }
+    }
+}
+
+struct Counted<S> {
+    inner: S,
+    metrics: Metrics,
+}
+
+impl<S, B> Service<Request<Body>> for Counted<S>
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = BoxError>,
+    S::Future: Send + 'static,
+    B: Send + 'static,
+{
+    type Response = Response<B>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Response<B>, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let (verb, resource) = describe(request.method(), request.uri());
+        let began = Instant::now();
+        let metrics = self.metrics.clone();
+        let answer = self.inner.call(request);
+        async move {
+            let answer = answer.await;
+            let code = match &answer {
+                Ok(response) => response.status().as_str().to_owned(),
+                Err(error) if error.is::<crate::fence::NotLeading>() => "fenced".into(),
+                Err(_) => "none".into(),
+            };
+            let took = (verb != "watch").then(|| began.elapsed());
+            metrics.request(verb, resource, code, took);
+            answer
+        }
+        .boxed()
+    }
+}
+
+fn is_watch(uri: &Uri) -> bool {
+    uri.query().unwrap_or_default().split('&').any(|pair| pair == "watch=true")
+}
+
+/// What a request does, and to objects of which kind.
+fn describe(method: &Method, uri: &Uri) -> (&'static str, String) {
+    let segments: Vec<&str> = uri.path().split('/').filter(|segment| !segment.is_empty()).collect();
+    let rest = match segments.as_slice() {
+        ["api", _, rest @ ..] | ["apis", _, _, rest @ ..] => rest,
+        _ => return ("other", String::new()),
+    };
+    let (resource, name, subresource) = match rest {
+        ["namespaces", _, resource, rest @ ..] => (*resource, rest.first(), rest.get(1)),
+        [resource, rest @ ..] => (*resource, rest.first(), rest.get(1)),
+        [] => ("", None, None),
+    };
+    let verb = match *method {
+        Method::GET if is_watch(uri) => "watch",
+        Method::GET if name.is_none() => "list",
+        Method::GET => "get",
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        _ => "other",
+    };
+    (verb, subresource.map_or_else(|| resource.to_owned(), |subresource| format!("{resource}/{subresource}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_told_apart() {
+        for (method, uri, verb, resource) in [
+            (Method::GET, "/api/v1/services?watch=true&x=y", "watch", "services"),
+            (Method::GET, "/api/v1/namespaces/a/services", "list", "services"),
+            (Method::GET, "/api/v1/namespaces/a/services/b", "get", "services"),
+            (Method::GET, "/api/v1/namespaces/a", "get", "namespaces"),
+            (
+                Method::PATCH,
+                "/apis/scylla.scylladb.com/v1alpha1/namespaces/a/scylladbdatacenters/b/status?fieldManager=x",
+                "patch",
+                "scylladbdatacenters/status",
+            ),
+            (Method::DELETE, "/apis/apps/v1/namespaces/a/statefulsets/b", "delete", "statefulsets"),
+            (Method::GET, "/version", "other", ""),
+        ] {
+            let uri: Uri = uri.parse().unwrap_or_default();
+            assert_eq!(describe(&method, &uri), (verb, resource.to_owned()), "{method} {uri}");
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! A controller: five steps for one kind of object.
+//!
+//! ```text
+//! observe   read what the object depends on, from the stores (and from outside)
+//! plan      decide, from that alone, what there should be
+//! parts     say it as objects
+//! (apply    the runtime writes what differs)
+//! report    say how the object stands; the runtime writes what changed
+//! ```
+//!
+//! Validation is the first thing that planning does, or the last that observing does: its faults are values, not errors.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use http::Method;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{Resource as _, api::ObjectMeta};
+use serde_json::{Value, json};
+use tokio::{task::JoinSet, time::Instant};
+use tracing::{Instrument, debug, debug_span, warn};
+
+use crate::{
+    apply::{Applied, Applier, Owner, Part, send},
+    caches::{Caches, Surroundings, controller_key},
+    error::{Error, chain},
+    events::Note,
+    ledger::{Expectation, is_caught_up},
+    queue::{Backoff, ObjectKey, Outcome, Queue, Work},
+    status::{self, Report},
+    store::{Change, Kind, Store},
+};
+
+/// The status of one object is written no more often than this: what changes in between is written together.
+const STATUS_PAUSE: Duration = Duration::from_secs(1);
+/// A cache that has not shown our write is looked at again after this time, should its watch say nothing.
+const CATCHING_UP: Duration = Duration::from_secs(10);
+/// So many looks in a row may write without a word on how the object stands.
+const SILENT_WRITES: u8 = 3;
+
+/// What has to come before an object is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Farewell {
+    /// Everything is done.
+    Done,
+    /// It is not done yet; it is to be looked at again after this time.
+    After(Duration),
+}
+
+/// The steps for one kind of object.
+pub trait Controller: Send + Sync + 'static {
+    /// The kind.
+    type Object: Kind;
+    /// What is known when it is decided.
+    type Observed: Send + Sync;
+    /// What was decided.
+    type Plan: Send + Sync;
+    /// Name of the controller, in logs and metrics.
+    const NAME: &'static str;
+    /// What keeps an object from going before [`Controller::farewell`] is done.
+    const FINALIZER: Option<&'static str> = None;
+
+    /// Reads everything that the decision needs.
+    fn observe(&self, object: &Arc<Self::Object>) -> impl Future<Output = Result<Self::Observed, Error>> + Send;
+    /// Decides what there should be.
+    fn plan(&self, observed: &Self::Observed) -> Self::Plan;
+    /// Says what was decided as objects, in order.
+    fn parts(&self, observed: &Self::Observed, plan: &Self::Plan) -> Result<Vec<Part>, Error>;
+    /// Says how the object stands.
+    fn report(&self, observed: &Self::Observed, plan: &Self::Plan, applied: &[Applied]) -> Report;
+    /// What to do outside before an object with our finalizer is gone.
+    fn farewell(&self, _object: &Arc<Self::Object>) -> impl Future<Output = Result<Farewell, Error>> + Send {
+        async { Ok(Farewell::Done) }
+    }
+}
+
+/// What is remembered of an object from one look to the next.
+#[derive(Default)]
+struct Memory {
+    expectations: Vec<Expectation>,
+    status_written: Option<Instant>,
+    silent_writes: u8,
+}
+
+impl Memory {
+    fn is_empty(&self) -> bool {
+        self.expectations.is_empty() && self.status_written.is_none() && self.silent_writes == 0
+    }
+}
+
+/// A controller with its queue.
+pub struct Running<C: Controller> {
+    controller: C,
+    objects: Arc<Store<C::Object>>,
+    queue: Arc<Queue>,
+    applier: Applier,
+    surroundings: Arc<Surroundings>,
+    memories: Mutex<HashMap<ObjectKey, Memory>>,
+    /// What has to be complete before anything is decided.
+    needs: Mutex<BTreeSet<String>>,
+}
+
+impl<C: Controller> Running<C> {
+    /// A controller of the objects in `objects`.
+    pub fn new(caches: &Caches, controller: C, objects: Arc<Store<C::Object>>, backoff: Backoff) -> Arc<Self> {
+        let surroundings = Arc::clone(caches.surroundings());
+        let applier = Applier {
+            client: caches.client().clone(),
+            collections: caches.collections(),
+            surroundings: Arc::clone(&surroundings),
+            certain: Mutex::default(),
+        };
+        let running = Self {
+            controller,
+            objects: Arc::clone(&objects),
+            queue: Queue::new(backoff),
+            applier,
+            surroundings,
+            memories: Mutex::default(),
+            needs: Mutex::default(),
+        };
+        running.needs::<C::Object>();
+        let queue = Arc::clone(&running.queue);
+        objects.on_change(move |change: &Change<C::Object>| queue.add(change.key.clone()));
+        let queue = Arc::clone(&running.queue);
+        running.surroundings.metrics.on_read(move |metrics| metrics.queue(C::NAME, queue.load()));
+        Arc::new(running)
+    }
+
+    /// Looks at an object again whenever something changes of which it is the controller.
+    pub fn owns<K: Kind>(self: &Arc<Self>, store: &Store<K>) {
+        self.needs::<K>();
+        let queue = Arc::clone(&self.queue);
+        store.on_change(move |change: &Change<K>| {
+            let owners = [&change.before, &change.after].into_iter().flatten();
+            for key in owners.filter_map(|object| controller_key::<C::Object>(object.meta())) {
+                queue.add(key);
+            }
+        });
+    }
+
+    /// Looks at the objects that `concerns` names whenever something changes.
+    pub fn watches<K: Kind>(
+        self: &Arc<Self>,
+        store: &Store<K>,
+        concerns: impl Fn(&K) -> Vec<ObjectKey> + Send + Sync + 'static,
+    ) {
+        self.needs::<K>();
+        let queue = Arc::clone(&self.queue);
+        store.on_change(move |change: &Change<K>| {
+            let versions = [&change.before, &change.after].into_iter().flatten();
+            versions.flat_map(|object| concerns(object)).for_each(|key| queue.add(key));
+        });
+    }
+
+    fn needs<K: Kind>(&self) {
+        self.needs.lock().unwrap_or_else(PoisonError::into_inner).insert(K::url_path(&(), None));
+    }
+
+    async fn work(&self, work: Work) {
+        let began = Instant::now();
+        let key = work.key.clone();
+        let span = debug_span!("reconcile", controller = C::NAME, object = %key);
+        let mut memory = self.memories().remove(&key).unwrap_or_default();
+        let result = self.look(&key, &mut memory).instrument(span).await;
+        if !memory.is_empty() {
+            self.memories().insert(key.clone(), memory);
+        }
+        let (outcome, word, reason) = match &result {
+            Ok(outcome) => (outcome.clone(), "done", "AsExpected"),
+            Err(error) if error.needs_a_change() => (Outcome::Done, "failed", error.reason()),
+            Err(error) => (Outcome::Failed(error.reason()), "failed", error.reason()),
+        };
+        if let Err(error) = result {
+            match error {
+                Error::NotLeading(_) | Error::Conflict { .. } => {
+                    debug!(controller = C::NAME, object = %key, problem = chain(&error), "not done");
+                }
+                _ => warn!(controller = C::NAME, object = %key, problem = chain(&error), "not done"),
+            }
+        }
+        self.surroundings.metrics.reconciled(C::NAME, word, reason, began.elapsed());
+        work.finish(&outcome);
+    }
+
+    async fn look(&self, key: &ObjectKey, memory: &mut Memory) -> Result<Outcome, Error> {
+        if !is_caught_up(&mut memory.expectations, &self.applier.client, &self.applier.collections).await? {
+            return Ok(Outcome::After(CATCHING_UP));
+        }
+        let Some(object) = self.objects.get(key)? else {
+            *memory = Memory::default();
+            self.applier.forget_missing();
+            return Ok(Outcome::Done);
+        };
+        if object.meta().deletion_timestamp.is_some() {
+            return self.take_leave(&object, memory).await;
+        }
+        if let Some(finalizer) = C::FINALIZER
+            && !finalizers(object.meta()).contains(&finalizer)
+        {
+            self.set_finalizers(object.meta(), memory, |all| all.push(finalizer)).await?;
+            return Ok(Outcome::After(CATCHING_UP));
+        }
+        let observed = match self.controller.observe(&object).await {
+            Ok(observed) => observed,
+            Err(error) => return self.tell_of_failure(&object, error, memory).await,
+        };
+        let plan = self.controller.plan(&observed);
+        let parts = match self.controller.parts(&observed, &plan) {
+            Ok(parts) => parts,
+            Err(error) => return self.tell_of_failure(&object, error, memory).await,
+        };
+        let owner = Owner { uid: object.meta().uid.clone().unwrap_or_default() };
+        let applied = self.applier.apply(&owner, parts, &mut memory.expectations).await;
+        let failure = applied.iter().find_map(|part| part.failure.clone());
+        if let Some(Error::NotLeading(not_leading)) = failure {
+            return Err(not_leading.into());
+        }
+        // What was written is seen in a moment; then there is more to say, and it is said once.
+        let has_written = applied.iter().any(|part| !part.written.is_empty());
+        if has_written && failure.is_none() && memory.silent_writes < SILENT_WRITES {
+            memory.silent_writes += 1;
+            return Ok(Outcome::After(CATCHING_UP));
+        }
+        memory.silent_writes = 0;
+        let report = self.controller.report(&observed, &plan, &applied);
+        let current = status_of(object.as_ref());
+        let wanted = status::whole(report, &applied, object.meta().generation, &current, Timestamp::now());
+        let written = self.write_status(object.meta(), &current, &wanted, memory).await;
+        match (failure, written?) {
+            (Some(error), _) => {
+                self.tell(object.as_ref(), &error);
+                Err(error)
+            }
+            (None, outcome) => Ok(outcome),
+        }
+    }
+
+    /// The object could not be looked at, or makes no sense: nothing is changed but what its status says.
+    async fn tell_of_failure(&self, object: &C::Object, error: Error, memory: &mut Memory) -> Result<Outcome, Error> {
+        let current = status_of(object);
+        let wanted = status::failed(&error, object.meta().generation, &current, Timestamp::now());
+        self.tell(object, &error);
+        self.write_status(object.meta(), &current, &wanted, memory).await?;
+        Err(error)
+    }
+
+    async fn take_leave(&self, object: &Arc<C::Object>, memory: &mut Memory) -> Result<Outcome, Error> {
+        let Some(finalizer) = C::FINALIZER.filter(|finalizer| finalizers(object.meta()).contains(finalizer)) else {
+            return Ok(Outcome::Done);
+        };
+        match self.controller.farewell(object).await? {
+            Farewell::After(pause) => Ok(Outcome::After(pause)),
+            Farewell::Done => {
+                self.set_finalizers(object.meta(), memory, |all| all.retain(|one| *one != finalizer)).await?;
+                Ok(Outcome::Done)
+            }
+        }
+    }
+
+    async fn set_finalizers<'a>(
+        &self,
+        metadata: &'a ObjectMeta,
+        memory: &mut Memory,
+        change: impl FnOnce(&mut Vec<&'a str>),
+    ) -> Result<(), Error> {
+        let mut all = finalizers(metadata);
+        change(&mut all);
+        // The list is replaced as a whole, so it must not have changed meanwhile.
+        let patch = json!({"metadata": {
+            "finalizers": all, "uid": metadata.uid, "resourceVersion": metadata.resource_version,
+        }});
+        self.patch(metadata, "", &patch, memory).await
+    }
+
+    async fn write_status(
+        &self,
+        metadata: &ObjectMeta,
+        current: &Value,
+        wanted: &Value,
+        memory: &mut Memory,
+    ) -> Result<Outcome, Error> {
+        let Some(patch) = status::patch(current, wanted) else { return Ok(Outcome::Done) };
+        let rest = memory.status_written.map(|when| STATUS_PAUSE.saturating_sub(when.elapsed())).unwrap_or_default();
+        if !rest.is_zero() {
+            return Ok(Outcome::After(rest));
+        }
+        memory.status_written = Some(Instant::now());
+        let patch = json!({"metadata": {"uid": metadata.uid}, "status": patch});
+        self.patch(metadata, "/status", &patch, memory).await?;
+        Ok(Outcome::Done)
+    }
+
+    async fn patch(
+        &self,
+        metadata: &ObjectMeta,
+        subresource: &str,
+        patch: &Value,
+        memory: &mut Memory,
+    ) -> Result<(), Error> {
+        let key = crate::store::key_of(metadata);
+        let place = C::Object::url_path(&(), key.namespace.as_deref());
+        let collection = C::Object::url_path(&(), None);
+        let path = format!("{place}/{}{subresource}?fieldManager={}", key.name, self.surroundings.field_manager);
+        match send(&self.applier.client, Method::PATCH, &path, "application/merge-patch+json", patch).await {
+            Ok(metadata) => {
+                memory.expectations.push(Expectation::seen(&collection, &key, &metadata));
+                Ok(())
+            }
+            // It is gone, which the watch will tell.
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            Err(error) => {
+                let error = Error::of(|| format!("writing {} {key}{subresource}", C::Object::kind(&())), error);
+                if error.leaves_doubt() {
+                    memory.expectations.push(Expectation::doubt(&collection, &place, &key));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn tell(&self, object: &C::Object, error: &Error) {
+        if !matches!(error, Error::Conflict { .. } | Error::NoAnswer { .. } | Error::NotLeading(_)) {
+            self.surroundings.events.tell(reference(object), Note::warning(error.reason(), chain(error)));
+        }
+    }
+
+    fn memories(&self) -> std::sync::MutexGuard<'_, HashMap<ObjectKey, Memory>> {
+        self.memories.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Which object something is said of.
+pub fn reference<K: Kind>(object: &K) -> ObjectReference {
+    let metadata = object.meta();
+    ObjectReference {
+        api_version: Some(K::api_version(&()).into_owned()),
+        kind: Some(K::kind(&()).into_owned()),
+        name: metadata.name.clone(),
+        namespace: metadata.namespace.clone(),
+        uid: metadata.uid.clone(),
+        ..ObjectReference::default()
+    }
+}
+
+fn finalizers(metadata: &ObjectMeta) -> Vec<&str> {
+    metadata.finalizers.iter().flatten().map(String::as_str).collect()
+}
+
+fn status_of<K: Kind>(object: &K) -> Value {
+    serde_json::to_value(object).ok().and_then(|mut value| value.get_mut("status").map(Value::take)).unwrap_or_default()
+}
+
+/// A controller of whatever kind.
+pub trait AnyController: Send + Sync {
+    /// Works with so many workers, once everything that it reads is complete.
+    fn start(self: Arc<Self>, workers: usize, tasks: &mut JoinSet<()>);
+    /// Lets workers finish what they are at, and begin nothing.
+    fn stop(&self);
+}
+
+impl<C: Controller> AnyController for Running<C> {
+    fn start(self: Arc<Self>, workers: usize, tasks: &mut JoinSet<()>) {
+        for _ in 0..workers {
+            let running = Arc::clone(&self);
+            tasks.spawn(async move {
+                let needs = running.needs.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                for collection in needs.iter().filter_map(|need| running.applier.collections.get(need)) {
+                    collection.complete().await;
+                }
+                while let Some(work) = running.queue.next().await {
+                    running.work(work).await;
+                }
+            });
+        }
+    }
+
+    fn stop(&self) {
+        self.queue.close();
+    }
+}

@@ -1,0 +1,183 @@
+//! Writes the status of an object, and only what has changed of it.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    apply::{Applied, Waiting},
+    conditions::{Summary, with_transition_times},
+    error::{Error, chain},
+};
+
+/// How an object stands, as a controller reports it.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// The status without its conditions.
+    pub status: Value,
+    /// Conditions besides those of the parts.
+    pub conditions: Vec<Condition>,
+}
+
+/// A condition of which nobody knows yet since when it holds.
+pub fn condition(
+    name: impl Into<String>,
+    status: bool,
+    reason: &str,
+    message: &str,
+    generation: Option<i64>,
+) -> Condition {
+    Condition {
+        type_: name.into(),
+        status: if status { "True" } else { "False" }.into(),
+        reason: reason.into(),
+        message: message.into(),
+        observed_generation: generation,
+        last_transition_time: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH),
+    }
+}
+
+/// The conditions of parts: what is wrong with each, and whether it is done.
+pub(crate) fn part_conditions(applied: &[Applied], generation: Option<i64>) -> Vec<Condition> {
+    let of_part = |Applied { part, written, failure, waits_for }: &Applied| {
+        let degraded = match failure {
+            // Somebody was faster: it is looked at again at once, and nobody has to do anything.
+            Some(error) if !error.is_conflict() => (true, error.reason(), chain(error)),
+            _ => (false, AS_EXPECTED, String::new()),
+        };
+        let progressing = match (failure, waits_for) {
+            (Some(error), _) if error.is_conflict() => (true, error.reason(), chain(error)),
+            (_, Some(Waiting { reason, message })) => (true, *reason, message.clone()),
+            _ if !written.is_empty() => (true, "Written", format!("Just written: {}.", written.join(", "))),
+            _ => (false, AS_EXPECTED, String::new()),
+        };
+        [("Degraded", degraded), ("Progressing", progressing)].map(|(kind, (status, reason, message))| {
+            condition(format!("{part}{kind}"), status, reason, &message, generation)
+        })
+    };
+    applied.iter().flat_map(of_part).collect()
+}
+
+const AS_EXPECTED: &str = "AsExpected";
+
+/// The whole status to be written: the report, with conditions of parts, their sums, and their times.
+pub(crate) fn whole(
+    report: Report,
+    applied: &[Applied],
+    generation: Option<i64>,
+    current: &Value,
+    now: Timestamp,
+) -> Value {
+    let mut conditions = part_conditions(applied, generation);
+    conditions.extend(report.conditions);
+    let sums = [Summary::Available, Summary::Progressing, Summary::Degraded].map(|sum| sum.of(&conditions, generation));
+    conditions.extend(sums);
+    let mut status = report.status;
+    if !status.is_object() {
+        status = json!({});
+    }
+    status["conditions"] = timed(conditions, current, now);
+    status
+}
+
+/// The status to be written when the object could not even be looked at: as it is, with a condition that says so.
+pub(crate) fn failed(error: &Error, generation: Option<i64>, current: &Value, now: Timestamp) -> Value {
+    const OBSERVATION: &str = "ObservationDegraded";
+    let mut status = if current.is_object() { current.clone() } else { json!({}) };
+    let is_replaced = |name: &str| name == OBSERVATION || name == Summary::Degraded.name();
+    let mut conditions: Vec<Condition> =
+        conditions_of(current).into_iter().filter(|condition| !is_replaced(&condition.type_)).collect();
+    conditions.push(condition(OBSERVATION, true, error.reason(), &chain(error), generation));
+    conditions.push(Summary::Degraded.of(&conditions, generation));
+    status["conditions"] = timed(conditions, current, now);
+    status
+}
+
+fn timed(conditions: Vec<Condition>, current: &Value, now: Timestamp) -> Value {
+    json!(with_transition_times(&conditions_of(current), conditions, now))
+}
+
+fn conditions_of(status: &Value) -> Vec<Condition> {
+    status.get("conditions").and_then(|all| serde_json::from_value(all.clone()).ok()).unwrap_or_default()
+}
+
+/// What has to be sent so that `current` becomes `wanted`; none where that is nothing.
+pub(crate) fn patch(current: &Value, wanted: &Value) -> Option<Value> {
+    let empty = Map::new();
+    let (current, wanted) = (current.as_object().unwrap_or(&empty), wanted.as_object().unwrap_or(&empty));
+    let is_present = |(_, value): &(&String, &Value)| !value.is_null();
+    let changed = wanted.iter().filter(is_present).filter(|(name, value)| current.get(*name) != Some(value));
+    let gone = current.keys().filter(|name| wanted.get(*name).is_none_or(Value::is_null));
+    let patch: Map<String, Value> = changed
+        .map(|(name, value)| (name.clone(), merge_patch(current.get(name), value)))
+        .chain(gone.map(|name| (name.clone(), Value::Null)))
+        .collect();
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+/// A merge patch: members that are gone have to be named.
+fn merge_patch(current: Option<&Value>, wanted: &Value) -> Value {
+    match (current, wanted) {
+        (Some(Value::Object(_)), Value::Object(_)) => {
+            patch(current.unwrap_or(&Value::Null), wanted).unwrap_or_else(|| json!({}))
+        }
+        _ => wanted.clone(),
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    fn applied(failure: Option<Error>, waits_for: Option<&str>) -> Applied {
+        let waits_for = waits_for.map(|message| Waiting { reason: "RollingOut", message: message.into() });
+        Applied { part: "Service", written: vec![], failure, waits_for }
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).unwrap()
+    }
+
+    #[test]
+    fn what_did_not_change_is_not_written() {
+        let report = || Report { status: json!({"nodes": 3}), conditions: vec![] };
+        let first = whole(report(), &[applied(None, None)], Some(1), &Value::Null, at(1));
+        assert!(patch(&Value::Null, &first).is_some());
+        let second = whole(report(), &[applied(None, None)], Some(1), &first, at(2));
+        assert_eq!(patch(&first, &second), None, "times stay as they are");
+        let third = whole(report(), &[applied(None, Some("one more"))], Some(1), &second, at(3));
+        let patched = patch(&second, &third).unwrap();
+        assert_eq!(patched.as_object().unwrap().keys().collect::<Vec<_>>(), ["conditions"]);
+    }
+
+    #[test]
+    fn what_is_gone_is_named_in_the_patch() {
+        let patched = patch(&json!({"a": 1, "b": {"c": 1, "d": 2}, "e": null}), &json!({"b": {"d": 3}})).unwrap();
+        assert_eq!(patched, json!({"a": null, "b": {"c": null, "d": 3}, "e": null}));
+        assert_eq!(patch(&json!({"a": 1}), &json!({"a": 1, "b": null})), None);
+    }
+
+    #[test]
+    fn a_fault_makes_the_whole_degraded_and_a_wait_makes_it_progress() {
+        let find = |status: &Value, name: &str| {
+            conditions_of(status).into_iter().find(|condition| condition.type_ == name).unwrap()
+        };
+        let fault = Error::Invalid { reason: "Invalid", message: "spec.racks[1].name: is a duplicate".into() };
+        let status = whole(Report::default(), &[applied(Some(fault.clone()), None)], Some(4), &Value::Null, at(1));
+        assert_eq!(find(&status, "Degraded").message, "ServiceDegraded: spec.racks[1].name: is a duplicate");
+        assert_eq!(find(&status, "Progressing").status, "False");
+        let status = whole(Report::default(), &[applied(None, Some("for x"))], Some(4), &Value::Null, at(1));
+        assert_eq!(
+            (find(&status, "Progressing").status, find(&status, "Degraded").status),
+            ("True".into(), "False".into())
+        );
+
+        let unseen = failed(&fault, Some(5), &status, at(2));
+        assert_eq!(find(&unseen, "ObservationDegraded").message, "spec.racks[1].name: is a duplicate");
+        assert_eq!(find(&unseen, "Degraded").status, "True");
+        let well = whole(Report::default(), &[applied(None, None)], Some(5), &unseen, at(3));
+        assert!(!conditions_of(&well).iter().any(|condition| condition.type_ == "ObservationDegraded"));
+        assert_eq!(find(&well, "Degraded").status, "False");
+    }
+}

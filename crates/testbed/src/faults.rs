@@ -1,0 +1,309 @@
+//! Faults between a program and the API server, as a layer of its client.
+//!
+//! A test says for each request what is to happen to it. Nothing happens by chance.
+
+use std::{
+    collections::HashMap,
+    fmt::{self, Debug},
+    future::pending,
+    io,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
+use http::{Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use kube::client::Body;
+use serde_json::json;
+use tokio::sync::Notify;
+use tower::{BoxError, Layer, Service};
+
+/// A request, as far as a test wants to know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Its method.
+    pub method: Method,
+    /// Where it goes, with its query.
+    pub uri: Uri,
+    /// The how many-th it is among those that could change something, from 0; none for the others.
+    pub write: Option<usize>,
+    /// Whether it is a watch.
+    pub is_watch: bool,
+    /// Whether it asks for everything there is, as a list or as the beginning of a watch.
+    pub is_list: bool,
+}
+
+/// What happens to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It is answered as it should be.
+    None,
+    /// It is answered with this code, and nothing is done.
+    Fail(StatusCode),
+    /// It does not get there.
+    LoseRequest,
+    /// It is carried out, and the answer is lost.
+    LoseReply,
+    /// It gets there after this time.
+    Delay(Duration),
+    /// The program ends before it is sent.
+    CrashBefore,
+    /// The program ends after it was carried out, before the answer is there.
+    CrashAfter,
+    /// A watch ends after so many lines.
+    CutAfter(usize),
+    /// Each line of a watch comes late by this time.
+    DelayLines(Duration),
+    /// A list is answered as it was answered the first time, and a watch that begins with it ends then.
+    OldList,
+}
+
+type Rule = Box<dyn Fn(&Asked) -> Fault + Send + Sync>;
+
+/// Faults. Clones share what they have counted and remembered, so that they can outlive the program that they trouble.
+#[derive(Clone)]
+pub struct Faults(Arc<State>);
+
+struct State {
+    rule: Mutex<Rule>,
+    writes: AtomicUsize,
+    crashed: Notify,
+    /// First answers to lists, by their addresses.
+    lists: Mutex<HashMap<String, Vec<u8>>>,
+    log: Mutex<Vec<String>>,
+}
+
+impl Debug for Faults {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Faults").field("writes", &self.writes()).finish_non_exhaustive()
+    }
+}
+
+impl Faults {
+    /// What `rule` says happens.
+    pub fn new(rule: impl Fn(&Asked) -> Fault + Send + Sync + 'static) -> Self {
+        Self(Arc::new(State {
+            rule: Mutex::new(Box::new(rule)),
+            writes: AtomicUsize::new(0),
+            crashed: Notify::new(),
+            lists: Mutex::default(),
+            log: Mutex::default(),
+        }))
+    }
+
+    /// No faults; requests are counted.
+    pub fn none() -> Self {
+        Self::new(|_| Fault::None)
+    }
+
+    /// From now on another rule holds.
+    pub fn follow(&self, rule: impl Fn(&Asked) -> Fault + Send + Sync + 'static) {
+        *self.0.rule.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(rule);
+    }
+
+    /// How many requests that could change something were made.
+    pub fn writes(&self) -> usize {
+        self.0.writes.load(Ordering::SeqCst)
+    }
+
+    /// What was written, in order: method and path.
+    pub fn written(&self) -> Vec<String> {
+        self.0.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until a rule says that the program ends. Whoever runs the program ends it then.
+    pub async fn crashed(&self) {
+        self.0.crashed.notified().await;
+    }
+
+    fn asked(&self, request: &Request<Body>) -> Asked {
+        let query = request.uri().query().unwrap_or_default();
+        let has = |pair: &str| query.split('&').any(|one| one == pair);
+        let is_write = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+        let write = is_write.then(|| self.0.writes.fetch_add(1, Ordering::SeqCst));
+        if is_write {
+            let line = format!("{} {}", request.method(), request.uri().path());
+            self.0.log.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+        }
+        Asked {
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            write,
+            is_watch: has("watch=true"),
+            is_list: has("sendInitialEvents=true") || (has("limit=500") && !has("watch=true")),
+        }
+    }
+
+    async fn crash<T>(&self) -> T {
+        self.0.crashed.notify_one();
+        pending().await
+    }
+
+    fn remembered(&self, address: &str) -> Option<Vec<u8>> {
+        self.0.lists.lock().unwrap_or_else(PoisonError::into_inner).get(address).cloned()
+    }
+}
+
+impl<S> Layer<S> for Faults {
+    type Service = Faulty<S>;
+
+    fn layer(&self, inner: S) -> Faulty<S> {
+        Faulty { inner, faults: self.clone() }
+    }
+}
+
+/// A way to the API server with faults.
+#[derive(Clone, Debug)]
+pub struct Faulty<S> {
+    inner: S,
+    faults: Faults,
+}
+
+/// The body of an answer that a fault may have changed.
+pub type Answer = UnsyncBoxBody<Bytes, BoxError>;
+
+fn lost(what: &str) -> BoxError {
+    io::Error::new(io::ErrorKind::ConnectionReset, what.to_owned()).into()
+}
+
+impl<S> Service<Request<Body>> for Faulty<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = BoxError> + Clone + Send + 'static,
+    S::Future: Send,
+{
+    type Response = Response<Answer>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Response<Answer>, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let faults = self.faults.clone();
+        // The service that was asked whether it is ready is the one to use.
+        let clone = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, clone);
+        async move {
+            let asked = faults.asked(&request);
+            let fault = (faults.0.rule.lock().unwrap_or_else(PoisonError::into_inner))(&asked);
+            let address = asked.uri.to_string();
+            match fault {
+                Fault::None if asked.is_list => Ok(remember(inner.call(request).await?, &asked, faults)),
+                Fault::None => inner.call(request).await.map(unchanged),
+                Fault::Fail(code) => refusal(code),
+                Fault::LoseRequest => Err(lost("the request was lost")),
+                Fault::LoseReply => {
+                    drop(whole(inner.call(request).await?).await?);
+                    Err(lost("the reply was lost"))
+                }
+                Fault::Delay(time) => {
+                    tokio::time::sleep(time).await;
+                    inner.call(request).await.map(unchanged)
+                }
+                Fault::CrashBefore => faults.crash().await,
+                Fault::CrashAfter => {
+                    drop(whole(inner.call(request).await?).await?);
+                    faults.crash().await
+                }
+                Fault::CutAfter(lines) => Ok(by_line(inner.call(request).await?, move |line, _| line < lines)),
+                Fault::DelayLines(time) => Ok(delayed(inner.call(request).await?, time)),
+                Fault::OldList => match faults.remembered(&address) {
+                    Some(old) => Ok(Response::new(said(old))),
+                    None => Ok(remember(inner.call(request).await?, &asked, faults)),
+                },
+            }
+        }
+        .boxed()
+    }
+}
+
+/// An answer, read to its end: only then the request was carried out for certain.
+async fn whole(response: Response<Body>) -> Result<Bytes, BoxError> {
+    Ok(response.into_body().collect().await?.to_bytes())
+}
+
+fn unchanged(response: Response<Body>) -> Response<Answer> {
+    response.map(|body| body.map_err(BoxError::from).boxed_unsync())
+}
+
+fn said(text: Vec<u8>) -> Answer {
+    Full::from(text).map_err(|never| match never {}).boxed_unsync()
+}
+
+fn refusal(code: StatusCode) -> Result<Response<Answer>, BoxError> {
+    let reason = match code {
+        StatusCode::CONFLICT => "Conflict",
+        StatusCode::TOO_MANY_REQUESTS => "TooManyRequests",
+        _ => "InternalError",
+    };
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": "a fault made by a test", "reason": reason, "code": code.as_u16(),
+    });
+    let text = status.to_string().into_bytes();
+    Ok(Response::builder().status(code).header("content-type", "application/json").body(said(text))?)
+}
+
+/// Passes on lines for as long as `goes_on` says so, which is told how many there were, and the line.
+fn by_line(response: Response<Body>, goes_on: impl FnMut(usize, &[u8]) -> bool + Send + 'static) -> Response<Answer> {
+    response.map(|body| {
+        let chunks = body.into_data_stream();
+        let start = (Box::pin(chunks), Vec::<u8>::new(), 0_usize, goes_on);
+        let lines = stream::unfold(start, |(mut chunks, mut rest, mut count, mut goes_on)| async move {
+            loop {
+                if let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                    let line: Vec<u8> = rest.drain(..=end).collect();
+                    if !goes_on(count, &line) {
+                        return None;
+                    }
+                    count += 1;
+                    let frame = Ok::<_, BoxError>(http_body::Frame::data(Bytes::from(line)));
+                    return Some((frame, (chunks, rest, count, goes_on)));
+                }
+                match chunks.next().await? {
+                    Ok(chunk) => rest.extend_from_slice(&chunk),
+                    Err(error) => return Some((Err(error.into()), (chunks, rest, count, goes_on))),
+                }
+            }
+        });
+        StreamBody::new(lines).boxed_unsync()
+    })
+}
+
+fn delayed(response: Response<Body>, time: Duration) -> Response<Answer> {
+    by_line(response, |_, _| true).map(|body| {
+        let frames = body.into_data_stream().then(move |chunk| async move {
+            tokio::time::sleep(time).await;
+            chunk.map(http_body::Frame::data)
+        });
+        StreamBody::new(frames).boxed_unsync()
+    })
+}
+
+/// Remembers the first answer to a list.
+fn remember(response: Response<Body>, asked: &Asked, faults: Faults) -> Response<Answer> {
+    let address = asked.uri.to_string();
+    if !response.status().is_success() || !asked.is_watch || faults.remembered(&address).is_some() {
+        return unchanged(response);
+    }
+    let mut so_far = Some(Vec::new());
+    by_line(response, move |_, line| {
+        if let Some(lines) = &mut so_far {
+            lines.extend_from_slice(line);
+            let is_end = line.windows(INITIAL_EVENTS_END.len()).any(|window| window == INITIAL_EVENTS_END);
+            if is_end && let Some(lines) = so_far.take() {
+                faults.0.lists.lock().unwrap_or_else(PoisonError::into_inner).insert(address.clone(), lines);
+            }
+        }
+        true
+    })
+}
+
+const INITIAL_EVENTS_END: &[u8] = b"k8s.io/initial-events-end";

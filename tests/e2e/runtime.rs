@@ -1,0 +1,377 @@
+//! The controller runtime, by a small controller: a ConfigMap's entries become Secrets, as long as it has the label.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use http::StatusCode;
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{ConfigMap, Secret},
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
+};
+use messina_e2e::{SOON, in_a_namespace};
+use messina_runtime::{
+    apply::{Applied, Part, Wanted, no_longer_wanted, without_records_of_others},
+    caches::{Caches, Surroundings},
+    client::{self, Source, Transport},
+    controller::{AnyController, Controller, Running},
+    error::Error,
+    events::Events,
+    fence::Fence,
+    metrics::Metrics,
+    process::Process,
+    queue::Backoff,
+    server::Readiness,
+    status::Report,
+    store::Store,
+};
+use messina_testbed::{
+    faults::{Asked, Fault, Faults},
+    harness::{self, Seen, eventually},
+};
+use serde_json::json;
+use tokio::task::JoinHandle;
+use tower::Layer;
+
+const MANAGER: &str = "messina-toy";
+const FINALIZER: &str = "messina.test/farewell";
+const PARENT: &str = "messina.test/parent";
+
+struct Toy {
+    secrets: Arc<Store<Secret>>,
+}
+
+/// A ConfigMap and the Secrets that were made of it.
+struct Family {
+    parent: Arc<ConfigMap>,
+    children: Vec<Arc<Secret>>,
+}
+
+impl Controller for Toy {
+    type Object = ConfigMap;
+    type Observed = Family;
+    type Plan = Vec<Secret>;
+    const NAME: &'static str = "toy";
+    const FINALIZER: Option<&'static str> = Some(FINALIZER);
+
+    async fn observe(&self, parent: &Arc<ConfigMap>) -> Result<Family, Error> {
+        let children = self.secrets.controlled_by(&parent.uid().unwrap())?;
+        Ok(Family { parent: Arc::clone(parent), children })
+    }
+
+    fn plan(&self, Family { parent, .. }: &Family) -> Vec<Secret> {
+        let owner = OwnerReference {
+            api_version: "v1".into(),
+            kind: "ConfigMap".into(),
+            name: parent.name_any(),
+            uid: parent.uid().unwrap(),
+            controller: Some(true),
+            block_owner_deletion: Some(true),
+        };
+        let child = |(name, value): (&String, &String)| Secret {
+            metadata: ObjectMeta {
+                name: Some(format!("{}-{name}", parent.name_any())),
+                namespace: parent.namespace(),
+                owner_references: Some(vec![owner.clone()]),
+                labels: Some([("app".into(), MANAGER.into())].into()),
+                ..ObjectMeta::default()
+            },
+            data: Some(value.split(' ').map(|word| (word.to_owned(), ByteString(b"x".to_vec()))).collect()),
+            ..Secret::default()
+        };
+        parent.data.iter().flatten().map(child).collect()
+    }
+
+    fn parts(&self, observed: &Family, plan: &Vec<Secret>) -> Result<Vec<Part>, Error> {
+        let objects = plan.iter().map(Wanted::new).collect::<Result<Vec<_>, _>>()?;
+        let unwanted = no_longer_wanted(&observed.children, &objects);
+        Ok(vec![Part { name: "Secret", objects, unwanted, ..Part::default() }])
+    }
+
+    fn report(&self, _: &Family, _: &Vec<Secret>, _: &[Applied]) -> Report {
+        Report::default()
+    }
+}
+
+/// The small controller, running in this process. It ends when this is dropped.
+struct Program(JoinHandle<()>);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn program(namespace: &str, faults: &Faults) -> Program {
+    let kubeconfig = messina_e2e::light_kubeconfig();
+    let transport = Transport::new(Source::File { path: kubeconfig, context: None }).await.unwrap();
+    let metrics = Metrics::default();
+    let fence = Fence::open_for_ever();
+    let client = client::client(faults.layer(transport), "default", metrics.clone(), Some(fence.clone()));
+    let (events, _) = Events::new(metrics.clone());
+    let process = Process {
+        lease_client: client.clone(),
+        client,
+        fence,
+        lease: None,
+        namespace: Some(namespace.into()),
+        workers: 2,
+        surroundings: Arc::new(Surroundings::new(metrics, events, MANAGER, "messina.test/hash")),
+        readiness: Readiness::default(),
+    };
+    let controllers = |caches: &mut Caches| {
+        let trim = |object: &mut ConfigMap| without_records_of_others(&mut object.metadata, MANAGER);
+        let parents = caches.watch::<ConfigMap>(Some(PARENT), trim);
+        let trim = |object: &mut Secret| without_records_of_others(&mut object.metadata, MANAGER);
+        let secrets = caches.watch::<Secret>(Some(&format!("app={MANAGER}")), trim);
+        let backoff = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
+        let running = Running::new(caches, Toy { secrets: Arc::clone(&secrets) }, parents, backoff);
+        running.owns(&secrets);
+        vec![running as Arc<dyn AnyController>]
+    };
+    Program(tokio::spawn(process.run(controllers, std::future::pending())))
+}
+
+async fn set_parent(client: &Client, namespace: &str, data: &[(&str, &str)]) {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let data: BTreeMap<&str, &str> = data.iter().copied().collect();
+    let parent = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "p", "labels": {PARENT: ""}}, "data": data,
+    });
+    api.patch("p", &PatchParams::apply("test").force(), &Patch::Apply(&parent)).await.unwrap();
+}
+
+/// The Secrets of the namespace, each with the names of its entries.
+async fn children(client: &Client, namespace: &str) -> String {
+    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let all = api.list(&ListParams::default()).await.unwrap();
+    let entries =
+        |secret: &Secret| secret.data.iter().flatten().map(|(key, _)| key.clone()).collect::<Vec<_>>().join("+");
+    let mut all: Vec<String> = all.iter().map(|secret| format!("{}={}", secret.name_any(), entries(secret))).collect();
+    all.sort();
+    all.join(" ")
+}
+
+async fn children_become(client: &Client, namespace: &str, wanted: &str) {
+    eventually(wanted, SOON, async || {
+        let now = children(client, namespace).await;
+        Ok(if now == wanted { Seen::Ready(()) } else { Seen::NotYet(now) })
+    })
+    .await
+    .unwrap();
+}
+
+/// What was written. ConfigMaps have no status, so attempts to write one are no writes.
+fn written(faults: &Faults) -> Vec<String> {
+    faults.written().into_iter().filter(|line| !line.ends_with("/status")).collect()
+}
+
+/// Nothing is written for a while. It cannot be awaited, only watched.
+async fn silence(faults: &Faults) {
+    let before = written(faults);
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert_eq!(written(faults)[before.len()..], [] as [String; 0]);
+}
+
+#[tokio::test]
+async fn objects_are_created_changed_and_pruned_with_no_write_too_many() {
+    in_a_namespace("runtime", async |client, namespace| {
+        let faults = Faults::none();
+        let _program = program(namespace, &faults).await;
+        set_parent(client, namespace, &[("a", "x y"), ("b", "z")]).await;
+        children_become(client, namespace, "p-a=x+y p-b=z").await;
+        silence(&faults).await;
+        let first = written(&faults).len();
+        set_parent(client, namespace, &[("a", "x")]).await;
+        // What we no longer want goes, entry or object, although it was created and not applied.
+        children_become(client, namespace, "p-a=x").await;
+        silence(&faults).await;
+        set_parent(client, namespace, &[("a", "w")]).await;
+        children_become(client, namespace, "p-a=w").await;
+        silence(&faults).await;
+        let place = format!("/api/v1/namespaces/{namespace}");
+        let written: Vec<String> = written(&faults).iter().map(|line| line.replace(&place, "")).collect();
+        assert_eq!(written[..first], ["PATCH /configmaps/p", "POST /secrets", "POST /secrets"]);
+        assert_eq!(
+            written[first..],
+            ["PATCH /secrets/p-a", "PATCH /secrets/p-a", "DELETE /secrets/p-b", "PATCH /secrets/p-a"],
+            "the first change takes over the fields, and later ones need not"
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn drift_is_reverted_and_what_is_not_ours_is_left_alone() {
+    in_a_namespace("runtime", async |client, namespace| {
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+        let theirs = json!({"metadata": {"name": "p-theirs"}, "data": {"mine": "bWluZQ=="}});
+        secrets.create(&PostParams::default(), &serde_json::from_value(theirs).unwrap()).await.unwrap();
+        let faults = Faults::none();
+        let _program = program(namespace, &faults).await;
+        set_parent(client, namespace, &[("a", "x"), ("theirs", "x"), ("z", "x")]).await;
+        children_become(client, namespace, "p-a=x p-theirs=mine").await;
+        set_parent(client, namespace, &[("a", "x"), ("b", "x")]).await;
+        children_become(client, namespace, "p-a=x p-b=x p-theirs=mine").await;
+        silence(&faults).await;
+        for (damage, why) in [
+            (json!({"data": {"x": "b3RoZXI="}}), "a value"),
+            (json!({"data": {"x": null}}), "an entry taken away"),
+            (json!({"metadata": {"labels": {"app": null}}}), "the label by which it is found"),
+            (json!({"metadata": {"annotations": {"messina.test/hash": "other"}}}), "the hash"),
+        ] {
+            let before = secrets.get("p-a").await.unwrap();
+            secrets.patch("p-a", &PatchParams::default(), &Patch::Merge(&damage)).await.unwrap();
+            eventually(why, SOON, async || {
+                let now = secrets.get("p-a").await.unwrap();
+                let is_same = now.data == before.data
+                    && now.labels() == before.labels()
+                    && now.annotations() == before.annotations();
+                Ok(if is_same { Seen::Ready(()) } else { Seen::NotYet(format!("{now:?}")) })
+            })
+            .await
+            .unwrap();
+        }
+        let more = json!({"data": {"more": "bW9yZQ=="}});
+        secrets.patch("p-b", &PatchParams::default(), &Patch::Merge(&more)).await.unwrap();
+        silence(&faults).await;
+        assert_eq!(children(client, namespace).await, "p-a=x p-b=more+x p-theirs=mine", "what others add stays");
+        secrets.delete("p-a", &DeleteParams::default()).await.unwrap();
+        children_become(client, namespace, "p-a=x p-b=more+x p-theirs=mine").await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_finalizer_keeps_an_object_until_the_farewell_is_done() {
+    in_a_namespace("runtime", async |client, namespace| {
+        let parents: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+        let faults = Faults::none();
+        let program = program(namespace, &faults).await;
+        set_parent(client, namespace, &[("a", "x")]).await;
+        children_become(client, namespace, "p-a=x").await;
+        assert_eq!(parents.get("p").await.unwrap().finalizers(), [FINALIZER]);
+        drop(program);
+        parents.delete("p", &DeleteParams::default()).await.unwrap();
+        assert!(parents.get("p").await.unwrap().metadata.deletion_timestamp.is_some(), "it waits for the farewell");
+        let _program = self::program(namespace, &faults).await;
+        eventually("the object's end", SOON, async || {
+            let gone = parents.get_opt("p").await.unwrap().is_none();
+            Ok(if gone { Seen::Ready(()) } else { Seen::NotYet("still there".into()) })
+        })
+        .await
+        .unwrap();
+    })
+    .await;
+}
+
+/// Brings the namespace through a life of changes, with a program that is started again whenever it crashes. Gives how
+/// often that was.
+async fn life(client: &Client, namespace: &str, faults: &Faults) -> usize {
+    let keep_running = async {
+        let mut crashes = 0;
+        let mut running = program(namespace, faults).await;
+        loop {
+            faults.crashed().await;
+            drop(running);
+            crashes += 1;
+            running = program(namespace, faults).await;
+            if crashes > 1000 {
+                return crashes;
+            }
+            CRASHES.with(|count| count.set(crashes));
+        }
+    };
+    thread_local!(static CRASHES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) });
+    CRASHES.with(|count| count.set(0));
+    let changes = async {
+        set_parent(client, namespace, &[("a", "x y"), ("b", "z")]).await;
+        children_become(client, namespace, "p-a=x+y p-b=z").await;
+        set_parent(client, namespace, &[("a", "x"), ("c", "v")]).await;
+        children_become(client, namespace, "p-a=x p-c=v").await;
+    };
+    tokio::select! {
+        crashes = keep_running => panic!("{crashes} crashes, and still not done"),
+        () = changes => CRASHES.with(std::cell::Cell::get),
+    }
+}
+
+#[tokio::test]
+async fn a_crash_before_or_after_any_write_changes_nothing_about_the_end() {
+    in_a_namespace("runtime", async |client, namespace| {
+        let undisturbed = Faults::none();
+        let only = format!("{namespace}-0");
+        new_namespace(client, &only).await;
+        assert_eq!(life(client, &only, &undisturbed).await, 0);
+        let writes = undisturbed.writes();
+        let mut crashes = 0;
+        for (number, fault) in (0..writes).flat_map(|n| [(n, Fault::CrashBefore), (n, Fault::CrashAfter)]) {
+            let faults =
+                Faults::new(move |asked: &Asked| if asked.write == Some(number) { fault } else { Fault::None });
+            let name = format!("{namespace}-{number}-{}", if fault == Fault::CrashBefore { "b" } else { "a" });
+            new_namespace(client, &name).await;
+            crashes += life(client, &name, &faults).await;
+            harness::remove_namespace(client, &name).await.unwrap();
+        }
+        println!("{writes} writes, {crashes} crashes before and after each");
+        assert_eq!(crashes, 2 * writes);
+        harness::remove_namespace(client, &only).await.unwrap();
+    })
+    .await;
+}
+
+async fn new_namespace(client: &Client, name: &str) {
+    let namespace = json!({"metadata": {"name": name}});
+    let api: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client.clone());
+    api.create(&PostParams::default(), &serde_json::from_value(namespace).unwrap()).await.unwrap();
+}
+
+#[tokio::test]
+async fn lost_answers_conflicts_and_failures_change_nothing_about_the_end() {
+    in_a_namespace("runtime", async |client, namespace| {
+        for (name, fault) in [
+            ("reply", Fault::LoseReply),
+            ("request", Fault::LoseRequest),
+            ("conflict", Fault::Fail(StatusCode::CONFLICT)),
+            ("failure", Fault::Fail(StatusCode::INTERNAL_SERVER_ERROR)),
+        ] {
+            // Every other write, so that the next one succeeds.
+            let faults =
+                Faults::new(move |asked| if asked.write.is_some_and(|n| n % 2 == 0) { fault } else { Fault::None });
+            let name = format!("{namespace}-{name}");
+            new_namespace(client, &name).await;
+            life(client, &name, &faults).await;
+            harness::remove_namespace(client, &name).await.unwrap();
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn watches_cut_at_every_line_and_old_lists_change_nothing_about_the_end() {
+    in_a_namespace("runtime", async |client, namespace| {
+        let cut =
+            Faults::new(
+                |asked| if asked.is_watch { Fault::CutAfter(if asked.is_list { 5 } else { 1 }) } else { Fault::None },
+            );
+        let name = format!("{namespace}-cut");
+        new_namespace(client, &name).await;
+        life(client, &name, &cut).await;
+        harness::remove_namespace(client, &name).await.unwrap();
+
+        let old = Faults::new(|asked| match asked.write {
+            Some(2 | 5 | 8) => Fault::CrashAfter,
+            _ if asked.is_list => Fault::OldList,
+            _ => Fault::None,
+        });
+        let name = format!("{namespace}-old");
+        new_namespace(client, &name).await;
+        let crashes = life(client, &name, &old).await;
+        assert!(crashes > 0, "it was started again, and saw old lists");
+        harness::remove_namespace(client, &name).await.unwrap();
+    })
+    .await;
+}
