@@ -1,6 +1,12 @@
 //! `messina await-node`: waits until ScyllaDB answers, then becomes another program.
 
-use std::{ffi::OsString, net::IpAddr, os::unix::process::CommandExt, process::Command, time::Duration};
+use std::{
+    ffi::OsString,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    os::unix::process::CommandExt,
+    process::Command,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, anyhow};
 use messina_clients::scylla::{Error, Node};
@@ -18,9 +24,9 @@ const LOOK: Duration = Duration::from_millis(500);
 /// What to wait for, and what to become.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Where ScyllaDB's REST API is
-    #[arg(long, default_value = "127.0.0.1")]
-    pub scylla_localhost_address: IpAddr,
+    /// Where ScyllaDB's REST API is; without it, loopback of either family
+    #[arg(long)]
+    pub scylla_localhost_address: Option<IpAddr>,
     #[command(flatten)]
     #[expect(missing_docs, reason = "its fields say it")]
     pub shared: Shared,
@@ -51,10 +57,20 @@ pub fn run(options: Options) -> Result<()> {
 async fn node_answers(options: &Options) {
     info!(file = %options.shared.ignition().display(), "waiting for ignition");
     options.shared.ignited().await;
-    info!(address = %options.scylla_localhost_address, "waiting for ScyllaDB's REST API");
-    let node = Node::at_ip(options.scylla_localhost_address);
-    // A refusal is an answer.
-    while !matches!(node.ping().await, Ok(()) | Err(Error::Refused { .. })) {
+    let loopback = || vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+    let addresses: Vec<IpAddr> = options.scylla_localhost_address.map_or_else(loopback, |address| vec![address]);
+    info!(?addresses, "waiting for ScyllaDB's REST API");
+    while !any_answers(&addresses).await {
         sleep(LOOK).await;
     }
+}
+
+async fn any_answers(addresses: &[IpAddr]) -> bool {
+    for &address in addresses {
+        // A refusal is an answer.
+        if matches!(Node::at_ip(address).ping().await, Ok(()) | Err(Error::Refused { .. })) {
+            return true;
+        }
+    }
+    false
 }
