@@ -6,6 +6,8 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod api;
+mod kubectl;
 mod lease;
+mod plan;
 mod runtime;
 mod testbed;

@@ -42,7 +42,11 @@ fn main() -> anyhow::Result<ExitCode> {
     match Cli::parse().command {
         Command::Operator(options) => {
             tracing_subscriber::fmt().with_env_filter("info").with_writer(std::io::stderr).init();
-            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(operator::run(*options))
+            tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .enable_all()
+                .build()?
+                .block_on(operator::run(*options))
         }
         Command::Plan(options) => return plan::run(&options),
         Command::Crds { output: None } => crds::print(),

@@ -118,7 +118,9 @@ async fn datacenters(client: &Client, question: &Question) -> Result<Vec<ScyllaD
     };
     outcome.map_err(|source| {
         let (code, names_one) = match &source {
-            kube::Error::Api(answer) => (answer.code, answer.details.as_ref().is_some_and(|about| !about.name.is_empty())),
+            kube::Error::Api(answer) => {
+                (answer.code, answer.details.as_ref().is_some_and(|about| !about.name.is_empty()))
+            }
             _ => (0, false),
         };
         match (code, &question.name) {

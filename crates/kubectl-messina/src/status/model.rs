@@ -245,7 +245,8 @@ impl<'a> Member<'a> {
     fn new(found: &'a Datacenter, pod: &'a Pod) -> Self {
         let name = pod.name_any();
         let service = found.services.iter().find(|service| service.name_any() == name);
-        let answered = found.answers.get(&name).and_then(|answer| answer.as_ref().ok()).map(|ring| ring.host_id.clone());
+        let answered =
+            found.answers.get(&name).and_then(|answer| answer.as_ref().ok()).map(|ring| ring.host_id.clone());
         let noted = service.and_then(|service| service.annotations().get(annotation::HOST_ID).cloned());
         let ips = pod.status.iter().flat_map(|status| {
             status.pod_ip.clone().into_iter().chain(status.pod_ips.iter().flatten().map(|one| one.ip.clone()))
@@ -253,7 +254,8 @@ impl<'a> Member<'a> {
         let of_service = service.and_then(|service| service.spec.as_ref()).into_iter();
         let cluster_ips = of_service.flat_map(|spec| spec.cluster_ips.iter().flatten().cloned());
         let balancers = service.and_then(|service| service.status.as_ref()?.load_balancer.as_ref()?.ingress.as_ref());
-        let balanced = balancers.into_iter().flatten().filter_map(|one| one.ip.clone().or_else(|| one.hostname.clone()));
+        let balanced =
+            balancers.into_iter().flatten().filter_map(|one| one.ip.clone().or_else(|| one.hostname.clone()));
         Self { pod, host_id: answered.or(noted), addresses: ips.chain(cluster_ips).chain(balanced).collect() }
     }
 

@@ -87,7 +87,9 @@ fn condition<'a>(pod: &'a Pod, of: &str) -> Option<&'a PodCondition> {
 
 fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     let status = pod.status.iter();
-    status.flat_map(|status| status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten()))
+    status.flat_map(|status| {
+        status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten())
+    })
 }
 
 /// The container that keeps the pod from running, and why; one that waits for others comes last.
@@ -95,7 +97,11 @@ fn stuck(pod: &Pod) -> Option<(String, String, Option<String>)> {
     let waiting = containers(pod).filter_map(|container| {
         let state = container.state.as_ref()?;
         let (reason, message) = match (&state.waiting, &state.terminated) {
-            (Some(waiting), _) => (waiting.reason.clone()?, waiting.message.clone()),
+            (Some(waiting), _) => {
+                // That it waits before it tries again is in the word, and all that Kubernetes has to say.
+                let message = waiting.message.clone().filter(|message| !message.starts_with("back-off"));
+                (waiting.reason.clone()?, message)
+            }
             (_, Some(ended)) if ended.exit_code != 0 => {
                 (ended.reason.clone().unwrap_or_else(|| "Error".into()), ended.message.clone())
             }

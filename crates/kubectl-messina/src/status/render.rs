@@ -154,18 +154,21 @@ impl Page {
         let (branch, below) = if is_last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
         let with_pod = rack.nodes.iter().filter(|node| node.pod.is_some()).count();
         let wanted = rack.wanted.and_then(|wanted| usize::try_from(wanted).ok());
-        let ready = format!("{}/{} ready", rack.ready, wanted.unwrap_or(with_pod));
+        let ready = match wanted {
+            Some(wanted) => format!("{}/{wanted} ready", rack.ready),
+            None => "not in the specification".to_owned(),
+        };
         let colour = if wanted == Some(rack.ready) { Colour::Plain } else { Colour::Yellow };
         let branch = self.look.paint(Colour::Dim, branch);
-        let extra = if wanted.is_none() { "  not in the specification" } else { "" };
-        self.line(format!("{branch}{}  {}{extra}", rack.name, self.look.paint(colour, &ready)));
+        self.line(format!("{branch}{}  {}", rack.name, self.look.paint(colour, &ready)));
         let missing = wanted.unwrap_or(0).saturating_sub(with_pod);
         for (position, node) in rack.nodes.iter().enumerate() {
             self.node(cluster, node, below, position + 1 == rack.nodes.len() && missing == 0, is_wide);
         }
         if missing > 0 {
             let branch = self.look.paint(Colour::Dim, &format!("{below}└─ "));
-            let words = if missing == 1 { "1 node has no pod yet" } else { &format!("{missing} nodes have no pod yet") };
+            let words =
+                if missing == 1 { "1 node has no pod yet" } else { &format!("{missing} nodes have no pod yet") };
             self.line(format!("{branch}{}", self.look.paint(Colour::Yellow, words)));
         }
     }
@@ -194,7 +197,8 @@ impl Page {
             name => ("Progressing", name.trim_end_matches("Progressing"), Colour::Yellow),
         };
         let part = part.trim_end_matches("Controller");
-        let about = [part, &condition.reason].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(", ");
+        let about =
+            [part, &condition.reason].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(", ");
         let dot = if condition.message.is_empty() || condition.message.ends_with(['.', '!', '?']) { "" } else { "." };
         let message = format!("{word} ({about}): {}{dot}", condition.message);
         self.paragraph("  ", "    ", &message, colour);

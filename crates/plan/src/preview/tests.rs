@@ -151,7 +151,8 @@ fn a_text_that_is_no_yaml_is_named_with_the_line() {
 
 #[test]
 fn other_kinds_are_noted_and_lists_are_opened() {
-    let list = format!("{{kind: List, items: [{}, {{kind: Secret, metadata: {{name: mine}}}}]}}", datacenter("racks: []"));
+    let list =
+        format!("{{kind: List, items: [{}, {{kind: Secret, metadata: {{name: mine}}}}]}}", datacenter("racks: []"));
     let preview = of(&format!("{list}\n---\n"));
     assert_eq!(preview.faults, Vec::<String>::new());
     assert_eq!(preview.datacenters.len(), 1);

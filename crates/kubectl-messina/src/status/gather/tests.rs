@@ -93,7 +93,8 @@ async fn what_may_not_be_seen_is_named_and_the_rest_is_gathered() {
 #[tokio::test]
 async fn errors_are_sentences() {
     let error = gather(&server("scylladbdatacenters"), &in_scylla(None)).await.unwrap_err();
-    let words = "You may not list scylladbdatacenters.scylla.scylladb.com in namespace scylla: ask for that permission.";
+    let words =
+        "You may not list scylladbdatacenters.scylla.scylladb.com in namespace scylla: ask for that permission.";
     assert_eq!(error.to_string(), words);
     let error = gather(&server(""), &in_scylla(Some("other"))).await.unwrap_err();
     assert_eq!(error.to_string(), "There is no ScyllaDBDatacenter other in namespace scylla.");

@@ -23,7 +23,8 @@ pub(super) fn next(cluster: &Cluster) -> Vec<Next> {
     let nodes: Vec<&Node> = cluster.racks.iter().flat_map(|rack: &Rack| &rack.nodes).collect();
     next.extend(nodes.iter().filter_map(|node| for_node(&cluster.namespace, node)));
     if nodes.iter().any(|node| !node.dissent().is_empty()) {
-        let text = "Nodes that disagree usually agree within a minute. If they do not, look at the network between them.";
+        let text =
+            "Nodes that disagree usually agree within a minute. If they do not, look at the network between them.";
         next.push(say(text.into()));
     }
     next

@@ -40,12 +40,7 @@ fn one_node_is_down() {
     }});
     datacenter.ails(1, "DN", &json!({"containerStatuses": [container("scylla", 7, &waiting)]}));
     datacenter.has_condition("Available", "False", "Sum", "");
-    datacenter.has_condition(
-        "StatefulSetControllerAvailable",
-        "False",
-        "MembersNotReady",
-        "2 of 3 node(s) are ready",
-    );
+    datacenter.has_condition("StatefulSetControllerAvailable", "False", "MembersNotReady", "2 of 3 node(s) are ready");
     datacenter.has_condition("Progressing", "True", "Sum", "");
     datacenter.has_condition(
         "StatefulSetControllerProgressing",
