@@ -7,6 +7,8 @@
 
 mod api;
 mod datacenter;
+mod kubectl;
 mod lease;
+mod plan;
 mod runtime;
 mod testbed;

@@ -68,6 +68,13 @@ pub fn kubectl<Argument: AsRef<OsStr>>(arguments: impl IntoIterator<Item = Argum
     exec::output("kubectl", &mut command).map_err(|error| error.to_string())
 }
 
+/// A program of this workspace, as it was built with the tests.
+pub fn program(name: &str) -> PathBuf {
+    let program = well(harness::testbed_program()).with_file_name(name);
+    assert!(program.is_file(), "{} is not there: build it with `cargo build --workspace`", program.display());
+    program
+}
+
 /// What came of something that a test needs and is not about.
 fn well<T, E: Display>(outcome: Result<T, E>) -> T {
     outcome.unwrap_or_else(|error| panic!("{error}"))

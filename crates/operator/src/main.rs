@@ -1,8 +1,9 @@
 //! `messina`: the operator and everything that belongs to it, one subcommand each.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
+use messina_kubectl::plan;
 use messina_operator::{await_node, crds, ignition, inject, operator, probe, sidecar};
 
 /// Runs ScyllaDB and etcd on Kubernetes.
@@ -23,6 +24,8 @@ enum Command {
         #[arg(long)]
         output: Option<PathBuf>,
     },
+    /// Prints what the operator would create for manifests, without a cluster
+    Plan(plan::Options),
     /// In a node's pod: configures and runs ScyllaDB, and speaks for it on the node's Service
     Sidecar(Box<sidecar::Options>),
     /// In a node's pod: says when ScyllaDB may start
@@ -35,7 +38,7 @@ enum Command {
     AwaitNode(await_node::Options),
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<ExitCode> {
     match Cli::parse().command {
         Command::Operator(options) => {
             tracing_subscriber::fmt().with_env_filter("info").with_writer(std::io::stderr).init();
@@ -45,6 +48,7 @@ fn main() -> anyhow::Result<()> {
                 .build()?
                 .block_on(operator::run(*options))
         }
+        Command::Plan(options) => return plan::run(&options),
         Command::Crds { output: None } => crds::print(),
         Command::Crds { output: Some(folder) } => crds::write(&folder),
         Command::Sidecar(options) => sidecar::run(&options),
@@ -52,5 +56,6 @@ fn main() -> anyhow::Result<()> {
         Command::Probe(options) => probe::run(options),
         Command::Inject(options) => inject::run(&options),
         Command::AwaitNode(options) => await_node::run(options),
-    }
+    }?;
+    Ok(ExitCode::SUCCESS)
 }

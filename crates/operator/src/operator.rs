@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use anyhow::Context;
 use clap::Args;
 use messina_api::names::annotation;
-use messina_plan::datacenter::Gates;
+use messina_plan::datacenter::{Gates, NODE_EXPORTER_IMAGE};
 use messina_runtime::{
     caches::{Caches, Surroundings},
     client::{Source, Transport, client},
@@ -41,12 +41,7 @@ pub struct Options {
     #[arg(long, env = "MESSINA_IMAGE", value_name = "IMAGE")]
     pub image: String,
     /// The image of the exporter of a machine's metrics, for versions of ScyllaDB that come without
-    #[arg(
-        long,
-        env = "MESSINA_NODE_EXPORTER_IMAGE",
-        value_name = "IMAGE",
-        default_value = "docker.io/scylladb/scylladb-node-exporter:latest"
-    )]
+    #[arg(long, env = "MESSINA_NODE_EXPORTER_IMAGE", value_name = "IMAGE", default_value = NODE_EXPORTER_IMAGE)]
     pub node_exporter_image: String,
     /// How many objects each controller works on at once
     #[arg(long, env = "MESSINA_WORKERS", value_name = "NUMBER", default_value = "8")]

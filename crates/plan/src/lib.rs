@@ -10,3 +10,4 @@
 
 pub mod datacenter;
 pub mod node;
+pub mod preview;

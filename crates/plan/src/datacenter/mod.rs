@@ -32,6 +32,9 @@ pub use rollout::is_rolled_out;
 pub use status::{PartCondition, Report, refusal, report};
 pub use validate::{Alternator, Datacenter, Fault, Rack, Storage, validate};
 
+/// The image of the exporter of a machine's metrics, where no other one is named.
+pub const NODE_EXPORTER_IMAGE: &str = "docker.io/scylladb/scylladb-node-exporter:latest";
+
 /// What is known when a plan is made. Maps go by name; everything is of the datacenter's namespace.
 #[derive(Clone, Debug)]
 pub struct Observed {

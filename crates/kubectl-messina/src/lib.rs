@@ -1,0 +1,6 @@
+//! `kubectl messina`: what a person runs. One module for each subcommand.
+//!
+//! Nothing here depends on Linux or on the operator itself, so that it runs wherever kubectl does.
+
+pub mod plan;
+pub mod status;

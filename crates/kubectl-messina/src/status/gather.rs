@@ -1,0 +1,242 @@
+//! Asks the API server for the objects, and through it the nodes for their rings.
+
+use std::{collections::BTreeMap, path::Path, time::Duration};
+
+use futures::{StreamExt, stream};
+use http::Request;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::{
+    Api, Client, Config, Resource, ResourceExt,
+    api::ListParams,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use messina_api::{
+    names::label::{self, value},
+    scylla::v1alpha1::ScyllaDBDatacenter,
+};
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use super::{
+    error::Error,
+    model::{Datacenter, Found, Ring},
+    pods::{is_ready, is_running},
+};
+
+/// Where the probe in a node's pod answers.
+const PROBE_PORT: u16 = 8080;
+/// How long a node may take to answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long the API server may take.
+const PATIENCE_WITH_KUBERNETES: Duration = Duration::from_secs(15);
+/// How many nodes are asked at once.
+const AT_ONCE: usize = 32;
+
+/// What to look for.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// Where; everywhere, if nothing is said.
+    pub namespace: Option<String>,
+    /// One datacenter of that namespace, or all.
+    pub name: Option<String>,
+    /// Where nodes answer.
+    pub port: u16,
+}
+
+impl Default for Question {
+    fn default() -> Self {
+        Self { namespace: None, name: None, port: PROBE_PORT }
+    }
+}
+
+/// How to reach the API server: as kubectl does, or from inside of a pod.
+pub async fn config(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Config, Error> {
+    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+    let wrong = |source| Error::Kubeconfig { path: kubeconfig.map(Path::to_owned), source };
+    let mut config = match kubeconfig {
+        Some(path) => {
+            let read = Kubeconfig::read_from(path).map_err(wrong)?;
+            Config::from_custom_kubeconfig(read, &options).await.map_err(wrong)?
+        }
+        None if context.is_some() => Config::from_kubeconfig(&options).await.map_err(wrong)?,
+        None => Config::infer().await.map_err(Error::NoConfig)?,
+    };
+    config.connect_timeout = Some(PATIENCE_WITH_KUBERNETES);
+    config.read_timeout = Some(PATIENCE_WITH_KUBERNETES);
+    // A person who waits is better told at once.
+    config.default_retry = false;
+    Ok(config)
+}
+
+/// A client for it.
+pub fn client(config: Config) -> Result<Client, Error> {
+    // Another part of the process may have been first, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Client::try_from(config).map_err(Error::Unreachable)
+}
+
+/// Everything that is said about the datacenters. Where something may not be seen, the rest is gathered.
+pub async fn gather(client: &Client, question: &Question) -> Result<Found, Error> {
+    let mut problems = Vec::new();
+    let datacenters = datacenters(client, question).await?;
+    let (pods, services) = tokio::join!(list::<Pod>(client, question), list::<Service>(client, question));
+    let lost = "so what Kubernetes knows of nodes is not shown, and ScyllaDB cannot be asked";
+    let pods = or_problem(pods, question, "pods", lost, &mut problems)?;
+    let lost = "so nodes that do not answer may not be recognised in the ring";
+    let services = or_problem(services, question, "services", lost, &mut problems)?;
+    let mut found: Vec<Datacenter> = datacenters
+        .into_iter()
+        .map(|object| {
+            let pods = pods.iter().filter(|pod| is_of(*pod, &object) && is_node(pod)).cloned().collect();
+            let services = services.iter().filter(|service| is_of(*service, &object)).cloned().collect();
+            Datacenter { object, pods, services, answers: BTreeMap::new() }
+        })
+        .collect();
+    problems.extend(ask(client, question.port, &mut found).await);
+    Ok(Found { datacenters: found, problems })
+}
+
+fn place(question: &Question) -> String {
+    question.namespace.as_ref().map_or("in all namespaces".to_owned(), |name| format!("in namespace {name}"))
+}
+
+fn api<K>(client: &Client, question: &Question) -> Api<K>
+where
+    K: Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
+{
+    match &question.namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
+}
+
+async fn datacenters(client: &Client, question: &Question) -> Result<Vec<ScyllaDBDatacenter>, Error> {
+    let api: Api<ScyllaDBDatacenter> = api(client, question);
+    let (verb, outcome) = match &question.name {
+        Some(name) => ("get", api.get(name).await.map(|object| vec![object])),
+        None => ("list", api.list(&ListParams::default()).await.map(|list| list.items)),
+    };
+    outcome.map_err(|source| {
+        let (code, names_one) = match &source {
+            kube::Error::Api(answer) => {
+                (answer.code, answer.details.as_ref().is_some_and(|about| !about.name.is_empty()))
+            }
+            _ => (0, false),
+        };
+        match (code, &question.name) {
+            (404, Some(name)) if names_one => {
+                let namespace = question.namespace.clone().unwrap_or_default();
+                Error::NotFound { name: name.clone(), namespace, source }
+            }
+            (404, _) => Error::NotInstalled(source),
+            (403, _) => {
+                let resource = "scylladbdatacenters.scylla.scylladb.com";
+                Error::Forbidden { verb, resource, place: place(question), source }
+            }
+            (401, _) => Error::Unknown(source),
+            _ => Error::Unreachable(source),
+        }
+    })
+}
+
+async fn list<K>(client: &Client, question: &Question) -> kube::Result<Vec<K>>
+where
+    K: Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug,
+{
+    let of_clusters = match &question.name {
+        Some(name) => format!("{}={name}", label::CLUSTER),
+        None => label::CLUSTER.to_owned(),
+    };
+    Ok(api::<K>(client, question).list(&ListParams::default().labels(&of_clusters)).await?.items)
+}
+
+/// What was listed; or, where it may not be, nothing and a sentence that says so.
+fn or_problem<K>(
+    outcome: kube::Result<Vec<K>>,
+    question: &Question,
+    resource: &str,
+    lost: &str,
+    problems: &mut Vec<String>,
+) -> Result<Vec<K>, Error> {
+    match outcome {
+        Ok(listed) => Ok(listed),
+        Err(kube::Error::Api(answer)) if answer.code == 403 => {
+            problems.push(format!("You may not list {resource} {}, {lost}: ask for that permission.", place(question)));
+            Ok(Vec::new())
+        }
+        Err(error) => Err(Error::Unreachable(error)),
+    }
+}
+
+fn is_of<K: ResourceExt>(object: &K, datacenter: &ScyllaDBDatacenter) -> bool {
+    let is_in_namespace = object.namespace() == datacenter.metadata.namespace;
+    is_in_namespace && object.labels().get(label::CLUSTER) == datacenter.metadata.name.as_ref()
+}
+
+fn is_node(pod: &Pod) -> bool {
+    pod.labels().get(label::POD_TYPE).is_none_or(|kind| kind == value::SCYLLADB_NODE)
+}
+
+enum NoAnswer {
+    Forbidden,
+    Failed(String),
+}
+
+/// Asks the nodes that are ready for their rings; where none is, those that run. Gives what keeps it from asking.
+async fn ask(client: &Client, port: u16, datacenters: &mut [Datacenter]) -> Vec<String> {
+    let mut questions = Vec::new();
+    for (position, datacenter) in datacenters.iter().enumerate() {
+        let any_is_ready = datacenter.pods.iter().any(is_ready);
+        let answering = datacenter.pods.iter().filter(|pod| if any_is_ready { is_ready(pod) } else { is_running(pod) });
+        questions.extend(answering.map(|pod| (position, pod.namespace().unwrap_or_default(), pod.name_any())));
+    }
+    let answers: Vec<_> = stream::iter(questions)
+        .map(async |(position, namespace, pod)| {
+            let answer = ring(client, &namespace, &pod, port).await;
+            (position, namespace, pod, answer)
+        })
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
+    let mut forbidden = BTreeMap::new();
+    for (position, namespace, pod, answer) in answers {
+        let answer = answer.map_err(|why| match why {
+            NoAnswer::Forbidden => {
+                forbidden.insert(namespace, ());
+                "you may not ask it".to_owned()
+            }
+            NoAnswer::Failed(why) => why,
+        });
+        datacenters[position].answers.insert(pod, answer);
+    }
+    let sentence = |namespace: String| {
+        format!(
+            "You may not get pods/proxy in namespace {namespace}, so it is not known how ScyllaDB sees its nodes: ask \
+             for that permission."
+        )
+    };
+    forbidden.into_keys().map(sentence).collect()
+}
+
+async fn ring(client: &Client, namespace: &str, pod: &str, port: u16) -> Result<Ring, NoAnswer> {
+    let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy/nodes");
+    let request = Request::get(path).body(Vec::new()).map_err(|error| NoAnswer::Failed(error.to_string()))?;
+    match timeout(PATIENCE, client.request::<Ring>(request)).await {
+        Err(_) => Err(NoAnswer::Failed(format!("it did not answer within {} seconds", PATIENCE.as_secs()))),
+        Ok(Ok(ring)) => Ok(ring),
+        // A node that answers has no rules about who asks, so it was the API server.
+        Ok(Err(kube::Error::Api(answer))) if answer.code == 403 => Err(NoAnswer::Forbidden),
+        Ok(Err(kube::Error::Api(answer))) => Err(NoAnswer::Failed(one_line(&answer.message))),
+        Ok(Err(error)) => Err(NoAnswer::Failed(one_line(&error.to_string()))),
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests;

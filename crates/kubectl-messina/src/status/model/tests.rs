@@ -1,0 +1,233 @@
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A datacenter whose racks have one node each, all of them well and of one mind.
+pub(in crate::status) fn healthy(racks: &[&str]) -> Datacenter {
+    named("orders", racks)
+}
+
+pub(in crate::status) fn named(name: &str, racks: &[&str]) -> Datacenter {
+    let specs: Vec<Value> = racks.iter().map(|rack| json!({"name": rack, "nodes": 1})).collect();
+    let condition = |name: &str, status: &str| {
+        json!({"type": name, "status": status, "reason": "AsExpected", "message": "",
+            "lastTransitionTime": "2030-01-01T00:00:00Z"})
+    };
+    let object = json!({
+        "metadata": {"name": name, "namespace": "scylla", "generation": 1},
+        "spec": {"datacenterName": "dc1", "racks": specs},
+        "status": {
+            "observedGeneration": 1, "currentVersion": "2026.2.4", "updatedVersion": "2026.2.4",
+            "conditions": [
+                condition("Available", "True"), condition("Progressing", "False"), condition("Degraded", "False"),
+            ],
+        },
+    });
+    let mut datacenter = Datacenter {
+        object: serde_json::from_value(object).unwrap(),
+        pods: Vec::new(),
+        services: Vec::new(),
+        answers: BTreeMap::new(),
+    };
+    for (number, rack) in racks.iter().enumerate() {
+        let pod = format!("{name}-dc1-{rack}-0");
+        datacenter.pods.push(pod_of(&pod, rack, number));
+        let ring = Ring {
+            host_id: host_id(number),
+            version: "2026.2.4".into(),
+            nodes: racks.iter().enumerate().map(|(number, rack)| ring_node(number, rack)).collect(),
+        };
+        datacenter.answers.insert(pod, Ok(ring));
+    }
+    datacenter
+}
+
+pub(in crate::status) fn host_id(number: usize) -> String {
+    format!("{number}f3e4a5b-0000-4000-8000-000000000000")
+}
+
+pub(in crate::status) fn ring_node(number: usize, rack: &str) -> RingNode {
+    RingNode {
+        address: format!("10.96.1.{number}"),
+        host_id: Some(host_id(number)),
+        state: "UN".into(),
+        datacenter: "dc1".into(),
+        rack: rack.into(),
+        tokens: 16,
+    }
+}
+
+fn pod_of(name: &str, rack: &str, number: usize) -> Pod {
+    let pod = json!({
+        "metadata": {"name": name, "namespace": "scylla", "labels": {"scylla/rack": rack}},
+        "status": {
+            "phase": "Running", "podIP": format!("10.96.1.{number}"),
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "containerStatuses": [container("scylla", 0, &json!({"running": {}}))],
+        },
+    });
+    serde_json::from_value(pod).unwrap()
+}
+
+pub(in crate::status) fn container(name: &str, restarts: i32, state: &Value) -> Value {
+    json!({"name": name, "image": "", "imageID": "", "ready": false, "restartCount": restarts, "state": state})
+}
+
+impl Datacenter {
+    /// The node at this position is not ready, with this in its pod's status; it is not asked, and others see it so.
+    pub(in crate::status) fn ails(&mut self, number: usize, state: &str, status: &Value) {
+        let pod = &mut self.pods[number];
+        let mut all = serde_json::to_value(pod.status.clone()).unwrap();
+        all["conditions"] = json!([{"type": "Ready", "status": "False"}]);
+        for (field, value) in status.as_object().unwrap() {
+            all[field] = value.clone();
+        }
+        pod.status = serde_json::from_value(all).unwrap();
+        self.answers.remove(&pod.metadata.name.clone().unwrap());
+        self.noted(number);
+        for viewer in 0..self.pods.len() {
+            self.sees(viewer, number, state);
+        }
+    }
+
+    /// The node's Service knows its host ID.
+    fn noted(&mut self, number: usize) {
+        let service = json!({"metadata": {
+            "name": self.pods[number].metadata.name, "namespace": "scylla",
+            "annotations": {annotation::HOST_ID: host_id(number)},
+        }});
+        self.services.push(serde_json::from_value(service).unwrap());
+    }
+
+    /// One node sees another in this state.
+    pub(in crate::status) fn sees(&mut self, viewer: usize, number: usize, state: &str) {
+        let pod = self.pods[viewer].metadata.name.clone().unwrap();
+        if let Some(Ok(ring)) = self.answers.get_mut(&pod) {
+            ring.nodes[number].state = state.into();
+        }
+    }
+
+    pub(in crate::status) fn has_condition(&mut self, name: &str, status: &str, reason: &str, message: &str) {
+        let conditions = self.object.status.as_mut().unwrap().conditions.as_mut().unwrap();
+        conditions.retain(|condition| condition.type_ != name);
+        let condition = json!({"type": name, "status": status, "reason": reason, "message": message,
+            "lastTransitionTime": "2030-01-01T00:00:00Z"});
+        conditions.push(serde_json::from_value(condition).unwrap());
+    }
+}
+
+fn cluster(datacenter: &Datacenter) -> Cluster {
+    Status::new(std::slice::from_ref(datacenter), vec![], None).clusters.remove(0)
+}
+
+#[test]
+fn what_most_nodes_say_is_the_state_and_of_two_the_worse() {
+    let mut datacenter = healthy(&["a", "b", "c"]);
+    datacenter.sees(0, 1, "DN");
+    let node = cluster(&datacenter).racks[1].nodes[0].clone();
+    assert_eq!((node.state.as_deref(), node.dissent()), (Some("UN"), vec![("DN", 1)]));
+    let mut datacenter = healthy(&["a", "b"]);
+    datacenter.sees(0, 1, "DN");
+    let node = cluster(&datacenter).racks[1].nodes[0].clone();
+    assert_eq!((node.state.as_deref(), node.dissent()), (Some("DN"), vec![("UN", 1)]));
+}
+
+#[test]
+fn a_pod_is_found_in_the_ring_by_host_id_whatever_its_address() {
+    let mut datacenter = healthy(&["a", "b"]);
+    datacenter.ails(1, "DN", &json!({"podIP": "10.96.9.9"}));
+    let racks = cluster(&datacenter).racks;
+    assert_eq!(racks[1].nodes.len(), 1, "it is one node: {racks:?}");
+    assert_eq!(racks[1].nodes[0].state.as_deref(), Some("DN"));
+    // Another node has the address by now, so the address does not make it the same.
+    datacenter.services.clear();
+    datacenter.ails(1, "DN", &json!({"podIP": "10.96.1.0"}));
+    let racks = cluster(&datacenter).racks;
+    assert_eq!(racks[0].nodes[0].state.as_deref(), Some("UN"));
+    assert_eq!(racks[1].nodes[0].host_id, Some(host_id(1)));
+}
+
+#[test]
+fn a_node_that_joins_has_no_host_id_in_the_ring_and_is_found_by_address() {
+    let mut datacenter = healthy(&["a", "b"]);
+    datacenter.ails(1, "UJ", &json!({}));
+    for answer in datacenter.answers.values_mut() {
+        answer.as_mut().unwrap().nodes[1].host_id = None;
+    }
+    let racks = cluster(&datacenter).racks;
+    assert_eq!((racks[1].nodes.len(), racks[1].nodes[0].state.as_deref()), (1, Some("UJ")));
+    // Behind a Service, the ring has the Service's address.
+    datacenter.ails(1, "UJ", &json!({"podIP": "10.0.0.1"}));
+    datacenter.services = vec![
+        serde_json::from_value(json!({
+            "metadata": {"name": "orders-dc1-b-0"}, "spec": {"clusterIPs": ["10.96.1.1"]},
+        }))
+        .unwrap(),
+    ];
+    let racks = cluster(&datacenter).racks;
+    assert_eq!((racks[1].nodes.len(), racks[1].nodes[0].state.as_deref()), (1, Some("UJ")));
+}
+
+#[test]
+fn nodes_of_other_datacenters_are_not_shown_and_nodes_without_a_pod_are() {
+    let mut datacenter = healthy(&["a"]);
+    let ring = datacenter.answers.values_mut().next().unwrap().as_mut().unwrap();
+    ring.nodes.push(RingNode { datacenter: "dc2".into(), ..ring_node(7, "a") });
+    ring.nodes.push(RingNode { state: "DN".into(), ..ring_node(8, "gone") });
+    let cluster = cluster(&datacenter);
+    let names: Vec<&str> = cluster.racks.iter().map(|rack| rack.name.as_str()).collect();
+    assert_eq!(names, ["a", "gone"]);
+    assert_eq!(cluster.racks[0].nodes.len(), 1);
+    assert_eq!((cluster.racks[1].wanted, cluster.racks[1].nodes[0].pod.clone()), (None, None));
+    assert!(cluster.next.iter().any(|next| next.command == Some(format!("nodetool removenode {}", host_id(8)))));
+}
+
+#[test]
+fn a_healthy_cluster_needs_nothing() {
+    let cluster = cluster(&healthy(&["a", "b", "c"]));
+    assert_eq!((cluster.next, cluster.conditions), (vec![], vec![]));
+}
+
+#[test]
+fn sums_of_conditions_are_left_out_where_the_parts_are_there() {
+    let mut datacenter = healthy(&["a"]);
+    datacenter.has_condition("Degraded", "True", "Sum", "parts");
+    assert_eq!(cluster(&datacenter).conditions[0].condition_type, "Degraded");
+    datacenter.has_condition("ConfigControllerDegraded", "True", "Bad", "it is bad");
+    let shown = cluster(&datacenter).conditions;
+    assert_eq!(shown.iter().map(|one| one.condition_type.as_str()).collect::<Vec<_>>(), ["ConfigControllerDegraded"]);
+}
+
+/// Programs rely on these names.
+#[test]
+fn the_document_has_the_names_that_are_documented() {
+    let mut datacenter = healthy(&["a", "b"]);
+    let waiting = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+    datacenter.ails(1, "DN", &json!({"containerStatuses": [container("scylla", 2, &waiting)]}));
+    datacenter.has_condition("Available", "False", "MembersNotReady", "1 of 2 node(s) are ready");
+    let status = Status::new(&[datacenter], vec!["a problem".into()], Some("scylla".into()));
+    let document = serde_json::to_value(status).unwrap();
+    let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
+    let (cluster, documented) = (&document["clusters"][0], include_str!("../../../../../docs/kubectl.md"));
+    for part in [
+        &document,
+        cluster,
+        &cluster["conditions"][0],
+        &cluster["racks"][1],
+        &cluster["racks"][1]["nodes"][0],
+        &cluster["racks"][1]["nodes"][0]["kubernetes"],
+        &cluster["next"][0],
+    ] {
+        for name in names(part).split(' ') {
+            assert!(documented.contains(&format!("`{name}`")), "docs/kubectl.md does not mention {name}");
+        }
+    }
+    assert_eq!(names(&document), "clusters namespace problems version");
+    assert_eq!(names(&cluster["racks"][0]), "name nodes ready wanted");
+    assert_eq!(
+        names(&cluster["racks"][1]["nodes"][0]),
+        "address hostID kubernetes noAnswer pod state tokens version views"
+    );
+}

@@ -1,0 +1,111 @@
+//! What an API server makes of an object before it keeps it: it refuses what its definition does not allow, and fills in
+//! defaults.
+//!
+//! Types, required fields, enumerations and unknown fields are looked at. Rules in CEL are not: what they forbid is
+//! found when the object is validated, or by an API server.
+
+use std::sync::LazyLock;
+
+use messina_api::crd;
+use serde_json::{Map, Value};
+
+use crate::datacenter::Fault;
+
+/// The schema of a ScyllaDBDatacenter.
+static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
+    let definitions = crd::all();
+    let definition = definitions.iter().find(|definition| definition.spec.names.kind == "ScyllaDBDatacenter");
+    let version = definition.and_then(|definition| definition.spec.versions.first());
+    let schema = version.and_then(|version| version.schema.as_ref()?.open_api_v3_schema.as_ref());
+    schema.and_then(|schema| serde_json::to_value(schema).ok()).unwrap_or_default()
+});
+
+/// The object as it would be kept, or everything for which it would be refused.
+pub(super) fn as_stored(mut object: Value) -> Result<Value, Vec<Fault>> {
+    let mut faults = Vec::new();
+    admit("", &SCHEMA, &mut object, &mut faults);
+    if faults.is_empty() { Ok(object) } else { Err(faults) }
+}
+
+fn admit(path: &str, schema: &Value, value: &mut Value, faults: &mut Vec<Fault>) {
+    if let Some(message) = unlike(schema, value) {
+        return faults.push(Fault { field: path.to_owned(), message });
+    }
+    match value {
+        Value::Object(fields) => admit_fields(path, schema, fields, faults),
+        Value::Array(elements) => {
+            for (position, element) in elements.iter_mut().enumerate() {
+                admit(&format!("{path}[{position}]"), &schema["items"], element, faults);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn admit_fields(path: &str, schema: &Value, fields: &mut Map<String, Value>, faults: &mut Vec<Fault>) {
+    let below = |field: &str| if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") };
+    let Some(properties) = schema["properties"].as_object() else {
+        for (field, value) in fields {
+            admit(&below(field), &schema["additionalProperties"], value, faults);
+        }
+        return;
+    };
+    // Nothing is what is left out, except where nothing may be said.
+    fields.retain(|field, value| !value.is_null() || properties.get(field).is_none_or(|own| own["nullable"] == true));
+    for (field, own) in properties {
+        if !own["default"].is_null() {
+            fields.entry(field.clone()).or_insert_with(|| own["default"].clone());
+        }
+    }
+    for field in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        if !fields.contains_key(field) {
+            faults.push(Fault { field: below(field), message: "it is missing: set it".into() });
+        }
+    }
+    for (field, value) in fields {
+        match properties.get(field) {
+            Some(own) => admit(&below(field), own, value, faults),
+            None if schema["x-kubernetes-preserve-unknown-fields"] == true => {}
+            None => faults.push(Fault { field: below(field), message: unknown(field, properties) }),
+        }
+    }
+}
+
+fn unknown(field: &str, properties: &Map<String, Value>) -> String {
+    let meant = properties.keys().find(|known| known.eq_ignore_ascii_case(field));
+    match meant {
+        Some(meant) => format!("there is no such field: it is written {meant}"),
+        None => "there is no such field: remove it or correct its name".into(),
+    }
+}
+
+/// In what way a value is not what its schema wants.
+fn unlike(schema: &Value, value: &Value) -> Option<String> {
+    if schema["x-kubernetes-int-or-string"] == true || schema.is_null() {
+        return None;
+    }
+    let (is, fits) = match (value, schema["type"].as_str()?) {
+        (Value::Null, _) => ("nothing", schema["nullable"] == true),
+        (Value::Bool(_), wanted) => ("true or false", wanted == "boolean"),
+        (Value::Number(number), wanted) => {
+            ("a number", wanted == "number" || (wanted == "integer" && (number.is_i64() || number.is_u64())))
+        }
+        (Value::String(_), wanted) => ("text", wanted == "string"),
+        (Value::Array(_), wanted) => ("a list", wanted == "array"),
+        (Value::Object(_), wanted) => ("a mapping", wanted == "object"),
+    };
+    if !fits {
+        let wanted = match schema["type"].as_str()? {
+            "boolean" => "true or false",
+            "integer" => "a whole number",
+            "number" => "a number",
+            "string" => "text",
+            "array" => "a list",
+            _ => "a mapping",
+        };
+        return Some(format!("it is {is} and has to be {wanted}: {value}"));
+    }
+    let known: Vec<&Value> = schema["enum"].as_array()?.iter().collect();
+    let words = known.iter().filter_map(|word| word.as_str()).collect::<Vec<_>>().join(", ");
+    (!known.contains(&&*value)).then(|| format!("{value} is not one of: {words}"))
+}

@@ -1,0 +1,161 @@
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use serde_json::{Value, json};
+
+use super::*;
+
+const EXAMPLE: &str = include_str!("../../../../deploy/examples/scylladbdatacenter.yaml");
+
+fn settings() -> Settings {
+    Settings {
+        namespace: "default".into(),
+        operator_image: "messina:test".into(),
+        node_exporter_image: "exporter:test".into(),
+    }
+}
+
+fn of(text: &str) -> Preview {
+    preview(&[Manifest { file: "file.yaml".into(), text: text.into() }], &settings())
+}
+
+/// A datacenter with this specification beside what it needs.
+fn datacenter(spec: &str) -> String {
+    format!(
+        "{{apiVersion: scylla.scylladb.com/v1alpha1, kind: ScyllaDBDatacenter, metadata: {{name: orders}}, spec: \
+         {{clusterName: orders, scyllaDB: {{image: 'scylladb/scylla:2026.2.4'}}, {spec}}}}}"
+    )
+}
+
+fn objects(preview: &Preview) -> Vec<Value> {
+    serde_saphyr::from_multiple(&preview.datacenters[0].yaml().unwrap()).unwrap()
+}
+
+#[test]
+fn every_object_of_the_example_is_shown_in_the_order_of_need() {
+    let preview = of(EXAMPLE);
+    assert_eq!((&preview.faults, &preview.notes), (&vec![], &vec![]));
+    let names: Vec<String> = objects(&preview)
+        .iter()
+        .map(|object| format!("{} {}", object["kind"], object["metadata"]["name"]).replace('"', ""))
+        .collect();
+    let expected = [
+        "ServiceAccount payments-member",
+        "RoleBinding payments-member",
+        "Secret payments-auth-token",
+        "ConfigMap payments-managed-config",
+        "ConfigMap payments-manager-agent-config",
+        "ConfigMap payments-a-snitch-config",
+        "ConfigMap payments-b-snitch-config",
+        "ConfigMap payments-c-snitch-config",
+        "Service payments-client",
+        "Service payments-eu-west-1-a-0",
+        "Service payments-eu-west-1-b-0",
+        "Service payments-eu-west-1-c-0",
+        "PodDisruptionBudget payments",
+        "StatefulSet payments-eu-west-1-a",
+        "StatefulSet payments-eu-west-1-b",
+        "StatefulSet payments-eu-west-1-c",
+    ];
+    assert_eq!(names, expected);
+}
+
+/// What is shown must not depend on the order in which racks come.
+#[test]
+fn racks_are_shown_as_the_controller_creates_them() {
+    let object = stored::as_stored(serde_saphyr::from_str(EXAMPLE).unwrap()).unwrap();
+    let mut object: ScyllaDBDatacenter = serde_json::from_value(object).unwrap();
+    object.metadata.uid = Some(UID.into());
+    object.metadata.generation = Some(1);
+    let mut observed = Observed {
+        node_exporter_image: "exporter:test".into(),
+        new_token: TOKEN.into(),
+        ..Observed::new(validate(&object).unwrap(), "messina:test")
+    };
+    let mut created = Vec::new();
+    for rack in 0..3 {
+        let planned = plan(&observed).objects;
+        assert_eq!(planned.stateful_sets.len(), rack + 1, "one rack at a time");
+        let new = planned.stateful_sets[rack].clone();
+        created.push(new.clone());
+        observed.stateful_sets.insert(new.metadata.name.clone().unwrap(), rolled_out(new));
+    }
+    let shown = &of(EXAMPLE).datacenters[0].objects;
+    assert_eq!(shown.stateful_sets, created);
+    assert_eq!(*shown, plan(&observed).objects);
+}
+
+#[test]
+fn what_only_a_cluster_knows_is_a_placeholder_that_can_be_read() {
+    let preview = of(EXAMPLE);
+    let stream = preview.datacenters[0].yaml().unwrap();
+    assert_eq!(stream, of(EXAMPLE).datacenters[0].yaml().unwrap());
+    let objects = objects(&preview);
+    let secret = objects.iter().find(|object| object["kind"] == "Secret").unwrap();
+    assert_eq!(secret["stringData"], json!({"auth-token.yaml": "auth_token: \"<random>\"\n"}));
+    assert_eq!(secret["data"], Value::Null);
+    for object in &objects {
+        assert_eq!(object["metadata"]["ownerReferences"][0]["uid"], UID, "{object}");
+        assert_eq!(object["metadata"]["namespace"], "scylla", "{object}");
+        assert_eq!(object["status"], Value::Null, "{object}");
+    }
+}
+
+#[test]
+fn an_object_without_a_namespace_is_in_the_one_that_was_asked_for() {
+    let preview = of(&datacenter("racks: []"));
+    assert_eq!(preview.faults, Vec::<String>::new());
+    assert_eq!(preview.datacenters[0].datacenter.namespace, "default");
+}
+
+/// The API server fills in defaults before the controller sees the object.
+#[test]
+fn defaults_of_the_definition_are_filled_in() {
+    let service = |text: &str| {
+        let objects = objects(&of(text));
+        objects.into_iter().find(|object| object["kind"] == "Service").unwrap()["spec"].clone()
+    };
+    let silent = service(&datacenter("racks: []"));
+    assert_eq!(silent["ipFamilies"], json!(["IPv4"]));
+    assert_eq!(silent, service(&datacenter("racks: [], ipFamilies: [IPv4], ipFamilyPolicy: SingleStack")));
+    assert_eq!(silent, service(&datacenter("racks: [], ipFamilies: null")));
+    assert_ne!(silent, service(&datacenter("racks: [], ipFamilies: [IPv6]")));
+}
+
+#[test]
+fn faults_name_file_object_and_field() {
+    let about = "file.yaml: ScyllaDBDatacenter default/orders: ";
+    for (spec, field, words) in [
+        ("rakcs: []", "spec.rakcs", "no such field"),
+        ("racks: [], ipfamilies: []", "spec.ipfamilies", "it is written ipFamilies"),
+        ("racks: [{name: a, nodes: three}]", "spec.racks[0].nodes", "whole number"),
+        ("racks: {}", "spec.racks", "a list"),
+        ("racks: [], ipFamilyPolicy: Some", "spec.ipFamilyPolicy", "is not one of: SingleStack"),
+        ("racks: [], minReadySeconds: -1", "spec.minReadySeconds", "less than 0"),
+    ] {
+        let preview = of(&datacenter(spec));
+        assert_eq!(preview.faults.len(), 1, "{spec}: {:?}", preview.faults);
+        assert!(preview.faults[0].starts_with(&format!("{about}{field}: ")), "{spec}: {:?}", preview.faults);
+        assert!(preview.faults[0].contains(words), "{spec}: {:?}", preview.faults);
+        assert!(preview.datacenters.is_empty(), "{spec}");
+    }
+}
+
+#[test]
+fn a_text_that_is_no_yaml_is_named_with_the_line() {
+    let preview = of("kind: ScyllaDBDatacenter\nspec:\n  racks: [\n");
+    assert_eq!(preview.faults.len(), 1);
+    assert!(preview.faults[0].starts_with("file.yaml: "), "{:?}", preview.faults);
+    assert!(preview.faults[0].contains("line "), "{:?}", preview.faults);
+    assert_eq!(of("just text").faults, ["file.yaml: there is a document that is no object"]);
+}
+
+#[test]
+fn other_kinds_are_noted_and_lists_are_opened() {
+    let list =
+        format!("{{kind: List, items: [{}, {{kind: Secret, metadata: {{name: mine}}}}]}}", datacenter("racks: []"));
+    let preview = of(&format!("{list}\n---\n"));
+    assert_eq!(preview.faults, Vec::<String>::new());
+    assert_eq!(preview.datacenters.len(), 1);
+    assert_eq!(preview.notes.len(), 1);
+    assert!(preview.notes[0].starts_with("file.yaml: Secret default/mine: it is not planned"), "{:?}", preview.notes);
+}

@@ -1,0 +1,176 @@
+//! `kubectl messina status`, on the real API server.
+
+use std::{
+    env, fs,
+    net::{IpAddr, UdpSocket},
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::{Api, Client};
+use messina_e2e::{SOON, accepts, accepts_status, in_a_namespace, light_kubeconfig, objects, program};
+use messina_kubectl::status::{
+    Look,
+    gather::{self, Question},
+    model::Status,
+    text,
+};
+use messina_testbed::harness::{Seen, eventually};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+
+fn status(arguments: &[&str]) -> Output {
+    Command::new(program("kubectl-messina")).arg("status").args(arguments).output().unwrap()
+}
+
+/// What it says when it cannot show anything.
+fn complaint(arguments: &[&str]) -> String {
+    let output = status(arguments);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// The light cluster's kubeconfig, changed.
+fn kubeconfig(namespace: &str, change: impl FnOnce(&mut Value)) -> PathBuf {
+    let mut config = objects(&fs::read_to_string(light_kubeconfig()).unwrap()).remove(0);
+    change(&mut config);
+    let file = env::temp_dir().join(format!("messina-{namespace}.kubeconfig"));
+    fs::write(&file, config.to_string()).unwrap();
+    file
+}
+
+#[tokio::test]
+async fn what_cannot_be_shown_is_one_sentence() {
+    in_a_namespace("status", async |_, namespace| {
+        let light = light_kubeconfig();
+        let light = light.to_str().unwrap();
+        let nothing = status(&["--kubeconfig", light, "-n", namespace]);
+        assert!(nothing.status.success());
+        assert!(
+            String::from_utf8(nothing.stdout).unwrap().starts_with("There are no ScyllaDBDatacenters in namespace")
+        );
+        assert_eq!(
+            complaint(&["orders", "--kubeconfig", light, "-n", namespace]),
+            format!("There is no ScyllaDBDatacenter orders in namespace {namespace}.\n")
+        );
+        let nobody = kubeconfig(namespace, |config| config["users"][0]["user"]["as"] = "nobody".into());
+        assert_eq!(
+            complaint(&["-A", "--kubeconfig", nobody.to_str().unwrap()]),
+            "You may not list scylladbdatacenters.scylla.scylladb.com in all namespaces: ask for that permission.\n"
+        );
+        let nowhere =
+            kubeconfig(namespace, |config| config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1".into());
+        let said = complaint(&["--kubeconfig", nowhere.to_str().unwrap()]);
+        assert!(said.starts_with("The Kubernetes cluster cannot be asked: "), "{said}");
+        assert!(said.contains("refused"), "{said}");
+        fs::remove_file(nowhere).unwrap();
+        for wrong in [["--kubeconfig", "/nowhere/config"].as_slice(), &["--kubeconfig", light, "--context", "other"]] {
+            let said = complaint(wrong);
+            assert!(said.starts_with("The kubeconfig ") && said.lines().count() == 1, "{wrong:?}: {said}");
+        }
+    })
+    .await;
+}
+
+/// An address of this machine to which the API server passes requests on; it does not for loopback.
+fn own_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    // Nothing is sent: this asks which way one would go.
+    socket.connect("192.0.2.200:9").ok()?;
+    Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_loopback() && !address.is_unspecified())
+}
+
+/// Answers as the probe of a node does, whatever is asked.
+async fn probe(listener: TcpListener, ring: Value) {
+    while let Ok((mut stream, _)) = listener.accept().await {
+        let mut request = [0; 4096];
+        let read = stream.read(&mut request).await.unwrap_or(0);
+        let is_right = request[..read].starts_with(b"GET /nodes ");
+        let (code, body) = if is_right { ("200 OK", ring.to_string()) } else { ("404 Not Found", String::new()) };
+        let head = format!("HTTP/1.1 {code}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+        let _ = stream.write_all(format!("{head}{body}").as_bytes()).await;
+    }
+}
+
+async fn has_service_account(client: &Client, namespace: &str) {
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
+    eventually("the namespace's ServiceAccount", SOON, async || match accounts.get_opt("default").await {
+        Ok(Some(_)) => Ok(Seen::Ready(())),
+        other => Ok(Seen::NotYet(format!("{other:?}"))),
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn nodes_are_asked_through_the_api_server() {
+    let Some(address) = own_address() else {
+        return println!(
+            "skipped: this machine has no address but loopback, to which the API server passes nothing on"
+        );
+    };
+    in_a_namespace("status-nodes", async |client, namespace| {
+        let listener = TcpListener::bind((address, 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let ring = json!({"hostID": "1f3e4a5b-0000", "version": "2026.2.4", "nodes": [{
+            "address": address, "hostID": "1f3e4a5b-0000", "state": "UN", "datacenter": "dc1", "rack": "a", "tokens": 16,
+        }]});
+        let probe = tokio::spawn(probe(listener, ring));
+        has_service_account(client, namespace).await;
+        let spec = "{clusterName: orders, datacenterName: dc1, scyllaDB: {image: 'scylladb/scylla:2026.2.4'}, racks: \
+                    [{name: a, nodes: 1, scyllaDB: {storage: {capacity: 1Gi}}}]}";
+        let kind = "apiVersion: scylla.scylladb.com/v1alpha1, kind: ScyllaDBDatacenter";
+        accepts(client, namespace, &format!("{{{kind}, metadata: {{name: orders}}, spec: {spec}}}")).await;
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "orders-dc1-a-0", "labels": {"scylla/cluster": "orders", "scylla/rack": "a"}},
+            "spec": {"schedulerName": "nobody", "containers": [{"name": "scylla", "image": "scylla"}]},
+        });
+        let mut pod = accepts(client, namespace, &pod.to_string()).await;
+        pod["status"] = json!({"phase": "Running", "podIP": address, "podIPs": [{"ip": address}],
+            "conditions": [{"type": "Ready", "status": "True"}]});
+        accepts_status(client, namespace, &pod.to_string()).await;
+
+        let question = Question { namespace: Some(namespace.into()), name: Some("orders".into()), port };
+        let found = gather::gather(client, &question).await.unwrap();
+        let status = Status::new(&found.datacenters, found.problems, question.namespace.clone());
+        let node = &status.clusters[0].racks[0].nodes[0];
+        let facts = (node.state.as_deref(), node.tokens, node.no_answer.as_deref());
+        assert_eq!(facts, (Some("UN"), Some(16), None), "{status:?}");
+        let shown = text(&status, Look::default());
+        assert!(shown.contains(&format!("orders-dc1-a-0  UN  {address}  1f3e4a5b…  16 tokens")), "{shown}");
+
+        // Who may see objects and not ask nodes, sees the objects.
+        let rules = "[{apiGroups: ['', scylla.scylladb.com], resources: [pods, services, scylladbdatacenters], verbs: \
+                     [get, list]}]";
+        let role = "apiVersion: rbac.authorization.k8s.io/v1, kind: Role";
+        accepts(client, namespace, &format!("{{{role}, metadata: {{name: seeing}}, rules: {rules}}}")).await;
+        let to = "roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: seeing}, subjects: [{kind: User, \
+                  apiGroup: rbac.authorization.k8s.io, name: onlooker}]";
+        let binding = "apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding";
+        accepts(client, namespace, &format!("{{{binding}, metadata: {{name: seeing}}, {to}}}")).await;
+        let onlooker = kubeconfig(namespace, |config| config["users"][0]["user"]["as"] = "onlooker".into());
+        let arguments = ["--kubeconfig", onlooker.to_str().unwrap(), "-n", namespace, "-o", "json"];
+        let seen = eventually("the permission", SOON, async || {
+            let output = self::status(&arguments);
+            Ok(match output.status.success() {
+                true => Seen::Ready(serde_json::from_slice::<Value>(&output.stdout).unwrap()),
+                false => Seen::NotYet(String::from_utf8_lossy(&output.stderr).into()),
+            })
+        })
+        .await
+        .unwrap();
+        let node = &seen["clusters"][0]["racks"][0]["nodes"][0];
+        assert_eq!((&node["pod"], &node["state"]), (&json!("orders-dc1-a-0"), &Value::Null));
+        let problem = seen["problems"][0].as_str().unwrap_or_default();
+        assert!(problem.starts_with(&format!("You may not get pods/proxy in namespace {namespace}")), "{seen}");
+        fs::remove_file(onlooker).unwrap();
+        probe.abort();
+    })
+    .await;
+}
