@@ -8,7 +8,6 @@ use tokio::time::sleep;
 use tracing::info;
 
 use crate::{
-    logging,
     pod::{self, Shared},
 };
 
@@ -31,7 +30,6 @@ pub struct Options {
 
 /// Waits, then becomes the program; returns only if that fails or if it is stopped while it waits.
 pub fn run(options: Options) -> Result<()> {
-    logging::start();
     let (program, arguments) = options.program.split_first().ok_or_else(|| anyhow!("no program is given"))?;
     let is_there = pod::runtime()?.block_on(async {
         tokio::select! {

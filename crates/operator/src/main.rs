@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
-use messina_operator::{await_node, crds, ignition, inject, operator, probe, sidecar};
+use messina_operator::{await_node, crds, ignition, inject, logging, operator, probe, sidecar};
 
 /// Runs ScyllaDB and etcd on Kubernetes.
 #[derive(Parser)]
 #[command(name = "messina", version)]
 struct Cli {
+    #[command(flatten)]
+    log: logging::Options,
     #[command(subcommand)]
     command: Command,
 }
@@ -36,11 +38,13 @@ enum Command {
 }
 
 fn main() -> anyhow::Result<()> {
-    match Cli::parse().command {
-        Command::Operator(options) => {
-            tracing_subscriber::fmt().with_env_filter("info").with_writer(std::io::stderr).init();
-            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(operator::run(*options))
-        }
+    let Cli { log, command } = Cli::parse();
+    // That of the operator begins later: traces need what it sets up first.
+    if !matches!(command, Command::Operator(_)) {
+        logging::start(&log, None);
+    }
+    match command {
+        Command::Operator(options) => operator::main(*options, &log),
         Command::Crds { output: None } => crds::print(),
         Command::Crds { output: Some(folder) } => crds::write(&folder),
         Command::Sidecar(options) => sidecar::run(&options),

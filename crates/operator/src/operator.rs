@@ -23,7 +23,11 @@ use tokio::{
 };
 use tracing::info;
 
-use crate::controllers::{FIELD_MANAGER, datacenter};
+use crate::{
+    controllers::{FIELD_MANAGER, datacenter},
+    logging,
+    traces::{self, Traces},
+};
 
 /// How the operator runs. Each flag can be given as an environment variable.
 #[derive(Args, Clone, Debug)]
@@ -69,6 +73,10 @@ pub struct Options {
     /// Where /metrics, /healthz and /readyz are served
     #[arg(long, env = "MESSINA_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
     pub listen: std::net::SocketAddr,
+    /// Where traces are sent by OTLP over HTTP, such as http://collector:4318; without it, what OTEL_EXPORTER_OTLP_ENDPOINT
+    /// says, and none without that
+    #[arg(long, env = "MESSINA_OTLP_ENDPOINT", value_name = "URL")]
+    pub otlp_endpoint: Option<String>,
 }
 
 impl Options {
@@ -94,8 +102,23 @@ pub fn controllers(settings: datacenter::Settings) -> impl Fn(&mut Caches) -> Ve
     move |caches| vec![datacenter::start(caches, settings.clone())]
 }
 
-/// Runs until it is told to stop.
-pub async fn run(options: Options) -> anyhow::Result<()> {
+/// Runs until it is told to stop, and tells of it.
+pub fn main(options: Options, log: &logging::Options) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let identity = options.identity.clone().unwrap_or_else(own_identity);
+        let endpoint = traces::endpoint(options.otlp_endpoint.as_deref());
+        let traces = endpoint.map(|endpoint| Traces::sent_to(&endpoint, &identity)).transpose()?;
+        logging::start(log, traces.as_ref());
+        let outcome = run(options, identity).await;
+        if let Some(traces) = traces {
+            traces.finish().await;
+        }
+        outcome
+    })
+}
+
+async fn run(options: Options, identity: String) -> anyhow::Result<()> {
     let metrics = Metrics::default();
     let readiness = Readiness::default();
     let listener = TcpListener::bind(options.listen)
@@ -105,7 +128,6 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
 
     let transport = Transport::new(options.source()).await?;
     let namespace = transport.default_namespace();
-    let identity = options.identity.clone().unwrap_or_else(own_identity);
     let lease = (!options.no_leader_election).then(|| lease::Settings {
         namespace: options.lease_namespace.clone().unwrap_or_else(|| namespace.clone()),
         name: options.lease_name.clone(),
