@@ -124,6 +124,9 @@ async fn run(options: Options, identity: String) -> anyhow::Result<()> {
     let listener = TcpListener::bind(options.listen)
         .await
         .with_context(|| format!("nothing can be served at {}: choose another address with --listen", options.listen))?;
+    // The port may have been chosen by the system.
+    let address = listener.local_addr().unwrap_or(options.listen);
+    info!(%address, identity, "serving /metrics, /healthz and /readyz");
     let server = tokio::spawn(serve(listener, metrics.clone(), readiness.clone()));
 
     let transport = Transport::new(options.source()).await?;
