@@ -1,5 +1,5 @@
 //! Whether the API server answers. It is told once when it stops, and once when it begins again; whoever meets the same
-//! trouble meanwhile need not tell it too.
+//! trouble meanwhile need not tell it too. It is no matter of the object that was worked on when it was noticed.
 
 use std::{
     error::Error as StdError,
@@ -43,6 +43,7 @@ impl Contact {
         if code == StatusCode::UNAUTHORIZED {
             if self.begins(Trouble::Unknown) {
                 warn!(
+                    parent: None,
                     "the API server does not know this client: its certificate or token has run out or was withdrawn. \
                      Replace it; it is read again without a restart"
                 );
@@ -50,8 +51,8 @@ impl Contact {
             return;
         }
         match self.ends() {
-            Some((Trouble::Silence, seconds)) => info!(seconds, "the API server answers again"),
-            Some((Trouble::Unknown, seconds)) => info!(seconds, "the API server knows this client again"),
+            Some((Trouble::Silence, seconds)) => info!(parent: None, seconds, "the API server answers again"),
+            Some((Trouble::Unknown, seconds)) => info!(parent: None, seconds, "the API server knows this client again"),
             None => {}
         }
     }
@@ -59,7 +60,7 @@ impl Contact {
     /// A request could not be sent, or its answer did not come.
     pub(crate) fn failed(&self, problem: &str) {
         if self.begins(Trouble::Silence) {
-            warn!(problem, "the API server cannot be reached; trying again until it can");
+            warn!(parent: None, problem, "the API server cannot be reached; trying again until it can");
         }
     }
 
@@ -77,9 +78,9 @@ impl Contact {
         if problem == before {
             debug!(problem, "the way to the API server was read anew");
         } else if problem.is_empty() {
-            info!("the way to the API server can be read again");
+            info!(parent: None, "the way to the API server can be read again");
         } else {
-            warn!(problem, "the way to the API server cannot be read anew; the old one is used until it can");
+            warn!(parent: None, problem, "the way to the API server cannot be read anew; the old one is used until it can");
         }
     }
 

@@ -262,11 +262,12 @@ impl<C: Controller> Running<C> {
         };
         let written = reporting.instrument(debug_span!("report")).await;
         match (failure, written?) {
-            (Some(error), _) => {
+            (Some(error), Outcome::Done) => {
                 self.tell(object.as_ref(), &error);
                 Err(error)
             }
-            (None, outcome) => Ok(outcome),
+            // Whatever failed, its condition is still to be written: it is looked at again, and fails then.
+            (_, outcome) => Ok(outcome),
         }
     }
 
@@ -274,9 +275,13 @@ impl<C: Controller> Running<C> {
     async fn tell_of_failure(&self, object: &C::Object, error: Error, memory: &mut Memory) -> Result<Outcome, Error> {
         let current = status_of(object);
         let wanted = status::failed(&error, object.meta().generation, &current, Timestamp::now());
-        self.tell(object, &error);
         let writing = self.write_status(object.meta(), &current, &wanted, memory);
-        writing.instrument(debug_span!("report")).await?;
+        let written = writing.instrument(debug_span!("report")).await?;
+        if written != Outcome::Done {
+            // The condition is still to be written: it is looked at again, and fails then.
+            return Ok(written);
+        }
+        self.tell(object, &error);
         Err(error)
     }
 

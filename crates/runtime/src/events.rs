@@ -118,7 +118,8 @@ fn event(regarding: ObjectReference, note: Note, reporter: &str, instance: &str,
     }
     Event {
         metadata: ObjectMeta {
-            generate_name: Some(format!("{}.", regarding.name.as_deref().unwrap_or("object"))),
+            // A dot at the end is refused.
+            generate_name: Some(format!("{}-", regarding.name.as_deref().unwrap_or("object"))),
             namespace: Some(regarding.namespace.clone().unwrap_or_else(|| "default".into())),
             ..ObjectMeta::default()
         },

@@ -7,7 +7,7 @@ use kube::Api;
 use messina_e2e::{in_a_namespace, light_kubeconfig};
 
 use super::{
-    apply, datacenter, delete_service, is_back, is_made, is_tended,
+    apply, condition, datacenter, delete_service, is_back, is_made, is_tended,
     program::Operator,
     way::{Credentials, Way},
     writes,
@@ -52,7 +52,8 @@ async fn one_that_is_cut_off_writes_nothing_after_its_lease_and_leads_when_it_is
         let mut first = Operator::start(&kubeconfig, namespace, &more);
         apply(client, namespace, &datacenter("dc")).await;
         is_made(client, namespace, "dc").await;
-        first.counts("messina_leading", "1").await;
+        // Everything is said, so that nothing is on its way when the way is blocked.
+        condition(client, namespace, "dc", "StatefulSetControllerProgressing", |one| one.status == "True").await;
 
         let mark = first.mark();
         way.block();
