@@ -7,9 +7,7 @@ use messina_clients::scylla::{Error, Node};
 use tokio::time::sleep;
 use tracing::info;
 
-use crate::{
-    pod::{self, Shared},
-};
+use crate::pod::{self, Shared};
 
 /// How often to ask.
 const LOOK: Duration = Duration::from_millis(500);

@@ -17,6 +17,7 @@ use crate::traces::Traces;
 
 /// What is told, and in which form.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
+#[group(skip)]
 pub struct Options {
     /// The form of log lines: for people, or one JSON object each
     #[arg(long, env = "MESSINA_LOG_FORMAT", value_name = "FORMAT", value_enum, default_value_t, global = true)]
@@ -86,8 +87,9 @@ impl FromStr for Levels {
 }
 
 fn level(name: &str) -> Option<LevelFilter> {
-    // Numbers would be understood too, and by nobody who reads them.
-    name.chars().all(char::is_alphabetic).then(|| name.parse().ok()).flatten()
+    // Numbers and nothing would be understood too, but not by people.
+    let is_word = !name.is_empty() && name.chars().all(char::is_alphabetic);
+    if is_word { name.parse().ok() } else { None }
 }
 
 /// The client's failures are told by whoever meets them; a watch that is begun anew is no news.
@@ -163,7 +165,10 @@ mod tests {
         });
         assert_eq!(text.lines().count(), 1, "{text}");
         let line: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!((&line["level"], &line["message"], &line["kind"]), (&"INFO".into(), &"created".into(), &"Service".into()));
+        assert_eq!(
+            (&line["level"], &line["message"], &line["kind"]),
+            (&"INFO".into(), &"created".into(), &"Service".into())
+        );
         assert_eq!(line["spans"][0]["object"], "a/b");
         assert!(line["timestamp"].as_str().unwrap().ends_with('Z'), "{line}");
     }

@@ -121,9 +121,9 @@ pub fn main(options: Options, log: &logging::Options) -> anyhow::Result<()> {
 async fn run(options: Options, identity: String) -> anyhow::Result<()> {
     let metrics = Metrics::default();
     let readiness = Readiness::default();
-    let listener = TcpListener::bind(options.listen)
-        .await
-        .with_context(|| format!("nothing can be served at {}: choose another address with --listen", options.listen))?;
+    let listener = TcpListener::bind(options.listen).await.with_context(|| {
+        format!("nothing can be served at {}: choose another address with --listen", options.listen)
+    })?;
     // The port may have been chosen by the system.
     let address = listener.local_addr().unwrap_or(options.listen);
     info!(%address, identity, "serving /metrics, /healthz and /readyz");
@@ -168,4 +168,62 @@ async fn run(options: Options, identity: String) -> anyhow::Result<()> {
 fn own_identity() -> String {
     let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_default();
     format!("{host}-{:08x}", std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0) as u32)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use clap::Command;
+
+    use super::*;
+
+    /// The page that lists all settings.
+    const PAGE: &str = include_str!("../../../docs/operator.md");
+
+    fn command() -> Command {
+        logging::Options::augment_args(Options::augment_args(Command::new("operator")))
+    }
+
+    /// Flag, variable and default of each setting.
+    fn settings() -> Vec<[String; 3]> {
+        let command = command();
+        let text = |text: &std::ffi::OsStr| text.to_str().unwrap().to_owned();
+        let settings = command.get_arguments().map(|argument| {
+            let defaults = argument.get_default_values().iter().map(|value| text(value));
+            let is_switch = !argument.get_action().takes_values();
+            let default: Vec<String> = if is_switch { vec![] } else { defaults.collect() };
+            let name = argument.get_long().map(|name| format!("--{name}")).unwrap_or_default();
+            [name, argument.get_env().map(text).unwrap_or_default(), default.join(",")]
+        });
+        settings.collect()
+    }
+
+    #[test]
+    fn every_setting_has_a_flag_a_variable_of_the_same_name_and_a_text() {
+        for [flag, variable, _] in settings() {
+            let name = flag.strip_prefix("--").unwrap().to_uppercase().replace('-', "_");
+            assert_eq!(variable, format!("MESSINA_{name}"), "{flag}");
+        }
+        for argument in command().get_arguments() {
+            assert!(argument.get_help().is_some(), "{} has no text", argument.get_id());
+        }
+        let help = command().render_long_help().to_string();
+        for [flag, variable, _] in settings() {
+            assert!(help.contains(&flag) && help.contains(&format!("[env: {variable}=")), "{flag} in --help:\n{help}");
+        }
+    }
+
+    #[test]
+    fn the_page_lists_all_settings_and_no_others() {
+        let is_setting = |line: &&str| line.starts_with("| `--");
+        let cell = |text: &str| text.trim().trim_matches('`').to_owned();
+        let rows = PAGE.lines().filter(is_setting).map(|line| {
+            let cells: Vec<String> = line.split('|').map(cell).collect();
+            [cells[1].clone(), cells[2].clone(), cells[3].clone()]
+        });
+        let (mut listed, mut expected): (Vec<_>, Vec<_>) = (rows.collect(), settings());
+        listed.sort();
+        expected.sort();
+        assert_eq!(listed, expected, "docs/operator.md: flag, variable and default of each setting");
+    }
 }

@@ -159,7 +159,9 @@ impl Transport {
             self.contact.is_slow(sent);
             pending().await
         };
-        let answer = async { tokio::select! { answer = &mut answer => answer, () = slow => pending().await } };
+        let answer = async {
+            tokio::select! { answer = &mut answer => answer, () = slow => pending().await }
+        };
         // That of a watch too: it begins to answer at once.
         match timeout(LONGEST, answer).await {
             Ok(Ok(response)) => {

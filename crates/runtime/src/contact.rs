@@ -1,5 +1,5 @@
 //! Whether the API server answers. It is told once when it stops, and once when it begins again; whoever meets the same
-//! trouble meanwhile need not tell it too. It is no matter of the object that was worked on when it was noticed.
+//! trouble meanwhile need not tell it too.
 
 use std::{
     error::Error as StdError,
@@ -8,7 +8,7 @@ use std::{
 
 use http::StatusCode;
 use tokio::time::Instant;
-use tracing::{debug, info, warn};
+use tracing::{debug, info, info_span, span::EnteredSpan, warn};
 
 use crate::fence::NotLeading;
 
@@ -42,25 +42,28 @@ impl Contact {
         self.locked().answered = Instant::now();
         if code == StatusCode::UNAUTHORIZED {
             if self.begins(Trouble::Unknown) {
+                let _apart = apart();
                 warn!(
-                    parent: None,
                     "the API server does not know this client: its certificate or token has run out or was withdrawn. \
                      Replace it; it is read again without a restart"
                 );
             }
             return;
         }
-        match self.ends() {
-            Some((Trouble::Silence, seconds)) => info!(parent: None, seconds, "the API server answers again"),
-            Some((Trouble::Unknown, seconds)) => info!(parent: None, seconds, "the API server knows this client again"),
-            None => {}
+        if let Some((trouble, seconds)) = self.ends() {
+            let _apart = apart();
+            match trouble {
+                Trouble::Silence => info!(seconds, "the API server answers again"),
+                Trouble::Unknown => info!(seconds, "the API server knows this client again"),
+            }
         }
     }
 
     /// A request could not be sent, or its answer did not come.
     pub(crate) fn failed(&self, problem: &str) {
         if self.begins(Trouble::Silence) {
-            warn!(parent: None, problem, "the API server cannot be reached; trying again until it can");
+            let _apart = apart();
+            warn!(problem, "the API server cannot be reached; trying again until it can");
         }
     }
 
@@ -75,12 +78,13 @@ impl Contact {
     pub(crate) fn read_anew(&self, problem: Option<String>) {
         let problem = problem.unwrap_or_default();
         let before = std::mem::replace(&mut self.locked().unusable, problem.clone());
+        let _apart = apart();
         if problem == before {
             debug!(problem, "the way to the API server was read anew");
         } else if problem.is_empty() {
-            info!(parent: None, "the way to the API server can be read again");
+            info!("the way to the API server can be read again");
         } else {
-            warn!(parent: None, problem, "the way to the API server cannot be read anew; the old one is used until it can");
+            warn!(problem, "the way to the API server cannot be read anew; the old one is used until it can");
         }
     }
 
@@ -102,6 +106,11 @@ impl Contact {
     fn locked(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What is told while this is held is no matter of the object that is worked on.
+fn apart() -> EnteredSpan {
+    info_span!(parent: None, "connection").entered()
 }
 
 /// Whether an error is of a kind that is told here, or nothing to tell: whoever meets it need not tell it again.

@@ -98,7 +98,9 @@ impl Writer {
                     // It may be told again, when the API server is there again.
                     restraint.said.remove(&about);
                     // An object's namespace that is being removed takes no more events; that is no trouble of ours.
-                    if matches!(&error, kube::Error::Api(status) if status.is_forbidden() || status.is_not_found()) || is_told(&error) {
+                    if matches!(&error, kube::Error::Api(status) if status.is_forbidden() || status.is_not_found())
+                        || is_told(&error)
+                    {
                         debug!(%error, "an event could not be written");
                     } else {
                         warn!(%error, "an event could not be written");

@@ -22,7 +22,8 @@ async fn api_server(folder: &Path) -> Pid {
     let folder = format!("{}/", folder.display());
     let mut found = None;
     holds("a process of the API server", async || {
-        let numbers = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let numbers =
+            fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         found = numbers.into_iter().find(|number: &i32| {
             let command = fs::read_to_string(format!("/proc/{number}/cmdline")).unwrap_or_default();
             let program = command.split('\0').next().unwrap_or_default();
@@ -72,7 +73,8 @@ async fn an_api_server_that_is_away_is_told_once_and_waited_for() {
     operator.says(mark, "the API server cannot be reached").await;
     operator.says(mark, "the API server answers again").await;
     // The test's own client has to find it too.
-    holds("the API server", async || own.client.apiserver_version().await.map(drop).map_err(|error| error.to_string())).await;
+    holds("the API server", async || own.client.apiserver_version().await.map(drop).map_err(|error| error.to_string()))
+        .await;
     is_tended(&own.client, &namespace, "dc").await;
     few_words(&operator.warnings(mark), 3);
     operator.goes_on();

@@ -83,7 +83,13 @@ async fn is_back(client: &Client, namespace: &str, name: &str, gone: &str) {
 }
 
 /// Waits for a condition of a datacenter that is as it should be.
-async fn condition(client: &Client, namespace: &str, name: &str, kind: &str, wanted: impl Fn(&Condition) -> bool) -> Condition {
+async fn condition(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    kind: &str,
+    wanted: impl Fn(&Condition) -> bool,
+) -> Condition {
     let datacenters: Api<ScyllaDBDatacenter> = Api::namespaced(client.clone(), namespace);
     let seen = |datacenter: Option<ScyllaDBDatacenter>| {
         let conditions = datacenter.and_then(|datacenter| datacenter.status?.conditions).unwrap_or_default();

@@ -33,7 +33,10 @@ async fn install_lax_definitions(own: &Own) {
     // The API server takes a moment to serve by the new schema.
     let probe = with_nodes("probe", json!("many"));
     holds("the definition to let anything pass", async || {
-        harness::apply(&own.client, &probe.to_string(), Some("default")).await.map(drop).map_err(|error| error.to_string())
+        harness::apply(&own.client, &probe.to_string(), Some("default"))
+            .await
+            .map(drop)
+            .map_err(|error| error.to_string())
     })
     .await;
 }

@@ -59,7 +59,10 @@ async fn each_look_at_an_object_is_a_trace_and_the_last_ones_are_sent_at_the_end
         assert!(status.success(), "{status}");
         eprintln!("stopped in {took:?}");
         let delivered = delivered.lock().unwrap().clone();
-        assert!(!delivered.is_empty() && delivered.iter().all(|(line, _)| line == "post /v1/traces http/1.1"), "{delivered:?}");
+        assert!(
+            !delivered.is_empty() && delivered.iter().all(|(line, _)| line == "post /v1/traces http/1.1"),
+            "{delivered:?}"
+        );
         let all: Vec<u8> = delivered.into_iter().flat_map(|(_, body)| body).collect();
         let object = format!("{namespace}/dc");
         for text in ["reconcile", "observe", "plan", "apply", "report", "request", "messina", "statefulsets", &object] {
