@@ -27,7 +27,11 @@ use tokio::time::{Instant, sleep, timeout};
 use tower::{BoxError, Layer, Service, ServiceBuilder};
 use tracing::{Instrument, Span, debug_span, field::Empty};
 
-use crate::{contact::Contact, fence::Fence, metrics::Metrics};
+use crate::{
+    contact::{Contact, Starting},
+    fence::Fence,
+    metrics::Metrics,
+};
 
 /// Longest time until an answer begins.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -164,6 +168,7 @@ impl Transport {
         };
         // That of a watch too: it begins to answer at once.
         match timeout(LONGEST, answer).await {
+            Ok(Ok(response)) if self.contact.is_starting(response.status()) => Err(Starting.into()),
             Ok(Ok(response)) => {
                 self.contact.answered(response.status());
                 if response.status() == StatusCode::UNAUTHORIZED {

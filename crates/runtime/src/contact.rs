@@ -4,6 +4,7 @@
 use std::{
     error::Error as StdError,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use http::StatusCode;
@@ -11,6 +12,14 @@ use tokio::time::Instant;
 use tracing::{debug, info, info_span, span::EnteredSpan, warn};
 
 use crate::fence::NotLeading;
+
+/// How long an API server may take to start, once it answers.
+const START: Duration = Duration::from_secs(30);
+
+/// The API server answers, but is not all there yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the API server is starting")]
+pub(crate) struct Starting;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
@@ -28,13 +37,20 @@ pub(crate) struct Contact(Arc<Mutex<State>>);
 struct State {
     trouble: Option<(Trouble, Instant)>,
     answered: Instant,
+    /// When the last trouble was over.
+    recovered: Option<Instant>,
     /// What was wrong with the source when it was last read anew.
     unusable: String,
 }
 
 impl Contact {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Mutex::new(State { trouble: None, answered: Instant::now(), unusable: String::new() })))
+        Self(Arc::new(Mutex::new(State {
+            trouble: None,
+            answered: Instant::now(),
+            recovered: None,
+            unusable: String::new(),
+        })))
     }
 
     /// It answered with this code.
@@ -57,6 +73,14 @@ impl Contact {
                 Trouble::Unknown => info!(seconds, "the API server knows this client again"),
             }
         }
+    }
+
+    /// Whether an answer with this code says no more than that the API server is not all there yet: one that starts serves
+    /// some kinds before others.
+    pub(crate) fn is_starting(&self, code: StatusCode) -> bool {
+        let state = self.locked();
+        let is_shaky = state.trouble.is_some() || state.recovered.is_some_and(|when| when.elapsed() < START);
+        code == StatusCode::SERVICE_UNAVAILABLE && is_shaky
     }
 
     /// A request could not be sent, or its answer did not come.
@@ -100,7 +124,12 @@ impl Contact {
 
     /// The trouble that is over now, if there was any, and how many seconds it lasted.
     fn ends(&self) -> Option<(Trouble, u64)> {
-        self.locked().trouble.take().map(|(trouble, since)| (trouble, since.elapsed().as_secs()))
+        let mut state = self.locked();
+        let ended = state.trouble.take().map(|(trouble, since)| (trouble, since.elapsed().as_secs()));
+        if ended.is_some() {
+            state.recovered = Some(Instant::now());
+        }
+        ended
     }
 
     fn locked(&self) -> MutexGuard<'_, State> {
@@ -129,8 +158,6 @@ pub(crate) fn is_told(error: &(dyn StdError + 'static)) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use kube::core::Status;
 
     use super::*;
@@ -162,6 +189,19 @@ mod tests {
         tokio::time::advance(Duration::from_secs(4)).await;
         contact.is_slow(sent);
         assert_eq!(contact.ends(), Some((Trouble::Silence, 0)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_api_server_that_comes_back_may_take_a_while_to_serve_everything() {
+        let contact = Contact::new();
+        let busy = StatusCode::SERVICE_UNAVAILABLE;
+        assert!(!contact.is_starting(busy), "nothing was wrong before");
+        contact.failed("connection refused");
+        assert!(contact.is_starting(busy) && !contact.is_starting(StatusCode::FORBIDDEN));
+        contact.answered(StatusCode::OK);
+        assert!(contact.is_starting(busy));
+        tokio::time::advance(START).await;
+        assert!(!contact.is_starting(busy), "by now it should have started");
     }
 
     #[test]

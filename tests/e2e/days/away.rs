@@ -76,7 +76,7 @@ async fn an_api_server_that_is_away_is_told_once_and_waited_for() {
     holds("the API server", async || own.client.apiserver_version().await.map(drop).map_err(|error| error.to_string()))
         .await;
     is_tended(&own.client, &namespace, "dc").await;
-    few_words(&operator.warnings(mark), 3);
+    few_words(&operator.warnings(mark), 2);
     operator.goes_on();
 
     eprintln!("it stops answering for longer than the lease lasts");
