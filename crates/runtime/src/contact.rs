@@ -80,7 +80,7 @@ impl Contact {
     pub(crate) fn is_starting(&self, code: StatusCode) -> bool {
         let state = self.locked();
         let is_shaky = state.trouble.is_some() || state.recovered.is_some_and(|when| when.elapsed() < START);
-        code == StatusCode::SERVICE_UNAVAILABLE && is_shaky
+        is_shaky && matches!(code, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS)
     }
 
     /// A request could not be sent, or its answer did not come.
@@ -197,6 +197,10 @@ mod tests {
         let busy = StatusCode::SERVICE_UNAVAILABLE;
         assert!(!contact.is_starting(busy), "nothing was wrong before");
         contact.failed("connection refused");
+        assert!(
+            contact.is_starting(StatusCode::TOO_MANY_REQUESTS),
+            "lists are told to wait for the storage in this way"
+        );
         assert!(contact.is_starting(busy) && !contact.is_starting(StatusCode::FORBIDDEN));
         contact.answered(StatusCode::OK);
         assert!(contact.is_starting(busy));
