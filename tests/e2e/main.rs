@@ -7,6 +7,7 @@
 
 mod api;
 mod datacenter;
+mod days;
 mod kubectl;
 mod lease;
 mod plan;

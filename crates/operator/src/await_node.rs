@@ -13,10 +13,7 @@ use messina_clients::scylla::{Error, Node};
 use tokio::time::sleep;
 use tracing::info;
 
-use crate::{
-    logging,
-    pod::{self, Shared},
-};
+use crate::pod::{self, Shared};
 
 /// How often to ask.
 const LOOK: Duration = Duration::from_millis(500);
@@ -37,7 +34,6 @@ pub struct Options {
 
 /// Waits, then becomes the program; returns only if that fails or if it is stopped while it waits.
 pub fn run(options: Options) -> Result<()> {
-    logging::start();
     let (program, arguments) = options.program.split_first().ok_or_else(|| anyhow!("no program is given"))?;
     let is_there = pod::runtime()?.block_on(async {
         tokio::select! {

@@ -12,7 +12,6 @@ use tracing::{info, warn};
 
 use crate::{
     kubernetes::{Access, Member},
-    logging,
     pod::{self, Shared, address_type},
     serve,
 };
@@ -41,7 +40,6 @@ pub struct Options {
 
 /// Runs until it is stopped.
 pub fn run(options: Options) -> Result<()> {
-    logging::start();
     pod::runtime()?.block_on(async {
         let member = options.access.member(&options.service_name).await?;
         let (said, hear) = watch::channel(Err("nothing is known yet of the Pod and its Service".to_owned()));

@@ -5,11 +5,12 @@ pub mod controllers;
 pub mod crds;
 pub mod ignition;
 pub mod inject;
+pub mod logging;
 pub mod operator;
 pub mod probe;
 pub mod sidecar;
+pub mod traces;
 
 mod kubernetes;
-mod logging;
 mod pod;
 mod serve;

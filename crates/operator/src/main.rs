@@ -4,12 +4,14 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 use messina_kubectl::plan;
-use messina_operator::{await_node, crds, ignition, inject, operator, probe, sidecar};
+use messina_operator::{await_node, crds, ignition, inject, logging, operator, probe, sidecar};
 
 /// Runs ScyllaDB and etcd on Kubernetes.
 #[derive(Parser)]
 #[command(name = "messina", version)]
 struct Cli {
+    #[command(flatten)]
+    log: logging::Options,
     #[command(subcommand)]
     command: Command,
 }
@@ -39,15 +41,13 @@ enum Command {
 }
 
 fn main() -> anyhow::Result<ExitCode> {
-    match Cli::parse().command {
-        Command::Operator(options) => {
-            tracing_subscriber::fmt().with_env_filter("info").with_writer(std::io::stderr).init();
-            tokio::runtime::Builder::new_multi_thread()
-                .worker_threads(2)
-                .enable_all()
-                .build()?
-                .block_on(operator::run(*options))
-        }
+    let Cli { log, command } = Cli::parse();
+    // That of the operator begins later: traces need what it sets up first.
+    if !matches!(command, Command::Operator(_)) {
+        logging::start(&log, None);
+    }
+    match command {
+        Command::Operator(options) => operator::main(*options, &log),
         Command::Plan(options) => return plan::run(&options),
         Command::Crds { output: None } => crds::print(),
         Command::Crds { output: Some(folder) } => crds::write(&folder),

@@ -23,7 +23,11 @@ use tokio::{
 };
 use tracing::info;
 
-use crate::controllers::{FIELD_MANAGER, datacenter};
+use crate::{
+    controllers::{FIELD_MANAGER, datacenter},
+    logging,
+    traces::{self, Traces},
+};
 
 /// How the operator runs. Each flag can be given as an environment variable.
 #[derive(Args, Clone, Debug)]
@@ -64,6 +68,10 @@ pub struct Options {
     /// Where /metrics, /healthz and /readyz are served
     #[arg(long, env = "MESSINA_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
     pub listen: std::net::SocketAddr,
+    /// Where traces are sent by OTLP over HTTP, such as http://collector:4318; without it, what OTEL_EXPORTER_OTLP_ENDPOINT
+    /// says, and none without that
+    #[arg(long, env = "MESSINA_OTLP_ENDPOINT", value_name = "URL")]
+    pub otlp_endpoint: Option<String>,
 }
 
 impl Options {
@@ -89,18 +97,35 @@ pub fn controllers(settings: datacenter::Settings) -> impl Fn(&mut Caches) -> Ve
     move |caches| vec![datacenter::start(caches, settings.clone())]
 }
 
-/// Runs until it is told to stop.
-pub async fn run(options: Options) -> anyhow::Result<()> {
+/// Runs until it is told to stop, and tells of it.
+pub fn main(options: Options, log: &logging::Options) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let identity = options.identity.clone().unwrap_or_else(own_identity);
+        let endpoint = traces::endpoint(options.otlp_endpoint.as_deref());
+        let traces = endpoint.map(|endpoint| Traces::sent_to(&endpoint, &identity)).transpose()?;
+        logging::start(log, traces.as_ref());
+        let outcome = run(options, identity).await;
+        if let Some(traces) = traces {
+            traces.finish().await;
+        }
+        outcome
+    })
+}
+
+async fn run(options: Options, identity: String) -> anyhow::Result<()> {
     let metrics = Metrics::default();
     let readiness = Readiness::default();
     let listener = TcpListener::bind(options.listen).await.with_context(|| {
         format!("nothing can be served at {}: choose another address with --listen", options.listen)
     })?;
+    // The port may have been chosen by the system.
+    let address = listener.local_addr().unwrap_or(options.listen);
+    info!(%address, identity, "serving /metrics, /healthz and /readyz");
     let server = tokio::spawn(serve(listener, metrics.clone(), readiness.clone()));
 
     let transport = Transport::new(options.source()).await?;
     let namespace = transport.default_namespace();
-    let identity = options.identity.clone().unwrap_or_else(own_identity);
     let lease = (!options.no_leader_election).then(|| lease::Settings {
         namespace: options.lease_namespace.clone().unwrap_or_else(|| namespace.clone()),
         name: options.lease_name.clone(),
@@ -138,4 +163,62 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
 fn own_identity() -> String {
     let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_default();
     format!("{host}-{:08x}", std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0) as u32)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use clap::Command;
+
+    use super::*;
+
+    /// The page that lists all settings.
+    const PAGE: &str = include_str!("../../../docs/operator.md");
+
+    fn command() -> Command {
+        logging::Options::augment_args(Options::augment_args(Command::new("operator")))
+    }
+
+    /// Flag, variable and default of each setting.
+    fn settings() -> Vec<[String; 3]> {
+        let command = command();
+        let text = |text: &std::ffi::OsStr| text.to_str().unwrap().to_owned();
+        let settings = command.get_arguments().map(|argument| {
+            let defaults = argument.get_default_values().iter().map(|value| text(value));
+            let is_switch = !argument.get_action().takes_values();
+            let default: Vec<String> = if is_switch { vec![] } else { defaults.collect() };
+            let name = argument.get_long().map(|name| format!("--{name}")).unwrap_or_default();
+            [name, argument.get_env().map(text).unwrap_or_default(), default.join(",")]
+        });
+        settings.collect()
+    }
+
+    #[test]
+    fn every_setting_has_a_flag_a_variable_of_the_same_name_and_a_text() {
+        for [flag, variable, _] in settings() {
+            let name = flag.strip_prefix("--").unwrap().to_uppercase().replace('-', "_");
+            assert_eq!(variable, format!("MESSINA_{name}"), "{flag}");
+        }
+        for argument in command().get_arguments() {
+            assert!(argument.get_help().is_some(), "{} has no text", argument.get_id());
+        }
+        let help = command().render_long_help().to_string();
+        for [flag, variable, _] in settings() {
+            assert!(help.contains(&flag) && help.contains(&format!("[env: {variable}=")), "{flag} in --help:\n{help}");
+        }
+    }
+
+    #[test]
+    fn the_page_lists_all_settings_and_no_others() {
+        let is_setting = |line: &&str| line.starts_with("| `--");
+        let cell = |text: &str| text.trim().trim_matches('`').to_owned();
+        let rows = PAGE.lines().filter(is_setting).map(|line| {
+            let cells: Vec<String> = line.split('|').map(cell).collect();
+            [cells[1].clone(), cells[2].clone(), cells[3].clone()]
+        });
+        let (mut listed, mut expected): (Vec<_>, Vec<_>) = (rows.collect(), settings());
+        listed.sort();
+        expected.sort();
+        assert_eq!(listed, expected, "docs/operator.md: flag, variable and default of each setting");
+    }
 }

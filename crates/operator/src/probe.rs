@@ -13,7 +13,7 @@ use tracing::info;
 
 use crate::{
     kubernetes::{Access, Member, chain},
-    logging, pod, serve,
+    pod, serve,
 };
 
 /// How long ScyllaDB may take for one answer. Kubernetes waits for ten seconds at least.
@@ -38,7 +38,6 @@ pub struct Options {
 
 /// Runs until it is stopped.
 pub fn run(options: Options) -> Result<()> {
-    logging::start();
     pod::runtime()?.block_on(async {
         let member = options.access.member(&options.service_name).await?;
         let node = Node::at_ip(options.scylla_localhost_address).within(PATIENCE);

@@ -9,6 +9,7 @@
 
 use std::{
     fmt::{self, Debug},
+    future::pending,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
@@ -22,14 +23,20 @@ use kube::{
     client::{Body, ClientBuilder},
     config::{KubeConfigOptions, Kubeconfig},
 };
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tower::{BoxError, Layer, Service, ServiceBuilder};
-use tracing::warn;
+use tracing::{Instrument, Span, debug_span, field::Empty};
 
-use crate::{fence::Fence, metrics::Metrics};
+use crate::{
+    contact::{Contact, Starting},
+    fence::Fence,
+    metrics::Metrics,
+};
 
 /// Longest time until an answer begins.
 const LONGEST: Duration = Duration::from_secs(30);
+/// After this time without an answer to anything it is told that there is none.
+const SLOW: Duration = Duration::from_secs(3);
 /// The source is not read again before this time is over.
 const RELOAD: Duration = Duration::from_secs(2);
 
@@ -98,6 +105,7 @@ impl Source {
 pub struct Transport {
     source: Source,
     state: Arc<Mutex<State>>,
+    contact: Contact,
 }
 
 struct State {
@@ -115,7 +123,8 @@ impl Transport {
     /// As the source says.
     pub async fn new(source: Source) -> Result<Self, ConnectError> {
         let client = source.client().await?;
-        Ok(Self { source, state: Arc::new(Mutex::new(State { client, made: Instant::now() })) })
+        let state = Arc::new(Mutex::new(State { client, made: Instant::now() }));
+        Ok(Self { source, state, contact: Contact::new() })
     }
 
     /// The namespace that the source names.
@@ -137,26 +146,45 @@ impl Transport {
             state.made = Instant::now();
         }
         match self.source.client().await {
-            Ok(client) => self.state.lock().unwrap_or_else(PoisonError::into_inner).client = client,
-            Err(error) => warn!(problem = crate::error::chain(&error), "the way to the API server cannot be read anew"),
+            Ok(client) => {
+                self.state.lock().unwrap_or_else(PoisonError::into_inner).client = client;
+                self.contact.read_anew(None);
+            }
+            Err(error) => self.contact.read_anew(Some(crate::error::chain(&error))),
         }
     }
 
     async fn send(&self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
+        let sent = Instant::now();
+        let client = self.client();
+        let mut answer = std::pin::pin!(client.send(request));
+        let slow = async {
+            sleep(SLOW).await;
+            self.contact.is_slow(sent);
+            pending().await
+        };
+        let answer = async {
+            tokio::select! { answer = &mut answer => answer, () = slow => pending().await }
+        };
         // That of a watch too: it begins to answer at once.
-        match timeout(LONGEST, self.client().send(request)).await {
+        match timeout(LONGEST, answer).await {
+            Ok(Ok(response)) if self.contact.is_starting(response.status()) => Err(Starting.into()),
             Ok(Ok(response)) => {
+                self.contact.answered(response.status());
                 if response.status() == StatusCode::UNAUTHORIZED {
-                    warn!("the API server does not know this client (any more); reading its certificate or token anew");
                     self.renew().await;
                 }
                 Ok(response)
             }
             Ok(Err(error)) => {
+                self.contact.failed(&crate::error::chain(&error));
                 self.renew().await;
                 Err(error.into())
             }
-            Err(elapsed) => Err(elapsed.into()),
+            Err(elapsed) => {
+                self.contact.is_slow(sent);
+                Err(elapsed.into())
+            }
         }
     }
 }
@@ -222,6 +250,11 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let (verb, resource) = describe(request.method(), request.uri());
+        let span = if matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS) {
+            Span::none()
+        } else {
+            debug_span!("request", verb, resource, path = request.uri().path(), code = Empty)
+        };
         let began = Instant::now();
         let metrics = self.metrics.clone();
         let answer = self.inner.call(request);
@@ -232,10 +265,12 @@ where
                 Err(error) if error.is::<crate::fence::NotLeading>() => "fenced".into(),
                 Err(_) => "none".into(),
             };
+            Span::current().record("code", &code);
             let took = (verb != "watch").then(|| began.elapsed());
             metrics.request(verb, resource, code, took);
             answer
         }
+        .instrument(span)
         .boxed()
     }
 }

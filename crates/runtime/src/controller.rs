@@ -23,7 +23,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Resource as _, api::ObjectMeta};
 use serde_json::{Value, json};
 use tokio::{task::JoinSet, time::Instant};
-use tracing::{Instrument, debug, debug_span, warn};
+use tracing::{Instrument, Span, debug, debug_span, field::Empty, info_span, warn};
 
 use crate::{
     apply::{Applied, Applier, Owner, Part, send},
@@ -40,6 +40,11 @@ use crate::{
 const STATUS_PAUSE: Duration = Duration::from_secs(1);
 /// A cache that has not shown our write is looked at again after this time, should its watch say nothing.
 const CATCHING_UP: Duration = Duration::from_secs(10);
+/// The same trouble with an object is not told again before this time is over.
+const SAME_TROUBLE: Duration = Duration::from_secs(600);
+/// How often it is tried to create an object whose name is taken: nobody tells when that one is gone, because it is not
+/// among those that are watched.
+const TAKEN: Duration = Duration::from_secs(10);
 /// So many looks in a row may write without a word on how the object stands.
 const SILENT_WRITES: u8 = 3;
 
@@ -85,11 +90,27 @@ struct Memory {
     expectations: Vec<Expectation>,
     status_written: Option<Instant>,
     silent_writes: u8,
+    /// The trouble that was last told, and when.
+    told: Option<(String, Instant)>,
 }
 
 impl Memory {
     fn is_empty(&self) -> bool {
-        self.expectations.is_empty() && self.status_written.is_none() && self.silent_writes == 0
+        self.expectations.is_empty() && self.status_written.is_none() && self.silent_writes == 0 && self.told.is_none()
+    }
+}
+
+impl Memory {
+    /// Trouble that stays the same is told now and then, however often it is met.
+    fn tell(&mut self, error: &Error) {
+        let problem = chain(error);
+        let is_old = |(told, when): &(String, Instant)| *told == problem && when.elapsed() < SAME_TROUBLE;
+        if error.is_told() || self.told.as_ref().is_some_and(is_old) {
+            debug!(problem, "not done");
+        } else {
+            warn!(problem, "not done");
+            self.told = Some((problem, Instant::now()));
+        }
     }
 }
 
@@ -165,24 +186,25 @@ impl<C: Controller> Running<C> {
     async fn work(&self, work: Work) {
         let began = Instant::now();
         let key = work.key.clone();
-        let span = debug_span!("reconcile", controller = C::NAME, object = %key);
         let mut memory = self.memories().remove(&key).unwrap_or_default();
-        let result = self.look(&key, &mut memory).instrument(span).await;
+        let result = self.look(&key, &mut memory).await;
+        match &result {
+            Ok(_) => memory.told = None,
+            Err(error) => memory.tell(error),
+        }
         if !memory.is_empty() {
             self.memories().insert(key.clone(), memory);
         }
         let (outcome, word, reason) = match &result {
             Ok(outcome) => (outcome.clone(), "done", "AsExpected"),
+            Err(error @ Error::Taken { .. }) => (Outcome::After(TAKEN), "failed", error.reason()),
             Err(error) if error.needs_a_change() => (Outcome::Done, "failed", error.reason()),
             Err(error) => (Outcome::Failed(error.reason()), "failed", error.reason()),
         };
-        if let Err(error) = result {
-            match error {
-                Error::NotLeading(_) | Error::Conflict { .. } => {
-                    debug!(controller = C::NAME, object = %key, problem = chain(&error), "not done");
-                }
-                _ => warn!(controller = C::NAME, object = %key, problem = chain(&error), "not done"),
-            }
+        let span = Span::current();
+        span.record("result", word).record("reason", reason);
+        if word == "failed" {
+            span.record("otel.status_code", "ERROR");
         }
         self.surroundings.metrics.reconciled(C::NAME, word, reason, began.elapsed());
         work.finish(&outcome);
@@ -206,17 +228,21 @@ impl<C: Controller> Running<C> {
             self.set_finalizers(object.meta(), memory, |all| all.push(finalizer)).await?;
             return Ok(Outcome::After(CATCHING_UP));
         }
-        let observed = match self.controller.observe(&object).await {
+        let observed = match self.controller.observe(&object).instrument(debug_span!("observe")).await {
             Ok(observed) => observed,
             Err(error) => return self.tell_of_failure(&object, error, memory).await,
         };
-        let plan = self.controller.plan(&observed);
-        let parts = match self.controller.parts(&observed, &plan) {
-            Ok(parts) => parts,
+        let planned = debug_span!("plan").in_scope(|| {
+            let plan = self.controller.plan(&observed);
+            self.controller.parts(&observed, &plan).map(|parts| (plan, parts))
+        });
+        let (plan, parts) = match planned {
+            Ok(planned) => planned,
             Err(error) => return self.tell_of_failure(&object, error, memory).await,
         };
         let owner = Owner { uid: object.meta().uid.clone().unwrap_or_default() };
-        let applied = self.applier.apply(&owner, parts, &mut memory.expectations).await;
+        let applying = self.applier.apply(&owner, parts, &mut memory.expectations);
+        let applied = applying.instrument(debug_span!("apply")).await;
         let failure = applied.iter().find_map(|part| part.failure.clone());
         if let Some(Error::NotLeading(not_leading)) = failure {
             return Err(not_leading.into());
@@ -228,16 +254,20 @@ impl<C: Controller> Running<C> {
             return Ok(Outcome::After(CATCHING_UP));
         }
         memory.silent_writes = 0;
-        let report = self.controller.report(&observed, &plan, &applied);
-        let current = status_of(object.as_ref());
-        let wanted = status::whole(report, &applied, object.meta().generation, &current, Timestamp::now());
-        let written = self.write_status(object.meta(), &current, &wanted, memory).await;
+        let reporting = async {
+            let report = self.controller.report(&observed, &plan, &applied);
+            let current = status_of(object.as_ref());
+            let wanted = status::whole(report, &applied, object.meta().generation, &current, Timestamp::now());
+            self.write_status(object.meta(), &current, &wanted, memory).await
+        };
+        let written = reporting.instrument(debug_span!("report")).await;
         match (failure, written?) {
-            (Some(error), _) => {
+            (Some(error), Outcome::Done) => {
                 self.tell(object.as_ref(), &error);
                 Err(error)
             }
-            (None, outcome) => Ok(outcome),
+            // Whatever failed, its condition is still to be written: it is looked at again, and fails then.
+            (_, outcome) => Ok(outcome),
         }
     }
 
@@ -245,8 +275,13 @@ impl<C: Controller> Running<C> {
     async fn tell_of_failure(&self, object: &C::Object, error: Error, memory: &mut Memory) -> Result<Outcome, Error> {
         let current = status_of(object);
         let wanted = status::failed(&error, object.meta().generation, &current, Timestamp::now());
+        let writing = self.write_status(object.meta(), &current, &wanted, memory);
+        let written = writing.instrument(debug_span!("report")).await?;
+        if written != Outcome::Done {
+            // The condition is still to be written: it is looked at again, and fails then.
+            return Ok(written);
+        }
         self.tell(object, &error);
-        self.write_status(object.meta(), &current, &wanted, memory).await?;
         Err(error)
     }
 
@@ -374,7 +409,11 @@ impl<C: Controller> AnyController for Running<C> {
                     collection.complete().await;
                 }
                 while let Some(work) = running.queue.next().await {
-                    running.work(work).await;
+                    let span = info_span!(
+                        "reconcile", controller = C::NAME, object = %work.key,
+                        result = Empty, reason = Empty, otel.status_code = Empty,
+                    );
+                    running.work(work).instrument(span).await;
                 }
             });
         }

@@ -99,6 +99,16 @@ impl Error {
         matches!(self, Self::NotLeading(_) | Self::Unreadable(_) | Self::Invalid { .. } | Self::NotJson { .. })
     }
 
+    /// Whether it is told elsewhere, for all at once, or is nothing to tell.
+    pub(crate) fn is_told(&self) -> bool {
+        match self {
+            Self::NotLeading(_) | Self::Conflict { .. } => true,
+            Self::NoAnswer { source, .. } => crate::contact::is_told(source.as_ref()),
+            Self::Refused { status, .. } => status.code == 401,
+            _ => false,
+        }
+    }
+
     /// Whether it is not known what the object is like now.
     pub(crate) fn leaves_doubt(&self) -> bool {
         matches!(self, Self::NoAnswer { .. } | Self::Conflict { .. })

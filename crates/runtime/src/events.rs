@@ -14,7 +14,7 @@ use kube::{Api, Client, api::PostParams};
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
-use crate::metrics::Metrics;
+use crate::{contact::is_told, metrics::Metrics};
 
 /// The same thing is not said again before this time is over.
 const SAME: Duration = Duration::from_secs(600);
@@ -88,14 +88,19 @@ impl Writer {
                 self.metrics.event("HeldBack");
                 continue;
             }
+            let about = (regarding.uid.clone(), note.clone());
             let namespace = regarding.namespace.clone().unwrap_or_else(|| "default".into());
             let event = event(regarding, note, reporter, instance, Timestamp::now());
             match Api::<Event>::namespaced(client.clone(), &namespace).create(&PostParams::default(), &event).await {
                 Ok(_) => self.metrics.event("Written"),
                 Err(error) => {
                     self.metrics.event("Failed");
+                    // It may be told again, when the API server is there again.
+                    restraint.said.remove(&about);
                     // An object's namespace that is being removed takes no more events; that is no trouble of ours.
-                    if matches!(&error, kube::Error::Api(status) if status.is_forbidden() || status.is_not_found()) {
+                    if matches!(&error, kube::Error::Api(status) if status.is_forbidden() || status.is_not_found())
+                        || is_told(&error)
+                    {
                         debug!(%error, "an event could not be written");
                     } else {
                         warn!(%error, "an event could not be written");
@@ -115,7 +120,8 @@ fn event(regarding: ObjectReference, note: Note, reporter: &str, instance: &str,
     }
     Event {
         metadata: ObjectMeta {
-            generate_name: Some(format!("{}.", regarding.name.as_deref().unwrap_or("object"))),
+            // A dot at the end is refused.
+            generate_name: Some(format!("{}-", regarding.name.as_deref().unwrap_or("object"))),
             namespace: Some(regarding.namespace.clone().unwrap_or_else(|| "default".into())),
             ..ObjectMeta::default()
         },

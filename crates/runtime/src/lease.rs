@@ -19,9 +19,11 @@ use kube::{
     runtime::{WatchStreamExt, watcher},
 };
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::{
+    contact::is_told,
+    error::chain,
     fence::Fence,
     store::{Version, version_of},
 };
@@ -83,6 +85,7 @@ impl Candidate {
         let versions = watcher::watch_object(self.leases.clone(), &self.settings.name).default_backoff();
         let mut versions = std::pin::pin!(versions);
         let mut seen: Option<Lease> = None;
+        let mut told = Told::default();
         // When the lease that was seen may be taken; none while nothing is known of it.
         let mut free_at: Option<Instant> = None;
         loop {
@@ -99,7 +102,7 @@ impl Candidate {
                         seen = lease;
                     }
                     // What was seen stays seen: without news the lease runs out.
-                    Err(error) => warn!(%error, lease = self.settings.name, "the lease cannot be watched"),
+                    Err(error) => told.tell(&error, &self.settings.name, "the lease cannot be watched"),
                 },
                 () = until_free => {
                     let before = Instant::now();
@@ -111,7 +114,7 @@ impl Candidate {
                         // Somebody was faster, of which the watch will tell.
                         Err(error) if is_outdated(&error) => free_at = None,
                         Err(error) => {
-                            warn!(%error, lease = self.settings.name, "the lease cannot be taken");
+                            told.tell(&error, &self.settings.name, "the lease cannot be taken");
                             free_at = Some(Instant::now() + self.settings.pause());
                         }
                     }
@@ -152,6 +155,22 @@ impl Candidate {
     }
 }
 
+/// What was told of a lease: the same trouble is told once, and that of the whole way to the API server elsewhere.
+#[derive(Debug, Default)]
+struct Told(String);
+
+impl Told {
+    fn tell(&mut self, error: &(dyn std::error::Error + 'static), lease: &str, what: &str) {
+        let problem = chain(error);
+        if is_told(error) || self.0 == problem {
+            debug!(lease, problem, "{what}");
+        } else {
+            warn!(lease, problem, "{what}");
+            self.0 = problem;
+        }
+    }
+}
+
 /// Whether the lease is not as it was when it was last seen.
 fn is_outdated(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_conflict() || status.is_not_found() || status.is_already_exists())
@@ -174,6 +193,7 @@ impl Holder<'_> {
     pub async fn holds(&mut self) {
         let Candidate { settings, fence, .. } = self.candidate;
         let mut pause = settings.pause();
+        let mut told = Told::default();
         loop {
             sleep(pause).await;
             let before = Instant::now();
@@ -183,14 +203,15 @@ impl Holder<'_> {
                 Ok(Ok(true)) => {
                     fence.open_until(before + settings.certain());
                     pause = settings.pause();
+                    told = Told::default();
                 }
                 Ok(Ok(false)) => break,
                 Ok(Err(error)) => {
-                    warn!(%error, lease = settings.name, "the lease could not be renewed");
+                    told.tell(&error, &settings.name, "the lease could not be renewed");
                     pause = settings.pause() / 5;
                 }
                 Err(_) => {
-                    warn!(lease = settings.name, "the API server did not answer when the lease was to be renewed");
+                    debug!(lease = settings.name, "the API server did not answer when the lease was to be renewed");
                     pause = settings.pause() / 5;
                 }
             }

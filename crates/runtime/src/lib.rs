@@ -14,6 +14,7 @@ pub mod apply;
 pub mod caches;
 pub mod client;
 pub mod conditions;
+mod contact;
 pub mod controller;
 mod difference;
 pub mod error;

@@ -17,6 +17,8 @@ use crate::{
 
 /// Time for workers to finish what they are at, when the process is to end.
 const FINISH: Duration = Duration::from_secs(5);
+/// Time to give the lease back. An API server that is away is not waited for.
+const RELEASE: Duration = Duration::from_secs(2);
 
 /// What a process needs to work.
 pub struct Process {
@@ -74,9 +76,13 @@ impl Process {
             self.surroundings.metrics.leading(false);
             self.surroundings.metrics.forget_refreshes();
             if is_over {
-                if let Err(error) = holder.releases().await {
-                    warn!(%error, lease = name, "the lease could not be given back; it runs out by itself");
-                }
+                let released = timeout(RELEASE, holder.releases()).await;
+                let problem = match released {
+                    Ok(Ok(())) => return,
+                    Ok(Err(error)) => crate::error::chain(&error),
+                    Err(_) => "the API server does not answer".into(),
+                };
+                warn!(problem, lease = name, "the lease could not be given back; it runs out by itself");
                 return;
             }
             warn!(lease = name, "the lease is lost; nothing more is written");

@@ -17,10 +17,11 @@ use kube::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep, timeout};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::{
     caches::Surroundings,
+    contact::is_told,
     queue::{Backoff, ObjectKey, chance},
     store::{Entry, Kind, Outdated, Store, Unreadable, Version, controller_of, key_of, version_of},
 };
@@ -80,6 +81,19 @@ impl Ended {
             Self::Malformed(_) => "Malformed",
             Self::Interrupted(_) => "Interrupted",
             Self::Failed(_) => "Failed",
+        }
+    }
+}
+
+impl Ended {
+    /// Whether it is nothing to tell, or told elsewhere for all watches at once. One that was interrupted is begun anew,
+    /// and only if that fails something is wrong.
+    fn is_told(&self) -> bool {
+        match self {
+            Self::Closed | Self::Expired | Self::Silent | Self::Interrupted(_) => true,
+            Self::Refused(status) => status.code == StatusCode::UNAUTHORIZED,
+            Self::Failed(error) => is_told(error),
+            Self::NotServed | Self::Outdated(_) | Self::Malformed(_) => false,
         }
     }
 }
@@ -154,22 +168,31 @@ impl<K: Kind> Watch<K> {
             if matches!(ended, Ended::Expired | Ended::NotServed | Ended::Outdated(_) | Ended::Malformed(_)) {
                 position = 0;
             }
+            if began.elapsed() > Duration::from_secs(60) {
+                // All was well for a while, so that old trouble is news again.
+                failures = 0;
+                last_warning.clear();
+            }
             match ended {
                 // One that lasted is taken up at once; one that did not is not asked for without a pause.
                 Ended::Closed | Ended::Expired if began.elapsed() > Duration::from_secs(5) => failures = 0,
                 Ended::NotServed => {
                     failures += 1;
-                    if failures == 1 {
+                    let warning = ended.to_string();
+                    if warning != last_warning {
                         warn!(kind = %K::kind(&()), "{ended}; waiting for it");
+                        last_warning = warning;
                     }
                     self.is_served().await;
                     // A definition is there a little before its objects are served.
                     sleep(self.surroundings.backoff.wait(failures, chance())).await;
                 }
                 ended => {
-                    failures = if began.elapsed() > Duration::from_secs(60) { 1 } else { failures + 1 };
+                    failures += 1;
                     let warning = crate::error::chain(&ended);
-                    if !matches!(ended, Ended::Closed | Ended::Expired) && warning != last_warning {
+                    if ended.is_told() || warning == last_warning {
+                        debug!(kind = %K::kind(&()), problem = warning, "the watch ended; trying again");
+                    } else {
                         warn!(kind = %K::kind(&()), problem = warning, "the watch ended; trying again");
                         last_warning = warning;
                     }

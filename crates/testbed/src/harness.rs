@@ -101,10 +101,17 @@ pub fn testbed(arguments: &[&str]) -> Result<String> {
 
 /// The program `testbed` that was built with this test.
 pub fn testbed_program() -> Result<PathBuf> {
+    program("testbed", "messina-testbed")
+}
+
+/// A program of the workspace that was built with this test, and the package that it is of.
+pub fn program(name: &str, package: &str) -> Result<PathBuf> {
     let own = env::current_exe().doing(|| "finding the test's own program".into())?;
-    let beside = own.ancestors().skip(1).take(2).map(|folder| folder.join("testbed")).find(|file| file.is_file());
+    let beside = own.ancestors().skip(1).take(2).map(|folder| folder.join(name)).find(|file| file.is_file());
     beside.ok_or_else(|| {
-        Error::refused("the program `testbed` is not beside the tests: build it with `cargo build -p messina-testbed`")
+        Error::refused(format!(
+            "the program `{name}` is not beside the tests: build it with `cargo build -p {package}`"
+        ))
     })
 }
 

@@ -1,11 +1,16 @@
 //! Keys and certificates of a cluster, and the kubeconfigs made of them.
 
-use std::{fs, net::IpAddr, path::PathBuf};
+use std::{
+    fs,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, KeyUsagePurpose, SanType,
+    Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
 use serde_json::json;
 
@@ -26,13 +31,8 @@ pub struct Pki {
 impl Pki {
     /// A new authority, and the key that signs service account tokens.
     pub fn create(folder: PathBuf) -> Result<Self> {
-        let mut params = CertificateParams::default();
-        params.distinguished_name = name("messina-testbed", None);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages =
-            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::CrlSign];
         let authority =
-            CertifiedIssuer::self_signed(params, key()?).map_err(malformed("making the cluster's authority"))?;
+            CertifiedIssuer::self_signed(authority(), key()?).map_err(malformed("making the cluster's authority"))?;
         let pki = Self { folder, authority };
         pki.write("ca.crt", &pki.authority.pem())?;
         pki.write("ca.key", &pki.authority.key().serialize_pem())?;
@@ -107,6 +107,32 @@ impl Pki {
     fn write(&self, file: &str, content: &str) -> Result<()> {
         cache::write_private(&self.folder.join(file), content)
     }
+}
+
+/// A certificate of an administrator, and its key, that a cluster's authority signs now. For tests of certificates that
+/// run out.
+pub fn administrator(folder: &Path, user: &str, validity: Duration) -> Result<(String, String)> {
+    let file = folder.join("ca.key");
+    let text = fs::read_to_string(&file).doing(|| format!("reading {}", file.display()))?;
+    let authority_key = KeyPair::from_pem(&text).map_err(malformed(format!("reading {}", file.display())))?;
+    let mut params = CertificateParams::default();
+    params.distinguished_name = name(user, Some(ADMINISTRATORS));
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    params.not_after = (SystemTime::now() + validity).into();
+    let key = key()?;
+    let certificate = params
+        .signed_by(&key, &Issuer::new(authority(), authority_key))
+        .map_err(malformed(format!("signing a certificate of {user}")))?;
+    Ok((certificate.pem(), key.serialize_pem()))
+}
+
+/// What an authority says of itself.
+fn authority() -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = name("messina-testbed", None);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::CrlSign];
+    params
 }
 
 fn key() -> Result<KeyPair> {

@@ -41,11 +41,16 @@ macro_rules! machine {
 }
 pub(crate) use machine;
 
+/// Keeps others waiting that look at the whole machine, or change what those would see.
+pub(crate) async fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::const_new(());
+    TURN.lock().await
+}
+
 /// Tests here look at the whole machine, so they take turns. The clusters that all tests share are there before: else
 /// they could appear in the middle of one.
 pub(crate) async fn alone() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::const_new(());
-    let turn = TURN.lock().await;
+    let turn = turn().await;
     harness::light().await.unwrap();
     harness::full().await.unwrap();
     turn

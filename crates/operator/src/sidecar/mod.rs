@@ -24,7 +24,6 @@ use tracing::{info, warn};
 
 use crate::{
     kubernetes::{Access, Member, chain},
-    logging,
     pod::{self, Shared, address_type},
 };
 use child::Child;
@@ -118,7 +117,6 @@ impl Options {
 
 /// Runs ScyllaDB, and ends this process as ScyllaDB ended.
 pub fn run(options: &Options) -> Result<()> {
-    logging::start();
     let status = pod::runtime()?.block_on(live(options))?;
     std::process::exit(status)
 }

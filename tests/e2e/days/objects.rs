@@ -1,0 +1,173 @@
+//! Objects that are wrong, or in the way.
+
+use k8s_openapi::{
+    api::{
+        apps::v1::StatefulSet,
+        core::v1::{ConfigMap, Service, ServiceAccount},
+        events::v1::Event,
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, PostParams},
+};
+use messina_api::names::datacenter::{identity_service, managed_config, member_service_account};
+use messina_e2e::{in_a_namespace, light_kubeconfig};
+use messina_testbed::{demo, harness};
+use serde_json::{Value, json};
+
+use super::{Own, apply, change, condition, datacenter, holds, is_made, program::Operator};
+
+const UNREADABLE: &str = "messina_cache_unreadable_objects{resource=\"scylladbdatacenters\"}";
+
+/// The definitions, with one that lets anything pass.
+async fn install_lax_definitions(own: &Own) {
+    demo::install_definitions(&own.client).await.unwrap();
+    let definitions: Api<CustomResourceDefinition> = Api::all(own.client.clone());
+    let name = "scylladbdatacenters.scylla.scylladb.com";
+    let mut definition = definitions.get(name).await.unwrap();
+    let anything = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    definition.spec.versions[0].schema = Some(serde_json::from_value(anything).unwrap());
+    definitions.replace(name, &PostParams::default(), &definition).await.unwrap();
+    // The API server takes a moment to serve by the new schema.
+    let probe = with_nodes("probe", json!("many"));
+    holds("the definition to let anything pass", async || {
+        harness::apply(&own.client, &probe.to_string(), Some("default"))
+            .await
+            .map(drop)
+            .map_err(|error| error.to_string())
+    })
+    .await;
+}
+
+fn with_nodes(name: &str, nodes: Value) -> Value {
+    let mut datacenter = datacenter(name);
+    datacenter["spec"]["racks"][0]["nodes"] = nodes;
+    datacenter
+}
+
+#[tokio::test]
+async fn an_object_that_cannot_be_read_is_told_and_keeps_no_other_from_its_due() {
+    let Some(own) = Own::up("days-unreadable").await else { return };
+    install_lax_definitions(&own).await;
+    let client = &own.client;
+    let namespace = harness::namespace(client, "days").await.unwrap();
+    apply(client, &namespace, &with_nodes("odd", json!("many"))).await;
+    apply(client, &namespace, &datacenter("first")).await;
+    let mut operator = Operator::start(&own.cluster().kubeconfig(), &namespace, &[]);
+
+    is_made(client, &namespace, "first").await;
+    operator.counts(UNREADABLE, "1").await;
+    let events: Api<Event> = Api::namespaced(client.clone(), &namespace);
+    holds("an event that says so", async || {
+        let all = events.list(&ListParams::default()).await.unwrap();
+        let is_it = |event: &&Event| {
+            let about = event.regarding.as_ref().and_then(|object| object.name.as_deref());
+            event.reason.as_deref() == Some("Unreadable") && about == Some("odd")
+        };
+        let event = all.iter().find(is_it).ok_or("no such event")?;
+        assert_eq!(event.type_.as_deref(), Some("Warning"));
+        assert!(event.note.as_deref().unwrap().contains("Correct it"), "{:?}", event.note);
+        Ok(())
+    })
+    .await;
+
+    // One that was well goes wrong: what was made for it stays.
+    let sets: Api<StatefulSet> = Api::namespaced(client.clone(), &namespace);
+    let before = sets.get("first-dc-a").await.unwrap();
+    change(client, &namespace, "first", json!({"spec": {"racks": [{"name": "a", "nodes": "many"}]}})).await;
+    operator.counts(UNREADABLE, "2").await;
+    apply(client, &namespace, &datacenter("second")).await;
+    is_made(client, &namespace, "second").await;
+    let after = sets.get("first-dc-a").await.unwrap();
+    assert_eq!((before.uid(), before.metadata.generation), (after.uid(), after.metadata.generation));
+
+    apply(client, &namespace, &with_nodes("odd", json!(1))).await;
+    is_made(client, &namespace, "odd").await;
+    operator.counts(UNREADABLE, "1").await;
+    operator.goes_on();
+}
+
+#[tokio::test]
+async fn a_name_that_is_taken_stays_with_its_owner_until_it_is_free() {
+    in_a_namespace("days-taken", async |client, namespace| {
+        let services: Api<Service> = Api::namespaced(client.clone(), namespace);
+        let name = identity_service("dc");
+        let theirs: Service = serde_json::from_value(json!({
+            "metadata": {"name": name, "labels": {"of": "somebody"}}, "spec": {"ports": [{"port": 1234}]},
+        }))
+        .unwrap();
+        let theirs = services.create(&PostParams::default(), &theirs).await.unwrap();
+        apply(client, namespace, &datacenter("dc")).await;
+        let mut operator = Operator::start(&light_kubeconfig(), namespace, &[]);
+
+        let told = condition(client, namespace, "dc", "ServiceControllerDegraded", |one| one.status == "True").await;
+        assert_eq!(told.reason, "NameTaken");
+        assert!(told.message.contains(&name) && told.message.contains("rename or delete it"), "{}", told.message);
+        condition(client, namespace, "dc", "Degraded", |one| one.status == "True").await;
+        let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
+        accounts.get(&member_service_account("dc")).await.expect("other parts are done");
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+        maps.get(&managed_config("dc")).await.expect("other parts are done");
+        let sets: Api<StatefulSet> = Api::namespaced(client.clone(), namespace);
+        assert!(sets.get_opt("dc-dc-a").await.unwrap().is_none(), "nodes need the Service");
+        let still = services.get(&name).await.unwrap();
+        assert_eq!(still.resource_version(), theirs.resource_version(), "it is not touched");
+
+        services.delete(&name, &DeleteParams::default()).await.unwrap();
+        is_made(client, namespace, "dc").await;
+        condition(client, namespace, "dc", "ServiceControllerDegraded", |one| one.status == "False").await;
+        let ours = services.get(&name).await.unwrap();
+        assert_eq!(ours.owner_references()[0].kind, "ScyllaDBDatacenter");
+        assert_eq!(operator.warnings(0).len(), 1, "the same is told once: {:?}", operator.warnings(0));
+        operator.goes_on();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_named_and_changes_nothing() {
+    in_a_namespace("days-invalid", async |client, namespace| {
+        apply(client, namespace, &datacenter("dc")).await;
+        let mut operator = Operator::start(&light_kubeconfig(), namespace, &[]);
+        is_made(client, namespace, "dc").await;
+        condition(client, namespace, "dc", "Degraded", |one| one.status == "False").await;
+        let versions = async || {
+            let services: Api<Service> = Api::namespaced(client.clone(), namespace);
+            let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+            let sets: Api<StatefulSet> = Api::namespaced(client.clone(), namespace);
+            let all = ListParams::default();
+            let mut versions: Vec<(String, Option<String>)> = vec![];
+            let services = services.list(&all).await.unwrap().items;
+            versions.extend(services.iter().map(|one| (one.name_any(), one.resource_version())));
+            let maps = maps.list(&all).await.unwrap().items;
+            versions.extend(maps.iter().map(|one| (one.name_any(), one.resource_version())));
+            // Its status changes by itself; its generation does not.
+            let sets = sets.list(&all).await.unwrap().items;
+            versions.extend(sets.iter().map(|one| (one.name_any(), one.metadata.generation.map(|it| it.to_string()))));
+            versions
+        };
+        let before = versions().await;
+
+        // Two faults, of which the API server knows nothing: one in a change that would restart all nodes.
+        let wrong = json!({"spec": {
+            "scyllaDB": {"image": "docker.io/scylladb/scylla"},
+            "racks": [{"name": "a", "nodes": 2, "scyllaDB": {"storage": {"capacity": "plenty"}}}],
+        }});
+        change(client, namespace, "dc", wrong).await;
+        let told = condition(client, namespace, "dc", "ObservationDegraded", |one| one.status == "True").await;
+        assert_eq!(told.reason, "InvalidSpecification");
+        for field in ["spec.scyllaDB.image: ", "spec.racks[0].scyllaDB.storage.capacity: "] {
+            assert!(told.message.contains(field), "{field} should be named: {}", told.message);
+        }
+        condition(client, namespace, "dc", "Degraded", |one| one.status == "True").await;
+        assert_eq!(versions().await, before, "nothing is changed");
+
+        apply(client, namespace, &datacenter("dc")).await;
+        condition(client, namespace, "dc", "Degraded", |one| one.status == "False").await;
+        assert_eq!(operator.warnings(0).len(), 1, "the same is told once: {:?}", operator.warnings(0));
+        operator.goes_on();
+    })
+    .await;
+}

@@ -1,0 +1,140 @@
+//! The operator as a process, and what it says.
+
+use std::{
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use messina_testbed::harness;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::Value;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+use super::{LIMIT, holds};
+
+/// A running operator. It is killed when the test ends.
+pub(super) struct Operator {
+    child: Child,
+    lines: Arc<Mutex<Vec<String>>>,
+    pub(super) started: Instant,
+}
+
+impl Operator {
+    /// Starts it for one namespace.
+    pub(super) fn start(kubeconfig: &Path, namespace: &str, more: &[&str]) -> Self {
+        let program: PathBuf = harness::program("messina", "messina-operator").unwrap();
+        let started = Instant::now();
+        let mut child = Command::new(program)
+            .args(["operator", "--image=localhost/messina:test", "--listen=127.0.0.1:0", "--log-format=json"])
+            .arg("--kubeconfig")
+            .arg(kubeconfig)
+            .args(["--namespace", namespace, "--lease-namespace", namespace])
+            .args(more)
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = Arc::<Mutex<Vec<String>>>::default();
+        let (paper, ink) = (Arc::clone(&lines), BufReader::new(child.stderr.take().unwrap()));
+        std::thread::spawn(move || {
+            for line in ink.lines().map_while(Result::ok) {
+                // Shown where a test fails.
+                eprintln!("operator: {line}");
+                paper.lock().unwrap().push(line);
+            }
+        });
+        Self { child, lines, started }
+    }
+
+    /// How many lines it has written so far.
+    pub(super) fn mark(&self) -> usize {
+        self.lines.lock().unwrap().len()
+    }
+
+    /// What it has logged since. A panic is no JSON, and makes the test fail.
+    pub(super) fn logged(&self, mark: usize) -> Vec<Value> {
+        let lines = self.lines.lock().unwrap();
+        lines[mark..]
+            .iter()
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("no line of a log: {line}")))
+            .collect()
+    }
+
+    /// Warnings and errors since, in words.
+    pub(super) fn warnings(&self, mark: usize) -> Vec<String> {
+        let lines = self.logged(mark);
+        let bad = lines.iter().filter(|line| line["level"] == "WARN" || line["level"] == "ERROR");
+        bad.map(|line| format!("{} ({})", line["message"].as_str().unwrap_or_default(), line["problem"])).collect()
+    }
+
+    /// Waits until it has said these words, since the mark. Gives the line.
+    pub(super) async fn says(&self, mark: usize, words: &str) -> Value {
+        let limit = Instant::now() + LIMIT;
+        loop {
+            let lines = self.logged(mark);
+            let said = |line: &&Value| line["message"].as_str().is_some_and(|message| message.contains(words));
+            if let Some(line) = lines.iter().find(said) {
+                return line.clone();
+            }
+            assert!(Instant::now() < limit, "the operator should say {words:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// What it answers over HTTP.
+    pub(super) async fn asked(&self, path: &str) -> (u16, String) {
+        let address = self.says(0, "serving").await["address"].as_str().unwrap().to_owned();
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: operator\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let code = answer.split(' ').nth(1).unwrap().parse().unwrap();
+        (code, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+    }
+
+    /// Waits until a metric has this value; it is named with its labels.
+    pub(super) async fn counts(&self, metric: &str, value: &str) {
+        holds(&format!("{metric} {value}"), async || {
+            let (_, text) = self.asked("/metrics").await;
+            let line = text.lines().find(|line| line.starts_with(metric)).unwrap_or("nothing");
+            if line == format!("{metric} {value}") { Ok(()) } else { Err(line.to_owned()) }
+        })
+        .await;
+    }
+
+    /// It is still the process that was started.
+    pub(super) fn goes_on(&mut self) {
+        assert_eq!(self.child.try_wait().unwrap(), None, "the operator ended");
+        self.logged(0);
+    }
+
+    /// Asks it to end, and waits until it has. Gives how it ended, and how long it took.
+    pub(super) async fn stops(&mut self) -> (ExitStatus, Duration) {
+        let asked = Instant::now();
+        kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM).unwrap();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return (status, asked.elapsed());
+            }
+            assert!(asked.elapsed() < LIMIT, "the operator should end");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        let _it_may_have_ended = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,91 @@
+//! Traces of the running operator.
+
+use std::sync::{Arc, Mutex};
+
+use messina_e2e::{in_a_namespace, light_kubeconfig};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+
+use super::{apply, datacenter, is_made, is_tended, program::Operator};
+
+/// What was delivered: the first line of each request, and its body.
+type Delivered = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
+
+/// Takes in whatever is delivered by HTTP.
+async fn collector() -> (String, Delivered) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let delivered = Delivered::default();
+    let shelf = Arc::clone(&delivered);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let shelf = Arc::clone(&shelf);
+            tokio::spawn(async move {
+                let mut read = Vec::new();
+                while stream.read_buf(&mut read).await.is_ok_and(|length| length > 0) {
+                    let Some(head) = read.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
+                    let text = String::from_utf8_lossy(&read[..head]).to_lowercase();
+                    let length = text.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+                    let end = head + 4 + length.unwrap_or(0_usize);
+                    if read.len() >= end {
+                        let line = text.lines().next().unwrap_or_default().to_owned();
+                        shelf.lock().unwrap().push((line, read[head + 4..end].to_vec()));
+                        read.drain(..end);
+                        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
+                    }
+                }
+            });
+        }
+    });
+    (address, delivered)
+}
+
+fn holds_text(bytes: &[u8], text: &str) -> bool {
+    bytes.windows(text.len()).any(|window| window == text.as_bytes())
+}
+
+#[tokio::test]
+async fn each_look_at_an_object_is_a_trace_and_the_last_ones_are_sent_at_the_end() {
+    in_a_namespace("days-traces", async |client, namespace| {
+        let (endpoint, delivered) = collector().await;
+        apply(client, namespace, &datacenter("dc")).await;
+        // The log says little; traces are whole nevertheless.
+        let more = ["--otlp-endpoint", &endpoint, "--log-level=info"];
+        let mut operator = Operator::start(&light_kubeconfig(), namespace, &more);
+        is_made(client, namespace, "dc").await;
+        let (status, took) = operator.stops().await;
+        assert!(status.success(), "{status}");
+        eprintln!("stopped in {took:?}");
+        let delivered = delivered.lock().unwrap().clone();
+        assert!(
+            !delivered.is_empty() && delivered.iter().all(|(line, _)| line == "post /v1/traces http/1.1"),
+            "{delivered:?}"
+        );
+        let all: Vec<u8> = delivered.into_iter().flat_map(|(_, body)| body).collect();
+        let object = format!("{namespace}/dc");
+        for text in ["reconcile", "observe", "plan", "apply", "report", "request", "messina", "statefulsets", &object] {
+            assert!(holds_text(&all, text), "{text} should be among what was sent");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_collector_that_is_away_is_told_once_and_holds_nothing_up() {
+    in_a_namespace("days-traces", async |client, namespace| {
+        // Taken and given back: nobody listens there.
+        let nowhere = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        apply(client, namespace, &datacenter("dc")).await;
+        let endpoint = format!("--otlp-endpoint=http://{nowhere}");
+        let mut operator = Operator::start(&light_kubeconfig(), namespace, &[&endpoint]);
+        is_made(client, namespace, "dc").await;
+        operator.says(0, "traces cannot be sent").await;
+        is_tended(client, namespace, "dc").await;
+        let (status, took) = operator.stops().await;
+        assert!(status.success() && took.as_secs() < 4, "{status} after {took:?}");
+        assert_eq!(operator.warnings(0).len(), 1, "{:?}", operator.warnings(0));
+    })
+    .await;
+}
