@@ -8,8 +8,8 @@ MAKEFLAGS += --no-print-directory
 
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/messina
 TESTBED := target/debug/testbed
-# A static program: it also runs inside of images that are not ours.
 TARGET := $(shell uname -m)-unknown-linux-gnu
+STATIC := RUSTFLAGS='-C target-feature=+crt-static'
 DENY_VERSION := 0.20.2
 DENY := $(CACHE)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 
@@ -83,13 +83,14 @@ schema-facts: needs-cargo ## Asks the API server anew what it says of Kubernetes
 	mv target/kubernetes-facts.json crates/api/src/kubernetes-facts.json
 
 .PHONY: release
-release: programs ## Builds the statically linked program `messina`
-	@file target/$(TARGET)/release/messina 2>/dev/null || ls -l target/$(TARGET)/release/messina
+release: needs-cargo ## Builds the statically linked programs `messina` and `kubectl-messina`
+	@$(STATIC) cargo build --release --target $(TARGET) --package messina-operator --package messina-kubectl
+	ls -l target/$(TARGET)/release/{messina,kubectl-messina}
 
-# What runs in pods: also inside of images that are not ours.
+# What runs in pods of tests and of the demonstration. The operator's program also runs inside of images that are not ours.
 .PHONY: programs
 programs: needs-cargo
-	@RUSTFLAGS='-C target-feature=+crt-static' cargo build --quiet --release --target $(TARGET) \
+	@$(STATIC) cargo build --quiet --profile pods --target $(TARGET) \
 		--package messina-operator --package messina-scylla-sim --package messina-kubectl
 
 .PHONY: needs-cargo

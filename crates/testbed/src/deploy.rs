@@ -36,7 +36,7 @@ const OPERATOR: &str = include_str!("../../../deploy/operator.yaml");
 /// A statically linked program that `make programs` built.
 pub fn program(name: &str) -> Result<PathBuf> {
     let own = env::current_exe().map_err(|error| Error::refused(format!("the own program is not known: {error}")))?;
-    let built = |target: &Path| target.join(format!("{}-unknown-linux-gnu/release/{name}", env::consts::ARCH));
+    let built = |target: &Path| target.join(format!("{}-unknown-linux-gnu/pods/{name}", env::consts::ARCH));
     let found = own.ancestors().skip(1).map(built).find(|file| file.is_file());
     found.ok_or_else(|| Error::refused(format!("the program {name:?} is not built: run `make programs`")))
 }
