@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{self, ErrorKind, Read, Write},
+    io::{self, ErrorKind, Write},
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -32,7 +32,16 @@ pub struct Options {
 
 /// Prints the objects; or, when anything is wrong, what is, and no object at all: a part might be taken for the whole.
 pub fn run(options: &Options) -> Result<ExitCode> {
-    let manifests = options.files.iter().map(|file| read(file)).collect::<Result<Vec<_>>>()?;
+    let mut manifests = Vec::new();
+    for file in &options.files {
+        match read(file) {
+            Ok(text) => manifests.push(Manifest { file: file.display().to_string(), text }),
+            Err(error) => {
+                eprintln!("{}: it cannot be read: {error}", file.display());
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+    }
     let settings = Settings {
         namespace: options.namespace.clone(),
         operator_image: options.image.clone(),
@@ -53,15 +62,8 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn read(file: &Path) -> Result<Manifest> {
-    let text = if file == Path::new("-") {
-        let mut text = String::new();
-        io::stdin().read_to_string(&mut text).map(|_| text)
-    } else {
-        fs::read_to_string(file)
-    };
-    let text = text.with_context(|| format!("{} cannot be read", file.display()))?;
-    Ok(Manifest { file: file.display().to_string(), text })
+fn read(file: &Path) -> io::Result<String> {
+    if file == Path::new("-") { io::read_to_string(io::stdin()) } else { fs::read_to_string(file) }
 }
 
 pub(crate) fn print(text: &str) -> Result<()> {

@@ -6,7 +6,10 @@ use std::{error, path::PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Nothing says how to reach the API server.
-    #[error("It is not known how to reach a Kubernetes cluster: {}", root(.0))]
+    #[error(
+        "It is not known how to reach a Kubernetes cluster: name a kubeconfig that can be read with --kubeconfig or in \
+         KUBECONFIG."
+    )]
     NoConfig(#[source] kube::config::InferConfigError),
     /// The kubeconfig cannot be used.
     #[error("The kubeconfig{} cannot be used: {}", path.as_ref().map(|path| format!(" {}", path.display())).unwrap_or_default(), root(source))]

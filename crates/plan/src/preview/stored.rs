@@ -107,5 +107,5 @@ fn unlike(schema: &Value, value: &Value) -> Option<String> {
     }
     let known: Vec<&Value> = schema["enum"].as_array()?.iter().collect();
     let words = known.iter().filter_map(|word| word.as_str()).collect::<Vec<_>>().join(", ");
-    (!known.contains(&&*value)).then(|| format!("{value} is not one of: {words}"))
+    (!known.contains(&value)).then(|| format!("{value} is not one of: {words}"))
 }
