@@ -39,7 +39,11 @@ fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Operator(options) => {
             tracing_subscriber::fmt().with_env_filter("info").with_writer(std::io::stderr).init();
-            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(operator::run(*options))
+            tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .enable_all()
+                .build()?
+                .block_on(operator::run(*options))
         }
         Command::Crds { output: None } => crds::print(),
         Command::Crds { output: Some(folder) } => crds::write(&folder),

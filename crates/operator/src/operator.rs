@@ -98,9 +98,9 @@ pub fn controllers(settings: datacenter::Settings) -> impl Fn(&mut Caches) -> Ve
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let metrics = Metrics::default();
     let readiness = Readiness::default();
-    let listener = TcpListener::bind(options.listen)
-        .await
-        .with_context(|| format!("nothing can be served at {}: choose another address with --listen", options.listen))?;
+    let listener = TcpListener::bind(options.listen).await.with_context(|| {
+        format!("nothing can be served at {}: choose another address with --listen", options.listen)
+    })?;
     let server = tokio::spawn(serve(listener, metrics.clone(), readiness.clone()));
 
     let transport = Transport::new(options.source()).await?;

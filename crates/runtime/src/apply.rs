@@ -281,10 +281,10 @@ impl Applier {
         wanted: Wanted,
         expectations: &mut Vec<Expectation>,
     ) -> Result<bool, Error> {
-        let collection = self
-            .collections
-            .get(&wanted.collection)
-            .ok_or_else(|| Error::Invalid { reason: "NotWatched", message: format!("{} are written but not watched", wanted.collection) })?;
+        let collection = self.collections.get(&wanted.collection).ok_or_else(|| Error::Invalid {
+            reason: "NotWatched",
+            message: format!("{} are written but not watched", wanted.collection),
+        })?;
         let (wanted, hash) = wanted.with_hash(self.surroundings.hash_annotation);
         let Some(live) = collection.live(&wanted.key)? else {
             return self.create(owner, &wanted, expectations).await;

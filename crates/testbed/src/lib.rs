@@ -3,6 +3,7 @@
 //! [`cluster`] starts and stops clusters, [`tools`] gets the programs they consist of, [`harness`] is what tests use.
 //! How the parts fit together is drawn in `docs/testbed.md`.
 
+pub mod bench;
 pub mod cache;
 pub mod cgroup;
 pub mod cluster;

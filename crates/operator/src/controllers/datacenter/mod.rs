@@ -13,10 +13,7 @@ use k8s_openapi::api::{
     rbac::v1::RoleBinding,
 };
 use kube::core::PartialObjectMeta;
-use messina_api::{
-    names::label,
-    scylla::v1alpha1::ScyllaDBDatacenter,
-};
+use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
 use messina_plan::datacenter::{self, Gates, Observed, Plan};
 use messina_runtime::{
     apply::{Applied, Part, without_records_of_others},
