@@ -17,6 +17,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 use crate::{
+    STRIDE,
     life::{Undisturbed, harmless, phases},
     operator::Operator,
     world::{PATIENCE, World, audit_log, kubeconfig},
@@ -28,9 +29,10 @@ const SECONDS: u16 = 3;
 /// How the lease is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// From its n-th write on, nothing of the holder gets to the API server, that write neither.
+    /// From some write on, nothing of the holder gets to the API server, that write neither. Which one is the first, and
+    /// then each one that is [`STRIDE`] later.
     CutOffBefore(usize),
-    /// From its n-th write on, no answer gets to the holder.
+    /// As before, but that write gets there, and its answer is lost.
     CutOffAfter(usize),
     /// At each write the holder is told to end, and gives the lease back.
     GivenBack,
@@ -70,8 +72,8 @@ impl Common {
             fault
         };
         match loss {
-            Loss::CutOffBefore(when) if when == number => cut_off(Fault::LoseRequest),
-            Loss::CutOffAfter(when) if when == number => cut_off(Fault::LoseReply),
+            Loss::CutOffBefore(first) if number % STRIDE == first => cut_off(Fault::LoseRequest),
+            Loss::CutOffAfter(first) if number % STRIDE == first => cut_off(Fault::LoseReply),
             Loss::GivenBack => {
                 self.lost[who].notify_one();
                 Fault::None

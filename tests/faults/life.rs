@@ -17,7 +17,7 @@ use messina_testbed::{
 
 use crate::{
     operator::Operator,
-    world::{Picture, World, kubeconfig, silence},
+    world::{Picture, World, becomes_silent, kubeconfig, silence},
 };
 
 /// What the user wants of the operator.
@@ -35,13 +35,6 @@ pub(crate) struct Undisturbed {
     pub(crate) changed: Picture,
     /// What was written in each phase.
     pub(crate) writes: BTreeMap<Phase, Vec<String>>,
-}
-
-impl Undisturbed {
-    /// The most writes of any phase.
-    pub(crate) fn longest(&self) -> usize {
-        self.writes.values().map(Vec::len).max().unwrap_or_default()
-    }
 }
 
 /// Which trouble an operator has. It is asked about every request, with the number of the write within its phase.
@@ -209,6 +202,8 @@ pub(crate) async fn deleted_at(client: &Client, number: usize) {
         troubled.faults.held().await;
         world.delete(number.is_multiple_of(2)).await;
         troubled.faults.release();
+        // What was decided before is still done, and collected as garbage then.
+        becomes_silent(|| troubled.faults.requested()).await;
         world.keeps_nothing_but_claims().await;
         silence(|| troubled.faults.requested(), &world).await;
     };

@@ -13,7 +13,7 @@ mod operator;
 mod world;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
@@ -32,7 +32,7 @@ use leases::{Loss, life_of_two};
 use life::{Phase, Told, Trouble, Undisturbed, deleted_at, life, undisturbed};
 
 /// How many lives go on at once. Most of a life is waiting.
-const AT_ONCE: usize = 24;
+const AT_ONCE: usize = 16;
 
 /// A life to be lived.
 struct Case {
@@ -42,8 +42,12 @@ struct Case {
     trouble: Trouble,
 }
 
-fn at_write(number: usize, fault: Fault) -> Trouble {
-    Box::new(move |_, write| if write == Some(number) { fault } else { Fault::None })
+/// So far are troubled writes of one life apart, and so many lives it takes until every write has had its trouble: what
+/// was done about one trouble is long over when the next one comes.
+const STRIDE: usize = 13;
+
+fn at_writes(first: usize, fault: Fault) -> Trouble {
+    Box::new(move |_, write| if write.is_some_and(|write| write % STRIDE == first) { fault } else { Fault::None })
 }
 
 /// Every write has trouble the first time, and none the second.
@@ -85,10 +89,10 @@ fn watches_are_cut() -> Trouble {
 
 /// The operator crashes after a write, and the API server shows it what there was before the beginning, of all kinds or
 /// of all but the datacenter itself.
-fn lists_are_old(number: usize, also_datacenters: bool) -> Trouble {
+fn lists_are_old(first: usize, also_datacenters: bool) -> Trouble {
     Box::new(move |asked, write| {
         let is_datacenter = asked.uri.path().ends_with("/scylladbdatacenters");
-        if write == Some(number) {
+        if write.is_some_and(|write| write % STRIDE == first) {
             Fault::CrashAfter
         } else if asked.is_list && (also_datacenters || !is_datacenter) {
             Fault::OldList
@@ -98,7 +102,7 @@ fn lists_are_old(number: usize, also_datacenters: bool) -> Trouble {
     })
 }
 
-fn cases(like: &Undisturbed) -> Vec<Case> {
+fn cases() -> Vec<Case> {
     let mut cases = vec![
         Case { name: "cut-watches".into(), group: "watches", trouble: watches_are_cut() },
         Case { name: "cut-watches-again".into(), group: "watches", trouble: watches_are_cut() },
@@ -114,13 +118,13 @@ fn cases(like: &Undisturbed) -> Vec<Case> {
         _ => Fault::None,
     });
     cases.push(Case { name: "late-datacenters".into(), group: "watches", trouble });
-    for number in 0..like.longest() {
-        let trouble = lists_are_old(number, number % 2 == 0);
-        cases.push(Case { name: format!("old-lists-{number}"), group: "old-lists", trouble });
+    for first in 0..STRIDE {
+        let trouble = lists_are_old(first, first % 2 == 0);
+        cases.push(Case { name: format!("old-lists-{first}"), group: "old-lists", trouble });
     }
     for (group, fault) in FAULTS {
-        for number in 0..like.longest() {
-            cases.push(Case { name: format!("{group}-{number}"), group, trouble: at_write(number, fault) });
+        for first in 0..STRIDE {
+            cases.push(Case { name: format!("{group}-{first}"), group, trouble: at_writes(first, fault) });
         }
         cases.push(Case { name: format!("{group}-each"), group, trouble: at_each_write(fault) });
     }
@@ -150,20 +154,14 @@ type Deed = BoxFuture<'static, (&'static str, Result<Told, usize>)>;
 fn deeds(like: &Arc<Undisturbed>, client: &Client) -> Vec<(String, Deed)> {
     let mut deeds: Vec<(String, Deed)> = Vec::new();
     // Those that take longest first.
-    let mut losses = vec![Loss::GivenBack];
-    losses.extend(
-        (0..like.longest()).map(
-            |number| {
-                if number % 2 == 0 { Loss::CutOffBefore(number) } else { Loss::CutOffAfter(number) }
-            },
-        ),
-    );
+    let losses = (0..STRIDE).flat_map(|first| [Loss::CutOffBefore(first), Loss::CutOffAfter(first)]);
+    let losses = losses.chain([Loss::GivenBack]);
     for loss in losses {
         let (like, client, name) = (Arc::clone(like), client.clone(), format!("{loss:?}"));
         let life = async move { ("lease", Err(life_of_two(&client, &like, &format!("{loss:?}"), loss).await)) };
         deeds.push((name, life.boxed()));
     }
-    for (index, Case { name, group, trouble }) in cases(like).into_iter().enumerate() {
+    for (index, Case { name, group, trouble }) in cases().into_iter().enumerate() {
         let (like, client, told) = (Arc::clone(like), client.clone(), name.clone());
         let life = async move { (group, Ok(life(&client, &like, &name, index % 2 == 0, trouble).await)) };
         deeds.push((told, life.boxed()));
@@ -229,11 +227,15 @@ async fn whatever_happens_a_datacenter_ends_as_without_trouble() {
     }
 }
 
-/// Which writes there are differs a little from life to life, by how fast Kubernetes is; none may have been left out.
+/// How often a status is written differs from life to life, by how fast Kubernetes is; of everything else, each write of
+/// an undisturbed life was troubled.
 fn every_write_was_troubled(like: &Undisturbed, sums: &BTreeMap<&str, Sum>) {
-    let all: BTreeSet<&String> = like.writes.values().flatten().collect();
     for (group, _) in FAULTS {
-        let hit: BTreeSet<&String> = sums[group].hit.iter().collect();
-        assert_eq!(all.difference(&hit).collect::<Vec<_>>(), [] as [&&String; 0], "{group}: left out");
+        let hit = |line: &str| sums[group].hit.iter().filter(|one| *one == line).count();
+        for line in like.writes.values().flatten() {
+            let is_status = line.ends_with("/status");
+            let wanted = if is_status { 1 } else { like.writes.values().flatten().filter(|one| *one == line).count() };
+            assert!(hit(line) >= wanted, "{group}: {line} was troubled {} times, not {wanted}", hit(line));
+        }
     }
 }

@@ -27,7 +27,6 @@ use tower::Layer;
 pub(crate) struct Operator {
     task: JoinHandle<()>,
     stop: Option<oneshot::Sender<()>>,
-    pub(crate) metrics: Metrics,
 }
 
 impl Drop for Operator {
@@ -79,7 +78,7 @@ impl Operator {
             // Whoever drops the sender has the task aborted, too.
             let _ = stopped.await;
         }));
-        Self { task, stop: Some(stop), metrics }
+        Self { task, stop: Some(stop) }
     }
 
     /// Asks it to end in good order, and waits until it has.

@@ -34,7 +34,7 @@ use tokio::{sync::OnceCell, task::JoinHandle};
 /// The cluster that these tests run on; it has nodes, which KWOK plays.
 const CLUSTER: &str = "faults";
 /// How long a disturbed operator may take to get where an undisturbed one gets, on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 /// The datacenter's name.
 const NAME: &str = "dc";
 /// Between two looks at everything, which is many requests.
@@ -200,7 +200,7 @@ impl World {
 
     /// The namespace comes to hold what `wanted` says.
     pub(crate) async fn becomes(&self, wanted: &Picture, what: &str) {
-        let outcome = eventually(what, PATIENCE / 3, async || {
+        let outcome = eventually(what, PATIENCE, async || {
             let now = self.picture().await;
             if now == *wanted {
                 return Ok(Seen::Ready(()));
@@ -380,6 +380,15 @@ fn places(wanted: &Value, now: &Value) -> Vec<String> {
         }
         _ if wanted == now => Vec::new(),
         _ => vec![format!(" is {now}, not {wanted}")],
+    }
+}
+
+/// Waits until nothing was asked for a while.
+pub(crate) async fn becomes_silent(requested: impl Fn() -> Vec<String>) {
+    let mut before = usize::MAX;
+    while before != requested().len() {
+        before = requested().len();
+        tokio::time::sleep(SILENCE).await;
     }
 }
 

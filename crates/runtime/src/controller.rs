@@ -85,6 +85,8 @@ struct Memory {
     expectations: Vec<Expectation>,
     status_written: Option<Instant>,
     silent_writes: u8,
+    /// Whether the last look wrote something, whatever came of the rest.
+    has_progressed: bool,
 }
 
 impl Memory {
@@ -176,7 +178,9 @@ impl<C: Controller> Running<C> {
         let key = work.key.clone();
         let span = debug_span!("reconcile", controller = C::NAME, object = %key);
         let mut memory = self.memories().remove(&key).unwrap_or_default();
+        memory.has_progressed = false;
         let result = self.look(&key, &mut memory).instrument(span).await;
+        let has_progressed = memory.has_progressed;
         if !memory.is_empty() {
             self.memories().insert(key.clone(), memory);
         }
@@ -194,6 +198,9 @@ impl<C: Controller> Running<C> {
             }
         }
         self.surroundings.metrics.reconciled(C::NAME, word, reason, began.elapsed());
+        if has_progressed {
+            work.forgive();
+        }
         work.finish(&outcome);
     }
 
@@ -230,6 +237,7 @@ impl<C: Controller> Running<C> {
         }
         let owner = Owner { uid: object.meta().uid.clone().unwrap_or_default() };
         let applied = self.applier.apply(&owner, parts, &mut memory.expectations).await;
+        memory.has_progressed = memory.expectations.iter().any(Expectation::is_of_a_write);
         let failure = applied.iter().find_map(|part| part.failure.clone());
         if let Some(Error::NotLeading(not_leading)) = failure {
             return Err(not_leading.into());
