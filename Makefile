@@ -47,13 +47,13 @@ unit: needs-cargo $(CACHE)/python/yaml ## Runs the tests that need no cluster
 e2e: needs-cargo ## Runs the tests that need a cluster, on clusters of their own
 	@cargo build --workspace
 	$(MAKE) programs
-	trap 'for name in test test-light; do $(TESTBED) down --name $$name || true; done' EXIT
+	trap 'for name in test test-light faults; do $(TESTBED) down --name $$name || true; done' EXIT
 	$(TESTBED) up --light --name test-light
 	if [ "$$(id -u)" = 0 ]; then $(TESTBED) up --name test; fi
 	cargo test --package messina-e2e
 
 .PHONY: bench
-bench: needs-cargo ## Measures how long clusters take to become usable, three times each
+bench: needs-cargo release ## Measures clusters and the operator: how long, how much, how many requests
 	@cargo build --quiet --package messina-testbed
 	for mode in "--light" "--nodes 1" "--nodes 3"; do
 		for run in 1 2 3; do
@@ -62,6 +62,7 @@ bench: needs-cargo ## Measures how long clusters take to become usable, three ti
 			$(TESTBED) down --name bench
 		done
 	done
+	$(TESTBED) bench target/$(TARGET)/release/messina
 
 .PHONY: lint
 lint: needs-cargo $(DENY) ## Checks form, mistakes, licences and sources

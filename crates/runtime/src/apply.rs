@@ -411,7 +411,10 @@ impl Applier {
         let patch = applied_records(metadata.uid.as_deref(), &self.records(metadata));
         let path = format!("{}/{}", wanted.path, wanted.key.name);
         match self.send(Method::PATCH, &path, "application/json-patch+json", &patch).await {
-            Ok(_) => Ok(()),
+            Ok(metadata) => {
+                expectations.push(Expectation::seen(&wanted.collection, &wanted.key, &metadata));
+                Ok(())
+            }
             // A test that fails says that the object has changed meanwhile.
             Err(kube::Error::Api(status)) if status.code == 422 => {
                 expectations.push(Expectation::doubt(&wanted.collection, &wanted.path, &wanted.key));

@@ -33,7 +33,7 @@ use crate::{
     ledger::{Expectation, is_caught_up},
     queue::{Backoff, ObjectKey, Outcome, Queue, Work},
     status::{self, Report},
-    store::{Change, Kind, Store},
+    store::{Change, Kind, Store, Version},
 };
 
 /// The status of one object is written no more often than this: what changes in between is written together.
@@ -92,6 +92,8 @@ struct Memory {
     silent_writes: u8,
     /// The trouble that was last told, and when.
     told: Option<(String, Instant)>,
+    /// Whether the last look wrote something, whatever came of the rest.
+    has_progressed: bool,
 }
 
 impl Memory {
@@ -122,6 +124,8 @@ pub struct Running<C: Controller> {
     applier: Applier,
     surroundings: Arc<Surroundings>,
     memories: Mutex<HashMap<ObjectKey, Memory>>,
+    /// Objects of which something that they own has gone, and as of which version.
+    losses: Arc<Mutex<HashMap<ObjectKey, Version>>>,
     /// What has to be complete before anything is decided.
     needs: Mutex<BTreeSet<String>>,
 }
@@ -143,6 +147,7 @@ impl<C: Controller> Running<C> {
             applier,
             surroundings,
             memories: Mutex::default(),
+            losses: Arc::default(),
             needs: Mutex::default(),
         };
         running.needs::<C::Object>();
@@ -154,10 +159,16 @@ impl<C: Controller> Running<C> {
     }
 
     /// Looks at an object again whenever something changes of which it is the controller.
-    pub fn owns<K: Kind>(self: &Arc<Self>, store: &Store<K>) {
+    pub fn owns<K: Kind>(self: &Arc<Self>, store: &Arc<Store<K>>) {
         self.needs::<K>();
-        let queue = Arc::clone(&self.queue);
+        let (queue, losses, own_store) = (Arc::clone(&self.queue), Arc::clone(&self.losses), Arc::downgrade(store));
         store.on_change(move |change: &Change<K>| {
+            let lost = change.before.as_ref().filter(|_| change.after.is_none());
+            if let (Some(store), Some(lost)) = (own_store.upgrade(), lost)
+                && let Some(owner) = controller_key::<C::Object>(lost.meta())
+            {
+                losses.lock().unwrap_or_else(PoisonError::into_inner).insert(owner, store.version());
+            }
             let owners = [&change.before, &change.after].into_iter().flatten();
             for key in owners.filter_map(|object| controller_key::<C::Object>(object.meta())) {
                 queue.add(key);
@@ -187,7 +198,9 @@ impl<C: Controller> Running<C> {
         let began = Instant::now();
         let key = work.key.clone();
         let mut memory = self.memories().remove(&key).unwrap_or_default();
+        memory.has_progressed = false;
         let result = self.look(&key, &mut memory).await;
+        let has_progressed = memory.has_progressed;
         match &result {
             Ok(_) => memory.told = None,
             Err(error) => memory.tell(error),
@@ -207,6 +220,9 @@ impl<C: Controller> Running<C> {
             span.record("otel.status_code", "ERROR");
         }
         self.surroundings.metrics.reconciled(C::NAME, word, reason, began.elapsed());
+        if has_progressed {
+            work.forgive();
+        }
         work.finish(&outcome);
     }
 
@@ -216,6 +232,7 @@ impl<C: Controller> Running<C> {
         }
         let Some(object) = self.objects.get(key)? else {
             *memory = Memory::default();
+            self.losses().remove(key);
             self.applier.forget_missing();
             return Ok(Outcome::Done);
         };
@@ -240,9 +257,13 @@ impl<C: Controller> Running<C> {
             Ok(planned) => planned,
             Err(error) => return self.tell_of_failure(&object, error, memory).await,
         };
+        if !self.is_still_there(key, object.meta()).await? {
+            return Ok(Outcome::After(CATCHING_UP));
+        }
         let owner = Owner { uid: object.meta().uid.clone().unwrap_or_default() };
         let applying = self.applier.apply(&owner, parts, &mut memory.expectations);
         let applied = applying.instrument(debug_span!("apply")).await;
+        memory.has_progressed = memory.expectations.iter().any(Expectation::is_of_a_write);
         let failure = applied.iter().find_map(|part| part.failure.clone());
         if let Some(Error::NotLeading(not_leading)) = failure {
             return Err(not_leading.into());
@@ -269,6 +290,32 @@ impl<C: Controller> Running<C> {
             // Whatever failed, its condition is still to be written: it is looked at again, and fails then.
             (_, outcome) => Ok(outcome),
         }
+    }
+
+    /// Whether what an object owns is missing for another reason than that the object is gone itself: when it is deleted,
+    /// its watch may tell of that later than others tell of what goes with it, and nothing may be made anew then. The
+    /// API server is asked only where something has gone and the watch of the object has not come as far.
+    async fn is_still_there(&self, key: &ObjectKey, metadata: &ObjectMeta) -> Result<bool, Error> {
+        let Some(lost) = self.losses().get(key).copied() else { return Ok(true) };
+        let is_same = |now: &ObjectMeta| now.uid == metadata.uid && now.deletion_timestamp.is_none();
+        let is_there = if self.objects.version() >= lost {
+            self.objects.get(key)?.is_some_and(|object| is_same(object.meta()))
+        } else {
+            let path = format!("{}/{}", C::Object::url_path(&(), key.namespace.as_deref()), key.name);
+            match send(&self.applier.client, Method::GET, &path, "", &Value::Null).await {
+                Ok(now) => is_same(&now),
+                Err(kube::Error::Api(status)) if status.is_not_found() => false,
+                Err(error) => return Err(Error::of(|| format!("looking at {} {key}", C::Object::kind(&())), error)),
+            }
+        };
+        if is_there {
+            // Something else may have gone meanwhile, which is another reason to ask.
+            let mut losses = self.losses();
+            if losses.get(key) == Some(&lost) {
+                losses.remove(key);
+            }
+        }
+        Ok(is_there)
     }
 
     /// The object could not be looked at, or makes no sense: nothing is changed but what its status says.
@@ -363,6 +410,10 @@ impl<C: Controller> Running<C> {
         if !matches!(error, Error::Conflict { .. } | Error::NoAnswer { .. } | Error::NotLeading(_)) {
             self.surroundings.events.tell(reference(object), Note::warning(error.reason(), chain(error)));
         }
+    }
+
+    fn losses(&self) -> std::sync::MutexGuard<'_, HashMap<ObjectKey, Version>> {
+        self.losses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn memories(&self) -> std::sync::MutexGuard<'_, HashMap<ObjectKey, Memory>> {

@@ -47,6 +47,11 @@ impl Expectation {
         Self { collection: collection.into(), key: key.clone(), what: What::Doubt(path.into()) }
     }
 
+    /// Whether a write is known to have been carried out.
+    pub(crate) fn is_of_a_write(&self) -> bool {
+        !matches!(self.what, What::Doubt(_))
+    }
+
     /// Whether the cache shows it.
     fn is_met(&self, collections: &BTreeMap<String, Arc<dyn Collection>>) -> bool {
         let Some(collection) = collections.get(&self.collection) else { return true };

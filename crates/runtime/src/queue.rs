@@ -262,6 +262,12 @@ impl State {
 }
 
 impl Work {
+    /// Forgets earlier failures, because the work got further this time: one that gets a step further each time does not
+    /// have to wait longer each time.
+    pub fn forgive(&self) {
+        self.queue.locked().failures.remove(&self.key);
+    }
+
     /// Gives the object back.
     pub fn finish(mut self, outcome: &Outcome) {
         self.is_finished = true;
@@ -367,6 +373,20 @@ mod tests {
         assert!((SECOND / 2..=SECOND).contains(&waits[0]), "{waits:?}");
         assert!((SECOND..=SECOND * 2).contains(&waits[1]), "{waits:?}");
         assert!((SECOND / 2..=SECOND).contains(&waits[2]), "{waits:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_after_a_step_forward_do_not_wait_longer_each_time() {
+        let queue = Queue::new(Backoff { first: SECOND, longest: SECOND * 60 });
+        queue.add(key("a", "x"));
+        let mut work = queue.next().await.unwrap();
+        for _ in 0..5 {
+            work.forgive();
+            work.finish(&Outcome::Failed("Broken"));
+            let failed = Instant::now();
+            work = queue.next().await.unwrap();
+            assert!(failed.elapsed() <= SECOND, "{:?}", failed.elapsed());
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -17,7 +17,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
-use http::{Method, Request, Response, StatusCode, Uri};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header::USER_AGENT};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use kube::client::Body;
 use serde_json::json;
@@ -56,8 +56,12 @@ pub enum Fault {
     CrashBefore,
     /// The program ends after it was carried out, before the answer is there.
     CrashAfter,
+    /// It gets there when [`Faults::release`] is called.
+    Hold,
     /// A watch ends after so many lines.
     CutAfter(usize),
+    /// A watch that begins with a list ends so many lines after the list.
+    CutAfterList(usize),
     /// Each line of a watch comes late by this time.
     DelayLines(Duration),
     /// A list is answered as it was answered the first time, and a watch that begins with it ends then.
@@ -74,9 +78,15 @@ struct State {
     rule: Mutex<Rule>,
     writes: AtomicUsize,
     crashed: Notify,
+    held: Notify,
+    released: Notify,
+    /// What the API server is told about who asks.
+    name: Option<HeaderValue>,
     /// First answers to lists, by their addresses.
     lists: Mutex<HashMap<String, Vec<u8>>>,
     log: Mutex<Vec<String>>,
+    /// Requests besides watches.
+    requests: Mutex<Vec<String>>,
 }
 
 impl Debug for Faults {
@@ -88,12 +98,25 @@ impl Debug for Faults {
 impl Faults {
     /// What `rule` says happens.
     pub fn new(rule: impl Fn(&Asked) -> Fault + Send + Sync + 'static) -> Self {
+        Self::with_name(None, rule)
+    }
+
+    /// What `rule` says happens. The API server is told `name` with each request, for its audit log.
+    pub fn named(name: &str, rule: impl Fn(&Asked) -> Fault + Send + Sync + 'static) -> Self {
+        Self::with_name(HeaderValue::from_str(name).ok(), rule)
+    }
+
+    fn with_name(name: Option<HeaderValue>, rule: impl Fn(&Asked) -> Fault + Send + Sync + 'static) -> Self {
         Self(Arc::new(State {
             rule: Mutex::new(Box::new(rule)),
             writes: AtomicUsize::new(0),
             crashed: Notify::new(),
+            held: Notify::new(),
+            released: Notify::new(),
+            name,
             lists: Mutex::default(),
             log: Mutex::default(),
+            requests: Mutex::default(),
         }))
     }
 
@@ -117,6 +140,21 @@ impl Faults {
         self.0.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// What was asked besides watches, in order: method and path.
+    pub fn requested(&self) -> Vec<String> {
+        self.0.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until a request is held.
+    pub async fn held(&self) {
+        self.0.held.notified().await;
+    }
+
+    /// Lets a request go on that is held, or the next one that will be.
+    pub fn release(&self) {
+        self.0.released.notify_one();
+    }
+
     /// Waits until a rule says that the program ends. Whoever runs the program ends it then.
     pub async fn crashed(&self) {
         self.0.crashed.notified().await;
@@ -127,8 +165,11 @@ impl Faults {
         let has = |pair: &str| query.split('&').any(|one| one == pair);
         let is_write = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
         let write = is_write.then(|| self.0.writes.fetch_add(1, Ordering::SeqCst));
+        let line = format!("{} {}", request.method(), request.uri().path());
+        if !has("watch=true") {
+            self.0.requests.lock().unwrap_or_else(PoisonError::into_inner).push(line.clone());
+        }
         if is_write {
-            let line = format!("{} {}", request.method(), request.uri().path());
             self.0.log.lock().unwrap_or_else(PoisonError::into_inner).push(line);
         }
         Asked {
@@ -185,8 +226,11 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let faults = self.faults.clone();
+        if let Some(name) = &faults.0.name {
+            request.headers_mut().insert(USER_AGENT, name.clone());
+        }
         // The service that was asked whether it is ready is the one to use.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
@@ -211,6 +255,22 @@ where
                 Fault::CrashAfter => {
                     drop(whole(inner.call(request).await?).await?);
                     faults.crash().await
+                }
+                Fault::Hold => {
+                    faults.0.held.notify_one();
+                    faults.0.released.notified().await;
+                    inner.call(request).await.map(unchanged)
+                }
+                Fault::CutAfterList(lines) => {
+                    let mut left = None;
+                    Ok(by_line(inner.call(request).await?, move |_, line| {
+                        match &mut left {
+                            Some(0) => return false,
+                            Some(left) => *left -= 1,
+                            None => left = is_end_of_list(line).then_some(lines),
+                        }
+                        true
+                    }))
                 }
                 Fault::CutAfter(lines) => Ok(by_line(inner.call(request).await?, move |line, _| line < lines)),
                 Fault::DelayLines(time) => Ok(delayed(inner.call(request).await?, time)),
@@ -297,13 +357,18 @@ fn remember(response: Response<Body>, asked: &Asked, faults: Faults) -> Response
     by_line(response, move |_, line| {
         if let Some(lines) = &mut so_far {
             lines.extend_from_slice(line);
-            let is_end = line.windows(INITIAL_EVENTS_END.len()).any(|window| window == INITIAL_EVENTS_END);
-            if is_end && let Some(lines) = so_far.take() {
+            if is_end_of_list(line)
+                && let Some(lines) = so_far.take()
+            {
                 faults.0.lists.lock().unwrap_or_else(PoisonError::into_inner).insert(address.clone(), lines);
             }
         }
         true
     })
+}
+
+fn is_end_of_list(line: &[u8]) -> bool {
+    line.windows(INITIAL_EVENTS_END.len()).any(|window| window == INITIAL_EVENTS_END)
 }
 
 const INITIAL_EVENTS_END: &[u8] = b"k8s.io/initial-events-end";

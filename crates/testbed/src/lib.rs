@@ -4,6 +4,7 @@
 //! How the parts fit together is drawn in `docs/testbed.md`.
 
 pub mod audit;
+pub mod bench;
 pub mod cache;
 pub mod cgroup;
 pub mod cluster;

@@ -1,9 +1,10 @@
 //! `testbed`: a real Kubernetes on one machine.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
 use messina_testbed::{
+    bench,
     cluster::{self, Cluster, Kind, State, Wish},
     demo, facts, harness,
     image::Image,
@@ -36,6 +37,8 @@ enum Command {
     Demo(Up),
     /// Prints what the API server says of Kubernetes' own types that stand inside ours
     SchemaFacts(Name),
+    /// Measures what the operator costs, on a cluster of its own
+    Bench(Bench),
     #[command(hide = true)]
     Supervise { folder: PathBuf },
     #[command(hide = true)]
@@ -70,6 +73,23 @@ struct Up {
     /// Uses this existing cluster instead of starting one
     #[arg(long, conflicts_with_all = ["light", "nodes"])]
     kubeconfig: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct Bench {
+    /// The program `messina`; `make release` makes it
+    operator: PathBuf,
+    /// How many datacenters of one node, in tens
+    #[arg(long, default_value_t = 100, value_parser = tens)]
+    datacenters: usize,
+    /// For how many seconds nothing may be asked once all is done
+    #[arg(long, default_value_t = 60)]
+    idle: u64,
+}
+
+fn tens(text: &str) -> Result<usize, String> {
+    let number: usize = text.parse().map_err(|_| "it is no number".to_owned())?;
+    if number > 0 && number.is_multiple_of(10) { Ok(number) } else { Err("it has to be a multiple of ten".into()) }
 }
 
 #[derive(Args)]
@@ -134,6 +154,10 @@ async fn run(command: Command) -> messina_testbed::Result<()> {
             let client = harness::client(&cluster::find(&arguments.name)?.kubeconfig()).await?;
             println!("{:#}", facts::gather(&client).await?);
             Ok(())
+        }
+        Command::Bench(Bench { operator, datacenters, idle }) => {
+            let measure = bench::Measure { operator, datacenters, idle: Duration::from_secs(idle) };
+            bench::run(&measure, &steps).await
         }
         Command::Supervise { folder } => supervise::run(&folder),
         Command::Node { description } => node::run(&description),

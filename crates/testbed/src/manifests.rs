@@ -15,10 +15,13 @@ use crate::{
 
 /// Installs them.
 pub async fn install(client: &Client) -> Result<()> {
-    for manifest in [include_str!("../manifests/storage.yaml"), include_str!("../manifests/dns.yaml")] {
-        harness::apply(client, manifest, None).await?;
-    }
-    Ok(())
+    install_storage(client).await?;
+    harness::apply(client, include_str!("../manifests/dns.yaml"), None).await.map(drop)
+}
+
+/// Installs the StorageClass.
+pub async fn install_storage(client: &Client) -> Result<()> {
+    harness::apply(client, include_str!("../manifests/storage.yaml"), None).await.map(drop)
 }
 
 /// Waits for the account without which no pod is admitted.

@@ -32,7 +32,8 @@ pub(crate) fn stateful_set(observed: &Observed, rack: &Rack) -> StatefulSet {
                 match_expressions: None,
             },
             pod_management_policy: Some(policy.into()),
-            min_ready_seconds: Some(datacenter.min_ready_seconds),
+            // An API server leaves out a zero, so one that is wanted would be missing for ever.
+            min_ready_seconds: Some(datacenter.min_ready_seconds).filter(|seconds| *seconds != 0),
             update_strategy: Some(StatefulSetUpdateStrategy {
                 type_: Some("RollingUpdate".into()),
                 rolling_update: Some(RollingUpdateStatefulSetStrategy {

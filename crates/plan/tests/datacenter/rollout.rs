@@ -261,6 +261,16 @@ fn what_an_api_server_fills_in_is_no_difference() {
 }
 
 #[test]
+fn what_an_api_server_leaves_out_is_no_difference() {
+    let mut observed = running(&[("a", 1), ("b", 1)], json!({"minReadySeconds": 0}));
+    for one in observed.stateful_sets.values_mut() {
+        let spec = one.spec.as_mut().unwrap();
+        spec.min_ready_seconds = spec.min_ready_seconds.filter(|seconds| *seconds != 0);
+    }
+    assert_eq!(plan(&observed).waiting, [], "a zero that is not kept changes nothing");
+}
+
+#[test]
 fn what_was_ours_and_is_to_go_is_a_difference() {
     let mut observed = running(&[("a", 1)], json!({}));
     let stateful_set = observed.stateful_sets.get_mut("orders-dc-a").unwrap();

@@ -64,7 +64,10 @@ pub(super) fn launch(wish: &Wish, programs: &Programs) -> Result<(Cluster, Child
         for number in 1..=wish.nodes {
             components.push(node::prepare(&wish.name, &folder, addresses, number, tools, &pki, &server)?);
         }
-        components.push(cluster.provisioner()?);
+        components.push(cluster.provisioner(Some(&network::namespace(&wish.name, 1)))?);
+    }
+    if programs.fake_nodes.is_some() {
+        components.push(cluster.provisioner(None)?);
     }
     components.extend(programs.fake_nodes.as_ref().map(|kwok| kwok.component(&cluster.kubeconfig())));
     let supervisor = cluster.start(&components)?;
@@ -93,10 +96,10 @@ fn free_ports(wanted: Option<u16>) -> Result<[u16; 4]> {
 }
 
 impl Cluster {
-    fn provisioner(&self) -> Result<Component> {
+    fn provisioner(&self, netns: Option<&str>) -> Result<Component> {
         Ok(Component::new(
             "provisioner",
-            Some(&network::namespace(&self.name, 1)),
+            netns,
             [exec::own_program()?, "provisioner".into(), self.folder.to_string_lossy().into_owned()],
         ))
     }

@@ -44,6 +44,7 @@ impl Cluster {
         step.done("");
         if self.description.fake_nodes > 0 {
             let step = steps.begin(format!("making up {} nodes", self.description.fake_nodes));
+            manifests::install_storage(&client).await?;
             manifests::add_fake_nodes(&client, self.description.fake_nodes).await?;
             let nodes = manifests::await_nodes(&client, self.description.fake_nodes as usize, PATIENCE).await;
             nodes.map_err(|error| self.explain(error, &["kwok"]))?;

@@ -1,0 +1,241 @@
+//! The operator under every fault that can be thought of, for the whole life of a datacenter: on the real API server,
+//! with the real controller manager, on nodes that KWOK plays.
+//!
+//! Whatever happens, the datacenter ends as it would have without trouble, the agents' token stays what it was, no pod
+//! or claim is deleted by the operator, and then nothing more is asked. `make e2e` removes the cluster; run by
+//! itself, the test leaves it running for the next run.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod leases;
+mod life;
+mod operator;
+mod world;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use http::StatusCode;
+use kube::Client;
+use messina_testbed::{
+    faults::{Asked, Fault},
+    harness,
+};
+use tokio::{sync::Semaphore, task::JoinSet};
+
+use leases::{Loss, life_of_two};
+use life::{Phase, Told, Trouble, Undisturbed, deleted_at, life, undisturbed};
+
+/// How many lives go on at once. Most of a life is waiting.
+const AT_ONCE: usize = 16;
+
+/// A life to be lived.
+struct Case {
+    name: String,
+    /// Cases of one group are counted together.
+    group: &'static str,
+    trouble: Trouble,
+}
+
+/// So far are troubled writes of one life apart, and so many lives it takes until every write has had its trouble: what
+/// was done about one trouble is long over when the next one comes.
+const STRIDE: usize = 13;
+
+fn at_writes(first: usize, fault: Fault) -> Trouble {
+    Box::new(move |_, write| if write.is_some_and(|write| write % STRIDE == first) { fault } else { Fault::None })
+}
+
+/// Every write has trouble the first time, and none the second.
+fn at_each_write(fault: Fault) -> Trouble {
+    let seen = Mutex::<HashMap<String, usize>>::default();
+    Box::new(move |asked: &Asked, write| {
+        if write.is_none() {
+            return Fault::None;
+        }
+        let mut seen = seen.lock().unwrap();
+        let times = seen.entry(format!("{} {}", asked.method, asked.uri.path())).or_default();
+        *times += 1;
+        if *times % 2 == 1 { fault } else { Fault::None }
+    })
+}
+
+const FAULTS: [(&str, Fault); 6] = [
+    ("crash-before", Fault::CrashBefore),
+    ("crash-after", Fault::CrashAfter),
+    ("conflict", Fault::Fail(StatusCode::CONFLICT)),
+    ("lost-reply", Fault::LoseReply),
+    ("lost-request", Fault::LoseRequest),
+    ("failure", Fault::Fail(StatusCode::INTERNAL_SERVER_ERROR)),
+];
+
+/// Watches end in the middle of their lists, first after no line, then after one, and so on; and then at each event.
+fn watches_are_cut() -> Trouble {
+    let lists = Mutex::<HashMap<String, usize>>::default();
+    Box::new(move |asked, _| {
+        if !asked.is_list {
+            return if asked.is_watch { Fault::CutAfter(1) } else { Fault::None };
+        }
+        let mut lists = lists.lock().unwrap();
+        let times = lists.entry(asked.uri.to_string()).or_default();
+        *times += 1;
+        if *times <= 4 { Fault::CutAfter(*times - 1) } else { Fault::CutAfterList(0) }
+    })
+}
+
+/// The operator crashes after a write, and the API server shows it what there was before the beginning, of all kinds or
+/// of all but the datacenter itself.
+fn lists_are_old(first: usize, also_datacenters: bool) -> Trouble {
+    Box::new(move |asked, write| {
+        let is_datacenter = asked.uri.path().ends_with("/scylladbdatacenters");
+        if write.is_some_and(|write| write % STRIDE == first) {
+            Fault::CrashAfter
+        } else if asked.is_list && (also_datacenters || !is_datacenter) {
+            Fault::OldList
+        } else {
+            Fault::None
+        }
+    })
+}
+
+fn cases() -> Vec<Case> {
+    let mut cases = vec![
+        Case { name: "cut-watches".into(), group: "watches", trouble: watches_are_cut() },
+        Case { name: "cut-watches-again".into(), group: "watches", trouble: watches_are_cut() },
+    ];
+    for milliseconds in [50, 300, 1000] {
+        let late = Fault::DelayLines(Duration::from_millis(milliseconds));
+        let trouble = Box::new(move |asked: &Asked, _| if asked.is_watch { late } else { Fault::None });
+        cases.push(Case { name: format!("late-watches-{milliseconds}"), group: "watches", trouble });
+    }
+    // What goes with a datacenter that is deleted is heard of earlier than that it is deleted itself.
+    let trouble = Box::new(move |asked: &Asked, _| match asked.uri.path().ends_with("/scylladbdatacenters") {
+        true if asked.is_watch => Fault::DelayLines(Duration::from_secs(3)),
+        _ => Fault::None,
+    });
+    cases.push(Case { name: "late-datacenters".into(), group: "watches", trouble });
+    for first in 0..STRIDE {
+        let trouble = lists_are_old(first, first % 2 == 0);
+        cases.push(Case { name: format!("old-lists-{first}"), group: "old-lists", trouble });
+    }
+    for (group, fault) in FAULTS {
+        for first in 0..STRIDE {
+            cases.push(Case { name: format!("{group}-{first}"), group, trouble: at_writes(first, fault) });
+        }
+        cases.push(Case { name: format!("{group}-each"), group, trouble: at_each_write(fault) });
+    }
+    cases
+}
+
+/// What came of a group of lives.
+#[derive(Default)]
+struct Sum {
+    lives: usize,
+    crashes: usize,
+    changes_of_hands: usize,
+    hit: Vec<String>,
+}
+
+impl Sum {
+    fn add(&mut self, Told { crashes, hit }: Told) {
+        self.lives += 1;
+        self.crashes += crashes;
+        self.hit.extend(hit);
+    }
+}
+
+/// Something to be done in a place of its own.
+type Deed = BoxFuture<'static, (&'static str, Result<Told, usize>)>;
+
+fn deeds(like: &Arc<Undisturbed>, client: &Client) -> Vec<(String, Deed)> {
+    let mut deeds: Vec<(String, Deed)> = Vec::new();
+    // Those that take longest first.
+    let losses = (0..STRIDE).flat_map(|first| [Loss::CutOffBefore(first), Loss::CutOffAfter(first)]);
+    let losses = losses.chain([Loss::GivenBack]);
+    for loss in losses {
+        let (like, client, name) = (Arc::clone(like), client.clone(), format!("{loss:?}"));
+        let life = async move { ("lease", Err(life_of_two(&client, &like, &format!("{loss:?}"), loss).await)) };
+        deeds.push((name, life.boxed()));
+    }
+    for (index, Case { name, group, trouble }) in cases().into_iter().enumerate() {
+        let (like, client, told) = (Arc::clone(like), client.clone(), name.clone());
+        let life = async move { (group, Ok(life(&client, &like, &name, index % 2 == 0, trouble).await)) };
+        deeds.push((told, life.boxed()));
+    }
+    for number in 0..like.writes[&Phase::Create].len() {
+        let client = client.clone();
+        let life = async move {
+            deleted_at(&client, number).await;
+            ("deleted", Ok(Told { crashes: 0, hit: Vec::new() }))
+        };
+        deeds.push((format!("deleted-at-{number}"), life.boxed()));
+    }
+    deeds
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_happens_a_datacenter_ends_as_without_trouble() {
+    let began = Instant::now();
+    let like = Arc::new(undisturbed().await);
+    for (phase, writes) in &like.writes {
+        println!("{phase:?} takes {} writes without trouble", writes.len());
+    }
+    let client = harness::client(&world::kubeconfig().await).await.unwrap();
+    let places = Arc::new(Semaphore::new(AT_ONCE));
+    let mut lives = JoinSet::new();
+    let only = std::env::var("MESSINA_FAULTS_ONLY").unwrap_or_default();
+    for (name, deed) in deeds(&like, &client).into_iter().filter(|(name, _)| name.contains(&only)) {
+        let places = Arc::clone(&places);
+        lives.spawn(async move {
+            let _place = places.acquire().await.unwrap();
+            let began = Instant::now();
+            let outcome = AssertUnwindSafe(deed).catch_unwind().await;
+            let word = if outcome.is_ok() { "as without trouble" } else { "FAILED" };
+            println!("{name}: {word} after {:.1} s", began.elapsed().as_secs_f64());
+            outcome.map_err(|_| name)
+        });
+    }
+    let mut sums = BTreeMap::<&str, Sum>::new();
+    let mut failed = Vec::new();
+    while let Some(outcome) = lives.join_next().await {
+        match outcome.unwrap() {
+            Ok((group, Ok(told))) => sums.entry(group).or_default().add(told),
+            Ok((group, Err(changes))) => {
+                let sum = sums.entry(group).or_default();
+                sum.lives += 1;
+                sum.changes_of_hands += changes;
+            }
+            Err(name) => failed.push(name),
+        }
+    }
+    let mut lives = 1;
+    for (group, Sum { lives: of_group, crashes, changes_of_hands, hit }) in &sums {
+        println!(
+            "{group}: {of_group} lives, {} writes troubled, {crashes} crashes, {changes_of_hands} changes of the lease's holder",
+            hit.len()
+        );
+        lives += of_group;
+    }
+    println!("{lives} lives in {:.0} s", began.elapsed().as_secs_f64());
+    assert_eq!(failed, [] as [String; 0], "these did not end as without trouble");
+    if only.is_empty() {
+        every_write_was_troubled(&like, &sums);
+    }
+}
+
+/// How often a status is written differs from life to life, by how fast Kubernetes is; of everything else, each write of
+/// an undisturbed life was troubled.
+fn every_write_was_troubled(like: &Undisturbed, sums: &BTreeMap<&str, Sum>) {
+    for (group, _) in FAULTS {
+        let hit = |line: &str| sums[group].hit.iter().filter(|one| *one == line).count();
+        for line in like.writes.values().flatten() {
+            let is_status = line.ends_with("/status");
+            let wanted = if is_status { 1 } else { like.writes.values().flatten().filter(|one| *one == line).count() };
+            assert!(hit(line) >= wanted, "{group}: {line} was troubled {} times, not {wanted}", hit(line));
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! What a namespace holds, and what its datacenter goes through.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    time::Duration,
+};
+
+use futures::TryStreamExt;
+use k8s_openapi::api::{
+    apps::v1::StatefulSet,
+    core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount},
+    policy::v1::PodDisruptionBudget,
+    rbac::v1::RoleBinding,
+};
+use kube::{
+    Api, Client, Resource,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    core::NamespaceResourceScope,
+    runtime::watcher,
+};
+use messina_api::{
+    names::{self, annotation, label},
+    scylla::v1alpha1::ScyllaDBDatacenter,
+};
+use messina_testbed::{
+    cluster, demo,
+    harness::{self, Seen, eventually},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use tokio::{sync::OnceCell, task::JoinHandle};
+
+/// The cluster that these tests run on; it has nodes, which KWOK plays.
+const CLUSTER: &str = "faults";
+/// How long a disturbed operator may take to get where an undisturbed one gets, on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
+/// The datacenter's name.
+const NAME: &str = "dc";
+/// Between two looks at everything, which is many requests.
+const PAUSE: Duration = Duration::from_millis(500);
+/// For how long nothing may be asked once all is done.
+const SILENCE: Duration = Duration::from_secs(3);
+
+/// The cluster, with our definitions in it.
+pub(crate) async fn kubeconfig() -> PathBuf {
+    static STARTED: OnceCell<PathBuf> = OnceCell::const_new();
+    let started = STARTED.get_or_init(async || {
+        if let Some(given) = std::env::var_os(harness::KUBECONFIG_VARIABLE) {
+            return PathBuf::from(given);
+        }
+        harness::testbed(&["up", "--light", "--fake-nodes", "4", "--name", CLUSTER]).unwrap();
+        let kubeconfig = cluster::find(CLUSTER).unwrap().kubeconfig();
+        let client = harness::client(&kubeconfig).await.unwrap();
+        demo::install_definitions(&client).await.unwrap();
+        kubeconfig
+    });
+    started.await.clone()
+}
+
+/// The audit log of the cluster; none where it is not the testbed's own.
+pub(crate) fn audit_log() -> Option<PathBuf> {
+    std::env::var_os(harness::KUBECONFIG_VARIABLE).is_none().then(|| cluster::find(CLUSTER).unwrap().audit_log())
+}
+
+/// What a namespace holds, but for what differs from one namespace to another.
+pub(crate) type Picture = BTreeMap<String, Value>;
+
+/// One namespace with one datacenter.
+pub(crate) struct World {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+    tokens: JoinHandle<()>,
+    seen_tokens: std::sync::Arc<std::sync::Mutex<BTreeSet<String>>>,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.tokens.abort();
+    }
+}
+
+impl World {
+    pub(crate) async fn new(client: &Client) -> Self {
+        let mut namespace = Namespace::default();
+        namespace.metadata.generate_name = Some("faults-".into());
+        let created = Api::all(client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
+        let namespace = created.metadata.name.unwrap();
+        let seen_tokens = std::sync::Arc::<std::sync::Mutex<BTreeSet<String>>>::default();
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
+        let seen = std::sync::Arc::clone(&seen_tokens);
+        let tokens = tokio::spawn(async move {
+            let versions = watcher::watch_object(secrets, &names::datacenter::agent_auth_token(NAME));
+            let mut versions = std::pin::pin!(versions);
+            loop {
+                match versions.try_next().await {
+                    Ok(Some(Some(secret))) => drop(seen.lock().unwrap().insert(json!(secret.data).to_string())),
+                    Ok(Some(None)) => {}
+                    // It is watched again by itself.
+                    Ok(None) | Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+                }
+            }
+        });
+        Self { client: client.clone(), namespace, tokens, seen_tokens }
+    }
+
+    fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Removes the namespace, and does not wait for it.
+    pub(crate) async fn ends(self) {
+        harness::remove_namespace(&self.client, &self.namespace).await.unwrap();
+    }
+
+    async fn apply_datacenter(&self, version: &str, labels: Value, nodes_of_a: i32) {
+        let datacenter = json!({
+            "apiVersion": "scylla.scylladb.com/v1alpha1", "kind": "ScyllaDBDatacenter",
+            "metadata": {"name": NAME, "labels": labels},
+            "spec": {
+                "clusterName": "c",
+                "scyllaDB": {"image": format!("docker.io/scylladb/scylla:{version}")},
+                "scyllaDBManagerAgent": {"image": "docker.io/scylladb/scylla-manager-agent:3.12.0"},
+                "rackTemplate": {"nodes": 1, "scyllaDB": {"storage": {"capacity": "1Gi"}}},
+                "racks": [{"name": "a", "nodes": nodes_of_a}, {"name": "b"}, {"name": "c"}],
+                "minReadySeconds": 0,
+            },
+        });
+        let params = PatchParams::apply("test").force();
+        self.api::<ScyllaDBDatacenter>().patch(NAME, &params, &Patch::Apply(&datacenter)).await.unwrap();
+    }
+
+    /// The user asks for three racks of one node.
+    pub(crate) async fn create(&self) {
+        self.apply_datacenter("2026.2.3", json!({}), 1).await;
+    }
+
+    /// The user asks for another version, a label and one more node; and there is a ConfigMap of the datacenter that
+    /// nobody needs any more.
+    pub(crate) async fn change(&self) {
+        self.nodes_have_joined().await;
+        let datacenter = self.api::<ScyllaDBDatacenter>().get(NAME).await.unwrap();
+        let old = json!({
+            "metadata": {
+                "name": "of-an-earlier-version",
+                "labels": {label::MANAGED_BY: label::value::OPERATOR},
+                "ownerReferences": [datacenter.controller_owner_ref(&()).unwrap()],
+            },
+        });
+        let old: ConfigMap = serde_json::from_value(old).unwrap();
+        self.api::<ConfigMap>().create(&PostParams::default(), &old).await.unwrap();
+        self.apply_datacenter("2026.2.4", json!({"team": "blue"}), 2).await;
+    }
+
+    /// Says of each node what its sidecar would say.
+    async fn nodes_have_joined(&self) {
+        for rack in ["a", "b", "c"] {
+            let name = format!("dc-dc-{rack}-0");
+            let annotations = json!({annotation::HOST_ID: format!("host-{rack}"), annotation::NODE_JOINED: "true"});
+            let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
+            self.api::<Service>().patch(&name, &PatchParams::default(), &patch).await.unwrap();
+        }
+    }
+
+    /// The user deletes the datacenter.
+    pub(crate) async fn delete(&self, is_foreground: bool) {
+        let params = if is_foreground { DeleteParams::foreground() } else { DeleteParams::background() };
+        match self.api::<ScyllaDBDatacenter>().delete(NAME, &params).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            other => drop(other.unwrap()),
+        }
+    }
+
+    /// The datacenter says that it is as it was last asked to be.
+    pub(crate) async fn is_done(&self) {
+        let what = format!("the datacenter of {} to be done", self.namespace);
+        let seen = harness::until(self.api::<ScyllaDBDatacenter>(), NAME, &what, PATIENCE, |object| {
+            let Some(object) = object else { return Seen::NotYet("it is not there".into()) };
+            let status = object.status.unwrap_or_default();
+            let conditions = status.conditions.clone().unwrap_or_default();
+            let holds = |name: &str, wanted: &str| {
+                let is_it = |one: &&k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| one.type_ == name;
+                conditions
+                    .iter()
+                    .find(is_it)
+                    .is_some_and(|one| one.status == wanted && one.observed_generation == object.metadata.generation)
+            };
+            let is_seen = status.observed_generation == object.metadata.generation;
+            if is_seen && holds("Available", "True") && holds("Progressing", "False") && holds("Degraded", "False") {
+                Seen::Ready(())
+            } else {
+                Seen::NotYet(json!(status).to_string())
+            }
+        });
+        seen.await.unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// The namespace comes to hold what `wanted` says.
+    pub(crate) async fn becomes(&self, wanted: &Picture, what: &str) {
+        let outcome = eventually(what, PATIENCE, async || {
+            let now = self.picture().await;
+            if now == *wanted {
+                return Ok(Seen::Ready(()));
+            }
+            tokio::time::sleep(PAUSE).await;
+            Ok(Seen::NotYet(difference(wanted, &now)))
+        });
+        outcome.await.unwrap_or_else(|error| panic!("{}: {error}", self.namespace));
+    }
+
+    /// Everything of the datacenter goes but its data, which is these claims.
+    pub(crate) async fn keeps_only_claims(&self, claims: &BTreeMap<String, String>) {
+        self.keeps_nothing_but_claims().await;
+        assert_eq!(self.claims().await, *claims, "{}: claims hold data, and stay", self.namespace);
+    }
+
+    /// Everything of the datacenter goes but its data.
+    pub(crate) async fn keeps_nothing_but_claims(&self) {
+        let outcome = eventually("the datacenter's objects to go", PATIENCE, async || {
+            let left: Vec<String> = self.picture().await.into_keys().filter(|key| !is_claim(key)).collect();
+            if left.is_empty() {
+                return Ok(Seen::Ready(()));
+            }
+            tokio::time::sleep(PAUSE).await;
+            Ok(Seen::NotYet(left.join(", ")))
+        });
+        outcome.await.unwrap_or_else(|error| panic!("{}: {error}", self.namespace));
+    }
+
+    /// The claims, each with its UID.
+    pub(crate) async fn claims(&self) -> BTreeMap<String, String> {
+        let all = self.api::<PersistentVolumeClaim>().list(&ListParams::default()).await.unwrap();
+        let named = |claim: PersistentVolumeClaim| (claim.metadata.name.unwrap(), claim.metadata.uid.unwrap());
+        all.into_iter().map(named).collect()
+    }
+
+    /// How many different tokens were seen.
+    pub(crate) fn tokens(&self) -> usize {
+        self.seen_tokens.lock().unwrap().len()
+    }
+
+    /// What the namespace holds.
+    pub(crate) async fn picture(&self) -> Picture {
+        let mut picture = Picture::new();
+        let datacenter = self.api::<ScyllaDBDatacenter>().get_opt(NAME).await.unwrap();
+        // It is part of names in the records of who owns which field.
+        let uid = datacenter.and_then(|datacenter| datacenter.metadata.uid).unwrap_or_else(|| "none".into());
+        self.add::<ScyllaDBDatacenter>(&mut picture, &uid).await;
+        self.add::<ServiceAccount>(&mut picture, &uid).await;
+        self.add::<RoleBinding>(&mut picture, &uid).await;
+        self.add::<Secret>(&mut picture, &uid).await;
+        self.add::<ConfigMap>(&mut picture, &uid).await;
+        self.add::<Service>(&mut picture, &uid).await;
+        self.add::<PodDisruptionBudget>(&mut picture, &uid).await;
+        self.add::<StatefulSet>(&mut picture, &uid).await;
+        self.add::<Pod>(&mut picture, &uid).await;
+        self.add::<PersistentVolumeClaim>(&mut picture, &uid).await;
+        picture
+    }
+
+    async fn add<K>(&self, picture: &mut Picture, uid: &str)
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + DeserializeOwned
+            + Serialize
+            + std::fmt::Debug,
+    {
+        let kind = K::kind(&()).into_owned();
+        for object in self.api::<K>().list(&ListParams::default()).await.unwrap() {
+            let name = object.meta().name.clone().unwrap_or_default();
+            // These are in every namespace.
+            if !["default", "kube-root-ca.crt"].contains(&name.as_str()) {
+                let text = serde_json::to_string(&object).unwrap();
+                let text = text.replace(&self.namespace, "NAMESPACE").replace(uid, "UID");
+                picture.insert(format!("{kind} {name}"), essence(&kind, serde_json::from_str(&text).unwrap()));
+            }
+        }
+    }
+}
+
+fn is_claim(key: &str) -> bool {
+    key.starts_with("PersistentVolumeClaim ")
+}
+
+/// An object without what no two namespaces have in common.
+fn essence(kind: &str, mut object: Value) -> Value {
+    match kind {
+        // Only what comes from us: the rest is of those who run pods and bind volumes.
+        "Pod" => json!({"labels": object["metadata"]["labels"], "images": images(&object["spec"])}),
+        "PersistentVolumeClaim" => {
+            json!({"labels": object["metadata"]["labels"], "wants": object["spec"]["resources"]})
+        }
+        _ => {
+            if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
+                // Made of the namespace and the owner's UID, among others.
+                annotations.remove(annotation::APPLIED_HASH);
+            }
+            if kind == "Secret" {
+                for value in object["data"].as_object_mut().into_iter().flat_map(|data| data.values_mut()) {
+                    *value = json!(value.as_str().map(str::len));
+                }
+            }
+            strip(&mut object);
+            object
+        }
+    }
+}
+
+fn images(spec: &Value) -> Vec<&Value> {
+    spec["containers"].as_array().into_iter().flatten().map(|container| &container["image"]).collect()
+}
+
+fn strip(value: &mut Value) {
+    const DIFFERENT: [&str; 9] = [
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+        "lastTransitionTime",
+        "time",
+        "clusterIP",
+        "clusterIPs",
+        "disruptedPods",
+        "selfLink",
+    ];
+    match value {
+        Value::Object(members) => {
+            members.retain(|name, _| !DIFFERENT.contains(&name.as_str()));
+            // What others wrote is theirs, and in which order anybody first wrote is a matter of time.
+            if let Some(Value::Array(records)) = members.get_mut("managedFields") {
+                records.retain(|record| {
+                    record["manager"] == messina_operator::controllers::FIELD_MANAGER && record["subresource"].is_null()
+                });
+                records.sort_by_key(Value::to_string);
+            }
+            members.values_mut().for_each(strip);
+        }
+        Value::Array(items) => items.iter_mut().for_each(strip),
+        _ => {}
+    }
+}
+
+fn difference(wanted: &Picture, now: &Picture) -> String {
+    let names: BTreeSet<&String> = wanted.keys().chain(now.keys()).collect();
+    let differing = names.into_iter().filter(|name| wanted.get(*name) != now.get(*name));
+    differing
+        .map(|name| match (wanted.get(name), now.get(name)) {
+            (Some(wanted), Some(now)) => format!("{name}: {}", places(wanted, now).join("; ")),
+            (Some(_), None) => format!("{name} is missing"),
+            _ => format!("{name} is too much"),
+        })
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn places(wanted: &Value, now: &Value) -> Vec<String> {
+    match (wanted, now) {
+        (Value::Object(wanted), Value::Object(now)) => {
+            let names: BTreeSet<&String> = wanted.keys().chain(now.keys()).collect();
+            let of = |members: &serde_json::Map<String, Value>, name: &String| {
+                members.get(name).cloned().unwrap_or(Value::Null)
+            };
+            names
+                .into_iter()
+                .flat_map(|name| {
+                    let inner = places(&of(wanted, name), &of(now, name));
+                    inner.into_iter().map(move |rest| format!(".{name}{rest}"))
+                })
+                .collect()
+        }
+        (Value::Array(wanted), Value::Array(now)) if wanted.len() == now.len() => {
+            let each = wanted.iter().zip(now).enumerate();
+            each.flat_map(|(index, (wanted, now))| {
+                places(wanted, now).into_iter().map(move |rest| format!("[{index}]{rest}"))
+            })
+            .collect()
+        }
+        _ if wanted == now => Vec::new(),
+        _ => vec![format!(" is {now}, not {wanted}")],
+    }
+}
+
+/// Waits until nothing was asked for a while.
+pub(crate) async fn becomes_silent(requested: impl Fn() -> Vec<String>) {
+    let mut before = usize::MAX;
+    while before != requested().len() {
+        before = requested().len();
+        tokio::time::sleep(SILENCE).await;
+    }
+}
+
+/// Nothing is asked for a while but by watches. It cannot be awaited, only listened to.
+pub(crate) async fn silence(requested: impl Fn() -> Vec<String>, world: &World) {
+    let before = requested().len();
+    tokio::time::sleep(SILENCE).await;
+    let now = requested();
+    assert_eq!(now[before..], [] as [String; 0], "{}: all is done, and something is asked", world.namespace);
+}
