@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Long enough for a busy machine to renew in time.
-const SECONDS: u16 = 3;
+const SECONDS: u16 = 6;
 
 /// How the lease is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

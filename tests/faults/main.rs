@@ -151,20 +151,23 @@ impl Sum {
 /// Something to be done in a place of its own.
 type Deed = BoxFuture<'static, (&'static str, Result<Told, usize>)>;
 
-fn deeds(like: &Arc<Undisturbed>, client: &Client) -> Vec<(String, Deed)> {
-    let mut deeds: Vec<(String, Deed)> = Vec::new();
+fn deeds(like: &Arc<Undisturbed>, client: &Client) -> Vec<(String, Arc<Semaphore>, Deed)> {
+    let mut deeds = Vec::new();
+    let places = Arc::new(Semaphore::new(AT_ONCE));
     // Those that take longest first.
-    let losses = (0..STRIDE).flat_map(|first| [Loss::CutOffBefore(first), Loss::CutOffAfter(first)]);
-    let losses = losses.chain([Loss::GivenBack]);
+    let cut_off = |first: usize| if first % 2 == 0 { Loss::CutOffBefore(first) } else { Loss::CutOffAfter(first) };
+    let losses = (0..STRIDE).map(cut_off).chain([Loss::GivenBack]);
+    // Two operators each, which start to watch anew each time, and a lease that is not waited for in vain.
+    let few_places = Arc::new(Semaphore::new(AT_ONCE / 4));
     for loss in losses {
         let (like, client, name) = (Arc::clone(like), client.clone(), format!("{loss:?}"));
         let life = async move { ("lease", Err(life_of_two(&client, &like, &format!("{loss:?}"), loss).await)) };
-        deeds.push((name, life.boxed()));
+        deeds.push((name, Arc::clone(&few_places), life.boxed()));
     }
     for (index, Case { name, group, trouble }) in cases().into_iter().enumerate() {
         let (like, client, told) = (Arc::clone(like), client.clone(), name.clone());
         let life = async move { (group, Ok(life(&client, &like, &name, index % 2 == 0, trouble).await)) };
-        deeds.push((told, life.boxed()));
+        deeds.push((told, Arc::clone(&places), life.boxed()));
     }
     for number in 0..like.writes[&Phase::Create].len() {
         let client = client.clone();
@@ -172,7 +175,7 @@ fn deeds(like: &Arc<Undisturbed>, client: &Client) -> Vec<(String, Deed)> {
             deleted_at(&client, number).await;
             ("deleted", Ok(Told { crashes: 0, hit: Vec::new() }))
         };
-        deeds.push((format!("deleted-at-{number}"), life.boxed()));
+        deeds.push((format!("deleted-at-{number}"), Arc::clone(&places), life.boxed()));
     }
     deeds
 }
@@ -185,11 +188,9 @@ async fn whatever_happens_a_datacenter_ends_as_without_trouble() {
         println!("{phase:?} takes {} writes without trouble", writes.len());
     }
     let client = harness::client(&world::kubeconfig().await).await.unwrap();
-    let places = Arc::new(Semaphore::new(AT_ONCE));
     let mut lives = JoinSet::new();
     let only = std::env::var("MESSINA_FAULTS_ONLY").unwrap_or_default();
-    for (name, deed) in deeds(&like, &client).into_iter().filter(|(name, _)| name.contains(&only)) {
-        let places = Arc::clone(&places);
+    for (name, places, deed) in deeds(&like, &client).into_iter().filter(|(name, ..)| name.contains(&only)) {
         lives.spawn(async move {
             let _place = places.acquire().await.unwrap();
             let began = Instant::now();
