@@ -58,6 +58,18 @@ pub(crate) async fn kubeconfig() -> PathBuf {
     started.await.clone()
 }
 
+/// Does again what no answer came to: this client is not the one that is to have trouble.
+async fn surely<T, F: Future<Output = kube::Result<T>>>(what: impl Fn() -> F) -> T {
+    for _ in 0..20 {
+        match what().await {
+            Ok(done) => return done,
+            Err(kube::Error::Api(status)) => panic!("{status:?}"),
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+    panic!("the API server does not answer");
+}
+
 /// The audit log of the cluster; none where it is not the testbed's own.
 pub(crate) fn audit_log() -> Option<PathBuf> {
     std::env::var_os(harness::KUBECONFIG_VARIABLE).is_none().then(|| cluster::find(CLUSTER).unwrap().audit_log())
@@ -84,7 +96,8 @@ impl World {
     pub(crate) async fn new(client: &Client) -> Self {
         let mut namespace = Namespace::default();
         namespace.metadata.generate_name = Some("faults-".into());
-        let created = Api::all(client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
+        let created: Namespace =
+            surely(|| async { Api::all(client.clone()).create(&PostParams::default(), &namespace).await }).await;
         let namespace = created.metadata.name.unwrap();
         let seen_tokens = std::sync::Arc::<std::sync::Mutex<BTreeSet<String>>>::default();
         let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
@@ -113,7 +126,8 @@ impl World {
 
     /// Removes the namespace, and does not wait for it.
     pub(crate) async fn ends(self) {
-        harness::remove_namespace(&self.client, &self.namespace).await.unwrap();
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        surely(|| async { namespaces.delete(&self.namespace, &DeleteParams::background()).await.map(drop) }).await;
     }
 
     async fn apply_datacenter(&self, version: &str, labels: Value, nodes_of_a: i32) {
@@ -130,7 +144,8 @@ impl World {
             },
         });
         let params = PatchParams::apply("test").force();
-        self.api::<ScyllaDBDatacenter>().patch(NAME, &params, &Patch::Apply(&datacenter)).await.unwrap();
+        surely(|| async { self.api::<ScyllaDBDatacenter>().patch(NAME, &params, &Patch::Apply(&datacenter)).await })
+            .await;
     }
 
     /// The user asks for three racks of one node.
@@ -142,16 +157,18 @@ impl World {
     /// nobody needs any more.
     pub(crate) async fn change(&self) {
         self.nodes_have_joined().await;
-        let datacenter = self.api::<ScyllaDBDatacenter>().get(NAME).await.unwrap();
+        let datacenter = surely(|| async { self.api::<ScyllaDBDatacenter>().get(NAME).await }).await;
         let old = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {
                 "name": "of-an-earlier-version",
                 "labels": {label::MANAGED_BY: label::value::OPERATOR},
                 "ownerReferences": [datacenter.controller_owner_ref(&()).unwrap()],
             },
         });
-        let old: ConfigMap = serde_json::from_value(old).unwrap();
-        self.api::<ConfigMap>().create(&PostParams::default(), &old).await.unwrap();
+        let params = PatchParams::apply("test").force();
+        surely(|| async { self.api::<ConfigMap>().patch("of-an-earlier-version", &params, &Patch::Apply(&old)).await })
+            .await;
         self.apply_datacenter("2026.2.4", json!({"team": "blue"}), 2).await;
     }
 
@@ -161,17 +178,20 @@ impl World {
             let name = format!("dc-dc-{rack}-0");
             let annotations = json!({annotation::HOST_ID: format!("host-{rack}"), annotation::NODE_JOINED: "true"});
             let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
-            self.api::<Service>().patch(&name, &PatchParams::default(), &patch).await.unwrap();
+            surely(|| async { self.api::<Service>().patch(&name, &PatchParams::default(), &patch).await }).await;
         }
     }
 
     /// The user deletes the datacenter.
     pub(crate) async fn delete(&self, is_foreground: bool) {
         let params = if is_foreground { DeleteParams::foreground() } else { DeleteParams::background() };
-        match self.api::<ScyllaDBDatacenter>().delete(NAME, &params).await {
-            Err(kube::Error::Api(status)) if status.is_not_found() => {}
-            other => drop(other.unwrap()),
-        }
+        surely(|| async {
+            match self.api::<ScyllaDBDatacenter>().delete(NAME, &params).await {
+                Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+                other => other.map(drop),
+            }
+        })
+        .await;
     }
 
     /// The datacenter says that it is as it was last asked to be.
@@ -232,7 +252,7 @@ impl World {
 
     /// The claims, each with its UID.
     pub(crate) async fn claims(&self) -> BTreeMap<String, String> {
-        let all = self.api::<PersistentVolumeClaim>().list(&ListParams::default()).await.unwrap();
+        let all = surely(|| async { self.api::<PersistentVolumeClaim>().list(&ListParams::default()).await }).await;
         let named = |claim: PersistentVolumeClaim| (claim.metadata.name.unwrap(), claim.metadata.uid.unwrap());
         all.into_iter().map(named).collect()
     }
@@ -245,7 +265,7 @@ impl World {
     /// What the namespace holds.
     pub(crate) async fn picture(&self) -> Picture {
         let mut picture = Picture::new();
-        let datacenter = self.api::<ScyllaDBDatacenter>().get_opt(NAME).await.unwrap();
+        let datacenter = surely(|| async { self.api::<ScyllaDBDatacenter>().get_opt(NAME).await }).await;
         // It is part of names in the records of who owns which field.
         let uid = datacenter.and_then(|datacenter| datacenter.metadata.uid).unwrap_or_else(|| "none".into());
         self.add::<ScyllaDBDatacenter>(&mut picture, &uid).await;
@@ -270,7 +290,7 @@ impl World {
             + std::fmt::Debug,
     {
         let kind = K::kind(&()).into_owned();
-        for object in self.api::<K>().list(&ListParams::default()).await.unwrap() {
+        for object in surely(|| async { self.api::<K>().list(&ListParams::default()).await }).await {
             let name = object.meta().name.clone().unwrap_or_default();
             // These are in every namespace.
             if !["default", "kube-root-ca.crt"].contains(&name.as_str()) {

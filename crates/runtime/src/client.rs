@@ -207,7 +207,7 @@ impl Service<Request<Body>> for Transport {
 /// A client that counts what it sends, and whose writes a fence may keep back.
 pub fn client<S, B>(transport: S, namespace: &str, metrics: Metrics, fence: Option<Fence>) -> Client
 where
-    S: Service<Request<Body>, Response = Response<B>, Error = BoxError> + Send + 'static,
+    S: Service<Request<Body>, Response = Response<B>, Error = BoxError> + Clone + Send + 'static,
     S::Future: Send,
     B: http_body::Body<Data = bytes::Bytes> + Send + 'static,
     B::Error: Into<BoxError>,

@@ -4,13 +4,12 @@
 //! Whoever holds the lease opens it, each time for no longer than the lease is certain to last.
 
 use std::{
-    future::{Ready, ready},
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
     time::Duration,
 };
 
-use futures::future::Either;
+use futures::{FutureExt, future::BoxFuture};
 use http::{Method, Request};
 use kube::client::Body;
 use tokio::time::Instant;
@@ -68,23 +67,28 @@ pub struct Fenced<S> {
 
 impl<S> Service<Request<Body>> for Fenced<S>
 where
-    S: Service<Request<Body>, Error = BoxError>,
+    S: Service<Request<Body>, Error = BoxError> + Clone + Send + 'static,
+    S::Future: Send,
 {
     type Response = S::Response;
     type Error = BoxError;
-    type Future = Either<S::Future, Ready<Result<S::Response, BoxError>>>;
+    type Future = BoxFuture<'static, Result<S::Response, BoxError>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.inner.poll_ready(context)
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
+        // The service that was asked whether it is ready is the one to use.
+        let clone = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, clone);
+        let fence = self.fence.clone();
         let only_reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-        if only_reads || self.fence.is_open() {
-            Either::Left(self.inner.call(request))
-        } else {
-            Either::Right(ready(Err(NotLeading.into())))
+        async move {
+            // Not before the request is on its way: on a busy machine, time passes until this is first polled.
+            if only_reads || fence.is_open() { inner.call(request).await } else { Err(NotLeading.into()) }
         }
+        .boxed()
     }
 }
 
@@ -113,6 +117,17 @@ mod tests {
         }
         fence.close();
         assert_eq!(send(&fence, Method::GET).await, Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_asked_for_in_time_and_is_sent_too_late_does_not_pass() {
+        let fence = Fence::default();
+        let mut fenced = fence.layer(service_fn(|_: Request<Body>| async { Ok::<_, BoxError>(()) }));
+        fence.open_until(Instant::now() + Duration::from_secs(1));
+        let request = Request::builder().method(Method::POST).body(Body::empty()).unwrap();
+        let called = fenced.ready().await.unwrap().call(request);
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert!(called.await.is_err(), "it was called in time, and not polled");
     }
 
     #[tokio::test(start_paused = true)]

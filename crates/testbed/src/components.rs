@@ -90,7 +90,8 @@ impl ControlPlane<'_> {
                 [
                     format!("--kubeconfig={}", kubeconfig.display()),
                     "--leader-elect=false".into(),
-                    "--bind-address=127.0.0.1".into(),
+                    // Nobody asks it anything, and two light clusters would want the same port.
+                    "--secure-port=0".into(),
                 ],
             ));
         }
