@@ -67,7 +67,9 @@ async fn settled(client: &Client, nodes: i32) -> ScyllaDBDatacenterStatus {
         let status = seen.and_then(|datacenter| datacenter.status).unwrap_or_default();
         let is = |name: &str, value: &str| {
             let conditions = status.conditions.iter().flatten();
-            conditions.filter(|one| one.type_ == name).any(|one| one.status == value && one.observed_generation == generation)
+            conditions
+                .filter(|one| one.type_ == name)
+                .any(|one| one.status == value && one.observed_generation == generation)
         };
         let is_settled = is("Available", "True") && is("Progressing", "False") && is("Degraded", "False");
         if is_settled && status.ready_nodes == Some(nodes) {
@@ -165,7 +167,11 @@ async fn the_other_copy_takes_over(client: &Client) {
     let services: Api<Service> = Api::default_namespaced(client.clone());
     services.delete("orders-client", &DeleteParams::default()).await.unwrap();
     until(services, "orders-client", "the Service to come back", Duration::from_secs(60), |seen| {
-        if seen.is_some_and(|service| service.metadata.deletion_timestamp.is_none()) { Seen::Ready(()) } else { Seen::NotYet("it is gone".into()) }
+        if seen.is_some_and(|service| service.metadata.deletion_timestamp.is_none()) {
+            Seen::Ready(())
+        } else {
+            Seen::NotYet("it is gone".into())
+        }
     })
     .await
     .unwrap();
@@ -179,7 +185,8 @@ async fn a_removed_rack_stays_and_says_so(client: &Client) {
     let message = until(api, "orders", "a word on the removed rack", LONG, |seen| {
         let status = seen.and_then(|datacenter| datacenter.status).unwrap_or_default();
         let conditions = status.conditions.unwrap_or_default();
-        let of_nodes = conditions.iter().find(|one| one.type_ == "StatefulSetControllerProgressing" && one.status == "True");
+        let of_nodes =
+            conditions.iter().find(|one| one.type_ == "StatefulSetControllerProgressing" && one.status == "True");
         of_nodes.map_or_else(|| Seen::NotYet(format!("{conditions:?}")), |one| Seen::Ready(one.message.clone()))
     })
     .await
@@ -193,7 +200,8 @@ async fn a_removed_rack_stays_and_says_so(client: &Client) {
 
 async fn deletion_keeps_the_volumes(client: &Client) {
     let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(client.clone());
-    let before: BTreeSet<String> = claims.list(&ListParams::default()).await.unwrap().iter().map(ResourceExt::name_any).collect();
+    let before: BTreeSet<String> =
+        claims.list(&ListParams::default()).await.unwrap().iter().map(ResourceExt::name_any).collect();
     assert_eq!(before.len(), 4);
     let api: Api<ScyllaDBDatacenter> = Api::default_namespaced(client.clone());
     api.delete("orders", &DeleteParams::default()).await.unwrap();
@@ -210,14 +218,16 @@ async fn deletion_keeps_the_volumes(client: &Client) {
     })
     .await
     .unwrap();
-    let after: BTreeSet<String> = claims.list(&ListParams::default()).await.unwrap().iter().map(ResourceExt::name_any).collect();
+    let after: BTreeSet<String> =
+        claims.list(&ListParams::default()).await.unwrap().iter().map(ResourceExt::name_any).collect();
     assert_eq!(after, before);
 }
 
 /// What the operator may do and what it did are the same, but for what it does on bad days only.
 async fn only_what_is_needed_is_allowed(client: &Client, log: &Log) {
     let requests = log.requests().unwrap();
-    let refused: Vec<&Request> = requests.iter().filter(|request| request.user == OPERATOR && request.code == 403).collect();
+    let refused: Vec<&Request> =
+        requests.iter().filter(|request| request.user == OPERATOR && request.code == 403).collect();
     assert!(refused.is_empty(), "it was refused {refused:?}");
     let used: BTreeSet<(String, String, String)> = requests
         .iter()
@@ -234,7 +244,8 @@ async fn only_what_is_needed_is_allowed(client: &Client, log: &Log) {
             }
         }
     }
-    let unused: Vec<&(String, String, String)> = allowed.difference(&used).filter(|one| !is_for_bad_days(one)).collect();
+    let unused: Vec<&(String, String, String)> =
+        allowed.difference(&used).filter(|one| !is_for_bad_days(one)).collect();
     assert!(unused.is_empty(), "allowed and not needed: {unused:?}");
     println!("{} permissions, {} of them used", allowed.len(), allowed.intersection(&used).count());
 }
@@ -246,7 +257,11 @@ fn is_for_bad_days((group, resource, verb): &(String, String, String)) -> bool {
         // Servers that do not stream lists.
         (_, _, "list") => true,
         // Drift of what else is only created.
-        (_, "secrets" | "serviceaccounts" | "rolebindings" | "poddisruptionbudgets" | "configmaps" | "services", "patch") => true,
+        (
+            _,
+            "secrets" | "serviceaccounts" | "rolebindings" | "poddisruptionbudgets" | "configmaps" | "services",
+            "patch",
+        ) => true,
         // A definition that is missing at the start.
         (_, "customresourcedefinitions", _) => true,
         // Admission asks for these on behalf of a request; they are no requests of their own.

@@ -155,7 +155,8 @@ fn deeds(like: &Arc<Undisturbed>, client: &Client) -> Vec<(String, Arc<Semaphore
     let mut deeds = Vec::new();
     let places = Arc::new(Semaphore::new(AT_ONCE));
     // Those that take longest first.
-    let cut_off = |first: usize| if first.is_multiple_of(2) { Loss::CutOffBefore(first) } else { Loss::CutOffAfter(first) };
+    let cut_off =
+        |first: usize| if first.is_multiple_of(2) { Loss::CutOffBefore(first) } else { Loss::CutOffAfter(first) };
     let losses = (0..STRIDE).map(cut_off).chain([Loss::GivenBack]);
     // Two operators each, which start to watch anew each time, and a lease that is not waited for in vain.
     let few_places = Arc::new(Semaphore::new(AT_ONCE / 4));
