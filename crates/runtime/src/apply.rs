@@ -213,6 +213,9 @@ impl<K: Kind> Collection for Shelf<K> {
     }
 }
 
+/// The state of things that each cache shows, by where its objects are.
+pub(crate) type Versions = BTreeMap<String, Version>;
+
 /// Writes objects.
 pub(crate) struct Applier {
     pub(crate) client: Client,
@@ -224,12 +227,18 @@ pub(crate) struct Applier {
 }
 
 impl Applier {
+    /// Which state of things each cache shows. To be asked for before anything is decided.
+    pub(crate) fn versions(&self) -> Versions {
+        self.collections.iter().map(|(name, collection)| (name.clone(), collection.version())).collect()
+    }
+
     /// Brings parts in place. What fails keeps only those parts back that need it. Whatever was written is noted in
-    /// `expectations`.
+    /// `expectations`. What has changed since `decided` is not written: who decided did not know of it.
     pub(crate) async fn apply(
         &self,
         owner: &Owner,
         parts: Vec<Part>,
+        decided: &Versions,
         expectations: &mut Vec<Expectation>,
     ) -> Vec<Applied> {
         let mut results: Vec<Applied> = Vec::with_capacity(parts.len());
@@ -240,8 +249,10 @@ impl Applier {
                 result.waits_for =
                     Some(Waiting { reason: "Waiting", message: format!("It needs {} first.", missing.part) });
             } else {
-                result.failure =
-                    self.apply_part(owner, part.objects, part.unwanted, &mut result.written, expectations).await.err();
+                result.failure = self
+                    .apply_part(owner, part.objects, part.unwanted, decided, &mut result.written, expectations)
+                    .await
+                    .err();
                 result.failure = result.failure.or(part.fault);
             }
             let is_final = matches!(result.failure, Some(Error::NotLeading(_)));
@@ -258,12 +269,13 @@ impl Applier {
         owner: &Owner,
         objects: Vec<Wanted>,
         unwanted: Vec<Unwanted>,
+        decided: &Versions,
         written: &mut Vec<String>,
         expectations: &mut Vec<Expectation>,
     ) -> Result<(), Error> {
         for wanted in objects {
             let name = wanted.named();
-            if self.bring_about(owner, wanted, expectations).await? {
+            if self.bring_about(owner, wanted, decided, expectations).await? {
                 written.push(name);
             }
         }
@@ -279,6 +291,7 @@ impl Applier {
         &self,
         owner: &Owner,
         wanted: Wanted,
+        decided: &Versions,
         expectations: &mut Vec<Expectation>,
     ) -> Result<bool, Error> {
         let collection = self.collections.get(&wanted.collection).ok_or_else(|| Error::Invalid {
@@ -309,6 +322,9 @@ impl Applier {
             _ => Some("something else is wanted".into()),
         };
         if let Some(why) = why {
+            if decided.get(&wanted.collection).is_none_or(|decided| version > *decided) {
+                return Err(Error::Conflict { doing: format!("changing {}", wanted.named()) });
+            }
             if ours.iter().any(|(_, entry)| entry.operation.as_deref() == Some("Update")) {
                 self.own_as_applied(&wanted, &live.metadata, expectations).await?;
             }

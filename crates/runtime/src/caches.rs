@@ -84,14 +84,19 @@ impl Caches {
         self.watch_scope(Scope { labels: labels.map(str::to_owned), ..Scope::default() }, trim)
     }
 
-    /// The metadata of objects of a kind that have these labels.
-    pub fn watch_metadata<K>(&mut self, labels: Option<&str>) -> Arc<Store<kube::core::PartialObjectMeta<K>>>
+    /// The metadata of objects of a kind that have these labels. `trim` takes away what nobody reads: who owns which field
+    /// is most of the metadata of many kinds.
+    pub fn watch_metadata<K>(
+        &mut self,
+        labels: Option<&str>,
+        trim: fn(&mut kube::core::PartialObjectMeta<K>),
+    ) -> Arc<Store<kube::core::PartialObjectMeta<K>>>
     where
         kube::core::PartialObjectMeta<K>: Kind,
         K: Resource<DynamicType = ()>,
     {
         let scope = Scope { labels: labels.map(str::to_owned), is_metadata_only: true, ..Scope::default() };
-        self.watch_scope(scope, |_| {})
+        self.watch_scope(scope, trim)
     }
 
     fn watch_scope<K: Kind>(&mut self, mut scope: Scope, trim: fn(&mut K)) -> Arc<Store<K>> {

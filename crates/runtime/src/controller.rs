@@ -245,6 +245,7 @@ impl<C: Controller> Running<C> {
             self.set_finalizers(object.meta(), memory, |all| all.push(finalizer)).await?;
             return Ok(Outcome::After(CATCHING_UP));
         }
+        let decided = self.applier.versions();
         let observed = match self.controller.observe(&object).instrument(debug_span!("observe")).await {
             Ok(observed) => observed,
             Err(error) => return self.tell_of_failure(&object, error, memory).await,
@@ -261,7 +262,7 @@ impl<C: Controller> Running<C> {
             return Ok(Outcome::After(CATCHING_UP));
         }
         let owner = Owner { uid: object.meta().uid.clone().unwrap_or_default() };
-        let applying = self.applier.apply(&owner, parts, &mut memory.expectations);
+        let applying = self.applier.apply(&owner, parts, &decided, &mut memory.expectations);
         let applied = applying.instrument(debug_span!("apply")).await;
         memory.has_progressed = memory.expectations.iter().any(Expectation::is_of_a_write);
         let failure = applied.iter().find_map(|part| part.failure.clone());

@@ -154,7 +154,27 @@ pub(super) async fn by_hand(client: &Client, from: &[String], count: usize) -> R
     let objects = lists.iter().map(Vec::len).sum();
     let began = Instant::now();
     create_all(client, lists).await?;
-    Ok(Bare { objects, seconds: began.elapsed().as_secs_f64() })
+    let seconds = began.elapsed().as_secs_f64();
+    // They bear the operator's labels, so that it would keep them in mind.
+    for namespace in &to {
+        harness::remove_namespace(client, namespace).await?;
+    }
+    namespaces_are_gone(client, &to).await?;
+    Ok(Bare { objects, seconds })
+}
+
+async fn namespaces_are_gone(client: &Client, names: &[String]) -> Result<()> {
+    let api: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client.clone());
+    harness::eventually("namespaces to go", PATIENCE, || async {
+        let left = api.list(&ListParams::default()).await.doing(|| "listing namespaces".into())?;
+        let left = left.iter().filter_map(|one| one.metadata.name.as_ref()).filter(|name| names.contains(name)).count();
+        if left == 0 {
+            return Ok(Seen::Ready(()));
+        }
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        Ok(Seen::NotYet(format!("{left} are left")))
+    })
+    .await
 }
 
 /// The object as it was created, in another namespace.

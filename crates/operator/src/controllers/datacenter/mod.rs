@@ -54,7 +54,7 @@ pub fn start(caches: &mut Caches, settings: Settings) -> Arc<Running<DatacenterC
     let ours = format!("{}={}", label::MANAGED_BY, label::value::OPERATOR);
     let nodes = format!("{}={}", label::POD_TYPE, label::value::SCYLLADB_NODE);
     let datacenters = caches.watch::<ScyllaDBDatacenter>(None, trim);
-    let service_accounts = caches.watch_metadata::<ServiceAccount>(Some(&ours));
+    let service_accounts = caches.watch_metadata::<ServiceAccount>(Some(&ours), trim);
     let role_bindings = caches.watch::<RoleBinding>(Some(&ours), trim);
     let budgets = caches.watch::<PodDisruptionBudget>(Some(&ours), trim);
     let controller = DatacenterController {
@@ -63,7 +63,7 @@ pub fn start(caches: &mut Caches, settings: Settings) -> Arc<Running<DatacenterC
         services: caches.watch(Some(&ours), trim),
         config_maps: caches.watch(Some(&ours), trim),
         secrets: caches.watch(Some(&ours), trim),
-        pods: caches.watch_metadata(Some(&nodes)),
+        pods: caches.watch_metadata(Some(&nodes), trim),
     };
     let DatacenterController { stateful_sets, services, config_maps, secrets, pods, .. } = &controller;
     let (stateful_sets, services) = (Arc::clone(stateful_sets), Arc::clone(services));
