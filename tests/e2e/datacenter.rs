@@ -262,6 +262,8 @@ fn is_for_bad_days((group, resource, verb): &(String, String, String)) -> bool {
             "secrets" | "serviceaccounts" | "rolebindings" | "poddisruptionbudgets" | "configmaps" | "services",
             "patch",
         ) => true,
+        // A rack that is taken out of the specification before it has nodes leaves one behind.
+        (_, "configmaps", "delete") => true,
         // A definition that is missing at the start.
         (_, "customresourcedefinitions", _) => true,
         // Admission asks for these on behalf of a request; they are no requests of their own.
