@@ -60,7 +60,7 @@ fn at_each_write(fault: Fault) -> Trouble {
         let mut seen = seen.lock().unwrap();
         let times = seen.entry(format!("{} {}", asked.method, asked.uri.path())).or_default();
         *times += 1;
-        if *times % 2 == 1 { fault } else { Fault::None }
+        if times.is_multiple_of(2) { Fault::None } else { fault }
     })
 }
 
@@ -119,7 +119,7 @@ fn cases() -> Vec<Case> {
     });
     cases.push(Case { name: "late-datacenters".into(), group: "watches", trouble });
     for first in 0..STRIDE {
-        let trouble = lists_are_old(first, first % 2 == 0);
+        let trouble = lists_are_old(first, first.is_multiple_of(2));
         cases.push(Case { name: format!("old-lists-{first}"), group: "old-lists", trouble });
     }
     for (group, fault) in FAULTS {
@@ -167,7 +167,7 @@ fn deeds(like: &Arc<Undisturbed>, client: &Client) -> Vec<(String, Arc<Semaphore
     }
     for (index, Case { name, group, trouble }) in cases().into_iter().enumerate() {
         let (like, client, told) = (Arc::clone(like), client.clone(), name.clone());
-        let life = async move { (group, Ok(life(&client, &like, &name, index % 2 == 0, trouble).await)) };
+        let life = async move { (group, Ok(life(&client, &like, &name, index.is_multiple_of(2), trouble).await)) };
         deeds.push((told, Arc::clone(&places), life.boxed()));
     }
     for number in 0..like.writes[&Phase::Create].len() {
