@@ -8,7 +8,7 @@ use tokio::{
     net::TcpListener,
 };
 
-use super::{apply, datacenter, is_made, is_tended, program::Operator};
+use super::{apply, condition, datacenter, is_made, is_tended, program::Operator};
 
 /// What was delivered: the first line of each request, and its body.
 type Delivered = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
@@ -55,6 +55,8 @@ async fn each_look_at_an_object_is_a_trace_and_the_last_ones_are_sent_at_the_end
         let more = ["--otlp-endpoint", &endpoint, "--log-level=info"];
         let mut operator = Operator::start(&light_kubeconfig(), namespace, &more);
         is_made(client, namespace, "dc").await;
+        // What is reported is the last thing to be traced.
+        condition(client, namespace, "dc", "StatefulSetControllerProgressing", |one| one.status == "True").await;
         let (status, took) = operator.stops().await;
         assert!(status.success(), "{status}");
         eprintln!("stopped in {took:?}");

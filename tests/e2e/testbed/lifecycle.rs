@@ -6,7 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use messina_testbed::{cluster, harness};
+use messina_testbed::{
+    cluster::{self, State},
+    harness,
+};
 
 use super::{Machine, Started, cluster_named, machine, succeeds, testbed};
 
@@ -38,6 +41,8 @@ async fn what_a_killed_testbed_left_is_removed_by_the_next() {
 
     eprintln!("the process above it is killed");
     kill(parent_of(owner_of("killed")));
+    let is_dead = || cluster::find("killed").is_ok_and(|cluster| matches!(cluster.state(), State::Dead));
+    await_that("its end", is_dead);
     // Another cluster's start removes the dead one as well.
     let other = Started::up("other", &[]);
     assert!(cluster::find("killed").is_err(), "the dead cluster should be gone");
