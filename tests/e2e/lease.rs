@@ -17,8 +17,10 @@ use kube::{
 };
 use messina_e2e::in_a_namespace;
 use messina_runtime::{
+    client::{self, Source, Transport},
     fence::Fence,
     lease::{Candidate, Settings},
+    metrics::Metrics,
 };
 use messina_testbed::harness;
 use serde_json::{Value, json};
@@ -128,8 +130,9 @@ async fn a_holder_whose_lease_somebody_took_stops_at_its_next_renewal() {
 async fn only_who_leads_can_write() {
     in_a_namespace("lease", async |client, namespace| {
         let (leader, fence) = candidate(client, namespace, "leader");
-        let config = harness::light_config().await.unwrap();
-        let fenced = ClientBuilder::try_from(config).unwrap().with_layer(&fence).build();
+        let source = Source::File { path: messina_e2e::light_kubeconfig(), context: None };
+        let transport = Transport::new(source).await.unwrap();
+        let fenced = client::client(transport, "default", Metrics::default(), Some(fence.clone()));
         let maps: Api<ConfigMap> = Api::namespaced(fenced, namespace);
         let map: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "written"}})).unwrap();
         let create = async || maps.create(&PostParams::default(), &map).await;
