@@ -213,8 +213,13 @@ impl<K: Kind> Collection for Shelf<K> {
     }
 }
 
-/// The state of things that each cache shows, by where its objects are.
-pub(crate) type Versions = BTreeMap<String, Version>;
+/// What was known when it was decided what there should be.
+pub(crate) struct Decision<'a> {
+    /// The state of things that each cache showed, by where its objects are.
+    pub(crate) versions: BTreeMap<String, Version>,
+    /// Whether anything of the owner's has gone since.
+    pub(crate) has_lost: &'a (dyn Fn() -> bool + Send + Sync),
+}
 
 /// Writes objects.
 pub(crate) struct Applier {
@@ -228,17 +233,17 @@ pub(crate) struct Applier {
 
 impl Applier {
     /// Which state of things each cache shows. To be asked for before anything is decided.
-    pub(crate) fn versions(&self) -> Versions {
+    pub(crate) fn versions(&self) -> BTreeMap<String, Version> {
         self.collections.iter().map(|(name, collection)| (name.clone(), collection.version())).collect()
     }
 
     /// Brings parts in place. What fails keeps only those parts back that need it. Whatever was written is noted in
-    /// `expectations`. What has changed since `decided` is not written: who decided did not know of it.
+    /// `expectations`. What has changed or gone since it was decided is not written: who decided did not know of it.
     pub(crate) async fn apply(
         &self,
         owner: &Owner,
         parts: Vec<Part>,
-        decided: &Versions,
+        decision: &Decision<'_>,
         expectations: &mut Vec<Expectation>,
     ) -> Vec<Applied> {
         let mut results: Vec<Applied> = Vec::with_capacity(parts.len());
@@ -250,7 +255,7 @@ impl Applier {
                     Some(Waiting { reason: "Waiting", message: format!("It needs {} first.", missing.part) });
             } else {
                 result.failure = self
-                    .apply_part(owner, part.objects, part.unwanted, decided, &mut result.written, expectations)
+                    .apply_part(owner, part.objects, part.unwanted, decision, &mut result.written, expectations)
                     .await
                     .err();
                 result.failure = result.failure.or(part.fault);
@@ -269,13 +274,13 @@ impl Applier {
         owner: &Owner,
         objects: Vec<Wanted>,
         unwanted: Vec<Unwanted>,
-        decided: &Versions,
+        decision: &Decision<'_>,
         written: &mut Vec<String>,
         expectations: &mut Vec<Expectation>,
     ) -> Result<(), Error> {
         for wanted in objects {
             let name = wanted.named();
-            if self.bring_about(owner, wanted, decided, expectations).await? {
+            if self.bring_about(owner, wanted, decision, expectations).await? {
                 written.push(name);
             }
         }
@@ -291,7 +296,7 @@ impl Applier {
         &self,
         owner: &Owner,
         wanted: Wanted,
-        decided: &Versions,
+        decision: &Decision<'_>,
         expectations: &mut Vec<Expectation>,
     ) -> Result<bool, Error> {
         let collection = self.collections.get(&wanted.collection).ok_or_else(|| Error::Invalid {
@@ -300,6 +305,9 @@ impl Applier {
         })?;
         let (wanted, hash) = wanted.with_hash(self.surroundings.hash_annotation);
         let Some(live) = collection.live(&wanted.key)? else {
+            if (decision.has_lost)() {
+                return Err(Error::Conflict { doing: format!("creating {}", wanted.named()) });
+            }
             return self.create(owner, &wanted, expectations).await;
         };
         if controller_of(&live.metadata).is_none_or(|controller| controller.uid != owner.uid) {
@@ -322,7 +330,7 @@ impl Applier {
             _ => Some("something else is wanted".into()),
         };
         if let Some(why) = why {
-            if decided.get(&wanted.collection).is_none_or(|decided| version > *decided) {
+            if decision.versions.get(&wanted.collection).is_none_or(|decided| version > *decided) {
                 return Err(Error::Conflict { doing: format!("changing {}", wanted.named()) });
             }
             if ours.iter().any(|(_, entry)| entry.operation.as_deref() == Some("Update")) {

@@ -26,7 +26,7 @@ use tokio::{task::JoinSet, time::Instant};
 use tracing::{Instrument, Span, debug, debug_span, field::Empty, info_span, warn};
 
 use crate::{
-    apply::{Applied, Applier, Owner, Part, send},
+    apply::{Applied, Applier, Decision, Owner, Part, send},
     caches::{Caches, Surroundings, controller_key},
     error::{Error, chain},
     events::Note,
@@ -245,7 +245,7 @@ impl<C: Controller> Running<C> {
             self.set_finalizers(object.meta(), memory, |all| all.push(finalizer)).await?;
             return Ok(Outcome::After(CATCHING_UP));
         }
-        let decided = self.applier.versions();
+        let versions = self.applier.versions();
         let observed = match self.controller.observe(&object).instrument(debug_span!("observe")).await {
             Ok(observed) => observed,
             Err(error) => return self.tell_of_failure(&object, error, memory).await,
@@ -262,7 +262,9 @@ impl<C: Controller> Running<C> {
             return Ok(Outcome::After(CATCHING_UP));
         }
         let owner = Owner { uid: object.meta().uid.clone().unwrap_or_default() };
-        let applying = self.applier.apply(&owner, parts, &decided, &mut memory.expectations);
+        let has_lost = || self.losses().contains_key(key);
+        let decision = Decision { versions, has_lost: &has_lost };
+        let applying = self.applier.apply(&owner, parts, &decision, &mut memory.expectations);
         let applied = applying.instrument(debug_span!("apply")).await;
         memory.has_progressed = memory.expectations.iter().any(Expectation::is_of_a_write);
         let failure = applied.iter().find_map(|part| part.failure.clone());
