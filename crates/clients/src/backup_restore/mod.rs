@@ -1,0 +1,135 @@
+//! The HTTP API of etcd-backup-restore, the sidecar that keeps the backups of an etcd cluster.
+//!
+//! Asked is the Service of all sidecars. The one that leads takes snapshots; the others pass requests on to it.
+
+mod error;
+mod exchange;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use http::Method;
+use jiff::Timestamp;
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+
+pub use error::Error;
+
+use crate::server::{Reach, Server, Silence, Trust};
+
+/// The port of the API where an Etcd names no other.
+pub const PORT: u16 = 8080;
+
+/// How long it may take to learn what there is. A sidecar that does not find its leader answers after half a minute.
+const LISTING: Duration = Duration::from_secs(60);
+
+/// What a snapshot holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SnapshotKind {
+    /// Everything.
+    Full,
+    /// What changed since the snapshot before.
+    Delta,
+}
+
+/// A snapshot, as the sidecar tells of it. Only its name is certain to be told.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Snapshot {
+    /// What it holds; none when the sidecar says something that is not known here.
+    #[serde(default, deserialize_with = "kind")]
+    pub kind: Option<SnapshotKind>,
+    /// The name of its file.
+    #[serde(rename = "snapName")]
+    pub name: String,
+    /// The folder of its file, if it has one of its own.
+    #[serde(default, rename = "snapDir")]
+    pub dir: String,
+    /// When it was taken.
+    #[serde(default)]
+    pub created_on: Timestamp,
+    /// The first revision that it holds.
+    #[serde(default)]
+    pub start_revision: i64,
+    /// The last revision that it holds.
+    #[serde(default)]
+    pub last_revision: i64,
+    /// Whether it was asked for as the last one of its cluster.
+    #[serde(default)]
+    pub is_final: bool,
+}
+
+/// The snapshots from which the cluster would be restored now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Latest {
+    /// The last full one.
+    pub full: Option<Snapshot>,
+    /// Those after it.
+    pub deltas: Vec<Snapshot>,
+}
+
+/// The sidecars of one etcd cluster.
+#[derive(Clone, Debug)]
+pub struct Sidecar {
+    server: Server,
+}
+
+impl Sidecar {
+    /// The sidecars at an address such as `https://main-client.default:8080`. For https, `authorities` is the PEM bundle
+    /// of those who are trusted, and nobody else is; for http there are none.
+    pub fn new(address: &str, authorities: Option<&[u8]>, reach: &Reach) -> Result<Self, Error> {
+        let trust = authorities.map(|authorities| Trust { authorities, identity: None });
+        let server =
+            Server::new(address, trust, b"http/1.1", reach).map_err(|source| Error::unusable(address, source))?;
+        Ok(Self { server })
+    }
+
+    /// The snapshots that there are.
+    pub async fn latest(&self) -> Result<Latest, Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Answer {
+            full_snapshot: Option<Snapshot>,
+            delta_snapshots: Option<Vec<Snapshot>>,
+        }
+        let answer: Answer = self.ask(Method::GET, "/snapshot/latest", LISTING).await?;
+        Ok(Latest { full: answer.full_snapshot, deltas: answer.delta_snapshots.unwrap_or_default() })
+    }
+
+    /// Takes a snapshot, and waits for it as long as `at_most`. None: nothing has changed since the snapshot before, so
+    /// there is no need for a delta.
+    ///
+    /// The request is sent once, whatever becomes of it. A sidecar that has it goes on even when nobody waits any longer.
+    /// Only full snapshots can be final ones: then a second one of the same revision is not taken, and the first is told.
+    pub async fn take(&self, kind: SnapshotKind, is_final: bool, at_most: Duration) -> Result<Option<Snapshot>, Error> {
+        let path = match (kind, is_final) {
+            (SnapshotKind::Full, false) => "/snapshot/full",
+            (SnapshotKind::Full, true) => "/snapshot/full?final=true",
+            (SnapshotKind::Delta, _) => "/snapshot/delta",
+        };
+        match kind {
+            SnapshotKind::Delta => self.ask(Method::POST, path, at_most).await,
+            // There is always something to be had in full.
+            SnapshotKind::Full => self.ask(Method::POST, path, at_most).await.map(Some),
+        }
+    }
+
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &'static str,
+        at_most: Duration,
+    ) -> Result<T, Error> {
+        let call = format!("{method} {}{path}", self.server);
+        let body = exchange::call(&self.server, method, path, &call, at_most).await?;
+        serde_json::from_slice(&body).map_err(|source| Error::NoAnswer { call, source: Silence::garbled(source) })
+    }
+}
+
+fn kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SnapshotKind>, D::Error> {
+    Ok(match String::deserialize(deserializer)?.as_str() {
+        "Full" => Some(SnapshotKind::Full),
+        "Incr" => Some(SnapshotKind::Delta),
+        _ => None,
+    })
+}

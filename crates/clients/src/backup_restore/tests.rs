@@ -1,0 +1,289 @@
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{error::Error as _, net::SocketAddr};
+
+use http::StatusCode;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::mpsc,
+};
+use tokio_rustls::TlsAcceptor;
+
+use super::*;
+use crate::fakes::{Authority, NAME, mute, nobody, reach, secured, serving};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const MOMENT: Duration = Duration::from_millis(200);
+
+const FULL: &str = r#"{"createdOn":"2026-11-15T09:30:00.123456789Z","immutabilityExpriyTime":"0001-01-01T00:00:00Z",
+    "versionID":null,"kind":"Full","snapDir":"","snapName":"Full-00000000-00000203-1763199000.gz","prefix":"etcd-main/v2",
+    "compressionSuffix":".gz","startRevision":0,"lastRevision":203,"isChunk":false,"isFinal":true}"#;
+const DELTA: &str = r#"{"createdOn":"2026-11-15T09:31:00Z","kind":"Incr","snapDir":"","startRevision":204,
+    "snapName":"Incr-00000204-00000210-1763199060.gz","lastRevision":210}"#;
+
+type Questions = mpsc::UnboundedReceiver<String>;
+
+/// A sidecar that gives the same answer to every request and then hangs up, and what it was asked.
+async fn sidecar(tls: Option<TlsAcceptor>, answer: String) -> (SocketAddr, Questions) {
+    let (asked, questions) = mpsc::unbounded_channel();
+    let address = serving(tls, move |mut stream| {
+        let (asked, answer) = (asked.clone(), answer.clone());
+        async move {
+            let mut request = vec![];
+            while !request.ends_with(b"\r\n\r\n") {
+                match stream.read_u8().await {
+                    Ok(byte) => request.push(byte),
+                    Err(_) => return,
+                }
+            }
+            // Not every test wants to know.
+            let _ = asked.send(String::from_utf8(request).unwrap());
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            stream.shutdown().await.unwrap();
+        }
+    })
+    .await;
+    (address, questions)
+}
+
+fn ok(body: &str) -> String {
+    format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+fn at(address: SocketAddr) -> Sidecar {
+    Sidecar::new(&format!("http://{NAME}:8080"), None, &reach(address)).unwrap()
+}
+
+fn securely_at(address: SocketAddr, authority: &Authority) -> Sidecar {
+    Sidecar::new(&format!("https://{NAME}:8080"), Some(&authority.pem()), &reach(address)).unwrap()
+}
+
+/// What comes of asking for a full snapshot.
+async fn failure(sidecar: &Sidecar, at_most: Duration) -> Error {
+    sidecar.take(SnapshotKind::Full, false, at_most).await.unwrap_err()
+}
+
+#[tokio::test]
+async fn answers_are_read_as_the_sidecar_writes_them() {
+    let full = Snapshot {
+        kind: Some(SnapshotKind::Full),
+        name: "Full-00000000-00000203-1763199000.gz".to_owned(),
+        dir: String::new(),
+        created_on: "2026-11-15T09:30:00.123456789Z".parse().unwrap(),
+        start_revision: 0,
+        last_revision: 203,
+        is_final: true,
+    };
+    let (address, _) = sidecar(None, ok(FULL)).await;
+    assert_eq!(at(address).take(SnapshotKind::Full, true, PATIENCE).await.unwrap(), Some(full.clone()));
+    let (address, _) = sidecar(None, ok(DELTA)).await;
+    let delta = at(address).take(SnapshotKind::Delta, false, PATIENCE).await.unwrap().unwrap();
+    assert_eq!((delta.kind, delta.start_revision, delta.last_revision), (Some(SnapshotKind::Delta), 204, 210));
+    let (address, _) = sidecar(None, ok("null")).await;
+    assert_eq!(at(address).take(SnapshotKind::Delta, false, PATIENCE).await.unwrap(), None);
+    let (address, _) = sidecar(None, ok(r#"{"snapName":"x","kind":"New"}"#)).await;
+    let unknown = at(address).take(SnapshotKind::Full, false, PATIENCE).await.unwrap().unwrap();
+    assert_eq!((unknown.kind, unknown.created_on), (None, Timestamp::UNIX_EPOCH));
+
+    let (address, _) = sidecar(None, ok(&format!(r#"{{"fullSnapshot":{FULL},"deltaSnapshots":[{DELTA}]}}"#))).await;
+    assert_eq!(at(address).latest().await.unwrap(), Latest { full: Some(full), deltas: vec![delta] });
+    let (address, _) = sidecar(None, ok(r#"{"fullSnapshot":null,"deltaSnapshots":null}"#)).await;
+    assert_eq!(at(address).latest().await.unwrap(), Latest::default());
+}
+
+#[tokio::test]
+async fn what_is_asked_is_what_the_sidecar_serves() {
+    let (address, mut questions) = sidecar(None, ok(FULL)).await;
+    let sidecar = at(address);
+    sidecar.take(SnapshotKind::Full, false, PATIENCE).await.unwrap();
+    sidecar.take(SnapshotKind::Full, true, PATIENCE).await.unwrap();
+    sidecar.take(SnapshotKind::Delta, false, PATIENCE).await.unwrap();
+    sidecar.take(SnapshotKind::Delta, true, PATIENCE).await.unwrap();
+    // A snapshot is no list of snapshots, but it was asked for.
+    let _ = sidecar.latest().await;
+    let expected = [
+        "POST /snapshot/full",
+        "POST /snapshot/full?final=true",
+        "POST /snapshot/delta",
+        "POST /snapshot/delta",
+        "GET /snapshot/latest",
+    ];
+    for call in expected {
+        let question = questions.recv().await.unwrap();
+        assert!(question.starts_with(&format!("{call} HTTP/1.1\r\n")), "{question}");
+        assert!(question.contains("host: main-client.default:8080\r\n"), "{question}");
+    }
+    assert!(questions.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn every_answer_has_its_meaning() {
+    let expected = [
+        (400, "ERR_SNAPSHOT_REQUEST_REFUSED", true, false),
+        (405, "ERR_SNAPSHOT_SIDECAR_NOT_READY", false, false),
+        (500, "ERR_SNAPSHOT_FAILED", false, true),
+        (502, "ERR_SNAPSHOT_ANSWER_UNEXPECTED", false, true),
+        (503, "ERR_SNAPSHOT_SIDECAR_UNAVAILABLE", false, false),
+        (404, "ERR_SNAPSHOT_ANSWER_UNEXPECTED", false, false),
+        // No redirection is followed: that would be a second request.
+        (307, "ERR_SNAPSHOT_ANSWER_UNEXPECTED", false, false),
+        (204, "ERR_SNAPSHOT_ANSWER_UNEXPECTED", false, false),
+    ];
+    for (number, code, is_final, may_be) in expected {
+        let answer = format!("HTTP/1.1 {number} No\r\nLocation: /snapshot/full\r\nContent-Length: 0\r\n\r\n");
+        let (address, mut questions) = sidecar(None, answer).await;
+        let error = failure(&at(address), PATIENCE).await;
+        assert!(matches!(&error, Error::Answered { status, .. } if status.as_u16() == number), "{error:?}");
+        assert_eq!((error.code(), error.is_final()), (code, is_final), "{number}");
+        assert_eq!(error.may_have_been_carried_out(), may_be, "{number}");
+        questions.recv().await.unwrap();
+        assert!(questions.try_recv().is_err(), "{number} was asked twice");
+    }
+    let error = Error::Answered { call: "POST x".to_owned(), status: StatusCode::METHOD_NOT_ALLOWED };
+    assert!(error.to_string().starts_with("POST x was answered with 405 Method Not Allowed: no sidecar takes"));
+}
+
+#[tokio::test]
+async fn where_nobody_listens_nothing_is_sent() {
+    let error = failure(&at(nobody().await), PATIENCE).await;
+    assert!(matches!(error, Error::NotSent { .. }), "{error:?}");
+    assert_eq!((error.code(), error.is_final()), ("ERR_SNAPSHOT_SIDECAR_UNREACHABLE", false));
+    assert!(!error.may_have_been_carried_out());
+    // A name that nobody has: `invalid` is kept free for that.
+    let nameless = Sidecar::new("http://sidecar.invalid:8080", None, &Reach::default()).unwrap();
+    let error = failure(&nameless, PATIENCE).await;
+    assert!(matches!(error, Error::NotSent { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_name_that_is_not_told_is_looked_up_as_everywhere() {
+    let (address, _) = sidecar(None, ok(FULL)).await;
+    let told_nothing = Reach::through(|_, _| None);
+    let sidecar = Sidecar::new(&format!("http://localhost:{}/", address.port()), None, &told_nothing).unwrap();
+    sidecar.take(SnapshotKind::Full, false, PATIENCE).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_handshake_that_does_not_end_sends_nothing() {
+    let error = failure(&securely_at(mute().await, &Authority::new()), MOMENT).await;
+    assert!(
+        matches!(&error, Error::NotSent { source, .. } if source.kind() == std::io::ErrorKind::TimedOut),
+        "{error:?}"
+    );
+    // Neither does one with somebody who knows nothing of TLS.
+    let (address, mut questions) = sidecar(None, ok(FULL)).await;
+    let client = securely_at(address, &Authority::new());
+    let asking = tokio::spawn(async move { failure(&client, MOMENT).await });
+    let error = asking.await.unwrap();
+    assert!(matches!(error, Error::NotSent { .. }), "{error:?}");
+    assert!(questions.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn what_was_sent_and_not_answered_may_have_been_carried_out() {
+    let error = failure(&at(mute().await), MOMENT).await;
+    assert!(matches!(&error, Error::NoAnswer { source: Silence::TimedOut(MOMENT), .. }), "{error:?}");
+    let answers = [
+        ("nothing", String::new()),
+        ("half a head", "HTTP/1.1 200 OK\r\nContent-".to_owned()),
+        ("half a body", "HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n{\"snapName\":\"x\"}".to_owned()),
+        ("half a chunk", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\nnull".to_owned()),
+        ("no HTTP", "SSH-2.0-OpenSSH_9.6\r\n".to_owned()),
+    ];
+    for (what, answer) in answers {
+        let (address, mut questions) = sidecar(None, answer).await;
+        let error = failure(&at(address), PATIENCE).await;
+        assert!(matches!(&error, Error::NoAnswer { source: Silence::Cut(_), .. }), "{what}: {error:?}");
+        assert!(error.may_have_been_carried_out() && !error.is_final());
+        assert_eq!(error.code(), "ERR_SNAPSHOT_NOT_ANSWERED");
+        questions.recv().await.unwrap();
+        assert!(questions.try_recv().is_err(), "asked twice after {what}");
+    }
+}
+
+#[tokio::test]
+async fn a_success_that_names_no_snapshot_is_no_answer() {
+    for body in ["", "{}", "null", "[]", "<html>", r#"{"snapName":7}"#, r#"{"snapName":"x","createdOn":"today"}"#] {
+        let (address, _) = sidecar(None, ok(body)).await;
+        let error = failure(&at(address), PATIENCE).await;
+        assert!(matches!(&error, Error::NoAnswer { source: Silence::Garbled(_), .. }), "{body}: {error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_sidecar_is_trusted_for_its_name_and_by_whom_it_was_signed() {
+    let (ours, other) = (Authority::new(), Authority::new());
+    let (address, mut questions) = sidecar(Some(secured(&ours.vouches_for(NAME), None)), ok(FULL)).await;
+    securely_at(address, &ours).take(SnapshotKind::Full, false, PATIENCE).await.unwrap();
+    questions.recv().await.unwrap();
+    // One of several authorities is enough.
+    let both = [other.pem(), ours.pem()].concat();
+    let trusting = Sidecar::new(&format!("https://{NAME}"), Some(&both), &reach(address)).unwrap();
+    trusting.take(SnapshotKind::Full, false, PATIENCE).await.unwrap();
+
+    let untrusted = [
+        ("signed by somebody else", other.vouches_for(NAME)),
+        ("over", ours.vouched_for(NAME)),
+        ("another's", ours.vouches_for("main-client.other")),
+    ];
+    for (what, identity) in untrusted {
+        let (address, mut questions) = sidecar(Some(secured(&identity, None)), ok(FULL)).await;
+        let error = failure(&securely_at(address, &ours), PATIENCE).await;
+        assert!(matches!(error, Error::NotTrusted { .. }), "{what}: {error:?}");
+        assert_eq!((error.code(), error.is_final()), ("ERR_SNAPSHOT_CERTIFICATE_NOT_TRUSTED", true));
+        assert!(error.source().unwrap().to_string().contains("invalid peer certificate"), "{what}");
+        assert!(!error.may_have_been_carried_out());
+        assert!(questions.try_recv().is_err(), "was asked although its certificate is {what}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_used_is_said_before_anything_is_sent() {
+    let bundle = Authority::new().pem();
+    let made = |address: &str, authorities: Option<&[u8]>| Sidecar::new(address, authorities, &Reach::default());
+    let addresses = [
+        "",
+        "main-client",
+        "main-client:8080",
+        "/snapshot",
+        "ftp://main-client:8080",
+        "http://",
+        "http://:8080",
+        "http://a b:8080",
+        "http://user@main-client:8080",
+        "http://main-client:99999",
+        "http://main-client:8080/x",
+        "http://main-client:8080/?final=true",
+    ];
+    for address in addresses {
+        let error = made(address, None).unwrap_err();
+        assert!(matches!(error, Error::BadAddress { .. }), "{address}: {error:?}");
+        assert_eq!((error.code(), error.is_final()), ("ERR_SNAPSHOT_ADDRESS_INVALID", true));
+    }
+    // Somebody is to be trusted, so nothing goes out unprotected; and the other way round.
+    assert!(matches!(made("http://main-client:8080", Some(&bundle)), Err(Error::BadAddress { .. })));
+    assert!(matches!(made("https://main-client:8080", None), Err(Error::BadAuthorities { .. })));
+    assert!(matches!(made("https://main_client!:8080", Some(&bundle)), Err(Error::BadAddress { .. })));
+    assert!(made("http://[::1]:8080", None).is_ok() && made("https://10.0.0.1:8080", Some(&bundle)).is_ok());
+
+    let key = Authority::new().vouches_for(NAME).1;
+    let broken = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n";
+    let bundles = [
+        ("the bundle holds no certificate", Vec::new()),
+        ("the bundle holds no certificate", b"nothing of that kind".to_vec()),
+        ("the bundle holds no certificate", key),
+        ("the bundle is no PEM", b"-----BEGIN CERTIFICATE-----\nMIIB".to_vec()),
+        ("no certificate of the bundle can be read", broken.into()),
+    ];
+    for (words, authorities) in bundles {
+        let error = made("https://main-client:8080", Some(&authorities)).unwrap_err();
+        assert!(matches!(error, Error::BadAuthorities { .. }), "{error:?}");
+        assert_eq!((error.code(), error.is_final()), ("ERR_SNAPSHOT_AUTHORITIES_INVALID", true));
+        assert_eq!(error.source().unwrap().to_string(), words);
+    }
+    // What cannot be read does no harm beside what can.
+    assert!(made("https://main-client:8080", Some(&[broken.as_bytes(), &bundle].concat())).is_ok());
+}

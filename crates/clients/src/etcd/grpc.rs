@@ -1,0 +1,136 @@
+//! gRPC over HTTP/2, as far as it is needed: one message there, one message back, on a connection of its own.
+
+use std::{io, time::Duration};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use h2::{RecvStream, client};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
+use percent_encoding::percent_decode;
+use prost::Message;
+use tokio::time::timeout;
+
+use super::{Code, Error};
+use crate::server::{Connection, Server, Silence, Stream, Unconnected};
+
+/// No message is longer; etcd itself takes none that is.
+const LONGEST: usize = 4 << 20;
+
+/// What stands before a message: whether it is compressed, and its length.
+const PREFIX: usize = 5;
+
+/// What came back.
+struct Answer {
+    status: Option<Code>,
+    text: String,
+    body: Bytes,
+}
+
+/// The answer to `question`. `method` is such as `/etcdserverpb.KV/Range`.
+pub(super) async fn call<A: Message + Default>(
+    server: &Server,
+    method: &'static str,
+    question: &impl Message,
+    at_most: Duration,
+) -> Result<A, Error> {
+    let call = || format!("{} at {server}", method.trim_start_matches('/'));
+    let not_sent = |source: Unconnected| Error::unconnected(call(), source);
+    let no_answer = |source: Silence| Error::NoAnswer { call: call(), source };
+    let request = request(server, method).map_err(|source| not_sent(source.into()))?;
+    let Connection { stream, alert, remaining } = server.connect(at_most).await.map_err(not_sent)?;
+    let answer = timeout(remaining, exchange(stream, request, framed(question))).await;
+    let answer = answer.unwrap_or(Err(Silence::TimedOut(at_most))).map_err(|silence| match alert.refusal() {
+        Some(refusal) => not_sent(Unconnected::NotAdmitted(refusal)),
+        None => no_answer(silence),
+    })?;
+    match answer.status {
+        None => unframed(&answer.body).and_then(|body| A::decode(body).map_err(Silence::garbled)).map_err(no_answer),
+        Some(code) => Err(Error::Answered { call: call(), code, message: answer.text }),
+    }
+}
+
+fn request(server: &Server, method: &'static str) -> io::Result<Request<()>> {
+    let uri = Uri::builder()
+        .scheme(server.scheme())
+        .authority(server.authority().clone())
+        .path_and_query(method)
+        .build()
+        .map_err(io::Error::other)?;
+    let mut request = Request::new(());
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = uri;
+    let headers = request.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    headers.insert(header::USER_AGENT, HeaderValue::from_static("messina"));
+    Ok(request)
+}
+
+fn framed(message: &impl Message) -> Bytes {
+    let body = message.encode_to_vec();
+    let mut frame = BytesMut::with_capacity(PREFIX + body.len());
+    frame.put_u8(0);
+    // Questions are a few bytes long.
+    frame.put_u32(u32::try_from(body.len()).unwrap_or(u32::MAX));
+    frame.put_slice(&body);
+    frame.freeze()
+}
+
+/// The one message in a frame.
+fn unframed(frame: &[u8]) -> Result<&[u8], Silence> {
+    match frame.split_at_checked(PREFIX) {
+        Some(([0, length @ ..], body)) if length == u32::try_from(body.len()).unwrap_or(u32::MAX).to_be_bytes() => {
+            Ok(body)
+        }
+        _ => Err(Silence::garbled("there is not one message in it")),
+    }
+}
+
+async fn exchange(stream: Box<dyn Stream>, request: Request<()>, frame: Bytes) -> Result<Answer, Silence> {
+    let (sender, connection) = client::handshake(stream).await.map_err(Silence::cut)?;
+    let answer = async {
+        let mut sender = sender.ready().await.map_err(Silence::cut)?;
+        let (response, mut body) = sender.send_request(request, false).map_err(Silence::cut)?;
+        body.send_data(frame, true).map_err(Silence::cut)?;
+        let (head, body) = response.await.map_err(Silence::cut)?.into_parts();
+        read(head.status, &head.headers, body).await
+    };
+    // The connection is driven here, so that it ends with the call, however that ends.
+    tokio::pin!(answer, connection);
+    tokio::select! {
+        biased;
+        answer = &mut answer => answer,
+        driven = &mut connection => match driven {
+            Ok(()) => answer.await,
+            Err(source) => Err(Silence::cut(source)),
+        },
+    }
+}
+
+async fn read(status: StatusCode, headers: &HeaderMap, mut stream: RecvStream) -> Result<Answer, Silence> {
+    // An answer without a message may have all that there is to say in its head.
+    if let Some((status, text)) = verdict(headers) {
+        return Ok(Answer { status, text, body: Bytes::new() });
+    }
+    if status != StatusCode::OK {
+        return Ok(Answer { status: Some(Code::of_http(status)), text: format!("HTTP {status}"), body: Bytes::new() });
+    }
+    let mut body = BytesMut::new();
+    while let Some(data) = stream.data().await {
+        let data = data.map_err(Silence::cut)?;
+        stream.flow_control().release_capacity(data.len()).map_err(Silence::cut)?;
+        body.extend_from_slice(&data);
+        if body.len() > LONGEST {
+            return Err(Silence::garbled(format!("it is longer than {LONGEST} bytes")));
+        }
+    }
+    let trailers = stream.trailers().await.map_err(Silence::cut)?.unwrap_or_default();
+    let (status, text) = verdict(&trailers).ok_or_else(|| Silence::garbled("it does not say how the call ended"))?;
+    Ok(Answer { status, text, body: body.freeze() })
+}
+
+/// How the call ended, and what there is to say about it.
+fn verdict(headers: &HeaderMap) -> Option<(Option<Code>, String)> {
+    let status = Code::numbered(headers.get("grpc-status")?.as_bytes());
+    let text = headers.get("grpc-message").map(|text| percent_decode(text.as_bytes()).decode_utf8_lossy().into_owned());
+    Some((status, text.unwrap_or_default()))
+}

@@ -1,0 +1,214 @@
+//! etcd's own API, as far as maintenance needs it.
+//!
+//! It is gRPC, of which only the simplest form is used: one message there, one message back. That much is written here,
+//! in `grpc`; a whole framework would be larger than the rest of this crate.
+
+mod code;
+mod error;
+mod grpc;
+mod messages;
+#[cfg(test)]
+mod tests;
+
+use std::{fmt, time::Duration};
+
+use prost::Message;
+
+pub use code::Code;
+pub use error::Error;
+use messages::{
+    Acknowledged, AlarmRequest, AlarmResponse, CompactionRequest, MemberListRequest, MemberListResponse, Nothing,
+    RangeRequest, StatusResponse,
+};
+
+use crate::server::{Reach, Server, Trust};
+
+/// The port at which etcd serves clients where nothing else is said.
+pub const PORT: u16 = 2379;
+
+/// How long a call may take that does no work. etcd itself gives up after seven seconds.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a compaction may take that is waited for until the disk shows it.
+const COMPACTION: Duration = Duration::from_secs(600);
+
+/// How etcd is trusted, and who we are to it.
+#[derive(Clone)]
+pub struct Tls {
+    /// PEM bundle of the authorities that are trusted; nobody else is.
+    pub authorities: Vec<u8>,
+    /// Certificate and key, both PEM, to show to an etcd that wants them.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Says nothing of the key.
+impl fmt::Debug for Tls {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Tls").field("has_identity", &self.identity.is_some()).finish_non_exhaustive()
+    }
+}
+
+/// A member of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its ID.
+    pub id: u64,
+    /// Its name; empty as long as it has never run.
+    pub name: String,
+    /// Where clients find it, as it says itself; empty as long as it has never run.
+    pub client_urls: Vec<String>,
+    /// Whether it has no vote yet.
+    pub is_learner: bool,
+}
+
+/// How the member stands that was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The ID of its cluster.
+    pub cluster_id: u64,
+    /// Its ID.
+    pub member_id: u64,
+    /// The ID of the member that leads, as this one sees it. None when there is no leader.
+    pub leader: Option<u64>,
+    /// The version of etcd.
+    pub version: String,
+    /// The last revision that it has.
+    pub revision: i64,
+    /// Bytes that its database takes on the disk.
+    pub db_size: i64,
+    /// Bytes of these that hold something. The rest is what defragmentation gives back.
+    pub db_size_in_use: i64,
+    /// The term of the leader.
+    pub raft_term: u64,
+    /// How far its log has come.
+    pub raft_index: u64,
+    /// How much of its log is in the database.
+    pub raft_applied_index: u64,
+    /// What is wrong with it, in its own words.
+    pub errors: Vec<String>,
+    /// Whether it has no vote yet.
+    pub is_learner: bool,
+}
+
+/// An alarm. etcd keeps it until somebody takes it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alarm {
+    /// The member that raised it.
+    pub member_id: u64,
+    /// What it is about.
+    pub kind: AlarmKind,
+}
+
+/// What an alarm is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AlarmKind {
+    /// The database has reached its quota; the cluster takes no more writes.
+    NoSpace,
+    /// The member's data differs from that of the others.
+    Corrupt,
+    /// Something that is not known here.
+    Other(i32),
+}
+
+/// An etcd, or whichever one answers at an address that leads to several.
+#[derive(Clone, Debug)]
+pub struct Etcd {
+    server: Server,
+}
+
+impl Etcd {
+    /// The etcd at an address such as `https://main-client.default:2379`. With `tls` the address must be https, and
+    /// without it http. Nothing is sent before the first call.
+    pub fn new(endpoint: &str, tls: Option<&Tls>, reach: &Reach) -> Result<Self, Error> {
+        let trust = tls.map(|tls| Trust {
+            authorities: &tls.authorities,
+            identity: tls.identity.as_ref().map(|(certificate, key)| (certificate.as_slice(), key.as_slice())),
+        });
+        let server = Server::new(endpoint, trust, b"h2", reach).map_err(|source| Error::unusable(endpoint, source))?;
+        Ok(Self { server })
+    }
+
+    /// The members of the cluster, as its leader knows them.
+    pub async fn members(&self) -> Result<Vec<Member>, Error> {
+        let answer: MemberListResponse =
+            self.ask("/etcdserverpb.Cluster/MemberList", &MemberListRequest { linearizable: true }, TIMEOUT).await?;
+        let member = |member: messages::Member| Member {
+            id: member.id,
+            name: member.name,
+            client_urls: member.client_urls,
+            is_learner: member.is_learner,
+        };
+        Ok(answer.members.into_iter().map(member).collect())
+    }
+
+    /// How the member stands that is asked.
+    pub async fn status(&self) -> Result<Status, Error> {
+        let answer: StatusResponse = self.ask("/etcdserverpb.Maintenance/Status", &Nothing {}, TIMEOUT).await?;
+        let header = answer.header.unwrap_or_default();
+        Ok(Status {
+            cluster_id: header.cluster_id,
+            member_id: header.member_id,
+            leader: Some(answer.leader).filter(|leader| *leader != 0),
+            version: answer.version,
+            revision: header.revision,
+            db_size: answer.db_size,
+            db_size_in_use: answer.db_size_in_use,
+            raft_term: answer.raft_term,
+            raft_index: answer.raft_index,
+            raft_applied_index: answer.raft_applied_index,
+            errors: answer.errors,
+            is_learner: answer.is_learner,
+        })
+    }
+
+    /// Writes the database of the member that is asked anew, without its gaps. The member serves nobody meanwhile, so
+    /// members take turns, and the leader comes last. A member that has begun goes on even when nobody waits any longer.
+    pub async fn defragment(&self, at_most: Duration) -> Result<(), Error> {
+        let _: Acknowledged = self.ask("/etcdserverpb.Maintenance/Defragment", &Nothing {}, at_most).await?;
+        Ok(())
+    }
+
+    /// Gives up what keys were before `revision`, in the whole cluster. With `physical` it is waited for until the member
+    /// that is asked has done it on its disk.
+    pub async fn compact(&self, revision: i64, physical: bool) -> Result<(), Error> {
+        let at_most = if physical { COMPACTION } else { TIMEOUT };
+        let request = CompactionRequest { revision, physical };
+        let answered: Result<Acknowledged, Error> = self.ask("/etcdserverpb.KV/Compact", &request, at_most).await;
+        answered.map(drop).map_err(|error| error.of_compaction(revision))
+    }
+
+    /// The alarms of the cluster.
+    pub async fn alarms(&self) -> Result<Vec<Alarm>, Error> {
+        let answer: AlarmResponse = self.ask("/etcdserverpb.Maintenance/Alarm", &AlarmRequest {}, TIMEOUT).await?;
+        let alarm = |alarm: messages::AlarmMember| Alarm {
+            member_id: alarm.member_id,
+            kind: match alarm.alarm {
+                1 => AlarmKind::NoSpace,
+                2 => AlarmKind::Corrupt,
+                other => AlarmKind::Other(other),
+            },
+        };
+        Ok(answer.alarms.into_iter().map(alarm).collect())
+    }
+
+    /// Whether the member that is asked can serve: it reads through the leader, and there is no alarm. No answer is an
+    /// error, because then nothing is known.
+    pub async fn is_healthy(&self) -> Result<bool, Error> {
+        let request = RangeRequest { key: b"health".to_vec(), count_only: true };
+        let read: Result<Acknowledged, Error> = self.ask("/etcdserverpb.KV/Range", &request, TIMEOUT).await;
+        match read {
+            Ok(_) => Ok(self.alarms().await?.is_empty()),
+            Err(Error::Answered { code: Code::Unavailable | Code::DeadlineExceeded | Code::DataLoss, .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn ask<A: Message + Default>(
+        &self,
+        method: &'static str,
+        question: &impl Message,
+        at_most: Duration,
+    ) -> Result<A, Error> {
+        grpc::call(&self.server, method, question, at_most).await
+    }
+}

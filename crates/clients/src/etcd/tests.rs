@@ -1,0 +1,357 @@
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::{error::Error as _, net::SocketAddr};
+
+use bytes::Bytes;
+use h2::server::{self, SendResponse};
+use http::{HeaderMap, Request, Response};
+use tokio::sync::mpsc;
+use tokio_rustls::TlsAcceptor;
+
+use super::{messages::Header, *};
+use crate::{
+    fakes::{Authority, Identity, NAME, mute, nobody, reach, secured, serving},
+    server::{Silence, Stream},
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const MOMENT: Duration = Duration::from_millis(200);
+
+/// What the etcd of a test does when it is asked.
+#[derive(Clone)]
+enum Reply {
+    /// A message, and all is well.
+    Says(Vec<u8>),
+    /// A code and words, at once.
+    Refuses(&'static str, &'static str),
+    /// The same, but after a message has been begun.
+    RefusesLate(&'static str, &'static str),
+    /// An answer that is no gRPC.
+    Http(u16),
+    /// These bytes, and all is well.
+    Writes(&'static [u8]),
+    /// A message without a word about how it ended.
+    ForgetsToEnd,
+    /// Hangs up in the middle of the answer.
+    HangsUp,
+    /// Says nothing.
+    IsSilent,
+}
+
+type Questions = mpsc::UnboundedReceiver<(String, Vec<u8>)>;
+
+async fn etcd(tls: Option<TlsAcceptor>, reply: Reply) -> (SocketAddr, Questions) {
+    let (asked, questions) = mpsc::unbounded_channel();
+    let address = serving(tls, move |stream| serve(stream, asked.clone(), reply.clone())).await;
+    (address, questions)
+}
+
+async fn serve(stream: Box<dyn Stream>, asked: mpsc::UnboundedSender<(String, Vec<u8>)>, reply: Reply) {
+    let Ok(mut connection) = server::handshake(stream).await else { return };
+    let (hang_up, mut hung_up) = mpsc::channel::<()>(1);
+    loop {
+        tokio::select! {
+            accepted = connection.accept() => match accepted {
+                Some(Ok((request, respond))) => {
+                    tokio::spawn(answer(request, respond, asked.clone(), reply.clone(), hang_up.clone()));
+                }
+                _ => return,
+            },
+            _ = hung_up.recv() => return,
+        }
+    }
+}
+
+async fn answer(
+    request: Request<h2::RecvStream>,
+    mut respond: SendResponse<Bytes>,
+    asked: mpsc::UnboundedSender<(String, Vec<u8>)>,
+    reply: Reply,
+    hang_up: mpsc::Sender<()>,
+) {
+    assert_eq!(request.headers()["content-type"], "application/grpc");
+    assert_eq!(request.headers()["te"], "trailers");
+    let path = request.uri().path().to_owned();
+    let mut stream = request.into_body();
+    let mut question = vec![];
+    while let Some(data) = stream.data().await {
+        question.extend_from_slice(&data.unwrap());
+    }
+    // Not every test wants to know.
+    let _ = asked.send((path, question));
+
+    let ended = |code: &'static str, words: &'static str| {
+        let mut headers = HeaderMap::new();
+        headers.insert("grpc-status", code.parse().unwrap());
+        headers.insert("grpc-message", words.parse().unwrap());
+        headers
+    };
+    let head = |status: u16| Response::builder().status(status).header("content-type", "application/grpc");
+    match reply {
+        Reply::Says(message) => {
+            let mut frame = vec![0];
+            frame.extend_from_slice(&u32::try_from(message.len()).unwrap().to_be_bytes());
+            frame.extend_from_slice(&message);
+            let mut body = respond.send_response(head(200).body(()).unwrap(), false).unwrap();
+            body.send_data(frame.into(), false).unwrap();
+            body.send_trailers(ended("0", "")).unwrap();
+        }
+        Reply::Refuses(code, words) => {
+            let mut response = head(200).body(()).unwrap();
+            response.headers_mut().extend(ended(code, words));
+            respond.send_response(response, true).unwrap();
+        }
+        Reply::RefusesLate(code, words) => {
+            let mut body = respond.send_response(head(200).body(()).unwrap(), false).unwrap();
+            body.send_data(Bytes::from_static(&[0, 0, 0, 0, 0]), false).unwrap();
+            body.send_trailers(ended(code, words)).unwrap();
+        }
+        Reply::Http(status) => {
+            respond.send_response(head(status).body(()).unwrap(), true).unwrap();
+        }
+        Reply::Writes(bytes) => {
+            let mut body = respond.send_response(head(200).body(()).unwrap(), false).unwrap();
+            body.send_data(Bytes::from_static(bytes), false).unwrap();
+            body.send_trailers(ended("0", "")).unwrap();
+        }
+        Reply::ForgetsToEnd => {
+            let mut body = respond.send_response(head(200).body(()).unwrap(), false).unwrap();
+            body.send_data(Bytes::from_static(&[0, 0, 0, 0, 0]), true).unwrap();
+        }
+        Reply::HangsUp => {
+            let mut body = respond.send_response(head(200).body(()).unwrap(), false).unwrap();
+            body.send_data(Bytes::from_static(&[0, 0, 0, 0, 9, 8]), false).unwrap();
+            hang_up.send(()).await.unwrap();
+            std::future::pending::<()>().await;
+        }
+        Reply::IsSilent => std::future::pending().await,
+    }
+}
+
+fn at(address: SocketAddr) -> Etcd {
+    Etcd::new(&format!("http://{NAME}:2379"), None, &reach(address)).unwrap()
+}
+
+fn securely_at(address: SocketAddr, authority: &Authority, identity: Option<Identity>) -> Etcd {
+    let tls = Tls { authorities: authority.pem(), identity };
+    Etcd::new(&format!("https://{NAME}:2379"), Some(&tls), &reach(address)).unwrap()
+}
+
+fn header() -> Option<Header> {
+    Some(Header { cluster_id: 1, member_id: 2, revision: 203, raft_term: 3 })
+}
+
+#[tokio::test]
+async fn answers_are_read_and_questions_are_put_as_etcd_defines_them() {
+    let members = MemberListResponse {
+        members: vec![messages::Member {
+            id: 7,
+            name: "main-0".to_owned(),
+            client_urls: vec!["http://main-0:2379".to_owned()],
+            is_learner: true,
+        }],
+    };
+    let (address, mut questions) = etcd(None, Reply::Says(members.encode_to_vec())).await;
+    let member = Member {
+        id: 7,
+        name: "main-0".to_owned(),
+        client_urls: vec!["http://main-0:2379".to_owned()],
+        is_learner: true,
+    };
+    assert_eq!(at(address).members().await.unwrap(), [member]);
+    let asked = questions.recv().await.unwrap();
+    assert_eq!(asked, ("/etcdserverpb.Cluster/MemberList".to_owned(), vec![0, 0, 0, 0, 2, 8, 1]));
+
+    let status = StatusResponse { header: header(), leader: 0, db_size: 9, ..StatusResponse::default() };
+    let (address, mut questions) = etcd(None, Reply::Says(status.encode_to_vec())).await;
+    let status = at(address).status().await.unwrap();
+    assert_eq!((status.member_id, status.leader, status.revision, status.db_size), (2, None, 203, 9));
+    assert_eq!(questions.recv().await.unwrap(), ("/etcdserverpb.Maintenance/Status".to_owned(), vec![0; 5]));
+
+    let done = Acknowledged { header: header() };
+    let (address, mut questions) = etcd(None, Reply::Says(done.encode_to_vec())).await;
+    at(address).defragment(PATIENCE).await.unwrap();
+    assert_eq!(questions.recv().await.unwrap(), ("/etcdserverpb.Maintenance/Defragment".to_owned(), vec![0; 5]));
+    at(address).compact(300, true).await.unwrap();
+    let asked = questions.recv().await.unwrap();
+    assert_eq!(asked, ("/etcdserverpb.KV/Compact".to_owned(), vec![0, 0, 0, 0, 5, 8, 0xac, 2, 16, 1]));
+    assert!(at(address).is_healthy().await.unwrap());
+    let asked = questions.recv().await.unwrap();
+    assert_eq!(asked.0, "/etcdserverpb.KV/Range");
+    assert_eq!(asked.1, [&[0, 0, 0, 0, 10, 10, 6][..], b"health", &[72, 1]].concat());
+    assert_eq!(questions.recv().await.unwrap(), ("/etcdserverpb.Maintenance/Alarm".to_owned(), vec![0; 5]));
+    assert!(questions.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn an_alarm_or_the_lack_of_a_leader_is_no_health() {
+    let alarm = |alarm| messages::AlarmMember { member_id: 7, alarm };
+    let alarms = AlarmResponse { alarms: vec![alarm(1), alarm(2), alarm(5)] };
+    let (address, _) = etcd(None, Reply::Says(alarms.encode_to_vec())).await;
+    let kinds: Vec<_> = at(address).alarms().await.unwrap().into_iter().map(|alarm| alarm.kind).collect();
+    assert_eq!(kinds, [AlarmKind::NoSpace, AlarmKind::Corrupt, AlarmKind::Other(5)]);
+    assert!(!at(address).is_healthy().await.unwrap());
+    let (address, _) = etcd(None, Reply::Refuses("14", "etcdserver: no leader")).await;
+    assert!(!at(address).is_healthy().await.unwrap());
+    let (address, _) = etcd(None, Reply::Refuses("3", "etcdserver: user name is empty")).await;
+    assert!(matches!(at(address).is_healthy().await, Err(Error::Answered { code: Code::InvalidArgument, .. })));
+    assert!(matches!(at(nobody().await).is_healthy().await, Err(Error::NotSent { .. })));
+}
+
+#[tokio::test]
+async fn every_refusal_has_its_meaning() {
+    let expected = [
+        ("14", Code::Unavailable, "ERR_ETCD_UNAVAILABLE", false),
+        ("3", Code::InvalidArgument, "ERR_ETCD_REQUEST_REFUSED", true),
+        ("7", Code::PermissionDenied, "ERR_ETCD_REQUEST_REFUSED", true),
+        ("12", Code::Unimplemented, "ERR_ETCD_REQUEST_REFUSED", true),
+        ("8", Code::ResourceExhausted, "ERR_ETCD_FAILED", false),
+        ("9", Code::FailedPrecondition, "ERR_ETCD_FAILED", false),
+        ("2", Code::Unknown, "ERR_ETCD_FAILED", false),
+        ("99", Code::Unknown, "ERR_ETCD_FAILED", false),
+    ];
+    for (number, expected, word, is_final) in expected {
+        for reply in
+            [Reply::Refuses(number, "etcdserver: 100%25 no"), Reply::RefusesLate(number, "etcdserver: 100%25 no")]
+        {
+            let (address, _) = etcd(None, reply).await;
+            let error = at(address).defragment(PATIENCE).await.unwrap_err();
+            let Error::Answered { code, message, .. } = &error else { panic!("{number}: {error:?}") };
+            assert_eq!((*code, message.as_str()), (expected, "etcdserver: 100% no"));
+            assert_eq!((error.code(), error.is_final()), (word, is_final), "{number}");
+        }
+    }
+    let (address, _) = etcd(None, Reply::Http(404)).await;
+    let error = at(address).status().await.unwrap_err();
+    let words =
+        "etcdserverpb.Maintenance/Status at http://main-client.default:2379 was answered with Unimplemented: HTTP 404";
+    assert!(error.to_string().starts_with(words), "{error}");
+    let (address, _) = etcd(None, Reply::Http(503)).await;
+    assert_eq!(at(address).status().await.unwrap_err().code(), "ERR_ETCD_UNAVAILABLE");
+}
+
+#[tokio::test]
+async fn a_revision_that_cannot_be_compacted_is_told_apart() {
+    let (address, _) = etcd(None, Reply::Refuses("11", "etcdserver: mvcc: required revision has been compacted")).await;
+    let error = at(address).compact(5, false).await.unwrap_err();
+    assert!(matches!(error, Error::AlreadyCompacted { revision: 5, .. }), "{error:?}");
+    assert_eq!((error.code(), error.is_final()), ("ERR_ETCD_REVISION_COMPACTED", true));
+    let (address, _) =
+        etcd(None, Reply::Refuses("11", "etcdserver: mvcc: required revision is a future revision")).await;
+    let error = at(address).compact(5, false).await.unwrap_err();
+    assert!(matches!(error, Error::FutureRevision { revision: 5, .. }), "{error:?}");
+    assert_eq!((error.code(), error.is_final()), ("ERR_ETCD_REVISION_NOT_REACHED", true));
+    let (address, _) = etcd(None, Reply::Refuses("11", "something new")).await;
+    assert!(matches!(at(address).compact(5, false).await, Err(Error::Answered { code: Code::OutOfRange, .. })));
+}
+
+#[tokio::test]
+async fn where_nobody_listens_nothing_is_sent() {
+    let error = at(nobody().await).defragment(PATIENCE).await.unwrap_err();
+    assert!(matches!(error, Error::NotSent { .. }), "{error:?}");
+    assert_eq!((error.code(), error.is_final()), ("ERR_ETCD_UNREACHABLE", false));
+    let error = securely_at(mute().await, &Authority::new(), None).defragment(MOMENT).await.unwrap_err();
+    assert!(matches!(error, Error::NotSent { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn what_was_sent_and_not_answered_may_have_been_carried_out() {
+    for address in [mute().await, etcd(None, Reply::IsSilent).await.0] {
+        let error = at(address).defragment(MOMENT).await.unwrap_err();
+        assert!(matches!(error, Error::NoAnswer { source: Silence::TimedOut(MOMENT), .. }), "{error:?}");
+        assert_eq!((error.code(), error.is_final()), ("ERR_ETCD_NOT_ANSWERED", false));
+    }
+    let (address, mut questions) = etcd(None, Reply::HangsUp).await;
+    let error = at(address).defragment(PATIENCE).await.unwrap_err();
+    assert!(matches!(error, Error::NoAnswer { source: Silence::Cut(_), .. }), "{error:?}");
+    questions.recv().await.unwrap();
+    assert!(questions.try_recv().is_err(), "asked twice");
+    // Somebody who speaks, but not HTTP/2.
+    let address = serving(None, |mut stream| async move {
+        use tokio::io::AsyncWriteExt;
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+        std::future::pending::<()>().await;
+    })
+    .await;
+    let error = at(address).defragment(PATIENCE).await.unwrap_err();
+    assert!(matches!(error, Error::NoAnswer { source: Silence::Cut(_), .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_success_without_one_message_is_no_answer() {
+    let replies = [
+        Reply::ForgetsToEnd,
+        Reply::Refuses("0", ""),
+        Reply::Writes(&[]),
+        Reply::Writes(&[0, 0, 0, 0, 3, 8]),
+        Reply::Writes(&[1, 0, 0, 0, 0]),
+        Reply::Writes(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+        Reply::Writes(&[0, 0, 0, 0, 1, 8]),
+    ];
+    for (number, reply) in replies.into_iter().enumerate() {
+        let (address, _) = etcd(None, reply).await;
+        let error = at(address).status().await.unwrap_err();
+        assert!(matches!(error, Error::NoAnswer { source: Silence::Garbled(_), .. }), "{number}: {error:?}");
+    }
+}
+
+#[tokio::test]
+async fn etcd_is_trusted_for_its_name_and_by_whom_it_was_signed() {
+    let (ours, other) = (Authority::new(), Authority::new());
+    let done = || Reply::Says(Acknowledged { header: header() }.encode_to_vec());
+    let (address, _) = etcd(Some(secured(&ours.vouches_for(NAME), None)), done()).await;
+    securely_at(address, &ours, None).defragment(PATIENCE).await.unwrap();
+    let untrusted = [
+        ("signed by somebody else", other.vouches_for(NAME)),
+        ("over", ours.vouched_for(NAME)),
+        ("another's", ours.vouches_for("main-client.other")),
+    ];
+    for (what, identity) in untrusted {
+        let (address, mut questions) = etcd(Some(secured(&identity, None)), done()).await;
+        let error = securely_at(address, &ours, None).defragment(PATIENCE).await.unwrap_err();
+        assert!(matches!(error, Error::NotTrusted { .. }), "{what}: {error:?}");
+        assert_eq!((error.code(), error.is_final()), ("ERR_ETCD_CERTIFICATE_NOT_TRUSTED", true));
+        assert!(questions.try_recv().is_err(), "was asked although its certificate is {what}");
+    }
+}
+
+#[tokio::test]
+async fn etcd_may_want_to_know_who_we_are() {
+    let (ours, other) = (Authority::new(), Authority::new());
+    let done = Reply::Says(Acknowledged { header: header() }.encode_to_vec());
+    let (address, mut questions) = etcd(Some(secured(&ours.vouches_for(NAME), Some(&ours))), done).await;
+    securely_at(address, &ours, Some(ours.vouches_for("messina"))).defragment(PATIENCE).await.unwrap();
+    questions.recv().await.unwrap();
+    let refused =
+        [("none", None), ("another's", Some(other.vouches_for("messina"))), ("old", Some(ours.vouched_for("x")))];
+    for (what, identity) in refused {
+        let error = securely_at(address, &ours, identity).defragment(PATIENCE).await.unwrap_err();
+        assert!(matches!(error, Error::NotAdmitted { .. }), "{what}: {error:?}");
+        assert_eq!((error.code(), error.is_final()), ("ERR_ETCD_CERTIFICATE_NOT_ACCEPTED", true));
+        assert!(questions.try_recv().is_err(), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_used_is_said_before_anything_is_sent() {
+    let authority = Authority::new();
+    let made = |address: &str, tls: Option<Tls>| Etcd::new(address, tls.as_ref(), &Reach::default());
+    let tls = |authorities: Vec<u8>, identity| Some(Tls { authorities, identity });
+    assert_eq!(made("main-client:2379", None).unwrap_err().code(), "ERR_ETCD_ADDRESS_INVALID");
+    assert_eq!(made("https://main-client:2379", None).unwrap_err().code(), "ERR_ETCD_AUTHORITIES_INVALID");
+    assert_eq!(made("http://x:2379", tls(authority.pem(), None)).unwrap_err().code(), "ERR_ETCD_ADDRESS_INVALID");
+    assert_eq!(made("https://x:2379", tls(vec![], None)).unwrap_err().code(), "ERR_ETCD_AUTHORITIES_INVALID");
+    let ((certificate, key), (_, other_key)) = (authority.vouches_for("a"), authority.vouches_for("b"));
+    let identities = [
+        ("it holds no certificate", (vec![], key.clone())),
+        ("its key cannot be read", (certificate.clone(), vec![])),
+        ("certificate and key cannot be used together", (certificate.clone(), other_key)),
+    ];
+    for (words, identity) in identities {
+        let error = made("https://x:2379", tls(authority.pem(), Some(identity))).unwrap_err();
+        assert_eq!((error.code(), error.is_final()), ("ERR_ETCD_IDENTITY_INVALID", true));
+        assert_eq!(error.source().unwrap().to_string(), words);
+    }
+    let etcd = made("https://x:2379", tls(authority.pem(), Some((certificate, key)))).unwrap();
+    assert_eq!(format!("{etcd:?}"), "Etcd { server: Server(https://x:2379) }");
+}

@@ -1,0 +1,128 @@
+//! Servers and authorities for tests.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    future::Future,
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, date_time_ymd,
+};
+use rustls::{
+    RootCertStore, ServerConfig,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    server::WebPkiClientVerifier,
+};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use crate::server::{Reach, Stream};
+
+/// The name by which servers are asked for in tests; it is found nowhere but in [`reach`].
+pub(crate) const NAME: &str = "main-client.default";
+
+/// Who signs certificates.
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+/// A certificate and its key, both PEM.
+pub(crate) type Identity = (Vec<u8>, Vec<u8>);
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "authority");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    pub(crate) fn pem(&self) -> Vec<u8> {
+        self.0.pem().into_bytes()
+    }
+
+    /// A certificate for this name.
+    pub(crate) fn vouches_for(&self, name: &str) -> Identity {
+        self.signed(CertificateParams::new([name.to_owned()]).unwrap())
+    }
+
+    /// A certificate for this name whose time is over.
+    pub(crate) fn vouched_for(&self, name: &str) -> Identity {
+        let mut params = CertificateParams::new([name.to_owned()]).unwrap();
+        params.not_before = date_time_ymd(2020, 1, 1);
+        params.not_after = date_time_ymd(2021, 1, 1);
+        self.signed(params)
+    }
+
+    fn signed(&self, mut params: CertificateParams) -> Identity {
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.0).unwrap();
+        (certificate.pem().into_bytes(), key.serialize_pem().into_bytes())
+    }
+}
+
+/// How a server secures its connections: its own identity, and whom it wants clients to be vouched for by.
+pub(crate) fn secured((certificate, key): &Identity, clients: Option<&Authority>) -> TlsAcceptor {
+    let provider = Arc::new(ring::default_provider());
+    let builder =
+        ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions().unwrap();
+    let builder = match clients {
+        None => builder.with_no_client_auth(),
+        Some(authority) => {
+            let mut roots = RootCertStore::empty();
+            roots.add(CertificateDer::from_pem_slice(&authority.pem()).unwrap()).unwrap();
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let chain = vec![CertificateDer::from_pem_slice(certificate).unwrap()];
+    let mut config = builder.with_single_cert(chain, PrivateKeyDer::from_pem_slice(key).unwrap()).unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    TlsAcceptor::from(Arc::new(config))
+}
+
+/// A server that does `serve` with every connection, and where it is. Those that cannot be secured are dropped.
+pub(crate) async fn serving<S, F>(tls: Option<TlsAcceptor>, serve: S) -> SocketAddr
+where
+    S: Fn(Box<dyn Stream>) -> F + Send + 'static,
+    F: Future<Output = ()> + Send + 'static,
+{
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let stream: Box<dyn Stream> = match &tls {
+                None => Box::new(stream),
+                Some(tls) => match tls.accept(stream).await {
+                    Ok(stream) => Box::new(stream),
+                    Err(_) => continue,
+                },
+            };
+            tokio::spawn(serve(stream));
+        }
+    });
+    address
+}
+
+/// A server that accepts connections and then does not say a word.
+pub(crate) async fn mute() -> SocketAddr {
+    serving(None, |stream| async move {
+        std::future::pending::<()>().await;
+        drop(stream);
+    })
+    .await
+}
+
+/// An address where nobody listens.
+pub(crate) async fn nobody() -> SocketAddr {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap()
+}
+
+/// All names lead to this address.
+pub(crate) fn reach(address: SocketAddr) -> Reach {
+    Reach::through(move |_, _| Some(address))
+}
