@@ -77,14 +77,22 @@ impl Troubled {
     }
 
     /// What was written since [`Self::begin`], without the namespace.
-    fn written(&self, namespace: &str) -> Vec<String> {
+    fn written(&self) -> Vec<String> {
         let all = self.faults.written();
-        all[self.begun.load(Ordering::SeqCst)..].iter().map(|line| line.replace(namespace, "NAMESPACE")).collect()
+        all[self.begun.load(Ordering::SeqCst)..].iter().map(|line| without_namespace(line)).collect()
     }
 
-    pub(crate) fn hit(&self, namespace: &str) -> Vec<String> {
-        self.hit.lock().unwrap().iter().map(|line| line.replace(namespace, "NAMESPACE")).collect()
+    pub(crate) fn hit(&self) -> Vec<String> {
+        self.hit.lock().unwrap().iter().map(|line| without_namespace(line)).collect()
     }
+}
+
+/// What is written, whichever life it is of.
+pub(crate) fn without_namespace(line: &str) -> String {
+    const BEFORE: &str = "/namespaces/";
+    let Some((before, after)) = line.split_once(BEFORE) else { return line.to_owned() };
+    let rest = after.find('/').map_or("", |slash| &after[slash..]);
+    format!("{before}{BEFORE}NAMESPACE{rest}")
 }
 
 /// Runs an operator, again after each crash, while `deeds` are done. Gives how often it crashed.
@@ -127,14 +135,14 @@ pub(crate) async fn undisturbed() -> Undisturbed {
             world.is_done().await;
             silence(|| troubled.faults.requested(), &world).await;
             pictures.push(world.picture().await);
-            writes.insert(phase, troubled.written(&world.namespace));
+            writes.insert(phase, troubled.written());
         }
         let claims = world.claims().await;
         troubled.begin();
         world.delete(true).await;
         world.keeps_only_claims(&claims).await;
         silence(|| troubled.faults.requested(), &world).await;
-        writes.insert(Phase::Delete, troubled.written(&world.namespace));
+        writes.insert(Phase::Delete, troubled.written());
     };
     while_running(&kubeconfig().await, &world.namespace, &troubled.faults, deeds).await;
     assert_eq!(world.tokens(), 1);
@@ -184,7 +192,7 @@ pub(crate) async fn life(
     let deeds = phases(&world, like, name, is_foreground, &begin, &requested);
     let ((), crashes) = while_running(&kubeconfig().await, &world.namespace, &troubled.faults, deeds).await;
     harmless(name, &world, &troubled.faults.written());
-    let hit = troubled.hit(&world.namespace);
+    let hit = troubled.hit();
     world.ends().await;
     Told { crashes, hit }
 }

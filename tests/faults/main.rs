@@ -13,7 +13,7 @@ mod operator;
 mod world;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
@@ -29,7 +29,7 @@ use messina_testbed::{
 use tokio::{sync::Semaphore, task::JoinSet};
 
 use leases::{Loss, life_of_two};
-use life::{Phase, Told, Trouble, Undisturbed, deleted_at, life, undisturbed};
+use life::{Phase, Told, Trouble, Undisturbed, deleted_at, life, undisturbed, without_namespace};
 
 /// How many lives go on at once. Most of a life is waiting.
 const AT_ONCE: usize = 16;
@@ -43,11 +43,37 @@ struct Case {
 }
 
 /// So far are troubled writes of one life apart, and so many lives it takes until every write has had its trouble: what
-/// was done about one trouble is long over when the next one comes.
-const STRIDE: usize = 13;
+/// was done about one trouble is over when the next one comes.
+const STRIDE: usize = 8;
 
-fn at_writes(first: usize, fault: Fault) -> Trouble {
-    Box::new(move |_, write| if write.is_some_and(|write| write % STRIDE == first) { fault } else { Fault::None })
+/// Every so many writes of an undisturbed life have trouble. A write is known by what it writes and how often that was
+/// written before: trouble adds and takes away others, so that its number in the life says nothing.
+fn at_writes(like: &Undisturbed, first: usize, fault: Fault) -> Trouble {
+    let mut times = HashMap::<&str, usize>::new();
+    let mut targets = HashSet::new();
+    for (number, line) in like.writes.values().flatten().enumerate() {
+        let times = times.entry(line).or_default();
+        if number % STRIDE == first {
+            targets.insert((line.clone(), *times));
+        }
+        *times += 1;
+    }
+    let is_done = matches!(fault, Fault::CrashAfter | Fault::LoseReply);
+    let done = Mutex::new((HashMap::<String, usize>::new(), targets));
+    Box::new(move |asked, write| {
+        if write.is_none() {
+            return Fault::None;
+        }
+        let line = without_namespace(&format!("{} {}", asked.method, asked.uri.path()));
+        let mut done = done.lock().unwrap();
+        let (times, targets) = &mut *done;
+        let times = times.entry(line.clone()).or_default();
+        let is_troubled = targets.remove(&(line, *times));
+        if is_done || !is_troubled {
+            *times += 1;
+        }
+        if is_troubled { fault } else { Fault::None }
+    })
 }
 
 /// Every write has trouble the first time, and none the second.
@@ -102,7 +128,7 @@ fn lists_are_old(first: usize, also_datacenters: bool) -> Trouble {
     })
 }
 
-fn cases() -> Vec<Case> {
+fn cases(like: &Undisturbed) -> Vec<Case> {
     let mut cases = vec![
         Case { name: "cut-watches".into(), group: "watches", trouble: watches_are_cut() },
         Case { name: "cut-watches-again".into(), group: "watches", trouble: watches_are_cut() },
@@ -124,7 +150,7 @@ fn cases() -> Vec<Case> {
     }
     for (group, fault) in FAULTS {
         for first in 0..STRIDE {
-            cases.push(Case { name: format!("{group}-{first}"), group, trouble: at_writes(first, fault) });
+            cases.push(Case { name: format!("{group}-{first}"), group, trouble: at_writes(like, first, fault) });
         }
         cases.push(Case { name: format!("{group}-each"), group, trouble: at_each_write(fault) });
     }
@@ -165,7 +191,7 @@ fn deeds(like: &Arc<Undisturbed>, client: &Client) -> Vec<(String, Arc<Semaphore
         let life = async move { ("lease", Err(life_of_two(&client, &like, &format!("{loss:?}"), loss).await)) };
         deeds.push((name, Arc::clone(&few_places), life.boxed()));
     }
-    for (index, Case { name, group, trouble }) in cases().into_iter().enumerate() {
+    for (index, Case { name, group, trouble }) in cases(like).into_iter().enumerate() {
         let (like, client, told) = (Arc::clone(like), client.clone(), name.clone());
         let life = async move { (group, Ok(life(&client, &like, &name, index.is_multiple_of(2), trouble).await)) };
         deeds.push((told, Arc::clone(&places), life.boxed()));

@@ -3,14 +3,12 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use messina_api::names::annotation;
-use messina_operator::{
-    controllers::{FIELD_MANAGER, datacenter},
-    operator::controllers,
-};
+use messina_operator::controllers::{FIELD_MANAGER, datacenter};
 use messina_plan::datacenter::Gates;
 use messina_runtime::{
-    caches::Surroundings,
+    caches::{Caches, Surroundings},
     client::{self, Source, Transport},
+    controller::AnyController,
     events::Events,
     fence::Fence,
     lease,
@@ -74,7 +72,11 @@ impl Operator {
             gates: Gates::default(),
         };
         let (stop, stopped) = oneshot::channel();
-        let task = tokio::spawn(process.run(controllers(settings), async {
+        let controllers = move |caches: &mut Caches| {
+            let datacenters: Arc<dyn AnyController> = datacenter::start(caches, settings.clone());
+            vec![datacenters]
+        };
+        let task = tokio::spawn(process.run(controllers, async {
             // Whoever drops the sender has the task aborted, too.
             let _ = stopped.await;
         }));

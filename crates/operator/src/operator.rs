@@ -5,6 +5,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use anyhow::Context;
 use clap::Args;
 use messina_api::names::annotation;
+use messina_clients::Reach;
 use messina_plan::datacenter::{Gates, NODE_EXPORTER_IMAGE};
 use messina_runtime::{
     caches::{Caches, Surroundings},
@@ -24,7 +25,7 @@ use tokio::{
 use tracing::info;
 
 use crate::{
-    controllers::{FIELD_MANAGER, datacenter},
+    controllers::{FIELD_MANAGER, datacenter, etcd_task},
     logging,
     traces::{self, Traces},
 };
@@ -93,8 +94,11 @@ impl Options {
 }
 
 /// The controllers of the operator, and what they watch.
-pub fn controllers(settings: datacenter::Settings) -> impl Fn(&mut Caches) -> Vec<Arc<dyn AnyController>> {
-    move |caches| vec![datacenter::start(caches, settings.clone())]
+pub fn controllers(
+    datacenters: datacenter::Settings,
+    etcd_tasks: etcd_task::Settings,
+) -> impl Fn(&mut Caches) -> Vec<Arc<dyn AnyController>> {
+    move |caches| vec![datacenter::start(caches, datacenters.clone()), etcd_task::start(caches, etcd_tasks.clone())]
 }
 
 /// Runs until it is told to stop, and tells of it.
@@ -135,6 +139,12 @@ async fn run(options: Options, identity: String) -> anyhow::Result<()> {
     let fence = if lease.is_some() { Fence::default() } else { Fence::open_for_ever() };
     let fenced = client(transport.clone(), &namespace, metrics.clone(), Some(fence.clone()));
     let (events, writer) = Events::new(metrics.clone());
+    let etcd_tasks = etcd_task::Settings {
+        registry: etcd_task::Registry::default(),
+        reach: Reach::default(),
+        fence: fence.clone(),
+        counts: etcd_task::Counts::new(&metrics),
+    };
     let process = Process {
         client: fenced.clone(),
         lease_client: client(transport, &namespace, metrics.clone(), None),
@@ -152,7 +162,7 @@ async fn run(options: Options, identity: String) -> anyhow::Result<()> {
         tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
         info!("stopping");
     };
-    process.run(controllers(options.datacenters()), stop).await;
+    process.run(controllers(options.datacenters(), etcd_tasks), stop).await;
     // Nothing more is told once nobody works; what is under way gets a moment.
     let _ = tokio::time::timeout(Duration::from_secs(1), writing).await;
     server.abort();

@@ -9,5 +9,6 @@
 //! for. A report of how things stand is made of the same observation and that plan.
 
 pub mod datacenter;
+pub mod etcd_task;
 pub mod node;
 pub mod preview;

@@ -170,6 +170,8 @@ pub(crate) trait Collection: Send + Sync {
     fn seen(&self, key: &ObjectKey) -> Option<(Version, String)>;
     fn version(&self) -> Version;
     fn complete(&self) -> BoxFuture<'_, ()>;
+    /// Whether it is still to be seen what there is.
+    fn is_awaited(&self) -> bool;
     fn size(&self) -> (usize, usize);
     fn plural(&self) -> String;
 }
@@ -202,6 +204,10 @@ impl<K: Kind> Collection for Shelf<K> {
 
     fn complete(&self) -> BoxFuture<'_, ()> {
         self.store.complete().boxed()
+    }
+
+    fn is_awaited(&self) -> bool {
+        self.store.version() == 0 && !self.store.is_missing()
     }
 
     fn size(&self) -> (usize, usize) {

@@ -84,6 +84,13 @@ impl Caches {
         self.watch_scope(Scope { labels: labels.map(str::to_owned), ..Scope::default() }, trim)
     }
 
+    /// The objects of a kind that may not be installed at all: nobody waits for it.
+    pub fn watch_if_served<K: Kind>(&mut self, trim: fn(&mut K)) -> Arc<Store<K>> {
+        let store = self.watch_scope(Scope::default(), trim);
+        store.may_be_missing();
+        store
+    }
+
     /// The metadata of objects of a kind that have these labels. `trim` takes away what nobody reads: who owns which field
     /// is most of the metadata of many kinds.
     pub fn watch_metadata<K>(
@@ -128,11 +135,17 @@ impl Caches {
         Arc::new(self.collections.clone())
     }
 
+    /// What people are told.
+    pub fn events(&self) -> &Events {
+        &self.surroundings.events
+    }
+
     pub(crate) fn surroundings(&self) -> &Arc<Surroundings> {
         &self.surroundings
     }
 
-    pub(crate) fn client(&self) -> &Client {
+    /// Reaches the API server through the fence.
+    pub fn client(&self) -> &Client {
         &self.client
     }
 }

@@ -6,6 +6,7 @@
 //! parts     say it as objects
 //! (apply    the runtime writes what differs)
 //! report    say how the object stands; the runtime writes what changed
+//! act       do what is to be done outside, once there is nothing left to write
 //! ```
 //!
 //! Validation is the first thing that planning does, or the last that observing does: its faults are values, not errors.
@@ -28,6 +29,7 @@ use tracing::{Instrument, Span, debug, debug_span, field::Empty, info_span, warn
 use crate::{
     apply::{Applied, Applier, Decision, Owner, Part, send},
     caches::{Caches, Surroundings, controller_key},
+    errands::Errands,
     error::{Error, chain},
     events::Note,
     ledger::{Expectation, is_caught_up},
@@ -57,6 +59,17 @@ pub enum Farewell {
     After(Duration),
 }
 
+/// What became of a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Written {
+    /// It says what it should.
+    Not,
+    /// It was written.
+    Now,
+    /// It was written a moment ago, and is written again after this time.
+    Later(Duration),
+}
+
 /// The steps for one kind of object.
 pub trait Controller: Send + Sync + 'static {
     /// The kind.
@@ -69,6 +82,8 @@ pub trait Controller: Send + Sync + 'static {
     const NAME: &'static str;
     /// What keeps an object from going before [`Controller::farewell`] is done.
     const FINALIZER: Option<&'static str> = None;
+    /// Whether the status has conditions, which are made of what comes of the parts.
+    const HAS_CONDITIONS: bool = true;
 
     /// Reads everything that the decision needs.
     fn observe(&self, object: &Arc<Self::Object>) -> impl Future<Output = Result<Self::Observed, Error>> + Send;
@@ -78,6 +93,9 @@ pub trait Controller: Send + Sync + 'static {
     fn parts(&self, observed: &Self::Observed, plan: &Self::Plan) -> Result<Vec<Part>, Error>;
     /// Says how the object stands.
     fn report(&self, observed: &Self::Observed, plan: &Self::Plan, applied: &[Applied]) -> Report;
+    /// Does what was decided outside of Kubernetes, or begins to: first the word, then the deed. It is called when all
+    /// that was decided is seen to be written, the status included.
+    fn act(&self, _object: &Arc<Self::Object>, _observed: &Self::Observed, _plan: &Self::Plan) {}
     /// What to do outside before an object with our finalizer is gone.
     fn farewell(&self, _object: &Arc<Self::Object>) -> impl Future<Output = Result<Farewell, Error>> + Send {
         async { Ok(Farewell::Done) }
@@ -190,6 +208,12 @@ impl<C: Controller> Running<C> {
         });
     }
 
+    /// Looks at an object again whenever something that was done for it outside has come to an end.
+    pub fn awaits<T: Send + 'static>(self: &Arc<Self>, errands: &Errands<T>) {
+        let queue = Arc::clone(&self.queue);
+        errands.on_return(move |key| queue.add(key));
+    }
+
     fn needs<K: Kind>(&self) {
         self.needs.lock().unwrap_or_else(PoisonError::into_inner).insert(K::url_path(&(), None));
     }
@@ -280,18 +304,33 @@ impl<C: Controller> Running<C> {
         memory.silent_writes = 0;
         let reporting = async {
             let report = self.controller.report(&observed, &plan, &applied);
+            let (is_urgent, again_after) = (report.is_urgent, report.again_after);
             let current = status_of(object.as_ref());
-            let wanted = status::whole(report, &applied, object.meta().generation, &current, Timestamp::now());
-            self.write_status(object.meta(), &current, &wanted, memory).await
+            let wanted = if C::HAS_CONDITIONS {
+                status::whole(report, &applied, object.meta().generation, &current, Timestamp::now())
+            } else {
+                report.status
+            };
+            if is_urgent {
+                memory.status_written = None;
+            }
+            let written = self.write_status(object.meta(), &current, &wanted, memory).await?;
+            Ok::<_, Error>((written, again_after))
         };
-        let written = reporting.instrument(debug_span!("report")).await;
-        match (failure, written?) {
-            (Some(error), Outcome::Done) => {
+        let (written, again_after) = reporting.instrument(debug_span!("report")).await?;
+        match (failure, written) {
+            (Some(error), Written::Not | Written::Now) => {
                 self.tell(object.as_ref(), &error);
                 Err(error)
             }
             // Whatever failed, its condition is still to be written: it is looked at again, and fails then.
-            (_, outcome) => Ok(outcome),
+            (_, Written::Later(pause)) => Ok(Outcome::After(pause)),
+            // What was written is seen in a moment, and looked at then.
+            (None, Written::Now) => Ok(Outcome::Done),
+            (None, Written::Not) => {
+                debug_span!("act").in_scope(|| self.controller.act(&object, &observed, &plan));
+                Ok(again_after.map_or(Outcome::Done, Outcome::After))
+            }
         }
     }
 
@@ -323,13 +362,14 @@ impl<C: Controller> Running<C> {
 
     /// The object could not be looked at, or makes no sense: nothing is changed but what its status says.
     async fn tell_of_failure(&self, object: &C::Object, error: Error, memory: &mut Memory) -> Result<Outcome, Error> {
-        let current = status_of(object);
-        let wanted = status::failed(&error, object.meta().generation, &current, Timestamp::now());
-        let writing = self.write_status(object.meta(), &current, &wanted, memory);
-        let written = writing.instrument(debug_span!("report")).await?;
-        if written != Outcome::Done {
-            // The condition is still to be written: it is looked at again, and fails then.
-            return Ok(written);
+        if C::HAS_CONDITIONS {
+            let current = status_of(object);
+            let wanted = status::failed(&error, object.meta().generation, &current, Timestamp::now());
+            let writing = self.write_status(object.meta(), &current, &wanted, memory);
+            if let Written::Later(pause) = writing.instrument(debug_span!("report")).await? {
+                // The condition is still to be written: it is looked at again, and fails then.
+                return Ok(Outcome::After(pause));
+            }
         }
         self.tell(object, &error);
         Err(error)
@@ -369,16 +409,16 @@ impl<C: Controller> Running<C> {
         current: &Value,
         wanted: &Value,
         memory: &mut Memory,
-    ) -> Result<Outcome, Error> {
-        let Some(patch) = status::patch(current, wanted) else { return Ok(Outcome::Done) };
+    ) -> Result<Written, Error> {
+        let Some(patch) = status::patch(current, wanted) else { return Ok(Written::Not) };
         let rest = memory.status_written.map(|when| STATUS_PAUSE.saturating_sub(when.elapsed())).unwrap_or_default();
         if !rest.is_zero() {
-            return Ok(Outcome::After(rest));
+            return Ok(Written::Later(rest));
         }
         memory.status_written = Some(Instant::now());
         let patch = json!({"metadata": {"uid": metadata.uid}, "status": patch});
         self.patch(metadata, "/status", &patch, memory).await?;
-        Ok(Outcome::Done)
+        Ok(Written::Now)
     }
 
     async fn patch(

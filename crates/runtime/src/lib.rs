@@ -6,7 +6,7 @@
 //!
 //! [`watch`] keeps a [`store`] for each kind, one for the whole process ([`caches`]). A change puts objects into the
 //! [`queue`] of a [`controller`], which decides what there should be. [`apply`] writes what differs, [`status`] writes how
-//! the object stands, [`events`] tells people. The ledger keeps anything from being decided from a cache that is older than
+//! the object stands, [`events`] tells people, [`errands`] take time outside of Kubernetes. The ledger keeps anything from being decided from a cache that is older than
 //! our own last write. [`lease`] says whether this process leads, and [`fence`] keeps its writes back when it does not.
 //! [`process`] holds it all together.
 
@@ -17,6 +17,7 @@ pub mod conditions;
 mod contact;
 pub mod controller;
 mod difference;
+pub mod errands;
 pub mod error;
 pub mod events;
 pub mod fence;

@@ -107,7 +107,7 @@ impl Process {
             }
         });
         self.readiness.is_told_by(move || {
-            let missing = collections.values().filter(|collection| collection.version() == 0);
+            let missing = collections.values().filter(|collection| collection.is_awaited());
             missing.map(|collection| collection.plural()).collect()
         });
         let (mut watches, mut workers) = (JoinSet::new(), JoinSet::new());

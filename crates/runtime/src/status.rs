@@ -1,5 +1,7 @@
 //! Writes the status of an object, and only what has changed of it.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Map, Value, json};
@@ -17,6 +19,10 @@ pub struct Report {
     pub status: Value,
     /// Conditions besides those of the parts.
     pub conditions: Vec<Condition>,
+    /// Written at once, however short a time ago the status was written last.
+    pub is_urgent: bool,
+    /// When the object is to be looked at again, should nothing change until then.
+    pub again_after: Option<Duration>,
 }
 
 /// A condition of which nobody knows yet since when it holds.
@@ -141,7 +147,7 @@ mod tests {
 
     #[test]
     fn what_did_not_change_is_not_written() {
-        let report = || Report { status: json!({"nodes": 3}), conditions: vec![] };
+        let report = || Report { status: json!({"nodes": 3}), ..Report::default() };
         let first = whole(report(), &[applied(None, None)], Some(1), &Value::Null, at(1));
         assert!(patch(&Value::Null, &first).is_some());
         let second = whole(report(), &[applied(None, None)], Some(1), &first, at(2));

@@ -93,6 +93,8 @@ pub struct Store<K> {
     listeners: RwLock<Vec<Listener<K>>>,
     /// The state of the storage that this store shows; zero until it is complete for the first time.
     version: watch::Sender<Version>,
+    /// Whether the kind is known not to be installed; none where it has to be.
+    is_missing: watch::Sender<Option<bool>>,
 }
 
 #[derive(Debug)]
@@ -119,6 +121,7 @@ impl<K> Default for Store<K> {
             state: RwLock::new(State { objects: HashMap::new(), by_controller: HashMap::new(), floor: 0 }),
             listeners: RwLock::default(),
             version: watch::Sender::new(0),
+            is_missing: watch::Sender::new(None),
         }
     }
 }
@@ -173,10 +176,29 @@ impl<K: Kind> Store<K> {
         *self.version.borrow()
     }
 
-    /// Waits until the store is complete.
+    /// Whether the kind is known not to be installed, where that may be.
+    pub fn is_missing(&self) -> bool {
+        self.version() == 0 && *self.is_missing.borrow() == Some(true)
+    }
+
+    /// Waits until the store is complete; where the kind need not be installed, until that is known.
     pub async fn complete(&self) {
-        // The sender lives as long as the store, so it cannot be gone.
-        let _ = self.version.subscribe().wait_for(|version| *version > 0).await;
+        let (mut version, mut is_missing) = (self.version.subscribe(), self.is_missing.subscribe());
+        // The senders live as long as the store, so they cannot be gone.
+        tokio::select! {
+            _ = version.wait_for(|version| *version > 0) => {}
+            _ = is_missing.wait_for(|is_missing| *is_missing == Some(true)) => {}
+        }
+    }
+
+    /// The kind need not be installed.
+    pub(crate) fn may_be_missing(&self) {
+        self.is_missing.send_replace(Some(false));
+    }
+
+    /// The API server does not know the kind.
+    pub(crate) fn not_served(&self) {
+        self.is_missing.send_if_modified(|is_missing| *is_missing == Some(false) && is_missing.replace(true).is_some());
     }
 
     /// No list that is older than this is believed.

@@ -178,6 +178,7 @@ impl<K: Kind> Watch<K> {
                 Ended::Closed | Ended::Expired if began.elapsed() > Duration::from_secs(5) => failures = 0,
                 Ended::NotServed => {
                     failures += 1;
+                    self.store.not_served();
                     let warning = ended.to_string();
                     if warning != last_warning {
                         warn!(kind = %K::kind(&()), "{ended}; waiting for it");

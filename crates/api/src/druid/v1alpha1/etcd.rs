@@ -5,6 +5,7 @@
 
 use k8s_openapi::{api::core::v1::SecretReference, apimachinery::pkg::apis::meta::v1::Time};
 use kube::CustomResource;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
@@ -54,7 +55,26 @@ pub struct BackupSpec {
     /// TLS of the sidecar. Without it, the sidecar is served in plain text.
     pub tls: Option<TlsConfig>,
     /// Where snapshots go. Without it, there are none.
-    pub store: Option<serde_json::Value>,
+    pub store: Option<StoreSpec>,
+    /// The image of the sidecar.
+    pub image: Option<String>,
+}
+
+/// Where snapshots are kept.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StoreSpec {
+    /// Who keeps them: S3, GCS, ABS, Swift, OSS, OCS, ECS, or Local for a folder of the machine.
+    pub provider: Option<String>,
+    /// The bucket, container or folder.
+    pub container: Option<String>,
+    /// What the names of all snapshots begin with.
+    pub prefix: Option<String>,
+    /// The Secret with the credentials of the provider.
+    pub secret_ref: Option<SecretReference>,
+    /// Another address of the provider than its ordinary one.
+    pub endpoint_override: Option<String>,
 }
 
 /// What a client needs to speak TLS.

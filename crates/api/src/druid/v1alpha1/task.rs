@@ -48,7 +48,7 @@ use crate::schema;
     printcolumn(name = "TTL", type_ = "integer", json_path = ".spec.ttlSecondsAfterFinished", priority = 1)
 )]
 pub struct EtcdOperatorTaskSpec {
-    /// What the task does: OnDemandSnapshot.
+    /// What the task does: OnDemandSnapshot, Defragment, Compact, CompactSnapshots or CopyBackups.
     #[serde(rename = "type")]
     #[schemars(extend("minLength" = 1))]
     pub task_type: Option<EtcdOperatorTaskType>,
@@ -80,6 +80,14 @@ impl EtcdOperatorTaskSpec {
 pub enum EtcdOperatorTaskType {
     /// Takes a snapshot of the etcd cluster now, and not when its schedule says so.
     OnDemandSnapshot,
+    /// Gives space back to the members' machines, one member after the other.
+    Defragment,
+    /// Forgets old revisions of all keys.
+    Compact,
+    /// Makes one full snapshot of the last one and the deltas after it, away from the etcd cluster.
+    CompactSnapshots,
+    /// Copies snapshots to another store.
+    CopyBackups,
     /// Not known to this version.
     #[serde(untagged)]
     Other(String),
@@ -112,6 +120,70 @@ pub struct EtcdOperatorTaskStatus {
     pub last_errors: Option<Vec<LastError>>,
     /// The step that the task took last.
     pub last_operation: Option<LastOperation>,
+    /// How many tasks on the same etcd cluster come before this one, while it waits.
+    pub place: Option<i32>,
+    /// How far a task with several steps has come.
+    pub progress: Option<TaskProgress>,
+    /// The newest snapshots when the task began. One that is newer is taken for the one that the task asked for.
+    pub before: Option<SnapshotsBefore>,
+    /// The snapshot that was taken.
+    pub snapshot: Option<TakenSnapshot>,
+    /// What became of each member.
+    pub members: Option<Vec<MemberOutcome>>,
+    /// The revision before which nothing is kept.
+    pub compacted_revision: Option<i64>,
+}
+
+/// How far a task has come.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TaskProgress {
+    /// Steps that are done.
+    pub done: Option<i32>,
+    /// All steps.
+    pub total: Option<i32>,
+}
+
+/// The newest snapshots at some time.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SnapshotsBefore {
+    /// Name of the newest full snapshot.
+    pub full: Option<String>,
+    /// Name of the newest delta after that.
+    pub delta: Option<String>,
+}
+
+/// A snapshot.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TakenSnapshot {
+    /// Its name in the store.
+    pub name: Option<String>,
+    /// What it holds: Full or Incr, which is what changed since the one before.
+    pub kind: Option<String>,
+    /// The last revision in it.
+    pub revision: Option<i64>,
+    /// Whether it is marked as the last one of its etcd cluster.
+    pub is_final: Option<bool>,
+    /// When it was taken.
+    pub created_on: Option<Time>,
+}
+
+/// What became of a member.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MemberOutcome {
+    /// Name of the member.
+    pub name: Option<String>,
+    /// Size of its file before, in bytes.
+    pub size_before: Option<i64>,
+    /// Size of its file after, in bytes.
+    pub size_after: Option<i64>,
 }
 
 /// How a task stands.

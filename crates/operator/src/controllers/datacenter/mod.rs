@@ -16,16 +16,16 @@ use kube::core::PartialObjectMeta;
 use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
 use messina_plan::datacenter::{self, Gates, Observed, Plan};
 use messina_runtime::{
-    apply::{Applied, Part, without_records_of_others},
+    apply::{Applied, Part},
     caches::Caches,
     controller::{Controller, Running},
     error::Error,
     queue::{Backoff, ObjectKey},
     status::Report,
-    store::{Kind, Store},
+    store::Store,
 };
 
-use super::FIELD_MANAGER;
+use super::trim;
 
 /// What is the same for all datacenters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,10 +84,6 @@ pub fn start(caches: &mut Caches, settings: Settings) -> Arc<Running<DatacenterC
 fn datacenter_of(pod: &PartialObjectMeta<Pod>) -> Option<ObjectKey> {
     let name = pod.metadata.labels.as_ref()?.get(label::CLUSTER)?;
     Some(ObjectKey { namespace: pod.metadata.namespace.clone(), name: name.clone() })
-}
-
-fn trim<K: Kind>(object: &mut K) {
-    without_records_of_others(object.meta_mut(), FIELD_MANAGER);
 }
 
 impl Controller for DatacenterController {

@@ -14,5 +14,6 @@ pub(super) fn report(observed: &Observed, plan: &Plan) -> Report {
         conditions: others
             .map(|one| condition(one.condition_type, one.holds, &one.reason, &one.message, generation))
             .collect(),
+        ..Report::default()
     }
 }

@@ -1,0 +1,114 @@
+//! CompactSnapshots and CopyBackups: Jobs that run etcd-backup-restore, away from the etcd cluster.
+
+use std::time::Duration;
+
+use futures::{FutureExt, future::BoxFuture};
+use k8s_openapi::api::batch::v1::Job;
+use kube::{
+    Api,
+    api::{DeleteParams, PostParams},
+};
+use messina_api::druid::v1alpha1::{EtcdOperatorTask, StoreSpec};
+use messina_plan::etcd_task::{Fault, Options, TaskResult, job, job::Work};
+use messina_runtime::{error::chain, queue::ObjectKey};
+use serde_json::Value;
+
+use super::{
+    handler::{Handler, Subject},
+    tools::Tools,
+};
+
+/// A Job that should have appeared is looked for after this time, should its watch say nothing.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// A type of task that is done by a Job.
+pub(super) struct Jobs {
+    read: fn(Option<&Value>) -> Result<Work, Fault>,
+}
+
+impl Jobs {
+    pub(super) const COMPACT: Self = Self { read: Work::compact };
+    pub(super) const COPY: Self = Self { read: Work::copy };
+}
+
+impl Handler for Jobs {
+    fn options(&self, config: Option<&Value>) -> Result<Options, Fault> {
+        (self.read)(config)?.options()
+    }
+
+    fn admit<'a>(&'a self, subject: &'a Subject) -> BoxFuture<'a, TaskResult> {
+        async {
+            let admitted = (self.read)(subject.config()).and_then(|work| work.admit(&subject.task, &subject.etcd));
+            admitted.map_or_else(TaskResult::failed, |()| TaskResult::done("Admitted; a Job is being created."))
+        }
+        .boxed()
+    }
+
+    fn run<'a>(&'a self, subject: &'a Subject) -> BoxFuture<'a, TaskResult> {
+        async { self.look_or_create(subject).await.unwrap_or_else(|result| result) }.boxed()
+    }
+
+    fn cleanup<'a>(&'a self, task: &'a EtcdOperatorTask, tools: &'a Tools) -> BoxFuture<'a, TaskResult> {
+        async {
+            let name = match job::name(task) {
+                Ok(name) => name,
+                Err(fault) => return TaskResult::failed(fault),
+            };
+            match jobs(task, tools).delete(&name, &DeleteParams::background()).await {
+                Ok(_) => TaskResult::done(format!("The Job {name} is deleted.")),
+                Err(kube::Error::Api(status)) if status.is_not_found() => TaskResult::done("There is no Job left."),
+                Err(error) => TaskResult::trouble(not_written(&name, &error)),
+            }
+        }
+        .boxed()
+    }
+}
+
+impl Jobs {
+    async fn look_or_create(&self, subject: &Subject) -> Result<TaskResult, TaskResult> {
+        let name = job::name(&subject.task).map_err(TaskResult::failed)?;
+        let key = ObjectKey { namespace: subject.task.metadata.namespace.clone(), name: name.clone() };
+        let found = subject
+            .tools
+            .jobs
+            .get(&key)
+            .map_err(|unreadable| TaskResult::trouble(Fault::new("ERR_JOB_NOT_READ", unreadable.to_string())))?;
+        if let Some(job) = found {
+            return Ok(job::result(&job));
+        }
+        let work = (self.read)(subject.config()).map_err(TaskResult::failed)?;
+        let (store, source) = work.stores(&subject.etcd).map_err(TaskResult::failed)?;
+        let store = folder(subject, Some(store)).await?;
+        let source = folder(subject, source).await?;
+        let folders = (store.as_deref(), source.as_deref());
+        let job = job::job(&subject.task, &subject.etcd, &work, folders).map_err(TaskResult::failed)?;
+        match jobs(&subject.task, &subject.tools).create(&PostParams::default(), &job).await {
+            Ok(_) => Ok(TaskResult::goes_on(format!("The Job {name} was created."), LOOK)),
+            // It was created before, and the watch has not told of it yet.
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {
+                Ok(TaskResult::goes_on(format!("The Job {name} was created."), LOOK))
+            }
+            Err(kube::Error::Api(status)) if status.code == 422 || status.code == 400 => Err(TaskResult::failed(
+                Fault::new("ERR_JOB_REFUSED", format!("The Job was refused: {}", status.message)),
+            )),
+            Err(error) => Err(TaskResult::trouble(not_written(&name, &error))),
+        }
+    }
+}
+
+fn jobs(task: &EtcdOperatorTask, tools: &Tools) -> Api<Job> {
+    Api::namespaced(tools.client.clone(), task.metadata.namespace.as_deref().unwrap_or_default())
+}
+
+fn not_written(name: &str, error: &kube::Error) -> Fault {
+    Fault::new("ERR_JOB_NOT_WRITTEN", format!("The Job {name} could not be written: {}", chain(error)))
+}
+
+/// The folder of the machine that holds the containers of a store, where it is one of those.
+async fn folder(subject: &Subject, store: Option<&StoreSpec>) -> Result<Option<String>, TaskResult> {
+    let Some(store) = store.filter(|store| job::is_local(store)) else { return Ok(None) };
+    let Some(name) = store.secret_ref.as_ref().and_then(|secret| secret.name.as_deref()) else { return Ok(None) };
+    let secret = subject.tools.secret(&subject.etcd, name).await?;
+    let path = secret.data.as_ref().and_then(|data| data.get(job::LOCAL_FOLDER_KEY));
+    Ok(path.map(|path| String::from_utf8_lossy(&path.0).trim().to_owned()))
+}

@@ -1,0 +1,208 @@
+//! Defragment and Compact: etcd's own maintenance.
+
+use std::time::Duration;
+
+use futures::{
+    FutureExt,
+    future::{BoxFuture, join_all},
+};
+use messina_api::druid::v1alpha1::{CompactConfig, DefragmentConfig, MemberOutcome, TaskProgress};
+use messina_clients::etcd;
+use messina_plan::etcd_task::{
+    Fault, Findings, Options, TaskResult, code, decode,
+    defragment::{Member, Turn, called, turn},
+    seconds,
+};
+use messina_runtime::error::chain;
+use serde_json::Value;
+
+use super::{
+    handler::{Handler, Subject},
+    tools::{Members, of_etcd},
+};
+
+/// Gives space back to the members' machines, one member after the other.
+pub(super) struct Defragment;
+
+/// Time for the whole task and for one member, in seconds, unless the options say otherwise.
+const DEFRAGMENT: (u32, u32) = (1800, 300);
+
+impl Defragment {
+    fn read(config: Option<&Value>) -> Result<(Duration, Duration), Fault> {
+        let config: DefragmentConfig = decode(config)?;
+        let whole = seconds("timeoutSeconds", config.timeout_seconds, DEFRAGMENT.0)?;
+        let member = seconds("memberTimeoutSeconds", config.member_timeout_seconds, DEFRAGMENT.1)?;
+        Ok((whole, member))
+    }
+}
+
+impl Handler for Defragment {
+    fn options(&self, config: Option<&Value>) -> Result<Options, Fault> {
+        Self::read(config).map(|(deadline, _)| Options { deadline })
+    }
+
+    fn admit<'a>(&'a self, _: &'a Subject) -> BoxFuture<'a, TaskResult> {
+        async { TaskResult::done("Admitted; the members are being looked at.") }.boxed()
+    }
+
+    fn run<'a>(&'a self, subject: &'a Subject) -> BoxFuture<'a, TaskResult> {
+        async { defragment(subject).await.unwrap_or_else(|result| result) }.boxed()
+    }
+}
+
+/// Does the next member.
+async fn defragment(subject: &Subject) -> Result<TaskResult, TaskResult> {
+    let (_, at_most) = Defragment::read(subject.config()).map_err(TaskResult::failed)?;
+    let way = subject.tools.members(&subject.etcd).await?;
+    let listed = way.any().map_err(|error| of_etcd(&error))?.members().await.map_err(|error| of_etcd(&error))?;
+    let mut seen = join_all(listed.iter().map(|member| look(&way, member))).await;
+    add_alarms(&way, &mut seen).await?;
+    let mut outcomes = subject.status().members.unwrap_or_default();
+    let members: Vec<Member> = seen.iter().map(|(member, _)| member.clone()).collect();
+    let id = match turn(&members, &outcomes) {
+        Turn::Over => return Ok(TaskResult::done(sum(&outcomes))),
+        Turn::NotNow(why) => {
+            let description = format!("No member is defragmented at present, because {why}.");
+            return Err(TaskResult::trouble(Fault::new("ERR_MEMBER_NOT_HEALTHY", description)));
+        }
+        Turn::Of(id) => id,
+    };
+    let Some(((member, size_before), listed)) = seen.iter().zip(&listed).find(|((member, _), _)| member.id == id)
+    else {
+        return Err(TaskResult::trouble(Fault::new(code::PRECONDITION, "The members of etcd have changed.")));
+    };
+    let client = client(&way, listed).map_err(|error| of_etcd(&error))?;
+    if !subject.tools.fence.is_open() {
+        return Ok(TaskResult::goes_on("This process leads no longer.", Duration::from_secs(1)));
+    }
+    client.defragment(at_most).await.map_err(|error| of_etcd(&error))?;
+    let size_after = client.status().await.map(|status| status.db_size).ok();
+    outcomes.push(MemberOutcome { name: Some(called(member)), size_before: *size_before, size_after });
+    let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
+    let progress = TaskProgress { done: Some(count(outcomes.len())), total: Some(count(members.len())) };
+    let description =
+        format!("{} of {} members are defragmented, last {}.", outcomes.len(), members.len(), called(member));
+    Ok(TaskResult::goes_on(description, Duration::ZERO).with(Findings {
+        progress: Some(progress),
+        members: Some(outcomes),
+        ..Findings::default()
+    }))
+}
+
+/// How a member stands, and how large its file is.
+async fn look(way: &Members, member: &etcd::Member) -> (Member, Option<i64>) {
+    let mut seen =
+        Member { id: member.id, name: member.name.clone(), is_learner: member.is_learner, leader: 0, trouble: None };
+    let asked = match client(way, member) {
+        Ok(client) => client.status().await,
+        Err(error) => Err(error),
+    };
+    match asked {
+        Ok(status) if status.member_id != member.id => {
+            seen.trouble = Some("another member answers at its address".into());
+            (seen, None)
+        }
+        Ok(status) => {
+            seen.leader = status.leader.unwrap_or_default();
+            seen.trouble = status.errors.first().cloned();
+            (seen, Some(status.db_size))
+        }
+        Err(error) => {
+            seen.trouble = Some(chain(&error));
+            (seen, None)
+        }
+    }
+}
+
+/// A member that has raised an alarm is not well, unless the alarm is that there is no space: that is what this helps with.
+async fn add_alarms(way: &Members, seen: &mut [(Member, Option<i64>)]) -> Result<(), TaskResult> {
+    let client = way.any().map_err(|error| of_etcd(&error))?;
+    for alarm in client.alarms().await.map_err(|error| of_etcd(&error))? {
+        if alarm.kind == etcd::AlarmKind::NoSpace {
+            continue;
+        }
+        for (member, _) in seen.iter_mut().filter(|(member, _)| member.id == alarm.member_id) {
+            member.trouble = Some(format!("it has raised the alarm {:?}", alarm.kind));
+        }
+    }
+    Ok(())
+}
+
+fn client(way: &Members, member: &etcd::Member) -> Result<etcd::Etcd, etcd::Error> {
+    match member.client_urls.first() {
+        Some(address) => way.at(address),
+        None => way.at(""),
+    }
+}
+
+fn sum(outcomes: &[MemberOutcome]) -> String {
+    let total = |size: fn(&MemberOutcome) -> Option<i64>| outcomes.iter().filter_map(size).sum::<i64>();
+    let (before, after) = (total(|one| one.size_before), total(|one| one.size_after));
+    format!("All {} members are defragmented: {before} bytes before, {after} after.", outcomes.len())
+}
+
+/// Forgets old revisions of all keys.
+pub(super) struct Compact;
+
+/// Time for the task in seconds, unless the options say otherwise.
+const COMPACT: u32 = 600;
+/// Revisions that are kept, unless the options say otherwise.
+const RETAINED: i64 = 10_000;
+
+struct Compaction {
+    retained: i64,
+    physical: bool,
+    deadline: Duration,
+}
+
+impl Compact {
+    fn read(config: Option<&Value>) -> Result<Compaction, Fault> {
+        let config: CompactConfig = decode(config)?;
+        let retained = config.retain_revisions.unwrap_or(RETAINED);
+        if retained < 0 {
+            return Err(Fault::new(
+                code::INVALID_CONFIG,
+                format!("config.retainRevisions: {retained} revisions cannot be kept: give a number from 0 on"),
+            ));
+        }
+        let deadline = seconds("timeoutSeconds", config.timeout_seconds, COMPACT)?;
+        Ok(Compaction { retained, physical: config.physical.unwrap_or(true), deadline })
+    }
+}
+
+impl Handler for Compact {
+    fn options(&self, config: Option<&Value>) -> Result<Options, Fault> {
+        Self::read(config).map(|compaction| Options { deadline: compaction.deadline })
+    }
+
+    fn admit<'a>(&'a self, _: &'a Subject) -> BoxFuture<'a, TaskResult> {
+        async { TaskResult::done("Admitted; old revisions are being forgotten.") }.boxed()
+    }
+
+    fn run<'a>(&'a self, subject: &'a Subject) -> BoxFuture<'a, TaskResult> {
+        async { compact(subject).await.unwrap_or_else(|result| result) }.boxed()
+    }
+}
+
+async fn compact(subject: &Subject) -> Result<TaskResult, TaskResult> {
+    let compaction = Compact::read(subject.config()).map_err(TaskResult::failed)?;
+    let client = subject.tools.members(&subject.etcd).await?.any().map_err(|error| of_etcd(&error))?;
+    let revision = client.status().await.map_err(|error| of_etcd(&error))?.revision;
+    let until = revision.saturating_sub(compaction.retained);
+    if until < 1 {
+        let description = format!(
+            "There is nothing to forget: etcd is at revision {revision}, and the last {} are kept.",
+            compaction.retained
+        );
+        return Ok(TaskResult::done(description));
+    }
+    if !subject.tools.fence.is_open() {
+        return Ok(TaskResult::goes_on("This process leads no longer.", Duration::from_secs(1)));
+    }
+    let description = match client.compact(until, compaction.physical).await {
+        Ok(()) => format!("Revisions before {until} are forgotten; etcd is at {revision}."),
+        Err(etcd::Error::AlreadyCompacted { .. }) => format!("Revisions before {until} had been forgotten already."),
+        Err(error) => return Err(of_etcd(&error)),
+    };
+    Ok(TaskResult::done(description).with(Findings { compacted_revision: Some(until), ..Findings::default() }))
+}

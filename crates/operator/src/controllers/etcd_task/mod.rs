@@ -1,0 +1,350 @@
+//! The controller of EtcdOperatorTasks: one way for all types, which are told apart by their handlers.
+//!
+//! What handlers do takes place beside the workers, as errands. Their answers are part of what is observed, so that every
+//! step of a task is decided by the same pure function, written down, and only then taken.
+
+mod counts;
+mod handler;
+mod jobs;
+mod lines;
+mod maintenance;
+mod snapshot;
+mod tools;
+
+use std::{
+    collections::HashMap,
+    future::{Future, ready},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+pub use counts::Counts;
+pub use handler::{Handler, Registry, Subject};
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use messina_api::{
+    druid::v1alpha1::{Etcd, EtcdOperatorTask, EtcdOperatorTaskType, TaskState},
+    names::{finalizer, label},
+};
+use messina_clients::Reach;
+use messina_plan::etcd_task::{
+    self, Errand, Fault, Next, Options, Plan, Sight, Stage, TaskResult, code, is_finished, job,
+};
+use messina_runtime::{
+    apply::{Applied, Part, Unwanted},
+    caches::Caches,
+    controller::{Controller, Farewell, Running, reference},
+    errands::{Errands, Whereabouts},
+    error::Error,
+    events::{Events, Note},
+    fence::Fence,
+    queue::{Backoff, ObjectKey},
+    status::Report,
+    store::{Change, Store, controller_of, key_of},
+};
+use tokio::time::Instant;
+pub use tools::{Members, Tools};
+
+use self::lines::{Lines, created, etcd_of};
+use super::trim;
+
+/// The place of a task in line is written again after this time at the earliest, if nothing else has changed.
+const REFRESH: Duration = Duration::from_secs(30);
+
+/// What is the same for all tasks.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What types there are.
+    pub registry: Registry,
+    /// How names of etcd clusters are found.
+    pub reach: Reach,
+    /// Whether this process leads.
+    pub fence: Fence,
+    /// What is counted.
+    pub counts: Counts,
+}
+
+/// Runs tasks on etcd clusters.
+pub struct TaskController {
+    registry: Registry,
+    tools: Arc<Tools>,
+    etcds: Arc<Store<Etcd>>,
+    lines: Arc<Lines>,
+    errands: Arc<Errands<(Stage, TaskResult)>>,
+    memories: Arc<Memories>,
+}
+
+/// What is remembered of a task while this process leads.
+#[derive(Debug, Default)]
+struct Memory {
+    /// Whether it began here. What another process has asked for is not known.
+    began_here: bool,
+    /// Since when a request may be under way of which nobody knows what came.
+    in_doubt_since: Option<Instant>,
+    /// Whether its handler was asked to run already.
+    has_run: bool,
+    /// How often its handler was asked in vain.
+    failures: u32,
+    /// When its handler is to be asked again.
+    rests_until: Option<Instant>,
+    /// When its place in line was last said.
+    placed: Option<Instant>,
+}
+
+/// By UID.
+#[derive(Debug, Default)]
+struct Memories(Mutex<HashMap<String, Memory>>);
+
+impl Memories {
+    fn locked(&self) -> MutexGuard<'_, HashMap<String, Memory>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something has changed that its handler waits for.
+    fn wake(&self, uid: &str) {
+        if let Some(memory) = self.locked().get_mut(uid) {
+            memory.rests_until = memory.rests_until.map(|_| Instant::now());
+        }
+    }
+}
+
+/// What is known of a task.
+pub struct Observed {
+    task: Arc<EtcdOperatorTask>,
+    etcd: Option<Arc<Etcd>>,
+    handler: Option<Arc<dyn Handler>>,
+    known: etcd_task::Observed,
+}
+
+/// What is watched, and who is looked at when it changes.
+pub fn start(caches: &mut Caches, settings: Settings) -> Arc<Running<TaskController>> {
+    let tasks = caches.watch::<EtcdOperatorTask>(None, trim);
+    let etcds = caches.watch_if_served::<Etcd>(trim);
+    let jobs = caches.watch::<Job>(Some(&format!("{}={}", label::MANAGED_BY, job::MANAGER)), trim);
+    let Settings { registry, reach, fence, counts } = settings;
+    let client = caches.client().clone();
+    let (lines, memories, errands) = (Arc::<Lines>::default(), Arc::<Memories>::default(), Arc::default());
+    let controller = TaskController {
+        registry,
+        tools: Arc::new(Tools { client, reach, fence, jobs: Arc::clone(&jobs) }),
+        etcds: Arc::clone(&etcds),
+        lines: Arc::clone(&lines),
+        errands: Arc::clone(&errands),
+        memories: Arc::clone(&memories),
+    };
+    // Before anything is looked at because of a change, the change is taken in.
+    counts.begin();
+    let (own_lines, own_memories, events) = (Arc::clone(&lines), Arc::clone(&memories), caches.events().clone());
+    tasks.on_change(move |change| {
+        own_lines.take_in(change);
+        counts.take_in(change);
+        tell(&events, change);
+        if change.after.is_none() {
+            let uid = change.before.as_ref().and_then(|task| task.metadata.uid.clone());
+            own_memories.locked().remove(&uid.unwrap_or_default());
+        }
+    });
+    jobs.on_change(move |change| {
+        let versions = [&change.before, &change.after].into_iter().flatten();
+        for owner in versions.filter_map(|job| controller_of(&job.metadata)) {
+            memories.wake(&owner.uid);
+        }
+    });
+    let running = Running::new(caches, controller, Arc::clone(&tasks), Backoff::default());
+    running.awaits(&errands);
+    let of_etcd = Arc::clone(&lines);
+    running.watches(&tasks, move |task| etcd_of(task).map(|etcd| lines.of(&etcd)).unwrap_or_default());
+    running.watches(&etcds, move |etcd| of_etcd.of(&key_of(&etcd.metadata)));
+    running.owns(&jobs);
+    running
+}
+
+/// People are told when a task did not do what it was asked to do.
+fn tell(events: &Events, change: &Change<EtcdOperatorTask>) {
+    let state = |task: &Option<Arc<EtcdOperatorTask>>| task.as_ref().and_then(|task| task.status.clone()?.state);
+    let (Some(task), Some(_)) = (&change.after, &change.before) else { return };
+    let (before, now) = (state(&change.before), state(&change.after));
+    if before == now {
+        return;
+    }
+    let reason = match now {
+        Some(TaskState::Failed) => "TaskFailed",
+        Some(TaskState::Rejected) => "TaskRejected",
+        _ => return,
+    };
+    let said = task.status.as_ref().and_then(|status| status.last_operation.as_ref()?.description.clone());
+    events.tell(reference(task.as_ref()), Note::warning(reason, said.unwrap_or_default()));
+}
+
+fn type_of(task: &EtcdOperatorTask) -> String {
+    let name = task.spec.task_type.as_ref().map(|known| match known {
+        EtcdOperatorTaskType::Other(name) => name.clone(),
+        known => serde_json::to_value(known).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default(),
+    });
+    name.unwrap_or_default()
+}
+
+impl TaskController {
+    fn observed(&self, task: &Arc<EtcdOperatorTask>) -> Result<Observed, Error> {
+        let handler = self.registry.find(&type_of(task));
+        let options = handler.clone().and_then(|handler| handler.options(task.spec.config.as_ref()));
+        let (options, etcd, sight) = self.sight(task, options)?;
+        let key = key_of(&task.metadata);
+        let status = task.status.clone().unwrap_or_default();
+        let uid = task.metadata.uid.clone().unwrap_or_default();
+        let is_over = is_finished(status.state.as_ref());
+        let ahead = if is_over || options.is_err() { Vec::new() } else { self.lines.ahead(task) };
+        let mut memories = self.memories.locked();
+        let memory = memories.entry(uid).or_default();
+        let errand = match (self.errands.whereabouts(&key), memory.rests_until) {
+            (Whereabouts::Back((stage, result)), _) => Errand::Back(stage, result),
+            (Whereabouts::UnderWay, _) => Errand::UnderWay,
+            (Whereabouts::None, Some(until)) => Errand::Resting(until.saturating_duration_since(Instant::now())),
+            (Whereabouts::None, None) => Errand::None,
+        };
+        let known = etcd_task::Observed {
+            status,
+            generation: task.metadata.generation,
+            created: created(task),
+            time_to_live: task
+                .spec
+                .ttl_seconds_after_finished
+                .map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or_default())),
+            options,
+            etcd: sight,
+            ahead,
+            may_refresh: memory.placed.is_none_or(|placed| placed.elapsed() >= REFRESH),
+            errand,
+            failures: memory.failures,
+            now: Timestamp::now(),
+        };
+        Ok(Observed { task: Arc::clone(task), etcd, handler: handler.ok(), known })
+    }
+
+    #[expect(
+        clippy::type_complexity,
+        reason = "what is known of the options, the etcd cluster, and whether it is there"
+    )]
+    fn sight(
+        &self,
+        task: &EtcdOperatorTask,
+        options: Result<Options, Fault>,
+    ) -> Result<(Result<Options, Fault>, Option<Arc<Etcd>>, Sight), Error> {
+        let Some(key) = etcd_of(task) else {
+            let description = "spec.etcdReference.name: say which Etcd the task is for";
+            let fault = Fault::new(code::NO_ETCD, description);
+            return Ok((options.and(Err(fault)), None, Sight::There));
+        };
+        if self.etcds.is_missing() {
+            return Ok((options, None, Sight::NotServed));
+        }
+        let etcd = self.etcds.get(&key)?.filter(|etcd| etcd.metadata.deletion_timestamp.is_none());
+        let sight = if etcd.is_some() { Sight::There } else { Sight::Missing(key.to_string()) };
+        Ok((options, etcd, sight))
+    }
+
+    /// Asks the handler, beside the workers.
+    fn ask(&self, key: ObjectKey, observed: &Observed, stage: Stage, memory: &mut Memory) {
+        let (Some(handler), Some(etcd)) = (observed.handler.clone(), observed.etcd.clone()) else { return };
+        if stage == Stage::Run && !memory.began_here && !memory.has_run {
+            // Another process may have asked for something a moment ago.
+            memory.in_doubt_since = Some(Instant::now());
+        }
+        let subject = Subject {
+            task: Arc::clone(&observed.task),
+            etcd,
+            tools: Arc::clone(&self.tools),
+            in_doubt_since: memory.in_doubt_since,
+            is_repeated: memory.has_run,
+        };
+        memory.has_run |= stage == Stage::Run;
+        memory.rests_until = None;
+        self.errands.send(key, async move {
+            let result = match stage {
+                Stage::Admit => handler.admit(&subject).await,
+                Stage::Run => handler.run(&subject).await,
+            };
+            (stage, result)
+        });
+    }
+}
+
+impl Controller for TaskController {
+    type Object = EtcdOperatorTask;
+    type Observed = Observed;
+    type Plan = Plan;
+    const NAME: &'static str = "etcd-task";
+    const FINALIZER: Option<&'static str> = Some(finalizer::ETCD_OPERATOR_TASK);
+    const HAS_CONDITIONS: bool = false;
+
+    fn observe(&self, object: &Arc<EtcdOperatorTask>) -> impl Future<Output = Result<Observed, Error>> + Send {
+        ready(self.observed(object))
+    }
+
+    fn plan(&self, observed: &Observed) -> Plan {
+        etcd_task::decide(&observed.known)
+    }
+
+    fn parts(&self, observed: &Observed, plan: &Plan) -> Result<Vec<Part>, Error> {
+        let unwanted = match plan.next {
+            Next::Delete => vec![Unwanted::new(observed.task.as_ref())],
+            _ => Vec::new(),
+        };
+        Ok(vec![Part { name: "Task", unwanted, ..Part::default() }])
+    }
+
+    fn report(&self, observed: &Observed, plan: &Plan, _: &[Applied]) -> Report {
+        let mut memories = self.memories.locked();
+        let memory = memories.entry(observed.task.metadata.uid.clone().unwrap_or_default()).or_default();
+        let (before, now) = (observed.known.status.state.as_ref(), plan.status.state.as_ref());
+        if before != now && now == Some(&TaskState::InProgress) {
+            memory.began_here = true;
+        }
+        if plan.status.place.is_some() && plan.status != observed.known.status {
+            memory.placed = Some(Instant::now());
+        }
+        Report {
+            status: serde_json::to_value(&plan.status).unwrap_or_default(),
+            is_urgent: before != now,
+            again_after: match plan.next {
+                Next::Wait(time) => time,
+                Next::Rest(time) => Some(time),
+                Next::Ask(_) | Next::Delete => None,
+            },
+            ..Report::default()
+        }
+    }
+
+    fn act(&self, object: &Arc<EtcdOperatorTask>, observed: &Observed, plan: &Plan) {
+        let key = key_of(&object.metadata);
+        let mut memories = self.memories.locked();
+        let memory = memories.entry(object.metadata.uid.clone().unwrap_or_default()).or_default();
+        match plan.next {
+            Next::Ask(stage) => self.ask(key, observed, stage, memory),
+            Next::Rest(time) => {
+                if let Errand::Back(_, result) = &observed.known.errand {
+                    memory.failures = if result.error.is_some() { memory.failures + 1 } else { 0 };
+                    if result.is_unanswered {
+                        memory.in_doubt_since = Some(Instant::now());
+                    }
+                }
+                memory.rests_until = Some(Instant::now() + time);
+                self.errands.forget(&key);
+            }
+            // What is still under way for a task that is at its end is of no use.
+            Next::Wait(_) if is_finished(plan.status.state.as_ref()) => self.errands.forget(&key),
+            Next::Wait(_) | Next::Delete => {}
+        }
+    }
+
+    async fn farewell(&self, object: &Arc<EtcdOperatorTask>) -> Result<Farewell, Error> {
+        self.errands.forget(&key_of(&object.metadata));
+        // A type that nobody knows any more has left nothing that does not go with the task.
+        let Ok(handler) = self.registry.find(&type_of(object)) else { return Ok(Farewell::Done) };
+        let result = handler.cleanup(object, &self.tools).await;
+        match result.error {
+            Some(_) if !result.is_completed => Ok(Farewell::After(result.requeue_after.unwrap_or(REFRESH / 6))),
+            _ => Ok(Farewell::Done),
+        }
+    }
+}

@@ -1,0 +1,329 @@
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::etcd_task::Findings;
+use messina_api::druid::v1alpha1::TakenSnapshot;
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+}
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+fn observed() -> Observed {
+    Observed {
+        status: EtcdOperatorTaskStatus::default(),
+        generation: Some(1),
+        created: at(0),
+        time_to_live: Some(Duration::from_secs(600)),
+        options: Ok(Options { deadline: DEADLINE }),
+        etcd: Sight::There,
+        ahead: Vec::new(),
+        may_refresh: true,
+        errand: Errand::None,
+        failures: 0,
+        now: at(5),
+    }
+}
+
+fn in_state(state: TaskState) -> Observed {
+    let mut observed = observed();
+    observed.status.state = Some(state);
+    observed.status.observed_generation = Some(1);
+    observed.status.initiated_at = Some(Time(at(2)));
+    observed
+}
+
+fn state(plan: &Plan) -> TaskState {
+    plan.status.state.clone().unwrap()
+}
+
+fn description(plan: &Plan) -> String {
+    plan.status.last_operation.clone().unwrap().description.unwrap()
+}
+
+fn codes(plan: &Plan) -> Vec<String> {
+    plan.status.last_errors.iter().flatten().map(|error| error.code.clone().unwrap()).collect()
+}
+
+#[test]
+fn a_task_that_can_run_goes_from_step_to_step() {
+    let mut observed = observed();
+    let plan = decide(&observed);
+    assert_eq!((state(&plan), plan.status.observed_generation), (TaskState::Pending, Some(1)));
+    observed.status = plan.status;
+    let plan = decide(&observed);
+    assert_eq!((plan.next, &plan.status), (Next::Ask(Stage::Admit), &observed.status), "it was said before");
+    observed.errand = Errand::Back(Stage::Admit, TaskResult::done("go"));
+    let plan = decide(&observed);
+    assert_eq!((state(&plan), plan.status.initiated_at.clone()), (TaskState::InProgress, Some(Time(at(5)))));
+    observed.status = plan.status;
+    let plan = decide(&observed);
+    assert_eq!((plan.next, &plan.status), (Next::Ask(Stage::Run), &observed.status));
+    let snapshot = TakenSnapshot { name: Some("full-1".into()), ..TakenSnapshot::default() };
+    let result = TaskResult::done("taken").with(Findings { snapshot: Some(snapshot), ..Findings::default() });
+    observed.errand = Errand::Back(Stage::Run, result);
+    let plan = decide(&observed);
+    assert_eq!(
+        (state(&plan), plan.status.snapshot.clone().unwrap().name.unwrap()),
+        (TaskState::Succeeded, "full-1".into())
+    );
+    observed.status = plan.status;
+    observed.now = at(604);
+    assert_eq!(decide(&observed).next, Next::Wait(Some(Duration::from_secs(1))));
+    observed.now = at(605);
+    assert_eq!(decide(&observed).next, Next::Delete);
+    observed.time_to_live = None;
+    assert_eq!(decide(&observed).next, Next::Wait(None), "it is kept");
+}
+
+#[test]
+fn a_task_says_what_it_waits_for() {
+    for (etcd, ahead, named) in [
+        (Sight::NotServed, vec![], "is not installed"),
+        (Sight::Missing("default/main".into()), vec![], "Etcd default/main"),
+        (Sight::There, vec!["default/a".to_owned()], "task default/a"),
+        (Sight::There, vec!["default/a".to_owned(), "default/b".to_owned()], "2 tasks on the same etcd cluster"),
+    ] {
+        let place = i32::try_from(ahead.len()).ok().filter(|place| *place > 0);
+        let plan = decide(&Observed { etcd, ahead, ..observed() });
+        assert_eq!((state(&plan), plan.status.place), (TaskState::Pending, place));
+        assert!(description(&plan).contains(named), "{}", description(&plan));
+        assert!(matches!(plan.next, Next::Wait(_)));
+    }
+}
+
+#[test]
+fn a_place_in_line_is_not_written_all_the_time() {
+    let first = decide(&Observed { ahead: vec!["a".into(), "b".into()], ..observed() }).status;
+    let moved = Observed { status: first.clone(), ahead: vec!["b".into()], may_refresh: false, ..observed() };
+    let plan = decide(&moved);
+    assert_eq!((plan.status, plan.next), (first, Next::Wait(Some(LONGEST_PAUSE))));
+    assert_eq!(decide(&Observed { may_refresh: true, ..moved }).status.place, Some(1));
+}
+
+#[test]
+fn what_could_never_run_is_rejected() {
+    let fault = Fault::new(code::INVALID_CONFIG, "config.x");
+    for state_before in [None, Some(TaskState::Pending)] {
+        let mut observed = Observed { options: Err(fault.clone()), ..observed() };
+        observed.status.state = state_before;
+        let plan = decide(&observed);
+        assert_eq!((state(&plan), codes(&plan)), (TaskState::Rejected, vec![code::INVALID_CONFIG.to_owned()]));
+    }
+    let mut refused = in_state(TaskState::Pending);
+    refused.errand = Errand::Back(Stage::Admit, TaskResult::failed(Fault::new(code::PRECONDITION, "no store")));
+    assert_eq!(state(&decide(&refused)), TaskState::Rejected);
+    // One that had begun did not do what it was asked to do.
+    let begun = Observed { options: Err(fault), ..in_state(TaskState::InProgress) };
+    assert_eq!(state(&decide(&begun)), TaskState::Failed);
+}
+
+#[test]
+fn it_is_tried_again_until_the_time_is_over() {
+    let trouble = TaskResult::trouble(Fault::new("ERR_X", "busy"));
+    let mut observed = in_state(TaskState::InProgress);
+    observed.errand = Errand::Back(Stage::Run, trouble.clone());
+    let plan = decide(&observed);
+    assert_eq!((state(&plan), codes(&plan)), (TaskState::InProgress, vec!["ERR_X".to_owned()]));
+    observed.status = plan.status;
+    let again = decide(&observed);
+    assert_eq!((&again.status, again.next), (&observed.status, Next::Rest(FIRST_PAUSE)), "the same is not said twice");
+    observed.now = at(2 + 60);
+    let late = decide(&observed);
+    assert_eq!((state(&late), codes(&late)), (TaskState::Failed, vec!["ERR_X".to_owned(), code::DEADLINE.to_owned()]));
+    assert!(description(&late).contains("busy") && description(&late).contains("60 s"), "{}", description(&late));
+    // What was done in time counts, even if it is heard of late.
+    observed.errand = Errand::Back(Stage::Run, TaskResult::done("taken"));
+    assert_eq!(state(&decide(&observed)), TaskState::Succeeded);
+}
+
+#[test]
+fn pauses_grow_to_half_a_minute() {
+    let pauses: Vec<u64> = (0..8).map(|failures| pause(failures).as_secs()).collect();
+    assert_eq!(pauses, [1, 1, 2, 4, 8, 16, 30, 30]);
+}
+
+#[test]
+fn the_last_ten_errors_are_kept() {
+    let mut observed = in_state(TaskState::InProgress);
+    for number in 0..25 {
+        observed.errand = Errand::Back(Stage::Run, TaskResult::trouble(Fault::new("ERR_X", format!("{number}"))));
+        observed.status = decide(&observed).status;
+    }
+    let kept: Vec<String> =
+        observed.status.last_errors.unwrap().into_iter().map(|error| error.description.unwrap()).collect();
+    assert_eq!(kept, (15..25).map(|number| number.to_string()).collect::<Vec<_>>());
+}
+
+#[test]
+fn tasks_of_the_same_second_wait_until_it_is_over() {
+    let mut observed = in_state(TaskState::Pending);
+    observed.created = at(5);
+    assert_eq!(decide(&observed).next, Next::Wait(Some(Duration::from_secs(1))));
+    observed.now = at(6);
+    assert_eq!(decide(&observed).next, Next::Ask(Stage::Admit));
+}
+
+/// What may happen between two looks.
+#[derive(Clone, Debug)]
+enum Event {
+    /// What was written is seen.
+    Written,
+    /// The handler answers.
+    Answer(TaskResult),
+    /// The process ends, and another one begins.
+    Crash,
+    /// Time goes by.
+    Later(i64),
+    /// The etcd cluster comes or goes.
+    Etcd(Sight),
+    /// Others come before, or are done.
+    Ahead(usize),
+    /// The operator forgets the type, or learns it.
+    Options(bool),
+}
+
+fn results() -> impl Strategy<Value = TaskResult> {
+    let fault = || Fault::new("ERR_X", "x");
+    prop_oneof![
+        Just(TaskResult::done("done")),
+        Just(TaskResult::failed(fault())),
+        Just(TaskResult::trouble(fault())),
+        Just(TaskResult::goes_on("on", Duration::ZERO)),
+        Just(TaskResult::goes_on("on", Duration::from_secs(3))),
+    ]
+}
+
+fn events() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        8 => Just(Event::Written),
+        6 => results().prop_map(Event::Answer),
+        1 => Just(Event::Crash),
+        3 => (0_i64..40).prop_map(Event::Later),
+        1 => prop_oneof![Just(Sight::There), Just(Sight::Missing("x".into())), Just(Sight::NotServed)].prop_map(Event::Etcd),
+        2 => (0_usize..3).prop_map(Event::Ahead),
+        1 => any::<bool>().prop_map(Event::Options),
+    ]
+}
+
+/// The transitions of the design.
+fn is_allowed(before: Option<&TaskState>, after: Option<&TaskState>) -> bool {
+    use TaskState::{Failed, InProgress, Pending, Rejected, Succeeded};
+    before == after
+        || matches!(
+            (before, after),
+            (None, Some(Pending | Rejected))
+                | (Some(Pending), Some(InProgress | Rejected))
+                | (Some(InProgress), Some(Succeeded | Failed))
+        )
+}
+
+/// A task, its handler and its controller, as far as it matters here.
+struct World {
+    observed: Observed,
+    now: i64,
+    asked: Vec<Stage>,
+}
+
+impl World {
+    fn look(&mut self) -> Plan {
+        self.observed.now = at(self.now);
+        let plan = decide(&self.observed);
+        let is_said = plan.status == self.observed.status;
+        assert!(is_allowed(self.observed.status.state.as_ref(), plan.status.state.as_ref()), "{plan:?}");
+        assert!(plan.status.last_errors.iter().flatten().count() <= ERRORS);
+        // First the word, then the deed.
+        if is_said {
+            match plan.next {
+                Next::Ask(stage) => {
+                    assert!(!matches!(self.observed.errand, Errand::UnderWay), "one errand at a time");
+                    let state = self.observed.status.state.as_ref();
+                    let expected = if stage == Stage::Admit { TaskState::Pending } else { TaskState::InProgress };
+                    assert_eq!(state, Some(&expected), "{stage:?}");
+                    assert!(stage == Stage::Run || self.observed.ahead.is_empty(), "it is not its turn");
+                    self.observed.errand = Errand::UnderWay;
+                    self.asked.push(stage);
+                }
+                Next::Rest(time) => self.observed.errand = Errand::Resting(time),
+                Next::Wait(_) | Next::Delete => {}
+            }
+        }
+        plan
+    }
+
+    fn happens(&mut self, event: &Event, plan: &Plan) {
+        match event {
+            Event::Written => self.observed.status = plan.status.clone(),
+            Event::Answer(result) => {
+                if let (Errand::UnderWay, Some(stage)) = (&self.observed.errand, self.asked.last()) {
+                    self.observed.errand = Errand::Back(*stage, result.clone());
+                }
+            }
+            Event::Crash => self.observed.errand = Errand::None,
+            Event::Later(seconds) => {
+                self.now += seconds;
+                if let Errand::Resting(rest) = self.observed.errand {
+                    let gone = Duration::from_secs(seconds.unsigned_abs());
+                    self.observed.errand = Errand::Resting(rest.saturating_sub(gone));
+                }
+            }
+            Event::Etcd(sight) => self.observed.etcd = sight.clone(),
+            // Once it runs, nobody comes before it.
+            Event::Ahead(count) => self.observed.ahead = (0..*count).map(|number| number.to_string()).collect(),
+            Event::Options(is_known) => {
+                self.observed.options = if *is_known {
+                    Ok(Options { deadline: DEADLINE })
+                } else {
+                    Err(Fault::new(code::UNKNOWN_TYPE, "x"))
+                };
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    /// From every state, under every order of events, a task takes the ways of the design alone; and once the world leaves it
+    /// in peace, it comes to its end and is deleted.
+    #[test]
+    fn every_task_ends(
+        begins_as in prop_oneof![
+            Just(None), Just(Some(TaskState::Pending)), Just(Some(TaskState::InProgress)),
+            Just(Some(TaskState::Succeeded)), Just(Some(TaskState::Failed)), Just(Some(TaskState::Rejected)),
+        ],
+        events in proptest::collection::vec(events(), 0..60),
+        last_answer in results(),
+    ) {
+        let mut world = World { observed: observed(), now: 5, asked: Vec::new() };
+        world.observed.status.state = begins_as.clone();
+        if begins_as.is_some() {
+            world.observed.status.observed_generation = Some(1);
+        }
+        if matches!(begins_as, Some(TaskState::InProgress)) {
+            world.observed.status.initiated_at = Some(Time(at(1)));
+        }
+        for event in &events {
+            let plan = world.look();
+            world.happens(event, &plan);
+        }
+        world.happens(&Event::Etcd(Sight::There), &decide(&world.observed));
+        world.happens(&Event::Ahead(0), &decide(&world.observed));
+        let mut is_deleted = false;
+        for _ in 0..400 {
+            let plan = world.look();
+            if plan.next == Next::Delete && plan.status == world.observed.status {
+                is_deleted = true;
+                break;
+            }
+            world.happens(&Event::Written, &plan);
+            world.happens(&Event::Answer(last_answer.clone()), &plan);
+            world.happens(&Event::Later(5), &plan);
+        }
+        prop_assert!(is_deleted, "{:?}", world.observed);
+        prop_assert!(is_finished(world.observed.status.state.as_ref()));
+    }
+}

@@ -1,0 +1,123 @@
+//! Defragment: which member is next.
+
+use messina_api::druid::v1alpha1::MemberOutcome;
+
+/// A member of an etcd cluster, as it was just seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its number.
+    pub id: u64,
+    /// Its name; none before it has started.
+    pub name: String,
+    /// Whether it only follows and does not vote.
+    pub is_learner: bool,
+    /// Whom it takes for the leader; zero where it knows none.
+    pub leader: u64,
+    /// What is wrong with it.
+    pub trouble: Option<String>,
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// This member is defragmented.
+    Of(u64),
+    /// All are done.
+    Over,
+    /// Not now, because of this.
+    NotNow(String),
+}
+
+/// Whose turn it is: followers by name, the leader last, and nobody while a member is not well. A member does not answer
+/// while it is at it, so the others must be able to go on without it.
+pub fn turn(members: &[Member], done: &[MemberOutcome]) -> Turn {
+    if members.is_empty() {
+        return Turn::NotNow("etcd names no members".into());
+    }
+    for member in members {
+        if let Some(trouble) = &member.trouble {
+            return Turn::NotNow(format!("the member {} is not well: {trouble}", called(member)));
+        }
+    }
+    let leader = members[0].leader;
+    if leader == 0 || members.iter().any(|member| member.leader != leader) {
+        return Turn::NotNow("the members do not agree on a leader".into());
+    }
+    if !members.iter().any(|member| member.id == leader) {
+        return Turn::NotNow("the leader is not among the members".into());
+    }
+    let is_done = |member: &Member| done.iter().any(|one| one.name.as_deref() == Some(called(member).as_str()));
+    let mut waiting: Vec<&Member> = members.iter().filter(|member| !is_done(member)).collect();
+    waiting.sort_by_key(|member| (member.id == leader, called(member)));
+    waiting.first().map_or(Turn::Over, |member| Turn::Of(member.id))
+}
+
+/// How a member is called where people read it.
+pub fn called(member: &Member) -> String {
+    if member.name.is_empty() { format!("{:x}", member.id) } else { member.name.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn member(id: u64, leader: u64) -> Member {
+        Member { id, name: format!("main-{id}"), is_learner: false, leader, trouble: None }
+    }
+
+    fn outcome(id: u64) -> MemberOutcome {
+        MemberOutcome { name: Some(format!("main-{id}")), ..MemberOutcome::default() }
+    }
+
+    #[test]
+    fn followers_come_first_and_the_leader_last() {
+        let members = [member(1, 2), member(2, 2), member(3, 2)];
+        let mut done = Vec::new();
+        let mut order = Vec::new();
+        while let Turn::Of(id) = turn(&members, &done) {
+            order.push(id);
+            done.push(outcome(id));
+        }
+        assert_eq!(order, [1, 3, 2]);
+        assert_eq!(turn(&members, &done), Turn::Over);
+    }
+
+    #[test]
+    fn a_leader_that_changed_meanwhile_does_not_make_anyone_twice() {
+        // 1 is done; 2 led and now 1 does.
+        assert_eq!(turn(&[member(1, 1), member(2, 1), member(3, 1)], &[outcome(1)]), Turn::Of(2));
+    }
+
+    #[test]
+    fn nobody_while_a_member_is_not_well() {
+        let ill = Member { trouble: Some("it does not answer".into()), ..member(3, 0) };
+        assert!(matches!(turn(&[member(1, 1), member(2, 1), ill], &[]), Turn::NotNow(why) if why.contains("main-3")));
+        assert!(matches!(turn(&[member(1, 1), member(2, 0)], &[]), Turn::NotNow(_)), "one knows no leader");
+        assert!(matches!(turn(&[member(1, 9)], &[]), Turn::NotNow(_)), "a leader that is not there");
+        assert!(matches!(turn(&[], &[]), Turn::NotNow(_)));
+    }
+
+    proptest! {
+        #[test]
+        fn whoever_leads_when_all_get_their_turn_once(leaders in proptest::collection::vec(1_u64..=5, 5..20)) {
+            let mut done: Vec<MemberOutcome> = Vec::new();
+            for leader in leaders.iter().cycle().take(100) {
+                let members: Vec<Member> = (1..=5).map(|id| member(id, *leader)).collect();
+                match turn(&members, &done) {
+                    Turn::Of(id) => {
+                        prop_assert!(!done.contains(&outcome(id)));
+                        prop_assert!(id != *leader || done.len() == 4, "the leader is last");
+                        done.push(outcome(id));
+                    }
+                    other => {
+                        prop_assert_eq!(other, Turn::Over);
+                        prop_assert_eq!(done.len(), 5);
+                    }
+                }
+            }
+            prop_assert_eq!(done.len(), 5);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What takes time outside of Kubernetes: one errand for each object at most, beside the workers, so that a slow answer keeps
+//! nobody waiting. They end with the leadership in which they were begun.
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::queue::ObjectKey;
+
+type Listener = Box<dyn Fn(ObjectKey) + Send + Sync>;
+
+/// Errands that bring back a `T`.
+pub struct Errands<T> {
+    state: Arc<Mutex<State<T>>>,
+    /// Those that are under way; all of them end with this.
+    tasks: Mutex<JoinSet<()>>,
+    listeners: Arc<Mutex<Vec<Listener>>>,
+}
+
+struct State<T> {
+    errands: HashMap<ObjectKey, Errand<T>>,
+    /// Tells errands of one object apart.
+    count: u64,
+}
+
+enum Errand<T> {
+    UnderWay(u64, AbortHandle),
+    Back(T),
+}
+
+/// What has become of an errand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whereabouts<T> {
+    /// There is none.
+    None,
+    /// It is under way.
+    UnderWay,
+    /// It is back with this.
+    Back(T),
+}
+
+impl<T> Default for Errands<T> {
+    fn default() -> Self {
+        let state = State { errands: HashMap::new(), count: 0 };
+        Self { state: Arc::new(Mutex::new(state)), tasks: Mutex::default(), listeners: Arc::default() }
+    }
+}
+
+impl<T> std::fmt::Debug for Errands<T> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Errands").field("count", &locked(&self.state).errands.len()).finish_non_exhaustive()
+    }
+}
+
+impl<T: Clone + Send + 'static> Errands<T> {
+    /// What has become of the errand for an object.
+    pub fn whereabouts(&self, key: &ObjectKey) -> Whereabouts<T> {
+        match locked(&self.state).errands.get(key) {
+            None => Whereabouts::None,
+            Some(Errand::UnderWay(..)) => Whereabouts::UnderWay,
+            Some(Errand::Back(result)) => Whereabouts::Back(result.clone()),
+        }
+    }
+}
+
+impl<T: Send + 'static> Errands<T> {
+    /// Begins an errand for an object, in place of one that is back. One that is under way goes on, and this one is not
+    /// begun.
+    pub fn send(&self, key: ObjectKey, errand: impl Future<Output = T> + Send + 'static) {
+        let mut state = locked(&self.state);
+        if matches!(state.errands.get(&key), Some(Errand::UnderWay(..))) {
+            return;
+        }
+        state.count += 1;
+        let number = state.count;
+        let (shared, listeners, own_key) = (Arc::clone(&self.state), Arc::clone(&self.listeners), key.clone());
+        let mut tasks = locked(&self.tasks);
+        while tasks.try_join_next().is_some() {}
+        // It cannot be back before it is entered as under way: the state is locked until then.
+        let handle = tasks.spawn(async move {
+            let result = errand.await;
+            let is_current = {
+                let mut state = locked(&shared);
+                let is_current =
+                    matches!(state.errands.get(&own_key), Some(Errand::UnderWay(current, _)) if *current == number);
+                if is_current {
+                    state.errands.insert(own_key.clone(), Errand::Back(result));
+                }
+                is_current
+            };
+            if is_current {
+                locked(&listeners).iter().for_each(|listener| listener(own_key.clone()));
+            }
+        });
+        state.errands.insert(key, Errand::UnderWay(number, handle));
+    }
+
+    /// Breaks off the errand for an object and forgets what it brought.
+    pub fn forget(&self, key: &ObjectKey) {
+        if let Some(Errand::UnderWay(_, handle)) = locked(&self.state).errands.remove(key) {
+            handle.abort();
+        }
+    }
+
+    /// Calls `listener` whenever an errand is back.
+    pub(crate) fn on_return(&self, listener: impl Fn(ObjectKey) + Send + Sync + 'static) {
+        locked(&self.listeners).push(Box::new(listener));
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use tokio::sync::{mpsc, oneshot};
+
+    use super::*;
+
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey { namespace: None, name: name.into() }
+    }
+
+    #[tokio::test]
+    async fn one_errand_at_a_time_and_whoever_waits_is_told() {
+        let errands = Errands::default();
+        let (told, mut hears) = mpsc::unbounded_channel();
+        errands.on_return(move |key| told.send(key).unwrap());
+        let (finish, finished) = oneshot::channel::<()>();
+        errands.send(key("a"), async move { finished.await.map(|()| 1).unwrap_or_default() });
+        errands.send(key("a"), async { 2 });
+        assert_eq!(errands.whereabouts(&key("a")), Whereabouts::UnderWay);
+        assert_eq!(errands.whereabouts(&key("b")), Whereabouts::None);
+        finish.send(()).unwrap();
+        assert_eq!(hears.recv().await, Some(key("a")));
+        assert_eq!(errands.whereabouts(&key("a")), Whereabouts::Back(1), "the second was not begun");
+        errands.send(key("a"), async { 3 });
+        assert_eq!(hears.recv().await, Some(key("a")));
+        assert_eq!(errands.whereabouts(&key("a")), Whereabouts::Back(3));
+    }
+
+    #[tokio::test]
+    async fn what_is_forgotten_is_broken_off_and_brings_nothing() {
+        let errands = Errands::default();
+        let (alive, ended) = oneshot::channel::<()>();
+        errands.send(key("a"), async move {
+            let _alive = alive;
+            std::future::pending::<u8>().await
+        });
+        errands.forget(&key("a"));
+        assert!(ended.await.is_err(), "it was broken off");
+        assert_eq!(errands.whereabouts(&key("a")), Whereabouts::None);
+    }
+
+    #[tokio::test]
+    async fn all_end_with_their_owner() {
+        let errands = Errands::default();
+        let (alive, ended) = oneshot::channel::<()>();
+        errands.send(key("a"), async move {
+            let _alive = alive;
+            std::future::pending::<u8>().await
+        });
+        drop(errands);
+        assert!(ended.await.is_err());
+    }
+}
