@@ -251,13 +251,7 @@ fn sources(partial: &Path) -> Result<PathBuf> {
 }
 
 /// Builds with the Go module in `sources`.
-pub(crate) fn go_build(
-    go: &Path,
-    sources: &Path,
-    args: &[&str],
-    log: &Path,
-    line: impl FnMut(&str),
-) -> Result<()> {
+pub(crate) fn go_build(go: &Path, sources: &Path, args: &[&str], log: &Path, line: impl FnMut(&str)) -> Result<()> {
     let version = "k8s.io/component-base/version";
     let minor = KUBERNETES.split('.').nth(1).unwrap_or_default();
     exec::run(

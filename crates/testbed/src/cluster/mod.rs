@@ -231,7 +231,8 @@ async fn adopt(name: &str, kubeconfig: &Path) -> Result<Cluster> {
         )));
     }
     cache::write_private(&folder.join("pki/admin.kubeconfig"), text)?;
-    let description = Description { kind: Kind::External, nodes: 0, fake_nodes: 0, etcd: None, server: version.git_version };
+    let description =
+        Description { kind: Kind::External, nodes: 0, fake_nodes: 0, etcd: None, server: version.git_version };
     let cluster = Cluster { name: name.into(), folder, description };
     cluster.write()?;
     Ok(cluster)

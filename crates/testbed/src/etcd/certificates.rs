@@ -72,7 +72,8 @@ fn sign(
     params.distinguished_name = pki::name(subject, None);
     params.extended_key_usages = usages;
     let key = pki::key()?;
-    let signed = params.signed_by(&key, authority).map_err(malformed(format!("signing the certificate of {subject}")))?;
+    let signed =
+        params.signed_by(&key, authority).map_err(malformed(format!("signing the certificate of {subject}")))?;
     Ok((signed.pem(), key.serialize_pem()))
 }
 

@@ -86,9 +86,8 @@ fn container_of(pod: &Pod, part: Part) -> Option<String> {
 fn process_of(container: &str) -> Result<Pid> {
     let entries = fs::read_dir("/proc").doing(|| "reading /proc".into())?;
     let processes = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
-    let is_in = |pid: &i32| {
-        fs::read_to_string(format!("/proc/{pid}/cgroup")).is_ok_and(|groups| groups.contains(container))
-    };
+    let is_in =
+        |pid: &i32| fs::read_to_string(format!("/proc/{pid}/cgroup")).is_ok_and(|groups| groups.contains(container));
     let found = processes.into_iter().find(is_in).map(Pid::from_raw);
     found.ok_or_else(|| Error::refused(format!("no process is in the container {container}")))
 }

@@ -189,7 +189,8 @@ fn status(seen: &[Seen], wanted: usize, backed_up: bool, generation: i64, before
         })
     };
     let of_all = format!("{ready} of {wanted} members are ready");
-    let backup = if backed_up { "the leading sidecar has a full snapshot" } else { "no sidecar has a full snapshot to show" };
+    let backup =
+        if backed_up { "the leading sidecar has a full snapshot" } else { "no sidecar has a full snapshot to show" };
     json!({
         "observedGeneration": generation,
         "replicas": seen.len(),
@@ -257,7 +258,8 @@ mod tests {
             (vec![true, true, true], vec!["True", "True", "True"]),
         ];
         for (ready, expected) in cases {
-            let seen: Vec<Seen> = (0..).zip(&ready).map(|(number, ready)| member(number, *ready, number == 0)).collect();
+            let seen: Vec<Seen> =
+                (0..).zip(&ready).map(|(number, ready)| member(number, *ready, number == 0)).collect();
             let backed_up = ready.len() > 1;
             let status = status(&seen, 3, backed_up, 1, &Value::Null, "now");
             assert_eq!(conditions(&status), expected, "{ready:?}");

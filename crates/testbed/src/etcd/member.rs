@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use http_body_util::BodyExt;
-use k8s_openapi::{ByteString, api::core::v1::{Pod, Secret}};
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{Pod, Secret},
+};
 use kube::{
     Api, Client, Config, ResourceExt,
     client::Body,
@@ -49,7 +52,9 @@ impl Credentials {
         let get = async |name: &str, key: &str| -> Result<Vec<u8>> {
             let secret = api.get(name).await.doing(|| format!("reading the Secret {name}"))?;
             let value = secret.data.and_then(|mut data| data.remove(key));
-            value.map(|ByteString(bytes)| bytes).ok_or_else(|| Error::refused(format!("the Secret {name} has no {key}")))
+            value
+                .map(|ByteString(bytes)| bytes)
+                .ok_or_else(|| Error::refused(format!("the Secret {name} has no {key}")))
         };
         Ok(Self {
             authority: get(&names.authority, BUNDLE).await?,
@@ -215,7 +220,8 @@ async fn ask(client: &Client, method: &str, path: &str, body: Option<&Value>, li
 /// Reads what etcd answers to a question for a range of keys.
 pub(super) fn keys_and_values(answer: &Value) -> Result<BTreeMap<String, String>> {
     let text = |value: &Value| {
-        let bytes = STANDARD.decode(value.as_str().unwrap_or_default()).map_err(malformed("reading what etcd holds"))?;
+        let bytes =
+            STANDARD.decode(value.as_str().unwrap_or_default()).map_err(malformed("reading what etcd holds"))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
     let pairs = answer["kvs"].as_array().into_iter().flatten();

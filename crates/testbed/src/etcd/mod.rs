@@ -109,13 +109,7 @@ pub(crate) async fn bring_up(cluster: &Cluster, shape: Shape, steps: &Steps) -> 
 impl EtcdCluster {
     /// Starts an etcd cluster, and returns when it is ready and takes snapshots. The cluster has been made ready for
     /// it by [`prepare`] or `testbed up --with-etcd`, and a [`keeper`] runs.
-    pub async fn deploy(
-        cluster: &Cluster,
-        client: &Client,
-        namespace: &str,
-        name: &str,
-        shape: Shape,
-    ) -> Result<Self> {
+    pub async fn deploy(cluster: &Cluster, client: &Client, namespace: &str, name: &str, shape: Shape) -> Result<Self> {
         let etcd = Self::apply(cluster, client, namespace, name, shape).await?;
         etcd.await_ready().await?;
         Ok(etcd)

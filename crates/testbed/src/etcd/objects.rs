@@ -322,12 +322,8 @@ mod tests {
     #[test]
     fn members_are_told_apart_by_the_names_of_their_pods() {
         let plan = Plan { namespace: "shop", name: "main", shape: Shape { members: 3, tls: true } };
-        let config: Value =
-            serde_json::from_str(plan.config()["data"]["etcd.conf.yaml"].as_str().unwrap()).unwrap();
-        assert_eq!(
-            config["advertise-client-urls"]["main-2"],
-            json!(["https://main-2.main-peer.shop.svc:2379"])
-        );
+        let config: Value = serde_json::from_str(plan.config()["data"]["etcd.conf.yaml"].as_str().unwrap()).unwrap();
+        assert_eq!(config["advertise-client-urls"]["main-2"], json!(["https://main-2.main-peer.shop.svc:2379"]));
         assert_eq!(config["initial-cluster"].as_str().unwrap().split(',').count(), 3);
     }
 }
