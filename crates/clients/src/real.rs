@@ -8,6 +8,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::Stdio,
+    sync::atomic::{AtomicU16, Ordering},
     time::{Duration, Instant},
 };
 
@@ -56,12 +57,24 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("{}", fs::read_to_string(self.0.join("log")).unwrap_or_default());
+        }
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
+/// A port where nobody listens. It is not one of those that are given to whoever wants any, so that nobody takes it before
+/// the program does for which it is meant.
 fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = 20_000 + u16::try_from(std::process::id() % 1_000).unwrap() * 10;
+    loop {
+        let port = first + NEXT.fetch_add(1, Ordering::Relaxed);
+        if TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 fn local(port: u16) -> SocketAddr {
