@@ -7,5 +7,7 @@ pub mod server;
 
 #[cfg(test)]
 mod fakes;
+#[cfg(test)]
+mod real;
 
 pub use server::Reach;

@@ -12,6 +12,7 @@ pub mod components;
 pub mod demo;
 pub mod deploy;
 pub mod error;
+pub mod etcd;
 pub mod exec;
 pub mod facts;
 pub mod faults;

@@ -6,7 +6,9 @@ use clap::{Args, Parser, Subcommand};
 use messina_testbed::{
     bench,
     cluster::{self, Cluster, Kind, State, Wish},
-    demo, facts, harness,
+    demo,
+    etcd::{self, Shape},
+    facts, harness,
     image::Image,
     node,
     progress::Steps,
@@ -45,6 +47,8 @@ enum Command {
     Node { description: PathBuf },
     #[command(hide = true)]
     Provisioner { folder: PathBuf },
+    #[command(hide = true)]
+    EtcdKeeper { folder: PathBuf },
 }
 
 #[derive(Args)]
@@ -73,6 +77,23 @@ struct Up {
     /// Uses this existing cluster instead of starting one
     #[arg(long, conflicts_with_all = ["light", "nodes"])]
     kubeconfig: Option<PathBuf>,
+    /// Starts an etcd cluster with etcd-backup-restore in it: the Etcd `etcd-main` in the namespace `default`
+    #[arg(long)]
+    with_etcd: bool,
+    /// How many members the etcd cluster has: 1 or 3
+    #[arg(long, default_value_t = 1, requires = "with_etcd", value_parser = one_or_three)]
+    etcd_members: u8,
+    /// The etcd cluster speaks TLS, and its clients have to show a certificate
+    #[arg(long, requires = "with_etcd")]
+    etcd_tls: bool,
+}
+
+fn one_or_three(text: &str) -> Result<u8, String> {
+    match text {
+        "1" => Ok(1),
+        "3" => Ok(3),
+        _ => Err("it has to be 1 or 3".into()),
+    }
 }
 
 #[derive(Args)]
@@ -162,6 +183,7 @@ async fn run(command: Command) -> messina_testbed::Result<()> {
         Command::Supervise { folder } => supervise::run(&folder),
         Command::Node { description } => node::run(&description),
         Command::Provisioner { folder } => provisioner::run(&folder).await,
+        Command::EtcdKeeper { folder } => etcd::keeper::run(&folder).await,
     }
 }
 
@@ -173,6 +195,7 @@ async fn up(arguments: Up, steps: &Steps) -> messina_testbed::Result<Cluster> {
         fake_nodes: arguments.fake_nodes,
         port: arguments.port,
         kubeconfig: arguments.kubeconfig,
+        etcd: arguments.with_etcd.then_some(Shape { members: arguments.etcd_members, tls: arguments.etcd_tls }),
     };
     cluster::up(&wish, steps).await
 }

@@ -19,7 +19,7 @@ use crate::{
     cache, cgroup,
     components::DNS_SERVICE,
     error::{Doing, Error, Result, malformed},
-    exec,
+    etcd, exec,
     network::{self, Addresses},
     pki::Pki,
     supervise::{self, Component},
@@ -66,6 +66,8 @@ pub fn prepare(
     network::add_node(cluster, addresses, number)?;
     cgroup::make(cluster, &name)?;
     pki.kubeconfig(&format!("kubelet-{name}"), server, &format!("system:node:{name}"), Some("system:nodes"))?;
+    let stores = cluster_folder.join(etcd::STORES);
+    fs::create_dir_all(&stores).doing(|| format!("creating {}", stores.display()))?;
     let folder = folder(cluster_folder, &name);
     for part in ["kubelet", "containerd", "pod-logs", "volumes", "sysctl", "mount"] {
         let part = folder.join(part);
@@ -115,8 +117,9 @@ impl Node {
         let run = here.join("mount");
         tmpfs(&run)?;
         let inside = |name: &str| run.join("messina").join(name);
-        for (source, name) in [(&here, ""), (&self.cluster.join("pki"), "pki"), (&self.cluster.join("log"), "log")] {
-            bind(source, &inside(name))?;
+        bind(&here, &inside(""))?;
+        for shared in ["pki", "log", etcd::STORES] {
+            bind(&self.cluster.join(shared), &inside(shared))?;
         }
         for (source, name) in [(&self.packages, "packages"), (&self.programs, "programs")] {
             bind(source, &run.join("messina-tools").join(name))?;

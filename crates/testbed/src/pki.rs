@@ -127,7 +127,7 @@ pub fn administrator(folder: &Path, user: &str, validity: Duration) -> Result<(S
 }
 
 /// What an authority says of itself.
-fn authority() -> CertificateParams {
+pub(crate) fn authority() -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = name("messina-testbed", None);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -135,11 +135,11 @@ fn authority() -> CertificateParams {
     params
 }
 
-fn key() -> Result<KeyPair> {
+pub(crate) fn key() -> Result<KeyPair> {
     KeyPair::generate().map_err(malformed("making a key"))
 }
 
-fn name(common: &str, organization: Option<&str>) -> DistinguishedName {
+pub(crate) fn name(common: &str, organization: Option<&str>) -> DistinguishedName {
     let mut name = DistinguishedName::new();
     name.push(DnType::CommonName, common);
     if let Some(organization) = organization {

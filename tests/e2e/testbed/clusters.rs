@@ -208,7 +208,7 @@ async fn ready_address(client: &Client, namespace: &str, pod: &str) -> String {
 }
 
 /// What a command prints in a pod of its own.
-async fn output_of(client: &Client, namespace: &str, pod: &str, command: &str) -> String {
+pub(super) async fn output_of(client: &Client, namespace: &str, pod: &str, command: &str) -> String {
     let manifest = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod},
         "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": BUSYBOX_IMAGE, "command": ["sh", "-c", command]}]},

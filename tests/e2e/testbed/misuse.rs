@@ -24,6 +24,9 @@ async fn names_and_numbers_that_cannot_be_are_refused() {
     refuses(&mut testbed(&["up", "--nodes", "0"]), &["--nodes takes 1 to 15, not 0"]);
     refuses(&mut testbed(&["up", "--kubeconfig", "/nonexistent"]), &["/nonexistent", "No such file"]);
     refuses(&mut testbed(&["up", "--light", "--kubeconfig", "x"]), &["cannot be used with"]);
+    refuses(&mut testbed(&["up", "--light", "--with-etcd"]), &["an etcd cluster needs nodes", "leave out --with-etcd"]);
+    refuses(&mut testbed(&["up", "--with-etcd", "--etcd-members", "2"]), &["it has to be 1 or 3"]);
+    refuses(&mut testbed(&["up", "--etcd-tls"]), &["--with-etcd"]);
     let text = env::temp_dir().join("messina-not-a-program");
     fs::write(&text, "text").unwrap();
     refuses(&mut testbed(&["image", "a:b", &text.to_string_lossy()]), &["is not a Linux program"]);

@@ -108,3 +108,12 @@ pub(super) struct AlarmMember {
     #[prost(int32, tag = "2")]
     pub(super) alarm: i32,
 }
+
+#[cfg(test)]
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct PutRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) value: Vec<u8>,
+}

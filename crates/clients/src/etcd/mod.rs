@@ -203,6 +203,14 @@ impl Etcd {
         }
     }
 
+    /// Writes a key. Maintenance writes none; tests need something to maintain.
+    #[cfg(test)]
+    pub(crate) async fn put(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        let request = messages::PutRequest { key: key.to_vec(), value: value.to_vec() };
+        let _: Acknowledged = self.ask("/etcdserverpb.KV/Put", &request, TIMEOUT).await?;
+        Ok(())
+    }
+
     async fn ask<A: Message + Default>(
         &self,
         method: &'static str,

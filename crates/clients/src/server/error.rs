@@ -149,6 +149,7 @@ pub(super) fn is_refusal(error: &rustls::Error) -> bool {
                 | Alert::CertificateExpired
                 | Alert::CertificateUnknown
                 | Alert::UnknownCA
+                | Alert::DecryptError
                 | Alert::AccessDenied
                 | Alert::CertificateRequired
         )

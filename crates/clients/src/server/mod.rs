@@ -129,7 +129,7 @@ impl Server {
         };
         let connector = TlsConnector::from(Arc::clone(config));
         let stream = connector.connect(name.clone(), stream).await?;
-        Ok((Box::new(Noticing { stream, alert: alert.clone() }), alert))
+        Ok((Box::new(Noticing::new(stream, alert.clone())), alert))
     }
 
     async fn dial(&self) -> io::Result<TcpStream> {

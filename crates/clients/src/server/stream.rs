@@ -36,16 +36,45 @@ impl Alert {
 
 /// A secured stream whose alerts are kept.
 pub(super) struct Noticing<S> {
-    pub(super) stream: S,
-    pub(super) alert: Alert,
+    stream: S,
+    alert: Alert,
+    /// Why nothing can be written any more.
+    broken: Option<io::Error>,
 }
 
 impl<S> Noticing<S> {
-    fn noticed<T>(&self, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if let Poll::Ready(Err(error)) = &polled {
-            self.alert.notice(error);
+    pub(super) fn new(stream: S, alert: Alert) -> Self {
+        Self { stream, alert, broken: None }
+    }
+}
+
+impl<S: AsyncRead + Unpin> Noticing<S> {
+    /// Passes on how a write went. A server that hangs up after it has said why makes writing fail before that was read,
+    /// so it is heard out first.
+    fn written<T>(&mut self, context: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        match polled {
+            Poll::Ready(Err(error)) => self.hear_out(context, error).map(Err),
+            other => other,
         }
-        polled
+    }
+
+    fn hear_out(&mut self, context: &mut Context<'_>, error: io::Error) -> Poll<io::Error> {
+        let mut bytes = [0; 1024];
+        loop {
+            let mut buffer = ReadBuf::new(&mut bytes);
+            match Pin::new(&mut self.stream).poll_read(context, &mut buffer) {
+                Poll::Pending => {
+                    self.broken = Some(error);
+                    return Poll::Pending;
+                }
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {}
+                Poll::Ready(Ok(())) => return Poll::Ready(error),
+                Poll::Ready(Err(reason)) => {
+                    self.alert.notice(&reason);
+                    return Poll::Ready(error);
+                }
+            }
+        }
     }
 }
 
@@ -56,19 +85,28 @@ impl<S: AsyncRead + Unpin> AsyncRead for Noticing<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
-        self.noticed(polled)
+        if let Poll::Ready(Err(error)) = &polled {
+            self.alert.notice(error);
+        }
+        polled
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Noticing<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Noticing<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &[u8]) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write(context, buffer);
-        self.noticed(polled)
+        let polled = match self.broken.take() {
+            Some(error) => Poll::Ready(Err(error)),
+            None => Pin::new(&mut self.stream).poll_write(context, buffer),
+        };
+        self.written(context, polled)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let polled = Pin::new(&mut self.stream).poll_flush(context);
-        self.noticed(polled)
+        let polled = match self.broken.take() {
+            Some(error) => Poll::Ready(Err(error)),
+            None => Pin::new(&mut self.stream).poll_flush(context),
+        };
+        self.written(context, polled)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -82,7 +82,8 @@ impl Table {
 
 /// Measures, prints a table, and fails when a limit is missed. The cluster is removed afterwards.
 pub async fn run(measure: &Measure, steps: &Steps) -> Result<()> {
-    let wish = Wish { name: CLUSTER.into(), kind: Kind::Light, nodes: 1, fake_nodes: 10, port: None, kubeconfig: None };
+    let (port, kubeconfig, etcd) = (None, None, None);
+    let wish = Wish { name: CLUSTER.into(), kind: Kind::Light, nodes: 1, fake_nodes: 10, port, kubeconfig, etcd };
     let cluster = cluster::up(&wish, steps).await?;
     let measured = measure_on(&cluster, measure, steps).await;
     cluster::down(CLUSTER, steps)?;

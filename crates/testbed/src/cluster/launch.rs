@@ -50,8 +50,13 @@ pub(super) fn launch(wish: &Wish, programs: &Programs) -> Result<(Cluster, Child
         let (netns, address, etcd_ports) = (None, Ipv4Addr::LOCALHOST, [clients, peers]);
         ControlPlane { netns, address, port, etcd_ports, controllers_port, has_scheduler, ..full }
     };
-    let description =
-        Description { kind: wish.kind, nodes: wish.nodes, fake_nodes: wish.fake_nodes, server: control_plane.server() };
+    let description = Description {
+        kind: wish.kind,
+        nodes: wish.nodes,
+        fake_nodes: wish.fake_nodes,
+        etcd: wish.etcd,
+        server: control_plane.server(),
+    };
     let cluster = Cluster { name: wish.name.clone(), folder: folder.clone(), description };
     fs::create_dir_all(cluster.logs()).doing(|| format!("creating {}", cluster.logs().display()))?;
     cluster.write()?;
@@ -64,10 +69,14 @@ pub(super) fn launch(wish: &Wish, programs: &Programs) -> Result<(Cluster, Child
         for number in 1..=wish.nodes {
             components.push(node::prepare(&wish.name, &folder, addresses, number, tools, &pki, &server)?);
         }
-        components.push(cluster.provisioner(Some(&network::namespace(&wish.name, 1)))?);
+        let netns = network::namespace(&wish.name, 1);
+        components.push(cluster.own("provisioner", Some(&netns))?);
+        if wish.etcd.is_some() {
+            components.push(cluster.own("etcd-keeper", Some(&netns))?);
+        }
     }
     if programs.fake_nodes.is_some() {
-        components.push(cluster.provisioner(None)?);
+        components.push(cluster.own("provisioner", None)?);
     }
     components.extend(programs.fake_nodes.as_ref().map(|kwok| kwok.component(&cluster.kubeconfig())));
     let supervisor = cluster.start(&components)?;
@@ -96,12 +105,10 @@ fn free_ports(wanted: Option<u16>) -> Result<[u16; 4]> {
 }
 
 impl Cluster {
-    fn provisioner(&self, netns: Option<&str>) -> Result<Component> {
-        Ok(Component::new(
-            "provisioner",
-            netns,
-            [exec::own_program()?, "provisioner".into(), self.folder.to_string_lossy().into_owned()],
-        ))
+    /// A component that is a command of this program.
+    fn own(&self, command: &str, netns: Option<&str>) -> Result<Component> {
+        let folder = self.folder.to_string_lossy().into_owned();
+        Ok(Component::new(command, netns, [exec::own_program()?, command.into(), folder]))
     }
 
     /// Starts the process that owns all others, apart from this one's terminal and process group.

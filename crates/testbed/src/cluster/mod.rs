@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     cache::{self, Lock},
     error::{Doing, Error, Result},
+    etcd::{self, Shape},
     harness, network, node,
     progress::Steps,
     suitability,
@@ -57,6 +58,8 @@ pub struct Wish {
     pub port: Option<u16>,
     /// An existing cluster to use instead.
     pub kubeconfig: Option<PathBuf>,
+    /// An etcd cluster to start in it.
+    pub etcd: Option<Shape>,
 }
 
 /// A cluster's description, kept in its folder.
@@ -65,6 +68,8 @@ struct Description {
     kind: Kind,
     nodes: u8,
     fake_nodes: u32,
+    #[serde(default)]
+    etcd: Option<Shape>,
     server: String,
 }
 
@@ -142,6 +147,11 @@ pub fn find(name: &str) -> Result<Cluster> {
 /// Starts a cluster, or finds it running.
 pub async fn up(wish: &Wish, steps: &Steps) -> Result<Cluster> {
     check_name(&wish.name)?;
+    if wish.etcd.is_some() && (wish.kind != Kind::Full || wish.kubeconfig.is_some()) {
+        return Err(Error::refused(
+            "an etcd cluster needs nodes of the testbed to run on: leave out --with-etcd, or --light and --kubeconfig",
+        ));
+    }
     if let Some(kubeconfig) = &wish.kubeconfig {
         return adopt(&wish.name, kubeconfig).await;
     }
@@ -159,6 +169,9 @@ pub async fn up(wish: &Wish, steps: &Steps) -> Result<Cluster> {
         nodes: (wish.kind == Kind::Full).then(|| NodeTools::get(steps)).transpose()?,
         fake_nodes: (wish.fake_nodes > 0).then(|| tools::kwok(steps)).transpose()?,
     };
+    if wish.etcd.is_some() {
+        etcd::programs::Programs::get(steps)?;
+    }
     let _lock = lock(&wish.name)?;
     let step = steps.begin(format!("starting the cluster {:?}", wish.name));
     removal::bury_dead(&wish.name)?;
@@ -181,7 +194,10 @@ pub async fn up(wish: &Wish, steps: &Steps) -> Result<Cluster> {
     };
     step.done("");
     let is_new = supervisor.is_some();
-    let ready = cluster.become_ready(supervisor, steps).await;
+    let ready = match cluster.become_ready(supervisor, steps).await {
+        Ok(()) => cluster.etcd_becomes_ready(steps).await,
+        error => error,
+    };
     // One that ran before is somebody's, and can be looked at.
     if ready.is_err() && is_new {
         let kept = cluster.keep_logs()?;
@@ -215,7 +231,8 @@ async fn adopt(name: &str, kubeconfig: &Path) -> Result<Cluster> {
         )));
     }
     cache::write_private(&folder.join("pki/admin.kubeconfig"), text)?;
-    let description = Description { kind: Kind::External, nodes: 0, fake_nodes: 0, server: version.git_version };
+    let description =
+        Description { kind: Kind::External, nodes: 0, fake_nodes: 0, etcd: None, server: version.git_version };
     let cluster = Cluster { name: name.into(), folder, description };
     cluster.write()?;
     Ok(cluster)
@@ -244,8 +261,8 @@ impl Cluster {
     }
 
     fn is(&self, wish: &Wish) -> bool {
-        let Description { kind, nodes, fake_nodes, .. } = self.description;
-        (kind, nodes, fake_nodes) == (wish.kind, wish.nodes, wish.fake_nodes)
+        let Description { kind, nodes, fake_nodes, etcd, .. } = self.description;
+        (kind, nodes, fake_nodes, etcd) == (wish.kind, wish.nodes, wish.fake_nodes, wish.etcd)
     }
 
     /// Whether its processes are there.
@@ -270,7 +287,11 @@ impl Cluster {
     /// Its parts in a few words.
     pub fn describe(&self) -> String {
         match self.description.kind {
-            Kind::Full => format!("{} node(s), API at {}", self.description.nodes, self.description.server),
+            Kind::Full => {
+                let Description { nodes, etcd, server, .. } = &self.description;
+                let etcd = etcd.map(|shape| format!(", an etcd cluster of {shape}")).unwrap_or_default();
+                format!("{nodes} node(s){etcd}, API at {server}")
+            }
             Kind::Light if self.description.fake_nodes == 0 => {
                 format!("a control plane without nodes, API at {}", self.description.server)
             }
@@ -280,6 +301,11 @@ impl Cluster {
             }
             Kind::External => format!("an existing cluster of version {}", self.description.server),
         }
+    }
+
+    /// The folder with all that it consists of.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// The folder with its components' logs.

@@ -8,7 +8,7 @@ use super::{Cluster, Kind};
 use crate::{
     cache,
     error::{Doing, Error, Result},
-    exec,
+    etcd, exec,
     harness::{self, Seen},
     manifests, node,
     progress::Steps,
@@ -72,6 +72,13 @@ impl Cluster {
         dns.map_err(|error| self.explain(error, &["kubelet-n1", "containerd-n1"]))?;
         step.done("");
         Ok(())
+    }
+
+    /// Starts the etcd cluster that it is to have, or waits for it.
+    pub(super) async fn etcd_becomes_ready(&self, steps: &Steps) -> Result<()> {
+        let Some(shape) = self.description.etcd else { return Ok(()) };
+        let ready = etcd::bring_up(self, shape, steps).await;
+        ready.map_err(|error| self.explain(error, &["etcd-keeper", "kubelet-n1"]))
     }
 
     async fn import_own_images(&self) -> Result<()> {

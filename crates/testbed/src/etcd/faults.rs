@@ -1,0 +1,93 @@
+//! Troubles that a test makes for an etcd cluster.
+
+use std::{fs, time::Duration};
+
+use k8s_openapi::api::core::v1::Pod;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use super::{EtcdCluster, Part};
+use crate::{
+    error::{Doing, Error, Result},
+    harness::{self, Seen},
+};
+
+impl EtcdCluster {
+    /// Kills a process of a member, and returns when its container runs again. kubelet lets a container that ended
+    /// before wait for longer each time.
+    pub async fn kill(&self, member: u8, part: Part) -> Result<()> {
+        let (container, process) = self.process(member, part).await?;
+        kill(process, Signal::SIGKILL).doing(|| format!("killing process {process}"))?;
+        let what = format!("{} of member {member} to run again", part.container());
+        harness::until(self.pods(), &self.pod_name(member), &what, Duration::from_secs(120), |pod| {
+            match pod.as_ref().and_then(|pod| container_of(pod, part)) {
+                Some(now) if now != container => Seen::Ready(()),
+                now => Seen::NotYet(format!("{now:?}")),
+            }
+        })
+        .await
+    }
+
+    /// Stops a process of a member where it is: it answers nobody until it goes on.
+    pub async fn pause(&self, member: u8, part: Part) -> Result<()> {
+        self.signal(member, part, Signal::SIGSTOP).await
+    }
+
+    /// Lets it go on.
+    pub async fn resume(&self, member: u8, part: Part) -> Result<()> {
+        self.signal(member, part, Signal::SIGCONT).await
+    }
+
+    /// Sends a signal to a process of a member.
+    pub async fn signal(&self, member: u8, part: Part, signal: Signal) -> Result<()> {
+        let (_, process) = self.process(member, part).await?;
+        kill(process, signal).doing(|| format!("sending {signal} to process {process}"))
+    }
+
+    /// The container of a part of a member, and its process as the machine numbers it.
+    async fn process(&self, member: u8, part: Part) -> Result<(String, Pid)> {
+        let name = self.pod_name(member);
+        let pod = self.pods().get(&name).await.doing(|| format!("looking for the pod {name}"))?;
+        let container = container_of(&pod, part);
+        let container =
+            container.ok_or_else(|| Error::refused(format!("{} of {name} does not run", part.container())))?;
+        let process = process_of(&container)?;
+        Ok((container, process))
+    }
+
+    /// Lets another member lead, and returns when it does.
+    pub async fn move_leadership(&self, to: u8) -> Result<()> {
+        let target = self.member(to).await?;
+        let id = target.status().await?.id;
+        let leader = self.leader().await?;
+        if leader.name != target.name {
+            leader.hand_over(id).await?;
+        }
+        harness::eventually(&format!("{} to lead", target.name), Duration::from_secs(30), || async {
+            let status = target.status().await?;
+            Ok(if status.leads() { Seen::Ready(()) } else { Seen::NotYet(format!("{status:?}")) })
+        })
+        .await
+    }
+}
+
+/// The running container of a part.
+fn container_of(pod: &Pod, part: Part) -> Option<String> {
+    let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
+    let status = statuses.iter().find(|status| status.name == part.container())?;
+    status.state.as_ref()?.running.as_ref()?;
+    // "containerd://0123..."
+    Some(status.container_id.as_ref()?.rsplit('/').next()?.to_owned())
+}
+
+/// The process of a container, found by its control group.
+fn process_of(container: &str) -> Result<Pid> {
+    let entries = fs::read_dir("/proc").doing(|| "reading /proc".into())?;
+    let processes = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+    let is_in =
+        |pid: &i32| fs::read_to_string(format!("/proc/{pid}/cgroup")).is_ok_and(|groups| groups.contains(container));
+    let found = processes.into_iter().find(is_in).map(Pid::from_raw);
+    found.ok_or_else(|| Error::refused(format!("no process is in the container {container}")))
+}

@@ -1,0 +1,290 @@
+//! Keeps the status of every Etcd, as etcd-druid would: it watches their pods, and asks the members who leads.
+
+use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
+
+use futures::{FutureExt, StreamExt, future, stream};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{Patch, PatchParams},
+    runtime::{
+        WatchStreamExt,
+        reflector::{self, Store},
+        watcher,
+    },
+};
+use messina_api::druid::v1alpha1::Etcd;
+use serde_json::{Value, json};
+
+use super::{
+    Credentials, Member, Shape, definition,
+    objects::{MANAGED, PART_OF, Plan},
+};
+use crate::{
+    error::{Doing, Result},
+    harness,
+};
+
+/// The conditions that are kept.
+pub const CONDITIONS: [&str; 3] = ["Ready", "AllMembersReady", "BackupReady"];
+
+/// How often members are asked who leads: nobody is told when that changes.
+const LOOK: Duration = Duration::from_secs(2);
+/// How long a member may take to answer.
+const ANSWER: Duration = Duration::from_secs(1);
+
+/// Keeps them in the cluster in `folder`, for ever.
+pub async fn run(folder: &Path) -> Result<()> {
+    keep(harness::client(&folder.join("pki/admin.kubeconfig")).await?).await
+}
+
+/// Keeps them, for ever. It waits for the definition.
+pub async fn keep(client: Client) -> Result<()> {
+    definition::await_served(&client, Duration::from_secs(3600)).await?;
+    let (etcds, etcd_writer) = reflector::store();
+    let (pods, pod_writer) = reflector::store();
+    let etcd_watch = watcher::watcher(Api::<Etcd>::all(client.clone()), watcher::Config::default());
+    let pod_watch = watcher::watcher(Api::<Pod>::all(client.clone()), watcher::Config::default().labels(MANAGED));
+    let etcd_events = reflector::reflector(etcd_writer, etcd_watch.default_backoff()).map(|event| event.map(drop));
+    let pod_events = reflector::reflector(pod_writer, pod_watch.default_backoff()).map(|event| event.map(drop));
+    let mut events = stream::select(etcd_events.boxed(), pod_events.boxed());
+    let mut looks = tokio::time::interval(LOOK);
+    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut keeper = Keeper { client, pods, members: HashMap::new() };
+    loop {
+        let event = tokio::select! {
+            event = events.next() => event,
+            _ = looks.tick() => Some(Ok(())),
+        };
+        match event {
+            None => return Ok(()),
+            Some(Err(error)) => eprintln!("watching: {error}"),
+            Some(Ok(())) => {}
+        }
+        // Many come at once; one look is for all of them.
+        while let Some(Some(_)) = events.next().now_or_never() {}
+        for etcd in etcds.state() {
+            if let Err(error) = keeper.tend(&etcd).await {
+                eprintln!("{}: {error}", etcd.name_any());
+            }
+        }
+    }
+}
+
+struct Keeper {
+    client: Client,
+    pods: Store<Pod>,
+    /// Connections, by the pod's identity and address.
+    members: HashMap<(String, String), Member>,
+}
+
+/// What is known of a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    name: String,
+    is_ready: bool,
+    /// Its number, if it answers.
+    id: Option<u64>,
+    leads: bool,
+}
+
+impl Keeper {
+    async fn tend(&mut self, etcd: &Etcd) -> Result<()> {
+        let (namespace, name) = (etcd.namespace().unwrap_or_default(), etcd.name_any());
+        let tls = etcd.spec.etcd.as_ref().is_some_and(|etcd| etcd.client_url_tls.is_some());
+        let members = etcd.spec.replicas.and_then(|replicas| u8::try_from(replicas).ok()).unwrap_or(0);
+        let plan = Plan { namespace: &namespace, name: &name, shape: Shape { members, tls } };
+        let mut pods = self.pods.state_filter(|pod| {
+            pod.namespace().as_deref() == Some(&namespace) && pod.labels().get(PART_OF) == Some(&name)
+        });
+        pods.sort_by_key(|pod| pod.name_any());
+        let looked = self.look(&plan, &pods).await;
+        let leader = looked.iter().find(|(seen, _)| seen.leads).and_then(|(_, member)| member.as_ref());
+        let backed_up = match leader {
+            Some(leader) => has_snapshots(leader).await,
+            None => false,
+        };
+        let seen: Vec<Seen> = looked.iter().map(|(seen, _)| seen.clone()).collect();
+        let before = serde_json::to_value(&etcd.status).unwrap_or_default();
+        let generation = etcd.metadata.generation.unwrap_or_default();
+        let status = status(&seen, members.into(), backed_up, generation, &before, &Timestamp::now().to_string());
+        if is_same(&before, &status) {
+            return Ok(());
+        }
+        let api: Api<Etcd> = Api::namespaced(self.client.clone(), &namespace);
+        let patch = Patch::Merge(json!({"status": status}));
+        match api.patch_status(&name, &PatchParams::default(), &patch).await {
+            // It was deleted meanwhile.
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            written => written.map(drop).doing(|| format!("writing the status of {namespace}/{name}")),
+        }
+    }
+
+    /// Looks at every member at the same time.
+    async fn look(&mut self, plan: &Plan<'_>, pods: &[Arc<Pod>]) -> Vec<(Seen, Option<Member>)> {
+        let mut members = vec![];
+        for pod in pods {
+            members.push(self.member(plan, pod).await);
+        }
+        let looks = pods.iter().zip(members).map(async |(pod, member)| {
+            let answer = match &member {
+                Some(member) => member.status_within(ANSWER).await.ok(),
+                None => None,
+            };
+            let seen = Seen {
+                name: pod.name_any(),
+                is_ready: is_ready(pod),
+                id: answer.map(|answer| answer.id),
+                leads: answer.is_some_and(|answer| answer.leads()),
+            };
+            (seen, member)
+        });
+        future::join_all(looks).await
+    }
+
+    /// The connection to a member whose pod has an address.
+    async fn member(&mut self, plan: &Plan<'_>, pod: &Pod) -> Option<Member> {
+        let address = pod.status.as_ref()?.pod_ip.clone()?;
+        let key = (pod.uid()?, address);
+        if let Some(member) = self.members.get(&key) {
+            return Some(member.clone());
+        }
+        let credentials = if plan.shape.tls {
+            Some(Credentials::read(&self.client, plan.namespace, plan.name).await.ok()?)
+        } else {
+            None
+        };
+        let member = Member::of(plan, pod, credentials.as_ref()).await.ok()?;
+        self.members.insert(key, member.clone());
+        Some(member)
+    }
+}
+
+/// Whether a sidecar has a full snapshot to show.
+async fn has_snapshots(leader: &Member) -> bool {
+    let answer = leader.sidecar("GET", "/snapshot/latest", ANSWER).await;
+    let latest = answer.ok().filter(|answer| answer.code == 200).map(|answer| answer.text).unwrap_or_default();
+    serde_json::from_str::<Value>(&latest).is_ok_and(|latest| latest["fullSnapshot"].is_object())
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// What the status should be.
+fn status(seen: &[Seen], wanted: usize, backed_up: bool, generation: i64, before: &Value, now: &str) -> Value {
+    let ready = seen.iter().filter(|member| member.is_ready).count();
+    let quorum = wanted / 2 + 1;
+    let all = wanted > 0 && ready >= wanted;
+    let condition = |name: &str, holds: bool, reasons: [&str; 2], message: String| {
+        let state = if holds { "True" } else { "False" };
+        let reason = reasons[usize::from(!holds)];
+        let old = condition_of(before, name);
+        let since = old.filter(|old| old["status"] == state).map(|old| old["lastTransitionTime"].clone());
+        json!({
+            "type": name, "status": state, "reason": reason, "message": message,
+            "lastTransitionTime": since.unwrap_or_else(|| now.into()), "lastUpdateTime": now,
+        })
+    };
+    let of_all = format!("{ready} of {wanted} members are ready");
+    let backup =
+        if backed_up { "the leading sidecar has a full snapshot" } else { "no sidecar has a full snapshot to show" };
+    json!({
+        "observedGeneration": generation,
+        "replicas": seen.len(),
+        "readyReplicas": ready,
+        "ready": all,
+        "conditions": [
+            condition("Ready", wanted > 0 && ready >= quorum, ["Quorate", "QuorumLost"], of_all.clone()),
+            condition("AllMembersReady", all, ["AllMembersReady", "NotAllMembersReady"], of_all),
+            condition("BackupReady", backed_up, ["BackupSucceeded", "BackupFailed"], backup.into()),
+        ],
+        "members": seen.iter().map(Seen::describe).collect::<Vec<_>>(),
+    })
+}
+
+impl Seen {
+    fn describe(&self) -> Value {
+        let mut member = json!({"name": self.name, "status": if self.is_ready { "Ready" } else { "NotReady" }});
+        if let Some(id) = self.id {
+            member["id"] = format!("{id:x}").into();
+            member["role"] = if self.leads { "Leader" } else { "Member" }.into();
+        }
+        member
+    }
+}
+
+/// The condition of this name.
+fn condition_of<'a>(status: &'a Value, name: &str) -> Option<&'a Value> {
+    status["conditions"].as_array()?.iter().find(|condition| condition["type"] == name)
+}
+
+/// Whether two statuses say the same, but for times and what is not read back.
+fn is_same(before: &Value, after: &Value) -> bool {
+    fn said(status: &Value) -> Value {
+        match status {
+            Value::Array(entries) => entries.iter().map(said).collect(),
+            Value::Object(fields) => {
+                let kept = fields.iter().filter(|(key, _)| *key != "id" && !key.ends_with("Time"));
+                Value::Object(kept.map(|(key, value)| (key.clone(), said(value))).collect())
+            }
+            other => other.clone(),
+        }
+    }
+    said(before) == said(after)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(number: u64, is_ready: bool, leads: bool) -> Seen {
+        Seen { name: format!("main-{number}"), is_ready, id: is_ready.then_some(number + 1), leads }
+    }
+
+    fn conditions(status: &Value) -> Vec<&str> {
+        CONDITIONS.iter().filter_map(|name| condition_of(status, name)?["status"].as_str()).collect()
+    }
+
+    #[test]
+    fn a_cluster_is_ready_while_most_members_are() {
+        let cases = [
+            (vec![], vec!["False", "False", "False"]),
+            (vec![true], vec!["False", "False", "False"]),
+            (vec![true, true], vec!["True", "False", "True"]),
+            (vec![true, true, false], vec!["True", "False", "True"]),
+            (vec![true, true, true], vec!["True", "True", "True"]),
+        ];
+        for (ready, expected) in cases {
+            let seen: Vec<Seen> =
+                (0..).zip(&ready).map(|(number, ready)| member(number, *ready, number == 0)).collect();
+            let backed_up = ready.len() > 1;
+            let status = status(&seen, 3, backed_up, 1, &Value::Null, "now");
+            assert_eq!(conditions(&status), expected, "{ready:?}");
+            assert_eq!(status["ready"], ready == [true, true, true], "{ready:?}");
+        }
+    }
+
+    #[test]
+    fn one_that_does_not_answer_has_no_role() {
+        let seen = [member(0, true, true), member(1, true, false), member(2, false, false)];
+        let status = status(&seen, 3, true, 7, &Value::Null, "now");
+        let roles: Vec<&Value> = (0..3).map(|number| &status["members"][number]["role"]).collect();
+        assert_eq!(roles, [&json!("Leader"), &json!("Member"), &Value::Null]);
+        assert_eq!(status["members"][2]["status"], "NotReady");
+        assert_eq!((&status["readyReplicas"], &status["observedGeneration"]), (&json!(2), &json!(7)));
+    }
+
+    #[test]
+    fn times_change_only_with_what_they_are_of() {
+        let all = [member(0, true, true)];
+        let first = status(&all, 1, false, 1, &Value::Null, "first");
+        let second = status(&all, 1, true, 1, &first, "second");
+        assert!(!is_same(&first, &second));
+        assert_eq!(second["conditions"][0]["lastTransitionTime"], "first");
+        assert_eq!(second["conditions"][2]["lastTransitionTime"], "second");
+        assert!(is_same(&second, &status(&all, 1, true, 1, &second, "third")));
+    }
+}

@@ -1,0 +1,197 @@
+//! The folder that holds an etcd cluster's snapshots, and an etcd restored from it.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde_json::Value;
+
+use super::{member, programs::Programs};
+use crate::{
+    cache,
+    error::{Doing, Error, Result, malformed},
+    exec,
+    progress::Steps,
+};
+
+/// The folder, in a cluster's folder and in every node's, with the stores of all etcd clusters.
+pub const STORES: &str = "stores";
+
+/// The store's folder within that which its sidecars see. So it can be taken away from them.
+pub(super) const CONTAINER: &str = "backups";
+
+/// Restores the newest snapshots into a new etcd and prints all that it holds. In a network of its own, since both
+/// programs open ports.
+const RESTORE: &str = r#"set -eu
+ip link set lo up
+"$PROGRAMS/etcdbrctl" restore --data-dir="$SCRATCH/data" --restoration-temp-snapshots-dir="$SCRATCH/temp" \
+    --snapstore-temp-directory="$SCRATCH/temp" --storage-provider=Local \
+    --store-container="$CONTAINER" --store-prefix="$PREFIX" 1>&2
+cd "$SCRATCH"
+"$PROGRAMS/etcd" --data-dir="$SCRATCH/data" --unsafe-no-fsync 1>&2 &
+until "$PROGRAMS/etcdctl" endpoint health 1>&2; do kill -0 $!; sleep 0.1; done
+"$PROGRAMS/etcdctl" get '' --prefix --write-out=json
+"#;
+
+/// The snapshots of an etcd cluster.
+#[derive(Clone, Debug)]
+pub struct Store {
+    folder: PathBuf,
+    prefix: String,
+}
+
+/// A snapshot in a store, by what its file's name says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The file's name.
+    pub name: String,
+    /// Whether it is a full one; else it has what changed since the one before.
+    pub full: bool,
+    /// The first revision in it.
+    pub first: u64,
+    /// The last revision in it.
+    pub last: u64,
+    /// When it was made, in seconds since 1970.
+    pub created: u64,
+    /// Whether it was asked for as the last one.
+    pub is_final: bool,
+}
+
+impl Store {
+    /// The store of an etcd cluster, which is made if need be.
+    pub(super) fn of(cluster: &Path, namespace: &str, name: &str) -> Result<Self> {
+        let folder = cluster.join(STORES).join(format!("{namespace}.{name}"));
+        fs::create_dir_all(&folder).doing(|| format!("creating {}", folder.display()))?;
+        Ok(Self { folder, prefix: name.into() })
+    }
+
+    fn place(&self) -> PathBuf {
+        self.folder.join(CONTAINER)
+    }
+
+    fn away(&self) -> PathBuf {
+        self.folder.join("away")
+    }
+
+    /// The folder with the snapshots' files, while the store is in its place.
+    pub fn folder(&self) -> PathBuf {
+        self.place().join(&self.prefix).join("v2")
+    }
+
+    /// All snapshots, oldest first; none before the first was made.
+    pub fn snapshots(&self) -> Result<Vec<Snapshot>> {
+        let folder = self.folder();
+        let entries = match fs::read_dir(&folder) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(vec![]),
+            entries => entries.doing(|| format!("reading {}", folder.display()))?,
+        };
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let mut snapshots: Vec<Snapshot> = names.filter_map(|name| Snapshot::named(&name)).collect();
+        snapshots.sort_by_key(|snapshot| (snapshot.last, !snapshot.full, snapshot.created));
+        Ok(snapshots)
+    }
+
+    /// Takes the store away: whatever its sidecars do with it now fails.
+    pub fn take_away(&self) -> Result<()> {
+        let (place, away) = (self.place(), self.away());
+        fs::rename(&place, &away).doing(|| format!("moving {} away", place.display()))?;
+        // Else it would be made anew, empty.
+        cache::write(&place, "the store was taken away\n")
+    }
+
+    /// Brings it back with all that it held.
+    pub fn bring_back(&self) -> Result<()> {
+        let (place, away) = (self.place(), self.away());
+        if !away.exists() {
+            return Err(Error::refused(format!("{} was not taken away", place.display())));
+        }
+        cache::remove(&place)?;
+        fs::rename(&away, &place).doing(|| format!("bringing {} back", place.display()))
+    }
+
+    /// Restores the newest full snapshot and those after it into an etcd of its own, and gives the keys and values that
+    /// it holds then.
+    pub async fn restore(&self) -> Result<BTreeMap<String, String>> {
+        let store = self.clone();
+        let restored = tokio::task::spawn_blocking(move || store.restore_now()).await;
+        restored.map_err(|error| Error::refused(format!("the restoration broke off: {error}")))?
+    }
+
+    fn restore_now(&self) -> Result<BTreeMap<String, String>> {
+        let programs = Programs::get(&Steps::quiet())?;
+        let scratch = self.folder.join(format!("restore-{}", unique()));
+        fs::create_dir_all(&scratch).doing(|| format!("creating {}", scratch.display()))?;
+        let said = exec::output(
+            &format!("restoring the snapshots in {}", self.folder().display()),
+            Command::new("timeout")
+                .args(["--kill-after=5", "120", "unshare", "--net", "--pid", "--fork", "--kill-child"])
+                .args(["sh", "-c", RESTORE])
+                .env("PROGRAMS", programs.folder())
+                .env("SCRATCH", &scratch)
+                .env("HOME", &self.folder)
+                .env("CONTAINER", CONTAINER)
+                .env("PREFIX", &self.prefix),
+        );
+        cache::remove(&scratch)?;
+        let answer: Value = serde_json::from_str(&said?).map_err(malformed("reading what etcd holds"))?;
+        member::keys_and_values(&answer)
+    }
+}
+
+impl Snapshot {
+    /// Reads a name such as `Full-00000000-00000012-1763202000.gz.final`.
+    fn named(name: &str) -> Option<Self> {
+        let stem = name.split('.').next()?;
+        let mut parts = stem.split('-');
+        let full = match parts.next()? {
+            "Full" => true,
+            "Incr" => false,
+            _ => return None,
+        };
+        let mut number = || parts.next()?.parse().ok();
+        let (first, last, created) = (number()?, number()?, number()?);
+        Some(Self { name: name.into(), full, first, last, created, is_final: name.ends_with(".final") })
+    }
+}
+
+/// A number that no other restoration of this process or another has now.
+fn unique() -> String {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_is_known_by_its_name() {
+        let snapshot = Snapshot::named("Full-00000000-00000012-1763202000.gz.final").unwrap();
+        assert!(snapshot.full && snapshot.is_final);
+        assert_eq!((snapshot.first, snapshot.last, snapshot.created), (0, 12, 1_763_202_000));
+        let snapshot = Snapshot::named("Incr-00000013-00000014-1763202001.gz").unwrap();
+        assert!(!snapshot.full && !snapshot.is_final);
+        for name in ["", "lost+found", "Full-1-2.gz", "Chunk-1-2-3"] {
+            assert_eq!(Snapshot::named(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_store_that_is_taken_away_comes_back_whole() {
+        let scratch = std::env::temp_dir().join(format!("messina-store-test-{}", std::process::id()));
+        let store = Store::of(&scratch, "ns", "main").unwrap();
+        let file = store.folder().join("Full-00000000-00000001-1763202000.gz");
+        cache::write(&file, "").unwrap();
+        store.take_away().unwrap();
+        assert!(fs::create_dir_all(store.folder()).is_err(), "nobody makes it anew");
+        store.bring_back().unwrap();
+        assert_eq!(store.snapshots().unwrap().len(), 1);
+        assert!(store.bring_back().is_err(), "it is there already");
+        cache::remove(&scratch).unwrap();
+    }
+}
