@@ -8,6 +8,7 @@
 mod api;
 mod datacenter;
 mod days;
+mod etcd;
 mod kubectl;
 mod lease;
 mod plan;

@@ -11,6 +11,7 @@ use std::{
 
 use jiff::Timestamp;
 use kube::Client;
+use messina_e2e::operator::Operator;
 use messina_runtime::{fence::Fence, lease::Settings};
 use messina_testbed::faults::{Fault, Faults};
 use serde_json::Value;
@@ -19,7 +20,7 @@ use tokio::sync::Notify;
 use crate::{
     STRIDE,
     life::{Undisturbed, harmless, phases},
-    operator::Operator,
+    operator::datacenters,
     world::{PATIENCE, World, audit_log, kubeconfig},
 };
 
@@ -98,7 +99,7 @@ impl Common {
         for life in 0.. {
             let [client, lease] = faults;
             let lease = (settings(life), lease, self.fences[who].clone());
-            let operator = Operator::start_with(kubeconfig, &world.namespace, client, Some(lease)).await;
+            let operator = Operator::start_with(kubeconfig, &world.namespace, client, Some(lease), datacenters).await;
             loop {
                 self.lost[who].notified().await;
                 if loss == Loss::GivenBack {

@@ -10,13 +10,14 @@ use std::{
 };
 
 use kube::Client;
+use messina_e2e::operator::Operator;
 use messina_testbed::{
     faults::{Asked, Fault, Faults},
     harness,
 };
 
 use crate::{
-    operator::Operator,
+    operator::datacenters,
     world::{Picture, World, becomes_silent, kubeconfig, silence},
 };
 
@@ -105,7 +106,7 @@ pub(crate) async fn while_running<T>(
     let crashes = AtomicUsize::new(0);
     let running = async {
         loop {
-            let operator = Operator::start(kubeconfig, namespace, faults).await;
+            let operator = Operator::start(kubeconfig, namespace, faults, datacenters).await;
             faults.crashed().await;
             drop(operator);
             crashes.fetch_add(1, Ordering::SeqCst);

@@ -5,6 +5,8 @@
 
 #![expect(clippy::panic, reason = "a test fails by panicking")]
 
+pub mod operator;
+
 use std::{env, ffi::OsStr, fmt::Display, path::PathBuf, process::Command, sync::LazyLock, time::Duration};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;

@@ -68,7 +68,7 @@ impl Started {
     }
 
     /// Removes it now, which must succeed.
-    fn down(self) {
+    pub(crate) fn down(self) {
         succeeds(&mut testbed(&["down", "--name", self.0]));
     }
 

@@ -1,0 +1,82 @@
+//! Tasks on etcd clusters: on real ones where it matters what they do, and with sidecars that are played where it matters
+//! what the operator does.
+
+mod alone;
+mod fake;
+mod gate;
+mod many;
+mod trio;
+
+use std::{sync::Arc, time::Duration};
+
+use kube::{Api, Client, api::PostParams};
+use messina_api::druid::v1alpha1::{EtcdOperatorTask, EtcdOperatorTaskStatus, TaskState};
+use messina_clients::Reach;
+use messina_e2e::operator::Controllers;
+use messina_operator::controllers::etcd_task;
+use messina_plan::etcd_task::is_finished;
+use messina_runtime::{caches::Caches, controller::AnyController, fence::Fence, metrics::Metrics};
+use messina_testbed::harness::{Seen, until};
+use serde_json::{Value, json};
+
+const LONG: Duration = Duration::from_secs(180);
+
+/// The controller of tasks alone.
+fn tasks(reach: Reach) -> impl Controllers {
+    move |caches: &mut Caches, metrics: &Metrics| -> Vec<Arc<dyn AnyController>> {
+        let settings = etcd_task::Settings {
+            registry: etcd_task::Registry::default(),
+            reach: reach.clone(),
+            fence: Fence::open_for_ever(),
+            counts: etcd_task::Counts::new(metrics),
+        };
+        vec![etcd_task::start(caches, settings)]
+    }
+}
+
+fn api(client: &Client, namespace: &str) -> Api<EtcdOperatorTask> {
+    Api::namespaced(client.clone(), namespace)
+}
+
+fn task(name: &str, task_type: &str, etcd: &str, config: Value) -> EtcdOperatorTask {
+    serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {"type": task_type, "config": config, "etcdReference": {"name": etcd}},
+    }))
+    .unwrap()
+}
+
+async fn create(client: &Client, namespace: &str, task: &EtcdOperatorTask) {
+    api(client, namespace).create(&PostParams::default(), task).await.unwrap();
+}
+
+/// What became of a task, once it is at its end.
+async fn finished(client: &Client, namespace: &str, name: &str) -> EtcdOperatorTaskStatus {
+    until(api(client, namespace), name, &format!("the task {name} to be finished"), LONG, |seen| {
+        let status = seen.and_then(|task| task.status).unwrap_or_default();
+        if is_finished(status.state.as_ref()) { Seen::Ready(status) } else { Seen::NotYet(json!(status).to_string()) }
+    })
+    .await
+    .unwrap()
+}
+
+/// Creates a task, and gives what became of it.
+async fn done(client: &Client, namespace: &str, task: &EtcdOperatorTask) -> EtcdOperatorTaskStatus {
+    create(client, namespace, task).await;
+    finished(client, namespace, task.metadata.name.as_deref().unwrap()).await
+}
+
+/// The same, of a task that succeeds.
+async fn succeeds(client: &Client, namespace: &str, task: &EtcdOperatorTask) -> EtcdOperatorTaskStatus {
+    let status = done(client, namespace, task).await;
+    assert_eq!(status.state, Some(TaskState::Succeeded), "{}", json!(status));
+    status
+}
+
+fn codes(status: &EtcdOperatorTaskStatus) -> Vec<&str> {
+    status.last_errors.iter().flatten().filter_map(|error| error.code.as_deref()).collect()
+}
+
+fn description(status: &EtcdOperatorTaskStatus) -> &str {
+    status.last_operation.as_ref().and_then(|operation| operation.description.as_deref()).unwrap_or_default()
+}

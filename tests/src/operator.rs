@@ -1,0 +1,100 @@
+//! The operator, running in this process, with faults between it and the API server.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use messina_api::names::annotation;
+use messina_operator::controllers::FIELD_MANAGER;
+use messina_runtime::{
+    caches::{Caches, Surroundings},
+    client::{self, Source, Transport},
+    controller::AnyController,
+    events::Events,
+    fence::Fence,
+    lease,
+    metrics::Metrics,
+    process::Process,
+    queue::Backoff,
+    server::Readiness,
+};
+use messina_testbed::faults::Faults;
+use tokio::{sync::oneshot, task::JoinHandle};
+use tower::Layer;
+
+use crate::well;
+
+/// An operator for one namespace. It ends at once, as by a crash, when this is dropped.
+#[derive(Debug)]
+pub struct Operator {
+    task: JoinHandle<()>,
+    stop: Option<oneshot::Sender<()>>,
+    metrics: Metrics,
+}
+
+/// Who works, and on what.
+pub trait Controllers: Fn(&mut Caches, &Metrics) -> Vec<Arc<dyn AnyController>> + Send + Sync + 'static {}
+
+impl<F: Fn(&mut Caches, &Metrics) -> Vec<Arc<dyn AnyController>> + Send + Sync + 'static> Controllers for F {}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Operator {
+    /// One that is alone.
+    pub async fn start(kubeconfig: &Path, namespace: &str, faults: &Faults, controllers: impl Controllers) -> Self {
+        Self::start_with(kubeconfig, namespace, faults, None, controllers).await
+    }
+
+    /// One that works while it holds the lease, whose requests pass the second faults, and behind this fence.
+    pub async fn start_with(
+        kubeconfig: &Path,
+        namespace: &str,
+        faults: &Faults,
+        lease: Option<(lease::Settings, &Faults, Fence)>,
+        controllers: impl Controllers,
+    ) -> Self {
+        let transport = well(Transport::new(Source::File { path: kubeconfig.into(), context: None }).await);
+        let metrics = Metrics::default();
+        let fence = lease.as_ref().map_or_else(Fence::open_for_ever, |(.., fence)| fence.clone());
+        let client = client::client(faults.layer(transport.clone()), "default", metrics.clone(), Some(fence.clone()));
+        let lease_faults = lease.as_ref().map_or(faults, |(_, faults, _)| *faults);
+        let lease_client = client::client(lease_faults.layer(transport), "default", metrics.clone(), None);
+        // Events tell people; whether they are written has no bearing on what becomes of objects.
+        let (events, _) = Events::new(metrics.clone());
+        let mut surroundings = Surroundings::new(metrics.clone(), events, FIELD_MANAGER, annotation::APPLIED_HASH);
+        surroundings.backoff = Backoff { first: Duration::from_millis(20), longest: Duration::from_millis(200) };
+        let process = Process {
+            client,
+            lease_client,
+            fence,
+            lease: lease.map(|(settings, ..)| settings),
+            namespace: Some(namespace.into()),
+            workers: 2,
+            surroundings: Arc::new(surroundings),
+            readiness: Readiness::default(),
+        };
+        let (stop, stopped) = oneshot::channel();
+        let counted = metrics.clone();
+        let controllers = move |caches: &mut Caches| controllers(caches, &counted);
+        let task = tokio::spawn(process.run(controllers, async {
+            // Whoever drops the sender has the task aborted, too.
+            let _ = stopped.await;
+        }));
+        Self { task, stop: Some(stop), metrics }
+    }
+
+    /// What it has counted, as Prometheus reads it.
+    pub fn metrics(&self) -> String {
+        well(self.metrics.text())
+    }
+
+    /// Asks it to end in good order, and waits until it has.
+    pub async fn stops(mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+        let _ = (&mut self.task).await;
+    }
+}
