@@ -58,7 +58,9 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            println!("{}", fs::read_to_string(self.0.join("log")).unwrap_or_default());
+            let log = fs::read_to_string(self.0.join("log")).unwrap_or_default();
+            let lines: Vec<_> = log.lines().collect();
+            println!("{}", lines[lines.len().saturating_sub(20)..].join("\n"));
         }
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -86,6 +88,9 @@ fn run(program: &Path, folder: &Folder, arguments: &[String]) -> Child {
     Command::new(program)
         .args(arguments)
         .env("HOME", &folder.0)
+        .env("ETCD_CONF", folder.0.join("etcd.conf.yaml"))
+        .env("POD_NAME", "main-0")
+        .env("POD_NAMESPACE", "default")
         .current_dir(&folder.0)
         .stdin(Stdio::null())
         .stdout(log.try_clone().unwrap())
@@ -269,7 +274,6 @@ async fn the_sidecar_takes_snapshots() {
     let (_process, port) = start_sidecar(&program, &folder, etcd_port, &[]);
     let sidecar = Sidecar::new(&format!("http://{NAME}:{port}"), None, &reach(local(port))).unwrap();
     let first = first_snapshot(&sidecar).await;
-    println!("{first:?}");
     assert_eq!((first.kind, first.is_final, first.start_revision), (Some(SnapshotKind::Full), false, 0));
     assert_eq!(first.last_revision, etcd.status().await.unwrap().revision);
     assert_eq!(sidecar.latest().await.unwrap().full.unwrap().name, first.name);
@@ -284,7 +288,6 @@ async fn the_sidecar_takes_snapshots() {
             None => assert!(started.elapsed() < PATIENCE),
         }
     };
-    println!("{delta:?}");
     assert_eq!((delta.kind, delta.last_revision), (Some(SnapshotKind::Delta), first.last_revision + 1));
     let Latest { full, deltas } = sidecar.latest().await.unwrap();
     assert_eq!(full.unwrap().name, first.name);
@@ -296,7 +299,6 @@ async fn the_sidecar_takes_snapshots() {
 
     etcd_process.kill().await.unwrap();
     let error = sidecar.take(SnapshotKind::Full, false, PATIENCE).await.unwrap_err();
-    println!("{error}");
     assert!(matches!(error.code(), "ERR_SNAPSHOT_FAILED" | "ERR_SNAPSHOT_SIDECAR_NOT_READY"), "{error:?}");
     let error = sidecar.take(SnapshotKind::Full, false, Duration::from_millis(300)).await.unwrap_err();
     assert!(matches!(error, backup_restore::Error::NoAnswer { .. }), "{error:?}");
