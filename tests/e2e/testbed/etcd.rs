@@ -151,6 +151,10 @@ async fn an_etcd_cluster_of_three_members_with_tls_is_served_by_whichever_is_ask
     assert_eq!(snapshot(&main.member(old).await.unwrap(), "delta").await["kind"], "Incr");
     assert_eq!(main.store().restore().await.unwrap(), main.all().await.unwrap());
 
+    eprintln!("a killed sidecar takes snapshots again");
+    main.kill(new, Part::Sidecar).await.unwrap();
+    main.await_snapshots().await.unwrap();
+
     eprintln!("one member of three may be away");
     main.pause(old, Part::Etcd).await.unwrap();
     let two = await_status(&client, etcd::NAMESPACE, etcd::NAME, "a member to be missed", |status| {

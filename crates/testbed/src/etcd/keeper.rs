@@ -1,6 +1,11 @@
 //! Keeps the status of every Etcd, as etcd-druid would: it watches their pods, and asks the members who leads.
 
-use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::{FutureExt, StreamExt, future, stream};
 use jiff::Timestamp;
@@ -64,6 +69,7 @@ pub async fn keep(client: Client) -> Result<()> {
         }
         // Many come at once; one look is for all of them.
         while let Some(Some(_)) = events.next().now_or_never() {}
+        keeper.forget_the_gone();
         for etcd in etcds.state() {
             if let Err(error) = keeper.tend(&etcd).await {
                 eprintln!("{}: {error}", etcd.name_any());
@@ -108,7 +114,9 @@ impl Keeper {
         let seen: Vec<Seen> = looked.iter().map(|(seen, _)| seen.clone()).collect();
         let before = serde_json::to_value(&etcd.status).unwrap_or_default();
         let generation = etcd.metadata.generation.unwrap_or_default();
-        let status = status(&seen, members.into(), backed_up, generation, &before, &Timestamp::now().to_string());
+        // To the second, as the API server tells times.
+        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let status = status(&seen, members.into(), backed_up, generation, &before, &now);
         if is_same(&before, &status) {
             return Ok(());
         }
@@ -141,6 +149,11 @@ impl Keeper {
             (seen, member)
         });
         future::join_all(looks).await
+    }
+
+    fn forget_the_gone(&mut self) {
+        let there: HashSet<String> = self.pods.state().iter().filter_map(|pod| pod.uid()).collect();
+        self.members.retain(|(pod, _), _| there.contains(pod));
     }
 
     /// The connection to a member whose pod has an address.

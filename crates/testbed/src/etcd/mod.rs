@@ -15,7 +15,7 @@ mod store;
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Pod};
 use kube::{Api, Client, ResourceExt};
 use messina_api::druid::v1alpha1::{Etcd, EtcdStatus};
 use serde::{Deserialize, Serialize};
@@ -107,8 +107,8 @@ pub(crate) async fn bring_up(cluster: &Cluster, shape: Shape, steps: &Steps) -> 
 }
 
 impl EtcdCluster {
-    /// Starts an etcd cluster, and returns when it is ready and takes snapshots. The cluster has been made ready for
-    /// it by [`prepare`] or `testbed up --with-etcd`, and a [`keeper`] runs.
+    /// Starts an etcd cluster, or finds it, and returns when it is ready and takes snapshots. The cluster has been made
+    /// ready for it by [`prepare`] or `testbed up --with-etcd`, and a [`keeper`] runs.
     pub async fn deploy(cluster: &Cluster, client: &Client, namespace: &str, name: &str, shape: Shape) -> Result<Self> {
         let etcd = Self::apply(cluster, client, namespace, name, shape).await?;
         etcd.await_ready().await?;
@@ -131,9 +131,17 @@ impl EtcdCluster {
 
     async fn apply(cluster: &Cluster, client: &Client, namespace: &str, name: &str, shape: Shape) -> Result<Self> {
         let this = Self::new(cluster, client, namespace, name, shape)?;
-        let api: Api<Etcd> = Api::namespaced(client.clone(), namespace);
-        if api.get_opt(name).await.doing(|| format!("looking for the Etcd {namespace}/{name}"))?.is_some() {
-            return Ok(this);
+        let members: Api<StatefulSet> = Api::namespaced(client.clone(), namespace);
+        // They are made last. Without them a run was interrupted, and what it made is made again.
+        if members.get_opt(name).await.doing(|| format!("looking for the StatefulSet {namespace}/{name}"))?.is_some() {
+            let found = Self::find(cluster, client, namespace, name).await?;
+            if found.shape == shape {
+                return Ok(found);
+            }
+            return Err(Error::refused(format!(
+                "the etcd cluster {namespace}/{name} is there already, with {}: choose another name for one with {shape}",
+                found.shape
+            )));
         }
         let plan = this.plan();
         let applied = harness::apply(client, &plan.etcd().to_string(), Some(namespace)).await?;
@@ -165,7 +173,8 @@ impl EtcdCluster {
         &self.store
     }
 
-    /// Waits until it is ready, all its members are, and it takes snapshots.
+    /// Waits until its status says that it and all its members are ready, and it takes snapshots. Right after a trouble,
+    /// the status may not know of it yet.
     pub async fn await_ready(&self) -> Result<EtcdStatus> {
         self.await_ready_saying(|_| {}).await
     }
