@@ -1,14 +1,13 @@
 //! Tasks on a real etcd cluster of one member: what they leave behind, and what becomes of them when things go wrong.
 
 use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::{Duration, Instant},
+    collections::{BTreeMap, VecDeque},
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Instant,
 };
 
+use futures::future::join_all;
+use http::StatusCode;
 use k8s_openapi::api::{batch::v1::Job, core::v1::Secret};
 use kube::{
     Api, Client,
@@ -17,22 +16,27 @@ use kube::{
 use messina_api::druid::v1alpha1::{Etcd, EtcdOperatorTask, EtcdOperatorTaskStatus, TaskState};
 use messina_e2e::operator::Operator;
 use messina_testbed::{
-    etcd::{self, EtcdCluster, Part, STORES},
+    cluster::Cluster,
+    etcd::{self, EtcdCluster, Part, STORES, Shape},
     faults::{Fault, Faults},
-    harness::{Seen, eventually},
+    harness::{self, Seen, eventually},
     node,
 };
 use serde_json::json;
+use tokio::sync::Mutex;
 
 use super::{LONG, api, codes, create, description, finished, gate::Gate, succeeds, task, tasks};
 use crate::testbed::{Started, cluster_named, machine};
 
-const NAMESPACE: &str = etcd::NAMESPACE;
+/// The name of each etcd cluster here, which has a namespace of its own.
 const ETCD: &str = etcd::NAME;
+/// How many etcd clusters share the lives of tasks.
+const LABS: usize = 3;
 
 /// A real etcd cluster, an operator, and gates before both the API server and the sidecar.
 struct World {
     client: Client,
+    namespace: String,
     etcd: EtcdCluster,
     gate: Gate,
     kubeconfig: std::path::PathBuf,
@@ -40,8 +44,26 @@ struct World {
 }
 
 impl World {
+    async fn new(cluster: &Cluster, client: &Client, namespace: &str) -> Self {
+        let shape = Shape { members: 1, tls: false };
+        let etcd = if namespace == etcd::NAMESPACE {
+            EtcdCluster::find(cluster, client, namespace, ETCD).await.unwrap()
+        } else {
+            EtcdCluster::deploy(cluster, client, namespace, ETCD, shape).await.unwrap()
+        };
+        let sidecar = format!("{}:8080", etcd.member(0).await.unwrap().address).parse().unwrap();
+        Self {
+            client: client.clone(),
+            namespace: namespace.to_owned(),
+            etcd,
+            gate: Gate::to(sidecar).await,
+            kubeconfig: cluster.kubeconfig(),
+            keys: AtomicUsize::new(0),
+        }
+    }
+
     async fn operator(&self, faults: &Faults) -> Operator {
-        Operator::start(&self.kubeconfig, NAMESPACE, faults, tasks(self.gate.reach())).await
+        Operator::start(&self.kubeconfig, &self.namespace, faults, tasks(self.gate.reach())).await
     }
 
     /// So that the next snapshot is another one.
@@ -55,13 +77,13 @@ impl World {
     }
 
     async fn delete(&self, name: &str) {
-        api(&self.client, NAMESPACE).delete(name, &DeleteParams::default()).await.unwrap();
+        api(&self.client, &self.namespace).delete(name, &DeleteParams::default()).await.unwrap();
         self.is_gone(name).await;
     }
 
     async fn is_gone(&self, name: &str) {
         eventually(&format!("the task {name} to be gone"), LONG, async || {
-            let seen = api(&self.client, NAMESPACE).get_opt(name).await.unwrap();
+            let seen = api(&self.client, &self.namespace).get_opt(name).await.unwrap();
             Ok(seen.map_or(Seen::Ready(()), |task| Seen::NotYet(json!(task).to_string())))
         })
         .await
@@ -76,15 +98,37 @@ async fn tasks_do_their_work_on_a_real_etcd_whatever_happens() {
     let client = cluster.client().await;
     messina_testbed::demo::install_definitions(&client).await.unwrap();
     let own = cluster_named("etcd-tasks");
-    let etcd = EtcdCluster::find(&own, &client, NAMESPACE, ETCD).await.unwrap();
-    let sidecar = format!("{}:8080", etcd.member(0).await.unwrap().address).parse().unwrap();
-    let world =
-        World { client, etcd, gate: Gate::to(sidecar).await, kubeconfig: own.kubeconfig(), keys: AtomicUsize::new(0) };
-    snapshots_are_taken_and_can_be_restored(&world).await;
-    jobs_work_on_the_snapshots(&world).await;
-    an_operator_that_crashes_anywhere_takes_one_snapshot(&world).await;
-    an_answer_that_is_lost_is_looked_up(&world).await;
-    trouble_is_got_over(&world).await;
+    let main = World::new(&own, &client, etcd::NAMESPACE).await;
+    let deeds = async {
+        snapshots_are_taken_and_can_be_restored(&main).await;
+        jobs_work_on_the_snapshots(&main).await;
+        trouble_is_got_over(&main).await;
+    };
+    let lives = Mutex::new(None);
+    let labs = (0..LABS).map(async |_| {
+        let namespace = harness::namespace(&client, "lab").await.unwrap();
+        let lab = World::new(&own, &client, &namespace).await;
+        let first = {
+            let mut lives = lives.lock().await;
+            match &*lives {
+                None => Some(lives.insert(all_lives(&lab).await).len()),
+                Some(_) => None,
+            }
+        };
+        if let Some(count) = first {
+            println!("{count} lives are to be lived");
+        }
+        let mut lived = (0, 0);
+        loop {
+            let next = lives.lock().await.as_mut().and_then(VecDeque::pop_front);
+            let Some(one) = next else { break lived };
+            let crashes = one.live(&lab).await;
+            lived = (lived.0 + 1, lived.1 + crashes);
+        }
+    });
+    let ((), lived) = tokio::join!(deeds, join_all(labs));
+    let sum = lived.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    println!("{} lives with {} crashes: one snapshot each", sum.0, sum.1);
     cluster.down();
 }
 
@@ -98,7 +142,7 @@ async fn snapshots_are_taken_and_can_be_restored(world: &World) {
     ] {
         world.write().await;
         let before = world.count();
-        let status = succeeds(&world.client, NAMESPACE, &task(name, "OnDemandSnapshot", ETCD, config)).await;
+        let status = succeeds(&world.client, &world.namespace, &task(name, "OnDemandSnapshot", ETCD, config)).await;
         let taken = status.snapshot.clone().unwrap();
         assert_eq!((taken.kind.as_deref(), taken.is_final), (Some(kind), Some(is_final)), "{name}");
         let stored = world.etcd.store().snapshots().unwrap();
@@ -111,7 +155,8 @@ async fn snapshots_are_taken_and_can_be_restored(world: &World) {
     // Nothing has changed since.
     let before = world.count();
     let status =
-        succeeds(&world.client, NAMESPACE, &task("none", "OnDemandSnapshot", ETCD, json!({"type": "delta"}))).await;
+        succeeds(&world.client, &world.namespace, &task("none", "OnDemandSnapshot", ETCD, json!({"type": "delta"})))
+            .await;
     assert_eq!((world.count(), status.snapshot), (before, None));
     assert!(
         operator.metrics().contains(r#"messina_etcd_tasks_finished_total{type="OnDemandSnapshot",state="Succeeded""#)
@@ -122,26 +167,26 @@ async fn snapshots_are_taken_and_can_be_restored(world: &World) {
 
 /// The folder of the machine with the containers of the store is told by a Secret.
 async fn jobs_work_on_the_snapshots(world: &World) {
-    let folder = format!("{}/{}/{NAMESPACE}.{ETCD}", node::HERE, STORES);
+    let folder = format!("{}/{STORES}/{}.{ETCD}", node::HERE, world.namespace);
     let secret: Secret =
         serde_json::from_value(json!({"metadata": {"name": "folder"}, "stringData": {"hostPath": folder}})).unwrap();
-    Api::namespaced(world.client.clone(), NAMESPACE).create(&PostParams::default(), &secret).await.unwrap();
+    Api::namespaced(world.client.clone(), &world.namespace).create(&PostParams::default(), &secret).await.unwrap();
     let patch = Patch::Merge(json!({"spec": {"backup": {"store": {"secretRef": {"name": "folder"}}}}}));
-    let etcds: Api<Etcd> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let etcds: Api<Etcd> = Api::namespaced(world.client.clone(), &world.namespace);
     etcds.patch(ETCD, &PatchParams::default(), &patch).await.unwrap();
 
     let faults = Faults::named("messina-jobs", |_| Fault::None);
     let _operator = world.operator(&faults).await;
     world.write().await;
-    succeeds(&world.client, NAMESPACE, &task("base", "OnDemandSnapshot", ETCD, json!({}))).await;
+    succeeds(&world.client, &world.namespace, &task("base", "OnDemandSnapshot", ETCD, json!({}))).await;
     world.write().await;
-    succeeds(&world.client, NAMESPACE, &task("more", "OnDemandSnapshot", ETCD, json!({"type": "delta"}))).await;
+    succeeds(&world.client, &world.namespace, &task("more", "OnDemandSnapshot", ETCD, json!({"type": "delta"}))).await;
     let newest = |world: &World| {
         world.etcd.store().snapshots().unwrap().into_iter().filter(|one| one.full).map(|one| one.last).max().unwrap()
     };
     let before = newest(world);
     let began = Instant::now();
-    succeeds(&world.client, NAMESPACE, &task("compact", "CompactSnapshots", ETCD, json!({}))).await;
+    succeeds(&world.client, &world.namespace, &task("compact", "CompactSnapshots", ETCD, json!({}))).await;
     assert!(newest(world) > before, "there is a full snapshot of what was in the delta");
     assert_eq!(world.etcd.store().restore().await.unwrap(), world.etcd.all().await.unwrap());
     println!("snapshots compacted in {:.1} s", began.elapsed().as_secs_f64());
@@ -150,7 +195,7 @@ async fn jobs_work_on_the_snapshots(world: &World) {
         json!({"provider": "Local", "container": "copies", "prefix": "copied", "secretRef": {"name": "folder"}});
     succeeds(
         &world.client,
-        NAMESPACE,
+        &world.namespace,
         &task("copy", "CopyBackups", ETCD, json!({"targetStore": target, "maxBackups": 1})),
     )
     .await;
@@ -160,7 +205,7 @@ async fn jobs_work_on_the_snapshots(world: &World) {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     assert!(copied.iter().any(|name| name.starts_with("Full-")), "{copied:?}");
-    let jobs: Api<Job> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let jobs: Api<Job> = Api::namespaced(world.client.clone(), &world.namespace);
     assert_eq!(jobs.list(&ListParams::default()).await.unwrap().items.len(), 2);
     for name in ["base", "more", "compact", "copy"] {
         world.delete(name).await;
@@ -180,24 +225,50 @@ fn full(name: &str) -> EtcdOperatorTask {
     task(name, "OnDemandSnapshot", ETCD, json!({"timeoutSeconds": SECONDS}))
 }
 
-/// One task from its creation until it is gone, with an operator that is started again after each crash.
-async fn life(world: &World, name: &str, faults: &Faults, allowed: Duration) -> (EtcdOperatorTaskStatus, usize) {
+type Writes = Box<dyn Fn(usize, &str) -> Fault + Send + Sync>;
+type Requests = Box<dyn Fn(usize) -> Fault + Send + Sync>;
+
+/// The life of a task, with trouble before the API server and before the sidecar.
+struct Life {
+    name: String,
+    /// What happens to the n-th write, and to the n-th request.
+    writes: Writes,
+    requests: Requests,
+    crashes: usize,
+}
+
+impl Life {
+    /// From the creation of a task until it is gone, with an operator that is started again after each crash. Gives how
+    /// often it was.
+    async fn live(self, world: &World) -> usize {
+        let Self { name, writes, requests, crashes: expected } = self;
+        let faults = Faults::named(&format!("messina-{name}"), move |asked| match asked.write {
+            Some(number) => writes(number, &format!("{} {}", asked.method, asked.uri)),
+            None => Fault::None,
+        });
+        world.gate.rule(requests);
+        let (_, crashes) = life(world, &name, &faults).await;
+        assert_eq!(crashes, expected, "{name}");
+        crashes
+    }
+}
+
+async fn life(world: &World, name: &str, faults: &Faults) -> (EtcdOperatorTaskStatus, usize) {
     world.write().await;
     let before = world.count();
     let began = Instant::now();
-    let crashes = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&crashes);
+    let crashes = AtomicUsize::new(0);
     let running = async {
         loop {
             let operator = world.operator(faults).await;
             tokio::select! { () = faults.crashed() => {}, () = world.gate.crashed() => {} }
             drop(operator);
-            counted.fetch_add(1, Ordering::SeqCst);
+            crashes.fetch_add(1, Ordering::SeqCst);
         }
     };
     let living = async {
-        create(&world.client, NAMESPACE, &full(name)).await;
-        let status = finished(&world.client, NAMESPACE, name).await;
+        create(&world.client, &world.namespace, &full(name)).await;
+        let status = finished(&world.client, &world.namespace, name).await;
         world.delete(name).await;
         status
     };
@@ -205,85 +276,60 @@ async fn life(world: &World, name: &str, faults: &Faults, allowed: Duration) -> 
     assert_eq!(status.state, Some(TaskState::Succeeded), "{name}: {}", json!(status));
     assert_eq!(world.count(), before + 1, "{name}: exactly one snapshot: {:?}", world.etcd.store().snapshots());
     assert!(status.snapshot.is_some(), "{name}: {}", json!(status));
-    assert!(began.elapsed() < allowed, "{name} took {:.1} s", began.elapsed().as_secs_f64());
+    println!("{name}: {:.1} s, {:?}", began.elapsed().as_secs_f64(), codes(&status));
     (status, crashes.load(Ordering::SeqCst))
 }
 
-/// Before and after every write and every request: one snapshot for each task, and the right end.
-async fn an_operator_that_crashes_anywhere_takes_one_snapshot(world: &World) {
+/// A crash before and after every write and every request, and every other trouble with each of them.
+async fn all_lives(world: &World) -> VecDeque<Life> {
     let quiet = Faults::named("messina-undisturbed", |_| Fault::None);
     world.gate.rule(|_| Fault::None);
-    life(world, "undisturbed", &quiet, Duration::from_secs(20)).await;
+    life(world, "undisturbed", &quiet).await;
     let (writes, requests) = (quiet.writes(), world.gate.count());
     println!("a task takes {writes} writes and {requests} requests without trouble");
     assert_eq!((writes, requests), (5, 2));
-    let allowed = Duration::from_secs(30);
-    let (mut lives, mut crashes) = (0, 0);
-    for fault in [Fault::CrashBefore, Fault::CrashAfter] {
-        for number in 0..writes {
-            let faults = Faults::named(
-                "messina-crash",
-                move |asked| {
-                    if asked.write == Some(number) { fault } else { Fault::None }
-                },
-            );
-            world.gate.rule(|_| Fault::None);
-            let (_, count) = life(world, &format!("write-{number}-{}", word(fault)), &faults, allowed).await;
-            assert_eq!(count, 1, "write {number}, {fault:?}");
-            (lives, crashes) = (lives + 1, crashes + count);
-        }
+    let mut lives = VecDeque::new();
+    for (word, fault, crashes) in [
+        ("crash-before", Fault::CrashBefore, 1),
+        ("crash-after", Fault::CrashAfter, 1),
+        ("lost-request", Fault::LoseRequest, 0),
+        ("lost-reply", Fault::LoseReply, 0),
+    ] {
         for number in 0..requests {
-            let faults = Faults::named("messina-crash", |_| Fault::None);
-            world.gate.rule(move |connection| if connection == number { fault } else { Fault::None });
-            let (_, count) = life(world, &format!("request-{number}-{}", word(fault)), &faults, allowed).await;
-            assert_eq!(count, 1, "request {number}, {fault:?}");
-            (lives, crashes) = (lives + 1, crashes + count);
+            lives.push_back(Life {
+                name: format!("{word}-at-request-{number}"),
+                writes: Box::new(|_, _| Fault::None),
+                requests: Box::new(move |connection| if connection == number { fault } else { Fault::None }),
+                crashes,
+            });
+        }
+        for number in (0..writes).filter(|_| crashes > 0) {
+            lives.push_back(Life {
+                name: format!("{word}-at-write-{number}"),
+                writes: Box::new(move |write, _| if write == number { fault } else { Fault::None }),
+                requests: Box::new(|_| Fault::None),
+                crashes,
+            });
         }
     }
-    world.gate.rule(|_| Fault::None);
-    println!("{lives} lives with {crashes} crashes: one snapshot each");
-}
-
-fn word(fault: Fault) -> &'static str {
-    match fault {
-        Fault::CrashBefore => "before",
-        Fault::CrashAfter => "after",
-        _ => "other",
-    }
-}
-
-/// Every write to the API server and every request has trouble of each kind once.
-async fn an_answer_that_is_lost_is_looked_up(world: &World) {
-    use http::StatusCode;
-    let allowed = Duration::from_secs(30);
-    for (name, fault) in [
+    for (word, fault) in [
         ("conflict", Fault::Fail(StatusCode::CONFLICT)),
         ("failure", Fault::Fail(StatusCode::INTERNAL_SERVER_ERROR)),
         ("lost-request", Fault::LoseRequest),
         ("lost-reply", Fault::LoseReply),
     ] {
         let seen = std::sync::Mutex::new(BTreeMap::<String, usize>::new());
-        let faults = Faults::named("messina-trouble", move |asked| {
+        // The first time and not the second.
+        let writes = move |_: usize, line: &str| {
             let mut seen = seen.lock().unwrap();
-            if asked.write.is_none() {
-                return Fault::None;
-            }
-            let times = seen.entry(format!("{} {}", asked.method, asked.uri)).or_default();
+            let times = seen.entry(line.to_owned()).or_default();
             *times += 1;
             if times.is_multiple_of(2) { Fault::None } else { fault }
-        });
-        world.gate.rule(|_| Fault::None);
-        life(world, &format!("every-write-{name}"), &faults, allowed).await;
+        };
+        let name = format!("{word}-at-every-write");
+        lives.push_back(Life { name, writes: Box::new(writes), requests: Box::new(|_| Fault::None), crashes: 0 });
     }
-    for (name, fault) in [("request", Fault::LoseRequest), ("reply", Fault::LoseReply)] {
-        for number in 0..2 {
-            let faults = Faults::named("messina-trouble", |_| Fault::None);
-            world.gate.rule(move |connection| if connection == number { fault } else { Fault::None });
-            let (status, _) = life(world, &format!("lost-{name}-{number}"), &faults, allowed).await;
-            println!("lost {name} {number}: {:?}", codes(&status));
-        }
-    }
-    world.gate.rule(|_| Fault::None);
+    lives
 }
 
 /// A store that is broken and a sidecar that is away are got over within the time of the task, or it fails with the reason.
@@ -295,36 +341,37 @@ async fn trouble_is_got_over(world: &World) {
     world.write().await;
     let before = world.count();
     world.etcd.store().take_away().unwrap();
-    create(&world.client, NAMESPACE, &patient("store", 120)).await;
+    create(&world.client, &world.namespace, &patient("store", 120)).await;
     has_error(world, "store").await;
     world.etcd.store().bring_back().unwrap();
-    let status = finished(&world.client, NAMESPACE, "store").await;
+    let status = finished(&world.client, &world.namespace, "store").await;
     assert_eq!((status.state.clone(), world.count()), (Some(TaskState::Succeeded), before + 1), "{}", json!(status));
     println!("a broken store: {:?}", codes(&status));
 
-    world.write().await;
-    let before = world.count();
-    world.etcd.pause(0, Part::Sidecar).await.unwrap();
-    create(&world.client, NAMESPACE, &patient("sidecar", 120)).await;
-    has_error(world, "sidecar").await;
-    world.etcd.resume(0, Part::Sidecar).await.unwrap();
-    let status = finished(&world.client, NAMESPACE, "sidecar").await;
-    assert_eq!((status.state.clone(), world.count()), (Some(TaskState::Succeeded), before + 1), "{}", json!(status));
-    println!("a sidecar that is away: {:?}", codes(&status));
+    for (name, part) in [("sidecar", Part::Sidecar), ("etcd", Part::Etcd)] {
+        world.write().await;
+        let before = world.count();
+        world.etcd.kill(0, part).await.unwrap();
+        create(&world.client, &world.namespace, &patient(name, 170)).await;
+        let status = finished(&world.client, &world.namespace, name).await;
+        let expected = (Some(TaskState::Succeeded), before + 1);
+        assert_eq!((status.state.clone(), world.count()), expected, "{}", json!(status));
+        println!("{name} killed: {:?}", codes(&status));
+    }
 
     world.etcd.pause(0, Part::Sidecar).await.unwrap();
-    let status = super::done(&world.client, NAMESPACE, &patient("late", 7)).await;
+    let status = super::done(&world.client, &world.namespace, &patient("late", 7)).await;
     assert_eq!(status.state, Some(TaskState::Failed), "{}", json!(status));
     assert_eq!(codes(&status).last(), Some(&"ERR_DEADLINE_EXCEEDED"));
     assert!(description(&status).contains("7 s"), "{}", description(&status));
     world.etcd.resume(0, Part::Sidecar).await.unwrap();
-    for name in ["store", "sidecar", "late"] {
+    for name in ["store", "sidecar", "etcd", "late"] {
         world.delete(name).await;
     }
 }
 
 async fn has_error(world: &World, name: &str) {
-    messina_testbed::harness::until(api(&world.client, NAMESPACE), name, "an error to be told", LONG, |seen| {
+    messina_testbed::harness::until(api(&world.client, &world.namespace), name, "an error to be told", LONG, |seen| {
         let status = seen.and_then(|task| task.status).unwrap_or_default();
         if codes(&status).is_empty() { Seen::NotYet(json!(status).to_string()) } else { Seen::Ready(()) }
     })

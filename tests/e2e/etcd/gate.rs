@@ -99,7 +99,7 @@ impl Inner {
                 let length = near.read(&mut buffer).await?;
                 far.write_all(&buffer[..length]).await?;
                 // It is answered once it is done.
-                far.read(&mut buffer).await?;
+                let _ = far.read(&mut buffer).await?;
                 if fault == Fault::CrashAfter {
                     self.crashed.notify_one();
                     std::future::pending::<()>().await;
