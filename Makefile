@@ -55,7 +55,7 @@ e2e: needs-cargo ## Runs the tests that need a cluster, on clusters of their own
 .PHONY: bench
 bench: needs-cargo release ## Measures clusters and the operator: how long, how much, how many requests
 	@cargo build --quiet --package messina-testbed
-	for mode in "--light" "--nodes 1" "--nodes 3"; do
+	for mode in "--light" "--nodes 1" "--nodes 3" "--with-etcd" "--with-etcd --etcd-members 3"; do
 		for run in 1 2 3; do
 			echo "testbed up $$mode"
 			$(TESTBED) up --name bench $$mode

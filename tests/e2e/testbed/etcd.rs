@@ -21,8 +21,6 @@ use serde_json::Value;
 use super::{Started, cluster_named, clusters::output_of, machine, refuses, succeeds, testbed};
 
 const LIMIT: Duration = Duration::from_secs(90);
-/// For what a sidecar does only after its own waits, 30 s each.
-const LONG: Duration = Duration::from_secs(180);
 
 #[tokio::test]
 async fn an_etcd_cluster_of_one_member_survives_troubles_and_can_be_restored() {
@@ -49,10 +47,10 @@ async fn an_etcd_cluster_of_one_member_survives_troubles_and_can_be_restored() {
     eprintln!("snapshots are taken, and restored");
     let before = main.store().snapshots().unwrap().len();
     let member = main.member(0).await.unwrap();
-    let full = snapshot(&member, "full").await;
+    let full = full_snapshot(&member).await;
     assert_eq!(full["kind"], "Full");
     main.put("pears", "3").await.unwrap();
-    assert_eq!(snapshot(&member, "delta").await["kind"], "Incr");
+    assert_eq!(delta_snapshot(&member).await["kind"], "Incr");
     let kept = main.store().snapshots().unwrap();
     assert_eq!(kept.len(), before + 2, "{kept:?}");
     assert!(kept.iter().any(|one| one.full && full["snapName"] == one.name.as_str()), "{kept:?} has no {full}");
@@ -133,7 +131,7 @@ async fn an_etcd_cluster_of_three_members_with_tls_is_served_by_whichever_is_ask
         main.put(&format!("key-{number}"), "value").await.unwrap();
         let member = main.member(number).await.unwrap();
         assert_eq!(member.get(&format!("key-{number}")).await.unwrap().as_deref(), Some("value"));
-        assert_eq!(snapshot(&member, "full").await["kind"], "Full", "asked of {}", member.name);
+        assert_eq!(full_snapshot(&member).await["kind"], "Full", "asked of {}", member.name);
         assert_eq!(main.store().restore().await.unwrap(), main.all().await.unwrap(), "by {}", member.name);
     }
 
@@ -148,7 +146,7 @@ async fn an_etcd_cluster_of_three_members_with_tls_is_served_by_whichever_is_ask
     .await;
     main.await_snapshots().await.unwrap();
     main.put("after", "the move").await.unwrap();
-    assert_eq!(snapshot(&main.member(old).await.unwrap(), "delta").await["kind"], "Incr");
+    assert_eq!(delta_snapshot(&main.member(old).await.unwrap()).await["kind"], "Incr");
     assert_eq!(main.store().restore().await.unwrap(), main.all().await.unwrap());
 
     eprintln!("a killed sidecar takes snapshots again");
@@ -170,11 +168,24 @@ async fn an_etcd_cluster_of_three_members_with_tls_is_served_by_whichever_is_ask
     started.down();
 }
 
-/// What a sidecar answers to the request for a snapshot, once it takes one.
-async fn snapshot(member: &Member, kind: &str) -> Value {
-    let answer = member.sidecar("POST", &format!("/snapshot/{kind}"), LONG).await.unwrap();
+/// A snapshot that a sidecar takes at once.
+async fn full_snapshot(member: &Member) -> Value {
+    let answer = member.sidecar("POST", "/snapshot/full", LIMIT).await.unwrap();
     assert_eq!(answer.code, 200, "{} answers {answer:?}", member.name);
     serde_json::from_str(&answer.text).unwrap()
+}
+
+/// A snapshot of what changed, which a sidecar takes when it has seen that something did.
+async fn delta_snapshot(member: &Member) -> Value {
+    let taken = harness::eventually("a snapshot of what changed", LIMIT, || async {
+        let answer = member.sidecar("POST", "/snapshot/delta", LIMIT).await?;
+        assert_eq!(answer.code, 200, "{} answers {answer:?}", member.name);
+        Ok(match serde_json::from_str(&answer.text).unwrap() {
+            Value::Null => Seen::NotYet("nothing changed".into()),
+            snapshot => Seen::Ready(snapshot),
+        })
+    });
+    taken.await.unwrap()
 }
 
 fn owned((key, value): (&str, &str)) -> (String, String) {

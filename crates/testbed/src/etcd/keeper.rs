@@ -1,4 +1,5 @@
-//! Keeps the status of every Etcd, as etcd-druid would: it watches their pods, and asks the members who leads.
+//! Keeps the status of every Etcd that the testbed made, as etcd-druid would: it watches their pods, and asks the members
+//! who leads. One that somebody else made is left alone.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -49,8 +50,9 @@ pub async fn keep(client: Client) -> Result<()> {
     definition::await_served(&client, Duration::from_secs(3600)).await?;
     let (etcds, etcd_writer) = reflector::store();
     let (pods, pod_writer) = reflector::store();
-    let etcd_watch = watcher::watcher(Api::<Etcd>::all(client.clone()), watcher::Config::default());
-    let pod_watch = watcher::watcher(Api::<Pod>::all(client.clone()), watcher::Config::default().labels(MANAGED));
+    let ours = watcher::Config::default().labels(MANAGED);
+    let etcd_watch = watcher::watcher(Api::<Etcd>::all(client.clone()), ours.clone());
+    let pod_watch = watcher::watcher(Api::<Pod>::all(client.clone()), ours);
     let etcd_events = reflector::reflector(etcd_writer, etcd_watch.default_backoff()).map(|event| event.map(drop));
     let pod_events = reflector::reflector(pod_writer, pod_watch.default_backoff()).map(|event| event.map(drop));
     let mut events = stream::select(etcd_events.boxed(), pod_events.boxed());

@@ -21,7 +21,7 @@ const METRICS_PORT: u16 = 2381;
 
 /// Whose members a pod is of.
 pub(super) const PART_OF: &str = "app.kubernetes.io/part-of";
-/// The mark of all pods that the keeper looks at.
+/// The mark of all that the keeper looks at.
 pub(super) const MANAGED: &str = "app.kubernetes.io/managed-by=messina-testbed-etcd";
 
 const DATA: &str = "/var/etcd/data";
