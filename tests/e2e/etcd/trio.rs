@@ -18,9 +18,9 @@ use messina_api::druid::v1alpha1::{Etcd, TaskState};
 use messina_clients::Reach;
 use messina_e2e::operator::Operator;
 use messina_testbed::{
-    etcd::{self, EtcdCluster, Part},
+    etcd::{self, EtcdCluster, Member, Part},
     faults::{Fault, Faults},
-    harness::{Seen, until},
+    harness::{Seen, eventually, until},
 };
 use serde_json::json;
 
@@ -48,44 +48,46 @@ async fn reach(etcd: &EtcdCluster) -> Reach {
 struct Writer {
     is_over: Arc<AtomicBool>,
     written: Arc<AtomicUsize>,
-    task: tokio::task::JoinHandle<Vec<String>>,
+    tasks: Vec<tokio::task::JoinHandle<Vec<String>>>,
 }
 
+/// Writes that are under way at once.
+const AT_ONCE: usize = 4;
+
 impl Writer {
-    fn start(etcd: EtcdCluster) -> Self {
+    async fn start(etcd: &EtcdCluster) -> Self {
+        let members = [etcd.member(0).await.unwrap(), etcd.member(1).await.unwrap(), etcd.member(2).await.unwrap()];
         let (is_over, written) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let (over, count) = (Arc::clone(&is_over), Arc::clone(&written));
-        let task = tokio::spawn(async move {
-            let mut failures = Vec::new();
-            while !over.load(Ordering::SeqCst) {
-                let number = count.fetch_add(1, Ordering::SeqCst);
-                // As clients of a cluster do: the next member is asked when one does not take it.
-                let mut outcome = Err(String::new());
-                for attempt in 0..3 {
-                    let member = u8::try_from((number + attempt) % 3).unwrap();
-                    outcome = match etcd.member(member).await {
-                        Ok(member) => member
-                            .put(&format!("load-{}", number % 50), &number.to_string())
-                            .await
-                            .map_err(|error| error.to_string()),
-                        Err(error) => Err(error.to_string()),
-                    };
-                    if outcome.is_ok() {
-                        break;
-                    }
-                }
-                failures.extend(outcome.err());
-            }
-            failures
-        });
-        Self { is_over, written, task }
+        let writing = |_| tokio::spawn(write(members.clone(), Arc::clone(&is_over), Arc::clone(&written)));
+        let tasks = (0..AT_ONCE).map(writing).collect();
+        Self { is_over, written, tasks }
     }
 
     async fn ends(self) -> usize {
         self.is_over.store(true, Ordering::SeqCst);
-        assert_eq!(self.task.await.unwrap(), [] as [String; 0], "no write failed");
+        for task in self.tasks {
+            assert_eq!(task.await.unwrap(), [] as [String; 0], "no write failed");
+        }
         self.written.load(Ordering::SeqCst)
     }
+}
+
+async fn write(members: [Member; 3], is_over: Arc<AtomicBool>, written: Arc<AtomicUsize>) -> Vec<String> {
+    let mut failures = Vec::new();
+    let value = "x".repeat(10_000);
+    while !is_over.load(Ordering::SeqCst) {
+        let number = written.fetch_add(1, Ordering::SeqCst);
+        // As clients of a cluster do: the next member is asked when one does not take it.
+        let mut outcome = Ok(());
+        for attempt in 0..3 {
+            outcome = members[(number + attempt) % 3].put(&format!("load-{}", number % 500), &value).await;
+            if outcome.is_ok() {
+                break;
+            }
+        }
+        failures.extend(outcome.err().map(|error| error.to_string()));
+    }
+    failures
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -99,7 +101,13 @@ async fn maintenance_of_three_members_disturbs_no_writer() {
     let faults = Faults::named("messina-trio", |_| Fault::None);
     let _operator = Operator::start(&own.kubeconfig(), NAMESPACE, &faults, tasks(reach(&etcd).await)).await;
 
-    let writer = Writer::start(etcd.clone());
+    let writer = Writer::start(&etcd).await;
+    eventually("something to be written", LONG, async || {
+        let written = writer.written.load(Ordering::SeqCst);
+        Ok(if written > 1000 { Seen::Ready(()) } else { Seen::NotYet(format!("{written} writes")) })
+    })
+    .await
+    .unwrap();
     let began = Instant::now();
     let status = succeeds(&client, NAMESPACE, &task("compact", "Compact", ETCD, json!({"retainRevisions": 10}))).await;
     println!(

@@ -102,6 +102,12 @@ impl Lines {
         lines.get(etcd).map(|line| line.tasks.values().map(|waiting| waiting.key.clone()).collect()).unwrap_or_default()
     }
 
+    /// The UIDs of the same.
+    pub(super) fn uids_of(&self, etcd: &ObjectKey) -> Vec<String> {
+        let lines = self.locked();
+        lines.get(etcd).map(|line| line.tasks.keys().map(|(_, uid)| uid.clone()).collect()).unwrap_or_default()
+    }
+
     fn locked(&self) -> MutexGuard<'_, HashMap<ObjectKey, Line>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

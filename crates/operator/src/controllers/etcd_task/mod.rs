@@ -144,10 +144,19 @@ pub fn start(caches: &mut Caches, settings: Settings) -> Arc<Running<TaskControl
             own_memories.locked().remove(&uid.unwrap_or_default());
         }
     });
+    let own_memories = Arc::clone(&memories);
     jobs.on_change(move |change| {
         let versions = [&change.before, &change.after].into_iter().flatten();
         for owner in versions.filter_map(|job| controller_of(&job.metadata)) {
-            memories.wake(&owner.uid);
+            own_memories.wake(&owner.uid);
+        }
+    });
+    let own_lines = Arc::clone(&lines);
+    etcds.on_change(move |change| {
+        // Much of an Etcd changes all the time, and says nothing of whether another attempt makes sense.
+        let ready = |etcd: &Option<Arc<Etcd>>| etcd.as_ref().and_then(|etcd| etcd.status.as_ref()?.ready_replicas);
+        if ready(&change.before) != ready(&change.after) {
+            own_lines.uids_of(&change.key).iter().for_each(|uid| memories.wake(uid));
         }
     });
     let running = Running::new(caches, controller, Arc::clone(&tasks), Backoff::default());
