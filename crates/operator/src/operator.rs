@@ -6,7 +6,10 @@ use anyhow::Context;
 use clap::Args;
 use messina_api::names::annotation;
 use messina_clients::Reach;
-use messina_plan::datacenter::{Gates, NODE_EXPORTER_IMAGE};
+use messina_plan::{
+    datacenter::{Gates, NODE_EXPORTER_IMAGE},
+    etcd_task::job,
+};
 use messina_runtime::{
     caches::{Caches, Surroundings},
     client::{Source, Transport, client},
@@ -48,6 +51,9 @@ pub struct Options {
     /// The image of the exporter of a machine's metrics, for versions of ScyllaDB that come without
     #[arg(long, env = "MESSINA_NODE_EXPORTER_IMAGE", value_name = "IMAGE", default_value = NODE_EXPORTER_IMAGE)]
     pub node_exporter_image: String,
+    /// The image of etcd-backup-restore that tasks run as Jobs, where the Etcd names none
+    #[arg(long, env = "MESSINA_BACKUP_RESTORE_IMAGE", value_name = "IMAGE", default_value = job::IMAGE)]
+    pub backup_restore_image: String,
     /// How many objects each controller works on at once
     #[arg(long, env = "MESSINA_WORKERS", value_name = "NUMBER", default_value = "8")]
     pub workers: std::num::NonZeroUsize,
@@ -143,6 +149,7 @@ async fn run(options: Options, identity: String) -> anyhow::Result<()> {
         registry: etcd_task::Registry::default(),
         reach: Reach::default(),
         fence: fence.clone(),
+        backup_restore_image: options.backup_restore_image.clone(),
         counts: etcd_task::Counts::new(&metrics),
     };
     let process = Process {

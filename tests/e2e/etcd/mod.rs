@@ -28,6 +28,7 @@ fn tasks(reach: Reach) -> impl Controllers {
             registry: etcd_task::Registry::default(),
             reach: reach.clone(),
             fence: Fence::open_for_ever(),
+            backup_restore_image: String::new(),
             counts: etcd_task::Counts::new(metrics),
         };
         vec![etcd_task::start(caches, settings)]

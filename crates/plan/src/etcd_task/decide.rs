@@ -10,8 +10,7 @@ use super::{Fault, Options, TaskResult, code, is_finished};
 
 /// So many errors are kept.
 const ERRORS: usize = 10;
-/// Tasks that were created in the same second are put in order by their UIDs, so it is awaited that the second is over:
-/// creation times have no fractions.
+/// Creation times have no fractions.
 const SECOND: Duration = Duration::from_secs(1);
 /// When something did not work, it is tried again after this time, ...
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -98,6 +97,12 @@ pub struct Plan {
     pub status: EtcdOperatorTaskStatus,
     /// What is to be done.
     pub next: Next,
+}
+
+/// Whether a task that was created then is old enough to begin. Those of the same second are put in order by their UIDs, so
+/// it is awaited that the second is over.
+pub fn is_old_enough(created: Timestamp, now: Timestamp) -> bool {
+    left(created, SECOND, now).is_none()
 }
 
 /// Decides what is said of a task and done about it.

@@ -6,8 +6,8 @@ use k8s_openapi::{
     api::{
         batch::v1::{Job, JobSpec},
         core::v1::{
-            Container, EmptyDirVolumeSource, EnvVar, HostPathVolumeSource, PodSpec, PodTemplateSpec,
-            SecretVolumeSource, SecurityContext, Volume, VolumeMount,
+            Capabilities, Container, EmptyDirVolumeSource, EnvVar, HostPathVolumeSource, PodSecurityContext, PodSpec,
+            PodTemplateSpec, SeccompProfile, SecretVolumeSource, SecurityContext, Volume, VolumeMount,
         },
     },
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
@@ -30,6 +30,10 @@ const WORKSPACE: &str = "/var/etcd/data";
 pub const LOCAL_FOLDER: &str = "/etc/gardener/local-backupbuckets";
 /// The key of that Secret that says so.
 pub const LOCAL_FOLDER_KEY: &str = "hostPath";
+/// The user that pods run as.
+const NOBODY: i64 = 65532;
+/// The image of etcd-backup-restore, unless the Etcd or the operator's options name another one.
+pub const IMAGE: &str = "europe-docker.pkg.dev/gardener-project/public/gardener/etcdbrctl:v0.43.0";
 /// Who keeps our Jobs.
 pub const MANAGER: &str = "messina";
 
@@ -85,8 +89,7 @@ impl Work {
                  the credentials of the store are: create it there",
             ));
         }
-        self.stores(etcd).map(|_| ())?;
-        self.image(etcd).map(|_| ())
+        self.stores(etcd).map(|_| ())
     }
 
     /// The stores that it works on: the one that it writes to, and the one that it reads, if that is another one.
@@ -117,21 +120,6 @@ impl Work {
                 Ok((target, Some(source)))
             }
         }
-    }
-
-    fn image<'a>(&'a self, etcd: &'a Etcd) -> Result<&'a str, Fault> {
-        let given = match self {
-            Self::Compact(config) => config.image.as_deref(),
-            Self::Copy(config) => config.image.as_deref(),
-        };
-        let own = etcd.spec.backup.as_ref().and_then(|backup| backup.image.as_deref());
-        given.or(own).ok_or_else(|| {
-            Fault::new(
-                code::PRECONDITION,
-                "config.image: say which image of etcd-backup-restore to run, because spec.backup.image of the Etcd does \
-                 not name one",
-            )
-        })
     }
 
     fn arguments(&self) -> Vec<String> {
@@ -190,6 +178,12 @@ pub fn is_local(store: &StoreSpec) -> bool {
     provider(store) == Some("Local")
 }
 
+/// The image of etcd-backup-restore: that of the Etcd, or else the operator's. It is not for whoever creates a task to say
+/// what runs with the credentials of the store.
+pub fn image<'a>(etcd: &'a Etcd, otherwise: &'a str) -> &'a str {
+    etcd.spec.backup.as_ref().and_then(|backup| backup.image.as_deref()).unwrap_or(otherwise)
+}
+
 /// The name of the Job of a task.
 pub fn name(task: &EtcdOperatorTask) -> Result<String, Fault> {
     let (name, uid) =
@@ -204,6 +198,7 @@ pub fn job(
     task: &EtcdOperatorTask,
     etcd: &Etcd,
     work: &Work,
+    image: &str,
     folders: (Option<&str>, Option<&str>),
 ) -> Result<Job, Fault> {
     let (store, source) = work.stores(etcd)?;
@@ -213,7 +208,7 @@ pub fn job(
     if let Some(source) = source {
         pod.add(source, "source-", folders.1);
     }
-    let image = work.image(etcd)?.to_owned();
+    let is_on_the_machine = is_local(store) || source.is_some_and(is_local);
     let deadline = i64::try_from(work.options()?.deadline.as_secs()).unwrap_or(i64::MAX);
     let labels = BTreeMap::from([(label::MANAGED_BY.to_owned(), MANAGER.to_owned())]);
     let metadata = ObjectMeta {
@@ -232,12 +227,13 @@ pub fn job(
     };
     let container = Container {
         name: "etcd-backup-restore".into(),
-        image: Some(image),
+        image: Some(image.to_owned()),
         args: Some(pod.arguments),
         env: Some(pod.environment),
         volume_mounts: Some(pod.mounts),
         security_context: Some(SecurityContext {
             allow_privilege_escalation: Some(false),
+            capabilities: Some(Capabilities { drop: Some(vec!["ALL".into()]), add: None }),
             ..SecurityContext::default()
         }),
         ..Container::default()
@@ -247,6 +243,14 @@ pub fn job(
         // It speaks with the store alone.
         automount_service_account_token: Some(false),
         containers: vec![container],
+        // Folders of the machine belong to whom they belong to; else nobody needs to be root.
+        security_context: Some(PodSecurityContext {
+            run_as_non_root: (!is_on_the_machine).then_some(true),
+            run_as_user: (!is_on_the_machine).then_some(NOBODY),
+            fs_group: (!is_on_the_machine).then_some(NOBODY),
+            seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".into(), localhost_profile: None }),
+            ..PodSecurityContext::default()
+        }),
         volumes: Some(pod.volumes),
         ..PodSpec::default()
     };
@@ -405,7 +409,7 @@ mod tests {
         let work =
             if kind == "CopyBackups" { Work::copy(Some(&config)) } else { Work::compact(Some(&config)) }.unwrap();
         work.admit(&task(kind, config.clone()), etcd).unwrap();
-        job(&task(kind, config), etcd, &work, (Some("/folder"), None)).unwrap()
+        job(&task(kind, config), etcd, &work, image(etcd, IMAGE), (Some("/folder"), None)).unwrap()
     }
 
     #[test]
@@ -470,15 +474,15 @@ mod tests {
         let mut elsewhere = task("CompactSnapshots", json!({}));
         elsewhere.metadata.namespace = Some("other".into());
         assert!(compact.admit(&elsewhere, &etcd(s3("bucket"))).unwrap_err().description.contains("namespace"));
-        let mut without_image = etcd(s3("bucket"));
-        without_image.spec.backup.as_mut().unwrap().image = None;
-        assert!(
-            compact
-                .admit(&task("CompactSnapshots", json!({})), &without_image)
-                .unwrap_err()
-                .description
-                .contains("config.image")
-        );
+    }
+
+    #[test]
+    fn the_image_is_not_for_tasks_to_say() {
+        let mut etcd = etcd(s3("bucket"));
+        assert_eq!(image(&etcd, "operators"), "backup-restore:1");
+        etcd.spec.backup.as_mut().unwrap().image = None;
+        assert_eq!(image(&etcd, "operators"), "operators");
+        assert!(Work::compact(Some(&json!({"image": "mine"}))).is_err());
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub mod job;
 pub mod snapshot;
 
 pub use config::{Options, decode, seconds};
-pub use decide::{Errand, Next, Observed, Plan, Sight, Stage, decide};
+pub use decide::{Errand, Next, Observed, Plan, Sight, Stage, decide, is_old_enough};
 use messina_api::druid::v1alpha1::{
     EtcdOperatorTaskStatus, MemberOutcome, SnapshotsBefore, TakenSnapshot, TaskProgress, TaskState,
 };

@@ -66,8 +66,6 @@ pub struct CompactConfig {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct CompactSnapshotsConfig {
-    /// The image of etcd-backup-restore. Without it, the one of the Etcd.
-    pub image: Option<String>,
     /// Whether the new snapshot's database is defragmented. Without it, true.
     pub defragment: Option<bool>,
     /// Time in seconds after which the task has failed. Without it, 10800.
@@ -87,8 +85,6 @@ pub struct CopyBackupsConfig {
     pub max_backups: Option<i32>,
     /// The greatest age in days of snapshots that are copied. Without it, any.
     pub max_backup_age: Option<i32>,
-    /// The image of etcd-backup-restore. Without it, the one of the Etcd.
-    pub image: Option<String>,
     /// Time in seconds after which the task has failed. Without it, 10800.
     pub timeout_seconds: Option<i32>,
 }

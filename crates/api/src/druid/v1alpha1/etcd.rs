@@ -97,7 +97,7 @@ pub struct TlsConfig {
 pub struct KeyedSecretReference {
     /// Name of the Secret.
     pub name: Option<String>,
-    /// Namespace of the Secret. Without it, that of the Etcd.
+    /// Not looked at: the Secrets of an Etcd are in its namespace.
     pub namespace: Option<String>,
     /// The key. Without it, `bundle.crt`.
     pub data_key: Option<String>,

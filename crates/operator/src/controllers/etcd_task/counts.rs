@@ -62,8 +62,8 @@ impl Counts {
         counts
     }
 
-    /// What was there in an earlier leadership is counted anew.
-    pub(super) fn begin(&self) {
+    /// What there is belongs to a leadership that is over.
+    pub(super) fn forget_tasks(&self) {
         self.tasks.clear();
     }
 
@@ -82,7 +82,8 @@ impl Counts {
             let OfType { r#type, state } = of_type(after);
             let namespace = etcd.namespace.unwrap_or_default();
             self.finished.get_or_create(&Finished { r#type, state, namespace, etcd: etcd.name }).inc();
-            if let Some(took) = took(status) {
+            let ran = status.state != Some(TaskState::Rejected);
+            if let Some(took) = took(status).filter(|_| ran) {
                 self.seconds.get_or_create(&of_type(after)).observe(took.as_secs_f64());
             }
         }

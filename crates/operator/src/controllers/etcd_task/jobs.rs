@@ -81,7 +81,8 @@ impl Jobs {
         let store = folder(subject, Some(store)).await?;
         let source = folder(subject, source).await?;
         let folders = (store.as_deref(), source.as_deref());
-        let job = job::job(&subject.task, &subject.etcd, &work, folders).map_err(TaskResult::failed)?;
+        let image = job::image(&subject.etcd, &subject.tools.backup_restore_image);
+        let job = job::job(&subject.task, &subject.etcd, &work, image, folders).map_err(TaskResult::failed)?;
         match jobs(&subject.task, &subject.tools).create(&PostParams::default(), &job).await {
             Ok(_) => Ok(TaskResult::goes_on(format!("The Job {name} was created."), LOOK)),
             // It was created before, and the watch has not told of it yet.

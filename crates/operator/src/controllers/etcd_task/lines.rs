@@ -71,8 +71,9 @@ impl Lines {
         });
     }
 
-    /// The tasks that come before this one, in order. If there are none, it is its turn, until it is finished or gone.
-    pub(super) fn ahead(&self, task: &EtcdOperatorTask) -> Vec<String> {
+    /// The tasks that come before this one, in order. If there are none and it `may_begin`, it is its turn, until it is
+    /// finished or gone.
+    pub(super) fn ahead(&self, task: &EtcdOperatorTask, may_begin: bool) -> Vec<String> {
         let Some(etcd) = etcd_of(task) else { return Vec::new() };
         let own = place(task);
         let mut lines = self.locked();
@@ -90,7 +91,7 @@ impl Lines {
             .collect();
         ahead.sort_by_key(|(is_ordinary, place, _)| (*is_ordinary, *place));
         let names: Vec<String> = ahead.into_iter().map(|(_, _, waiting)| waiting.key.to_string()).collect();
-        if names.is_empty() {
+        if names.is_empty() && may_begin {
             line.turn = Some(own.1);
         }
         names
@@ -145,13 +146,13 @@ mod tests {
         let lines = Lines::default();
         let all = [task("c", 2, "1", "Pending"), task("a", 1, "2", "Pending"), task("b", 1, "3", "Pending")];
         all.iter().for_each(|task| lines.take_in(&change(None, Some(task))));
-        assert_eq!(lines.ahead(&all[0]), ["default/a", "default/b"]);
-        assert_eq!(lines.ahead(&all[2]), ["default/a"]);
-        assert!(lines.ahead(&all[1]).is_empty());
+        assert_eq!(lines.ahead(&all[0], true), ["default/a", "default/b"]);
+        assert_eq!(lines.ahead(&all[2], true), ["default/a"]);
+        assert!(lines.ahead(&all[1], true).is_empty());
         lines.take_in(&change(Some(&all[1]), Some(&task("a", 1, "2", "Succeeded"))));
-        assert!(lines.ahead(&all[2]).is_empty());
+        assert!(lines.ahead(&all[2], true).is_empty());
         lines.take_in(&change(Some(&all[2]), None));
-        assert!(lines.ahead(&all[0]).is_empty());
+        assert!(lines.ahead(&all[0], true).is_empty());
     }
 
     #[test]
@@ -159,12 +160,16 @@ mod tests {
         let lines = Lines::default();
         let (late, early) = (task("late", 1, "9", "Pending"), task("early", 1, "1", "Pending"));
         lines.take_in(&change(None, Some(&late)));
-        assert!(lines.ahead(&late).is_empty(), "nobody else is known");
+        assert!(lines.ahead(&late, false).is_empty(), "nobody else is known");
         lines.take_in(&change(None, Some(&early)));
-        assert!(lines.ahead(&late).is_empty(), "it may have begun already");
-        assert_eq!(lines.ahead(&early), ["default/late"]);
+        assert_eq!(lines.ahead(&late, true), ["default/early"], "it was too young to begin");
+        lines.take_in(&change(Some(&early), None));
+        assert!(lines.ahead(&late, true).is_empty());
+        lines.take_in(&change(None, Some(&early)));
+        assert!(lines.ahead(&late, true).is_empty(), "it may have begun already");
+        assert_eq!(lines.ahead(&early, true), ["default/late"]);
         lines.take_in(&change(Some(&late), None));
-        assert!(lines.ahead(&early).is_empty());
+        assert!(lines.ahead(&early, true).is_empty());
     }
 
     #[test]
@@ -172,7 +177,7 @@ mod tests {
         let lines = Lines::default();
         let (runs, early) = (task("runs", 5, "9", "InProgress"), task("early", 1, "1", "Pending"));
         [&runs, &early].iter().for_each(|task| lines.take_in(&change(None, Some(task))));
-        assert_eq!(lines.ahead(&early), ["default/runs"]);
+        assert_eq!(lines.ahead(&early, true), ["default/runs"]);
         assert!(lines.of(&etcd_of(&early).unwrap()).len() == 2);
     }
 }

@@ -69,7 +69,7 @@ async fn defragment(subject: &Subject) -> Result<TaskResult, TaskResult> {
     };
     let Some(((member, size_before), listed)) = seen.iter().zip(&listed).find(|((member, _), _)| member.id == id)
     else {
-        return Err(TaskResult::trouble(Fault::new(code::PRECONDITION, "The members of etcd have changed.")));
+        return Err(TaskResult::trouble(Fault::new("ERR_MEMBERS_CHANGED", "The members of etcd have changed.")));
     };
     let client = client(&way, listed).map_err(|error| of_etcd(&error))?;
     if !subject.tools.fence.is_open() {

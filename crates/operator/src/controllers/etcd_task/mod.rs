@@ -28,7 +28,7 @@ use messina_api::{
 };
 use messina_clients::Reach;
 use messina_plan::etcd_task::{
-    self, Errand, Fault, Next, Options, Plan, Sight, Stage, TaskResult, code, is_finished, job,
+    self, Errand, Fault, Next, Options, Plan, Sight, Stage, TaskResult, code, is_finished, is_old_enough, job,
 };
 use messina_runtime::{
     apply::{Applied, Part, Unwanted},
@@ -44,12 +44,16 @@ use messina_runtime::{
 };
 use tokio::time::Instant;
 pub use tools::{Members, Tools};
+use tracing::warn;
 
 use self::lines::{Lines, created, etcd_of};
 use super::trim;
 
 /// The place of a task in line is written again after this time at the earliest, if nothing else has changed.
 const REFRESH: Duration = Duration::from_secs(30);
+
+/// What could not be removed is tried again after this time.
+const AGAIN: Duration = Duration::from_secs(5);
 
 /// What is the same for all tasks.
 #[derive(Clone, Debug)]
@@ -60,6 +64,8 @@ pub struct Settings {
     pub reach: Reach,
     /// Whether this process leads.
     pub fence: Fence,
+    /// The image of etcd-backup-restore for Jobs, where the Etcd names none.
+    pub backup_restore_image: String,
     /// What is counted.
     pub counts: Counts,
 }
@@ -72,6 +78,15 @@ pub struct TaskController {
     lines: Arc<Lines>,
     errands: Arc<Errands<(Stage, TaskResult)>>,
     memories: Arc<Memories>,
+    counts: Counts,
+    events: Events,
+}
+
+impl Drop for TaskController {
+    fn drop(&mut self) {
+        // Whoever leads now counts them.
+        self.counts.forget_tasks();
+    }
 }
 
 /// What is remembered of a task while this process leads.
@@ -121,19 +136,20 @@ pub fn start(caches: &mut Caches, settings: Settings) -> Arc<Running<TaskControl
     let tasks = caches.watch::<EtcdOperatorTask>(None, trim);
     let etcds = caches.watch_if_served::<Etcd>(trim);
     let jobs = caches.watch::<Job>(Some(&format!("{}={}", label::MANAGED_BY, job::MANAGER)), trim);
-    let Settings { registry, reach, fence, counts } = settings;
+    let Settings { registry, reach, fence, backup_restore_image, counts } = settings;
     let client = caches.client().clone();
     let (lines, memories, errands) = (Arc::<Lines>::default(), Arc::<Memories>::default(), Arc::default());
     let controller = TaskController {
         registry,
-        tools: Arc::new(Tools { client, reach, fence, jobs: Arc::clone(&jobs) }),
+        tools: Arc::new(Tools { client, reach, fence, backup_restore_image, jobs: Arc::clone(&jobs) }),
         etcds: Arc::clone(&etcds),
         lines: Arc::clone(&lines),
         errands: Arc::clone(&errands),
         memories: Arc::clone(&memories),
+        counts: counts.clone(),
+        events: caches.events().clone(),
     };
     // Before anything is looked at because of a change, the change is taken in.
-    counts.begin();
     let (own_lines, own_memories, events) = (Arc::clone(&lines), Arc::clone(&memories), caches.events().clone());
     tasks.on_change(move |change| {
         own_lines.take_in(change);
@@ -202,7 +218,9 @@ impl TaskController {
         let status = task.status.clone().unwrap_or_default();
         let uid = task.metadata.uid.clone().unwrap_or_default();
         let is_over = is_finished(status.state.as_ref());
-        let ahead = if is_over || options.is_err() { Vec::new() } else { self.lines.ahead(task) };
+        let now = Timestamp::now();
+        let may_begin = is_old_enough(created(task), now);
+        let ahead = if is_over || options.is_err() { Vec::new() } else { self.lines.ahead(task, may_begin) };
         let mut memories = self.memories.locked();
         let memory = memories.entry(uid).or_default();
         let errand = match (self.errands.whereabouts(&key), memory.rests_until) {
@@ -225,7 +243,7 @@ impl TaskController {
             may_refresh: memory.placed.is_none_or(|placed| placed.elapsed() >= REFRESH),
             errand,
             failures: memory.failures,
-            now: Timestamp::now(),
+            now,
         };
         Ok(Observed { task: Arc::clone(task), etcd, handler: handler.ok(), known })
     }
@@ -351,9 +369,13 @@ impl Controller for TaskController {
         // A type that nobody knows any more has left nothing that does not go with the task.
         let Ok(handler) = self.registry.find(&type_of(object)) else { return Ok(Farewell::Done) };
         let result = handler.cleanup(object, &self.tools).await;
-        match result.error {
-            Some(_) if !result.is_completed => Ok(Farewell::After(result.requeue_after.unwrap_or(REFRESH / 6))),
-            _ => Ok(Farewell::Done),
+        if let Some(fault) = result.error {
+            warn!(code = fault.code, problem = fault.description, "what the task needed was not removed");
+            self.events.tell(reference(object.as_ref()), Note::warning("CleanupFailed", fault.description));
+            if !result.is_completed {
+                return Ok(Farewell::After(result.requeue_after.unwrap_or(AGAIN)));
+            }
         }
+        Ok(Farewell::Done)
     }
 }

@@ -87,8 +87,15 @@ async fn run(subject: &Subject) -> Result<TaskResult, TaskResult> {
     match sidecar.take(kind, wanted.is_final, wanted.deadline.saturating_sub(spent)).await {
         Ok(Some(snapshot)) => Ok(done(taken(&snapshot))),
         Ok(None) => Ok(TaskResult::done("Nothing has changed since the last snapshot, so none was taken.")),
-        Err(error) => Err(trouble(&error)),
+        Err(error) => Err(TaskResult { is_unanswered: may_go_on(&error), ..trouble(&error) }),
     }
+}
+
+/// Whether the snapshot may be under way. One that failed has ended, whatever it left behind; one that was passed on and
+/// lost may go on.
+fn may_go_on(error: &backup_restore::Error) -> bool {
+    let has_ended = matches!(error, backup_restore::Error::Answered { status, .. } if status.as_u16() == 500);
+    error.may_have_been_carried_out() && !has_ended
 }
 
 fn is_ready(etcd: &Etcd) -> Result<(), TaskResult> {
@@ -107,14 +114,8 @@ async fn latest(subject: &Subject) -> Result<Latest, TaskResult> {
 }
 
 fn trouble(error: &backup_restore::Error) -> TaskResult {
-    use backup_restore::Error;
     let fault = Fault::new(error.code(), chain(error));
-    if error.is_final() {
-        return TaskResult::failed(fault);
-    }
-    // One that failed has ended, whatever it left behind; one that was passed on and lost may go on.
-    let has_ended = matches!(error, Error::Answered { status, .. } if status.as_u16() == 500);
-    TaskResult { is_unanswered: error.may_have_been_carried_out() && !has_ended, ..TaskResult::trouble(fault) }
+    if error.is_final() { TaskResult::failed(fault) } else { TaskResult::trouble(fault) }
 }
 
 fn done(taken: TakenSnapshot) -> TaskResult {

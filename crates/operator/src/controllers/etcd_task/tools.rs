@@ -20,6 +20,8 @@ pub struct Tools {
     pub reach: Reach,
     /// Whether this process leads: requests that change something outside do not pass the one in front of Kubernetes.
     pub fence: Fence,
+    /// The image of etcd-backup-restore for Jobs, where the Etcd names none.
+    pub backup_restore_image: String,
     /// The Jobs of tasks.
     pub jobs: Arc<Store<Job>>,
 }
