@@ -9,6 +9,7 @@ mod api;
 mod datacenter;
 mod days;
 mod kubectl;
+mod kubectl_etcd;
 mod lease;
 mod plan;
 mod runtime;
