@@ -10,6 +10,7 @@ mod datacenter;
 mod days;
 mod etcd;
 mod kubectl;
+mod kubectl_etcd;
 mod lease;
 mod plan;
 mod runtime;

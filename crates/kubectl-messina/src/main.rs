@@ -1,11 +1,12 @@
-//! `kubectl messina`: how ScyllaDB clusters stand, and what a manifest would become.
+//! `kubectl messina`: how ScyllaDB clusters stand, what a manifest would become, and work on etcd clusters.
 
-use std::process::ExitCode;
+use std::{io, process::ExitCode};
 
 use clap::{Parser, Subcommand};
-use messina_kubectl::{plan, status};
+use messina_kubectl::{etcd, plan, status};
+use tokio::runtime::{self, Runtime};
 
-/// Looks at ScyllaDB clusters on Kubernetes.
+/// Looks at ScyllaDB clusters on Kubernetes, and has work done on etcd clusters.
 #[derive(Parser)]
 #[command(name = "kubectl-messina", bin_name = "kubectl messina", version)]
 struct Cli {
@@ -19,13 +20,20 @@ enum Command {
     Status(status::Options),
     /// Prints what the operator would create for manifests, without a cluster
     Plan(plan::Options),
+    /// Has work done on etcd clusters, and follows it
+    #[command(subcommand)]
+    Etcd(etcd::Command),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     match Cli::parse().command {
-        Command::Status(options) => {
-            tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(status::run(&options))
-        }
+        Command::Status(options) => asking()?.block_on(status::run(&options)),
         Command::Plan(options) => plan::run(&options),
+        Command::Etcd(command) => asking()?.block_on(etcd::run(&command)),
     }
+}
+
+/// What runs requests to a cluster.
+fn asking() -> io::Result<Runtime> {
+    runtime::Builder::new_current_thread().enable_all().build()
 }

@@ -1,15 +1,11 @@
 //! Asks the API server for the objects, and through it the nodes for their rings.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use futures::{StreamExt, stream};
 use http::Request;
 use k8s_openapi::api::core::v1::{Pod, Service};
-use kube::{
-    Api, Client, Config, Resource, ResourceExt,
-    api::ListParams,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use kube::{Api, Client, Resource, ResourceExt, api::ListParams};
 use messina_api::{
     names::label::{self, value},
     scylla::v1alpha1::ScyllaDBDatacenter,
@@ -18,17 +14,20 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::{
-    error::Error,
     model::{Datacenter, Found, Ring},
     pods::{is_ready, is_running},
 };
+use crate::cluster::{Error, Kind, place};
 
+const DATACENTER: Kind = Kind {
+    name: "ScyllaDBDatacenter",
+    resource: "scylladbdatacenters.scylla.scylladb.com",
+    comes_with: "Messina's definitions",
+};
 /// Where the probe in a node's pod answers.
 const PROBE_PORT: u16 = 8080;
 /// How long a node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long the API server may take.
-const PATIENCE_WITH_KUBERNETES: Duration = Duration::from_secs(15);
 /// How many nodes are asked at once.
 const AT_ONCE: usize = 32;
 
@@ -47,32 +46,6 @@ impl Default for Question {
     fn default() -> Self {
         Self { namespace: None, name: None, port: PROBE_PORT }
     }
-}
-
-/// How to reach the API server: as kubectl does, or from inside of a pod.
-pub async fn config(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Config, Error> {
-    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
-    let wrong = |source| Error::Kubeconfig { path: kubeconfig.map(Path::to_owned), source };
-    let mut config = match kubeconfig {
-        Some(path) => {
-            let read = Kubeconfig::read_from(path).map_err(wrong)?;
-            Config::from_custom_kubeconfig(read, &options).await.map_err(wrong)?
-        }
-        None if context.is_some() => Config::from_kubeconfig(&options).await.map_err(wrong)?,
-        None => Config::infer().await.map_err(Error::NoConfig)?,
-    };
-    config.connect_timeout = Some(PATIENCE_WITH_KUBERNETES);
-    config.read_timeout = Some(PATIENCE_WITH_KUBERNETES);
-    // A person who waits is better told at once.
-    config.default_retry = false;
-    Ok(config)
-}
-
-/// A client for it.
-pub fn client(config: Config) -> Result<Client, Error> {
-    // Another part of the process may have been first, which is as good.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    Client::try_from(config).map_err(Error::Unreachable)
 }
 
 /// Everything that is said about the datacenters. Where something may not be seen, the rest is gathered.
@@ -96,10 +69,6 @@ pub async fn gather(client: &Client, question: &Question) -> Result<Found, Error
     Ok(Found { datacenters: found, problems })
 }
 
-fn place(question: &Question) -> String {
-    question.namespace.as_ref().map_or("in all namespaces".to_owned(), |name| format!("in namespace {name}"))
-}
-
 fn api<K>(client: &Client, question: &Question) -> Api<K>
 where
     K: Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
@@ -116,27 +85,8 @@ async fn datacenters(client: &Client, question: &Question) -> Result<Vec<ScyllaD
         Some(name) => ("get", api.get(name).await.map(|object| vec![object])),
         None => ("list", api.list(&ListParams::default()).await.map(|list| list.items)),
     };
-    outcome.map_err(|source| {
-        let (code, names_one) = match &source {
-            kube::Error::Api(answer) => {
-                (answer.code, answer.details.as_ref().is_some_and(|about| !about.name.is_empty()))
-            }
-            _ => (0, false),
-        };
-        match (code, &question.name) {
-            (404, Some(name)) if names_one => {
-                let namespace = question.namespace.clone().unwrap_or_default();
-                Error::NotFound { name: name.clone(), namespace, source }
-            }
-            (404, _) => Error::NotInstalled(source),
-            (403, _) => {
-                let resource = "scylladbdatacenters.scylla.scylladb.com";
-                Error::Forbidden { verb, resource, place: place(question), source }
-            }
-            (401, _) => Error::Unknown(source),
-            _ => Error::Unreachable(source),
-        }
-    })
+    let (name, namespace) = (question.name.as_deref(), question.namespace.as_deref());
+    outcome.map_err(|source| Error::of(source, verb, DATACENTER, name, namespace))
 }
 
 async fn list<K>(client: &Client, question: &Question) -> kube::Result<Vec<K>>
@@ -164,7 +114,8 @@ fn or_problem<K>(
     match outcome {
         Ok(listed) => Ok(listed),
         Err(kube::Error::Api(answer)) if answer.code == 403 => {
-            problems.push(format!("You may not list {resource} {}, {lost}: ask for that permission.", place(question)));
+            let place = place(question.namespace.as_deref());
+            problems.push(format!("You may not list {resource} {place}, {lost}: ask for that permission."));
             Ok(Vec::new())
         }
         Err(error) => Err(Error::Unreachable(error)),

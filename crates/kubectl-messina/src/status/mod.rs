@@ -6,28 +6,25 @@
 //! render   as a tree for people                                (pure)
 //! ```
 
-mod error;
 pub mod gather;
 pub mod model;
 mod pods;
 mod render;
 
-use std::{
-    env,
-    io::{self, IsTerminal},
-    path::PathBuf,
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 
-pub use error::Error;
 use gather::Question;
 use model::{Found, Status};
-pub use render::{Look, text};
+pub use render::text;
 
-use crate::plan::print;
+pub use crate::page::Look;
+use crate::{
+    cluster::{self, Access, Error},
+    plan::print,
+};
 
 /// What to show, and how.
 #[derive(Clone, Debug, clap::Args)]
@@ -41,12 +38,9 @@ pub struct Options {
     /// Looks in all namespaces
     #[arg(short = 'A', long)]
     pub all_namespaces: bool,
-    /// A kubeconfig; without it, what kubectl would use
-    #[arg(long, value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
-    /// A context of the kubeconfig, if not its current one
-    #[arg(long, value_name = "NAME")]
-    pub context: Option<String>,
+    /// How to reach the cluster.
+    #[command(flatten)]
+    pub access: Access,
     /// As a tree for people, or as a JSON document for programs
     #[arg(short, long, value_name = "FORM", default_value = "text")]
     pub output: Form,
@@ -75,19 +69,16 @@ pub async fn run(options: &Options) -> Result<ExitCode> {
     };
     let shown = match options.output {
         Form::Json => serde_json::to_string_pretty(&status).context("writing JSON")? + "\n",
-        Form::Text => {
-            let no_colour = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-            text(&status, Look { colours: io::stdout().is_terminal() && !no_colour, ascii: options.ascii })
-        }
+        Form::Text => text(&status, Look::of_output(options.ascii)),
     };
     print(&shown)?;
     Ok(ExitCode::SUCCESS)
 }
 
 async fn status(options: &Options) -> Result<Status, Error> {
-    let config = gather::config(options.kubeconfig.as_deref(), options.context.as_deref()).await?;
+    let config = options.access.config().await?;
     let namespace = options.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-    let client = gather::client(config)?;
+    let client = cluster::client(config)?;
     let question = Question {
         namespace: (!options.all_namespaces).then_some(namespace),
         name: options.name.clone(),

@@ -1,47 +1,14 @@
 //! As a tree for people, in 80 columns unless names are longer.
 
 use super::model::{ABSENT, Cluster, Condition, Node, Rack, Status};
+use crate::page::{Colour, Look, Page, WIDTH, length};
 
-const WIDTH: usize = 80;
 /// How much of a host ID is shown; all of it is in the JSON document.
 const SHORT_ID: usize = 8;
 
-/// How it is to look.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Look {
-    /// With colours.
-    pub colours: bool,
-    /// With letters that every terminal has.
-    pub ascii: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Colour {
-    Plain,
-    Bold,
-    Dim,
-    Green,
-    Yellow,
-    Red,
-}
-
-impl Look {
-    fn paint(self, colour: Colour, text: &str) -> String {
-        let code = match colour {
-            Colour::Bold => "1",
-            Colour::Dim => "2",
-            Colour::Green => "32",
-            Colour::Yellow => "33",
-            Colour::Red => "31",
-            Colour::Plain => return text.to_owned(),
-        };
-        if self.colours && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
-    }
-}
-
 /// Shows everything.
 pub fn text(status: &Status, look: Look) -> String {
-    let mut page = Page { look, lines: Vec::new() };
+    let mut page = Page::new(look);
     if status.clusters.is_empty() {
         let place = status.namespace.as_ref().map_or("any namespace".to_owned(), |name| format!("namespace {name}"));
         page.line(format!("There are no ScyllaDBDatacenters in {place}."));
@@ -61,47 +28,10 @@ pub fn text(status: &Status, look: Look) -> String {
     for problem in &status.problems {
         page.paragraph("", "", problem, Colour::Yellow);
     }
-    let shown = page.lines.iter().map(|line| format!("{}\n", line.trim_end())).collect::<String>();
-    if look.ascii {
-        shown.replace(['├', '└'], "+").replace('─', "-").replace('│', "|").replace('…', "~")
-    } else {
-        shown
-    }
-}
-
-struct Page {
-    look: Look,
-    lines: Vec<String>,
+    page.text()
 }
 
 impl Page {
-    fn line(&mut self, line: String) {
-        self.lines.push(line);
-    }
-
-    /// Words in lines that are short enough. The first line begins with one text, all others with another.
-    fn paragraph(&mut self, first: &str, others: &str, text: &str, colour: Colour) {
-        let mut begin = first;
-        for line in text.lines() {
-            let mut words = line.split_whitespace().peekable();
-            while words.peek().is_some() {
-                let mut row = String::new();
-                while let Some(word) = words.peek() {
-                    let fits = length(begin) + length(&row) + 1 + length(word) <= WIDTH;
-                    if !row.is_empty() && !fits {
-                        break;
-                    }
-                    row += if row.is_empty() { "" } else { " " };
-                    row += word;
-                    words.next();
-                }
-                let (begin_painted, row) = (self.look.paint(Colour::Dim, begin), self.look.paint(colour, &row));
-                self.line(format!("{begin_painted}{row}"));
-                begin = others;
-            }
-        }
-    }
-
     fn cluster(&mut self, cluster: &Cluster) {
         self.header(cluster);
         let is_wide = Columns::of(cluster, self.look).is_too_wide();
@@ -121,9 +51,7 @@ impl Page {
         for next in &cluster.next {
             self.paragraph("  ", "  ", &next.text, Colour::Plain);
             if let Some(command) = &next.command {
-                // It is copied, so it stays in one line.
-                let command = self.look.paint(Colour::Bold, command);
-                self.line(format!("    {command}"));
+                self.command(command);
             }
         }
     }
@@ -328,10 +256,6 @@ fn cells(node: &Node) -> [String; 5] {
         node.host_id.as_ref().map(short).unwrap_or_default(),
         node.tokens.filter(|tokens| *tokens > 0).map(|tokens| format!("{tokens} tokens")).unwrap_or_default(),
     ]
-}
-
-fn length(text: &str) -> usize {
-    text.chars().count()
 }
 
 #[cfg(test)]

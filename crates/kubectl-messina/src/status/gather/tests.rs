@@ -1,11 +1,12 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use http::{Response, StatusCode};
+use http::StatusCode;
 use kube::client::Body;
 use serde_json::{Value, json};
 use tower::service_fn;
 
 use super::*;
+use crate::testing::{answer, failure, list};
 
 /// An API server that knows one datacenter with two pods, and refuses what is named.
 fn server(refused: &'static str) -> Client {
@@ -30,22 +31,6 @@ fn server(refused: &'static str) -> Client {
         }
     });
     Client::new(service, "default")
-}
-
-fn answer(value: &Value) -> Result<Response<Body>, std::convert::Infallible> {
-    Ok(Response::new(Body::from(value.to_string().into_bytes())))
-}
-
-fn failure(code: StatusCode, message: &str, details: &Value) -> Result<Response<Body>, std::convert::Infallible> {
-    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message,
-        "reason": message, "code": code.as_u16(), "details": details});
-    let mut response = answer(&status)?;
-    *response.status_mut() = code;
-    Ok(response)
-}
-
-fn list(items: &[Value]) -> Value {
-    json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items})
 }
 
 fn datacenter() -> Value {

@@ -1,0 +1,98 @@
+//! Tasks as a table for people, in 80 columns unless names are longer.
+
+use jiff::Timestamp;
+
+use super::tasks::{Task, Tasks};
+use crate::page::{Colour, Look, Page, WIDTH, length};
+
+const HEADER: [&str; 6] = ["NAME", "TYPE", "ETCD", "STATE", "AHEAD", "AGE"];
+const STATE: usize = 3;
+const BETWEEN: usize = 2;
+
+/// Shows tasks, each with what is said of it below.
+pub(super) fn text(tasks: &Tasks, now: Timestamp, look: Look) -> String {
+    let mut page = Page::new(look);
+    if tasks.tasks.is_empty() {
+        nothing(&mut page, tasks);
+        return page.text();
+    }
+    let header = HEADER.map(str::to_owned);
+    let rows: Vec<[String; 6]> = tasks.tasks.iter().map(|task| cells(tasks, task, now)).collect();
+    let widest = |column: usize| rows.iter().chain([&header]).map(|row| length(&row[column])).max().unwrap_or_default();
+    let widths = std::array::from_fn::<usize, 6, _>(widest);
+    let is_wide = widths.iter().sum::<usize>() + BETWEEN * (HEADER.len() - 1) > WIDTH;
+    let heading = row(&header, &widths, usize::from(is_wide), look, Colour::Plain);
+    page.line(if is_wide { format!("{}\n  {heading}", HEADER[0]) } else { heading });
+    for (task, cells) in tasks.tasks.iter().zip(&rows) {
+        let facts = row(cells, &widths, usize::from(is_wide), look, colour(task));
+        page.line(if is_wide { format!("{}\n  {facts}", cells[0]) } else { facts });
+        page.paragraph("    ", "    ", &task.says, Colour::Dim);
+    }
+    page.text()
+}
+
+fn nothing(page: &mut Page, tasks: &Tasks) {
+    let place = tasks.namespace.as_ref().map_or("any namespace".to_owned(), |name| format!("namespace {name}"));
+    match &tasks.etcd {
+        Some(etcd) => page.line(format!("There are no tasks on the Etcd {etcd} in {place}.")),
+        None => page.line(format!("There are no tasks on etcd clusters in {place}.")),
+    }
+    if tasks.namespace.is_some() && tasks.etcd.is_none() {
+        page.line("Look in all namespaces with -A.".into());
+    }
+}
+
+fn cells(tasks: &Tasks, task: &Task, now: Timestamp) -> [String; 6] {
+    let seen_from = |own: Option<&str>, namespace: &str, name: &str| match own {
+        Some(own) if own == namespace => name.to_owned(),
+        _ => format!("{namespace}/{name}"),
+    };
+    let etcd = task.etcd.as_ref().map(|etcd| {
+        let own = tasks.namespace.as_ref().unwrap_or(&task.namespace);
+        seen_from(Some(own), &etcd.namespace, &etcd.name)
+    });
+    let state = task.state.as_deref().unwrap_or("New");
+    [
+        seen_from(tasks.namespace.as_deref(), &task.namespace, &task.name),
+        task.task_type.clone(),
+        etcd.unwrap_or_else(|| "-".into()),
+        match task.progress {
+            Some(progress) => format!("{state} {}/{}", progress.done, progress.total),
+            None => state.to_owned(),
+        },
+        task.ahead.map_or("-".to_owned(), |ahead| ahead.to_string()),
+        task.created.map_or("-".to_owned(), |created| age(created, now)),
+    ]
+}
+
+fn row(cells: &[String; 6], widths: &[usize; 6], first: usize, look: Look, of_state: Colour) -> String {
+    let mut row = String::new();
+    for (column, cell) in cells.iter().enumerate().skip(first) {
+        row += &look.paint(if column == STATE { of_state } else { Colour::Plain }, cell);
+        row += &" ".repeat(widths[column] - length(cell) + BETWEEN);
+    }
+    row.trim_end().to_owned()
+}
+
+fn colour(task: &Task) -> Colour {
+    match task.state.as_deref() {
+        Some("Succeeded") => Colour::Green,
+        Some("Failed" | "Rejected") => Colour::Red,
+        Some("InProgress") => Colour::Yellow,
+        _ => Colour::Plain,
+    }
+}
+
+/// In the greatest unit of which there are at least two.
+fn age(since: Timestamp, now: Timestamp) -> String {
+    let seconds = now.duration_since(since).as_secs().max(0);
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7200 => format!("{}m", seconds / 60),
+        7200..172_800 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests;
