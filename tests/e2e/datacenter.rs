@@ -232,11 +232,28 @@ async fn deletion_keeps_the_volumes(client: &Client) {
 
 /// What the operator may do and what it did are the same, but for what it does on bad days only.
 async fn only_what_is_needed_is_allowed(client: &Client, log: &Log) {
+    let Permissions { allowed, used } = permissions(client, log).await;
+    let unused: Vec<&Permission> = allowed.difference(&used).filter(|one| !is_for_bad_days(one)).collect();
+    assert!(unused.is_empty(), "allowed and not needed: {unused:?}");
+    println!("{} permissions, {} of them used", allowed.len(), allowed.intersection(&used).count());
+}
+
+/// Group, resource and verb.
+pub(crate) type Permission = (String, String, String);
+
+/// What the operator may do, and what it did.
+pub(crate) struct Permissions {
+    pub(crate) allowed: BTreeSet<Permission>,
+    pub(crate) used: BTreeSet<Permission>,
+}
+
+/// What the operator that was deployed may do, and what it did; it was refused nothing.
+pub(crate) async fn permissions(client: &Client, log: &Log) -> Permissions {
     let requests = log.requests().unwrap();
     let refused: Vec<&Request> =
         requests.iter().filter(|request| request.user == OPERATOR && request.code == 403).collect();
     assert!(refused.is_empty(), "it was refused {refused:?}");
-    let used: BTreeSet<(String, String, String)> = requests
+    let used = requests
         .iter()
         .filter(|request| request.user == OPERATOR && request.resource != "leases")
         .map(|request| (request.group.clone(), request.resource.clone(), request.verb.clone()))
@@ -251,19 +268,16 @@ async fn only_what_is_needed_is_allowed(client: &Client, log: &Log) {
             }
         }
     }
-    let unused: Vec<&(String, String, String)> =
-        allowed.difference(&used).filter(|one| !is_for_bad_days(one)).collect();
-    assert!(unused.is_empty(), "allowed and not needed: {unused:?}");
-    println!("{} permissions, {} of them used", allowed.len(), allowed.intersection(&used).count());
+    Permissions { allowed, used }
 }
 
-fn is_for_bad_days((group, resource, verb): &(String, String, String)) -> bool {
+fn is_for_bad_days((group, resource, verb): &Permission) -> bool {
     match (group.as_str(), resource.as_str(), verb.as_str()) {
         // What became of a write whose answer was lost; what stands in the way of a creation.
         (_, _, "get") => true,
         // Servers that do not stream lists.
         (_, _, "list") => true,
-        // Tasks on etcd clusters, of which there are none here.
+        // Tasks on etcd clusters, of which there are none here; their own test sees to them.
         ("druid.gardener.cloud" | "batch", ..) => true,
         // Drift of what else is only created.
         (

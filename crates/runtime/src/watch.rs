@@ -181,7 +181,11 @@ impl<K: Kind> Watch<K> {
                     self.store.not_served();
                     let warning = ended.to_string();
                     if warning != last_warning {
-                        warn!(kind = %K::kind(&()), "{ended}; waiting for it");
+                        if self.store.is_missing() {
+                            info!(kind = %K::kind(&()), "{ended}; it need not be");
+                        } else {
+                            warn!(kind = %K::kind(&()), "{ended}; waiting for it");
+                        }
                         last_warning = warning;
                     }
                     self.is_served().await;

@@ -16,17 +16,23 @@ use kube::{
 use messina_api::druid::v1alpha1::{Etcd, EtcdOperatorTask, EtcdOperatorTaskStatus, TaskState};
 use messina_e2e::operator::Operator;
 use messina_testbed::{
+    audit::Log,
     cluster::Cluster,
+    deploy,
     etcd::{self, EtcdCluster, Part, STORES, Shape},
     faults::{Fault, Faults},
     harness::{self, Seen, eventually},
     node,
+    progress::Steps,
 };
 use serde_json::json;
 use tokio::sync::Mutex;
 
 use super::{LONG, api, codes, create, description, finished, gate::Gate, succeeds, task, tasks};
-use crate::testbed::{Started, cluster_named, machine};
+use crate::{
+    datacenter::{Permission, Permissions, permissions},
+    testbed::{Started, cluster_named, machine},
+};
 
 /// The name of each etcd cluster here, which has a namespace of its own.
 const ETCD: &str = etcd::NAME;
@@ -129,6 +135,7 @@ async fn tasks_do_their_work_on_a_real_etcd_whatever_happens() {
     let ((), lived) = tokio::join!(deeds, join_all(labs));
     let sum = lived.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     println!("{} lives with {} crashes: one snapshot each", sum.0, sum.1);
+    an_operator_in_the_cluster_finds_its_way(&main, &own).await;
     cluster.down();
 }
 
@@ -331,6 +338,33 @@ async fn all_lives(world: &World) -> VecDeque<Life> {
         lives.push_back(Life { name, writes: Box::new(writes), requests: Box::new(|_| Fault::None), crashes: 0 });
     }
     lives
+}
+
+/// From deploy/, with the names and the rights that it has there.
+async fn an_operator_in_the_cluster_finds_its_way(world: &World, cluster: &Cluster) {
+    deploy::images(cluster, &Steps::quiet()).unwrap();
+    deploy::operator(&world.client, &Steps::quiet()).await.unwrap();
+    for (name, task_type) in [
+        ("snapshot-inside", "OnDemandSnapshot"),
+        ("defragment-inside", "Defragment"),
+        ("compact-inside", "Compact"),
+        ("job-inside", "CompactSnapshots"),
+    ] {
+        world.write().await;
+        let mut task = task(name, task_type, ETCD, json!({}));
+        task.spec.ttl_seconds_after_finished = Some(1);
+        let status = succeeds(&world.client, &world.namespace, &task).await;
+        println!("{name}: {}", description(&status));
+        world.is_gone(name).await;
+    }
+    let Permissions { allowed, used } = permissions(&world.client, &Log::new(cluster.audit_log().to_owned())).await;
+    let is_ours = |(group, resource, verb): &&Permission| {
+        (group == "druid.gardener.cloud" || group == "batch")
+            // Servers that do not stream lists, lost answers, and what admission asks for on behalf of a request.
+            && verb != "list" && verb != "get" && resource != "etcdoperatortasks/finalizers"
+    };
+    let unused: Vec<&Permission> = allowed.difference(&used).filter(is_ours).collect();
+    assert!(unused.is_empty(), "allowed and not needed: {unused:?}");
 }
 
 /// A store that is broken and a sidecar that is away are got over within the time of the task, or it fails with the reason.
