@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    process::Command,
     time::{Duration, Instant},
 };
 
@@ -9,7 +10,6 @@ use k8s_openapi::api::{
     apps::v1::StatefulSet,
     coordination::v1::Lease,
     core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service},
-    rbac::v1::ClusterRole,
 };
 use kube::{
     Api, Client, ResourceExt,
@@ -19,17 +19,21 @@ use messina_api::{
     names::annotation,
     scylla::v1alpha1::{ScyllaDBDatacenter, ScyllaDBDatacenterStatus},
 };
+use messina_e2e::{
+    clusters::{Started, cluster_named},
+    permissions::{OPERATOR, Permission, Permissions, permissions},
+};
 use messina_testbed::{
     audit::{Log, Request},
-    deploy,
+    deploy, exec,
     harness::{Seen, eventually, get, until},
     progress::Steps,
+    tools::Tools,
 };
 use serde_json::{Value, json};
 
-use crate::testbed::{Started, cluster_named, machine};
+use crate::testbed::machine;
 
-const OPERATOR: &str = "system:serviceaccount:messina:messina";
 const LONG: Duration = Duration::from_secs(180);
 
 fn manifest(nodes: &[(&str, i32)]) -> Value {
@@ -139,6 +143,7 @@ async fn a_datacenter_lives_and_dies() {
     nothing_is_asked_when_nothing_changes(&log_file).await;
     one_more_node_joins(&client).await;
     the_other_copy_takes_over(&client).await;
+    a_full_disk_is_told_and_got_over(&client).await;
     a_removed_rack_stays_and_says_so(&client).await;
     deletion_keeps_the_volumes(&client).await;
     only_what_is_needed_is_allowed(&client, &Log::new(log_file)).await;
@@ -184,6 +189,48 @@ async fn the_other_copy_takes_over(client: &Client) {
     })
     .await
     .unwrap();
+}
+
+/// A node without room on its disk cuts itself off, and the datacenter says which one it is; when there is room again, all
+/// goes on, and nothing was restarted.
+async fn a_full_disk_is_told_and_got_over(client: &Client) {
+    const NODE: &str = "orders-dc-b-0";
+    let before = restarts(client).await;
+    simctl(NODE, &["full-disk", "on"]);
+    let api: Api<ScyllaDBDatacenter> = Api::default_namespaced(client.clone());
+    let message = until(api, "orders", "a word on the node", LONG, |seen| {
+        let status = seen.and_then(|datacenter| datacenter.status).unwrap_or_default();
+        let conditions = status.conditions.unwrap_or_default();
+        let unavailable = conditions.iter().find(|one| one.type_ == "Available" && one.status == "False");
+        unavailable.map_or_else(|| Seen::NotYet(format!("{conditions:?}")), |one| Seen::Ready(one.message.clone()))
+    })
+    .await
+    .unwrap();
+    println!("a full disk: {message}");
+    assert!(message.contains("orders-dc-b"), "{message}");
+    simctl(NODE, &["full-disk", "off"]);
+    settled(client, 4).await;
+    all_see_all(client, &["orders-dc-a-0", "orders-dc-a-1", "orders-dc-b-0", "orders-dc-c-0"]).await;
+    assert_eq!(restarts(client).await, before);
+}
+
+/// How often each node's containers were restarted.
+async fn restarts(client: &Client) -> BTreeMap<String, i32> {
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    let pods = pods.list(&ListParams::default().labels("scylla/cluster=orders")).await.unwrap();
+    let count = |pod: &Pod| {
+        let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+        containers.map(|container| container.restart_count).sum()
+    };
+    pods.iter().map(|pod| (pod.name_any(), count(pod))).collect()
+}
+
+/// Troubles a simulated node.
+fn simctl(pod: &str, arguments: &[&str]) {
+    let mut command = Command::new(Tools::control_plane(&Steps::quiet()).unwrap().program("kubectl"));
+    command.arg("--kubeconfig").arg(cluster_named("slice").kubeconfig());
+    command.args(["exec", pod, "--container", "scylla", "--", "simctl"]).args(arguments);
+    exec::output("simctl", &mut command).unwrap();
 }
 
 async fn a_removed_rack_stays_and_says_so(client: &Client) {
@@ -236,39 +283,6 @@ async fn only_what_is_needed_is_allowed(client: &Client, log: &Log) {
     let unused: Vec<&Permission> = allowed.difference(&used).filter(|one| !is_for_bad_days(one)).collect();
     assert!(unused.is_empty(), "allowed and not needed: {unused:?}");
     println!("{} permissions, {} of them used", allowed.len(), allowed.intersection(&used).count());
-}
-
-/// Group, resource and verb.
-pub(crate) type Permission = (String, String, String);
-
-/// What the operator may do, and what it did.
-pub(crate) struct Permissions {
-    pub(crate) allowed: BTreeSet<Permission>,
-    pub(crate) used: BTreeSet<Permission>,
-}
-
-/// What the operator that was deployed may do, and what it did; it was refused nothing.
-pub(crate) async fn permissions(client: &Client, log: &Log) -> Permissions {
-    let requests = log.requests().unwrap();
-    let refused: Vec<&Request> =
-        requests.iter().filter(|request| request.user == OPERATOR && request.code == 403).collect();
-    assert!(refused.is_empty(), "it was refused {refused:?}");
-    let used = requests
-        .iter()
-        .filter(|request| request.user == OPERATOR && request.resource != "leases")
-        .map(|request| (request.group.clone(), request.resource.clone(), request.verb.clone()))
-        .collect();
-    let roles: Api<ClusterRole> = Api::all(client.clone());
-    let rules = roles.get("messina").await.unwrap().rules.unwrap_or_default();
-    let mut allowed = BTreeSet::new();
-    for rule in &rules {
-        for group in rule.api_groups.iter().flatten() {
-            for resource in rule.resources.iter().flatten() {
-                allowed.extend(rule.verbs.iter().map(|verb| (group.clone(), resource.clone(), verb.clone())));
-            }
-        }
-    }
-    Permissions { allowed, used }
 }
 
 fn is_for_bad_days((group, resource, verb): &Permission) -> bool {

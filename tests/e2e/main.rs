@@ -8,7 +8,6 @@
 mod api;
 mod datacenter;
 mod days;
-mod etcd;
 mod kubectl;
 mod kubectl_etcd;
 mod lease;

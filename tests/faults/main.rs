@@ -7,6 +7,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod etcd;
 mod leases;
 mod life;
 mod operator;

@@ -5,7 +5,9 @@
 
 #![expect(clippy::panic, reason = "a test fails by panicking")]
 
+pub mod clusters;
 pub mod operator;
+pub mod permissions;
 
 use std::{env, ffi::OsStr, fmt::Display, path::PathBuf, process::Command, sync::LazyLock, time::Duration};
 

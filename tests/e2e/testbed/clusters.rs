@@ -10,6 +10,7 @@ use kube::{
     Api, Client,
     api::{DeleteParams, Patch, PatchParams},
 };
+use messina_e2e::clusters::{log_when_done, output_of};
 use messina_testbed::{harness, harness::Seen, tools::BUSYBOX_IMAGE};
 use serde_json::json;
 
@@ -205,28 +206,4 @@ async fn ready_address(client: &Client, namespace: &str, pod: &str) -> String {
     })
     .await
     .unwrap()
-}
-
-/// What a command prints in a pod of its own.
-pub(super) async fn output_of(client: &Client, namespace: &str, pod: &str, command: &str) -> String {
-    let manifest = json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod},
-        "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": BUSYBOX_IMAGE, "command": ["sh", "-c", command]}]},
-    });
-    harness::apply(client, &manifest.to_string(), Some(namespace)).await.unwrap();
-    log_when_done(client, namespace, pod).await
-}
-
-async fn log_when_done(client: &Client, namespace: &str, pod: &str) -> String {
-    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    harness::until(pods.clone(), pod, &format!("{pod} to succeed"), LIMIT, |pod| {
-        let status = pod.and_then(|pod| pod.status);
-        match status.as_ref().and_then(|status| status.phase.as_deref()) {
-            Some("Succeeded") => Seen::Ready(()),
-            _ => Seen::NotYet(format!("{status:?}")),
-        }
-    })
-    .await
-    .unwrap();
-    pods.logs(pod, &Default::default()).await.unwrap()
 }

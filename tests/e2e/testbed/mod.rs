@@ -1,7 +1,6 @@
 //! The testbed itself: it starts, it fits beside others of its kind, and it leaves nothing behind.
 
 mod clusters;
-mod etcd;
 mod lifecycle;
 mod misuse;
 
@@ -9,29 +8,17 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::Path,
-    process::{Command, Output},
+    process::Command,
 };
 
-use kube::Client;
-use messina_testbed::{
-    cluster::{self, Cluster},
-    harness,
-};
+use messina_e2e::clusters::{Started, cluster_named, refuses, succeeds, testbed};
+use messina_testbed::harness;
 use tokio::sync::{Mutex, MutexGuard};
-
-/// Why these tests do not run here, if they do not.
-pub(crate) fn unsuitable() -> Option<&'static str> {
-    if std::env::var_os(harness::KUBECONFIG_VARIABLE).is_some() {
-        return Some("an existing cluster was named, so the testbed's own are not tested");
-    }
-    let id = Command::new("id").arg("-u").output().expect("id runs");
-    (id.stdout.trim_ascii() != b"0").then_some("clusters with nodes need root")
-}
 
 /// Skips the test, saying why, where the testbed cannot run; else keeps other tests of the machine waiting.
 macro_rules! machine {
     () => {
-        match $crate::testbed::unsuitable() {
+        match messina_e2e::clusters::unsuitable() {
             Some(reason) => {
                 eprintln!("skipped: {reason}");
                 return;
@@ -55,66 +42,6 @@ pub(crate) async fn alone() -> MutexGuard<'static, ()> {
     harness::light().await.unwrap();
     harness::full().await.unwrap();
     turn
-}
-
-/// A cluster that a test started, removed when the test ends, however it ends.
-pub(crate) struct Started(&'static str);
-
-impl Started {
-    pub(crate) fn up(name: &'static str, arguments: &[&str]) -> Self {
-        let started = Self(name);
-        succeeds(&mut testbed(&[&["up", "--name", name], arguments].concat()));
-        started
-    }
-
-    /// Removes it now, which must succeed.
-    pub(crate) fn down(self) {
-        succeeds(&mut testbed(&["down", "--name", self.0]));
-    }
-
-    pub(crate) async fn client(&self) -> Client {
-        harness::client(&cluster_named(self.0).kubeconfig()).await.unwrap()
-    }
-}
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        if cluster::find(self.0).is_ok() {
-            let _the_test_failed_before = testbed(&["down", "--name", self.0]).output();
-        }
-    }
-}
-
-pub(crate) fn cluster_named(name: &str) -> Cluster {
-    cluster::find(name).unwrap()
-}
-
-/// The program `testbed` with these arguments, not started yet.
-fn testbed(arguments: &[&str]) -> Command {
-    let mut command = Command::new(harness::testbed_program().expect("the program is beside the tests"));
-    command.args(arguments);
-    command
-}
-
-/// Runs `testbed` and expects it to do what it was asked.
-fn succeeds(command: &mut Command) -> String {
-    let output = command.output().expect("testbed starts");
-    assert!(output.status.success(), "{command:?}: {}", all_of(&output));
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// Runs `testbed` and expects it to refuse, in words that contain these.
-fn refuses(command: &mut Command, words: &[&str]) {
-    let output = command.output().expect("testbed starts");
-    let said = all_of(&output);
-    assert!(!output.status.success(), "{command:?} should have failed: {said}");
-    for word in words {
-        assert!(said.contains(word), "{command:?} should say {word:?}: {said}");
-    }
-}
-
-fn all_of(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
 /// What a testbed could change on a machine, by subject.

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    hash::{BuildHasher, RandomState},
     net::{Ipv4Addr, TcpListener},
     process::{Child, Command, Stdio},
 };
@@ -83,20 +84,31 @@ pub(super) fn launch(wish: &Wish, programs: &Programs) -> Result<(Cluster, Child
     Ok((cluster, supervisor))
 }
 
-/// The wanted port and three free ones.
+/// Ports from here on are looked at when free ones are looked for.
+const FIRST_PORT: u16 = 20_000;
+
+/// The wanted port and three free ones. They are free until their programs start, a moment later: so they are not from
+/// among those that the system gives to whoever asks for any.
 fn free_ports(wanted: Option<u16>) -> Result<[u16; 4]> {
     let listen = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
-    let first = listen(wanted.unwrap_or(0)).map_err(|error| {
-        let port = wanted.unwrap_or_default();
-        Error::refused(format!(
-            "port {port} of 127.0.0.1 cannot be had ({error}): free it, or leave out --port for any free one"
-        ))
-    })?;
+    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let end = range.split_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(32_768_u16);
+    let count = end.saturating_sub(FIRST_PORT).max(1);
+    // Somewhere, so that two who look at the same time do not find the same.
+    let start = RandomState::new().hash_one(0) % u64::from(count);
+    let candidates = (0..u64::from(count)).map(|step| FIRST_PORT + ((start + step) % u64::from(count)) as u16);
+    let mut free = candidates.filter_map(|port| listen(port).ok());
+    let mut next = || free.next().ok_or_else(|| Error::refused(format!("no port from {FIRST_PORT} to {end} is free")));
+    let first = match wanted {
+        Some(port) => listen(port).map_err(|error| {
+            Error::refused(format!(
+                "port {port} of 127.0.0.1 cannot be had ({error}): free it, or leave out --port for any free one"
+            ))
+        })?,
+        None => next()?,
+    };
     // All held at once, so that they differ.
-    let mut listeners = vec![first];
-    for _ in 0..3 {
-        listeners.push(listen(0).doing(|| "looking for a free port".into())?);
-    }
+    let listeners = [first, next()?, next()?, next()?];
     let mut ports = [0; 4];
     for (port, listener) in ports.iter_mut().zip(&listeners) {
         *port = listener.local_addr().doing(|| "reading a socket's port".into())?.port();

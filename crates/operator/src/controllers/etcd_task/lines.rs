@@ -51,24 +51,28 @@ impl Lines {
     /// Takes in what became of a task.
     pub(super) fn take_in(&self, change: &Change<EtcdOperatorTask>) {
         let mut lines = self.locked();
-        if let Some((task, etcd)) = change.before.as_deref().and_then(|task| Some((task, etcd_of(task)?))) {
-            let line = lines.entry(etcd).or_default();
-            line.tasks.remove(&place(task));
+        let before = change.before.as_deref().and_then(|task| Some((task, etcd_of(task)?)));
+        let after = change.after.as_deref().and_then(|task| Some((task, etcd_of(task)?)));
+        if let Some((task, etcd)) = &before {
+            lines.entry(etcd.clone()).or_default().tasks.remove(&place(task));
         }
-        if let Some((task, etcd)) = change.after.as_deref().and_then(|task| Some((task, etcd_of(task)?))) {
+        if let Some((task, etcd)) = &after {
             let state = task.status.as_ref().and_then(|status| status.state.as_ref());
             if !is_finished(state) {
                 let waiting = Waiting { key: change.key.clone(), runs: state == Some(&TaskState::InProgress) };
-                lines.entry(etcd).or_default().tasks.insert(place(task), waiting);
+                lines.entry(etcd.clone()).or_default().tasks.insert(place(task), waiting);
             }
         }
-        lines.retain(|_, line| {
+        for (_, etcd) in [before, after].into_iter().flatten() {
+            let Some(line) = lines.get_mut(&etcd) else { continue };
             let is_there = |uid: &String| line.tasks.keys().any(|(_, other)| other == uid);
             if !line.turn.as_ref().is_some_and(is_there) {
                 line.turn = None;
             }
-            !line.tasks.is_empty()
-        });
+            if line.tasks.is_empty() {
+                lines.remove(&etcd);
+            }
+        }
     }
 
     /// The tasks that come before this one, in order. If there are none and it `may_begin`, it is its turn, until it is

@@ -50,7 +50,7 @@ use self::lines::{Lines, created, etcd_of};
 use super::trim;
 
 /// The place of a task in line is written again after this time at the earliest, if nothing else has changed.
-const REFRESH: Duration = Duration::from_secs(30);
+const REFRESH: Duration = Duration::from_secs(120);
 
 /// What could not be removed is tried again after this time.
 const AGAIN: Duration = Duration::from_secs(5);

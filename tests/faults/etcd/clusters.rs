@@ -11,6 +11,7 @@ use kube::{
     api::{DeleteParams, ListParams},
 };
 use messina_api::druid::v1alpha1::{Etcd, EtcdStatus};
+use messina_e2e::clusters::{Started, cluster_named, output_of, refuses, succeeds, testbed};
 use messina_testbed::{
     etcd::{self, EtcdCluster, Member, Part, Shape, keeper},
     harness::{self, Seen},
@@ -18,13 +19,15 @@ use messina_testbed::{
 };
 use serde_json::Value;
 
-use super::{Started, cluster_named, clusters::output_of, machine, refuses, succeeds, testbed};
+use super::is_unsuitable;
 
 const LIMIT: Duration = Duration::from_secs(90);
 
 #[tokio::test]
 async fn an_etcd_cluster_of_one_member_survives_troubles_and_can_be_restored() {
-    let _alone = machine!();
+    if is_unsuitable() {
+        return;
+    }
     let started = Started::up("etcd-one", &[]);
     let (cluster, client) = (cluster_named("etcd-one"), started.client().await);
     etcd::prepare(&cluster, &client, &Steps::quiet()).await.unwrap();
@@ -103,7 +106,9 @@ async fn an_etcd_cluster_of_one_member_survives_troubles_and_can_be_restored() {
 
 #[tokio::test]
 async fn an_etcd_cluster_of_three_members_with_tls_is_served_by_whichever_is_asked() {
-    let _alone = machine!();
+    if is_unsuitable() {
+        return;
+    }
     let arguments = ["--with-etcd", "--etcd-members", "3", "--etcd-tls"];
     let began = Instant::now();
     let started = Started::up("etcd-three", &arguments);

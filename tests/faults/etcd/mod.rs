@@ -2,6 +2,7 @@
 //! what the operator does.
 
 mod alone;
+mod clusters;
 mod fake;
 mod gate;
 mod many;
@@ -33,6 +34,12 @@ fn tasks(reach: Reach) -> impl Controllers {
         };
         vec![etcd_task::start(caches, settings)]
     }
+}
+
+/// Whether clusters with nodes cannot be had here; says so.
+fn is_unsuitable() -> bool {
+    let reason = messina_e2e::clusters::unsuitable();
+    reason.inspect(|reason| eprintln!("skipped: {reason}")).is_some()
 }
 
 fn api(client: &Client, namespace: &str) -> Api<EtcdOperatorTask> {

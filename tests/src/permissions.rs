@@ -1,0 +1,48 @@
+//! What the operator may do, and what it does.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use kube::{Api, Client};
+use messina_testbed::audit::{Log, Request};
+
+use crate::well;
+
+/// Who the operator is, where it is deployed as users do.
+pub const OPERATOR: &str = "system:serviceaccount:messina:messina";
+
+/// Group, resource and verb.
+pub type Permission = (String, String, String);
+
+/// What the operator may do, and what it did.
+#[derive(Debug)]
+pub struct Permissions {
+    /// What it may do.
+    pub allowed: BTreeSet<Permission>,
+    /// What it did.
+    pub used: BTreeSet<Permission>,
+}
+
+/// What the operator that was deployed may do, and what it did; it was refused nothing.
+pub async fn permissions(client: &Client, log: &Log) -> Permissions {
+    let requests = well(log.requests());
+    let refused: Vec<&Request> =
+        requests.iter().filter(|request| request.user == OPERATOR && request.code == 403).collect();
+    assert!(refused.is_empty(), "it was refused {refused:?}");
+    let used = requests
+        .iter()
+        .filter(|request| request.user == OPERATOR && request.resource != "leases")
+        .map(|request| (request.group.clone(), request.resource.clone(), request.verb.clone()))
+        .collect();
+    let roles: Api<ClusterRole> = Api::all(client.clone());
+    let rules = well(roles.get("messina").await).rules.unwrap_or_default();
+    let mut allowed = BTreeSet::new();
+    for rule in &rules {
+        for group in rule.api_groups.iter().flatten() {
+            for resource in rule.resources.iter().flatten() {
+                allowed.extend(rule.verbs.iter().map(|verb| (group.clone(), resource.clone(), verb.clone())));
+            }
+        }
+    }
+    Permissions { allowed, used }
+}
