@@ -179,7 +179,18 @@ fn available(observed: &Observed, racks: &[RackStatus]) -> PartCondition {
     } else if updated < wanted {
         ("MembersNotUpdated", format!("{updated} of {wanted} node(s) are as the specification says"))
     } else if ready < wanted {
-        ("MembersNotReady", format!("{ready} of {wanted} node(s) are ready"))
+        let lacking = datacenter.racks.iter().filter_map(|rack| {
+            let status = status_of(rack).filter(|status| status.stale == Some(false));
+            let ready = status.and_then(|status| status.ready_nodes).unwrap_or_default();
+            let name = datacenter.stateful_set_name(rack);
+            (ready < rack.nodes).then(|| format!("{name} has {ready} of {}", rack.nodes))
+        });
+        let lacking: Vec<String> = lacking.collect();
+        let message = format!(
+            "{ready} of {wanted} node(s) are ready; of StatefulSets, {}. `kubectl describe pod` says why",
+            lacking.join(", ")
+        );
+        ("MembersNotReady", message)
     } else {
         ("AsExpected", String::new())
     };
