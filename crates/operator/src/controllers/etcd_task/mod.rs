@@ -102,8 +102,17 @@ struct Memory {
     failures: u32,
     /// When its handler is to be asked again.
     rests_until: Option<Instant>,
+    /// Whether something has changed that its handler waits for, since it was last asked. What it answers may be from before.
+    is_woken: bool,
     /// When its place in line was last said.
     placed: Option<Instant>,
+}
+
+impl Memory {
+    /// How long its handler is really left alone.
+    fn rest(&self, time: Duration) -> Duration {
+        if self.is_woken { Duration::ZERO } else { time }
+    }
 }
 
 /// By UID.
@@ -118,6 +127,7 @@ impl Memories {
     /// Something has changed that its handler waits for.
     fn wake(&self, uid: &str) {
         if let Some(memory) = self.locked().get_mut(uid) {
+            memory.is_woken = true;
             memory.rests_until = memory.rests_until.map(|_| Instant::now());
         }
     }
@@ -286,6 +296,7 @@ impl TaskController {
         };
         memory.has_run |= stage == Stage::Run;
         memory.rests_until = None;
+        memory.is_woken = false;
         self.errands.send(key, async move {
             let result = match stage {
                 Stage::Admit => handler.admit(&subject).await,
@@ -335,7 +346,7 @@ impl Controller for TaskController {
             is_urgent: before != now,
             again_after: match plan.next {
                 Next::Wait(time) => time,
-                Next::Rest(time) => Some(time),
+                Next::Rest(time) => Some(memory.rest(time)),
                 Next::Ask(_) | Next::Delete => None,
             },
             ..Report::default()
@@ -355,7 +366,7 @@ impl Controller for TaskController {
                         memory.in_doubt_since = Some(Instant::now());
                     }
                 }
-                memory.rests_until = Some(Instant::now() + time);
+                memory.rests_until = Some(Instant::now() + memory.rest(time));
                 self.errands.forget(&key);
             }
             // What is still under way for a task that is at its end is of no use.
