@@ -30,7 +30,7 @@ fn cases(decision: &str) -> Vec<(PathBuf, Value)> {
 }
 
 /// Runs every case, and says how many passed and which were left out and why.
-fn run(decision: &str, check: impl Fn(&Value) -> Outcome) {
+pub(crate) fn run(decision: &str, check: impl Fn(&Value) -> Outcome) {
     let (mut passed, mut skipped, mut failed) = (0, Vec::new(), Vec::new());
     let cases = cases(decision);
     for (file, case) in &cases {
@@ -48,13 +48,13 @@ fn run(decision: &str, check: impl Fn(&Value) -> Outcome) {
     assert!(failed.is_empty(), "{decision}: {} failed\n{}", failed.len(), failed.join("\n"));
 }
 
-enum Outcome {
+pub(crate) enum Outcome {
     Passed,
     Skipped(&'static str),
     Failed(String),
 }
 
-fn same(expected: &Value, actual: &Value) -> Outcome {
+pub(crate) fn same(expected: &Value, actual: &Value) -> Outcome {
     let found = differences(&meaning(expected), &meaning(actual));
     if found.is_empty() { Outcome::Passed } else { Outcome::Failed(describe(&found)) }
 }
@@ -87,12 +87,12 @@ fn completed(object: &Value) -> ScyllaDBDatacenter {
     serde_json::from_value(object).unwrap()
 }
 
-fn reliable(object: &Value) -> Datacenter {
+pub(crate) fn reliable(object: &Value) -> Datacenter {
     validate(&completed(object)).unwrap_or_else(|faults| panic!("{faults:?}"))
 }
 
 /// Ours without the namespace, where the case has none.
-fn as_in_case(actual: Value, expected: &Value) -> Value {
+pub(crate) fn as_in_case(actual: Value, expected: &Value) -> Value {
     let mut actual = actual;
     if let (None, Some(metadata)) = (expected["metadata"].get("namespace"), actual["metadata"].as_object_mut()) {
         metadata.remove("namespace");
