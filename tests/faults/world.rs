@@ -214,7 +214,8 @@ impl World {
                 let is_of_a_part = one.type_.ends_with("Progressing") && one.type_ != "Progressing";
                 is_of_a_part && one.type_ != "JobControllerProgressing" && one.status != "False"
             };
-            let is_still = holds("StatefulSetControllerProgressing", "False") && !conditions.iter().any(|one| is_open(&one));
+            let is_still =
+                holds("StatefulSetControllerProgressing", "False") && !conditions.iter().any(|one| is_open(&one));
             if is_seen && holds("Available", "True") && is_still && holds("Degraded", "False") {
                 Seen::Ready(())
             } else {

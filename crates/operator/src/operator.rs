@@ -106,10 +106,7 @@ pub fn controllers(
 ) -> impl Fn(&mut Caches) -> Vec<Arc<dyn AnyController>> {
     move |caches| {
         let jobs = controllers::jobs(caches);
-        vec![
-            datacenter::start(caches, &jobs, datacenters.clone()),
-            etcd_task::start(caches, &jobs, etcd_tasks.clone()),
-        ]
+        vec![datacenter::start(caches, &jobs, datacenters.clone()), etcd_task::start(caches, &jobs, etcd_tasks.clone())]
     }
 }
 
@@ -165,7 +162,9 @@ async fn run(options: Options, identity: String) -> anyhow::Result<()> {
         lease,
         namespace: options.namespace.clone(),
         workers: options.workers.get(),
-        surroundings: Arc::new(Surroundings::new(metrics, events, FIELD_MANAGER, annotation::APPLIED_HASH)),
+        surroundings: Arc::new(
+            Surroundings::new(metrics, events, FIELD_MANAGER, annotation::APPLIED_HASH).paused_by(annotation::PAUSE),
+        ),
         readiness,
     };
     let writing = tokio::spawn(async move { writer.run(fenced, "messina", &identity).await });

@@ -215,7 +215,8 @@ fn address(observed: &Observed, service: &Service, member: &str) -> Result<Strin
         Some(IpFamily::Other(_)) | None => None,
     };
     // Only for one type the pod is looked at.
-    let unknown = || Pod { metadata: ObjectMeta { name: Some(member.into()), ..ObjectMeta::default() }, ..Pod::default() };
+    let unknown =
+        || Pod { metadata: ObjectMeta { name: Some(member.into()), ..ObjectMeta::default() }, ..Pod::default() };
     let pod = observed.pods.get(member).cloned().unwrap_or_else(unknown);
     broadcast_address(&observed.datacenter.clients_broadcast, service, &pod, family).map_err(|error| error.to_string())
 }

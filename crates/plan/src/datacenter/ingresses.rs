@@ -59,7 +59,8 @@ pub(crate) fn ingresses(observed: &Observed) -> Ingresses {
 }
 
 fn target(service: &Service) -> Option<Target<'_>> {
-    let text = |map: &'_ Option<BTreeMap<String, String>>, key: &str| map.as_ref().and_then(|map| map.get(key)).cloned();
+    let text =
+        |map: &'_ Option<BTreeMap<String, String>>, key: &str| map.as_ref().and_then(|map| map.get(key)).cloned();
     match text(&service.metadata.labels, label::SERVICE_TYPE)?.as_str() {
         value::IDENTITY => Some(Target::AnyNode),
         value::MEMBER => {

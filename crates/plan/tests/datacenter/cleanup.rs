@@ -62,7 +62,8 @@ fn as_with_the_peer() {
             job["metadata"]["labels"][label::MANAGED_BY] = label::value::OPERATOR.into();
             job["spec"]["template"]["spec"]["containers"][0]["command"] = json!(["/usr/bin/messina"]);
         }
-        let jobs: Vec<Value> = plan.objects.cleanup_jobs.iter().map(|job| as_in_case(json!(job), &expected[0])).collect();
+        let jobs: Vec<Value> =
+            plan.objects.cleanup_jobs.iter().map(|job| as_in_case(json!(job), &expected[0])).collect();
         let conditions = case["expectedConditions"].as_array().cloned().unwrap_or_default();
         let reasons: Vec<&str> = conditions.iter().map(|one| one["reason"].as_str().unwrap()).collect();
         // The peer says of a Job that it waits for it once it was written, which is not a part of the case.
@@ -109,12 +110,7 @@ fn set_status(observed: &mut Observed, status: JobStatus) {
 }
 
 fn condition(name: &str, message: &str) -> JobCondition {
-    JobCondition {
-        type_: name.into(),
-        status: "True".into(),
-        message: Some(message.into()),
-        ..JobCondition::default()
-    }
+    JobCondition { type_: name.into(), status: "True".into(), message: Some(message.into()), ..JobCondition::default() }
 }
 
 fn failed() -> JobStatus {
@@ -214,7 +210,10 @@ fn without_an_agent_nobody_is_asked_in_vain() {
     let mut observed = changed_ring();
     observed.datacenter.agent_image = None;
     let plan = plan(&observed);
-    assert_eq!((fate(&plan), notes(&plan.waiting), notes(&plan.ignored)), ("goes", vec![], vec!["CleanupNotAvailable"]));
+    assert_eq!(
+        (fate(&plan), notes(&plan.waiting), notes(&plan.ignored)),
+        ("goes", vec![], vec!["CleanupNotAvailable"])
+    );
 }
 
 #[test]

@@ -11,7 +11,7 @@ use messina_api::names::annotation::{CURRENT_TOKEN_RING_HASH, HOST_ID, LAST_CLEA
 use messina_plan::datacenter::{LeftAlone, Observed, Part, Plan, plan, report};
 use serde_json::{Value, json};
 
-use crate::{datacenter_with, name_of, observed, rolled_out};
+use crate::{datacenter, datacenter_with, name_of, observed, rolled_out};
 
 /// A datacenter whose racks all run as the specification says.
 fn running(racks: &[(&str, i32)], spec: Value) -> Observed {
@@ -353,4 +353,23 @@ fn a_datacenter_is_available_when_all_nodes_are() {
         (status.current_version.as_deref(), status.updated_version.as_deref()),
         (Some("2026.2.4"), Some("2026.2.5"))
     );
+}
+
+/// What stops the work on a datacenter is for the datacenter alone: on pods it would restart all nodes.
+#[test]
+fn a_pause_is_not_handed_on() {
+    let object = |annotations: Value| {
+        json!({
+            "metadata": {
+                "name": "orders", "namespace": "shop", "uid": "the-uid", "generation": 1, "annotations": annotations,
+            },
+            "spec": {
+                "clusterName": "orders", "scyllaDB": {"image": "scylladb/scylla:2026.2.4"},
+                "racks": [{"name": "a", "nodes": 1, "scyllaDB": {"storage": {"capacity": "1Gi"}}}],
+            },
+        })
+    };
+    let objects = |annotations: Value| plan(&observed(datacenter(object(annotations)))).objects;
+    assert!(objects(json!({"messina.scylladb.com/pause": "true"})) == objects(json!({})));
+    assert!(objects(json!({"team": "blue"})) != objects(json!({})), "others are");
 }

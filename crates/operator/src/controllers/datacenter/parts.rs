@@ -58,11 +58,7 @@ pub(super) fn parts(observed: &Observed, plan: &Plan) -> Result<Vec<Part>, Error
         part(datacenter::Part::Service, wanted([identity_service].into_iter().chain(member_services))?),
         part(datacenter::Part::PodDisruptionBudget, wanted([pod_disruption_budget])?),
         Part { needs: BEFORE_NODES, ..part(datacenter::Part::StatefulSet, wanted(stateful_sets)?) },
-        Part {
-            needs: AFTER_SERVICES,
-            unwanted: unwanted_ingresses,
-            ..part(datacenter::Part::Ingress, ingresses)
-        },
+        Part { needs: AFTER_SERVICES, unwanted: unwanted_ingresses, ..part(datacenter::Part::Ingress, ingresses) },
         Part { needs: AFTER_SERVICES, unwanted: unwanted_jobs, ..part(datacenter::Part::Job, jobs) },
     ])
 }

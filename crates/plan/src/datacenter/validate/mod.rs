@@ -13,8 +13,8 @@ use k8s_openapi::{
 use messina_api::{
     names::{self, annotation},
     scylla::v1alpha1::{
-        AlternatorWriteIsolation, BroadcastAddressType, CqlIngressOptions, DnsPolicy, IpFamily, IpFamilyPolicy, NodeServiceOptions,
-        NodeServiceType, Placement, ScyllaDBDatacenter,
+        AlternatorWriteIsolation, BroadcastAddressType, CqlIngressOptions, DnsPolicy, IpFamily, IpFamilyPolicy,
+        NodeServiceOptions, NodeServiceType, Placement, ScyllaDBDatacenter,
     },
 };
 
