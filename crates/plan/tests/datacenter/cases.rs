@@ -333,3 +333,35 @@ fn what_is_refused() {
         same(&json!(expected), &json!(found))
     });
 }
+
+/// Decisions for a datacenter whose cases are run by a test of their own name, and those that are not run here.
+#[test]
+fn no_decision_is_forgotten() {
+    const RUN: [&str; 10] = [
+        "cleanup-jobs",
+        "ingresses",
+        "managed-agent-config",
+        "managed-config",
+        "member-service",
+        "missing-statefulsets",
+        "parallel-node-operations",
+        "rack-statuses",
+        "snitch-config",
+        "statefulset-for-rack",
+    ];
+    const NOT_HERE: [(&str, &str); 2] = [
+        ("broadcast-address", "it is run with the other decisions of a node"),
+        ("nodes-status-report", "reports come with bootstrap synchronisation, in the form of the seed"),
+    ];
+    let folder = shared().join("compat/cases/datacenter");
+    let Ok(decisions) = fs::read_dir(&folder) else {
+        return eprintln!("skipped: {} is not there, so there are no cases to run", folder.display());
+    };
+    for decision in decisions {
+        let name = decision.unwrap().file_name().to_string_lossy().into_owned();
+        match NOT_HERE.iter().find(|(left_out, _)| *left_out == name) {
+            Some((_, reason)) => eprintln!("{name} is not run here: {reason}"),
+            None => assert!(RUN.contains(&name.as_str()), "the cases of {name} are not run"),
+        }
+    }
+}

@@ -90,3 +90,67 @@ fn waiting(part: datacenter::Part, notes: &[Note]) -> Option<Waiting> {
 fn fault(part: datacenter::Part, notes: &[Note]) -> Option<Error> {
     of_part(part, notes).map(|(reason, message)| Error::Invalid { reason, message })
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use messina_api::names::annotation;
+    use messina_plan::datacenter::{plan, validate};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn of<T: serde::de::DeserializeOwned>(value: Value) -> T {
+        serde_json::from_value(value).unwrap()
+    }
+
+    /// A datacenter of one node whose ring has changed, with these Jobs and Ingresses.
+    fn observed(jobs: &[&str], ingresses: &[&str]) -> Observed {
+        let object = json!({
+            "metadata": {"name": "orders", "namespace": "shop", "uid": "the-uid", "generation": 1},
+            "spec": {
+                "clusterName": "orders", "datacenterName": "dc", "dnsDomains": ["example.com"],
+                "scyllaDB": {"image": "scylladb/scylla:2026.2.4"}, "scyllaDBManagerAgent": {"image": "agent:3.12.0"},
+                "exposeOptions": {"cql": {"ingress": {}}},
+                "racks": [{"name": "a", "nodes": 1, "scyllaDB": {"storage": {"capacity": "1Gi"}}}],
+            },
+        });
+        let mut observed = Observed::new(validate(&of(object)).unwrap(), "messina:test");
+        let mut service = plan(&observed).objects.member_services.remove(0);
+        let annotations = service.metadata.annotations.get_or_insert_default();
+        annotations.insert(annotation::CURRENT_TOKEN_RING_HASH.into(), "new".into());
+        observed.services.insert("orders-dc-a-0".into(), service);
+        let owned = |name: &str| json!({"metadata": {"name": name, "namespace": "shop", "uid": name}});
+        observed.jobs = jobs.iter().map(|name| ((*name).to_owned(), of(owned(name)))).collect();
+        observed.ingresses = ingresses.iter().map(|name| ((*name).to_owned(), of(owned(name)))).collect();
+        observed
+    }
+
+    fn unwanted(observed: &Observed, name: &str) -> Vec<String> {
+        let parts = parts(observed, &plan(observed)).unwrap();
+        let part = parts.iter().find(|part| part.name == name).unwrap();
+        part.unwanted.iter().map(|object| object.key().name.clone()).collect()
+    }
+
+    #[test]
+    fn what_the_plan_leaves_alone_stays_and_the_rest_goes() {
+        // The rack is not there yet, so its Job waits; the node's host ID is not known, so its Ingress does.
+        let observed = observed(
+            &["cleanup-orders-dc-a-0", "cleanup-orders-dc-gone-0"],
+            &["orders-dc-a-0-cql", "orders-dc-gone-0-cql"],
+        );
+        assert_eq!(unwanted(&observed, "JobController"), ["cleanup-orders-dc-gone-0"]);
+        assert_eq!(unwanted(&observed, "IngressController"), ["orders-dc-gone-0-cql"]);
+    }
+
+    #[test]
+    fn every_part_of_a_plan_is_applied() {
+        let observed = observed(&[], &[]);
+        let parts = parts(&observed, &plan(&observed)).unwrap();
+        let mut applied: Vec<&str> = parts.iter().map(|part| part.name).collect();
+        let mut all = datacenter::Part::ALL.map(datacenter::Part::name).to_vec();
+        applied.sort_unstable();
+        all.sort_unstable();
+        assert_eq!(applied, all, "a part that is not applied has no conditions");
+    }
+}
