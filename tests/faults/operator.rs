@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use messina_operator::controllers::datacenter;
+use messina_operator::controllers::{self, datacenter};
 use messina_plan::datacenter::Gates;
 use messina_runtime::{caches::Caches, controller::AnyController, metrics::Metrics};
 
@@ -13,5 +13,6 @@ pub(crate) fn datacenters(caches: &mut Caches, _: &Metrics) -> Vec<Arc<dyn AnyCo
         node_exporter_image: "localhost/messina/node-exporter:test".into(),
         gates: Gates::default(),
     };
-    vec![datacenter::start(caches, settings)]
+    let jobs = controllers::jobs(caches);
+    vec![datacenter::start(caches, &jobs, settings)]
 }

@@ -28,7 +28,7 @@ use tokio::{
 use tracing::info;
 
 use crate::{
-    controllers::{FIELD_MANAGER, datacenter, etcd_task},
+    controllers::{self, FIELD_MANAGER, datacenter, etcd_task},
     logging,
     traces::{self, Traces},
 };
@@ -104,7 +104,10 @@ pub fn controllers(
     datacenters: datacenter::Settings,
     etcd_tasks: etcd_task::Settings,
 ) -> impl Fn(&mut Caches) -> Vec<Arc<dyn AnyController>> {
-    move |caches| vec![datacenter::start(caches, datacenters.clone()), etcd_task::start(caches, etcd_tasks.clone())]
+    move |caches| {
+        let jobs = controllers::jobs(caches);
+        vec![datacenter::start(caches, &jobs, datacenters.clone()), etcd_task::start(caches, &jobs, etcd_tasks.clone())]
+    }
 }
 
 /// Runs until it is told to stop, and tells of it.
@@ -159,7 +162,9 @@ async fn run(options: Options, identity: String) -> anyhow::Result<()> {
         lease,
         namespace: options.namespace.clone(),
         workers: options.workers.get(),
-        surroundings: Arc::new(Surroundings::new(metrics, events, FIELD_MANAGER, annotation::APPLIED_HASH)),
+        surroundings: Arc::new(
+            Surroundings::new(metrics, events, FIELD_MANAGER, annotation::APPLIED_HASH).paused_by(annotation::PAUSE),
+        ),
         readiness,
     };
     let writing = tokio::spawn(async move { writer.run(fenced, "messina", &identity).await });

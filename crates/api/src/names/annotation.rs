@@ -4,6 +4,9 @@
 pub const INTERNAL_API_TYPE: &str = "scylla-operator.scylladb.com/internal-api-type";
 /// On every object of the operator, by the operator: hash of what it was last written, so that a change of mind shows.
 pub const APPLIED_HASH: &str = "messina.scylladb.com/applied-hash";
+/// On an object that the operator keeps, by the user: nothing is done for it any more. "false" is as good as none; any
+/// other value may say why.
+pub const PAUSE: &str = "messina.scylladb.com/pause";
 /// On a pod template, by the operator: hash of the configuration that the pods read only when they start.
 pub const INPUTS_HASH: &str = "scylla-operator.scylladb.com/inputs-hash";
 /// On a pod template, by the operator: the user's reason for a restart of all nodes.

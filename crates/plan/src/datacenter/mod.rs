@@ -4,8 +4,10 @@
 //! to. So a StatefulSet never gets fewer replicas, and neither StatefulSets nor Services of nodes are ever given up.
 
 mod access;
+mod cleanup;
 mod config;
 mod difference;
+mod ingresses;
 mod joining;
 mod metadata;
 mod pod;
@@ -22,7 +24,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
+    batch::v1::Job,
     core::v1::{ConfigMap, Pod, Secret, Service, ServiceAccount},
+    networking::v1::Ingress,
     policy::v1::PodDisruptionBudget,
     rbac::v1::RoleBinding,
 };
@@ -53,6 +57,10 @@ pub struct Observed {
     pub config_maps: BTreeMap<String, ConfigMap>,
     /// The Secrets that the datacenter owns, and those that [`Datacenter::secret_references`] names. All of them, too.
     pub secrets: BTreeMap<String, Secret>,
+    /// The Ingresses that the datacenter owns.
+    pub ingresses: BTreeMap<String, Ingress>,
+    /// The Jobs that the datacenter owns.
+    pub jobs: BTreeMap<String, Job>,
     /// The image of this operator, which also runs beside each node.
     pub operator_image: String,
     /// The image of the exporter of a machine's metrics, for versions of ScyllaDB that come without.
@@ -110,6 +118,10 @@ pub struct Objects {
     pub member_services: Vec<Service>,
     /// The racks whose StatefulSets are as they are to be, or are changed now.
     pub stateful_sets: Vec<StatefulSet>,
+    /// The Ingresses that lead to CQL of any node and of each node, where they are asked for.
+    pub ingresses: Vec<Ingress>,
+    /// The Jobs that are to begin to clean up nodes. Those that are there already are left alone.
+    pub cleanup_jobs: Vec<Job>,
 }
 
 /// An object that must stay as it is.
@@ -149,11 +161,15 @@ pub enum Part {
     Service,
     /// The PodDisruptionBudget.
     PodDisruptionBudget,
+    /// The Ingresses.
+    Ingress,
+    /// The Jobs that clean up nodes.
+    Job,
 }
 
 impl Part {
     /// All parts, in the order of the work.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::ServiceAccount,
         Self::RoleBinding,
         Self::AgentToken,
@@ -161,6 +177,8 @@ impl Part {
         Self::StatefulSet,
         Self::Service,
         Self::PodDisruptionBudget,
+        Self::Ingress,
+        Self::Job,
     ];
 
     /// What the types of its conditions begin with.
@@ -173,6 +191,8 @@ impl Part {
             Self::StatefulSet => "StatefulSetController",
             Self::Service => "ServiceController",
             Self::PodDisruptionBudget => "PDBController",
+            Self::Ingress => "IngressController",
+            Self::Job => "JobController",
         }
     }
 }
@@ -188,6 +208,8 @@ impl Observed {
             pods: BTreeMap::new(),
             config_maps: BTreeMap::new(),
             secrets: BTreeMap::new(),
+            ingresses: BTreeMap::new(),
+            jobs: BTreeMap::new(),
             operator_image: operator_image.to_owned(),
             node_exporter_image: String::new(),
             gates: Gates::default(),
@@ -202,6 +224,8 @@ pub fn plan(observed: &Observed) -> Plan {
     let token = token::token(observed);
     let services = services::services(observed);
     let rollout = rollout::rollout(observed);
+    let ingresses = ingresses::ingresses(observed);
+    let cleanup = cleanup::cleanup(observed, rollout.waiting.is_empty() && rollout.wrong.is_empty());
     Plan {
         objects: Objects {
             service_account: access::service_account(datacenter),
@@ -214,10 +238,19 @@ pub fn plan(observed: &Observed) -> Plan {
             identity_service: services.identity,
             member_services: services.members,
             stateful_sets: rollout.stateful_sets,
+            ingresses: ingresses.ingresses,
+            cleanup_jobs: cleanup.jobs,
         },
-        left_alone: [rollout.left_alone, services.left_alone, config::left_alone(observed)].concat(),
-        waiting: [token.waiting, rollout.waiting, services.waiting].concat(),
-        wrong: [token.wrong, rollout.wrong].concat(),
-        ignored: stateful_set::ignored(datacenter),
+        left_alone: [
+            rollout.left_alone,
+            services.left_alone,
+            config::left_alone(observed),
+            ingresses.left_alone,
+            cleanup.left_alone,
+        ]
+        .concat(),
+        waiting: [token.waiting, rollout.waiting, services.waiting, ingresses.waiting, cleanup.waiting].concat(),
+        wrong: [token.wrong, rollout.wrong, cleanup.wrong].concat(),
+        ignored: [stateful_set::ignored(datacenter), cleanup.ignored].concat(),
     }
 }

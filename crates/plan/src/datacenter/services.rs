@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::{
-    api::core::v1::{Service, ServicePort, ServiceSpec},
+    api::{
+        batch::v1::Job,
+        core::v1::{Service, ServicePort, ServiceSpec},
+    },
     apimachinery::pkg::util::intstr::IntOrString,
 };
 use messina_api::{
@@ -16,6 +19,7 @@ use messina_api::{
 
 use super::{
     Datacenter, LeftAlone, Note, Observed, Part, Rack,
+    cleanup::cleaned_up_ring,
     metadata::{cluster_labels, map, owned, owned_with, rack_labels, with},
     rollout::nodes_to_keep,
 };
@@ -50,7 +54,8 @@ pub(crate) fn services(observed: &Observed) -> Services {
         let stateful_set = datacenter.stateful_set_name(rack);
         for ordinal in 0..nodes_to_keep(observed, rack) {
             let name = names::datacenter::member(&stateful_set, ordinal);
-            let service = member_service(datacenter, rack, &name, observed.services.get(&name));
+            let job = observed.jobs.get(&names::datacenter::cleanup_job(&name));
+            let service = member_service(datacenter, rack, &name, observed.services.get(&name), job);
             members.push(service);
         }
     }
@@ -101,8 +106,14 @@ pub(crate) fn identity_service(datacenter: &Datacenter) -> Service {
 }
 
 /// The Service of a node. What others note on it, such as the node's host ID, is none of the plan's business, except
-/// that a node is new until it has been cleaned up once.
-pub(crate) fn member_service(datacenter: &Datacenter, rack: &Rack, name: &str, existing: Option<&Service>) -> Service {
+/// that a node is new until it has been cleaned up once, and that a Job which has cleaned it up leaves its mark.
+pub(crate) fn member_service(
+    datacenter: &Datacenter,
+    rack: &Rack,
+    name: &str,
+    existing: Option<&Service>,
+    job: Option<&Job>,
+) -> Service {
     let options = datacenter.node_service.clone().unwrap_or_default();
     let own = map([(label::SERVICE_TYPE, value::MEMBER)]);
     let labels = options.labels.clone().unwrap_or_else(|| datacenter.labels.clone());
@@ -111,6 +122,7 @@ pub(crate) fn member_service(datacenter: &Datacenter, rack: &Rack, name: &str, e
     let cleaned_up = existing.and_then(|existing| {
         existing.metadata.annotations.as_ref()?.get(annotation::LAST_CLEANED_UP_TOKEN_RING_HASH).map(String::as_str)
     });
+    let cleaned_up = job.and_then(cleaned_up_ring).or(cleaned_up);
     let cleaned_up =
         map([(annotation::LAST_CLEANED_UP_TOKEN_RING_HASH, cleaned_up.unwrap_or(annotation::NEVER_CLEANED_UP))]);
     let annotations = with(with(annotations, rack.service_annotations.clone()), cleaned_up);

@@ -15,7 +15,7 @@ use messina_api::scylla::v1alpha1::ScyllaDBDatacenter;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::datacenter::{Datacenter, Fault, Gates, Objects, Observed, Plan, plan, validate};
+use crate::datacenter::{Datacenter, Fault, Gates, Objects, Observed, Part, Plan, plan, validate};
 
 /// Stands for the UID that an API server would give to the user's object.
 pub const UID: &str = "<uid>";
@@ -109,7 +109,9 @@ impl Preview {
         }
         match planned(object, settings) {
             Ok((datacenter, plan)) => {
-                let notes = plan.wrong.iter().chain(&plan.waiting).chain(&plan.ignored);
+                // What is told by nodes once they run is not waited for where none runs.
+                let waiting = plan.waiting.iter().filter(|note| note.part != Part::Job);
+                let notes = plan.wrong.iter().chain(waiting).chain(&plan.ignored);
                 self.notes.extend(notes.map(|note| format!("{about}: {}", note.message)));
                 self.datacenters.push(Planned { file: file.to_owned(), datacenter, objects: plan.objects });
             }
@@ -147,6 +149,9 @@ fn completed(mut observed: Observed) -> Plan {
             let name = stateful_set.metadata.name.clone().unwrap_or_default();
             observed.stateful_sets.insert(name, rolled_out(stateful_set));
         }
+        // Ingresses are for Services that are there.
+        let identity = &plan.objects.identity_service;
+        observed.services.insert(identity.metadata.name.clone().unwrap_or_default(), identity.clone());
         // No rack is new, so none will be.
         if observed.stateful_sets.len() == known {
             return plan;
@@ -185,6 +190,9 @@ impl Planned {
             identity_service,
             member_services,
             stateful_sets,
+            ingresses,
+            // They come and go with the life of the nodes.
+            cleanup_jobs: _,
         } = &self.objects;
         let Datacenter { namespace, name, .. } = &self.datacenter;
         let mut stream = Stream(format!("# {}: ScyllaDBDatacenter {namespace}/{name}\n", self.file));
@@ -197,6 +205,7 @@ impl Planned {
         stream.add(member_services)?;
         stream.add([pod_disruption_budget])?;
         stream.add(stateful_sets)?;
+        stream.add(ingresses)?;
         Ok(stream.0)
     }
 }

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, fs};
 
-use messina_api::{names::annotation::INPUTS_HASH, scylla::v1alpha1::ScyllaDBDatacenter};
+use messina_api::{
+    names::annotation::{self, INPUTS_HASH},
+    scylla::v1alpha1::ScyllaDBDatacenter,
+};
 use messina_plan::datacenter::{Gates, Observed, Plan, is_rolled_out, plan, validate};
 use serde_json::{Value, json};
 
@@ -12,7 +15,7 @@ use crate::{
 };
 
 /// Objects that are not planned yet, or not here. Each is the beginning of a file's name.
-const LEFT_OUT: [(&str, &str); 14] = [
+const LEFT_OUT: [(&str, &str); 13] = [
     ("scyllacluster-", "the user's own"),
     ("scylladbdatacenter-", "the user's own"),
     ("scylladbdatacenternodesstatusreport-", "status reports come with bootstrap synchronisation"),
@@ -26,7 +29,6 @@ const LEFT_OUT: [(&str, &str); 14] = [
     ("secret-NAME-alternator-local-serving-", "certificates come later"),
     ("secret-NAME-local-user-admin", "certificates come later"),
     ("secret-NAME-local-cql-connection-configs-admin", "certificates come later"),
-    ("ingress-", "Ingresses come later"),
 ];
 
 /// What the API server fills in, or another program, by the end of the path.
@@ -144,6 +146,14 @@ fn completely_observed(name: &str, input: &Value) -> Observed {
         if plan.waiting.is_empty() {
             return observed;
         }
+        // As sidecars and cleanups leave them.
+        for mut service in plan.objects.member_services.iter().cloned().chain([plan.objects.identity_service.clone()]) {
+            let annotations = service.metadata.annotations.get_or_insert_default();
+            for key in [annotation::CURRENT_TOKEN_RING_HASH, annotation::LAST_CLEANED_UP_TOKEN_RING_HASH] {
+                annotations.insert(key.into(), "ring".into());
+            }
+            observed.services.insert(service.metadata.name.clone().unwrap(), service);
+        }
         for stateful_set in plan.objects.stateful_sets {
             observed.stateful_sets.insert(name_of(&stateful_set), rolled_out(stateful_set));
         }
@@ -164,6 +174,8 @@ fn by_file(plan: &Plan, datacenter: &str) -> BTreeMap<String, Value> {
     all.extend(objects.snitch_configs.iter().map(|one| json!(one)));
     all.extend(objects.member_services.iter().map(|one| json!(one)));
     all.extend(objects.stateful_sets.iter().map(|one| json!(one)));
+    all.extend(objects.ingresses.iter().map(|one| json!(one)));
+    all.extend(objects.cleanup_jobs.iter().map(|one| json!(one)));
     let stem = |object: &Value| {
         let kind = object["kind"].as_str().unwrap_or_else(|| panic!("{datacenter}: {object}")).to_lowercase();
         format!("{kind}-{}", object["metadata"]["name"].as_str().unwrap())

@@ -3,9 +3,11 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod cases;
+mod cleanup;
 mod compare;
 mod faults;
 mod golden;
+mod ingresses;
 mod properties;
 mod rollout;
 mod token;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use messina_api::{names::annotation::NODE_JOINED, scylla::v1alpha1::ScyllaDBDatacenter};
-use messina_plan::datacenter::{Objects, Observed, Plan, plan as decide, report, validate};
+use messina_plan::datacenter::{Note, Objects, Observed, Part, Plan, plan as decide, report, validate};
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 
@@ -156,7 +156,9 @@ proptest! {
                 names.iter().for_each(|name| roll_out(&mut observed, name));
             }
             let plan = decide(&observed);
-            let left = plan.waiting.iter().filter(|note| note.reason != "ScalingInNotAvailable").collect::<Vec<_>>();
+            // No sidecar says here what the ring looks like, so what is to be cleaned up is not known.
+            let is_of_racks = |note: &&Note| note.part != Part::Job && note.reason != "ScalingInNotAvailable";
+            let left = plan.waiting.iter().filter(is_of_racks).collect::<Vec<_>>();
             prop_assert!(left.is_empty(), "{left:?}");
             prop_assert_eq!(plan.objects.stateful_sets.len(), racks.len());
         }

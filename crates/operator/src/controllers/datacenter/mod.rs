@@ -8,11 +8,12 @@ use std::{future::ready, sync::Arc};
 
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
-    core::v1::{ConfigMap, Pod, Secret, Service, ServiceAccount},
+    batch::v1::Job,
+    core::v1::{ConfigMap, Pod, PodStatus, Secret, Service, ServiceAccount},
+    networking::v1::Ingress,
     policy::v1::PodDisruptionBudget,
     rbac::v1::RoleBinding,
 };
-use kube::core::PartialObjectMeta;
 use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
 use messina_plan::datacenter::{self, Gates, Observed, Plan};
 use messina_runtime::{
@@ -46,11 +47,13 @@ pub struct DatacenterController {
     services: Arc<Store<Service>>,
     config_maps: Arc<Store<ConfigMap>>,
     secrets: Arc<Store<Secret>>,
-    pods: Arc<Store<PartialObjectMeta<Pod>>>,
+    ingresses: Arc<Store<Ingress>>,
+    jobs: Arc<Store<Job>>,
+    pods: Arc<Store<Pod>>,
 }
 
-/// What is watched, and who is looked at when it changes.
-pub fn start(caches: &mut Caches, settings: Settings) -> Arc<Running<DatacenterController>> {
+/// What is watched, and who is looked at when it changes. Jobs are watched already.
+pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) -> Arc<Running<DatacenterController>> {
     let ours = format!("{}={}", label::MANAGED_BY, label::value::OPERATOR);
     let nodes = format!("{}={}", label::POD_TYPE, label::value::SCYLLADB_NODE);
     let datacenters = caches.watch::<ScyllaDBDatacenter>(None, trim);
@@ -63,11 +66,14 @@ pub fn start(caches: &mut Caches, settings: Settings) -> Arc<Running<DatacenterC
         services: caches.watch(Some(&ours), trim),
         config_maps: caches.watch(Some(&ours), trim),
         secrets: caches.watch(Some(&ours), trim),
-        pods: caches.watch_metadata(Some(&nodes), trim),
+        ingresses: caches.watch(Some(&ours), trim),
+        jobs: Arc::clone(jobs),
+        pods: caches.watch(Some(&nodes), trim_pod),
     };
-    let DatacenterController { stateful_sets, services, config_maps, secrets, pods, .. } = &controller;
+    let DatacenterController { stateful_sets, services, config_maps, secrets, ingresses, pods, .. } = &controller;
     let (stateful_sets, services) = (Arc::clone(stateful_sets), Arc::clone(services));
-    let (config_maps, secrets, pods) = (Arc::clone(config_maps), Arc::clone(secrets), Arc::clone(pods));
+    let (config_maps, secrets) = (Arc::clone(config_maps), Arc::clone(secrets));
+    let (ingresses, pods) = (Arc::clone(ingresses), Arc::clone(pods));
     let running = Running::new(caches, controller, datacenters, Backoff::default());
     running.owns(&stateful_sets);
     running.owns(&services);
@@ -76,14 +82,27 @@ pub fn start(caches: &mut Caches, settings: Settings) -> Arc<Running<DatacenterC
     running.owns(&service_accounts);
     running.owns(&role_bindings);
     running.owns(&budgets);
+    running.owns(&ingresses);
+    running.owns(jobs);
     running.watches(&pods, |pod| datacenter_of(pod).into_iter().collect());
     running
 }
 
 /// The datacenter that a pod is of.
-fn datacenter_of(pod: &PartialObjectMeta<Pod>) -> Option<ObjectKey> {
+fn datacenter_of(pod: &Pod) -> Option<ObjectKey> {
     let name = pod.metadata.labels.as_ref()?.get(label::CLUSTER)?;
     Some(ObjectKey { namespace: pod.metadata.namespace.clone(), name: name.clone() })
+}
+
+/// Leaves of a pod who it is and where it is reached: there are many, and the rest is long.
+fn trim_pod(pod: &mut Pod) {
+    pod.metadata.managed_fields = None;
+    pod.spec = None;
+    pod.status = pod.status.take().map(|status| PodStatus {
+        pod_ip: status.pod_ip,
+        pod_ips: status.pod_ips,
+        ..PodStatus::default()
+    });
 }
 
 impl Controller for DatacenterController {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Pod};
 use messina_api::{names, scylla::v1alpha1::ScyllaDBDatacenter};
 use messina_plan::datacenter::{Observed, validate};
 use messina_runtime::{
@@ -21,9 +21,8 @@ impl DatacenterController {
         })?;
         let uid = datacenter.uid.clone();
         let stateful_sets = owned(&self.stateful_sets, &uid)?;
-        let names = stateful_sets.keys();
-        let first_pods = names.filter_map(|name| self.pod(&datacenter.namespace, &names::datacenter::member(name, 0)));
-        let pods = first_pods.collect();
+        let members = stateful_sets.iter().flat_map(|(name, stateful_set)| members(name, stateful_set));
+        let pods = members.filter_map(|member| self.pod(&datacenter.namespace, &member)).collect();
         Ok(Observed {
             datacenter,
             status: object.status.clone().unwrap_or_default(),
@@ -32,6 +31,8 @@ impl DatacenterController {
             pods,
             config_maps: owned(&self.config_maps, &uid)?,
             secrets: owned(&self.secrets, &uid)?,
+            ingresses: owned(&self.ingresses, &uid)?,
+            jobs: owned(&self.jobs, &uid)?,
             operator_image: self.settings.operator_image.clone(),
             node_exporter_image: self.settings.node_exporter_image.clone(),
             gates: self.settings.gates,
@@ -39,12 +40,18 @@ impl DatacenterController {
         })
     }
 
-    /// A pod, as far as its metadata goes.
+    /// A pod: its metadata and its addresses.
     fn pod(&self, namespace: &str, name: &str) -> Option<(String, Pod)> {
         let key = ObjectKey { namespace: Some(namespace.to_owned()), name: name.to_owned() };
         let pod = self.pods.get(&key).ok().flatten()?;
-        Some((name.to_owned(), Pod { metadata: pod.metadata.clone(), ..Pod::default() }))
+        Some((name.to_owned(), Pod::clone(&pod)))
     }
+}
+
+/// The names of a rack's nodes; of its first one at least.
+fn members(name: &str, stateful_set: &StatefulSet) -> Vec<String> {
+    let replicas = stateful_set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    (0..replicas.max(1)).map(|ordinal| names::datacenter::member(name, ordinal)).collect()
 }
 
 /// What a datacenter has of one kind, by name.

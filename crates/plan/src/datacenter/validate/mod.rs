@@ -13,8 +13,8 @@ use k8s_openapi::{
 use messina_api::{
     names::{self, annotation},
     scylla::v1alpha1::{
-        AlternatorWriteIsolation, BroadcastAddressType, DnsPolicy, IpFamily, IpFamilyPolicy, NodeServiceOptions,
-        NodeServiceType, Placement, ScyllaDBDatacenter,
+        AlternatorWriteIsolation, BroadcastAddressType, CqlIngressOptions, DnsPolicy, IpFamily, IpFamilyPolicy,
+        NodeServiceOptions, NodeServiceType, Placement, ScyllaDBDatacenter,
     },
 };
 
@@ -76,6 +76,10 @@ pub struct Datacenter {
     pub nodes_broadcast: BroadcastAddressType,
     /// What clients connect to; a known type.
     pub clients_broadcast: BroadcastAddressType,
+    /// Ingresses to CQL, if there are to be any.
+    pub cql_ingress: Option<CqlIngressOptions>,
+    /// The domains under which clients outside find the nodes; at least one, where there are Ingresses.
+    pub dns_domains: Vec<String>,
     /// Credentials for images.
     pub image_pull_secrets: Vec<LocalObjectReference>,
     /// How pods resolve names.
@@ -287,6 +291,8 @@ fn read(object: &ScyllaDBDatacenter, faults: &mut Faults) -> Option<Datacenter> 
         node_service,
         nodes_broadcast,
         clients_broadcast,
+        cql_ingress: spec.expose_options.as_ref().and_then(|options| options.cql.clone()?.ingress),
+        dns_domains: spec.dns_domains.clone().unwrap_or_default(),
         image_pull_secrets: spec.image_pull_secrets.clone().unwrap_or_default(),
         dns_policy: spec.dns_policy.clone().unwrap_or(DnsPolicy::ClusterFirstWithHostNet),
         ip_families: spec.ip_families.clone().unwrap_or_default(),
