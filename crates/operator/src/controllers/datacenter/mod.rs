@@ -1,5 +1,6 @@
 //! The controller of ScyllaDBDatacenters.
 
+mod expiry;
 mod observe;
 mod parts;
 mod report;
@@ -8,11 +9,10 @@ use std::{future::ready, sync::Arc};
 
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
-    core::v1::{ConfigMap, Pod, Secret, Service, ServiceAccount},
+    core::v1::{ConfigMap, Pod, PodStatus, Secret, Service, ServiceAccount},
     policy::v1::PodDisruptionBudget,
     rbac::v1::RoleBinding,
 };
-use kube::core::PartialObjectMeta;
 use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
 use messina_plan::datacenter::{self, Gates, Observed, Plan};
 use messina_runtime::{
@@ -25,10 +25,13 @@ use messina_runtime::{
     store::Store,
 };
 
+pub use expiry::Expiry;
+
 use super::trim;
+use crate::certificates::KeySize;
 
 /// What is the same for all datacenters.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// The image of this program, which also runs beside each node.
     pub operator_image: String,
@@ -36,6 +39,12 @@ pub struct Settings {
     pub node_exporter_image: String,
     /// What is switched on.
     pub gates: Gates,
+    /// How long the keys of new certificates are.
+    pub key_size: KeySize,
+    /// The port at which Ingresses take CQL over TLS, if clients are to know it.
+    pub cqls_ingress_port: Option<u16>,
+    /// Until when certificates are valid, for all to see.
+    pub expiry: Expiry,
 }
 
 /// Brings about what ScyllaDBDatacenters ask for.
@@ -46,7 +55,7 @@ pub struct DatacenterController {
     services: Arc<Store<Service>>,
     config_maps: Arc<Store<ConfigMap>>,
     secrets: Arc<Store<Secret>>,
-    pods: Arc<Store<PartialObjectMeta<Pod>>>,
+    pods: Arc<Store<Pod>>,
 }
 
 /// What is watched, and who is looked at when it changes.
@@ -63,8 +72,10 @@ pub fn start(caches: &mut Caches, settings: Settings) -> Arc<Running<DatacenterC
         services: caches.watch(Some(&ours), trim),
         config_maps: caches.watch(Some(&ours), trim),
         secrets: caches.watch(Some(&ours), trim),
-        pods: caches.watch_metadata(Some(&nodes), trim),
+        pods: caches.watch(Some(&nodes), trim_pod),
     };
+    let expiry = controller.settings.expiry.clone();
+    controller.secrets.on_change(move |change| expiry.take_in(change));
     let DatacenterController { stateful_sets, services, config_maps, secrets, pods, .. } = &controller;
     let (stateful_sets, services) = (Arc::clone(stateful_sets), Arc::clone(services));
     let (config_maps, secrets, pods) = (Arc::clone(config_maps), Arc::clone(secrets), Arc::clone(pods));
@@ -80,8 +91,22 @@ pub fn start(caches: &mut Caches, settings: Settings) -> Arc<Running<DatacenterC
     running
 }
 
+/// Leaves nothing of a pod but who it is, which version it runs, and its address.
+fn trim_pod(pod: &mut Pod) {
+    trim(pod);
+    pod.spec = None;
+    pod.status = pod.status.take().map(|status| PodStatus { pod_ip: status.pod_ip, ..PodStatus::default() });
+}
+
+impl Drop for DatacenterController {
+    fn drop(&mut self) {
+        // Whoever leads now tells of them.
+        self.settings.expiry.forget();
+    }
+}
+
 /// The datacenter that a pod is of.
-fn datacenter_of(pod: &PartialObjectMeta<Pod>) -> Option<ObjectKey> {
+fn datacenter_of(pod: &Pod) -> Option<ObjectKey> {
     let name = pod.metadata.labels.as_ref()?.get(label::CLUSTER)?;
     Some(ObjectKey { namespace: pod.metadata.namespace.clone(), name: name.clone() })
 }

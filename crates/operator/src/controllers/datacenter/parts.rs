@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use messina_plan::datacenter::{self, Note, Objects, Observed, Plan};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use messina_plan::datacenter::{self, CertificateChain, Note, Objects, Observed, Plan};
 use messina_runtime::{
     apply::{Part, Waiting, Wanted, no_longer_wanted},
     error::Error,
@@ -15,6 +15,7 @@ const BEFORE_NODES: &[&str] = &[
     datacenter::Part::ServiceAccount.name(),
     datacenter::Part::RoleBinding.name(),
     datacenter::Part::AgentToken.name(),
+    datacenter::Part::Certificates.name(),
     datacenter::Part::Config.name(),
     datacenter::Part::Service.name(),
     datacenter::Part::PodDisruptionBudget.name(),
@@ -32,12 +33,15 @@ pub(super) fn parts(observed: &Observed, plan: &Plan) -> Result<Vec<Part>, Error
         pod_disruption_budget,
         identity_service,
         member_services,
+        certificates,
+        cql_connection_configs,
         stateful_sets,
     } = &plan.objects;
     let configs = wanted([managed_config, managed_agent_config].into_iter().chain(snitch_configs))?;
     let owned: Vec<Arc<ConfigMap>> = observed.config_maps.values().cloned().map(Arc::new).collect();
     let is_left_alone = |name: &str| plan.left_alone.iter().any(|left| left.kind == "ConfigMap" && left.name == name);
-    let mut unwanted = no_longer_wanted(&owned, &configs);
+    let certificates = certificate_objects(certificates, cql_connection_configs.as_ref())?;
+    let mut unwanted = no_longer_wanted(&owned, &[configs.as_slice(), &certificates].concat());
     unwanted.retain(|object| !is_left_alone(&object.key().name));
     let part = |part: datacenter::Part, objects| Part {
         name: part.name(),
@@ -50,11 +54,24 @@ pub(super) fn parts(observed: &Observed, plan: &Plan) -> Result<Vec<Part>, Error
         part(datacenter::Part::ServiceAccount, wanted([service_account])?),
         part(datacenter::Part::RoleBinding, wanted([role_binding])?),
         part(datacenter::Part::AgentToken, wanted(agent_auth_token)?),
+        part(datacenter::Part::Certificates, certificates),
         Part { unwanted, ..part(datacenter::Part::Config, configs) },
         part(datacenter::Part::Service, wanted([identity_service].into_iter().chain(member_services))?),
         part(datacenter::Part::PodDisruptionBudget, wanted([pod_disruption_budget])?),
         Part { needs: BEFORE_NODES, ..part(datacenter::Part::StatefulSet, wanted(stateful_sets)?) },
     ])
+}
+
+/// Each authority before what it signs, and all of them before the files that tell clients of them.
+fn certificate_objects(chains: &[CertificateChain], configs: Option<&Secret>) -> Result<Vec<Wanted>, Error> {
+    let mut objects = Vec::new();
+    for CertificateChain { authority, bundle, certificate } in chains {
+        objects.extend(wanted(authority)?);
+        objects.extend(wanted(bundle)?);
+        objects.extend(wanted(certificate)?);
+    }
+    objects.extend(wanted(configs)?);
+    Ok(objects)
 }
 
 fn wanted<'a, K: Kind>(objects: impl IntoIterator<Item = &'a K>) -> Result<Vec<Wanted>, Error> {

@@ -4,7 +4,10 @@ mod forms;
 mod options;
 mod racks;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use k8s_openapi::{
     api::core::v1::{LocalObjectReference, PodReadinessGate, ResourceRequirements, Volume, VolumeMount},
@@ -78,6 +81,8 @@ pub struct Datacenter {
     pub clients_broadcast: BroadcastAddressType,
     /// Credentials for images.
     pub image_pull_secrets: Vec<LocalObjectReference>,
+    /// Domains in which clients look for nodes.
+    pub dns_domains: Vec<String>,
     /// How pods resolve names.
     pub dns_policy: DnsPolicy,
     /// IP families of Services, the first being ScyllaDB's own; empty where Kubernetes decides.
@@ -161,6 +166,10 @@ pub struct Alternator {
     pub authorization: bool,
     /// The Secret with the certificate that the user gives; none where the operator makes one.
     pub user_certificate: Option<String>,
+    /// What else the certificate that the operator makes is for.
+    pub additional_dns_names: Vec<String>,
+    /// What else the certificate that the operator makes is for.
+    pub additional_addresses: Vec<IpAddr>,
 }
 
 impl Datacenter {
@@ -288,6 +297,7 @@ fn read(object: &ScyllaDBDatacenter, faults: &mut Faults) -> Option<Datacenter> 
         nodes_broadcast,
         clients_broadcast,
         image_pull_secrets: spec.image_pull_secrets.clone().unwrap_or_default(),
+        dns_domains: spec.dns_domains.clone().unwrap_or_default(),
         dns_policy: spec.dns_policy.clone().unwrap_or(DnsPolicy::ClusterFirstWithHostNet),
         ip_families: spec.ip_families.clone().unwrap_or_default(),
         ip_family_policy: spec.ip_family_policy.clone(),
