@@ -1,15 +1,19 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::SignedDuration;
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{Pod, PodStatus, Secret},
+};
 use messina_plan::datacenter::{Gates, Observed, certificates::orders, plan, validate};
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection,
     crypto::ring::default_provider,
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
     server::WebPkiClientVerifier,
+    time_provider::TimeProvider,
 };
 use serde_json::json;
 
@@ -25,7 +29,8 @@ fn observed() -> Observed {
     });
     let datacenter = validate(&serde_json::from_value(object).unwrap()).unwrap();
     let gates = Gates { automatic_tls_certificates: true, ..Gates::default() };
-    let mut observed = Observed { gates, now: Timestamp::now(), ..Observed::new(datacenter, "messina:test") };
+    let mut observed =
+        Observed { gates, now: "2026-12-01T00:00:00Z".parse().unwrap(), ..Observed::new(datacenter, "messina:test") };
     let planned = plan(&observed).objects;
     for mut service in planned.member_services.into_iter().chain([planned.identity_service]) {
         service.spec.as_mut().unwrap().cluster_ip = Some("10.0.0.1".into());
@@ -61,6 +66,16 @@ fn pair(observed: &Observed, secret: &str) -> (Vec<CertificateDer<'static>>, Pri
     (certificates, PrivateKeyDer::from_pem_slice(&data["tls.key"].0).unwrap())
 }
 
+/// A clock that stands.
+#[derive(Debug)]
+struct Clock(Timestamp);
+
+impl TimeProvider for Clock {
+    fn current_time(&self) -> Option<UnixTime> {
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(self.0.as_second().try_into().ok()?)))
+    }
+}
+
 /// Whom somebody trusts who has read this bundle.
 fn trust(bundle: &str) -> Arc<RootCertStore> {
     let mut roots = RootCertStore::empty();
@@ -81,9 +96,11 @@ fn is_reached_at(observed: &Observed, authorities: &str, name: &str) -> bool {
     let clients = trust(&bundle(observed, "orders-local-client-ca"));
     let provider = Arc::new(default_provider());
     let verifier = WebPkiClientVerifier::builder_with_provider(clients, Arc::clone(&provider)).build().unwrap();
-    let server = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
+    let clock = Arc::new(Clock(observed.now));
+    let server = ServerConfig::builder_with_details(Arc::clone(&provider), Arc::clone(&clock) as Arc<dyn TimeProvider>);
+    let server = server.with_safe_default_protocol_versions();
     let server = server.unwrap().with_client_cert_verifier(verifier).with_single_cert(chain, key).unwrap();
-    let client = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let client = ClientConfig::builder_with_details(provider, clock).with_safe_default_protocol_versions().unwrap();
     let (chain, key) = pair(observed, "orders-local-user-admin");
     let client = client.with_root_certificates(trust(authorities)).with_client_auth_cert(chain, key).unwrap();
     let name = ServerName::try_from(name.to_owned()).unwrap();
@@ -159,8 +176,34 @@ fn who_reads_the_bundle_trusts_the_old_and_the_new() {
 fn certificates_end_when_they_are_to() {
     let mut observed = observed();
     settle(&mut observed, KeySize::default());
-    observed.now += SignedDuration::from_hours(21 * 24);
+    let authorities = bundle(&observed, "orders-local-serving-ca");
+    observed.now += SignedDuration::from_hours(30 * 24);
+    assert!(is_reached_at(&observed, &authorities, "10.0.0.1"), "the last second");
+    observed.now += SignedDuration::from_secs(1);
+    assert!(!is_reached_at(&observed, &authorities, "10.0.0.1"), "it has run out");
     assert_eq!(settle(&mut observed, KeySize::default()), ["orders-local-serving-certs"]);
+    assert!(is_reached_at(&observed, &authorities, "10.0.0.1"), "it was renewed");
+}
+
+/// The peer makes RSA keys, in another form. What it made is good, so it stays, and signs on.
+#[test]
+fn an_authority_with_another_kind_of_key_signs_on() {
+    let data = [("tls.crt", include_str!("rsa-authority.crt")), ("tls.key", include_str!("rsa-authority.key"))];
+    let data = data.map(|(key, text)| (key.to_owned(), ByteString(text.into())));
+    let authority = Secret { data: Some(data.into()), ..Secret::default() };
+    let mut observed = observed();
+    observed.secrets.insert("orders-local-serving-ca".into(), authority);
+    let signed = settle(&mut observed, KeySize::default());
+    assert_eq!(signed, ["orders-local-client-ca", "orders-local-serving-certs", "orders-local-user-admin"]);
+    let stored = &observed.secrets["orders-local-serving-ca"];
+    assert_eq!(stored.data.as_ref().unwrap()["tls.key"].0, include_bytes!("rsa-authority.key"));
+    let noted = |secret: &str, key: &str| observed.secrets[secret].metadata.annotations.as_ref().unwrap()[key].clone();
+    use messina_api::names::annotation::certificate::{ISSUER, KEY_ALGORITHM, KEY_SIZE};
+    assert_eq!(noted("orders-local-serving-ca", KEY_ALGORITHM), "RSA");
+    assert_eq!(noted("orders-local-serving-ca", KEY_SIZE), "2048");
+    assert_eq!(noted("orders-local-serving-certs", ISSUER), "CN=orders-local-serving-ca");
+    assert_eq!(noted("orders-local-serving-certs", KEY_ALGORITHM), "ECDSA");
+    assert!(is_reached_at(&observed, &bundle(&observed, "orders-local-serving-ca"), "10.0.0.1"));
 }
 
 #[test]
