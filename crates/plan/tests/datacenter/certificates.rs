@@ -86,6 +86,29 @@ pub(crate) fn store(observed: &mut Observed, plan: &Plan) {
     observed.config_maps.extend(bundles.map(|bundle| (bundle.metadata.name.clone().unwrap(), bundle)));
 }
 
+/// Puts only the first few where the API server would keep them, in the order in which they are written: then the operator
+/// crashes.
+fn store_some(observed: &mut Observed, plan: &Plan, count: usize) {
+    let mut left = count;
+    let mut is_written = || {
+        let is_written = left > 0;
+        left = left.saturating_sub(1);
+        is_written
+    };
+    for chain in &plan.objects.certificates {
+        let name = |name: &Option<String>| name.clone().unwrap();
+        for secret in chain.authority.iter().filter(|_| is_written()) {
+            observed.secrets.insert(name(&secret.metadata.name), secret.clone());
+        }
+        for bundle in chain.bundle.iter().filter(|_| is_written()) {
+            observed.config_maps.insert(name(&bundle.metadata.name), bundle.clone());
+        }
+        for secret in chain.certificate.iter().filter(|_| is_written()) {
+            observed.secrets.insert(name(&secret.metadata.name), secret.clone());
+        }
+    }
+}
+
 /// What an API server and a kubelet do: every Service and every pod has an address.
 pub(crate) fn give_addresses(observed: &mut Observed, plan: &Plan) {
     for mut service in plan.objects.member_services.iter().cloned().chain([plan.objects.identity_service.clone()]) {
@@ -503,6 +526,30 @@ proptest! {
             let next = plan(&observed).again_at.unwrap();
             prop_assert!(next > observed.now, "it is looked at again at once");
         }
+    }
+
+    /// However often the operator crashes between two writes, a node never shows what the stored bundle does not trust.
+    #[test]
+    fn a_crash_after_any_write(crashes in vec(0..7_usize, 1..8), gone in vec(0..4_usize, 0..3), is_new in any::<bool>()) {
+        let mut observed = if is_new { with_certificates(json!({})) } else { settled(json!({})) };
+        // What nodes and clients use is there or not; authorities are what is lost.
+        let gone: Vec<&str> = gone.into_iter().map(|number| SECRETS[number]).filter(|name| name.ends_with("-ca")).collect();
+        for name in gone {
+            observed.secrets.remove(name);
+        }
+        later(&mut observed, 21 * DAY);
+        for count in crashes {
+            sign_orders(&mut observed);
+            let plan = plan(&observed);
+            store_some(&mut observed, &plan, count);
+            for (certificate, bundle) in [(SECRETS[1], SECRETS[0]), (SECRETS[3], SECRETS[2])] {
+                if observed.secrets.contains_key(certificate) {
+                    prop_assert!(is_trusted(&observed, certificate, bundle), "{certificate}");
+                }
+            }
+        }
+        settle(&mut observed);
+        prop_assert!(everything_is_trusted(&observed));
     }
 
     /// Up to the time that a plan names, nothing is signed.

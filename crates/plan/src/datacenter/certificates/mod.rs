@@ -320,7 +320,7 @@ pub(crate) fn certificates(observed: &Observed) -> Certificates {
         made.waiting.push(note("WaitingForAddresses", message));
     }
     if observed.gates.automatic_tls_certificates {
-        made.connection_configs = connection_configs(observed);
+        made.connection_configs = connection_configs(observed, &made.chains);
     }
     made.left_alone = left_alone(observed, &made.chains);
     made.again_at = made.again_at.map(|at| at.min(observed.now.saturating_add(LONGEST_REST).unwrap_or(Timestamp::MAX)));
@@ -421,11 +421,20 @@ fn stored_bundle<'a>(observed: &'a Observed, name: &str) -> Option<&'a String> {
     observed.config_maps.get(name)?.data.as_ref()?.get(BUNDLE)
 }
 
-/// From what is stored: a file with a certificate that was lost would be of no use.
-fn connection_configs(observed: &Observed) -> Option<Secret> {
+/// None while one of those is not there of which the files consist.
+fn connection_configs(observed: &Observed, chains: &[CertificateChain]) -> Option<Secret> {
     let datacenter = &observed.datacenter;
-    let admin = observed.secrets.get(&names::datacenter::admin_client_certificate(&datacenter.name))?;
-    let authorities = stored_bundle(observed, &names::datacenter::serving_ca(&datacenter.name))?;
+    let admin = names::datacenter::admin_client_certificate(&datacenter.name);
+    let admin = chains
+        .iter()
+        .filter_map(|chain| chain.certificate.as_ref())
+        .find(|one| one.metadata.name.as_ref() == Some(&admin))?;
+    let serving = names::datacenter::serving_ca(&datacenter.name);
+    let bundle = chains
+        .iter()
+        .filter_map(|chain| chain.bundle.as_ref())
+        .find(|one| one.metadata.name.as_ref() == Some(&serving))?;
+    let authorities = bundle.data.as_ref()?.get(BUNDLE)?;
     let client = [bytes(admin, CERTIFICATE)?, bytes(admin, KEY)?];
     Some(objects::connection_configs(datacenter, client, authorities.as_bytes(), observed.cqls_ingress_port))
 }
