@@ -98,5 +98,4 @@ fn params(order: &Order) -> Result<CertificateParams, SigningError> {
 }
 
 #[cfg(test)]
-#[path = "certificates/tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -19,7 +19,8 @@ use serde_json::json;
 
 use super::*;
 
-fn observed() -> Observed {
+/// A datacenter of one node that has all its addresses, and no certificates.
+pub(crate) fn observed() -> Observed {
     let object = json!({
         "metadata": {"name": "orders", "namespace": "shop", "uid": "the-uid"},
         "spec": {
@@ -42,7 +43,7 @@ fn observed() -> Observed {
 }
 
 /// Looks until nothing is to be signed, with real signatures.
-fn settle(observed: &mut Observed, size: KeySize) -> Vec<String> {
+pub(crate) fn settle(observed: &mut Observed, size: KeySize) -> Vec<String> {
     let mut all = Vec::new();
     for _ in 0..4 {
         let signed = orders(observed).into_iter().map(|order| (order.secret.clone(), Ok(sign(&order, size).unwrap())));

@@ -251,6 +251,28 @@ fn nothing_is_made_unless_it_is_switched_on() {
 }
 
 #[test]
+fn alternator_is_certified_for_what_the_user_adds() {
+    let more = json!({"type": "OperatorManaged", "operatorManagedOptions": {
+        "additionalDNSNames": ["tables.example.com"], "additionalIPAddresses": ["192.0.2.9", "2001:db8::9"]}});
+    let observed = with_certificates(json!({"scyllaDB": {"alternatorOptions": {"servingCertificate": more}}}));
+    let mut observed = Observed { gates: Gates::default(), ..observed };
+    sign_orders(&mut observed);
+    let first = plan(&observed);
+    store(&mut observed, &first);
+    let order = orders(&observed).remove(0);
+    assert_eq!((order.secret.as_str(), order.purpose), ("orders-local-alternator-serving-certs", Purpose::Serving));
+    let names: Vec<&str> = order.dns_names.iter().map(String::as_str).collect();
+    let services = ["orders-client.shop.svc", "orders-dc-a-0.shop.svc", "orders-dc-a-1.shop.svc"];
+    assert_eq!(names, [&services[..], &["tables.example.com"]].concat());
+    let addresses: Vec<String> = order.addresses.iter().map(ToString::to_string).collect();
+    assert_eq!(addresses, ["192.0.2.9", "2001:db8::9"]);
+    // The user's own certificate is the user's business.
+    let own = json!({"type": "UserManaged", "userManagedOptions": {"secretName": "mine"}});
+    let observed = with_certificates(json!({"scyllaDB": {"alternatorOptions": {"servingCertificate": own}}}));
+    assert_eq!(orders(&Observed { gates: Gates::default(), ..observed }), vec![]);
+}
+
+#[test]
 fn what_was_made_stays_when_it_is_switched_off() {
     let mut observed = settled(json!({}));
     observed.gates = Gates::default();

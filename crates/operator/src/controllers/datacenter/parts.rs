@@ -91,3 +91,74 @@ fn waiting(part: datacenter::Part, notes: &[Note]) -> Option<Waiting> {
 fn fault(part: datacenter::Part, notes: &[Note]) -> Option<Error> {
     of_part(part, notes).map(|(reason, message)| Error::Invalid { reason, message })
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+    use crate::certificates::{
+        KeySize,
+        tests::{observed, settle},
+    };
+
+    fn names<'a>(keys: impl Iterator<Item = &'a messina_runtime::queue::ObjectKey>) -> Vec<&'a str> {
+        keys.map(|key| key.name.as_str()).collect()
+    }
+
+    fn planned(observed: &Observed) -> Vec<Part> {
+        parts(observed, &datacenter::plan(observed)).unwrap()
+    }
+
+    #[test]
+    fn nodes_come_after_all_that_they_need() {
+        let mut observed = observed();
+        settle(&mut observed, KeySize::default());
+        let parts = planned(&observed);
+        let mut all: Vec<&str> = datacenter::Part::ALL.iter().map(|part| part.name()).collect();
+        let last = parts.last().unwrap();
+        assert_eq!(last.name, datacenter::Part::StatefulSet.name());
+        assert_eq!(names(last.objects.iter().map(Wanted::key)), ["orders-dc-a"]);
+        all.retain(|name| *name != last.name);
+        let mut before = BEFORE_NODES.to_vec();
+        (all.sort_unstable(), before.sort_unstable());
+        assert_eq!(before, all);
+    }
+
+    #[test]
+    fn authorities_come_before_what_they_sign() {
+        let mut observed = observed();
+        settle(&mut observed, KeySize::default());
+        let parts = planned(&observed);
+        let part = parts.iter().find(|part| part.name == datacenter::Part::Certificates.name()).unwrap();
+        let expected = [
+            "orders-local-client-ca",
+            "orders-local-client-ca",
+            "orders-local-user-admin",
+            "orders-local-serving-ca",
+            "orders-local-serving-ca",
+            "orders-local-serving-certs",
+            "orders-local-cql-connection-configs-admin",
+        ];
+        assert_eq!(names(part.objects.iter().map(Wanted::key)), expected);
+    }
+
+    /// They are ConfigMaps of the datacenter, as its configuration is.
+    #[test]
+    fn authorities_that_are_trusted_are_not_given_up_with_old_configuration() {
+        let mut observed = observed();
+        settle(&mut observed, KeySize::default());
+        let mut old = observed.config_maps["orders-local-client-ca"].clone();
+        old.metadata.name = Some("orders-old-snitch-config".into());
+        observed.config_maps.insert("orders-old-snitch-config".into(), old);
+        let given_up = |observed: &Observed| {
+            let parts = planned(observed);
+            let given_up = parts.iter().flat_map(|part| &part.unwanted).map(|object| object.key().name.clone());
+            given_up.collect::<Vec<_>>()
+        };
+        assert_eq!(given_up(&observed), ["orders-old-snitch-config"]);
+        observed.secrets.remove("orders-local-serving-ca");
+        assert_eq!(given_up(&observed), ["orders-old-snitch-config"], "while the authority is made anew");
+        observed.gates = datacenter::Gates::default();
+        assert_eq!(given_up(&observed), ["orders-old-snitch-config"], "when certificates are no longer made");
+    }
+}
