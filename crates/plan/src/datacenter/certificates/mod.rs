@@ -225,13 +225,10 @@ impl Wish {
         if !own.is_signed_by(authority.unwrap_or(own)) {
             return sign("its authority has changed");
         }
-        let holds = |wanted: &Addresses| {
-            wanted.dns_names.is_subset(&own.dns_names) && wanted.addresses.is_subset(&own.addresses)
-        };
-        let is_complete = self.names.awaited.is_empty();
-        let has_no_more =
-            own.dns_names.is_subset(&self.names.dns_names) && own.addresses.is_subset(&self.names.addresses);
-        let has_all = holds(&self.names);
+        let wanted = &self.names;
+        let has_all = wanted.dns_names.is_subset(&own.dns_names) && wanted.addresses.is_subset(&own.addresses);
+        let has_no_more = own.dns_names.is_subset(&wanted.dns_names) && own.addresses.is_subset(&wanted.addresses);
+        let is_complete = wanted.awaited.is_empty();
         let rest_ends = own.not_before.saturating_add(PAUSE).unwrap_or(Timestamp::MAX);
         let again_at = match (has_all, is_complete) {
             (true, true) if has_no_more => refresh_at,
