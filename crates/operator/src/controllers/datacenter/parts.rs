@@ -120,7 +120,8 @@ mod tests {
         assert_eq!(names(last.objects.iter().map(Wanted::key)), ["orders-dc-a"]);
         all.retain(|name| *name != last.name);
         let mut before = BEFORE_NODES.to_vec();
-        (all.sort_unstable(), before.sort_unstable());
+        all.sort_unstable();
+        before.sort_unstable();
         assert_eq!(before, all);
     }
 
