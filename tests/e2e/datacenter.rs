@@ -38,7 +38,7 @@ use crate::testbed::machine;
 
 const LONG: Duration = Duration::from_secs(180);
 
-fn manifest(nodes: &[(&str, i32)]) -> Value {
+pub(crate) fn manifest(nodes: &[(&str, i32)]) -> Value {
     let racks: Vec<Value> = nodes.iter().map(|(name, nodes)| json!({"name": name, "nodes": nodes})).collect();
     let small = json!({"requests": {"cpu": "10m", "memory": "20Mi"}, "limits": {"cpu": "500m", "memory": "200Mi"}});
     json!({
@@ -60,13 +60,13 @@ fn manifest(nodes: &[(&str, i32)]) -> Value {
     })
 }
 
-async fn apply(client: &Client, manifest: &Value) {
+pub(crate) async fn apply(client: &Client, manifest: &Value) {
     let api: Api<ScyllaDBDatacenter> = Api::default_namespaced(client.clone());
     api.patch("orders", &PatchParams::apply("test").force(), &Patch::Apply(manifest)).await.unwrap();
 }
 
 /// Waits until the datacenter is as its specification says, and gives its status.
-async fn settled(client: &Client, nodes: i32) -> ScyllaDBDatacenterStatus {
+pub(crate) async fn settled(client: &Client, nodes: i32) -> ScyllaDBDatacenterStatus {
     let api: Api<ScyllaDBDatacenter> = Api::default_namespaced(client.clone());
     until(api, "orders", "the datacenter to be settled", LONG, |seen| {
         let generation = seen.as_ref().and_then(|datacenter| datacenter.metadata.generation);

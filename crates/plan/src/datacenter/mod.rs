@@ -4,6 +4,7 @@
 //! to. So a StatefulSet never gets fewer replicas, and neither StatefulSets nor Services of nodes are ever given up.
 
 mod access;
+pub mod certificates;
 mod cleanup;
 mod config;
 mod difference;
@@ -22,6 +23,7 @@ mod version;
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
     batch::v1::Job,
@@ -32,6 +34,7 @@ use k8s_openapi::api::{
 };
 use messina_api::scylla::v1alpha1::ScyllaDBDatacenterStatus;
 
+pub use certificates::CertificateChain;
 pub use rollout::is_rolled_out;
 pub use status::{PartCondition, Report, refusal, report};
 pub use validate::{Alternator, Datacenter, Fault, Rack, Storage, validate};
@@ -69,6 +72,12 @@ pub struct Observed {
     pub gates: Gates,
     /// A random text to become the token of the agents. It is used only as long as there is no other token.
     pub new_token: String,
+    /// What was signed of [`certificates::orders`], by the name of the Secret, or why that failed.
+    pub signed: BTreeMap<String, Result<certificates::Signed, String>>,
+    /// The port at which an Ingress takes CQL, for clients' files; none where it is the usual one.
+    pub cqls_ingress_port: Option<u16>,
+    /// The time.
+    pub now: Timestamp,
 }
 
 /// Features that can be switched on.
@@ -93,6 +102,8 @@ pub struct Plan {
     pub wrong: Vec<Note>,
     /// What the specification asks for and this version does not do.
     pub ignored: Vec<Note>,
+    /// When there is something to do though nothing has changed.
+    pub again_at: Option<Timestamp>,
 }
 
 /// The objects to apply, in the order in which they are needed.
@@ -116,6 +127,10 @@ pub struct Objects {
     pub identity_service: Service,
     /// The Service of each node.
     pub member_services: Vec<Service>,
+    /// Authorities and certificates, in no particular order.
+    pub certificates: Vec<CertificateChain>,
+    /// How the administrator's clients connect; none while their certificate is not stored, or not made at all.
+    pub cql_connection_configs: Option<Secret>,
     /// The racks whose StatefulSets are as they are to be, or are changed now.
     pub stateful_sets: Vec<StatefulSet>,
     /// The Ingresses that lead to CQL of any node and of each node, where they are asked for.
@@ -153,6 +168,8 @@ pub enum Part {
     RoleBinding,
     /// The token of the agents.
     AgentToken,
+    /// Certificates and their authorities.
+    Certificates,
     /// The ConfigMaps.
     Config,
     /// The StatefulSets.
@@ -169,10 +186,11 @@ pub enum Part {
 
 impl Part {
     /// All parts, in the order of the work.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::ServiceAccount,
         Self::RoleBinding,
         Self::AgentToken,
+        Self::Certificates,
         Self::Config,
         Self::StatefulSet,
         Self::Service,
@@ -187,6 +205,7 @@ impl Part {
             Self::ServiceAccount => "ServiceAccountController",
             Self::RoleBinding => "RoleBindingController",
             Self::AgentToken => "AgentTokenController",
+            Self::Certificates => "CertController",
             Self::Config => "ConfigController",
             Self::StatefulSet => "StatefulSetController",
             Self::Service => "ServiceController",
@@ -214,6 +233,9 @@ impl Observed {
             node_exporter_image: String::new(),
             gates: Gates::default(),
             new_token: String::new(),
+            signed: BTreeMap::new(),
+            cqls_ingress_port: None,
+            now: Timestamp::UNIX_EPOCH,
         }
     }
 }
@@ -223,7 +245,11 @@ pub fn plan(observed: &Observed) -> Plan {
     let datacenter = &observed.datacenter;
     let token = token::token(observed);
     let services = services::services(observed);
-    let rollout = rollout::rollout(observed);
+    let certificates = certificates::certificates(observed);
+    let mut rollout = rollout::rollout(observed);
+    if certificates.are_awaited {
+        rollout.hold(observed);
+    }
     let ingresses = ingresses::ingresses(observed);
     let cleanup = cleanup::cleanup(observed, rollout.waiting.is_empty() && rollout.wrong.is_empty());
     Plan {
@@ -237,6 +263,8 @@ pub fn plan(observed: &Observed) -> Plan {
             pod_disruption_budget: access::pod_disruption_budget(datacenter),
             identity_service: services.identity,
             member_services: services.members,
+            certificates: certificates.chains,
+            cql_connection_configs: certificates.connection_configs,
             stateful_sets: rollout.stateful_sets,
             ingresses: ingresses.ingresses,
             cleanup_jobs: cleanup.jobs,
@@ -245,12 +273,22 @@ pub fn plan(observed: &Observed) -> Plan {
             rollout.left_alone,
             services.left_alone,
             config::left_alone(observed),
+            certificates.left_alone,
             ingresses.left_alone,
             cleanup.left_alone,
         ]
         .concat(),
-        waiting: [token.waiting, rollout.waiting, services.waiting, ingresses.waiting, cleanup.waiting].concat(),
-        wrong: [token.wrong, rollout.wrong, cleanup.wrong].concat(),
+        waiting: [
+            token.waiting,
+            certificates.waiting,
+            rollout.waiting,
+            services.waiting,
+            ingresses.waiting,
+            cleanup.waiting,
+        ]
+        .concat(),
+        wrong: [token.wrong, certificates.wrong, rollout.wrong, cleanup.wrong].concat(),
         ignored: [stateful_set::ignored(datacenter), cleanup.ignored].concat(),
+        again_at: certificates.again_at,
     }
 }

@@ -24,6 +24,24 @@ pub(crate) struct Rollout {
     pub(crate) wrong: Vec<Note>,
 }
 
+impl Rollout {
+    /// Pods that start now would not find the certificates that they need: no rack is made or changed before.
+    pub(crate) fn hold(&mut self, observed: &Observed) {
+        let names = self.stateful_sets.drain(..).filter_map(|stateful_set| stateful_set.metadata.name);
+        let (existing, missing): (Vec<String>, Vec<String>) =
+            names.partition(|name| observed.stateful_sets.contains_key(name));
+        self.left_alone.extend(existing.into_iter().map(|name| LeftAlone { kind: "StatefulSet", name }));
+        self.waiting.extend(missing.into_iter().map(|name| Note {
+            part: Part::StatefulSet,
+            reason: "WaitingForCertificates",
+            message: format!(
+                "StatefulSet {}/{name} is made as soon as the certificates are there that its nodes serve with",
+                observed.datacenter.namespace
+            ),
+        }));
+    }
+}
+
 /// A rack that is there, and what it is to become.
 struct Standing<'a> {
     rack: &'a Rack,

@@ -11,7 +11,7 @@ use messina_plan::datacenter::{Datacenter, Fault, Gates, Observed, is_rolled_out
 use serde_json::{Value, json};
 
 use crate::{
-    OPERATOR_IMAGE,
+    OPERATOR_IMAGE, certificates,
     compare::{describe, differences, meaning, with_our_certificates, with_our_commands},
     name_of, observed, read_yaml, rolled_out, shared,
 };
@@ -122,7 +122,7 @@ fn stateful_set_of_a_rack() {
         }
         let existing: Option<StatefulSet> = serde_json::from_value(case["existingStatefulSet"].clone()).unwrap();
         let gate = |name: &str| case["featureGates"][name].as_bool().unwrap();
-        let observed = Observed {
+        let mut observed = Observed {
             gates: Gates {
                 automatic_tls_certificates: gate("AutomaticTLSCertificates"),
                 bootstrap_synchronisation: gate("BootstrapSynchronisation"),
@@ -131,6 +131,7 @@ fn stateful_set_of_a_rack() {
             node_exporter_image: "scylladb/scylladb-node-exporter:latest".into(),
             ..Observed::new(datacenter.unwrap(), OPERATOR_IMAGE)
         };
+        certificates::make_all(&mut observed);
         let plan = plan(&observed);
         assert_eq!(plan.objects.stateful_sets.len(), 1);
         let expected = with_our_certificates(&case["expectedStatefulSet"].to_string());

@@ -1,5 +1,6 @@
 //! The controller of ScyllaDBDatacenters.
 
+mod expiry;
 mod observe;
 mod parts;
 mod report;
@@ -26,10 +27,13 @@ use messina_runtime::{
     store::Store,
 };
 
+pub use expiry::Expiry;
+
 use super::trim;
+use crate::certificates::KeySize;
 
 /// What is the same for all datacenters.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// The image of this program, which also runs beside each node.
     pub operator_image: String,
@@ -37,6 +41,12 @@ pub struct Settings {
     pub node_exporter_image: String,
     /// What is switched on.
     pub gates: Gates,
+    /// How long the keys of new certificates are.
+    pub key_size: KeySize,
+    /// The port at which Ingresses take CQL over TLS, if clients are to know it.
+    pub cqls_ingress_port: Option<u16>,
+    /// Until when certificates are valid, for all to see.
+    pub expiry: Expiry,
 }
 
 /// Brings about what ScyllaDBDatacenters ask for.
@@ -70,6 +80,8 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
         jobs: Arc::clone(jobs),
         pods: caches.watch(Some(&nodes), trim_pod),
     };
+    let expiry = controller.settings.expiry.clone();
+    controller.secrets.on_change(move |change| expiry.take_in(change));
     let DatacenterController { stateful_sets, services, config_maps, secrets, ingresses, pods, .. } = &controller;
     let (stateful_sets, services) = (Arc::clone(stateful_sets), Arc::clone(services));
     let (config_maps, secrets) = (Arc::clone(config_maps), Arc::clone(secrets));
@@ -88,6 +100,13 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     running
 }
 
+impl Drop for DatacenterController {
+    fn drop(&mut self) {
+        // Whoever leads now tells of them.
+        self.settings.expiry.forget();
+    }
+}
+
 /// The datacenter that a pod is of.
 fn datacenter_of(pod: &Pod) -> Option<ObjectKey> {
     let name = pod.metadata.labels.as_ref()?.get(label::CLUSTER)?;
@@ -96,7 +115,7 @@ fn datacenter_of(pod: &Pod) -> Option<ObjectKey> {
 
 /// Leaves of a pod who it is and where it is reached: there are many, and the rest is long.
 fn trim_pod(pod: &mut Pod) {
-    pod.metadata.managed_fields = None;
+    trim(pod);
     pod.spec = None;
     pod.status = pod.status.take().map(|status| PodStatus {
         pod_ip: status.pod_ip,

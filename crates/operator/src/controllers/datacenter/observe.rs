@@ -2,16 +2,23 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Pod};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use messina_api::{names, scylla::v1alpha1::ScyllaDBDatacenter};
-use messina_plan::datacenter::{Observed, validate};
+use messina_plan::datacenter::{
+    Observed,
+    certificates::{Order, Signed, orders},
+    validate,
+};
 use messina_runtime::{
-    error::Error,
+    error::{Error, chain},
     queue::ObjectKey,
     store::{Kind, Store},
 };
+use tracing::info;
 
 use super::DatacenterController;
+use crate::certificates;
 
 impl DatacenterController {
     pub(super) fn observed(&self, object: &ScyllaDBDatacenter) -> Result<Observed, Error> {
@@ -21,13 +28,15 @@ impl DatacenterController {
         })?;
         let uid = datacenter.uid.clone();
         let stateful_sets = owned(&self.stateful_sets, &uid)?;
-        let members = stateful_sets.iter().flat_map(|(name, stateful_set)| members(name, stateful_set));
-        let pods = members.filter_map(|member| self.pod(&datacenter.namespace, &member)).collect();
-        Ok(Observed {
+        let services = owned(&self.services, &uid)?;
+        let first_pods = stateful_sets.keys().map(|name| names::datacenter::member(name, 0));
+        let pods = first_pods.chain(services.keys().cloned());
+        let pods = pods.filter_map(|name| self.pod(&datacenter.namespace, name)).collect();
+        let mut observed = Observed {
             datacenter,
             status: object.status.clone().unwrap_or_default(),
             stateful_sets,
-            services: owned(&self.services, &uid)?,
+            services,
             pods,
             config_maps: owned(&self.config_maps, &uid)?,
             secrets: owned(&self.secrets, &uid)?,
@@ -37,21 +46,30 @@ impl DatacenterController {
             node_exporter_image: self.settings.node_exporter_image.clone(),
             gates: self.settings.gates,
             new_token: random_text()?,
-        })
+            signed: BTreeMap::new(),
+            cqls_ingress_port: self.settings.cqls_ingress_port,
+            now: Timestamp::now(),
+        };
+        observed.signed = self.signed(&observed);
+        Ok(observed)
     }
 
-    /// A pod: its metadata and its addresses.
-    fn pod(&self, namespace: &str, name: &str) -> Option<(String, Pod)> {
-        let key = ObjectKey { namespace: Some(namespace.to_owned()), name: name.to_owned() };
+    /// Certificates that are to be signed now.
+    fn signed(&self, observed: &Observed) -> BTreeMap<String, Result<Signed, String>> {
+        let sign = |order: Order| {
+            info!(secret = order.secret, reason = order.reason, "signing a certificate");
+            let signed = certificates::sign(&order, self.settings.key_size).map_err(|error| chain(&error));
+            (order.secret, signed)
+        };
+        orders(observed).into_iter().map(sign).collect()
+    }
+
+    /// A pod, as far as it is kept.
+    fn pod(&self, namespace: &str, name: String) -> Option<(String, Pod)> {
+        let key = ObjectKey { namespace: Some(namespace.to_owned()), name };
         let pod = self.pods.get(&key).ok().flatten()?;
-        Some((name.to_owned(), Pod::clone(&pod)))
+        Some((key.name, Pod::clone(&pod)))
     }
-}
-
-/// The names of a rack's nodes; of its first one at least.
-fn members(name: &str, stateful_set: &StatefulSet) -> Vec<String> {
-    let replicas = stateful_set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
-    (0..replicas.max(1)).map(|ordinal| names::datacenter::member(name, ordinal)).collect()
 }
 
 /// What a datacenter has of one kind, by name.

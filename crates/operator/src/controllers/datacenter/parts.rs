@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use messina_plan::datacenter::{self, Note, Objects, Observed, Plan};
+use k8s_openapi::api::core::v1::Secret;
+use messina_plan::datacenter::{self, CertificateChain, Note, Objects, Observed, Plan};
 use messina_runtime::{
     apply::{Part, Unwanted, Waiting, Wanted, no_longer_wanted},
     error::Error,
@@ -14,6 +15,7 @@ const BEFORE_NODES: &[&str] = &[
     datacenter::Part::ServiceAccount.name(),
     datacenter::Part::RoleBinding.name(),
     datacenter::Part::AgentToken.name(),
+    datacenter::Part::Certificates.name(),
     datacenter::Part::Config.name(),
     datacenter::Part::Service.name(),
     datacenter::Part::PodDisruptionBudget.name(),
@@ -34,13 +36,17 @@ pub(super) fn parts(observed: &Observed, plan: &Plan) -> Result<Vec<Part>, Error
         pod_disruption_budget,
         identity_service,
         member_services,
+        certificates,
+        cql_connection_configs,
         stateful_sets,
         ingresses,
         cleanup_jobs,
     } = &plan.objects;
     let configs = wanted([managed_config, managed_agent_config].into_iter().chain(snitch_configs))?;
+    let certificates = certificate_objects(certificates, cql_connection_configs.as_ref())?;
     let (ingresses, jobs) = (wanted(ingresses)?, wanted(cleanup_jobs)?);
-    let unwanted_configs = unwanted(&observed.config_maps, &configs, plan);
+    // The authorities that are trusted are ConfigMaps, too.
+    let unwanted_configs = unwanted(&observed.config_maps, &[configs.as_slice(), &certificates].concat(), plan);
     let unwanted_ingresses = unwanted(&observed.ingresses, &ingresses, plan);
     let unwanted_jobs = unwanted(&observed.jobs, &jobs, plan);
     let part = |part: datacenter::Part, objects| Part {
@@ -54,6 +60,7 @@ pub(super) fn parts(observed: &Observed, plan: &Plan) -> Result<Vec<Part>, Error
         part(datacenter::Part::ServiceAccount, wanted([service_account])?),
         part(datacenter::Part::RoleBinding, wanted([role_binding])?),
         part(datacenter::Part::AgentToken, wanted(agent_auth_token)?),
+        part(datacenter::Part::Certificates, certificates),
         Part { unwanted: unwanted_configs, ..part(datacenter::Part::Config, configs) },
         part(datacenter::Part::Service, wanted([identity_service].into_iter().chain(member_services))?),
         part(datacenter::Part::PodDisruptionBudget, wanted([pod_disruption_budget])?),
@@ -71,6 +78,18 @@ fn unwanted<K: Kind>(owned: &BTreeMap<String, K>, wanted: &[Wanted], plan: &Plan
     let mut unwanted = no_longer_wanted(&owned, wanted);
     unwanted.retain(|object| !is_left_alone(&object.key().name));
     unwanted
+}
+
+/// Each authority before what it signs, and all of them before the files that tell clients of them.
+fn certificate_objects(chains: &[CertificateChain], configs: Option<&Secret>) -> Result<Vec<Wanted>, Error> {
+    let mut objects = Vec::new();
+    for CertificateChain { authority, bundle, certificate } in chains {
+        objects.extend(wanted(authority)?);
+        objects.extend(wanted(bundle)?);
+        objects.extend(wanted(certificate)?);
+    }
+    objects.extend(wanted(configs)?);
+    Ok(objects)
 }
 
 fn wanted<'a, K: Kind>(objects: impl IntoIterator<Item = &'a K>) -> Result<Vec<Wanted>, Error> {
@@ -99,13 +118,17 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::certificates::{
+        KeySize,
+        tests::{observed, settle},
+    };
 
     fn of<T: serde::de::DeserializeOwned>(value: Value) -> T {
         serde_json::from_value(value).unwrap()
     }
 
     /// A datacenter of one node whose ring has changed, with these Jobs and Ingresses.
-    fn observed(jobs: &[&str], ingresses: &[&str]) -> Observed {
+    fn with_jobs(jobs: &[&str], ingresses: &[&str]) -> Observed {
         let object = json!({
             "metadata": {"name": "orders", "namespace": "shop", "uid": "the-uid", "generation": 1},
             "spec": {
@@ -135,7 +158,7 @@ mod tests {
     #[test]
     fn what_the_plan_leaves_alone_stays_and_the_rest_goes() {
         // The rack is not there yet, so its Job waits; the node's host ID is not known, so its Ingress does.
-        let observed = observed(
+        let observed = with_jobs(
             &["cleanup-orders-dc-a-0", "cleanup-orders-dc-gone-0"],
             &["orders-dc-a-0-cql", "orders-dc-gone-0-cql"],
         );
@@ -145,12 +168,72 @@ mod tests {
 
     #[test]
     fn every_part_of_a_plan_is_applied() {
-        let observed = observed(&[], &[]);
+        let observed = with_jobs(&[], &[]);
         let parts = parts(&observed, &plan(&observed)).unwrap();
         let mut applied: Vec<&str> = parts.iter().map(|part| part.name).collect();
         let mut all = datacenter::Part::ALL.map(datacenter::Part::name).to_vec();
         applied.sort_unstable();
         all.sort_unstable();
         assert_eq!(applied, all, "a part that is not applied has no conditions");
+    }
+
+    fn names<'a>(keys: impl Iterator<Item = &'a messina_runtime::queue::ObjectKey>) -> Vec<&'a str> {
+        keys.map(|key| key.name.as_str()).collect()
+    }
+
+    fn planned(observed: &Observed) -> Vec<Part> {
+        parts(observed, &datacenter::plan(observed)).unwrap()
+    }
+
+    #[test]
+    fn nodes_come_after_all_that_they_need() {
+        let mut observed = observed();
+        settle(&mut observed, KeySize::default());
+        let parts = planned(&observed);
+        let nodes = parts.iter().position(|part| part.name == datacenter::Part::StatefulSet.name()).unwrap();
+        assert_eq!(names(parts[nodes].objects.iter().map(Wanted::key)), ["orders-dc-a"]);
+        let before: Vec<&str> = parts[..nodes].iter().map(|part| part.name).collect();
+        assert_eq!(before, BEFORE_NODES);
+        // What comes after is for nodes that are there.
+        let after: Vec<&str> = parts[nodes + 1..].iter().map(|part| part.name).collect();
+        assert_eq!(after, ["IngressController", "JobController"]);
+    }
+
+    #[test]
+    fn authorities_come_before_what_they_sign() {
+        let mut observed = observed();
+        settle(&mut observed, KeySize::default());
+        let parts = planned(&observed);
+        let part = parts.iter().find(|part| part.name == datacenter::Part::Certificates.name()).unwrap();
+        let expected = [
+            "orders-local-client-ca",
+            "orders-local-client-ca",
+            "orders-local-user-admin",
+            "orders-local-serving-ca",
+            "orders-local-serving-ca",
+            "orders-local-serving-certs",
+            "orders-local-cql-connection-configs-admin",
+        ];
+        assert_eq!(names(part.objects.iter().map(Wanted::key)), expected);
+    }
+
+    /// They are ConfigMaps of the datacenter, as its configuration is.
+    #[test]
+    fn authorities_that_are_trusted_are_not_given_up_with_old_configuration() {
+        let mut observed = observed();
+        settle(&mut observed, KeySize::default());
+        let mut old = observed.config_maps["orders-local-client-ca"].clone();
+        old.metadata.name = Some("orders-old-snitch-config".into());
+        observed.config_maps.insert("orders-old-snitch-config".into(), old);
+        let given_up = |observed: &Observed| {
+            let parts = planned(observed);
+            let given_up = parts.iter().flat_map(|part| &part.unwanted).map(|object| object.key().name.clone());
+            given_up.collect::<Vec<_>>()
+        };
+        assert_eq!(given_up(&observed), ["orders-old-snitch-config"]);
+        observed.secrets.remove("orders-local-serving-ca");
+        assert_eq!(given_up(&observed), ["orders-old-snitch-config"], "while the authority is made anew");
+        observed.gates = datacenter::Gates::default();
+        assert_eq!(given_up(&observed), ["orders-old-snitch-config"], "when certificates are no longer made");
     }
 }

@@ -4,7 +4,10 @@ mod forms;
 mod options;
 mod racks;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use k8s_openapi::{
     api::core::v1::{LocalObjectReference, PodReadinessGate, ResourceRequirements, Volume, VolumeMount},
@@ -165,6 +168,10 @@ pub struct Alternator {
     pub authorization: bool,
     /// The Secret with the certificate that the user gives; none where the operator makes one.
     pub user_certificate: Option<String>,
+    /// What else the certificate that the operator makes is for.
+    pub additional_dns_names: Vec<String>,
+    /// What else the certificate that the operator makes is for.
+    pub additional_addresses: Vec<IpAddr>,
 }
 
 impl Datacenter {

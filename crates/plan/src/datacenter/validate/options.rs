@@ -197,12 +197,18 @@ pub(super) fn alternator(
         }
         number
     });
+    let additional = options.serving_certificate.as_ref().and_then(|one| one.operator_managed_options.clone());
+    let additional = additional.unwrap_or_default();
+    let addresses = additional.additional_ip_addresses.unwrap_or_default();
     Alternator {
         write_isolation: options.write_isolation.clone().unwrap_or(AlternatorWriteIsolation::AlwaysUseLwt),
         http_port: port.map(i32::from).or(enable_http.then_some(8000)),
         // Whoever chose a port has been served without authorization, and still is.
         authorization: !disable_authorization.unwrap_or(port.is_some()),
         user_certificate: user_certificate(options, faults),
+        additional_dns_names: additional.additional_dns_names.unwrap_or_default(),
+        // What is no address is a fault.
+        additional_addresses: addresses.iter().filter_map(|address| address.parse().ok()).collect(),
     }
 }
 
