@@ -9,6 +9,8 @@ mod golden;
 mod properties;
 mod rollout;
 mod token;
+mod topology;
+mod world;
 
 use std::{
     env, fs,

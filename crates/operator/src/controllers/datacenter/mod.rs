@@ -8,7 +8,7 @@ use std::{future::ready, sync::Arc};
 
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
-    core::v1::{ConfigMap, Pod, Secret, Service, ServiceAccount},
+    core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount},
     policy::v1::PodDisruptionBudget,
     rbac::v1::RoleBinding,
 };
@@ -47,6 +47,7 @@ pub struct DatacenterController {
     config_maps: Arc<Store<ConfigMap>>,
     secrets: Arc<Store<Secret>>,
     pods: Arc<Store<PartialObjectMeta<Pod>>>,
+    claims: Arc<Store<PartialObjectMeta<PersistentVolumeClaim>>>,
 }
 
 /// What is watched, and who is looked at when it changes.
@@ -64,10 +65,12 @@ pub fn start(caches: &mut Caches, settings: Settings) -> Arc<Running<DatacenterC
         config_maps: caches.watch(Some(&ours), trim),
         secrets: caches.watch(Some(&ours), trim),
         pods: caches.watch_metadata(Some(&nodes), trim),
+        claims: caches.watch_metadata(Some(&ours), trim),
     };
-    let DatacenterController { stateful_sets, services, config_maps, secrets, pods, .. } = &controller;
+    let DatacenterController { stateful_sets, services, config_maps, secrets, pods, claims, .. } = &controller;
     let (stateful_sets, services) = (Arc::clone(stateful_sets), Arc::clone(services));
-    let (config_maps, secrets, pods) = (Arc::clone(config_maps), Arc::clone(secrets), Arc::clone(pods));
+    let (config_maps, secrets) = (Arc::clone(config_maps), Arc::clone(secrets));
+    let (pods, claims) = (Arc::clone(pods), Arc::clone(claims));
     let running = Running::new(caches, controller, datacenters, Backoff::default());
     running.owns(&stateful_sets);
     running.owns(&services);
@@ -77,13 +80,14 @@ pub fn start(caches: &mut Caches, settings: Settings) -> Arc<Running<DatacenterC
     running.owns(&role_bindings);
     running.owns(&budgets);
     running.watches(&pods, |pod| datacenter_of(pod).into_iter().collect());
+    running.watches(&claims, |claim| datacenter_of(claim).into_iter().collect());
     running
 }
 
-/// The datacenter that a pod is of.
-fn datacenter_of(pod: &PartialObjectMeta<Pod>) -> Option<ObjectKey> {
-    let name = pod.metadata.labels.as_ref()?.get(label::CLUSTER)?;
-    Some(ObjectKey { namespace: pod.metadata.namespace.clone(), name: name.clone() })
+/// The datacenter that a pod or a claim is of.
+fn datacenter_of<K>(object: &PartialObjectMeta<K>) -> Option<ObjectKey> {
+    let name = object.metadata.labels.as_ref()?.get(label::CLUSTER)?;
+    Some(ObjectKey { namespace: object.metadata.namespace.clone(), name: name.clone() })
 }
 
 impl Controller for DatacenterController {

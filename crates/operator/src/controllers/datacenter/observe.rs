@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::api::core::v1::Pod;
-use messina_api::{names, scylla::v1alpha1::ScyllaDBDatacenter};
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::core::PartialObjectMeta;
+use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
 use messina_plan::datacenter::{Observed, validate};
 use messina_runtime::{
     error::Error,
-    queue::ObjectKey,
     store::{Kind, Store},
 };
 
@@ -21,15 +21,21 @@ impl DatacenterController {
         })?;
         let uid = datacenter.uid.clone();
         let stateful_sets = owned(&self.stateful_sets, &uid)?;
-        let names = stateful_sets.keys();
-        let first_pods = names.filter_map(|name| self.pod(&datacenter.namespace, &names::datacenter::member(name, 0)));
-        let pods = first_pods.collect();
+        let (namespace, name) = (Some(datacenter.namespace.as_str()), datacenter.name.as_str());
+        let pods = of_datacenter(&self.pods, namespace, name)?
+            .map(|metadata| Pod { metadata, ..Pod::default() })
+            .map(|pod| (pod.metadata.name.clone().unwrap_or_default(), pod))
+            .collect();
+        let claims = of_datacenter(&self.claims, namespace, name)?
+            .map(|metadata| (metadata.name.clone().unwrap_or_default(), metadata))
+            .collect();
         Ok(Observed {
             datacenter,
             status: object.status.clone().unwrap_or_default(),
             stateful_sets,
             services: owned(&self.services, &uid)?,
             pods,
+            claims,
             config_maps: owned(&self.config_maps, &uid)?,
             secrets: owned(&self.secrets, &uid)?,
             operator_image: self.settings.operator_image.clone(),
@@ -38,13 +44,30 @@ impl DatacenterController {
             new_token: random_text()?,
         })
     }
+}
 
-    /// A pod, as far as its metadata goes.
-    fn pod(&self, namespace: &str, name: &str) -> Option<(String, Pod)> {
-        let key = ObjectKey { namespace: Some(namespace.to_owned()), name: name.to_owned() };
-        let pod = self.pods.get(&key).ok().flatten()?;
-        Some((name.to_owned(), Pod { metadata: pod.metadata.clone(), ..Pod::default() }))
+/// The metadata of what has the datacenter's name on it. Fails when something of that kind cannot be read: it is there,
+/// so it may not be taken for missing.
+fn of_datacenter<K>(
+    store: &Store<PartialObjectMeta<K>>,
+    namespace: Option<&str>,
+    datacenter: &str,
+) -> Result<impl Iterator<Item = ObjectMeta>, Error>
+where
+    PartialObjectMeta<K>: Kind,
+{
+    if store.unreadable() > 0 {
+        return Err(Error::Invalid {
+            reason: "Unreadable",
+            message: "pods or claims cannot be read, so it is not known which nodes there are".into(),
+        });
     }
+    let is_its = |metadata: &ObjectMeta| {
+        let cluster = metadata.labels.as_ref().and_then(|labels| labels.get(label::CLUSTER));
+        metadata.namespace.as_deref() == namespace && cluster.is_some_and(|cluster| cluster == datacenter)
+    };
+    let all = store.all().into_iter().map(|object| object.meta().clone());
+    Ok(all.filter(is_its).collect::<Vec<_>>().into_iter())
 }
 
 /// What a datacenter has of one kind, by name.
