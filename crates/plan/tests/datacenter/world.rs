@@ -192,10 +192,25 @@ impl World {
             // Kubernetes does not bring back a pod while one before it is down, and two that are down cannot be replaced.
             && self.kept.pods.keys().filter_map(|pod| self.host_of(pod)).filter(|id| self.ring.contains(id)).count() == self.ring.len()
         {
-            self.nodes.remove(&name);
-            let uid = self.kept.claims[&format!("data-{name}")].uid.clone().unwrap();
-            self.disks.get_mut(&uid).unwrap().is_lost = true;
+            self.lose(&name);
         }
+    }
+
+    /// The node goes away with its disk.
+    pub(crate) fn lose(&mut self, name: &str) {
+        self.nodes.remove(name);
+        let uid = self.kept.claims[&format!("data-{name}")].uid.clone().unwrap();
+        self.disks.get_mut(&uid).unwrap().is_lost = true;
+    }
+
+    /// The label of a Service.
+    pub(crate) fn label(&self, name: &str, label: &str) -> Option<&str> {
+        self.kept.services.get(name)?.metadata.labels.as_ref()?.get(label).map(String::as_str)
+    }
+
+    /// Whether the node gives its data away.
+    pub(crate) fn is_leaving(&self, name: &str) -> bool {
+        self.nodes.get(name).is_some_and(|node| node.mode == Mode::Leaving)
     }
 
     /// Names of nodes whose disks are lost.
@@ -424,7 +439,7 @@ impl World {
     }
 
     /// The host ID of whoever uses the disk of this name.
-    fn host_of(&self, member: &str) -> Option<String> {
+    pub(crate) fn host_of(&self, member: &str) -> Option<String> {
         self.disk(member)?.host_id.clone()
     }
 

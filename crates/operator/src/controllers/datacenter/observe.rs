@@ -66,7 +66,7 @@ where
         let cluster = metadata.labels.as_ref().and_then(|labels| labels.get(label::CLUSTER));
         metadata.namespace.as_deref() == namespace && cluster.is_some_and(|cluster| cluster == datacenter)
     };
-    let all = store.all().into_iter().map(|object| object.meta().clone());
+    let all = store.all().into_iter().map(|object| object.metadata.clone());
     Ok(all.filter(is_its).collect::<Vec<_>>().into_iter())
 }
 
