@@ -1,9 +1,9 @@
 //! In which order the racks change.
 //!
 //! At most one StatefulSet changes at a time, the first in the order of the specification: racks that are missing are
-//! made, then racks get more nodes, then nodes leave (see `topology`), then nodes get a new pod. Nothing new begins before everything is rolled out,
-//! because a node cannot join while another one is down. Where nodes may start at the same time, all missing racks are
-//! made at once.
+//! made, then racks get more nodes, then nodes get a new pod, then nodes leave (see `topology`). Nothing new begins before
+//! everything is rolled out, because a node cannot join while another one is down. Where nodes may start at the same
+//! time, all missing racks are made at once.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use messina_api::names::label;

@@ -90,7 +90,8 @@ fn happen(world: &mut World) {
         84..94 => _ = world.tend(&pod),
         94 => {
             let racks = specification(world);
-            world.respecify(racks);
+            let version = ["2026.2.4", "2026.2.5"][world.below(2)];
+            world.respecify_for(racks, version);
         }
         95 => world.crash_the_operator(),
         96 => world.crash_a_node(),
@@ -145,8 +146,6 @@ fn whatever_happens_no_data_is_lost_and_it_ends_as_a_fresh_deployment() {
         }
         let is_at_rest = settle(&mut world);
         assert!(is_at_rest, "it comes to rest: {:#?}", plan(&world.kept).waiting);
-        let notes = plan(&world.kept);
-        println!("{:#?} {:#?}", notes.waiting, notes.wrong);
         check_fresh(&world, racks);
         left += world.left;
         replaced += world.replaced;

@@ -14,7 +14,7 @@ use k8s_openapi::{
 };
 use messina_api::names::{
     annotation::{HOST_ID, LEAVING_BEGAN, LEFT_HOST_ID, RING_ANSWER},
-    label::{DECOMMISSIONED, REPLACE, REPLACING_NODE_HOST_ID},
+    label::{DECOMMISSIONED, REPLACE, REPLACING_NODE_HOST_ID, SCYLLA_VERSION},
 };
 use messina_plan::{
     datacenter::{Change, Deletion, Kind, Observed, plan},
@@ -124,7 +124,13 @@ impl World {
     // The user.
 
     pub(crate) fn respecify(&mut self, racks: &[(&str, i32)]) {
-        self.kept.datacenter = datacenter_with(racks, json!({}));
+        self.respecify_for(racks, "2026.2.4");
+    }
+
+    /// The user writes another specification, with this version of ScyllaDB.
+    pub(crate) fn respecify_for(&mut self, racks: &[(&str, i32)], version: &str) {
+        let image = format!("scylladb/scylla:{version}");
+        self.kept.datacenter = datacenter_with(racks, json!({"scyllaDB": {"image": image}}));
         self.version += 1;
     }
 
@@ -497,12 +503,39 @@ impl World {
                 }
                 continue;
             }
-            return self.create_pod(&pod);
+            let revision = self.revision(name);
+            return self.create_pod(&pod, &revision);
+        }
+        self.update(name, replicas)
+    }
+
+    /// What pods of the StatefulSet are to be like.
+    fn revision(&self, name: &str) -> String {
+        let template = &self.kept.stateful_sets[name].spec.as_ref().unwrap().template;
+        template.metadata.as_ref().unwrap().labels.as_ref().unwrap()[SCYLLA_VERSION].clone()
+    }
+
+    fn is_new(&self, pod: &str, revision: &str) -> bool {
+        self.kept.pods[pod].metadata.labels.as_ref().is_some_and(|labels| labels[SCYLLA_VERSION] == revision)
+    }
+
+    /// The last pod that is not as it is to be is made anew, if those after it are ready.
+    fn update(&mut self, name: &str, replicas: i32) -> bool {
+        let revision = self.revision(name);
+        for ordinal in (0..replicas).rev() {
+            let pod = format!("{name}-{ordinal}");
+            if !self.is_new(&pod, &revision) {
+                self.remove_pod(&pod);
+                return true;
+            }
+            if !self.is_ready(&pod) {
+                return false;
+            }
         }
         false
     }
 
-    fn create_pod(&mut self, pod: &str) -> bool {
+    fn create_pod(&mut self, pod: &str, revision: &str) -> bool {
         let claim = format!("data-{pod}");
         if self.kept.claims.get(&claim).is_some_and(|claim| claim.deletion_timestamp.is_some()) {
             return false;
@@ -514,7 +547,8 @@ impl World {
         }
         let disk = self.disk(pod).unwrap();
         assert!(!disk.is_decommissioned, "{pod} gets the disk of {:?}, which has left", disk.host_id);
-        let metadata = self.metadata(pod);
+        let labels = Some([(SCYLLA_VERSION.to_owned(), revision.to_owned())].into());
+        let metadata = ObjectMeta { labels, ..self.metadata(pod) };
         self.kept.pods.insert(pod.to_owned(), Pod { metadata, ..Pod::default() });
         true
     }
@@ -524,6 +558,8 @@ impl World {
             self.kept.pods.keys().filter(|pod| pod.rsplit_once('-').unwrap().0 == name).cloned().collect();
         let ready = pods.iter().filter(|pod| self.is_ready(pod)).count() as i32;
         let count = pods.len() as i32;
+        let revision = self.revision(name);
+        let updated = pods.iter().filter(|pod| self.is_new(pod, &revision)).count() as i32;
         let now = self.kept.stateful_sets.get_mut(name).unwrap();
         let status = StatefulSetStatus {
             observed_generation: now.metadata.generation,
@@ -531,7 +567,7 @@ impl World {
             current_replicas: Some(count),
             ready_replicas: Some(ready),
             available_replicas: Some(ready),
-            updated_replicas: Some(count),
+            updated_replicas: Some(updated),
             ..StatefulSetStatus::default()
         };
         let is_new = now.status.as_ref() != Some(&status);

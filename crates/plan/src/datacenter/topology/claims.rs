@@ -23,7 +23,10 @@ pub(super) fn put_away(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str
         return false;
     }
     if observed.datacenter.deletes_claims_of_left_nodes {
-        let message = format!("PersistentVolumeClaim {namespace}/{name} of node {host_id}, which has left, is deleted");
+        let message = format!(
+            "PersistentVolumeClaim {namespace}/{name} of node {host_id}, which has left, is \
+             deleted"
+        );
         steps.delete(Kind::PersistentVolumeClaim, claim, ("DeletingClaim", message));
         return false;
     }
@@ -71,27 +74,46 @@ fn is_in_the_way(steps: &mut Steps<'_>, member: &str) -> bool {
     let others = steps.ring.others(observed, member);
     match steps.ring.place_by_all(observed, &host_id, member) {
         Place::Out if observed.pods.contains_key(member) => {
-            steps.wait(Part::StatefulSet, "WaitingForClaim", format!("{object} is in use; it is deleted when pod {member} is gone"));
+            steps.wait(
+                Part::StatefulSet,
+                "WaitingForClaim",
+                format!(
+                    "{object} is in use; it is deleted when \
+                     pod {member} is gone"
+                ),
+            );
         }
         Place::Out => {
-            let message = format!("{object} holds data of node {host_id}, which has left; it is deleted, so that node {member} can join with an empty disk");
+            let message = format!(
+                "{object} holds data of node {host_id}, which has left; it is deleted, so \
+                 that node {member} can join with an empty disk"
+            );
             steps.wait(Part::StatefulSet, "DeletingClaim", message.clone());
             steps.delete(Kind::PersistentVolumeClaim, claim, ("DeletingClaim", message));
         }
         Place::NotKnown if others.is_empty() => steps.fault(
             Part::StatefulSet,
             "ClaimInTheWay",
-            format!("{object} holds data of node {host_id}, which has left, and there is no node that can confirm it; delete it, so that node {member} can join"),
+            format!(
+                "{object} holds data of node {host_id}, which has left, and there is no node that can \
+                 confirm it; delete it, so that node {member} can join"
+            ),
         ),
         Place::NotKnown => steps.wait(
             Part::StatefulSet,
             "WaitingForRing",
-            format!("{object} holds data of node {host_id}, which has left; when all nodes confirm that, it is deleted, and node {member} joins"),
+            format!(
+                "{object} holds data of node {host_id}, which has left; when all nodes confirm that, it is \
+                 deleted, and node {member} joins"
+            ),
         ),
         Place::In => steps.fault(
             Part::StatefulSet,
             "ClaimInTheWay",
-            format!("{object} is said to be of node {host_id}, which has left, but that node is in the ring; remove its annotation {LEFT_HOST_ID} if it is wrong"),
+            format!(
+                "{object} is said to be of node {host_id}, which has left, but that node is in the ring; \
+                 remove its annotation {LEFT_HOST_ID} if it is wrong"
+            ),
         ),
     }
     true

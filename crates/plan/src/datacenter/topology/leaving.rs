@@ -58,7 +58,8 @@ fn clear_blank(steps: &mut Steps<'_>, member: &Member<'_>) {
         && claim.is_some_and(is_of_this_node)
     {
         let message = format!(
-            "node {service} may be in the ring, but StatefulSet {} has no place for it; it gets one, so that the node \
+            "node {service} may be in the ring, but StatefulSet {} has no place for it; it gets one, so that \
+             the node \
              can leave in order",
             member.stateful_set
         );
@@ -68,7 +69,8 @@ fn clear_blank(steps: &mut Steps<'_>, member: &Member<'_>) {
     }
     if is_used {
         let message = format!(
-            "Service {service} is of a node that the specification no longer asks for, and of which the host ID is not \
+            "Service {service} is of a node that the specification no longer asks for, and of which the host ID \
+             is not \
              known; it stays: if the node has left, delete the Service"
         );
         steps.wait(Part::Service, "UnknownNode", message);
@@ -92,7 +94,8 @@ fn clear(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) {
     match place {
         Place::In => {
             let message = format!(
-                "node {service} is in the ring, but StatefulSet {} has no place for it; it gets one, so that the node \
+                "node {service} is in the ring, but StatefulSet {} has no place for it; it gets one, so that \
+                 the node \
                  can leave in order",
                 member.stateful_set
             );
@@ -108,7 +111,8 @@ fn clear(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) {
                 steps.done.in_the_way.insert(member.stateful_set.to_owned());
             }
             let message = format!(
-                "Service {service} is of node {host_id}; it goes when the other nodes confirm that the node is not in the ring"
+                "Service {service} is of node {host_id}; it goes when the other nodes confirm that the node is \
+                 not in the ring"
             );
             steps.wait(Part::Service, "WaitingForRing", message);
         }
@@ -181,7 +185,8 @@ fn set_aside(steps: &mut Steps<'_>, member: &Member<'_>, is_last: bool) {
         steps.wait(Part::StatefulSet, "WaitingForOtherNode", message);
     } else {
         let message = format!(
-            "node {} leaves the ring, or has left it, although it is not the last of its rack, and nobody asked it to \
+            "node {} leaves the ring, or has left it, although it is not the last of its rack, and nobody asked \
+             it to \
              here; if it has left, set the label {} on its Service when it is down, or scale the rack down to it",
             steps.named(member),
             names::label::REPLACE
@@ -308,15 +313,16 @@ fn begin(steps: &mut Steps<'_>, is_replacing: bool) {
     };
     if steps.ring.others(observed, member.name).is_empty() {
         let message = format!(
-            "node {node} is to leave, but it is the only one of the datacenter, so nobody could take over its data; it \
+            "node {node} is to leave, but it is the only one of the datacenter, so nobody could take over its \
+             data; it \
              stays: delete the ScyllaDBDatacenter if nothing is to be kept"
         );
         return steps.wait(Part::StatefulSet, "LastNodeStays", message);
     }
-    steps.done.is_leaving = true;
     steps.asks = true;
     match steps.ring.agrees(observed, member, UP) {
         Ok(()) => {
+            steps.done.is_leaving = true;
             steps.wait(
                 Part::StatefulSet,
                 "AskingNodeToLeave",
@@ -324,6 +330,7 @@ fn begin(steps: &mut Steps<'_>, is_replacing: bool) {
             );
             ask_to_leave(steps, member, host_id);
         }
+        // Pods may change meanwhile: those of former versions do not answer before they are changed.
         Err(reason) => {
             let message = format!("node {node} is to leave, and is asked to when all others are up; {reason}");
             steps.wait(Part::StatefulSet, "WaitingForRing", message);

@@ -136,7 +136,8 @@ fn empty(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str, own: &str) {
         return steps.wait(Part::Service, "WaitingForRing", message);
     }
     let message = format!(
-        "node {node} ({host_id}) is down for all others, so its disk and its pod are given up; an empty node takes its place"
+        "node {node} ({host_id}) is down for all others, so its disk and its pod are given up; an empty node \
+         takes its place"
     );
     steps.wait(Part::Service, "ReplacingNode", message.clone());
     match (claim, pod) {
@@ -151,7 +152,8 @@ fn empty(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str, own: &str) {
 
 fn wait_for_newcomer(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) {
     let message = format!(
-        "an empty node takes the place of node {} ({host_id}), which takes until it has joined; if it cannot, take the \
+        "an empty node takes the place of node {} ({host_id}), which takes until it has joined; if it cannot, \
+         take the \
          label {REPLACE} away and set it again, to begin with another empty disk",
         steps.named(member)
     );
@@ -164,7 +166,8 @@ fn begin(steps: &mut Steps<'_>, member: &Member<'_>, is_another_under_way: bool)
     let node = steps.named(member);
     let Some(host_id) = member.host_id() else {
         let message = format!(
-            "Service {node} has the label {REPLACE}, but it does not say which host ID its node had; it cannot be replaced by host ID: remove the label"
+            "Service {node} has the label {REPLACE}, but it does not say which host ID its node had; it cannot \
+             be replaced by host ID: remove the label"
         );
         steps.fault(Part::Service, "NoHostId", message);
         return false;
@@ -181,7 +184,8 @@ fn begin(steps: &mut Steps<'_>, member: &Member<'_>, is_another_under_way: bool)
     if let Err(reason) = steps.ring.agrees(observed, member, DOWN) {
         if steps.ring.is_seen(host_id, UP, member.name) {
             let message = format!(
-                "node {node} ({host_id}) has the label {REPLACE}, but it is up; only a node that is down for all others is replaced: remove the label, or stop the node for good"
+                "node {node} ({host_id}) has the label {REPLACE}, but it is up; only a node that is down for \
+                 all others is replaced: remove the label, or stop the node for good"
             );
             steps.fault(Part::Service, "NodeIsUp", message);
         } else {
