@@ -290,11 +290,12 @@ fn a_replacement_that_fails_is_begun_again() {
 /// The operator stops after each of its writes in turn, and another copy takes over.
 #[test]
 fn a_crash_after_any_write_changes_nothing_in_the_end() {
-    let cases: [(&str, &dyn Fn(&mut World), &[(&str, i32)]); 2] = [
-        ("scale in", &|world| world.respecify(&[("a", 1), ("b", 1)]), &[("a", 1), ("b", 1)]),
+    type Case<'a> = (&'a str, fn(&mut World), &'a [(&'a str, i32)]);
+    let cases: [Case<'_>; 2] = [
+        ("scale in", |world| world.respecify(&[("a", 1), ("b", 1)]), &[("a", 1), ("b", 1)]),
         (
             "replace",
-            &|world| {
+            |world| {
                 world.lose("orders-dc-b-0");
                 world.set_label("orders-dc-b-0", REPLACE, Some(""));
             },
