@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use messina_api::names::{
-    annotation::{LEAVING_HOST_ID, REPLACING_CLAIM, RING_ANSWER, RING_QUESTION},
+    annotation::{LEAVING_BEGAN, LEAVING_HOST_ID, REPLACING_CLAIM, RING_ANSWER, RING_QUESTION},
     label::{DECOMMISSIONED, REPLACE, REPLACING_NODE_HOST_ID},
 };
 use messina_plan::datacenter::plan;
@@ -87,7 +87,8 @@ fn happen(world: &mut World) {
         56..66 if !pod.is_empty() => _ = world.live(&pod),
         66..76 => world.gossip(&pod),
         76..84 => world.see(&pod),
-        84..94 => _ = world.tend(&pod),
+        84..92 => _ = world.tend(&pod),
+        92..94 => world.edit_a_label(),
         94 => {
             let racks = specification(world);
             let version = ["2026.2.4", "2026.2.5"][world.below(2)];
@@ -165,6 +166,74 @@ fn a_label_that_somebody_set_skips_no_decommission() {
         assert_eq!(world.left, 1, "the node has handed over its data");
         check_fresh(&world, &[("a", 1), ("b", 1)]);
     }
+}
+
+/// The label as it is while a node leaves is what somebody may want to help along.
+#[test]
+fn a_label_that_somebody_set_meanwhile_takes_no_place_away() {
+    let moments: [(&str, fn(&World) -> bool); 3] = [
+        ("it is asked to leave", |world| world.label(A, DECOMMISSIONED) == Some("false")),
+        ("it has said that it begins", |world| world.annotation(A, LEAVING_BEGAN).is_some()),
+        ("it leaves", |world| world.is_leaving(A)),
+    ];
+    for (moment, is_now) in moments {
+        let mut world = at_rest(&[("a", 2), ("b", 1)]);
+        world.respecify(&[("a", 1), ("b", 1)]);
+        until(&mut world, moment, is_now);
+        world.set_label(A, DECOMMISSIONED, Some("true"));
+        world.look();
+        while world.write() {}
+        assert_eq!(world.replicas("orders-dc-a"), 2, "{moment}, and its data is not handed over yet");
+        assert!(settle(&mut world), "{moment}");
+        assert_eq!(world.left, 1, "{moment}");
+        check_fresh(&world, &[("a", 1), ("b", 1)]);
+    }
+}
+
+#[test]
+fn a_node_that_has_said_that_it_begins_is_not_held_back() {
+    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    world.respecify(&[("a", 1), ("b", 1)]);
+    until(&mut world, "it has said that it begins", |world| world.annotation(A, LEAVING_BEGAN).is_some());
+    assert!(!world.is_leaving(A));
+    world.respecify(&[("a", 2), ("b", 1)]);
+    world.look();
+    while world.write() {}
+    assert_eq!(world.label(A, DECOMMISSIONED), Some("false"), "the request stands");
+    assert!(settle(&mut world));
+    assert_eq!(world.left, 1);
+    check_fresh(&world, &[("a", 2), ("b", 1)]);
+}
+
+#[test]
+fn a_node_that_comes_back_keeps_its_disk() {
+    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    let host_id = world.host_of("orders-dc-b-0");
+    world.stop("orders-dc-b-0");
+    world.set_label("orders-dc-b-0", REPLACE, Some(""));
+    for pod in world.pods() {
+        world.gossip(&pod);
+    }
+    // It goes as far as to write down what is replaced, from answers that say that the node is down.
+    for _ in 0..20 {
+        for pod in world.pods().into_iter().filter(|pod| pod != "orders-dc-b-0") {
+            world.see(&pod);
+            world.tend(&pod);
+        }
+        world.look();
+        while world.write() {}
+        if world.label("orders-dc-b-0", REPLACING_NODE_HOST_ID).is_some() {
+            break;
+        }
+    }
+    assert!(world.label("orders-dc-b-0", REPLACING_NODE_HOST_ID).is_some(), "{:?}", reasons(&world));
+    world.live("orders-dc-b-0");
+    world.look();
+    while world.write() {}
+    for _ in 0..50 {
+        round(&mut world, &mut usize::MAX.clone());
+    }
+    assert_eq!((world.host_of("orders-dc-b-0"), world.replaced), (host_id, 0), "it is the same node");
 }
 
 #[test]

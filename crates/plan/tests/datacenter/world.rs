@@ -50,6 +50,8 @@ struct Node {
     seen: Option<Service>,
     view: View,
     was_refused: bool,
+    /// The version that there was when it started.
+    started: u64,
 }
 
 #[derive(Clone)]
@@ -70,6 +72,8 @@ pub(crate) struct World {
     /// Host IDs of the ring, as it is.
     pub(crate) ring: BTreeSet<String>,
     writes: VecDeque<Write>,
+    /// As of which version it is written down that nodes are replaced.
+    replacing_since: BTreeMap<String, u64>,
     version: u64,
     /// The version that the operator last looked at, when there was nothing to write.
     idle: Option<u64>,
@@ -86,6 +90,7 @@ impl World {
             nodes: BTreeMap::new(),
             ring: BTreeSet::new(),
             writes: VecDeque::new(),
+            replacing_since: BTreeMap::new(),
             version: 1,
             idle: None,
             random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
@@ -140,7 +145,13 @@ impl World {
     }
 
     pub(crate) fn edit_a_label(&mut self) {
-        let names: Vec<String> = self.members();
+        let mut names: Vec<String> = self.members();
+        // Where something is under way, there is something to break.
+        let departing: Vec<String> =
+            names.iter().filter(|name| self.label(name, DECOMMISSIONED).is_some()).cloned().collect();
+        if !departing.is_empty() && self.below(2) == 0 {
+            names = departing;
+        }
         let Some(name) = self.pick(&names) else { return };
         let what = self.below(6);
         let version = self.next();
@@ -194,9 +205,9 @@ impl World {
         };
         let names: Vec<String> = self.nodes.keys().filter(|name| is_told(name)).cloned().collect();
         if let Some(name) = self.pick(&names)
-            && self.lost().is_empty()
-            // Kubernetes does not bring back a pod while one before it is down, and two that are down cannot be replaced.
-            && self.kept.pods.keys().filter_map(|pod| self.host_of(pod)).filter(|id| self.ring.contains(id)).count() == self.ring.len()
+            // Of two nodes that are down for good, neither can be replaced.
+            && self.down().is_empty()
+            && !self.kept.services.keys().any(|name| self.label(name, REPLACING_NODE_HOST_ID).is_some())
         {
             self.lose(&name);
         }
@@ -212,6 +223,21 @@ impl World {
     /// The label of a Service.
     pub(crate) fn label(&self, name: &str, label: &str) -> Option<&str> {
         self.kept.services.get(name)?.metadata.labels.as_ref()?.get(label).map(String::as_str)
+    }
+
+    /// The annotation of a Service.
+    pub(crate) fn annotation(&self, name: &str, key: &str) -> Option<&str> {
+        self.kept.services.get(name)?.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// How many nodes a StatefulSet has room for.
+    pub(crate) fn replicas(&self, stateful_set: &str) -> i32 {
+        self.kept.stateful_sets[stateful_set].spec.as_ref().unwrap().replicas.unwrap()
+    }
+
+    /// The node stops, and may start again.
+    pub(crate) fn stop(&mut self, name: &str) {
+        self.nodes.remove(name);
     }
 
     /// Whether the node gives its data away.
@@ -353,7 +379,12 @@ impl World {
         }
         let version = self.next();
         match change.kind {
-            Kind::Service => self.patch_service(&change.name, &change.patch),
+            Kind::Service => {
+                if change.patch["metadata"]["labels"][REPLACING_NODE_HOST_ID].is_string() {
+                    self.replacing_since.insert(change.name.clone(), self.version);
+                }
+                self.patch_service(&change.name, &change.patch);
+            }
             Kind::StatefulSet => {
                 let replicas = change.patch["spec"]["replicas"].as_i64().unwrap() as i32;
                 let before = self.kept.stateful_sets[&change.name].spec.as_ref().unwrap().replicas.unwrap();
@@ -392,7 +423,9 @@ impl World {
         let Some(host_id) = self.host_of(member).filter(|host_id| self.ring.contains(host_id)) else { return true };
         let replaced = self.kept.services.get(member).and_then(|service| service.metadata.labels.as_ref());
         let is_replaced = replaced.and_then(|labels| labels.get(REPLACING_NODE_HOST_ID)) == Some(&host_id);
-        is_replaced && !self.nodes.values().any(|node| node.host_id == host_id)
+        // One that came back after it was written down that it is replaced may be seen too late.
+        let since = self.replacing_since.get(member).copied().unwrap_or(0);
+        is_replaced && !self.nodes.values().any(|node| node.host_id == host_id && node.started < since)
     }
 
     fn delete(&mut self, deletion: &Deletion) -> bool {
@@ -627,7 +660,15 @@ impl World {
             self.kept.services.get(pod).and_then(|service| service.metadata.labels.clone()).unwrap_or_default();
         let mode = if is_member { Mode::Normal } else { Mode::Starting };
         let replaces = labels.get(REPLACING_NODE_HOST_ID).cloned();
-        let node = Node { host_id, mode, replaces, seen: None, view: View::default(), was_refused: false };
+        let node = Node {
+            host_id,
+            mode,
+            replaces,
+            seen: None,
+            view: View::default(),
+            was_refused: false,
+            started: self.version,
+        };
         self.nodes.insert(pod.to_owned(), node);
         true
     }

@@ -61,13 +61,11 @@ fn go_on(steps: &mut Steps<'_>, member: &Member<'_>, replaced: &str) -> bool {
             steps.change_member(member, forget(), Some(("ReplacementWithdrawn", message)));
             false
         }
+        // The disk is gone, or going. Whom the new node replaces must be known until it has: else it would join beside
+        // the lost one, which would stay in the ring for ever.
         (false, recorded) => {
             if recorded.is_some() {
                 steps.change_member(member, json!({"annotations": {REPLACING_CLAIM: null}}), None);
-            } else if steps.ring.is_seen(host_id, UP, member.name) {
-                // It serves, so it replaces nobody.
-                steps.change_member(member, forget(), None);
-                return false;
             }
             wait_for_newcomer(steps, member, host_id);
             true
@@ -84,14 +82,14 @@ fn took_over(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str, replaced
     steps.asks = true;
     let is_done = member.has_joined()
         && steps.ring.place(replaced, member.name) == Place::Out
-        && steps.ring.is_seen(host_id, UP, member.name);
+        && steps.ring.place(host_id, member.name) == Place::In;
     if is_done {
         let message = format!("node {} ({host_id}) has taken the place of {replaced}", steps.named(member));
         steps.change_member(member, forget(), Some(("NodeReplaced", message)));
     } else {
         let message = format!(
-            "node {} ({host_id}) takes the place of {replaced}; that is done when another node sees it up, and the \
-             other one gone",
+            "node {} ({host_id}) takes the place of {replaced}; that is done when another node sees it in the ring, \
+             and the other one gone",
             steps.named(member)
         );
         steps.wait(Part::Service, "WaitingForReplacement", message);
