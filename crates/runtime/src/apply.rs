@@ -638,3 +638,19 @@ fn merge(into: &mut Value, from: &Value) {
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Service;
+
+    use super::*;
+
+    #[test]
+    fn an_amendment_is_for_one_version_of_one_object() {
+        let metadata = json!({"name": "a", "namespace": "shop", "uid": "u", "resourceVersion": "7"});
+        let service: Service = serde_json::from_value(json!({"metadata": metadata})).unwrap_or_default();
+        let change = Amendment::new(&service, json!({"metadata": {"labels": {"x": null}}}), None);
+        let expected = json!({"metadata": {"labels": {"x": null}, "uid": "u", "resourceVersion": "7"}});
+        assert_eq!((change.patch, change.path.as_str()), (expected, "/api/v1/namespaces/shop/services"));
+    }
+}

@@ -171,7 +171,8 @@ fn a_label_that_somebody_set_skips_no_decommission() {
 /// The label as it is while a node leaves is what somebody may want to help along.
 #[test]
 fn a_label_that_somebody_set_meanwhile_takes_no_place_away() {
-    let moments: [(&str, fn(&World) -> bool); 3] = [
+    type Moment<'a> = (&'a str, fn(&World) -> bool);
+    let moments: [Moment<'_>; 3] = [
         ("it is asked to leave", |world| world.label(A, DECOMMISSIONED) == Some("false")),
         ("it has said that it begins", |world| world.annotation(A, LEAVING_BEGAN).is_some()),
         ("it leaves", |world| world.is_leaving(A)),
