@@ -18,7 +18,7 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use messina_api::{
-    names::annotation,
+    names::{annotation, label},
     scylla::v1alpha1::{ScyllaDBDatacenter, ScyllaDBDatacenterStatus},
 };
 use messina_e2e::{
@@ -148,7 +148,9 @@ async fn a_datacenter_lives_and_dies() {
     nothing_is_done_while_it_is_paused(&client).await;
     the_other_copy_takes_over(&client).await;
     a_full_disk_is_told_and_got_over(&client).await;
-    a_removed_rack_stays_and_says_so(&client).await;
+    a_node_leaves_and_comes_back_empty(&client).await;
+    a_removed_rack_leaves_node_by_node(&client).await;
+    a_lost_node_is_replaced(&client).await;
     deletion_keeps_the_volumes(&client).await;
     only_what_is_needed_is_allowed(&client, &Log::new(log_file)).await;
 }
@@ -291,23 +293,84 @@ fn simctl(pod: &str, arguments: &[&str]) {
     exec::output("simctl", &mut command).unwrap();
 }
 
-async fn a_removed_rack_stays_and_says_so(client: &Client) {
+async fn host_id(client: &Client, member: &str) -> String {
+    let services: Api<Service> = Api::default_namespaced(client.clone());
+    services.get(member).await.unwrap().annotations()[annotation::HOST_ID].clone()
+}
+
+async fn uid_of_claim(client: &Client, claim: &str) -> Option<String> {
+    let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(client.clone());
+    claims.get_opt(claim).await.unwrap().and_then(|claim| claim.metadata.uid)
+}
+
+/// Scaled in, the last node hands over its data; scaled out, another one joins with an empty disk. A label that somebody
+/// set by hand skips nothing.
+async fn a_node_leaves_and_comes_back_empty(client: &Client) {
+    let others = ["orders-dc-a-0", "orders-dc-b-0", "orders-dc-c-0"];
+    let (before, claim) = (host_id(client, "orders-dc-a-1").await, uid_of_claim(client, "data-orders-dc-a-1").await);
+    let services: Api<Service> = Api::default_namespaced(client.clone());
+    let label = json!({"metadata": {"labels": {label::DECOMMISSIONED: "true"}}});
+    services.patch("orders-dc-a-1", &PatchParams::default(), &Patch::Merge(&label)).await.unwrap();
+    apply(client, &manifest(&[("a", 1), ("b", 1), ("c", 1)])).await;
+    settled(client, 3).await;
+    all_see_all(client, &others).await;
+    assert!(!ring(client, "orders-dc-a-0").await.contains_key(&before), "it has left the ring");
+    assert!(services.get_opt("orders-dc-a-1").await.unwrap().is_none(), "its Service is gone");
+    assert_eq!(uid_of_claim(client, "data-orders-dc-a-1").await, claim, "its claim is kept");
+
+    apply(client, &manifest(&[("a", 2), ("b", 1), ("c", 1)])).await;
+    settled(client, 4).await;
+    all_see_all(client, &["orders-dc-a-0", "orders-dc-a-1", "orders-dc-b-0", "orders-dc-c-0"]).await;
+    assert_ne!(host_id(client, "orders-dc-a-1").await, before, "it is another node");
+    assert_ne!(uid_of_claim(client, "data-orders-dc-a-1").await, claim, "its disk is an empty one");
+}
+
+async fn a_removed_rack_leaves_node_by_node(client: &Client) {
     apply(client, &manifest(&[("a", 2), ("b", 1)])).await;
-    let api: Api<ScyllaDBDatacenter> = Api::default_namespaced(client.clone());
-    let message = until(api, "orders", "a word on the removed rack", LONG, |seen| {
-        let status = seen.and_then(|datacenter| datacenter.status).unwrap_or_default();
-        let conditions = status.conditions.unwrap_or_default();
-        let of_nodes =
-            conditions.iter().find(|one| one.type_ == "StatefulSetControllerProgressing" && one.status == "True");
-        of_nodes.map_or_else(|| Seen::NotYet(format!("{conditions:?}")), |one| Seen::Ready(one.message.clone()))
+    settled(client, 3).await;
+    all_see_all(client, &["orders-dc-a-0", "orders-dc-a-1", "orders-dc-b-0"]).await;
+    let sets: Api<StatefulSet> = Api::default_namespaced(client.clone());
+    assert!(sets.get_opt("orders-dc-c").await.unwrap().is_none(), "the rack is gone");
+    apply(client, &manifest(&[("a", 2), ("b", 1), ("c", 1)])).await;
+    settled(client, 4).await;
+}
+
+/// A node whose disk is of no use any more is replaced, by host ID, when its user says so.
+async fn a_lost_node_is_replaced(client: &Client) {
+    let member = "orders-dc-b-0";
+    let (before, claim) = (host_id(client, member).await, uid_of_claim(client, "data-orders-dc-b-0").await);
+    // The node is kept from starting, as one is whose machine is gone.
+    let services: Api<Service> = Api::default_namespaced(client.clone());
+    let never = json!({"metadata": {"annotations": {annotation::FORCE_IGNITION_VALUE: "false"}}});
+    services.patch(member, &PatchParams::default(), &Patch::Merge(&never)).await.unwrap();
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    pods.delete(member, &DeleteParams::default()).await.unwrap();
+    eventually("the others to see it down", LONG, async || {
+        let seen = ring(client, "orders-dc-a-0").await;
+        Ok(if seen.get(&before).is_some_and(|state| state == "DN") {
+            Seen::Ready(())
+        } else {
+            Seen::NotYet(format!("{seen:?}"))
+        })
     })
     .await
     .unwrap();
-    assert!(message.contains("orders-dc-c"), "{message}");
-    let sets: Api<StatefulSet> = Api::default_namespaced(client.clone());
-    assert_eq!(sets.get("orders-dc-c").await.unwrap().spec.unwrap().replicas, Some(1));
-    apply(client, &manifest(&[("a", 2), ("b", 1), ("c", 1)])).await;
+    let label = json!({"metadata": {"labels": {label::REPLACE: ""}}});
+    services.patch(member, &PatchParams::default(), &Patch::Merge(&label)).await.unwrap();
+    eventually("its disk to be given up", LONG, async || {
+        let now = uid_of_claim(client, "data-orders-dc-b-0").await;
+        Ok(if now.is_some() && now != claim { Seen::Ready(()) } else { Seen::NotYet(format!("{now:?}")) })
+    })
+    .await
+    .unwrap();
+    let again = json!({"metadata": {"annotations": {annotation::FORCE_IGNITION_VALUE: null}}});
+    services.patch(member, &PatchParams::default(), &Patch::Merge(&again)).await.unwrap();
     settled(client, 4).await;
+    all_see_all(client, &["orders-dc-a-0", "orders-dc-a-1", "orders-dc-b-0", "orders-dc-c-0"]).await;
+    assert_ne!(host_id(client, member).await, before, "it is another node");
+    let service = services.get(member).await.unwrap();
+    let left = service.labels().keys().find(|key| key.contains("replac"));
+    assert_eq!(left, None, "the labels are taken away");
 }
 
 async fn deletion_keeps_the_volumes(client: &Client) {

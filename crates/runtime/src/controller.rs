@@ -301,6 +301,9 @@ impl<C: Controller> Running<C> {
         let decision = Decision { versions, has_lost: &has_lost };
         let applying = self.applier.apply(&owner, parts, &decision, &mut memory.expectations);
         let applied = applying.instrument(debug_span!("apply")).await;
+        for note in applied.iter().flat_map(|part| &part.events) {
+            self.surroundings.events.tell(reference(object.as_ref()), note.clone());
+        }
         memory.has_progressed = memory.expectations.iter().any(Expectation::is_of_a_write);
         let failure = applied.iter().find_map(|part| part.failure.clone());
         if let Some(Error::NotLeading(not_leading)) = failure {

@@ -46,7 +46,7 @@ pub fn condition(
 
 /// The conditions of parts: what is wrong with each, and whether it is done.
 pub(crate) fn part_conditions(applied: &[Applied], generation: Option<i64>) -> Vec<Condition> {
-    let of_part = |Applied { part, written, failure, waits_for }: &Applied| {
+    let of_part = |Applied { part, written, failure, waits_for, .. }: &Applied| {
         let degraded = match failure {
             // Somebody was faster: it is looked at again at once, and nobody has to do anything.
             Some(error) if !error.is_conflict() => (true, error.reason(), chain(error)),
@@ -150,7 +150,7 @@ mod tests {
 
     fn applied(failure: Option<Error>, waits_for: Option<&str>) -> Applied {
         let waits_for = waits_for.map(|message| Waiting { reason: "RollingOut", message: message.into() });
-        Applied { part: "Service", written: vec![], failure, waits_for }
+        Applied { part: "Service", written: vec![], events: vec![], failure, waits_for }
     }
 
     fn at(seconds: i64) -> Timestamp {

@@ -1,7 +1,7 @@
 //! Decisions for a ScyllaDBDatacenter: which objects it needs, in which order its racks change, and how it stands.
 //!
-//! Nothing here takes a node away: that needs the node to hand over its data first, and this version does not ask nodes
-//! to. So a StatefulSet never gets fewer replicas, and neither StatefulSets nor Services of nodes are ever given up.
+//! A node is taken away only in the way of `topology`: when the ring says that it has left. By no other way does a
+//! StatefulSet get fewer replicas, or is a StatefulSet, a Service, a pod or a claim of a node given up.
 
 mod access;
 pub mod certificates;
@@ -18,6 +18,7 @@ mod services;
 mod stateful_set;
 mod status;
 mod token;
+mod topology;
 mod validate;
 mod version;
 
@@ -32,7 +33,9 @@ use k8s_openapi::api::{
     policy::v1::PodDisruptionBudget,
     rbac::v1::RoleBinding,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use messina_api::scylla::v1alpha1::ScyllaDBDatacenterStatus;
+use serde_json::Value;
 
 pub use certificates::CertificateChain;
 pub use rollout::is_rolled_out;
@@ -53,8 +56,10 @@ pub struct Observed {
     pub stateful_sets: BTreeMap<String, StatefulSet>,
     /// The Services that the datacenter owns.
     pub services: BTreeMap<String, Service>,
-    /// The pods of the datacenter's nodes.
+    /// The pods of the datacenter's nodes. All of them: a node that has none is taken for stopped.
     pub pods: BTreeMap<String, Pod>,
+    /// The claims for the nodes' disks, as far as their metadata goes.
+    pub claims: BTreeMap<String, ObjectMeta>,
     /// The ConfigMaps that the datacenter owns, and those that [`Datacenter::config_map_references`] names. All of them:
     /// nodes are restarted when one comes or goes.
     pub config_maps: BTreeMap<String, ConfigMap>,
@@ -94,6 +99,10 @@ pub struct Gates {
 pub struct Plan {
     /// The objects to apply.
     pub objects: Objects,
+    /// Changes of single fields, each for the very version of an object that was observed. They come after the objects.
+    pub changes: Vec<Change>,
+    /// Objects to delete, each by its UID, after the changes.
+    pub deletions: Vec<Deletion>,
     /// What the datacenter owns beside those objects, and must neither be changed nor removed now.
     pub left_alone: Vec<LeftAlone>,
     /// What is not done yet, and what happens next.
@@ -137,6 +146,46 @@ pub struct Objects {
     pub ingresses: Vec<Ingress>,
     /// The Jobs that are to begin to clean up nodes. Those that are there already are left alone.
     pub cleanup_jobs: Vec<Job>,
+}
+
+/// A kind of object that is changed in part, or deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "they are Kubernetes' own kinds")]
+pub enum Kind {
+    Service,
+    StatefulSet,
+    Pod,
+    PersistentVolumeClaim,
+}
+
+/// A change of single fields.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// Kind of the object.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// The version that was observed: if it is another one by then, nothing changes.
+    pub version: String,
+    /// What changes, as a merge patch.
+    pub patch: Value,
+    /// Reason and message of an event, when it is done.
+    pub event: Option<(&'static str, String)>,
+}
+
+/// An object to delete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deletion {
+    /// Kind of the object.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// Its UID: no other of that name is deleted.
+    pub uid: String,
+    /// Reason and message of an event, when it is done.
+    pub event: Option<(&'static str, String)>,
 }
 
 /// An object that must stay as it is.
@@ -225,6 +274,7 @@ impl Observed {
             stateful_sets: BTreeMap::new(),
             services: BTreeMap::new(),
             pods: BTreeMap::new(),
+            claims: BTreeMap::new(),
             config_maps: BTreeMap::new(),
             secrets: BTreeMap::new(),
             ingresses: BTreeMap::new(),
@@ -244,14 +294,22 @@ impl Observed {
 pub fn plan(observed: &Observed) -> Plan {
     let datacenter = &observed.datacenter;
     let token = token::token(observed);
-    let services = services::services(observed);
+    let topology = topology::topology(observed);
+    let services = services::services(observed, &topology);
     let certificates = certificates::certificates(observed);
-    let mut rollout = rollout::rollout(observed);
+    let mut rollout = rollout::rollout(observed, &topology);
     if certificates.are_awaited {
         rollout.hold(observed);
     }
     let ingresses = ingresses::ingresses(observed);
-    let cleanup = cleanup::cleanup(observed, rollout.waiting.is_empty() && rollout.wrong.is_empty());
+    // ScyllaDB refuses to clean up while nodes come or go. A label that is wrong holds nothing up.
+    let is_of_nodes = |note: &Note| note.part == Part::StatefulSet;
+    let is_settled = !topology.is_leaving
+        && topology.waiting.is_empty()
+        && !topology.wrong.iter().any(is_of_nodes)
+        && rollout.waiting.is_empty()
+        && rollout.wrong.is_empty();
+    let cleanup = cleanup::cleanup(observed, is_settled);
     Plan {
         objects: Objects {
             service_account: access::service_account(datacenter),
@@ -269,6 +327,8 @@ pub fn plan(observed: &Observed) -> Plan {
             ingresses: ingresses.ingresses,
             cleanup_jobs: cleanup.jobs,
         },
+        changes: topology.changes,
+        deletions: topology.deletions,
         left_alone: [
             rollout.left_alone,
             services.left_alone,
@@ -281,13 +341,13 @@ pub fn plan(observed: &Observed) -> Plan {
         waiting: [
             token.waiting,
             certificates.waiting,
+            topology.waiting,
             rollout.waiting,
-            services.waiting,
             ingresses.waiting,
             cleanup.waiting,
         ]
         .concat(),
-        wrong: [token.wrong, certificates.wrong, rollout.wrong, cleanup.wrong].concat(),
+        wrong: [token.wrong, certificates.wrong, topology.wrong, rollout.wrong, cleanup.wrong].concat(),
         ignored: [stateful_set::ignored(datacenter), cleanup.ignored].concat(),
         again_at: certificates.again_at,
     }

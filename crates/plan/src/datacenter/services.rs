@@ -18,10 +18,11 @@ use messina_api::{
 };
 
 use super::{
-    Datacenter, LeftAlone, Note, Observed, Part, Rack,
+    Datacenter, LeftAlone, Observed, Rack,
     cleanup::cleaned_up_ring,
     metadata::{cluster_labels, map, owned, owned_with, rack_labels, with},
     rollout::nodes_to_keep,
+    topology::Topology,
 };
 
 /// Ports that every Service of a datacenter has.
@@ -44,27 +45,31 @@ pub(crate) struct Services {
     pub(crate) identity: Service,
     pub(crate) members: Vec<Service>,
     pub(crate) left_alone: Vec<LeftAlone>,
-    pub(crate) waiting: Vec<Note>,
 }
 
-pub(crate) fn services(observed: &Observed) -> Services {
+pub(crate) fn services(observed: &Observed, topology: &Topology) -> Services {
     let datacenter = &observed.datacenter;
     let mut members = Vec::new();
     for rack in &datacenter.racks {
         let stateful_set = datacenter.stateful_set_name(rack);
         for ordinal in 0..nodes_to_keep(observed, rack) {
             let name = names::datacenter::member(&stateful_set, ordinal);
+            // What is about to go is made anew when it is gone.
+            if topology.going.contains(&name) {
+                continue;
+            }
             let job = observed.jobs.get(&names::datacenter::cleanup_job(&name));
             let service = member_service(datacenter, rack, &name, observed.services.get(&name), job);
             members.push(service);
         }
     }
-    let (left_alone, waiting) = superfluous(observed, &members);
-    Services { identity: identity_service(datacenter), members, left_alone, waiting }
+    let left_alone = superfluous(observed, &members);
+    Services { identity: identity_service(datacenter), members, left_alone }
 }
 
-/// Services of nodes that the specification knows nothing of. They may be all that is left of a node, so they stay.
-fn superfluous(observed: &Observed, members: &[Service]) -> (Vec<LeftAlone>, Vec<Note>) {
+/// Services of nodes that the specification knows nothing of. They may be all that is left of a node, so they stay until
+/// it is known that the node has left.
+fn superfluous(observed: &Observed, members: &[Service]) -> Vec<LeftAlone> {
     let planned: BTreeSet<&str> = members.iter().filter_map(|service| service.metadata.name.as_deref()).collect();
     let names: Vec<&String> = observed
         .services
@@ -72,17 +77,7 @@ fn superfluous(observed: &Observed, members: &[Service]) -> (Vec<LeftAlone>, Vec
         .filter(|(name, service)| is_member(service) && !planned.contains(name.as_str()))
         .map(|(name, _)| name)
         .collect();
-    let left_alone = names.iter().map(|name| LeftAlone { kind: "Service", name: (*name).clone() }).collect();
-    let waiting = names.iter().map(|name| Note {
-        part: Part::Service,
-        reason: "ScalingInNotAvailable",
-        message: format!(
-            "Service {}/{name} is of a node that the specification no longer asks for; taking nodes out is not \
-             available yet, so it stays",
-            observed.datacenter.namespace
-        ),
-    });
-    (left_alone, waiting.collect())
+    names.into_iter().map(|name| LeftAlone { kind: "Service", name: name.clone() }).collect()
 }
 
 fn is_member(service: &Service) -> bool {

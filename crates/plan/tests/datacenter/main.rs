@@ -12,6 +12,8 @@ mod ingresses;
 mod properties;
 mod rollout;
 mod token;
+mod topology;
+mod world;
 
 use std::{
     env, fs,

@@ -10,11 +10,12 @@ use std::{future::ready, sync::Arc};
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
     batch::v1::Job,
-    core::v1::{ConfigMap, Pod, PodStatus, Secret, Service, ServiceAccount},
+    core::v1::{ConfigMap, PersistentVolumeClaim, Pod, PodStatus, Secret, Service, ServiceAccount},
     networking::v1::Ingress,
     policy::v1::PodDisruptionBudget,
     rbac::v1::RoleBinding,
 };
+use kube::core::PartialObjectMeta;
 use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
 use messina_plan::datacenter::{self, Gates, Observed, Plan};
 use messina_runtime::{
@@ -24,7 +25,7 @@ use messina_runtime::{
     error::Error,
     queue::{Backoff, ObjectKey},
     status::Report,
-    store::Store,
+    store::{Kind, Store},
 };
 
 pub use expiry::Expiry;
@@ -60,6 +61,7 @@ pub struct DatacenterController {
     ingresses: Arc<Store<Ingress>>,
     jobs: Arc<Store<Job>>,
     pods: Arc<Store<Pod>>,
+    claims: Arc<Store<PartialObjectMeta<PersistentVolumeClaim>>>,
 }
 
 /// What is watched, and who is looked at when it changes. Jobs are watched already.
@@ -79,13 +81,15 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
         ingresses: caches.watch(Some(&ours), trim),
         jobs: Arc::clone(jobs),
         pods: caches.watch(Some(&nodes), trim_pod),
+        claims: caches.watch_metadata(Some(&ours), trim),
     };
     let expiry = controller.settings.expiry.clone();
     controller.secrets.on_change(move |change| expiry.take_in(change));
-    let DatacenterController { stateful_sets, services, config_maps, secrets, ingresses, pods, .. } = &controller;
+    let DatacenterController { stateful_sets, services, config_maps, secrets, ingresses, pods, claims, .. } =
+        &controller;
     let (stateful_sets, services) = (Arc::clone(stateful_sets), Arc::clone(services));
     let (config_maps, secrets) = (Arc::clone(config_maps), Arc::clone(secrets));
-    let (ingresses, pods) = (Arc::clone(ingresses), Arc::clone(pods));
+    let (ingresses, pods, claims) = (Arc::clone(ingresses), Arc::clone(pods), Arc::clone(claims));
     let running = Running::new(caches, controller, datacenters, Backoff::default());
     running.owns(&stateful_sets);
     running.owns(&services);
@@ -97,6 +101,7 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     running.owns(&ingresses);
     running.owns(jobs);
     running.watches(&pods, |pod| datacenter_of(pod).into_iter().collect());
+    running.watches(&claims, |claim| datacenter_of(claim).into_iter().collect());
     running
 }
 
@@ -107,10 +112,11 @@ impl Drop for DatacenterController {
     }
 }
 
-/// The datacenter that a pod is of.
-fn datacenter_of(pod: &Pod) -> Option<ObjectKey> {
-    let name = pod.metadata.labels.as_ref()?.get(label::CLUSTER)?;
-    Some(ObjectKey { namespace: pod.metadata.namespace.clone(), name: name.clone() })
+/// The datacenter that a pod or a claim is of.
+fn datacenter_of<K: Kind>(object: &K) -> Option<ObjectKey> {
+    let metadata = object.meta();
+    let name = metadata.labels.as_ref()?.get(label::CLUSTER)?;
+    Some(ObjectKey { namespace: metadata.namespace.clone(), name: name.clone() })
 }
 
 /// Leaves of a pod who it is and where it is reached: there are many, and the rest is long.

@@ -3,16 +3,14 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
-use messina_api::{names, scylla::v1alpha1::ScyllaDBDatacenter};
+use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
 use messina_plan::datacenter::{
-    Observed,
+    Datacenter, Observed,
     certificates::{Order, Signed, orders},
     validate,
 };
 use messina_runtime::{
     error::{Error, chain},
-    queue::ObjectKey,
     store::{Kind, Store},
 };
 use tracing::info;
@@ -28,16 +26,16 @@ impl DatacenterController {
         })?;
         let uid = datacenter.uid.clone();
         let stateful_sets = owned(&self.stateful_sets, &uid)?;
-        let services = owned(&self.services, &uid)?;
-        let first_pods = stateful_sets.keys().map(|name| names::datacenter::member(name, 0));
-        let pods = first_pods.chain(services.keys().cloned());
-        let pods = pods.filter_map(|name| self.pod(&datacenter.namespace, name)).collect();
+        let pods = of_datacenter(&self.pods, &datacenter)?.map(named).collect();
+        let claims = of_datacenter(&self.claims, &datacenter)?.map(named);
+        let claims = claims.map(|(name, claim)| (name, claim.metadata)).collect();
         let mut observed = Observed {
             datacenter,
             status: object.status.clone().unwrap_or_default(),
             stateful_sets,
-            services,
+            services: owned(&self.services, &uid)?,
             pods,
+            claims,
             config_maps: owned(&self.config_maps, &uid)?,
             secrets: owned(&self.secrets, &uid)?,
             ingresses: owned(&self.ingresses, &uid)?,
@@ -63,19 +61,32 @@ impl DatacenterController {
         };
         orders(observed).into_iter().map(sign).collect()
     }
+}
 
-    /// A pod, as far as it is kept.
-    fn pod(&self, namespace: &str, name: String) -> Option<(String, Pod)> {
-        let key = ObjectKey { namespace: Some(namespace.to_owned()), name };
-        let pod = self.pods.get(&key).ok().flatten()?;
-        Some((key.name, Pod::clone(&pod)))
+/// What has the datacenter's name on it. Fails when something of that kind cannot be read: it is there, so it may not be
+/// taken for missing.
+fn of_datacenter<K: Kind>(store: &Store<K>, datacenter: &Datacenter) -> Result<impl Iterator<Item = Arc<K>>, Error> {
+    if store.unreadable() > 0 {
+        return Err(Error::Invalid {
+            reason: "Unreadable",
+            message: "pods or claims cannot be read, so it is not known which nodes there are".into(),
+        });
     }
+    let is_its = |object: &Arc<K>| {
+        let metadata = object.meta();
+        let cluster = metadata.labels.as_ref().and_then(|labels| labels.get(label::CLUSTER));
+        metadata.namespace.as_ref() == Some(&datacenter.namespace) && cluster == Some(&datacenter.name)
+    };
+    Ok(store.all().into_iter().filter(is_its))
 }
 
 /// What a datacenter has of one kind, by name.
 fn owned<K: Kind>(store: &Store<K>, uid: &str) -> Result<BTreeMap<String, K>, Error> {
-    let named = |object: Arc<K>| (object.meta().name.clone().unwrap_or_default(), K::clone(&object));
     Ok(store.controlled_by(uid)?.into_iter().map(named).collect())
+}
+
+fn named<K: Kind>(object: Arc<K>) -> (String, K) {
+    (object.meta().name.clone().unwrap_or_default(), K::clone(&object))
 }
 
 /// A text that nobody can guess.

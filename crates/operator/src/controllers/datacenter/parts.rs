@@ -2,11 +2,12 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::api::core::v1::Secret;
-use messina_plan::datacenter::{self, CertificateChain, Note, Objects, Observed, Plan};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
+use messina_plan::datacenter::{self, CertificateChain, Kind as Changed, Note, Objects, Observed, Plan};
 use messina_runtime::{
-    apply::{Part, Unwanted, Waiting, Wanted, no_longer_wanted},
+    apply::{Amendment, Part, Unwanted, Waiting, Wanted, no_longer_wanted},
     error::Error,
+    events,
     store::Kind,
 };
 
@@ -52,6 +53,8 @@ pub(super) fn parts(observed: &Observed, plan: &Plan) -> Result<Vec<Part>, Error
     let part = |part: datacenter::Part, objects| Part {
         name: part.name(),
         objects,
+        changes: changes(part, observed, plan),
+        unwanted: deletions(part, observed, plan),
         waits_for: waiting(part, &plan.waiting),
         fault: fault(part, &plan.wrong),
         ..Part::default()
@@ -94,6 +97,53 @@ fn certificate_objects(chains: &[CertificateChain], configs: Option<&Secret>) ->
 
 fn wanted<'a, K: Kind>(objects: impl IntoIterator<Item = &'a K>) -> Result<Vec<Wanted>, Error> {
     objects.into_iter().map(Wanted::new).collect()
+}
+
+/// The part that changes and deletions of a kind belong to: StatefulSets get fewer nodes when all else is in place.
+fn part_of(kind: Changed) -> datacenter::Part {
+    match kind {
+        Changed::StatefulSet => datacenter::Part::StatefulSet,
+        Changed::Service | Changed::Pod | Changed::PersistentVolumeClaim => datacenter::Part::Service,
+    }
+}
+
+fn event(event: Option<&(&'static str, String)>) -> Option<events::Note> {
+    event.map(|(reason, message)| events::Note::normal(*reason, message))
+}
+
+fn claim(observed: &Observed, name: &str) -> Option<PersistentVolumeClaim> {
+    let metadata = observed.claims.get(name)?.clone();
+    Some(PersistentVolumeClaim { metadata, ..PersistentVolumeClaim::default() })
+}
+
+/// What was observed is what is changed, so an object that was not is none of these.
+fn changes(part: datacenter::Part, observed: &Observed, plan: &Plan) -> Vec<Amendment> {
+    let of_part = plan.changes.iter().filter(|change| part_of(change.kind) == part);
+    let amendment = |change: &datacenter::Change| {
+        let (name, patch, event) = (&change.name, change.patch.clone(), event(change.event.as_ref()));
+        match change.kind {
+            Changed::Service => Some(Amendment::new(observed.services.get(name)?, patch, event)),
+            Changed::StatefulSet => Some(Amendment::new(observed.stateful_sets.get(name)?, patch, event)),
+            Changed::Pod => Some(Amendment::new(observed.pods.get(name)?, patch, event)),
+            Changed::PersistentVolumeClaim => Some(Amendment::new(&claim(observed, name)?, patch, event)),
+        }
+    };
+    of_part.filter_map(amendment).collect()
+}
+
+fn deletions(part: datacenter::Part, observed: &Observed, plan: &Plan) -> Vec<Unwanted> {
+    let of_part = plan.deletions.iter().filter(|deletion| part_of(deletion.kind) == part);
+    let unwanted = |deletion: &datacenter::Deletion| {
+        let name = &deletion.name;
+        let unwanted = match deletion.kind {
+            Changed::Service => Unwanted::new(observed.services.get(name)?),
+            Changed::StatefulSet => Unwanted::new(observed.stateful_sets.get(name)?),
+            Changed::Pod => Unwanted::new(observed.pods.get(name)?),
+            Changed::PersistentVolumeClaim => Unwanted::new(&claim(observed, name)?),
+        };
+        Some(unwanted.telling(event(deletion.event.as_ref())))
+    };
+    of_part.filter_map(unwanted).collect()
 }
 
 fn of_part(part: datacenter::Part, notes: &[Note]) -> Option<(&'static str, String)> {

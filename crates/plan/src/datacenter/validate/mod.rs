@@ -49,6 +49,8 @@ pub struct Datacenter {
     pub labels: BTreeMap<String, String>,
     /// Its annotations that go on to what is made for it.
     pub annotations: BTreeMap<String, String>,
+    /// Whether the claims of nodes that have left are deleted, and not kept until their names are needed again.
+    pub deletes_claims_of_left_nodes: bool,
     /// Labels of pods in place of `labels`.
     pub pod_labels: Option<BTreeMap<String, String>>,
     /// Annotations of pods in place of `annotations`.
@@ -283,6 +285,9 @@ fn read(object: &ScyllaDBDatacenter, faults: &mut Faults) -> Option<Datacenter> 
         generation: object.metadata.generation.unwrap_or_default(),
         labels: metadata::propagated_labels(object.metadata.labels.as_ref()),
         annotations: metadata::propagated_annotations(&given),
+        deletes_claims_of_left_nodes: given
+            .get(annotation::CLAIMS_OF_LEFT_NODES)
+            .is_some_and(|policy| policy == "Delete"),
         pod_labels: spec.metadata.as_ref().and_then(|metadata| metadata.labels.clone()),
         pod_annotations: spec.metadata.as_ref().and_then(|metadata| metadata.annotations.clone()),
         cluster_name: cluster_name?,
