@@ -62,6 +62,11 @@ pub(crate) fn cleaned_up_ring(job: &Job) -> Option<&str> {
     (matches!(progress(job), Progress::Complete) && !ring.is_empty()).then_some(ring.as_str())
 }
 
+/// Whether a Job may still be at work.
+pub(crate) fn is_running(job: &Job) -> bool {
+    matches!(progress(job), Progress::Running)
+}
+
 fn progress(job: &Job) -> Progress {
     let Some(status) = &job.status else { return Progress::Running };
     let mut conditions = status.conditions.iter().flatten().filter(|condition| condition.status == "True");
@@ -75,7 +80,7 @@ fn progress(job: &Job) -> Progress {
     }
 }
 
-/// Which nodes are cleaned up now. Nothing begins before all nodes are available: `is_settled`.
+/// Which nodes are cleaned up now. Nothing begins before all nodes are available, and none comes or goes: `is_settled`.
 pub(crate) fn cleanup(observed: &Observed, is_settled: bool) -> Cleanup {
     let datacenter = &observed.datacenter;
     let mut cleanup = Cleanup::default();
@@ -151,7 +156,9 @@ impl Cleanup {
             if existing.is_some_and(|job| !matches!(progress(job), Progress::Failed(_))) {
                 self.leave(name);
             }
-            let message = format!("node {member} is cleaned up by {reference} when all nodes are available");
+            let message = format!(
+                "node {member} is cleaned up by {reference} when all nodes are available and none comes or goes"
+            );
             return self.waiting.push(note("WaitingForNodes", message));
         }
         let address = match address(observed, service, member) {

@@ -223,3 +223,26 @@ fn an_address_that_is_not_known_yet_is_waited_for() {
     let plan = plan(&observed);
     assert_eq!((plan.objects.cleanup_jobs.len(), notes(&plan.waiting)), (0, vec!["WaitingForAddress"]));
 }
+
+/// Whoever leaves hands data to the others, and ScyllaDB refuses to clean up meanwhile.
+#[test]
+fn nobody_is_cleaned_up_while_a_node_is_to_leave() {
+    let mut observed = changed_ring();
+    observed.datacenter = datacenter_with(&[("a", 1), ("b", 0)], json!({}));
+    let plan_before = plan(&observed);
+    assert_eq!((fate(&plan_before), notes(&plan_before.waiting)), ("goes", vec!["WaitingForNodes"]));
+
+    let mut observed = with_job(changed_ring());
+    observed.datacenter = datacenter_with(&[("a", 1), ("b", 0)], json!({}));
+    assert_eq!(fate(&plan(&observed)), "stays", "what is at work is not disturbed");
+}
+
+#[test]
+fn a_label_that_asks_for_what_cannot_be_done_holds_no_cleanup_up() {
+    let mut observed = changed_ring();
+    let service = observed.services.get_mut("orders-dc-b-0").unwrap();
+    service.metadata.labels.get_or_insert_default().insert(label::REPLACE.into(), String::new());
+    let plan = plan(&observed);
+    assert_eq!(plan.wrong.iter().map(|note| note.reason).collect::<Vec<_>>(), ["NoHostId"]);
+    assert_eq!(fate(&plan), "is made");
+}

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::api::batch::v1::Job;
 use messina_api::names::{
     annotation::{LEAVING_BEGAN, LEAVING_HOST_ID, REPLACING_CLAIM, RING_ANSWER, RING_QUESTION},
     label::{DECOMMISSIONED, REPLACE, REPLACING_NODE_HOST_ID},
@@ -189,6 +190,25 @@ fn a_label_that_somebody_set_meanwhile_takes_no_place_away() {
         assert_eq!(world.left, 1, "{moment}");
         check_fresh(&world, &[("a", 1), ("b", 1)]);
     }
+}
+
+/// Who is being cleaned up drops what it does not own, and must not be handed more meanwhile.
+#[test]
+fn nobody_leaves_while_a_node_is_being_cleaned_up() {
+    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    world.kept.jobs.insert("cleanup-orders-dc-b-0".into(), Job::default());
+    world.respecify(&[("a", 1), ("b", 1)]);
+    assert!(settle(&mut world));
+    assert_eq!((world.left, world.label(A, DECOMMISSIONED)), (0, None));
+    let plan = plan(&world.kept);
+    let told = plan.waiting.iter().any(|note| note.message.contains("Job shop/cleanup-orders-dc-b-0 is cleaning up"));
+    assert!(told, "{:?}", plan.waiting);
+
+    world.kept.jobs.clear();
+    world.respecify(&[("a", 1), ("b", 1)]);
+    assert!(settle(&mut world));
+    assert_eq!(world.left, 1);
+    check_fresh(&world, &[("a", 1), ("b", 1)]);
 }
 
 #[test]

@@ -23,6 +23,7 @@ use super::{
 use crate::{
     datacenter::{
         Kind, Part,
+        cleanup::is_running,
         rollout::{is_rolled_out, nodes_to_keep, removed_racks, replicas},
     },
     node::answer::UP,
@@ -278,7 +279,12 @@ fn unsettled(steps: &Steps<'_>) -> Option<String> {
         }
     }
     let moving = observed.stateful_sets.iter().find(|(_, one)| !is_rolled_out(one));
-    moving.map(|(name, _)| format!("StatefulSet {namespace}/{name} is not rolled out"))
+    if let Some((name, _)) = moving {
+        return Some(format!("StatefulSet {namespace}/{name} is not rolled out"));
+    }
+    // Whoever is being cleaned up must not be handed anything.
+    let cleaning = observed.jobs.iter().find(|(_, job)| is_running(job));
+    cleaning.map(|(name, _)| format!("Job {namespace}/{name} is cleaning up a node"))
 }
 
 fn begin(steps: &mut Steps<'_>, is_replacing: bool) {
