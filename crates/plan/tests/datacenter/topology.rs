@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::batch::v1::Job;
 use messina_api::names::{
-    annotation::{LEAVING_BEGAN, LEAVING_HOST_ID, REPLACING_CLAIM, RING_ANSWER, RING_QUESTION},
+    annotation::{
+        CURRENT_TOKEN_RING_HASH, LAST_CLEANED_UP_TOKEN_RING_HASH, LEAVING_BEGAN, LEAVING_HOST_ID, REPLACING_CLAIM,
+        RING_ANSWER, RING_QUESTION,
+    },
     label::{DECOMMISSIONED, REPLACE, REPLACING_NODE_HOST_ID},
 };
 use messina_plan::datacenter::plan;
@@ -38,6 +40,7 @@ fn round(world: &mut World, writes: &mut usize) -> bool {
         has_done |= world.tend(&pod);
     }
     has_done |= world.kubernetes();
+    has_done |= world.clean_up();
     world.look();
     while *writes > 0 && world.write() {
         *writes -= 1;
@@ -98,7 +101,8 @@ fn happen(world: &mut World) {
         95 => world.crash_the_operator(),
         96 => world.crash_a_node(),
         97 => world.edit_a_label(),
-        98 if world.below(4) == 0 => world.shrink_by_hand(),
+        98 if world.below(4) != 0 => _ = world.clean_up(),
+        98 => world.shrink_by_hand(),
         99 if world.below(4) == 0 => world.lose_a_disk(),
         _ => {}
     }
@@ -117,9 +121,13 @@ fn check_fresh(world: &World, racks: &[(&str, i32)]) {
     assert_eq!(world.ring.len(), expected.len(), "nodes in the ring");
     let sets: BTreeSet<String> = world.kept.stateful_sets.keys().cloned().collect();
     assert_eq!(sets, racks.iter().map(|(rack, _)| format!("orders-dc-{rack}")).collect(), "StatefulSets");
+    assert_eq!(world.kept.jobs.keys().collect::<Vec<_>>(), [""; 0], "Jobs");
     for (name, service) in &world.kept.services {
         let labels = service.metadata.labels.clone().unwrap_or_default();
         let annotations = service.metadata.annotations.clone().unwrap_or_default();
+        let ring = |key: &str| annotations.get(key).filter(|ring| !ring.is_empty());
+        assert!(ring(CURRENT_TOKEN_RING_HASH).is_some(), "{name} does not say what the ring looks like");
+        assert_eq!(ring(LAST_CLEANED_UP_TOKEN_RING_HASH), ring(CURRENT_TOKEN_RING_HASH), "{name} is not cleaned up");
         for key in [DECOMMISSIONED, REPLACING_NODE_HOST_ID] {
             assert!(!labels.contains_key(key), "{key} is left on {name}");
         }
@@ -132,7 +140,7 @@ fn check_fresh(world: &World, racks: &[(&str, i32)]) {
 #[test]
 fn whatever_happens_no_data_is_lost_and_it_ends_as_a_fresh_deployment() {
     let (worlds, steps) = (50, 2000);
-    let (mut left, mut replaced) = (0, 0);
+    let (mut left, mut replaced, mut cleaned_up) = (0, 0, 0);
     let fresh = at_rest(&[("a", 2), ("b", 1)]);
     for seed in 0..worlds {
         println!("world {seed}");
@@ -151,8 +159,10 @@ fn whatever_happens_no_data_is_lost_and_it_ends_as_a_fresh_deployment() {
         check_fresh(&world, racks);
         left += world.left;
         replaced += world.replaced;
+        cleaned_up += world.cleaned_up;
     }
     println!("{} steps in {worlds} worlds; {left} nodes have left, {replaced} were replaced", worlds * steps);
+    println!("nodes were cleaned up {cleaned_up} times");
 }
 
 const A: &str = "orders-dc-a-1";
@@ -196,19 +206,21 @@ fn a_label_that_somebody_set_meanwhile_takes_no_place_away() {
 #[test]
 fn nobody_leaves_while_a_node_is_being_cleaned_up() {
     let mut world = at_rest(&[("a", 2), ("b", 1)]);
-    world.kept.jobs.insert("cleanup-orders-dc-b-0".into(), Job::default());
-    world.respecify(&[("a", 1), ("b", 1)]);
-    assert!(settle(&mut world));
-    assert_eq!((world.left, world.label(A, DECOMMISSIONED)), (0, None));
+    world.respecify(&[("a", 2), ("b", 2)]);
+    until(&mut world, "nodes are cleaned up", |world| !world.kept.jobs.is_empty());
+    let jobs = world.kept.jobs.keys().filter(|job| **job != format!("cleanup-{A}")).count();
+    world.respecify(&[("a", 1), ("b", 2)]);
     let plan = plan(&world.kept);
-    let told = plan.waiting.iter().any(|note| note.message.contains("Job shop/cleanup-orders-dc-b-0 is cleaning up"));
+    let told = plan.waiting.iter().any(|note| note.message.contains("is to leave; first, Job shop/cleanup-"));
     assert!(told, "{:?}", plan.waiting);
+    assert_eq!((plan.changes, plan.objects.cleanup_jobs), (vec![], vec![]), "nothing else begins");
 
-    world.kept.jobs.clear();
-    world.respecify(&[("a", 1), ("b", 1)]);
+    let before = world.cleaned_up;
+    until(&mut world, "the node leaves", |world| world.is_leaving(A));
+    // The world would not have let it, with Jobs at work.
+    assert_eq!(world.cleaned_up - before, jobs);
     assert!(settle(&mut world));
-    assert_eq!(world.left, 1);
-    check_fresh(&world, &[("a", 1), ("b", 1)]);
+    check_fresh(&world, &[("a", 1), ("b", 2)]);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use k8s_openapi::{
     api::{
         apps::v1::{StatefulSet, StatefulSetStatus},
+        batch::v1::{Job, JobStatus},
         core::v1::{Pod, Service},
     },
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
@@ -58,6 +59,8 @@ struct Node {
 enum Write {
     Service(Box<Service>),
     StatefulSet(Box<StatefulSet>),
+    Job(Box<Job>),
+    JobDeletion(String),
     Change(Change),
     Deletion(Deletion),
 }
@@ -80,6 +83,7 @@ pub(crate) struct World {
     random: u64,
     pub(crate) left: usize,
     pub(crate) replaced: usize,
+    pub(crate) cleaned_up: usize,
 }
 
 impl World {
@@ -96,6 +100,7 @@ impl World {
             random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
             left: 0,
             replaced: 0,
+            cleaned_up: 0,
         }
     }
 
@@ -122,6 +127,7 @@ impl World {
             name: Some(name.into()),
             uid: Some(format!("uid-{version}")),
             resource_version: Some(version),
+            creation_timestamp: Some(Time(Timestamp::new(self.version as i64, 0).unwrap())),
             ..ObjectMeta::default()
         }
     }
@@ -207,10 +213,19 @@ impl World {
         if let Some(name) = self.pick(&names)
             // Of two nodes that are down for good, neither can be replaced.
             && self.down().is_empty()
+            && self.has_place_for_all()
             && !self.kept.services.keys().any(|name| self.label(name, REPLACING_NODE_HOST_ID).is_some())
         {
             self.lose(&name);
         }
+    }
+
+    /// Whether no StatefulSet was made smaller than it has pods.
+    fn has_place_for_all(&self) -> bool {
+        self.kept.pods.keys().all(|pod| {
+            let (name, ordinal) = pod.rsplit_once('-').unwrap();
+            self.kept.stateful_sets.contains_key(name) && ordinal.parse::<i32>().unwrap() < self.replicas(name)
+        })
     }
 
     /// The node goes away with its disk.
@@ -290,6 +305,10 @@ impl World {
                 self.writes.push_back(Write::StatefulSet(Box::new(one)));
             }
         }
+        for name in self.kept.jobs.keys().filter(|name| plan.left_alone.iter().all(|left| left.name != **name)) {
+            self.writes.push_back(Write::JobDeletion(name.clone()));
+        }
+        self.writes.extend(plan.objects.cleanup_jobs.into_iter().map(|job| Write::Job(Box::new(job))));
         let token = plan.objects.agent_auth_token.into_iter();
         self.kept.secrets.extend(token.map(|secret| (secret.metadata.name.clone().unwrap(), secret)));
         self.writes.extend(plan.changes.into_iter().map(Write::Change));
@@ -307,6 +326,11 @@ impl World {
         let is_done = match write {
             Write::Service(service) => self.apply_service(*service),
             Write::StatefulSet(one) => self.apply_stateful_set(*one),
+            Write::Job(job) => self.create_job(*job),
+            Write::JobDeletion(name) => {
+                self.version += 1;
+                self.kept.jobs.remove(&name).is_some()
+            }
             Write::Change(change) => self.apply_change(&change),
             Write::Deletion(deletion) => self.delete(&deletion),
         };
@@ -325,10 +349,25 @@ impl World {
             now.metadata.resource_version = Some(self.version.to_string());
         } else {
             let fresh = self.metadata(&name);
-            let metadata = ObjectMeta { uid: fresh.uid, resource_version: fresh.resource_version, ..wanted.metadata };
-            self.kept.services.insert(name, Service { metadata, ..wanted });
+            let metadata = ObjectMeta {
+                uid: fresh.uid,
+                resource_version: fresh.resource_version,
+                creation_timestamp: fresh.creation_timestamp,
+                ..wanted.metadata
+            };
+            let mut service = Service { metadata, ..wanted };
+            service.spec.get_or_insert_default().cluster_ip = Some("10.0.0.1".into());
+            self.kept.services.insert(name, service);
         }
         true
+    }
+
+    fn create_job(&mut self, job: Job) -> bool {
+        let leaving: Vec<&String> =
+            self.nodes.iter().filter(|(_, node)| node.mode == Mode::Leaving).map(|(name, _)| name).collect();
+        assert!(leaving.is_empty(), "{:?} is made while {leaving:?} hands over its data", job.metadata.name);
+        self.version += 1;
+        self.kept.jobs.insert(job.metadata.name.clone().unwrap(), job).is_none()
     }
 
     fn apply_stateful_set(&mut self, wanted: StatefulSet) -> bool {
@@ -468,6 +507,25 @@ impl World {
     }
 
     // Kubernetes.
+
+    /// Names of Jobs that are at work.
+    fn jobs_at_work(&self) -> Vec<String> {
+        self.kept.jobs.iter().filter(|(_, job)| job.status.is_none()).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// A Job gets done, if all nodes are up and none comes or goes; answers whether one does.
+    pub(crate) fn clean_up(&mut self) -> bool {
+        let jobs = self.jobs_at_work();
+        let Some(name) = self.pick(&jobs) else { return false };
+        if !self.down().is_empty() || self.underway("") > 0 {
+            return false;
+        }
+        let done = JobStatus { completion_time: Some(Time(Timestamp::UNIX_EPOCH)), ..JobStatus::default() };
+        self.kept.jobs.get_mut(&name).unwrap().status = Some(done);
+        self.version += 1;
+        self.cleaned_up += 1;
+        true
+    }
 
     fn members(&self) -> Vec<String> {
         self.kept.services.keys().filter(|name| !name.ends_with("-client")).cloned().collect()
@@ -774,7 +832,8 @@ impl World {
             host_id: node.host_id.clone(),
             is_member: Some(is_in),
             is_leaving: matches!(node.mode, Mode::Leaving | Mode::Decommissioned),
-            ring: None,
+            ring: (is_in && node.mode == Mode::Normal && !node.view.host_ids.is_empty())
+                .then(|| node.view.host_ids.keys().cloned().collect()),
         };
         let facts = changes(&annotations, &observation);
         if !facts.is_empty() {
@@ -799,6 +858,7 @@ impl World {
             }
             Step::Start => {
                 assert_eq!(self.underway(pod), 0, "{pod} leaves while another node joins or leaves");
+                assert_eq!(self.jobs_at_work(), [""; 0], "{pod} leaves while nodes are cleaned up");
                 let is_down = !self.down().is_empty() || self.ring.len() < 2;
                 let node = self.nodes.get_mut(pod).unwrap();
                 if is_down {

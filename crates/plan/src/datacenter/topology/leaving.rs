@@ -47,14 +47,17 @@ pub(super) fn clear_up(steps: &mut Steps<'_>) {
 fn clear_blank(steps: &mut Steps<'_>, member: &Member<'_>) {
     let observed = steps.observed;
     let claim = observed.claims.get(&names::datacenter::data_claim(member.name));
-    let is_used = observed.pods.contains_key(member.name) || claim.is_some_and(is_of_a_node) || !member.is_blank();
     if is_wanted(steps, member) {
         return;
     }
     let service = steps.named(member);
-    // A claim that is younger than the Service was made for a node, which may have joined without a word.
+    // A claim that is younger than the Service was made for a node, which may have joined without a word. If it is said
+    // to be of one that has left, somebody said so by hand: the Service of such a one is older than this one.
     let born = |metadata: &ObjectMeta| metadata.creation_timestamp.as_ref().map(|time| time.0);
-    let is_of_this_node = |claim: &ObjectMeta| is_of_a_node(claim) && born(claim) >= born(&member.service.metadata);
+    let is_of_this_node = |claim: &ObjectMeta| born(claim) >= born(&member.service.metadata);
+    let is_used = observed.pods.contains_key(member.name)
+        || claim.is_some_and(|claim| is_of_a_node(claim) || is_of_this_node(claim))
+        || !member.is_blank();
     if let Some(stateful_set) = observed.stateful_sets.get(member.stateful_set)
         && claim.is_some_and(is_of_this_node)
     {
