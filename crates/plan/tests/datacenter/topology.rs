@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use messina_api::names::{
     annotation::{
-        CURRENT_TOKEN_RING_HASH, LAST_CLEANED_UP_TOKEN_RING_HASH, LEAVING_BEGAN, LEAVING_HOST_ID, REPLACING_CLAIM,
-        RING_ANSWER, RING_QUESTION,
+        CURRENT_TOKEN_RING_HASH, HOST_ID, LAST_CLEANED_UP_TOKEN_RING_HASH, LEAVING_BEGAN, LEAVING_HOST_ID,
+        LEFT_HOST_ID, NODE_JOINED, REPLACING_CLAIM, RING_ANSWER, RING_QUESTION,
     },
     label::{DECOMMISSIONED, REPLACE, REPLACING_NODE_HOST_ID},
 };
@@ -200,6 +200,24 @@ fn a_label_that_somebody_set_meanwhile_takes_no_place_away() {
         assert_eq!(world.left, 1, "{moment}");
         check_fresh(&world, &[("a", 1), ("b", 1)]);
     }
+}
+
+/// A node that has joined and not yet said so, a StatefulSet that somebody made smaller, and a claim that somebody marked.
+#[test]
+fn a_mark_that_somebody_set_costs_no_silent_node_its_service() {
+    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    world.respecify(&[("a", 1), ("b", 1)]);
+    let host_id = world.host_of(A).unwrap();
+    let service = world.kept.services.get_mut(A).unwrap();
+    let annotations = service.metadata.annotations.get_or_insert_default();
+    annotations.retain(|key, _| key != HOST_ID && key != NODE_JOINED);
+    let claim = world.kept.claims.get_mut(&format!("data-{A}")).unwrap();
+    claim.annotations.get_or_insert_default().insert(LEFT_HOST_ID.into(), host_id);
+    world.kept.stateful_sets.get_mut("orders-dc-a").unwrap().spec.as_mut().unwrap().replicas = Some(1);
+    world.kept.pods.remove(A);
+    let plan = plan(&world.kept);
+    assert_eq!(plan.deletions, []);
+    assert!(plan.changes.iter().any(|change| change.patch["spec"]["replicas"] == 2), "{:?}", plan.changes);
 }
 
 /// Who is being cleaned up drops what it does not own, and must not be handed more meanwhile.
