@@ -114,17 +114,16 @@ fn watches_are_cut() -> Trouble {
     })
 }
 
-/// The operator crashes after a write, and the API server shows it what there was before the beginning, of all kinds or
-/// of all but the datacenter itself.
-fn lists_are_old(first: usize, also_datacenters: bool) -> Trouble {
+/// The operator crashes after some writes, and the API server shows it what there was before the beginning, of all kinds or
+/// of all but the datacenter itself. Each of these writes makes it crash once: what it tries from an old list would else
+/// make it crash again and again, and it would never see more than that.
+fn lists_are_old(like: &Undisturbed, first: usize, also_datacenters: bool) -> Trouble {
+    let crashes = at_writes(like, first, Fault::CrashAfter);
     Box::new(move |asked, write| {
         let is_datacenter = asked.uri.path().ends_with("/scylladbdatacenters");
-        if write.is_some_and(|write| write % STRIDE == first) {
-            Fault::CrashAfter
-        } else if asked.is_list && (also_datacenters || !is_datacenter) {
-            Fault::OldList
-        } else {
-            Fault::None
+        match crashes(asked, write) {
+            Fault::None if asked.is_list && (also_datacenters || !is_datacenter) => Fault::OldList,
+            fault => fault,
         }
     })
 }
@@ -146,7 +145,7 @@ fn cases(like: &Undisturbed) -> Vec<Case> {
     });
     cases.push(Case { name: "late-datacenters".into(), group: "watches", trouble });
     for first in 0..STRIDE {
-        let trouble = lists_are_old(first, first.is_multiple_of(2));
+        let trouble = lists_are_old(like, first, first.is_multiple_of(2));
         cases.push(Case { name: format!("old-lists-{first}"), group: "old-lists", trouble });
     }
     for (group, fault) in FAULTS {
