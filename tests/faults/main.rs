@@ -33,7 +33,7 @@ use leases::{Loss, life_of_two};
 use life::{Phase, Told, Trouble, Undisturbed, deleted_at, life, undisturbed, without_namespace};
 
 /// How many lives go on at once. Most of a life is waiting.
-const AT_ONCE: usize = 16;
+const AT_ONCE: usize = 14;
 
 /// A life to be lived.
 struct Case {
@@ -183,9 +183,9 @@ fn deeds(like: &Arc<Undisturbed>, client: &Client) -> Vec<(String, Arc<Semaphore
     // Those that take longest first.
     let cut_off =
         |first: usize| if first.is_multiple_of(2) { Loss::CutOffBefore(first) } else { Loss::CutOffAfter(first) };
-    let losses = (0..STRIDE).map(cut_off).chain([Loss::GivenBack]);
+    let losses = (0..leases::STRIDE).map(cut_off).chain([Loss::GivenBack]);
     // Two operators each, which start to watch anew each time, and a lease that is not waited for in vain.
-    let few_places = Arc::new(Semaphore::new(AT_ONCE / 4));
+    let few_places = Arc::new(Semaphore::new(4));
     for loss in losses {
         let (like, client, name) = (Arc::clone(like), client.clone(), format!("{loss:?}"));
         let life = async move { ("lease", Err(life_of_two(&client, &like, &format!("{loss:?}"), loss).await)) };
