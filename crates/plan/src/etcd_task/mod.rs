@@ -12,6 +12,7 @@
 //! answers with a [`TaskResult`]; what was decided is written before anything is done, and done only when it is seen to be
 //! written. The other modules are decisions of single types.
 
+pub mod compact;
 mod config;
 mod decide;
 pub mod defragment;
