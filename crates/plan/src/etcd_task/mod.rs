@@ -17,6 +17,7 @@ mod config;
 mod decide;
 pub mod defragment;
 pub mod job;
+pub mod line;
 pub mod snapshot;
 
 pub use config::{Options, decode, seconds};

@@ -29,6 +29,7 @@ use messina_api::{
 use messina_clients::Reach;
 use messina_plan::etcd_task::{
     self, Errand, Fault, Next, Options, Plan, Sight, Stage, TaskResult, code, is_finished, is_old_enough, job,
+    line::created,
 };
 use messina_runtime::{
     apply::{Applied, Part, Unwanted},
@@ -46,7 +47,7 @@ use tokio::time::Instant;
 pub use tools::{Members, Tools};
 use tracing::warn;
 
-use self::lines::{Lines, created, etcd_of};
+use self::lines::{Lines, etcd_of};
 use super::trim;
 
 /// The place of a task in line is written again after this time at the earliest, if nothing else has changed.
