@@ -18,12 +18,13 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 use crate::{
-    STRIDE,
     life::{Undisturbed, harmless, phases},
     operator::datacenters,
     world::{PATIENCE, World, audit_log, kubeconfig},
 };
 
+/// So many writes are made between one loss of the lease and the next: enough for whoever leads to get somewhere.
+pub(crate) const STRIDE: usize = 13;
 /// Long enough for a busy machine to renew in time.
 const SECONDS: u16 = 6;
 

@@ -164,18 +164,19 @@ pub(crate) async fn phases(
     begin();
     world.create().await;
     world.is_done().await;
+    // An operator that crashed at its last word has still to catch up when all is done.
     world.becomes(&like.created, &format!("{name}: created as without trouble")).await;
-    silence(requested, world).await;
+    becomes_silent(requested).await;
     begin();
     world.change().await;
     world.is_done().await;
     world.becomes(&like.changed, &format!("{name}: changed as without trouble")).await;
-    silence(requested, world).await;
+    becomes_silent(requested).await;
     let claims = world.claims().await;
     begin();
     world.delete(is_foreground).await;
     world.keeps_only_claims(&claims).await;
-    silence(requested, world).await;
+    becomes_silent(requested).await;
 }
 
 /// A life with trouble ends as one without.

@@ -412,11 +412,15 @@ fn places(wanted: &Value, now: &Value) -> Vec<String> {
 
 /// Waits until nothing was asked for a while.
 pub(crate) async fn becomes_silent(requested: impl Fn() -> Vec<String>) {
-    let mut before = usize::MAX;
-    while before != requested().len() {
-        before = requested().len();
-        tokio::time::sleep(SILENCE).await;
-    }
+    let quiet = async {
+        let mut before = usize::MAX;
+        while before != requested().len() {
+            before = requested().len();
+            tokio::time::sleep(SILENCE).await;
+        }
+    };
+    let outcome = tokio::time::timeout(PATIENCE, quiet).await;
+    assert!(outcome.is_ok(), "something is asked again and again: {:?}", requested().last());
 }
 
 /// Nothing is asked for a while but by watches. It cannot be awaited, only listened to.

@@ -8,7 +8,10 @@ use std::cmp::Reverse;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use messina_api::druid::v1alpha1::{EtcdOperatorTask, TaskState};
-use messina_plan::etcd_task::is_finished;
+use messina_plan::etcd_task::{
+    is_finished,
+    line::{Place, created},
+};
 use serde::Serialize;
 
 use super::words::{self, name_of};
@@ -75,8 +78,7 @@ impl Tasks {
         let mut meant: Vec<&EtcdOperatorTask> = all.iter().filter(is_meant).collect();
         meant.sort_by_key(|task| {
             let over = is_over(task);
-            let (since, uid) = created(task);
-            (etcd_of(task), over, !runs(task), over.then_some(Reverse(since)), since, uid)
+            (etcd_of(task), over, over.then(|| Reverse(created(task))), Place::of(task))
         });
         let tasks = meant.into_iter().map(|task| shown(task, all)).collect();
         Self { version: 1, namespace, etcd, tasks }
@@ -112,12 +114,11 @@ fn ahead<'a>(task: &EtcdOperatorTask, all: &'a [EtcdOperatorTask]) -> Option<Vec
     if is_over(task) {
         return None;
     }
-    let place = |task: &EtcdOperatorTask| (!runs(task), created(task));
-    let own = place(task);
+    let own = Place::of(task);
     let is_before =
-        |other: &&EtcdOperatorTask| !is_over(other) && etcd_of(other).as_ref() == Some(&etcd) && place(other) < own;
+        |other: &&EtcdOperatorTask| !is_over(other) && etcd_of(other).as_ref() == Some(&etcd) && Place::of(other) < own;
     let mut ahead: Vec<&EtcdOperatorTask> = all.iter().filter(is_before).collect();
-    ahead.sort_by_key(|task| place(task));
+    ahead.sort_by_key(|task| Place::of(task));
     Some(ahead)
 }
 
@@ -135,21 +136,10 @@ fn turn(task: &EtcdOperatorTask, ahead: &[&EtcdOperatorTask]) -> String {
     }
 }
 
-fn created(task: &EtcdOperatorTask) -> (Option<Timestamp>, Option<String>) {
-    (task.metadata.creation_timestamp.as_ref().map(|time| time.0), task.uid())
-}
-
-fn runs(task: &EtcdOperatorTask) -> bool {
-    task.status.as_ref().is_some_and(|status| status.state == Some(TaskState::InProgress))
-}
-
 fn is_over(task: &EtcdOperatorTask) -> bool {
     is_finished(task.status.as_ref().and_then(|status| status.state.as_ref()))
 }
 
 fn etcd_of(task: &EtcdOperatorTask) -> Option<Name> {
-    let reference = task.spec.etcd_reference()?;
-    let name = reference.name.clone().filter(|name| !name.is_empty())?;
-    let namespace = reference.namespace.clone().filter(|name| !name.is_empty());
-    Some(Name { namespace: namespace.or_else(|| task.namespace()).unwrap_or_default(), name })
+    task.etcd().map(|(namespace, name)| Name { namespace, name })
 }

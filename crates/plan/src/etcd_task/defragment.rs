@@ -1,6 +1,36 @@
 //! Defragment: which member is next.
 
-use messina_api::druid::v1alpha1::MemberOutcome;
+use std::time::Duration;
+
+use messina_api::druid::v1alpha1::{DefragmentConfig, MemberOutcome};
+use serde_json::Value;
+
+use super::{Fault, decode, seconds};
+
+/// How long a task may take, in seconds, unless its options say otherwise.
+const DEADLINE: u32 = 1800;
+/// The same for one member.
+const MEMBER: u32 = 300;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// How long the task may take.
+    pub deadline: Duration,
+    /// How long one member may take.
+    pub member: Duration,
+}
+
+impl Wanted {
+    /// What the options of a task ask for.
+    pub fn read(config: Option<&Value>) -> Result<Self, Fault> {
+        let config: DefragmentConfig = decode(config)?;
+        Ok(Self {
+            deadline: seconds("timeoutSeconds", config.timeout_seconds, DEADLINE)?,
+            member: seconds("memberTimeoutSeconds", config.member_timeout_seconds, MEMBER)?,
+        })
+    }
+}
 
 /// A member of an etcd cluster, as it was just seen.
 #[derive(Clone, Debug, PartialEq, Eq)]

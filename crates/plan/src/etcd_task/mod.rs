@@ -12,10 +12,12 @@
 //! answers with a [`TaskResult`]; what was decided is written before anything is done, and done only when it is seen to be
 //! written. The other modules are decisions of single types.
 
+pub mod compact;
 mod config;
 mod decide;
 pub mod defragment;
 pub mod job;
+pub mod line;
 pub mod snapshot;
 
 pub use config::{Options, decode, seconds};

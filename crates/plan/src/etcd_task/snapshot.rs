@@ -47,8 +47,29 @@ impl Wanted {
     }
 
     /// A request whose answer was lost may be carried out until this time is over. It is repeated only then.
-    pub fn doubt(&self) -> Duration {
+    fn doubt(&self) -> Duration {
         self.deadline / 2
+    }
+}
+
+/// What is to be done when something may have been asked for already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Again {
+    /// It has been done: this is the snapshot.
+    Taken(TakenSnapshot),
+    /// It may be under way, so that nothing is asked for.
+    MayBeUnderWay,
+    /// It was not done and is not under way: it may be asked for.
+    Ask,
+}
+
+/// Whether a snapshot may be asked for once more. `in_doubt_for` is how long ago a request may have been sent of which nobody
+/// knows what came.
+pub fn again(wanted: &Wanted, before: &SnapshotsBefore, latest: &Latest, in_doubt_for: Option<Duration>) -> Again {
+    match answer(wanted, before, latest) {
+        Some(taken) => Again::Taken(taken),
+        None if in_doubt_for.is_some_and(|time| time < wanted.doubt()) => Again::MayBeUnderWay,
+        None => Again::Ask,
     }
 }
 
@@ -70,7 +91,7 @@ impl Latest {
 }
 
 /// The snapshot that is what was asked for, if one was taken since `before`.
-pub fn answer(wanted: &Wanted, before: &SnapshotsBefore, latest: &Latest) -> Option<TakenSnapshot> {
+fn answer(wanted: &Wanted, before: &SnapshotsBefore, latest: &Latest) -> Option<TakenSnapshot> {
     let is_newer = |snapshot: &&TakenSnapshot, before: &Option<String>| snapshot.name != *before;
     let full = latest.full.as_ref().filter(|full| is_newer(full, &before.full));
     match wanted.kind {
@@ -109,6 +130,22 @@ mod tests {
         let fault = Wanted::read(Some(&json!({"snapshotType": "delta", "isFinal": true}))).unwrap_err();
         assert!(fault.description.contains("config.isFinal"), "{}", fault.description);
         assert!(Wanted::read(Some(&json!({"timeoutSeconds": 0}))).is_err());
+    }
+
+    #[test]
+    fn a_request_in_doubt_is_repeated_after_half_the_time_if_nothing_came_of_it() {
+        let wanted = Wanted::read(Some(&json!({"timeoutSeconds": 60}))).unwrap();
+        let (before, seconds) = (latest("a", "").names(), |seconds| Some(Duration::from_secs(seconds)));
+        let same = latest("a", "");
+        assert_eq!(again(&wanted, &before, &same, seconds(0)), Again::MayBeUnderWay);
+        assert_eq!(again(&wanted, &before, &same, seconds(29)), Again::MayBeUnderWay);
+        assert_eq!(again(&wanted, &before, &same, seconds(30)), Again::Ask);
+        assert_eq!(again(&wanted, &before, &same, None), Again::Ask, "the last one is known to have failed");
+        let newer = latest("b", "");
+        for in_doubt_for in [None, seconds(0), seconds(30)] {
+            let taken = named("b", false).unwrap();
+            assert_eq!(again(&wanted, &before, &newer, in_doubt_for), Again::Taken(taken));
+        }
     }
 
     #[test]

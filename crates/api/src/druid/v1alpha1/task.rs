@@ -74,6 +74,16 @@ impl EtcdOperatorTaskSpec {
     }
 }
 
+impl EtcdOperatorTask {
+    /// Namespace and name of the Etcd that the task works on; none where it names none.
+    pub fn etcd(&self) -> Option<(String, String)> {
+        let reference = self.spec.etcd_reference()?;
+        let name = reference.name.clone().filter(|name| !name.is_empty())?;
+        let namespace = reference.namespace.clone().filter(|name| !name.is_empty());
+        Some((namespace.or_else(|| self.metadata.namespace.clone()).unwrap_or_default(), name))
+    }
+}
+
 /// What a task does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = schema::any_text)]

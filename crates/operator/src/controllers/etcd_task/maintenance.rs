@@ -6,12 +6,11 @@ use futures::{
     FutureExt,
     future::{BoxFuture, join_all},
 };
-use messina_api::druid::v1alpha1::{CompactConfig, DefragmentConfig, MemberOutcome, TaskProgress};
+use messina_api::druid::v1alpha1::{MemberOutcome, TaskProgress};
 use messina_clients::etcd;
 use messina_plan::etcd_task::{
-    Fault, Findings, Options, TaskResult, code, decode,
-    defragment::{Member, Turn, called, turn},
-    seconds,
+    Fault, Findings, Options, TaskResult, compact,
+    defragment::{self, Member, Turn, called, turn},
 };
 use messina_runtime::error::chain;
 use serde_json::Value;
@@ -24,21 +23,9 @@ use super::{
 /// Gives space back to the members' machines, one member after the other.
 pub(super) struct Defragment;
 
-/// Time for the whole task and for one member, in seconds, unless the options say otherwise.
-const DEFRAGMENT: (u32, u32) = (1800, 300);
-
-impl Defragment {
-    fn read(config: Option<&Value>) -> Result<(Duration, Duration), Fault> {
-        let config: DefragmentConfig = decode(config)?;
-        let whole = seconds("timeoutSeconds", config.timeout_seconds, DEFRAGMENT.0)?;
-        let member = seconds("memberTimeoutSeconds", config.member_timeout_seconds, DEFRAGMENT.1)?;
-        Ok((whole, member))
-    }
-}
-
 impl Handler for Defragment {
     fn options(&self, config: Option<&Value>) -> Result<Options, Fault> {
-        Self::read(config).map(|(deadline, _)| Options { deadline })
+        defragment::Wanted::read(config).map(|wanted| Options { deadline: wanted.deadline })
     }
 
     fn admit<'a>(&'a self, _: &'a Subject) -> BoxFuture<'a, TaskResult> {
@@ -46,13 +33,13 @@ impl Handler for Defragment {
     }
 
     fn run<'a>(&'a self, subject: &'a Subject) -> BoxFuture<'a, TaskResult> {
-        async { defragment(subject).await.unwrap_or_else(|result| result) }.boxed()
+        async { next_member(subject).await.unwrap_or_else(|result| result) }.boxed()
     }
 }
 
 /// Does the next member.
-async fn defragment(subject: &Subject) -> Result<TaskResult, TaskResult> {
-    let (_, at_most) = Defragment::read(subject.config()).map_err(TaskResult::failed)?;
+async fn next_member(subject: &Subject) -> Result<TaskResult, TaskResult> {
+    let at_most = defragment::Wanted::read(subject.config()).map_err(TaskResult::failed)?.member;
     let way = subject.tools.members(&subject.etcd).await?;
     let listed = way.any().map_err(|error| of_etcd(&error))?.members().await.map_err(|error| of_etcd(&error))?;
     let mut seen = join_all(listed.iter().map(|member| look(&way, member))).await;
@@ -144,35 +131,9 @@ fn sum(outcomes: &[MemberOutcome]) -> String {
 /// Forgets old revisions of all keys.
 pub(super) struct Compact;
 
-/// Time for the task in seconds, unless the options say otherwise.
-const COMPACT: u32 = 600;
-/// Revisions that are kept, unless the options say otherwise.
-const RETAINED: i64 = 10_000;
-
-struct Compaction {
-    retained: i64,
-    physical: bool,
-    deadline: Duration,
-}
-
-impl Compact {
-    fn read(config: Option<&Value>) -> Result<Compaction, Fault> {
-        let config: CompactConfig = decode(config)?;
-        let retained = config.retain_revisions.unwrap_or(RETAINED);
-        if retained < 0 {
-            return Err(Fault::new(
-                code::INVALID_CONFIG,
-                format!("config.retainRevisions: {retained} revisions cannot be kept: give a number from 0 on"),
-            ));
-        }
-        let deadline = seconds("timeoutSeconds", config.timeout_seconds, COMPACT)?;
-        Ok(Compaction { retained, physical: config.physical.unwrap_or(true), deadline })
-    }
-}
-
 impl Handler for Compact {
     fn options(&self, config: Option<&Value>) -> Result<Options, Fault> {
-        Self::read(config).map(|compaction| Options { deadline: compaction.deadline })
+        compact::Wanted::read(config).map(|wanted| Options { deadline: wanted.deadline })
     }
 
     fn admit<'a>(&'a self, _: &'a Subject) -> BoxFuture<'a, TaskResult> {
@@ -180,26 +141,24 @@ impl Handler for Compact {
     }
 
     fn run<'a>(&'a self, subject: &'a Subject) -> BoxFuture<'a, TaskResult> {
-        async { compact(subject).await.unwrap_or_else(|result| result) }.boxed()
+        async { forget_revisions(subject).await.unwrap_or_else(|result| result) }.boxed()
     }
 }
 
-async fn compact(subject: &Subject) -> Result<TaskResult, TaskResult> {
-    let compaction = Compact::read(subject.config()).map_err(TaskResult::failed)?;
+async fn forget_revisions(subject: &Subject) -> Result<TaskResult, TaskResult> {
+    let wanted = compact::Wanted::read(subject.config()).map_err(TaskResult::failed)?;
     let client = subject.tools.members(&subject.etcd).await?.any().map_err(|error| of_etcd(&error))?;
     let revision = client.status().await.map_err(|error| of_etcd(&error))?.revision;
-    let until = revision.saturating_sub(compaction.retained);
-    if until < 1 {
-        let description = format!(
-            "There is nothing to forget: etcd is at revision {revision}, and the last {} are kept.",
-            compaction.retained
-        );
+    let Some(until) = wanted.until(revision) else {
+        let kept = wanted.retained;
+        let description =
+            format!("There is nothing to forget: etcd is at revision {revision}, and the last {kept} are kept.");
         return Ok(TaskResult::done(description));
-    }
+    };
     if !subject.tools.fence.is_open() {
         return Ok(TaskResult::goes_on("This process leads no longer.", Duration::from_secs(1)));
     }
-    let description = match client.compact(until, compaction.physical).await {
+    let description = match client.compact(until, wanted.physical).await {
         Ok(()) => format!("Revisions before {until} are forgotten; etcd is at {revision}."),
         Err(etcd::Error::AlreadyCompacted { .. }) => format!("Revisions before {until} had been forgotten already."),
         Err(error) => return Err(of_etcd(&error)),

@@ -28,7 +28,7 @@ use messina_api::{
 };
 use messina_clients::Reach;
 use messina_plan::etcd_task::{
-    self, Errand, Fault, Next, Options, Plan, Sight, Stage, TaskResult, code, is_finished, is_old_enough,
+    self, Errand, Fault, Next, Options, Plan, Sight, Stage, TaskResult, code, is_finished, is_old_enough, line::created,
 };
 use messina_runtime::{
     apply::{Applied, Part, Unwanted},
@@ -46,7 +46,7 @@ use tokio::time::Instant;
 pub use tools::{Members, Tools};
 use tracing::warn;
 
-use self::lines::{Lines, created, etcd_of};
+use self::lines::{Lines, etcd_of};
 use super::trim;
 
 /// The place of a task in line is written again after this time at the earliest, if nothing else has changed.
@@ -147,7 +147,8 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     let etcds = caches.watch_if_served::<Etcd>(trim);
     let Settings { registry, reach, fence, backup_restore_image, counts } = settings;
     let client = caches.client().clone();
-    let (lines, memories, errands) = (Arc::<Lines>::default(), Arc::<Memories>::default(), Arc::default());
+    let (lines, memories, errands) =
+        (Arc::<Lines>::default(), Arc::<Memories>::default(), Arc::<Errands<_>>::default());
     let controller = TaskController {
         registry,
         tools: Arc::new(Tools { client, reach, fence, backup_restore_image, jobs: Arc::clone(jobs) }),
@@ -160,13 +161,16 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     };
     // Before anything is looked at because of a change, the change is taken in.
     let (own_lines, own_memories, events) = (Arc::clone(&lines), Arc::clone(&memories), caches.events().clone());
+    let own_errands = Arc::downgrade(&errands);
     tasks.on_change(move |change| {
         own_lines.take_in(change);
         counts.take_in(change);
         tell(&events, change);
-        if change.after.is_none() {
-            let uid = change.before.as_ref().and_then(|task| task.metadata.uid.clone());
-            own_memories.locked().remove(&uid.unwrap_or_default());
+        // Whatever another task of the same name asks for, this one's answer is not its own.
+        let uid = |task: &Option<Arc<EtcdOperatorTask>>| task.as_ref().and_then(|task| task.metadata.uid.clone());
+        if let Some(gone) = uid(&change.before).filter(|before| uid(&change.after).as_ref() != Some(before)) {
+            own_memories.locked().remove(&gone);
+            own_errands.upgrade().into_iter().for_each(|errands| errands.forget(&change.key));
         }
     });
     let own_memories = Arc::clone(&memories);

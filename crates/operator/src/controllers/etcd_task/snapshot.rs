@@ -12,7 +12,7 @@ use messina_api::druid::v1alpha1::{Etcd, SnapshotType, TakenSnapshot};
 use messina_clients::backup_restore::{self, Snapshot, SnapshotKind};
 use messina_plan::etcd_task::{
     Fault, Findings, Options, TaskResult, code,
-    snapshot::{Latest, Wanted, answer},
+    snapshot::{Again, Latest, Wanted, again},
 };
 use messina_runtime::error::chain;
 use serde_json::Value;
@@ -63,14 +63,15 @@ async fn run(subject: &Subject) -> Result<TaskResult, TaskResult> {
             .with(Findings { before: Some(before), ..Findings::default() }));
     };
     if subject.is_repeated || subject.in_doubt_since.is_some() {
-        if let Some(taken) = answer(&wanted, &before, &latest(subject).await?) {
-            return Ok(done(taken));
-        }
-        let waited = subject.in_doubt_since.map(|since| since.elapsed());
-        if waited.is_some_and(|waited| waited < wanted.doubt()) {
-            let description = "A request for the snapshot may be under way, of which no answer came; it is looked whether \
-                               the snapshot appears.";
-            return Ok(TaskResult::goes_on(description, LOOK));
+        let in_doubt_for = subject.in_doubt_since.map(|since| since.elapsed());
+        match again(&wanted, &before, &latest(subject).await?, in_doubt_for) {
+            Again::Taken(taken) => return Ok(done(taken)),
+            Again::MayBeUnderWay => {
+                let description = "A request for the snapshot may be under way, of which no answer came; it is looked \
+                                   whether the snapshot appears.";
+                return Ok(TaskResult::goes_on(description, LOOK));
+            }
+            Again::Ask => {}
         }
     }
     let sidecar = subject.tools.sidecar(&subject.etcd).await?;
