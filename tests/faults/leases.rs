@@ -68,6 +68,10 @@ impl Common {
         let is_alone = self.fences[who].is_open() && !self.fences[1 - who].is_open();
         let line = format!("{} {}", asked.method, asked.uri.path());
         self.log.lock().unwrap().push((line, NAMES[who], is_alone));
+        // One of them is always to be reached: else nobody would ever lead again.
+        if self.is_cut[1 - who].load(Ordering::SeqCst) {
+            return Fault::None;
+        }
         let cut_off = |fault| {
             self.is_cut[who].store(true, Ordering::SeqCst);
             self.lost[who].notify_one();

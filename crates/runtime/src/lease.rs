@@ -16,7 +16,7 @@ use k8s_openapi::{
 use kube::{
     Api, Client, ResourceExt,
     api::PostParams,
-    runtime::{WatchStreamExt, watcher},
+    runtime::{WatchStreamExt, utils::Backoff, watcher},
 };
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::{debug, warn};
@@ -25,6 +25,7 @@ use crate::{
     contact::is_told,
     error::chain,
     fence::Fence,
+    queue,
     store::{Version, version_of},
 };
 
@@ -82,7 +83,8 @@ impl Candidate {
 
     /// Waits until this candidate holds the lease.
     pub async fn wins(&self) -> Holder<'_> {
-        let versions = watcher::watch_object(self.leases.clone(), &self.settings.name).default_backoff();
+        let retries = Retries { longest: self.settings.pause(), failures: 0 };
+        let versions = watcher::watch_object(self.leases.clone(), &self.settings.name).backoff(retries);
         let mut versions = std::pin::pin!(versions);
         let mut seen: Option<Lease> = None;
         let mut told = Told::default();
@@ -152,6 +154,29 @@ impl Candidate {
     /// The API server refuses it when the lease has another version by now.
     async fn replace(&self, lease: Lease) -> kube::Result<Lease> {
         self.leases.replace(&lease.name_any(), &PostParams::default(), &lease).await
+    }
+}
+
+/// When the lease is watched again after a failure: never so much later that somebody who could lead waits for it.
+#[derive(Debug)]
+struct Retries {
+    longest: Duration,
+    failures: u32,
+}
+
+impl Iterator for Retries {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.failures = self.failures.saturating_add(1);
+        let pauses = queue::Backoff { first: self.longest / 10, longest: self.longest };
+        Some(pauses.wait(self.failures, queue::chance()))
+    }
+}
+
+impl Backoff for Retries {
+    fn reset(&mut self) {
+        self.failures = 0;
     }
 }
 
@@ -285,5 +310,16 @@ mod tests {
             assert_eq!(settings.remaining(&lease), Duration::from_secs(seconds), "{why}");
         }
         assert!(settings.certain() < settings.duration());
+    }
+
+    #[test]
+    fn a_lease_that_cannot_be_watched_is_looked_for_often_enough_to_take_it_in_time() {
+        let mut retries = Retries { longest: Duration::from_secs(5), failures: 0 };
+        let waits: Vec<_> = retries.by_ref().take(40).collect();
+        assert!(waits[0] <= Duration::from_millis(500), "the first comes soon: {waits:?}");
+        assert!(waits.iter().all(|wait| *wait <= Duration::from_secs(5)), "{waits:?}");
+        assert!(waits[39] >= Duration::from_millis(2500), "an API server in trouble is not pressed: {waits:?}");
+        retries.reset();
+        assert!(retries.next() <= Some(Duration::from_millis(500)));
     }
 }

@@ -161,6 +161,10 @@ fn pending(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> Next {
         let is_told = !matches!(observed.etcd, Sight::NotServed) && (!is_only_another_place || observed.may_refresh);
         return Next::Wait((!is_told).then_some(LONGEST_PAUSE));
     }
+    // Of those that were created in the same second another one may come first: nothing is said that would be taken back.
+    if let Some(rest) = left(observed.created, SECOND, observed.now) {
+        return Next::Wait(Some(rest.min(SECOND)));
+    }
     if status.state.is_none() {
         say(
             observed,
@@ -169,9 +173,6 @@ fn pending(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> Next {
             OperationState::InProgress,
             "Its turn has come; it is being admitted.",
         );
-    }
-    if let Some(rest) = left(observed.created, SECOND, observed.now) {
-        return Next::Wait(Some(rest.min(SECOND)));
     }
     match &observed.errand {
         Errand::None => Next::Ask(Stage::Admit),

@@ -163,6 +163,9 @@ fn tasks_of_the_same_second_wait_until_it_is_over() {
     let mut observed = in_state(TaskState::Pending);
     observed.created = at(5);
     assert_eq!(decide(&observed).next, Next::Wait(Some(Duration::from_secs(1))));
+    let mut new = observed.clone();
+    new.status.state = None;
+    assert_eq!(decide(&new).status, new.status, "nothing is said that another of that second could make wrong");
     observed.now = at(6);
     assert_eq!(decide(&observed).next, Next::Ask(Stage::Admit));
 }
