@@ -40,6 +40,7 @@ use serde_json::Value;
 pub use certificates::CertificateChain;
 pub use rollout::is_rolled_out;
 pub use status::{PartCondition, Report, refusal, report};
+pub(crate) use validate::may_start_together;
 pub use validate::{Alternator, Datacenter, Fault, Rack, Storage, validate};
 
 /// The image of the exporter of a machine's metrics, where no other one is named.

@@ -6,8 +6,14 @@ use k8s_openapi::api::{
     apps::v1::StatefulSet,
     core::v1::{ConfigMap, Container, Pod, PodSpec, Service},
 };
-use messina_api::scylla::v1alpha1::{RackStatus, ScyllaDBDatacenter};
-use messina_plan::datacenter::{Datacenter, Fault, Gates, Observed, is_rolled_out, plan, report, validate};
+use messina_api::scylla::{
+    v1::ScyllaCluster,
+    v1alpha1::{RackStatus, ScyllaDBDatacenter},
+};
+use messina_plan::{
+    datacenter::{Datacenter, Fault, Gates, Observed, is_rolled_out, plan, report, validate},
+    defaulting,
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -227,6 +233,22 @@ fn whether_nodes_start_at_the_same_time() {
         }
         let expected = &case["expectedParallelNodeOperationsEnabled"];
         same(expected, &json!(result.unwrap().parallel_node_operations))
+    });
+}
+
+#[test]
+fn what_is_filled_in_at_creation() {
+    run("defaulting/scylladbdatacenter", |case| {
+        let mut object: ScyllaDBDatacenter = serde_json::from_value(case["datacenter"].clone()).unwrap();
+        defaulting::datacenter(&mut object);
+        let expected: ScyllaDBDatacenter = serde_json::from_value(case["expected"].clone()).unwrap();
+        same(&json!(expected), &json!(object))
+    });
+    run("defaulting/scyllacluster", |case| {
+        let mut object: ScyllaCluster = serde_json::from_value(case["cluster"].clone()).unwrap();
+        defaulting::cluster(&mut object);
+        let expected: ScyllaCluster = serde_json::from_value(case["expected"].clone()).unwrap();
+        same(&json!(expected), &json!(object))
     });
 }
 

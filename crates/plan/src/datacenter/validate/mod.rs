@@ -4,6 +4,7 @@ mod forms;
 mod options;
 mod racks;
 
+pub(crate) use options::may_start_together;
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,

@@ -53,8 +53,13 @@ pub(super) fn version(image: &str, faults: &mut Faults) -> Option<String> {
     None
 }
 
+/// Whether nodes of this version may join at the same time.
+pub(crate) fn may_start_together(version: &str) -> bool {
+    Version::parse(version).is_some_and(|version| version.is_at_least(&PARALLEL_SINCE))
+}
+
 pub(super) fn parallel_needs(version: &str, faults: &mut Faults) {
-    if !Version::parse(version).is_some_and(|version| version.is_at_least(&PARALLEL_SINCE)) {
+    if !may_start_together(version) {
         faults.add(
             "spec.enableParallelNodeOperations",
             format!(
