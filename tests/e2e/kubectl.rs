@@ -174,3 +174,29 @@ async fn nodes_are_asked_through_the_api_server() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn why_an_object_is_not_done_is_told_in_sentences() {
+    in_a_namespace("why", async |client, namespace| {
+        let light = light_kubeconfig();
+        let why = |object: &str| {
+            let mut command = Command::new(program("kubectl-messina"));
+            command.args(["why", object, "-n", namespace, "--kubeconfig"]).arg(&light);
+            command.output().unwrap()
+        };
+        let missing = why("sdc/orders");
+        assert_eq!(missing.status.code(), Some(1), "{missing:?}");
+        let said = String::from_utf8(missing.stderr).unwrap();
+        assert_eq!(said, format!("There is no ScyllaDBDatacenter orders in namespace {namespace}.\n"));
+        assert_eq!(why("pod/orders").status.code(), Some(2), "a kind that is not known is a wrong command line");
+        let kind = "apiVersion: scylla.scylladb.com/v1alpha1, kind: ScyllaDBDatacenter";
+        let spec = "{clusterName: orders, scyllaDB: {image: 'scylladb/scylla:2026.2.4'}, racks: []}";
+        accepts(client, namespace, &format!("{{{kind}, metadata: {{name: orders}}, spec: {spec}}}")).await;
+        // Nobody works in this namespace.
+        let new = why("scylladbdatacenters/orders");
+        assert!(new.status.success(), "{new:?}");
+        let said = String::from_utf8(new.stdout).unwrap();
+        assert!(said.contains("The operator has not looked at it yet"), "{said}");
+    })
+    .await;
+}

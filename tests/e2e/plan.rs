@@ -12,6 +12,7 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
 };
 use messina_e2e::{SOON, accepts, in_a_namespace, kubectl, light_kubeconfig, objects, program};
+use messina_plan::preview::SIGNED;
 use messina_testbed::harness::{Seen, eventually};
 use serde_json::{Value, json};
 
@@ -162,6 +163,9 @@ fn without_placeholders(object: &Value) -> Value {
     let mut object = object.clone();
     object["metadata"]["ownerReferences"][0].as_object_mut().unwrap().remove("uid");
     object.as_object_mut().unwrap().remove("stringData");
+    if let Some(data) = object["data"].as_object_mut() {
+        data.retain(|_, value| value != SIGNED);
+    }
     object
 }
 

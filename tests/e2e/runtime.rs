@@ -39,6 +39,7 @@ use tower::Layer;
 const MANAGER: &str = "messina-toy";
 const FINALIZER: &str = "messina.test/farewell";
 const PARENT: &str = "messina.test/parent";
+const PAUSE: &str = "messina.test/pause";
 
 struct Toy {
     secrets: Arc<Store<Secret>>,
@@ -119,7 +120,7 @@ async fn program(namespace: &str, faults: &Faults) -> Program {
         lease: None,
         namespace: Some(namespace.into()),
         workers: 2,
-        surroundings: Arc::new(Surroundings::new(metrics, events, MANAGER, "messina.test/hash")),
+        surroundings: Arc::new(Surroundings::new(metrics, events, MANAGER, "messina.test/hash").paused_by(PAUSE)),
         readiness: Readiness::default(),
     };
     let controllers = |caches: &mut Caches| {
@@ -268,6 +269,46 @@ async fn a_finalizer_keeps_an_object_until_the_farewell_is_done() {
         })
         .await
         .unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn nothing_is_written_for_an_object_that_is_paused() {
+    in_a_namespace("runtime", async |client, namespace| {
+        let parents: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+        let pause = async |value: Option<&str>| {
+            let patch = Patch::Merge(json!({"metadata": {"annotations": {PAUSE: value}}}));
+            parents.patch("p", &PatchParams::default(), &patch).await.unwrap();
+        };
+        let faults = Faults::none();
+        let program = program(namespace, &faults).await;
+        set_parent(client, namespace, &[("a", "x")]).await;
+        children_become(client, namespace, "p-a=x").await;
+        silence(&faults).await;
+        pause(Some("until Monday")).await;
+        // It is heard of by another way than the end of a Secret.
+        silence(&faults).await;
+        let before = written(&faults);
+        set_parent(client, namespace, &[("a", "y"), ("b", "z")]).await;
+        secrets.delete("p-a", &DeleteParams::default()).await.unwrap();
+        silence(&faults).await;
+        assert_eq!((written(&faults), children(client, namespace).await), (before, String::new()));
+        pause(Some("false")).await;
+        children_become(client, namespace, "p-a=y p-b=z").await;
+        pause(Some("true")).await;
+        parents.delete("p", &DeleteParams::default()).await.unwrap();
+        silence(&faults).await;
+        assert_eq!(parents.get("p").await.unwrap().finalizers(), [FINALIZER], "its end waits, too");
+        pause(None).await;
+        eventually("the object's end", SOON, async || {
+            let gone = parents.get_opt("p").await.unwrap().is_none();
+            Ok(if gone { Seen::Ready(()) } else { Seen::NotYet("still there".into()) })
+        })
+        .await
+        .unwrap();
+        drop(program);
     })
     .await;
 }

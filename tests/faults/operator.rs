@@ -2,16 +2,24 @@
 
 use std::sync::Arc;
 
-use messina_operator::controllers::datacenter;
+use messina_operator::{
+    certificates::KeySize,
+    controllers::{self, datacenter},
+};
 use messina_plan::datacenter::Gates;
 use messina_runtime::{caches::Caches, controller::AnyController, metrics::Metrics};
 
 /// The controller of datacenters alone.
-pub(crate) fn datacenters(caches: &mut Caches, _: &Metrics) -> Vec<Arc<dyn AnyController>> {
+pub(crate) fn datacenters(caches: &mut Caches, metrics: &Metrics) -> Vec<Arc<dyn AnyController>> {
     let settings = datacenter::Settings {
         operator_image: "localhost/messina/operator:test".into(),
         node_exporter_image: "localhost/messina/node-exporter:test".into(),
+        // Without certificates: no two runs have the same keys, and here they are compared.
         gates: Gates::default(),
+        key_size: KeySize::default(),
+        cqls_ingress_port: None,
+        expiry: datacenter::Expiry::new(metrics),
     };
-    vec![datacenter::start(caches, settings)]
+    let jobs = controllers::jobs(caches);
+    vec![datacenter::start(caches, &jobs, settings)]
 }

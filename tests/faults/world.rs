@@ -209,7 +209,14 @@ impl World {
                     .is_some_and(|one| one.status == wanted && one.observed_generation == object.metadata.generation)
             };
             let is_seen = status.observed_generation == object.metadata.generation;
-            if is_seen && holds("Available", "True") && holds("Progressing", "False") && holds("Degraded", "False") {
+            // Nobody plays the sidecars, so cleanups wait for a word on the ring all the time.
+            let is_open = |one: &&k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| {
+                let is_of_a_part = one.type_.ends_with("Progressing") && one.type_ != "Progressing";
+                is_of_a_part && one.type_ != "JobControllerProgressing" && one.status != "False"
+            };
+            let is_still =
+                holds("StatefulSetControllerProgressing", "False") && !conditions.iter().any(|one| is_open(&one));
+            if is_seen && holds("Available", "True") && is_still && holds("Degraded", "False") {
                 Seen::Ready(())
             } else {
                 Seen::NotYet(json!(status).to_string())

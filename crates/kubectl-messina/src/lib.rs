@@ -9,3 +9,4 @@ pub mod plan;
 pub mod status;
 #[cfg(test)]
 mod testing;
+pub mod why;

@@ -76,6 +76,16 @@ impl Member {
         versions(self.pods.clone(), &self.name)
     }
 
+    /// Changes the Service, if nobody has changed it since it was seen, and answers what it is then.
+    pub(crate) async fn change_service_as_seen(
+        &self,
+        seen: &Service,
+        mut change: serde_json::Value,
+    ) -> Result<Service> {
+        change["metadata"]["resourceVersion"] = seen.metadata.resource_version.clone().into();
+        self.change_service(seen, change).await
+    }
+
     /// Changes the Service, if it is still the one that was seen, and answers what it is then.
     pub(crate) async fn change_service(&self, seen: &Service, mut change: serde_json::Value) -> Result<Service> {
         // The API server refuses a change for another object of the same name.

@@ -1,6 +1,8 @@
 //! What the subcommands of `messina` do, one module each.
 
 pub mod await_node;
+pub mod certificates;
+pub mod cleanup_job;
 pub mod controllers;
 pub mod crds;
 pub mod ignition;

@@ -28,7 +28,8 @@ use tokio::{
 use tracing::info;
 
 use crate::{
-    controllers::{FIELD_MANAGER, datacenter, etcd_task},
+    certificates::KeySize,
+    controllers::{self, FIELD_MANAGER, datacenter, etcd_task},
     logging,
     traces::{self, Traces},
 };
@@ -54,6 +55,15 @@ pub struct Options {
     /// The image of etcd-backup-restore that tasks run as Jobs, where the Etcd names none
     #[arg(long, env = "MESSINA_BACKUP_RESTORE_IMAGE", value_name = "IMAGE", default_value = job::IMAGE)]
     pub backup_restore_image: String,
+    /// Whether CQL is served with certificates that the operator makes and renews
+    #[arg(long, env = "MESSINA_AUTOMATIC_TLS_CERTIFICATES", value_name = "true|false", default_value = "true", action = clap::ArgAction::Set)]
+    pub automatic_tls_certificates: bool,
+    /// How many bits the ECDSA keys of new certificates have
+    #[arg(long, env = "MESSINA_CRYPTO_ECDSA_KEY_SIZE", value_name = "BITS", default_value = "384")]
+    pub crypto_ecdsa_key_size: KeySize,
+    /// The port at which Ingresses take CQL over TLS, for the files by which clients connect; without it, they name none
+    #[arg(long, env = "MESSINA_CQLS_INGRESS_PORT", value_name = "PORT")]
+    pub cqls_ingress_port: Option<std::num::NonZeroU16>,
     /// How many objects each controller works on at once
     #[arg(long, env = "MESSINA_WORKERS", value_name = "NUMBER", default_value = "8")]
     pub workers: std::num::NonZeroUsize,
@@ -90,11 +100,14 @@ impl Options {
     }
 
     /// What is the same for all datacenters.
-    pub fn datacenters(&self) -> datacenter::Settings {
+    pub fn datacenters(&self, metrics: &Metrics) -> datacenter::Settings {
         datacenter::Settings {
             operator_image: self.image.clone(),
             node_exporter_image: self.node_exporter_image.clone(),
-            gates: Gates::default(),
+            gates: Gates { automatic_tls_certificates: self.automatic_tls_certificates, ..Gates::default() },
+            key_size: self.crypto_ecdsa_key_size,
+            cqls_ingress_port: self.cqls_ingress_port.map(Into::into),
+            expiry: datacenter::Expiry::new(metrics),
         }
     }
 }
@@ -104,7 +117,10 @@ pub fn controllers(
     datacenters: datacenter::Settings,
     etcd_tasks: etcd_task::Settings,
 ) -> impl Fn(&mut Caches) -> Vec<Arc<dyn AnyController>> {
-    move |caches| vec![datacenter::start(caches, datacenters.clone()), etcd_task::start(caches, etcd_tasks.clone())]
+    move |caches| {
+        let jobs = controllers::jobs(caches);
+        vec![datacenter::start(caches, &jobs, datacenters.clone()), etcd_task::start(caches, &jobs, etcd_tasks.clone())]
+    }
 }
 
 /// Runs until it is told to stop, and tells of it.
@@ -152,6 +168,7 @@ async fn run(options: Options, identity: String) -> anyhow::Result<()> {
         backup_restore_image: options.backup_restore_image.clone(),
         counts: etcd_task::Counts::new(&metrics),
     };
+    let datacenters = options.datacenters(&metrics);
     let process = Process {
         client: fenced.clone(),
         lease_client: client(transport, &namespace, metrics.clone(), None),
@@ -159,7 +176,9 @@ async fn run(options: Options, identity: String) -> anyhow::Result<()> {
         lease,
         namespace: options.namespace.clone(),
         workers: options.workers.get(),
-        surroundings: Arc::new(Surroundings::new(metrics, events, FIELD_MANAGER, annotation::APPLIED_HASH)),
+        surroundings: Arc::new(
+            Surroundings::new(metrics, events, FIELD_MANAGER, annotation::APPLIED_HASH).paused_by(annotation::PAUSE),
+        ),
         readiness,
     };
     let writing = tokio::spawn(async move { writer.run(fenced, "messina", &identity).await });
@@ -169,7 +188,7 @@ async fn run(options: Options, identity: String) -> anyhow::Result<()> {
         tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
         info!("stopping");
     };
-    process.run(controllers(options.datacenters(), etcd_tasks), stop).await;
+    process.run(controllers(datacenters, etcd_tasks), stop).await;
     // Nothing more is told once nobody works; what is under way gets a moment.
     let _ = tokio::time::timeout(Duration::from_secs(1), writing).await;
     server.abort();

@@ -9,6 +9,7 @@
 //! for. A report of how things stand is made of the same observation and that plan.
 
 pub mod datacenter;
+pub mod defaulting;
 pub mod etcd_task;
 pub mod node;
 pub mod preview;

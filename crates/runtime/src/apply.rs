@@ -22,6 +22,7 @@ use crate::{
     caches::Surroundings,
     difference::difference,
     error::Error,
+    events::Note,
     ledger::Expectation,
     queue::ObjectKey,
     store::{Kind, Store, Unreadable, Version, controller_of, version_of},
@@ -95,12 +96,44 @@ pub struct Part {
     pub needs: &'static [&'static str],
     /// The objects, in order.
     pub objects: Vec<Wanted>,
+    /// Changes of single fields, after the objects.
+    pub changes: Vec<Amendment>,
     /// Objects that are to go, though they were ours: what the plan does not name stays.
     pub unwanted: Vec<Unwanted>,
     /// What is awaited.
     pub waits_for: Option<Waiting>,
     /// What is wrong, though all objects are in place.
     pub fault: Option<Error>,
+}
+
+/// A change of single fields of an object that may be kept by others too. It is made for one version of the object, and
+/// for no other: what was decided from that version does not hold for the next one.
+#[derive(Clone, Debug)]
+pub struct Amendment {
+    kind: String,
+    collection: String,
+    path: String,
+    key: ObjectKey,
+    patch: Value,
+    event: Option<Note>,
+}
+
+impl Amendment {
+    /// A merge patch for the object as it was seen. `event` is told when it is done.
+    pub fn new<K: Kind>(object: &K, mut patch: Value, event: Option<Note>) -> Self {
+        let metadata = object.meta();
+        let key = crate::store::key_of(metadata);
+        patch["metadata"]["uid"] = metadata.uid.clone().into();
+        patch["metadata"]["resourceVersion"] = metadata.resource_version.clone().into();
+        Self {
+            kind: K::kind(&()).into_owned(),
+            collection: K::url_path(&(), None),
+            path: K::url_path(&(), key.namespace.as_deref()),
+            key,
+            patch,
+            event,
+        }
+    }
 }
 
 /// An object that is to go.
@@ -111,6 +144,7 @@ pub struct Unwanted {
     path: String,
     key: ObjectKey,
     uid: String,
+    event: Option<Note>,
 }
 
 impl Unwanted {
@@ -129,7 +163,14 @@ impl Unwanted {
             path: K::url_path(&(), key.namespace.as_deref()),
             uid: metadata.uid.clone().unwrap_or_default(),
             key,
+            event: None,
         }
+    }
+
+    /// With an event to tell when it is done.
+    #[must_use]
+    pub fn telling(self, event: Option<Note>) -> Self {
+        Self { event, ..self }
     }
 }
 
@@ -151,6 +192,8 @@ pub struct Applied {
     pub part: &'static str,
     /// What was written, by name.
     pub written: Vec<String>,
+    /// What is to be told of what was written.
+    pub events: Vec<Note>,
     /// What went wrong, or is wrong.
     pub failure: Option<Error>,
     /// What is awaited.
@@ -254,17 +297,21 @@ impl Applier {
     ) -> Vec<Applied> {
         let mut results: Vec<Applied> = Vec::with_capacity(parts.len());
         for part in parts {
-            let mut result = Applied { part: part.name, written: Vec::new(), failure: None, waits_for: part.waits_for };
+            let mut result = Applied {
+                part: part.name,
+                written: Vec::new(),
+                events: Vec::new(),
+                failure: None,
+                waits_for: part.waits_for.clone(),
+            };
             let missing = results.iter().find(|done| done.failure.is_some() && part.needs.contains(&done.part));
             if let Some(missing) = missing {
                 result.waits_for =
                     Some(Waiting { reason: "Waiting", message: format!("It needs {} first.", missing.part) });
             } else {
-                result.failure = self
-                    .apply_part(owner, part.objects, part.unwanted, decision, &mut result.written, expectations)
-                    .await
-                    .err();
-                result.failure = result.failure.or(part.fault);
+                let fault = part.fault.clone();
+                result.failure = self.apply_part(owner, part, decision, &mut result, expectations).await.err();
+                result.failure = result.failure.or(fault);
             }
             let is_final = matches!(result.failure, Some(Error::NotLeading(_)));
             results.push(result);
@@ -278,23 +325,46 @@ impl Applier {
     async fn apply_part(
         &self,
         owner: &Owner,
-        objects: Vec<Wanted>,
-        unwanted: Vec<Unwanted>,
+        part: Part,
         decision: &Decision<'_>,
-        written: &mut Vec<String>,
+        result: &mut Applied,
         expectations: &mut Vec<Expectation>,
     ) -> Result<(), Error> {
-        for wanted in objects {
+        for wanted in part.objects {
             let name = wanted.named();
             if self.bring_about(owner, wanted, decision, expectations).await? {
-                written.push(name);
+                result.written.push(name);
             }
         }
-        for object in unwanted {
+        for change in part.changes {
+            self.amend(&change, expectations).await?;
+            result.written.push(format!("{} {}", change.kind, change.key));
+            result.events.extend(change.event);
+        }
+        for object in part.unwanted {
             self.delete(&object, expectations).await?;
-            written.push(format!("{} {}", object.kind, object.key));
+            result.written.push(format!("{} {}", object.kind, object.key));
+            result.events.extend(object.event);
         }
         Ok(())
+    }
+
+    /// Changes single fields. They are recorded under a name of their own: what is applied as a whole neither has them
+    /// nor takes them away.
+    async fn amend(&self, change: &Amendment, expectations: &mut Vec<Expectation>) -> Result<(), Error> {
+        let doing = || format!("changing {} {}", change.kind, change.key);
+        let path =
+            format!("{}/{}?fieldManager={}-steps", change.path, change.key.name, self.surroundings.field_manager);
+        match self.send(Method::PATCH, &path, "application/merge-patch+json", &change.patch).await {
+            Ok(metadata) => {
+                info!(kind = change.kind, object = %change.key, patch = %change.patch, "changed");
+                expectations.push(Expectation::seen(&change.collection, &change.key, &metadata));
+                Ok(())
+            }
+            // It is gone, which the watch will tell.
+            Err(kube::Error::Api(status)) if status.is_not_found() => Err(Error::Conflict { doing: doing() }),
+            Err(error) => Err(self.failed(doing, error, &change.collection, &change.path, &change.key, expectations)),
+        }
     }
 
     /// Writes an object, if it is not as it should be.
@@ -566,5 +636,21 @@ fn merge(into: &mut Value, from: &Value) {
         }
         (into @ Value::Null, from) => *into = from.clone(),
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Service;
+
+    use super::*;
+
+    #[test]
+    fn an_amendment_is_for_one_version_of_one_object() {
+        let metadata = json!({"name": "a", "namespace": "shop", "uid": "u", "resourceVersion": "7"});
+        let service: Service = serde_json::from_value(json!({"metadata": metadata})).unwrap_or_default();
+        let change = Amendment::new(&service, json!({"metadata": {"labels": {"x": null}}}), None);
+        let expected = json!({"metadata": {"labels": {"x": null}, "uid": "u", "resourceVersion": "7"}});
+        assert_eq!((change.patch, change.path.as_str()), (expected, "/api/v1/namespaces/shop/services"));
     }
 }

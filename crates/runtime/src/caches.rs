@@ -27,12 +27,20 @@ pub struct Surroundings {
     pub field_manager: &'static str,
     /// The annotation that says what was last written to an object.
     pub hash_annotation: &'static str,
+    /// The annotation by which users stop all work on an object, if there is one.
+    pub pause_annotation: Option<&'static str>,
 }
 
 impl Surroundings {
     /// With the ordinary waits.
     pub fn new(metrics: Metrics, events: Events, field_manager: &'static str, hash_annotation: &'static str) -> Self {
-        Self { metrics, events, backoff: BACKOFF, field_manager, hash_annotation }
+        Self { metrics, events, backoff: BACKOFF, field_manager, hash_annotation, pause_annotation: None }
+    }
+
+    /// The same, with an annotation by which users stop all work on an object.
+    #[must_use]
+    pub fn paused_by(self, annotation: &'static str) -> Self {
+        Self { pause_annotation: Some(annotation), ..self }
     }
 
     /// One object that cannot be read stops nothing; but somebody should know.

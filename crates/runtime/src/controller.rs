@@ -33,6 +33,7 @@ use crate::{
     error::{Error, chain},
     events::Note,
     ledger::{Expectation, is_caught_up},
+    pause,
     queue::{Backoff, ObjectKey, Outcome, Queue, Work},
     status::{self, Report},
     store::{Change, Kind, Store, Version},
@@ -112,11 +113,14 @@ struct Memory {
     told: Option<(String, Instant)>,
     /// Whether the last look wrote something, whatever came of the rest.
     has_progressed: bool,
+    /// Whether no work was done at the last look, by the will of the user.
+    is_paused: bool,
 }
 
 impl Memory {
     fn is_empty(&self) -> bool {
-        self.expectations.is_empty() && self.status_written.is_none() && self.silent_writes == 0 && self.told.is_none()
+        let has_nothing_to_say = self.silent_writes == 0 && self.told.is_none() && !self.is_paused;
+        self.expectations.is_empty() && self.status_written.is_none() && has_nothing_to_say
     }
 }
 
@@ -260,6 +264,13 @@ impl<C: Controller> Running<C> {
             self.applier.forget_missing();
             return Ok(Outcome::Done);
         };
+        if let Some(sentence) = self.pause_of(object.meta()) {
+            return self.rest(object.as_ref(), sentence, memory).await;
+        }
+        if std::mem::take(&mut memory.is_paused) {
+            let note = Note::normal("Resumed", "Nothing stops the work on this object any more: it goes on.");
+            self.surroundings.events.tell(reference(object.as_ref()), note);
+        }
         if object.meta().deletion_timestamp.is_some() {
             return self.take_leave(&object, memory).await;
         }
@@ -290,6 +301,9 @@ impl<C: Controller> Running<C> {
         let decision = Decision { versions, has_lost: &has_lost };
         let applying = self.applier.apply(&owner, parts, &decision, &mut memory.expectations);
         let applied = applying.instrument(debug_span!("apply")).await;
+        for note in applied.iter().flat_map(|part| &part.events) {
+            self.surroundings.events.tell(reference(object.as_ref()), note.clone());
+        }
         memory.has_progressed = memory.expectations.iter().any(Expectation::is_of_a_write);
         let failure = applied.iter().find_map(|part| part.failure.clone());
         if let Some(Error::NotLeading(not_leading)) = failure {
@@ -358,6 +372,28 @@ impl<C: Controller> Running<C> {
             }
         }
         Ok(is_there)
+    }
+
+    /// That no work is to be done on an object, in a sentence.
+    fn pause_of(&self, metadata: &ObjectMeta) -> Option<String> {
+        let annotation = self.surroundings.pause_annotation;
+        let value = pause::pause(metadata, annotation)?;
+        annotation.map(|annotation| pause::sentence(annotation, value))
+    }
+
+    /// Nothing is done for an object but to say so. Its own deletion waits, too, where something has to come before.
+    async fn rest(&self, object: &C::Object, sentence: String, memory: &mut Memory) -> Result<Outcome, Error> {
+        if C::HAS_CONDITIONS {
+            let current = status_of(object);
+            let wanted = status::paused(&sentence, object.meta().generation, &current, Timestamp::now());
+            if let Written::Later(rest) = self.write_status(object.meta(), &current, &wanted, memory).await? {
+                return Ok(Outcome::After(rest));
+            }
+        }
+        if !std::mem::replace(&mut memory.is_paused, true) {
+            self.surroundings.events.tell(reference(object), Note::normal(pause::PAUSED, sentence));
+        }
+        Ok(Outcome::Done)
     }
 
     /// The object could not be looked at, or makes no sense: nothing is changed but what its status says.

@@ -24,6 +24,7 @@ pub mod fence;
 pub mod lease;
 mod ledger;
 pub mod metrics;
+pub mod pause;
 pub mod process;
 pub mod queue;
 pub mod server;

@@ -10,6 +10,7 @@ use crate::{
     apply::{Applied, Waiting},
     conditions::{Summary, with_transition_times},
     error::{Error, chain},
+    pause::{self, PAUSED},
 };
 
 /// How an object stands, as a controller reports it.
@@ -45,7 +46,7 @@ pub fn condition(
 
 /// The conditions of parts: what is wrong with each, and whether it is done.
 pub(crate) fn part_conditions(applied: &[Applied], generation: Option<i64>) -> Vec<Condition> {
-    let of_part = |Applied { part, written, failure, waits_for }: &Applied| {
+    let of_part = |Applied { part, written, failure, waits_for, .. }: &Applied| {
         let degraded = match failure {
             // Somebody was faster: it is looked at again at once, and nobody has to do anything.
             Some(error) if !error.is_conflict() => (true, error.reason(), chain(error)),
@@ -89,12 +90,23 @@ pub(crate) fn whole(
 /// The status to be written when the object could not even be looked at: as it is, with a condition that says so.
 pub(crate) fn failed(error: &Error, generation: Option<i64>, current: &Value, now: Timestamp) -> Value {
     const OBSERVATION: &str = "ObservationDegraded";
+    // An object that is looked at is not paused.
     let mut status = if current.is_object() { current.clone() } else { json!({}) };
-    let is_replaced = |name: &str| name == OBSERVATION || name == Summary::Degraded.name();
+    let is_replaced = |name: &str| [OBSERVATION, Summary::Degraded.name(), PAUSED].contains(&name);
     let mut conditions: Vec<Condition> =
         conditions_of(current).into_iter().filter(|condition| !is_replaced(&condition.type_)).collect();
     conditions.push(condition(OBSERVATION, true, error.reason(), &chain(error), generation));
     conditions.push(Summary::Degraded.of(&conditions, generation));
+    status["conditions"] = timed(conditions, current, now);
+    status
+}
+
+/// The status of an object on which no work is done: as it is, with a condition that says so.
+pub(crate) fn paused(message: &str, generation: Option<i64>, current: &Value, now: Timestamp) -> Value {
+    let mut status = if current.is_object() { current.clone() } else { json!({}) };
+    let mut conditions = conditions_of(current);
+    conditions.retain(|condition| condition.type_ != PAUSED);
+    conditions.push(pause::paused(message, generation));
     status["conditions"] = timed(conditions, current, now);
     status
 }
@@ -138,7 +150,7 @@ mod tests {
 
     fn applied(failure: Option<Error>, waits_for: Option<&str>) -> Applied {
         let waits_for = waits_for.map(|message| Waiting { reason: "RollingOut", message: message.into() });
-        Applied { part: "Service", written: vec![], failure, waits_for }
+        Applied { part: "Service", written: vec![], events: vec![], failure, waits_for }
     }
 
     fn at(seconds: i64) -> Timestamp {
@@ -162,6 +174,26 @@ mod tests {
         let patched = patch(&json!({"a": 1, "b": {"c": 1, "d": 2}, "e": null}), &json!({"b": {"d": 3}})).unwrap();
         assert_eq!(patched, json!({"a": null, "b": {"c": null, "d": 3}, "e": null}));
         assert_eq!(patch(&json!({"a": 1}), &json!({"a": 1, "b": null})), None);
+    }
+
+    #[test]
+    fn a_pause_changes_nothing_but_its_own_condition_and_leaves_no_trace() {
+        let report = || Report { status: json!({"nodes": 3}), ..Report::default() };
+        let before = whole(report(), &[applied(None, Some("for x"))], Some(1), &Value::Null, at(1));
+        let during = paused("resting", Some(2), &before, at(2));
+        let mut rest = during.clone();
+        rest["conditions"].as_array_mut().unwrap().retain(|condition| condition["type"] != PAUSED);
+        assert_eq!(rest, before, "all else stays, times and generations included");
+        let conditions = conditions_of(&during);
+        let own = conditions.iter().find(|condition| condition.type_ == PAUSED).unwrap();
+        assert_eq!((own.status.as_str(), own.message.as_str(), own.observed_generation), ("True", "resting", Some(2)));
+        assert_eq!(patch(&during, &paused("resting", Some(2), &during, at(3))), None, "it is written once");
+
+        let is_paused = |status: &Value| conditions_of(status).iter().any(|condition| condition.type_ == PAUSED);
+        assert!(!is_paused(&whole(report(), &[applied(None, None)], Some(2), &during, at(4))));
+        let fault = Error::Invalid { reason: "Invalid", message: "spec.racks".into() };
+        assert!(!is_paused(&failed(&fault, Some(2), &during, at(4))));
+        assert!(is_paused(&paused("resting", None, &Value::Null, at(1))), "an object may be new");
     }
 
     #[test]

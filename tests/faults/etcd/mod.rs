@@ -14,7 +14,7 @@ use kube::{Api, Client, api::PostParams};
 use messina_api::druid::v1alpha1::{EtcdOperatorTask, EtcdOperatorTaskStatus, TaskState};
 use messina_clients::Reach;
 use messina_e2e::operator::Controllers;
-use messina_operator::controllers::etcd_task;
+use messina_operator::controllers::{self, etcd_task};
 use messina_plan::etcd_task::is_finished;
 use messina_runtime::{caches::Caches, controller::AnyController, fence::Fence, metrics::Metrics};
 use messina_testbed::harness::{Seen, until};
@@ -32,7 +32,8 @@ fn tasks(reach: Reach) -> impl Controllers {
             backup_restore_image: String::new(),
             counts: etcd_task::Counts::new(metrics),
         };
-        vec![etcd_task::start(caches, settings)]
+        let jobs = controllers::jobs(caches);
+        vec![etcd_task::start(caches, &jobs, settings)]
     }
 }
 

@@ -4,6 +4,9 @@
 pub const INTERNAL_API_TYPE: &str = "scylla-operator.scylladb.com/internal-api-type";
 /// On every object of the operator, by the operator: hash of what it was last written, so that a change of mind shows.
 pub const APPLIED_HASH: &str = "messina.scylladb.com/applied-hash";
+/// On an object that the operator keeps, by the user: nothing is done for it any more. "false" is as good as none; any
+/// other value may say why.
+pub const PAUSE: &str = "messina.scylladb.com/pause";
 /// On a pod template, by the operator: hash of the configuration that the pods read only when they start.
 pub const INPUTS_HASH: &str = "scylla-operator.scylladb.com/inputs-hash";
 /// On a pod template, by the operator: the user's reason for a restart of all nodes.
@@ -28,6 +31,25 @@ pub const LAST_CLEANED_UP_TOKEN_RING_HASH: &str =
 pub const NEVER_CLEANED_UP: &str = "NeverCleanedUp";
 /// On a cleanup Job, by the operator: hash of the token ring that the cleanup is for.
 pub const CLEANUP_TOKEN_RING_HASH: &str = "internal.scylla-operator.scylladb.com/cleanup-token-ring-hash";
+/// On a member Service, by the operator: host ID of the node that is to leave. Together with the label
+/// [`DECOMMISSIONED`](super::label::DECOMMISSIONED) it makes that node leave, and no other.
+pub const LEAVING_HOST_ID: &str = "messina.scylladb.com/leaving-host-id";
+/// On a member Service, by the node's sidecar: host ID of the node that has begun to leave, or is about to.
+pub const LEAVING_BEGAN: &str = "messina.scylladb.com/leaving-began";
+/// On a member Service, by the operator: asks the node for the ring as it sees it. The value is a number that is
+/// never used twice.
+pub const RING_QUESTION: &str = "messina.scylladb.com/ring-question";
+/// On a member Service, by the node's sidecar as long as [`RING_QUESTION`] is there: the ring, in JSON, with the question
+/// that is answered.
+pub const RING_ANSWER: &str = "messina.scylladb.com/ring-answer";
+/// On a member Service, by the operator: UID of the claim that a replacement of the node began with, or nothing.
+pub const REPLACING_CLAIM: &str = "messina.scylladb.com/replacing-claim-uid";
+/// On a claim, by the operator: host ID of the node whose data it holds, and which has left the ring.
+pub const LEFT_HOST_ID: &str = "messina.scylladb.com/left-host-id";
+/// On a ScyllaDBDatacenter, by the user: `Delete` deletes claims of nodes that have left; else they are kept until their
+/// names are needed again.
+pub const CLAIMS_OF_LEFT_NODES: &str = "messina.scylladb.com/claims-of-left-nodes";
+
 /// On a member Service, by the user: "true" lets the node join although not all nodes see each other up.
 pub const FORCE_PROCEED_TO_BOOTSTRAP: &str = "scylla-operator.scylladb.com/force-proceed-to-bootstrap";
 /// On a member Service, by the user: "true" lets the node's program start whatever is missing, "false" keeps it from

@@ -2,12 +2,16 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use http::{Method, Request, header};
+use http::{HeaderValue, Method, Request, header};
 use http_body_util::{BodyExt, Empty};
 use hyper::{body::Bytes, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    time::timeout,
+};
 
 use super::Error;
 
@@ -22,21 +26,36 @@ async fn exchange(
     address: SocketAddr,
     method: &Method,
     path: &str,
-    call: &impl Fn() -> String,
+    call: &(impl Fn() -> String + Sync),
 ) -> Result<Bytes, Error> {
-    let unreachable = |source| Error::Unreachable { call: call(), address, source };
-    let broken = |source| Error::Broken { call: call(), source };
+    let unreachable = |source| Error::Unreachable { call: call(), address: address.to_string(), source };
     let stream = TcpStream::connect(address).await.map_err(unreachable)?;
     stream.set_nodelay(true).map_err(unreachable)?;
+    converse(stream, method, path, &address.to_string(), None, call).await
+}
+
+/// One request and its answer on a connection to `host`; with words that say who we are, if that is asked for there.
+pub(super) async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin,
+    method: &Method,
+    path: &str,
+    host: &str,
+    authorization: Option<&HeaderValue>,
+    call: &(impl Fn() -> String + Sync),
+) -> Result<Bytes, Error> {
+    let broken = |source| Error::Broken { call: call(), source };
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-    let request = Request::builder()
+    let mut request = Request::builder()
         .method(method)
         .uri(path)
-        .header(header::HOST, address.to_string())
+        .header(header::HOST, host)
         .header(header::ACCEPT, "application/json")
         .header(header::CONNECTION, "close")
         .body(Empty::<Bytes>::new())
         .map_err(|source| Error::Invalid { call: call(), source })?;
+    if let Some(authorization) = authorization {
+        request.headers_mut().insert(header::AUTHORIZATION, authorization.clone());
+    }
     let answer = async {
         let answer = sender.send_request(request).await.map_err(broken)?;
         let status = answer.status();

@@ -1,5 +1,7 @@
-//! The REST API of a ScyllaDB node. The node serves it on loopback only, so the caller shares the node's network.
+//! The REST API of a ScyllaDB node. The node serves it on loopback only, so the caller shares the node's network, or asks
+//! through the node's [`agent`].
 
+pub mod agent;
 mod exchange;
 #[cfg(test)]
 mod tests;
@@ -27,7 +29,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 pub enum Error {
     /// Nobody listens, or not there.
     #[error("{call} cannot reach ScyllaDB at {address}")]
-    Unreachable { call: String, address: SocketAddr, source: std::io::Error },
+    Unreachable { call: String, address: String, source: std::io::Error },
     /// The connection broke.
     #[error("{call} was cut off")]
     Broken { call: String, source: hyper::Error },

@@ -8,7 +8,7 @@
 
 pub mod gather;
 pub mod model;
-mod pods;
+pub(crate) mod pods;
 mod render;
 
 use std::process::ExitCode;

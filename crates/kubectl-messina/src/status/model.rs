@@ -217,9 +217,10 @@ impl Cluster {
 }
 
 /// The conditions that are not as they should be. Sums of others are left out where the others are there.
-fn unexpected(conditions: &[ObjectCondition]) -> Vec<Condition> {
+pub(crate) fn unexpected(conditions: &[ObjectCondition]) -> Vec<Condition> {
     let mut unexpected = Vec::new();
-    for (end, wanted) in [("Degraded", "False"), ("Available", "True"), ("Progressing", "False")] {
+    let all = [("Paused", "False"), ("Degraded", "False"), ("Available", "True"), ("Progressing", "False")];
+    for (end, wanted) in all {
         let wrong = |condition: &&ObjectCondition| condition.type_.ends_with(end) && condition.status != wanted;
         let wrong: Vec<&ObjectCondition> = conditions.iter().filter(wrong).collect();
         let has_parts = wrong.iter().any(|condition| condition.type_ != end);

@@ -120,6 +120,7 @@ impl Page {
 
     fn condition(&mut self, condition: &Condition) {
         let (word, part, colour) = match &condition.condition_type {
+            name if name == "Paused" => ("Paused", "", Colour::Yellow),
             name if name.ends_with("Degraded") => ("Degraded", name.trim_end_matches("Degraded"), Colour::Red),
             name if name.ends_with("Available") => ("Not available", name.trim_end_matches("Available"), Colour::Red),
             name => ("Progressing", name.trim_end_matches("Progressing"), Colour::Yellow),

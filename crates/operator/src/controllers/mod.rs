@@ -3,10 +3,25 @@
 pub mod datacenter;
 pub mod etcd_task;
 
-use messina_runtime::{apply::without_records_of_others, store::Kind};
+use std::sync::Arc;
+
+use k8s_openapi::api::batch::v1::Job;
+use messina_api::names::label;
+use messina_plan::etcd_task::job;
+use messina_runtime::{
+    apply::without_records_of_others,
+    caches::Caches,
+    store::{Kind, Store},
+};
 
 /// In whose name objects are written.
 pub const FIELD_MANAGER: &str = "messina";
+
+/// The Jobs of all controllers: a kind is watched once, whoever makes objects of it.
+pub fn jobs(caches: &mut Caches) -> Arc<Store<Job>> {
+    let ours = format!("{} in ({},{})", label::MANAGED_BY, label::value::OPERATOR, job::MANAGER);
+    caches.watch(Some(&ours), trim)
+}
 
 /// Takes away what no controller reads.
 fn trim<K: Kind>(object: &mut K) {

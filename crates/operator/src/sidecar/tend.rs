@@ -1,20 +1,21 @@
 //! What the sidecar does while ScyllaDB runs: it says on the node's Service what the node is, and makes the node leave
 //! the ring when that is asked for.
 
-use std::{collections::BTreeMap, fs, pin::pin, time::Duration};
+use std::{collections::BTreeMap, fmt::Debug, fs, pin::pin, time::Duration};
 
 use anyhow::Result;
 use futures::{FutureExt, StreamExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
-use messina_api::names::label;
+use messina_api::names::{annotation, label};
 use messina_clients::scylla::{Decommission, Error, Node};
 use messina_plan::node::{
     Mode,
-    decommission::{Step, step},
+    answer::{self, Answer},
+    decommission::{Asked, Step, step},
     facts::{Observation, changes, is_member, knows_ring},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
@@ -49,6 +50,7 @@ pub(super) async fn tend(node: Node, member: &Member, files: &Files) -> MustRest
         writes: Pause::default(),
         requests: Pause::default(),
         told: String::new(),
+        was_refused: false,
         has_kept_io_properties: false,
     };
     let mut versions = pin!(member.service());
@@ -88,6 +90,8 @@ struct Tender<'a> {
     requests: Pause,
     /// What was last told of ScyllaDB's answers, to be told once.
     told: String,
+    /// ScyllaDB said no when it was last asked to leave.
+    was_refused: bool,
     has_kept_io_properties: bool,
 }
 
@@ -107,8 +111,9 @@ impl Tender<'_> {
         if is_member && mode == Mode::Normal {
             self.keep_io_properties();
         }
-        let is_leaving = self.decommission(&mode).await?;
-        Ok(if is_member && !is_leaving { SELDOM } else { OFTEN })
+        let is_asked = self.answer(&mode, &observation.host_id).await;
+        let is_leaving = self.decommission(&mode, &observation.host_id).await?;
+        Ok(if is_member && !is_leaving && !is_asked { SELDOM } else { OFTEN })
     }
 
     /// Writes on the Service what is new of the node.
@@ -120,36 +125,87 @@ impl Tender<'_> {
         }
     }
 
-    async fn write(&mut self, change: serde_json::Value, what: &BTreeMap<&'static str, String>) {
-        let Some(service) = &self.service else { return };
-        if !self.writes.is_over() {
-            return;
+    /// Says how the node sees the ring, as long as somebody asks; answers whether somebody does. Only a node that serves is
+    /// a witness: one that starts or leaves may know the ring of long ago.
+    async fn answer(&mut self, mode: &Mode, host_id: &str) -> bool {
+        let Some(service) = &self.service else { return false };
+        let asked = answer::question(service.annotations()).map(ToOwned::to_owned);
+        let told = match &asked {
+            Some(asked) if *mode == Mode::Normal => match self.node.view().await {
+                Ok(view) => Some(Answer::new(asked, host_id, &view)),
+                Err(error) => {
+                    warn!(error = %chain(&error), "the node does not say how it sees the ring");
+                    None
+                }
+            },
+            _ => None,
+        };
+        if let Some(text) = answer::change(service.annotations(), told.as_ref()) {
+            let what = json!({annotation::RING_ANSWER: text});
+            self.write(json!({"metadata": {"annotations": what}}), &what).await;
         }
-        match self.member.change_service(service, change).await {
+        asked.is_some()
+    }
+
+    async fn write(&mut self, change: Value, what: &(impl Debug + Sync)) -> bool {
+        self.send(change, what, false).await
+    }
+
+    /// Writes only if the Service is as it was seen: what is written holds for that, and for nothing else.
+    async fn write_as_seen(&mut self, change: Value, what: &(impl Debug + Sync)) -> bool {
+        self.send(change, what, true).await
+    }
+
+    async fn send(&mut self, change: Value, what: &(impl Debug + Sync), only_as_seen: bool) -> bool {
+        let Some(service) = &self.service else { return false };
+        if !self.writes.is_over() {
+            return false;
+        }
+        let outcome = if only_as_seen {
+            self.member.change_service_as_seen(service, change).await
+        } else {
+            self.member.change_service(service, change).await
+        };
+        match outcome {
             Ok(written) => {
                 info!(?what, "written on the Service");
                 self.service = Some(written);
                 self.writes = Pause::default();
+                true
             }
             Err(error) => {
                 warn!("the Service cannot be changed now: {error:#}");
                 self.writes.grow();
+                false
             }
         }
     }
 
-    /// Makes the node leave the ring if that is asked for, step by step; answers whether it is.
-    async fn decommission(&mut self, mode: &Mode) -> Result<bool, MustRestart> {
-        let label = |service: &Service| service.labels().get(label::DECOMMISSIONED).cloned();
-        let asked = self.service.as_ref().and_then(label);
+    /// Makes the node leave the ring if that is asked of it, step by step; answers whether it is.
+    async fn decommission(&mut self, mode: &Mode, host_id: &str) -> Result<bool, MustRestart> {
+        let Some(service) = &self.service else { return Ok(false) };
+        let asked = Asked::of(service.labels(), service.annotations());
+        let (is_named, has_begun) = (asked.names(host_id), asked.began == Some(host_id));
         // The node need not be asked when nobody else asks.
-        let has_native_transport = match (asked.as_deref(), mode) {
-            (Some(_), Mode::Normal) => self.node.has_native_transport().await.unwrap_or(false),
+        let has_native_transport = match mode {
+            Mode::Normal if is_named => self.node.has_native_transport().await.unwrap_or(false),
             _ => false,
         };
-        match step(asked.as_deref(), mode, has_native_transport) {
+        let next = step(asked, host_id, mode, has_native_transport);
+        if self.was_refused && *mode == Mode::Normal && has_begun {
+            // It has not begun after all, so that the request can be withdrawn.
+            let what = json!({annotation::LEAVING_BEGAN: null});
+            self.was_refused = !self.write_as_seen(json!({"metadata": {"annotations": what}}), &what).await;
+            return Ok(is_named);
+        }
+        match next {
             Step::Nothing => return Ok(false),
             Step::Wait => {}
+            Step::Announce if self.leaving.is_none() && self.requests.is_over() => {
+                let what = json!({annotation::LEAVING_BEGAN: host_id});
+                self.write_as_seen(json!({"metadata": {"annotations": what}}), &what).await;
+            }
+            Step::Announce => {}
             Step::Start => self.leave(),
             Step::Confirm => {
                 let what = BTreeMap::from([(label::DECOMMISSIONED, label::value::TRUE.to_owned())]);
@@ -175,6 +231,7 @@ impl Tender<'_> {
             Ok(Decommission::Unanswered) => info!("the node has not answered for long; its mode tells how far it is"),
             Err(error) => {
                 warn!(error = %chain(&error), "the node cannot leave the ring now");
+                self.was_refused = matches!(error, Error::Refused { .. });
                 self.requests.grow();
             }
         }
@@ -220,7 +277,8 @@ async fn observe(node: Node) -> Result<(Mode, Observation), Error> {
         Some(true) => Some(node.tokens().await?),
         _ => None,
     };
-    Ok((mode, Observation { host_id, is_member, ring }))
+    let is_leaving = matches!(mode, Mode::Leaving | Mode::Decommissioned);
+    Ok((mode, Observation { host_id, is_member, is_leaving, ring }))
 }
 
 /// A pause after failures, longer after each.

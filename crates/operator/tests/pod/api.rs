@@ -132,7 +132,9 @@ impl FakeApi {
 
     fn patch(&self, kind: &str, name: &str, patch: Value) -> Response<Body> {
         let Some(mut object) = self.get(kind, name) else { return missing() };
-        if patch["metadata"]["uid"] != object["metadata"]["uid"] {
+        let version = &patch["metadata"]["resourceVersion"];
+        let is_another_version = !version.is_null() && *version != object["metadata"]["resourceVersion"];
+        if patch["metadata"]["uid"] != object["metadata"]["uid"] || is_another_version {
             return whole(
                 409,
                 r#"{"kind":"Status","status":"Failure","reason":"Conflict","code":409,"message":"uid"}"#,
@@ -199,6 +201,8 @@ fn merge(object: &mut Value, patch: &Value) {
             for (name, field) in fields {
                 merge(&mut object[name], field);
             }
+            // What becomes nothing is taken away.
+            object.as_object_mut().unwrap().retain(|_, field| !field.is_null());
         }
         other => *object = other.clone(),
     }

@@ -6,5 +6,6 @@ mod node;
 mod process;
 mod server;
 
+mod cleanup;
 mod helpers;
 mod sidecar;

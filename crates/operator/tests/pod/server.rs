@@ -15,6 +15,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::TokioIo;
+use tokio_rustls::TlsAcceptor;
 
 /// A body, whole or as it comes.
 pub(crate) type Body = BoxBody<Bytes, Infallible>;
@@ -26,6 +27,15 @@ pub(crate) trait Answers: Send + Sync + 'static {
 
 /// Answers requests at `address` until the test ends; says which address it is.
 pub(crate) fn serve(address: SocketAddr, answers: Arc<impl Answers>) -> SocketAddr {
+    serve_on(address, None, answers)
+}
+
+/// The same, on connections that are secured.
+pub(crate) fn serve_secured(address: SocketAddr, tls: TlsAcceptor, answers: Arc<impl Answers>) -> SocketAddr {
+    serve_on(address, Some(tls), answers)
+}
+
+fn serve_on(address: SocketAddr, tls: Option<TlsAcceptor>, answers: Arc<impl Answers>) -> SocketAddr {
     let listener = TcpListener::bind(address).unwrap();
     listener.set_nonblocking(true).unwrap();
     let bound = listener.local_addr().unwrap();
@@ -44,7 +54,17 @@ pub(crate) fn serve(address: SocketAddr, answers: Arc<impl Answers>) -> SocketAd
                         Ok::<_, Infallible>(answers.answer(Request::from_parts(parts, body)).await)
                     }
                 });
-                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+                let tls = tls.clone();
+                tokio::spawn(async move {
+                    // Who is cut off knows it.
+                    let _ = match tls {
+                        None => http1::Builder::new().serve_connection(TokioIo::new(stream), service).await,
+                        Some(tls) => match tls.accept(stream).await {
+                            Ok(stream) => http1::Builder::new().serve_connection(TokioIo::new(stream), service).await,
+                            Err(_) => return,
+                        },
+                    };
+                });
             }
         });
     });

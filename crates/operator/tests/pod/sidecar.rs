@@ -16,6 +16,10 @@ const HOST_ID: &str = "internal.scylla-operator.scylladb.com/host-id";
 const JOINED: &str = "internal.scylla-operator.scylladb.com/node-joined-scylladb-cluster";
 const RING: &str = "internal.scylla-operator.scylladb.com/current-token-ring-hash";
 const DECOMMISSIONED: &str = "scylla/decommissioned";
+const LEAVING: &str = "messina.scylladb.com/leaving-host-id";
+const BEGAN: &str = "messina.scylladb.com/leaving-began";
+const QUESTION: &str = "messina.scylladb.com/ring-question";
+const ANSWER: &str = "messina.scylladb.com/ring-answer";
 
 fn labels(kind: &str, value: &str) -> Value {
     json!({
@@ -108,7 +112,11 @@ impl Pod {
     }
 
     fn ask_to_leave(&self) {
-        self.api.edit("services", NAME, |service| service["metadata"]["labels"][DECOMMISSIONED] = json!("false"));
+        let host_id = self.node.says().host_id;
+        self.api.edit("services", NAME, |service| {
+            service["metadata"]["labels"][DECOMMISSIONED] = json!("false");
+            service["metadata"]["annotations"][LEAVING] = json!(host_id);
+        });
     }
 
     fn has_started(&self) -> bool {
@@ -257,7 +265,44 @@ fn a_node_leaves_once_and_says_so_when_it_has_left() {
     eventually("it is said that the node has left", || label() == "true");
     assert_eq!(pod.node.calls(), ["POST /storage_service/decommission"]);
     assert_eq!(pod.fact(JOINED).as_deref(), Some("false"));
+    assert_eq!(pod.fact(BEGAN).as_deref(), Some(pod.node.says().host_id), "it said so before it began");
     assert!(process.is_running());
+}
+
+#[test]
+fn a_label_that_names_no_node_or_another_one_is_no_request() {
+    let pod = Pod::new(13, Says::default()).ignite();
+    let _process = pod.run();
+    eventually("the node has joined", || pod.fact(JOINED).as_deref() == Some("true"));
+    for named in ["", "another-host-id"] {
+        pod.api.edit("services", NAME, |service| {
+            service["metadata"]["labels"][DECOMMISSIONED] = json!("false");
+            service["metadata"]["annotations"][LEAVING] = json!(named);
+            service["metadata"]["annotations"][JOINED] = json!("wrong");
+        });
+        eventually("the sidecar has looked", || pod.fact(JOINED).as_deref() == Some("true"));
+    }
+    assert_eq!((pod.node.calls(), pod.fact(BEGAN)), (vec![], None));
+}
+
+#[test]
+fn the_ring_is_told_as_long_as_somebody_asks() {
+    let pod = Pod::new(14, Says::default()).ignite();
+    let _process = pod.run();
+    eventually("the node has joined", || pod.fact(JOINED).as_deref() == Some("true"));
+    assert_eq!(pod.fact(ANSWER), None, "nobody has asked");
+    pod.api.edit("services", NAME, |service| service["metadata"]["annotations"][QUESTION] = json!("7"));
+    eventually("the node answers", || pod.fact(ANSWER).is_some());
+    let answer: Value = serde_json::from_str(&pod.fact(ANSWER).unwrap()).unwrap();
+    let host_id = pod.node.says().host_id;
+    let nodes = json!({host_id: "UN", "two": "DN", "10.0.0.3": "?J"});
+    assert_eq!(answer, json!({"asked": "7", "hostID": host_id, "nodes": nodes}));
+    pod.node.change(|says| says.live = vec!["10.0.0.1", "10.0.0.3"]);
+    eventually("it tells what is new", || pod.fact(ANSWER).is_some_and(|answer| answer.contains("UJ")));
+    pod.api.edit("services", NAME, |service| {
+        service["metadata"]["annotations"].as_object_mut().unwrap().remove(QUESTION);
+    });
+    eventually("it takes its word back", || pod.fact(ANSWER).is_none());
 }
 
 #[test]
@@ -267,6 +312,9 @@ fn a_refusal_to_leave_is_not_taken_for_having_left() {
     let process = pod.run();
     eventually("the refusal is told", || process.has_said("another node is joining"));
     pod.node.change(|says| says.refuses_to_leave = false);
+    eventually("it says that it has not begun", || {
+        pod.api.patches().iter().any(|patch| patch["metadata"]["annotations"].get(BEGAN).is_some_and(Value::is_null))
+    });
     eventually("it is tried again", || pod.node.says().mode == "LEAVING");
     assert_eq!(pod.service()["metadata"]["labels"][DECOMMISSIONED], "false");
 }

@@ -11,12 +11,20 @@ const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
 
 /// Whether applying `wanted` would change what is kept. Fields that only the API server or others know of do not count.
 pub(crate) fn changes(wanted: &StatefulSet, kept: &StatefulSet) -> bool {
-    !is_within(wanted, kept) || has_leftovers(wanted, kept)
+    !says_the_same(wanted, kept) || has_leftovers(wanted, kept)
+}
+
+fn says_the_same(wanted: &StatefulSet, kept: &StatefulSet) -> bool {
+    // What is equal need not be looked at closely.
+    (wanted.spec == kept.spec && is_within(&wanted.metadata, &kept.metadata)) || is_within(wanted, kept)
 }
 
 /// Whether every field of `wanted` is in `kept` with the same value. Lists have the same elements, in any order where
 /// elements have a key.
-pub(crate) fn is_within<T: Serialize>(wanted: &T, kept: &T) -> bool {
+pub(crate) fn is_within<T: Serialize + PartialEq>(wanted: &T, kept: &T) -> bool {
+    if wanted == kept {
+        return true;
+    }
     match (serde_json::to_value(wanted), serde_json::to_value(kept)) {
         (Ok(wanted), Ok(kept)) => value_is_within(&wanted, &kept),
         _ => false,

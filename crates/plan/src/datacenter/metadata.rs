@@ -15,8 +15,10 @@ type Map = BTreeMap<String, String>;
 /// Labels of a datacenter that mean something for the datacenter alone.
 const OWN_LABELS: [&str; 1] = [label::REGISTER_WITH_GLOBAL_MANAGER];
 /// Annotations of a datacenter that mean something for the datacenter alone. To hand them on would restart nodes.
-const OWN_ANNOTATIONS: [&str; 4] = [
+const OWN_ANNOTATIONS: [&str; 6] = [
+    annotation::PAUSE,
     label::MANAGED_HASH,
+    annotation::CLAIMS_OF_LEFT_NODES,
     annotation::MANAGER_CLUSTER_NAME_OVERRIDE,
     annotation::NAME_OVERRIDE,
     annotation::LAST_APPLIED_CONFIGURATION,

@@ -1,11 +1,14 @@
 //! Decisions for a ScyllaDBDatacenter: which objects it needs, in which order its racks change, and how it stands.
 //!
-//! Nothing here takes a node away: that needs the node to hand over its data first, and this version does not ask nodes
-//! to. So a StatefulSet never gets fewer replicas, and neither StatefulSets nor Services of nodes are ever given up.
+//! A node is taken away only in the way of `topology`: when the ring says that it has left. By no other way does a
+//! StatefulSet get fewer replicas, or is a StatefulSet, a Service, a pod or a claim of a node given up.
 
 mod access;
+pub mod certificates;
+mod cleanup;
 mod config;
 mod difference;
+mod ingresses;
 mod joining;
 mod metadata;
 mod pod;
@@ -15,21 +18,29 @@ mod services;
 mod stateful_set;
 mod status;
 mod token;
+mod topology;
 mod validate;
 mod version;
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
+    batch::v1::Job,
     core::v1::{ConfigMap, Pod, Secret, Service, ServiceAccount},
+    networking::v1::Ingress,
     policy::v1::PodDisruptionBudget,
     rbac::v1::RoleBinding,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use messina_api::scylla::v1alpha1::ScyllaDBDatacenterStatus;
+use serde_json::Value;
 
+pub use certificates::CertificateChain;
 pub use rollout::is_rolled_out;
 pub use status::{PartCondition, Report, refusal, report};
+pub(crate) use validate::may_start_together;
 pub use validate::{Alternator, Datacenter, Fault, Rack, Storage, validate};
 
 /// The image of the exporter of a machine's metrics, where no other one is named.
@@ -46,13 +57,19 @@ pub struct Observed {
     pub stateful_sets: BTreeMap<String, StatefulSet>,
     /// The Services that the datacenter owns.
     pub services: BTreeMap<String, Service>,
-    /// The pods of the datacenter's nodes.
+    /// The pods of the datacenter's nodes. All of them: a node that has none is taken for stopped.
     pub pods: BTreeMap<String, Pod>,
+    /// The claims for the nodes' disks, as far as their metadata goes.
+    pub claims: BTreeMap<String, ObjectMeta>,
     /// The ConfigMaps that the datacenter owns, and those that [`Datacenter::config_map_references`] names. All of them:
     /// nodes are restarted when one comes or goes.
     pub config_maps: BTreeMap<String, ConfigMap>,
     /// The Secrets that the datacenter owns, and those that [`Datacenter::secret_references`] names. All of them, too.
     pub secrets: BTreeMap<String, Secret>,
+    /// The Ingresses that the datacenter owns.
+    pub ingresses: BTreeMap<String, Ingress>,
+    /// The Jobs that the datacenter owns.
+    pub jobs: BTreeMap<String, Job>,
     /// The image of this operator, which also runs beside each node.
     pub operator_image: String,
     /// The image of the exporter of a machine's metrics, for versions of ScyllaDB that come without.
@@ -61,6 +78,12 @@ pub struct Observed {
     pub gates: Gates,
     /// A random text to become the token of the agents. It is used only as long as there is no other token.
     pub new_token: String,
+    /// What was signed of [`certificates::orders`], by the name of the Secret, or why that failed.
+    pub signed: BTreeMap<String, Result<certificates::Signed, String>>,
+    /// The port at which an Ingress takes CQL, for clients' files; none where it is the usual one.
+    pub cqls_ingress_port: Option<u16>,
+    /// The time.
+    pub now: Timestamp,
 }
 
 /// Features that can be switched on.
@@ -77,6 +100,10 @@ pub struct Gates {
 pub struct Plan {
     /// The objects to apply.
     pub objects: Objects,
+    /// Changes of single fields, each for the very version of an object that was observed. They come after the objects.
+    pub changes: Vec<Change>,
+    /// Objects to delete, each by its UID, after the changes.
+    pub deletions: Vec<Deletion>,
     /// What the datacenter owns beside those objects, and must neither be changed nor removed now.
     pub left_alone: Vec<LeftAlone>,
     /// What is not done yet, and what happens next.
@@ -85,6 +112,8 @@ pub struct Plan {
     pub wrong: Vec<Note>,
     /// What the specification asks for and this version does not do.
     pub ignored: Vec<Note>,
+    /// When there is something to do though nothing has changed.
+    pub again_at: Option<Timestamp>,
 }
 
 /// The objects to apply, in the order in which they are needed.
@@ -108,8 +137,56 @@ pub struct Objects {
     pub identity_service: Service,
     /// The Service of each node.
     pub member_services: Vec<Service>,
+    /// Authorities and certificates, in no particular order.
+    pub certificates: Vec<CertificateChain>,
+    /// How the administrator's clients connect; none while their certificate is not stored, or not made at all.
+    pub cql_connection_configs: Option<Secret>,
     /// The racks whose StatefulSets are as they are to be, or are changed now.
     pub stateful_sets: Vec<StatefulSet>,
+    /// The Ingresses that lead to CQL of any node and of each node, where they are asked for.
+    pub ingresses: Vec<Ingress>,
+    /// The Jobs that are to begin to clean up nodes. Those that are there already are left alone.
+    pub cleanup_jobs: Vec<Job>,
+}
+
+/// A kind of object that is changed in part, or deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "they are Kubernetes' own kinds")]
+pub enum Kind {
+    Service,
+    StatefulSet,
+    Pod,
+    PersistentVolumeClaim,
+}
+
+/// A change of single fields.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// Kind of the object.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// The version that was observed: if it is another one by then, nothing changes.
+    pub version: String,
+    /// What changes, as a merge patch.
+    pub patch: Value,
+    /// Reason and message of an event, when it is done.
+    pub event: Option<(&'static str, String)>,
+}
+
+/// An object to delete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deletion {
+    /// Kind of the object.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// Its UID: no other of that name is deleted.
+    pub uid: String,
+    /// Reason and message of an event, when it is done.
+    pub event: Option<(&'static str, String)>,
 }
 
 /// An object that must stay as it is.
@@ -141,6 +218,8 @@ pub enum Part {
     RoleBinding,
     /// The token of the agents.
     AgentToken,
+    /// Certificates and their authorities.
+    Certificates,
     /// The ConfigMaps.
     Config,
     /// The StatefulSets.
@@ -149,18 +228,25 @@ pub enum Part {
     Service,
     /// The PodDisruptionBudget.
     PodDisruptionBudget,
+    /// The Ingresses.
+    Ingress,
+    /// The Jobs that clean up nodes.
+    Job,
 }
 
 impl Part {
     /// All parts, in the order of the work.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::ServiceAccount,
         Self::RoleBinding,
         Self::AgentToken,
+        Self::Certificates,
         Self::Config,
         Self::StatefulSet,
         Self::Service,
         Self::PodDisruptionBudget,
+        Self::Ingress,
+        Self::Job,
     ];
 
     /// What the types of its conditions begin with.
@@ -169,10 +255,13 @@ impl Part {
             Self::ServiceAccount => "ServiceAccountController",
             Self::RoleBinding => "RoleBindingController",
             Self::AgentToken => "AgentTokenController",
+            Self::Certificates => "CertController",
             Self::Config => "ConfigController",
             Self::StatefulSet => "StatefulSetController",
             Self::Service => "ServiceController",
             Self::PodDisruptionBudget => "PDBController",
+            Self::Ingress => "IngressController",
+            Self::Job => "JobController",
         }
     }
 }
@@ -186,12 +275,18 @@ impl Observed {
             stateful_sets: BTreeMap::new(),
             services: BTreeMap::new(),
             pods: BTreeMap::new(),
+            claims: BTreeMap::new(),
             config_maps: BTreeMap::new(),
             secrets: BTreeMap::new(),
+            ingresses: BTreeMap::new(),
+            jobs: BTreeMap::new(),
             operator_image: operator_image.to_owned(),
             node_exporter_image: String::new(),
             gates: Gates::default(),
             new_token: String::new(),
+            signed: BTreeMap::new(),
+            cqls_ingress_port: None,
+            now: Timestamp::UNIX_EPOCH,
         }
     }
 }
@@ -200,8 +295,22 @@ impl Observed {
 pub fn plan(observed: &Observed) -> Plan {
     let datacenter = &observed.datacenter;
     let token = token::token(observed);
-    let services = services::services(observed);
-    let rollout = rollout::rollout(observed);
+    let topology = topology::topology(observed);
+    let services = services::services(observed, &topology);
+    let certificates = certificates::certificates(observed);
+    let mut rollout = rollout::rollout(observed, &topology);
+    if certificates.are_awaited {
+        rollout.hold(observed);
+    }
+    let ingresses = ingresses::ingresses(observed);
+    // ScyllaDB refuses to clean up while nodes come or go. A label that is wrong holds nothing up.
+    let is_of_nodes = |note: &Note| note.part == Part::StatefulSet;
+    let is_settled = !topology.is_leaving
+        && topology.waiting.is_empty()
+        && !topology.wrong.iter().any(is_of_nodes)
+        && rollout.waiting.is_empty()
+        && rollout.wrong.is_empty();
+    let cleanup = cleanup::cleanup(observed, is_settled);
     Plan {
         objects: Objects {
             service_account: access::service_account(datacenter),
@@ -213,11 +322,34 @@ pub fn plan(observed: &Observed) -> Plan {
             pod_disruption_budget: access::pod_disruption_budget(datacenter),
             identity_service: services.identity,
             member_services: services.members,
+            certificates: certificates.chains,
+            cql_connection_configs: certificates.connection_configs,
             stateful_sets: rollout.stateful_sets,
+            ingresses: ingresses.ingresses,
+            cleanup_jobs: cleanup.jobs,
         },
-        left_alone: [rollout.left_alone, services.left_alone, config::left_alone(observed)].concat(),
-        waiting: [token.waiting, rollout.waiting, services.waiting].concat(),
-        wrong: [token.wrong, rollout.wrong].concat(),
-        ignored: stateful_set::ignored(datacenter),
+        changes: topology.changes,
+        deletions: topology.deletions,
+        left_alone: [
+            rollout.left_alone,
+            services.left_alone,
+            config::left_alone(observed),
+            certificates.left_alone,
+            ingresses.left_alone,
+            cleanup.left_alone,
+        ]
+        .concat(),
+        waiting: [
+            token.waiting,
+            certificates.waiting,
+            topology.waiting,
+            rollout.waiting,
+            ingresses.waiting,
+            cleanup.waiting,
+        ]
+        .concat(),
+        wrong: [token.wrong, certificates.wrong, topology.wrong, rollout.wrong, cleanup.wrong].concat(),
+        ignored: [stateful_set::ignored(datacenter), cleanup.ignored].concat(),
+        again_at: certificates.again_at,
     }
 }

@@ -26,7 +26,7 @@ pub(crate) const SCYLLA_CONTAINER: &str = "scylla";
 /// Where the init container puts the operator's program, for images that do not have it.
 const INJECTED_PROGRAM: &str = "/mnt/shared/messina";
 /// The operator's program in its own image.
-const PROGRAM: &str = "/usr/bin/messina";
+pub(crate) const PROGRAM: &str = "/usr/bin/messina";
 const DATA_FOLDER: &str = "/var/lib/scylla";
 const SHARED_FOLDER: &str = "/mnt/shared";
 /// Where the ScyllaDB container sees the operator's ConfigMaps and Secrets, one folder each.

@@ -1,18 +1,19 @@
 //! In which order the racks change.
 //!
 //! At most one StatefulSet changes at a time, the first in the order of the specification: racks that are missing are
-//! made, then racks get more nodes, then nodes get a new pod. Nothing new begins before everything is rolled out,
-//! because a node cannot join while another one is down. Where nodes may start at the same time, all missing racks are
-//! made at once.
+//! made, then racks get more nodes, then nodes get a new pod, then nodes leave (see `topology`). Nothing new begins before
+//! everything is rolled out, because a node cannot join while another one is down. Where nodes may start at the same
+//! time, all missing racks are made at once.
 
-use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Service};
-use messina_api::names::{annotation, label};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use messina_api::names::label;
 
 use super::{
     LeftAlone, Note, Observed, Part, Rack,
     difference::changes,
     joining::{has_cluster, may_be_corrected},
     stateful_set::{kept_in_place, stateful_set},
+    topology::{Topology, known_nodes, nodes_without_place},
     validate::MOST_NODES,
 };
 
@@ -24,9 +25,26 @@ pub(crate) struct Rollout {
     pub(crate) wrong: Vec<Note>,
 }
 
+impl Rollout {
+    /// Pods that start now would not find the certificates that they need: no rack is made or changed before.
+    pub(crate) fn hold(&mut self, observed: &Observed) {
+        let names = self.stateful_sets.drain(..).filter_map(|stateful_set| stateful_set.metadata.name);
+        let (existing, missing): (Vec<String>, Vec<String>) =
+            names.partition(|name| observed.stateful_sets.contains_key(name));
+        self.left_alone.extend(existing.into_iter().map(|name| LeftAlone { kind: "StatefulSet", name }));
+        self.waiting.extend(missing.into_iter().map(|name| Note {
+            part: Part::StatefulSet,
+            reason: "WaitingForCertificates",
+            message: format!(
+                "StatefulSet {}/{name} is made as soon as the certificates are there that its nodes serve with",
+                observed.datacenter.namespace
+            ),
+        }));
+    }
+}
+
 /// A rack that is there, and what it is to become.
 struct Standing<'a> {
-    rack: &'a Rack,
     name: String,
     now: &'a StatefulSet,
     wanted: StatefulSet,
@@ -35,7 +53,7 @@ struct Standing<'a> {
 
 impl Standing<'_> {
     fn lacks_nodes(&self) -> bool {
-        replicas(self.now) < self.rack.nodes
+        replicas(self.now) < replicas(&self.wanted)
     }
 
     /// As it is to be, but for more replicas.
@@ -65,22 +83,12 @@ pub(crate) fn removed_racks(observed: &Observed) -> impl Iterator<Item = &Statef
     observed.stateful_sets.iter().filter(move |(name, _)| !wanted.contains(name)).map(|(_, stateful_set)| stateful_set)
 }
 
-/// How many nodes of the rack are to be there now: none is taken away. A StatefulSet may be gone while its nodes are
-/// still there; made anew with fewer replicas, it would take them away.
+/// How many nodes of the rack are to be there now: none is taken away. A StatefulSet may be gone, or have been made
+/// smaller by somebody, while its nodes are still in the ring.
 pub(crate) fn nodes_to_keep(observed: &Observed, rack: &Rack) -> i32 {
     let name = observed.datacenter.stateful_set_name(rack);
     let now = observed.stateful_sets.get(&name).map_or_else(|| known_nodes(observed, &name), replicas);
-    rack.nodes.max(now).min(MOST_NODES)
-}
-
-/// One more than the last ordinal of which there is a pod, or a Service that knows a node.
-fn known_nodes(observed: &Observed, stateful_set: &str) -> i32 {
-    let knows_a_node = |service: &Service| {
-        service.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(annotation::HOST_ID))
-    };
-    let services = observed.services.iter().filter(|(_, service)| knows_a_node(service)).map(|(name, _)| name);
-    let ordinal = |name: &String| name.strip_prefix(stateful_set)?.strip_prefix('-')?.parse::<u16>().ok();
-    services.chain(observed.pods.keys()).filter_map(ordinal).max().map_or(0, |last| i32::from(last) + 1)
+    rack.nodes.max(now).max(nodes_without_place(observed, &name)).min(MOST_NODES)
 }
 
 pub(crate) fn replicas(stateful_set: &StatefulSet) -> i32 {
@@ -105,7 +113,7 @@ pub fn is_rolled_out(stateful_set: &StatefulSet) -> bool {
     is_seen && are_there && are_new
 }
 
-pub(crate) fn rollout(observed: &Observed) -> Rollout {
+pub(crate) fn rollout(observed: &Observed, topology: &Topology) -> Rollout {
     let mut rollout = Rollout::default();
     let mut standing = Vec::new();
     let mut missing = Vec::new();
@@ -118,22 +126,23 @@ pub(crate) fn rollout(observed: &Observed) -> Rollout {
                 let (wanted, wrong) = kept_in_place(observed, wanted, now);
                 rollout.wrong.extend(wrong);
                 let changes = changes(&wanted, now);
-                standing.push(Standing { rack, name, now, wanted, changes });
+                standing.push(Standing { name, now, wanted, changes });
             }
         }
     }
     keep_removed_racks(observed, &mut rollout);
-    keep_superfluous_nodes(observed, &standing, &mut rollout);
     let moving: Vec<&StatefulSet> = observed.stateful_sets.values().filter(|one| !is_rolled_out(one)).collect();
     for stateful_set in &moving {
         rollout.waiting.push(rolling_out(observed, stateful_set));
     }
-    if !moving.is_empty() {
+    if topology.is_leaving {
+        hold_all(observed, standing, missing, &mut rollout);
+    } else if !moving.is_empty() {
         mend(observed, standing, missing, &moving, &mut rollout);
     } else if !missing.is_empty() {
-        create(observed, standing, missing, &mut rollout);
+        create(observed, standing, missing, topology, &mut rollout);
     } else {
-        change_next(observed, standing, &mut rollout);
+        change_next(observed, standing, topology, &mut rollout);
     }
     let racks = &observed.datacenter.racks;
     let position = |one: &StatefulSet| {
@@ -141,6 +150,20 @@ pub(crate) fn rollout(observed: &Observed) -> Rollout {
     };
     rollout.stateful_sets.sort_by_key(position);
     rollout
+}
+
+/// While a node leaves, nothing else changes.
+fn hold_all(observed: &Observed, standing: Vec<Standing<'_>>, missing: Vec<StatefulSet>, rollout: &mut Rollout) {
+    for one in standing {
+        if one.changes {
+            hold(observed, one, rollout);
+        } else {
+            rollout.stateful_sets.push(one.wanted);
+        }
+    }
+    for stateful_set in missing {
+        rollout.waiting.push(not_yet(observed, &stateful_set));
+    }
 }
 
 /// While something is rolling out, nothing else begins. But what rolls out may be what is wrong, so its own pods may
@@ -168,7 +191,13 @@ fn mend(
 }
 
 /// Makes what is missing, before anything that is there changes.
-fn create(observed: &Observed, standing: Vec<Standing<'_>>, missing: Vec<StatefulSet>, rollout: &mut Rollout) {
+fn create(
+    observed: &Observed,
+    standing: Vec<Standing<'_>>,
+    missing: Vec<StatefulSet>,
+    topology: &Topology,
+    rollout: &mut Rollout,
+) {
     for one in standing {
         if one.changes {
             hold(observed, one, rollout);
@@ -178,7 +207,8 @@ fn create(observed: &Observed, standing: Vec<Standing<'_>>, missing: Vec<Statefu
     }
     let at_once = if observed.datacenter.parallel_node_operations { missing.len() } else { 1 };
     for (position, stateful_set) in missing.into_iter().enumerate() {
-        if position < at_once {
+        let is_free = !topology.in_the_way.contains(stateful_set.metadata.name.as_deref().unwrap_or_default());
+        if position < at_once && is_free {
             rollout.waiting.push(created(observed, &stateful_set));
             rollout.stateful_sets.push(stateful_set);
         } else {
@@ -188,11 +218,12 @@ fn create(observed: &Observed, standing: Vec<Standing<'_>>, missing: Vec<Statefu
 }
 
 /// Changes one StatefulSet: the first that lacks nodes or, where none does, the first that differs.
-fn change_next(observed: &Observed, standing: Vec<Standing<'_>>, rollout: &mut Rollout) {
+fn change_next(observed: &Observed, standing: Vec<Standing<'_>>, topology: &Topology, rollout: &mut Rollout) {
     let lacking = standing.iter().position(Standing::lacks_nodes);
+    let is_free = |one: &Standing<'_>| !topology.in_the_way.contains(&one.name);
     let differing = standing.iter().position(|one| one.changes);
     for (position, one) in standing.into_iter().enumerate() {
-        if Some(position) == lacking {
+        if Some(position) == lacking && is_free(&one) {
             rollout.waiting.push(scaling_out(observed, &one));
             rollout.stateful_sets.push(if has_cluster(observed) { one.scaled_out() } else { one.wanted });
         } else if !one.changes {
@@ -222,33 +253,16 @@ fn keep_removed_racks(observed: &Observed, rollout: &mut Rollout) {
         let name = stateful_set.metadata.name.clone().unwrap_or_default();
         let rack = stateful_set.metadata.labels.as_ref().and_then(|labels| labels.get(label::RACK));
         rollout.waiting.push(note(
-            "ScalingInNotAvailable",
+            "RemovingRack",
             format!(
-                "rack {} is not in the specification any more, but removing racks is not available yet; StatefulSet \
-                 {}/{name} and its {} node(s) stay",
+                "rack {} is not in the specification any more; the {} node(s) of StatefulSet {}/{name} leave one by one, \
+                 then it goes",
                 rack.map_or("?", String::as_str),
+                replicas(stateful_set),
                 observed.datacenter.namespace,
-                replicas(stateful_set)
             ),
         ));
         rollout.left_alone.push(LeftAlone { kind: "StatefulSet", name });
-    }
-}
-
-fn keep_superfluous_nodes(observed: &Observed, standing: &[Standing<'_>], rollout: &mut Rollout) {
-    for one in standing.iter().filter(|one| replicas(one.now) > one.rack.nodes) {
-        let last = replicas(one.now) - 1;
-        rollout.waiting.push(note(
-            "ScalingInNotAvailable",
-            format!(
-                "rack {} is to have {} node(s) and has {}; scaling in is not available yet: node {}/{}-{last} stays",
-                one.rack.name,
-                one.rack.nodes,
-                replicas(one.now),
-                observed.datacenter.namespace,
-                one.name
-            ),
-        ));
     }
 }
 
@@ -284,7 +298,7 @@ fn created(observed: &Observed, stateful_set: &StatefulSet) -> Note {
 }
 
 fn scaling_out(observed: &Observed, one: &Standing<'_>) -> Note {
-    let (now, nodes) = (replicas(one.now), one.rack.nodes);
+    let (now, nodes) = (replicas(one.now), replicas(&one.wanted));
     note(
         "ScalingOut",
         format!("{} gets {nodes} node(s) in place of {now}; then they join", reference(observed, one.now)),

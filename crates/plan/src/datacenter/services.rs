@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::{
-    api::core::v1::{Service, ServicePort, ServiceSpec},
+    api::{
+        batch::v1::Job,
+        core::v1::{Service, ServicePort, ServiceSpec},
+    },
     apimachinery::pkg::util::intstr::IntOrString,
 };
 use messina_api::{
@@ -15,9 +18,11 @@ use messina_api::{
 };
 
 use super::{
-    Datacenter, LeftAlone, Note, Observed, Part, Rack,
+    Datacenter, LeftAlone, Observed, Rack,
+    cleanup::cleaned_up_ring,
     metadata::{cluster_labels, map, owned, owned_with, rack_labels, with},
     rollout::nodes_to_keep,
+    topology::Topology,
 };
 
 /// Ports that every Service of a datacenter has.
@@ -40,26 +45,31 @@ pub(crate) struct Services {
     pub(crate) identity: Service,
     pub(crate) members: Vec<Service>,
     pub(crate) left_alone: Vec<LeftAlone>,
-    pub(crate) waiting: Vec<Note>,
 }
 
-pub(crate) fn services(observed: &Observed) -> Services {
+pub(crate) fn services(observed: &Observed, topology: &Topology) -> Services {
     let datacenter = &observed.datacenter;
     let mut members = Vec::new();
     for rack in &datacenter.racks {
         let stateful_set = datacenter.stateful_set_name(rack);
         for ordinal in 0..nodes_to_keep(observed, rack) {
             let name = names::datacenter::member(&stateful_set, ordinal);
-            let service = member_service(datacenter, rack, &name, observed.services.get(&name));
+            // What is about to go is made anew when it is gone.
+            if topology.going.contains(&name) {
+                continue;
+            }
+            let job = observed.jobs.get(&names::datacenter::cleanup_job(&name));
+            let service = member_service(datacenter, rack, &name, observed.services.get(&name), job);
             members.push(service);
         }
     }
-    let (left_alone, waiting) = superfluous(observed, &members);
-    Services { identity: identity_service(datacenter), members, left_alone, waiting }
+    let left_alone = superfluous(observed, &members);
+    Services { identity: identity_service(datacenter), members, left_alone }
 }
 
-/// Services of nodes that the specification knows nothing of. They may be all that is left of a node, so they stay.
-fn superfluous(observed: &Observed, members: &[Service]) -> (Vec<LeftAlone>, Vec<Note>) {
+/// Services of nodes that the specification knows nothing of. They may be all that is left of a node, so they stay until
+/// it is known that the node has left.
+fn superfluous(observed: &Observed, members: &[Service]) -> Vec<LeftAlone> {
     let planned: BTreeSet<&str> = members.iter().filter_map(|service| service.metadata.name.as_deref()).collect();
     let names: Vec<&String> = observed
         .services
@@ -67,17 +77,7 @@ fn superfluous(observed: &Observed, members: &[Service]) -> (Vec<LeftAlone>, Vec
         .filter(|(name, service)| is_member(service) && !planned.contains(name.as_str()))
         .map(|(name, _)| name)
         .collect();
-    let left_alone = names.iter().map(|name| LeftAlone { kind: "Service", name: (*name).clone() }).collect();
-    let waiting = names.iter().map(|name| Note {
-        part: Part::Service,
-        reason: "ScalingInNotAvailable",
-        message: format!(
-            "Service {}/{name} is of a node that the specification no longer asks for; taking nodes out is not \
-             available yet, so it stays",
-            observed.datacenter.namespace
-        ),
-    });
-    (left_alone, waiting.collect())
+    names.into_iter().map(|name| LeftAlone { kind: "Service", name: name.clone() }).collect()
 }
 
 fn is_member(service: &Service) -> bool {
@@ -101,8 +101,14 @@ pub(crate) fn identity_service(datacenter: &Datacenter) -> Service {
 }
 
 /// The Service of a node. What others note on it, such as the node's host ID, is none of the plan's business, except
-/// that a node is new until it has been cleaned up once.
-pub(crate) fn member_service(datacenter: &Datacenter, rack: &Rack, name: &str, existing: Option<&Service>) -> Service {
+/// that a node is new until it has been cleaned up once, and that a Job which has cleaned it up leaves its mark.
+pub(crate) fn member_service(
+    datacenter: &Datacenter,
+    rack: &Rack,
+    name: &str,
+    existing: Option<&Service>,
+    job: Option<&Job>,
+) -> Service {
     let options = datacenter.node_service.clone().unwrap_or_default();
     let own = map([(label::SERVICE_TYPE, value::MEMBER)]);
     let labels = options.labels.clone().unwrap_or_else(|| datacenter.labels.clone());
@@ -111,6 +117,7 @@ pub(crate) fn member_service(datacenter: &Datacenter, rack: &Rack, name: &str, e
     let cleaned_up = existing.and_then(|existing| {
         existing.metadata.annotations.as_ref()?.get(annotation::LAST_CLEANED_UP_TOKEN_RING_HASH).map(String::as_str)
     });
+    let cleaned_up = job.and_then(cleaned_up_ring).or(cleaned_up);
     let cleaned_up =
         map([(annotation::LAST_CLEANED_UP_TOKEN_RING_HASH, cleaned_up.unwrap_or(annotation::NEVER_CLEANED_UP))]);
     let annotations = with(with(annotations, rack.service_annotations.clone()), cleaned_up);

@@ -1,6 +1,15 @@
 //! A node that is asked to leave the ring.
+//!
+//! It leaves only if its very host ID is named: a label that is left over, or that somebody set by hand, is no request.
+//! Before it begins it says so on its Service, in a write that fails if the request was withdrawn meanwhile. So either the
+//! request is withdrawn or the node begins, and everybody knows which.
 
-use messina_api::names::label::value::FALSE;
+use std::collections::BTreeMap;
+
+use messina_api::names::{
+    annotation::{LEAVING_BEGAN, LEAVING_HOST_ID},
+    label::{DECOMMISSIONED, value::FALSE},
+};
 
 use super::Mode;
 
@@ -9,6 +18,8 @@ use super::Mode;
 pub enum Step {
     /// Nobody asked for it, or it is done and said.
     Nothing,
+    /// The node may say that it begins.
+    Announce,
     /// The node may begin to leave.
     Start,
     /// The node cannot begin yet, or has begun.
@@ -19,14 +30,41 @@ pub enum Step {
     Restart,
 }
 
-/// What to do next for a node whose Service has the label [`DECOMMISSIONED`](messina_api::names::label::DECOMMISSIONED)
-/// with the value `asked`.
-pub fn step(asked: Option<&str>, mode: &Mode, has_native_transport: bool) -> Step {
-    if asked != Some(FALSE) {
+/// What the Service of a node says about leaving.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked<'a> {
+    /// The label [`DECOMMISSIONED`].
+    pub label: Option<&'a str>,
+    /// The host ID of the node that is to leave.
+    pub leaving: Option<&'a str>,
+    /// The host ID of the node that has said that it begins.
+    pub began: Option<&'a str>,
+}
+
+impl<'a> Asked<'a> {
+    /// What labels and annotations of a Service say.
+    pub fn of(labels: &'a BTreeMap<String, String>, annotations: &'a BTreeMap<String, String>) -> Self {
+        Self {
+            label: labels.get(DECOMMISSIONED).map(String::as_str),
+            leaving: annotations.get(LEAVING_HOST_ID).map(String::as_str),
+            began: annotations.get(LEAVING_BEGAN).map(String::as_str),
+        }
+    }
+
+    /// Whether the node with this host ID is asked to leave and has not said that it did.
+    pub fn names(&self, host_id: &str) -> bool {
+        self.label == Some(FALSE) && self.leaving == Some(host_id)
+    }
+}
+
+/// What the node with the host ID `own` does next.
+pub fn step(asked: Asked<'_>, own: &str, mode: &Mode, has_native_transport: bool) -> Step {
+    if !asked.names(own) {
         return Step::Nothing;
     }
     match mode {
-        Mode::Normal if has_native_transport => Step::Start,
+        Mode::Normal if has_native_transport && asked.began == Some(own) => Step::Start,
+        Mode::Normal if has_native_transport => Step::Announce,
         Mode::Decommissioned => Step::Confirm,
         Mode::Drained => Step::Restart,
         _ => Step::Wait,
@@ -37,23 +75,31 @@ pub fn step(asked: Option<&str>, mode: &Mode, has_native_transport: bool) -> Ste
 mod tests {
     use super::*;
 
+    const REQUEST: Asked<'_> = Asked { label: Some("false"), leaving: Some("me"), began: None };
+    const BEGUN: Asked<'_> = Asked { began: Some("me"), ..REQUEST };
+
     #[test]
     fn a_node_leaves_step_by_step() {
         let cases = [
-            (None, Mode::Normal, true, Step::Nothing, "nobody asked"),
-            (Some("true"), Mode::Decommissioned, false, Step::Nothing, "it is said already"),
-            (Some(""), Mode::Normal, true, Step::Nothing, "this is no request"),
-            (Some("false"), Mode::Normal, true, Step::Start, "it serves"),
-            (Some("false"), Mode::Normal, false, Step::Wait, "it does not serve clients yet"),
-            (Some("false"), Mode::Joining, true, Step::Wait, "it is not in the ring yet"),
-            (Some("false"), Mode::Leaving, true, Step::Wait, "it has begun"),
-            (Some("false"), Mode::Draining, false, Step::Wait, "it will be drained"),
-            (Some("false"), Mode::Drained, false, Step::Restart, "a drained node cannot leave"),
-            (Some("false"), Mode::Decommissioned, false, Step::Confirm, "it has left"),
-            (Some("false"), Mode::Other("NEW".to_owned()), true, Step::Wait, "what is not known is waited out"),
+            (Asked::default(), Mode::Normal, true, Step::Nothing, "nobody asked"),
+            (Asked { label: Some("true"), ..BEGUN }, Mode::Decommissioned, false, Step::Nothing, "it is said already"),
+            (Asked { label: Some(""), ..REQUEST }, Mode::Normal, true, Step::Nothing, "this is no request"),
+            (Asked { leaving: None, ..REQUEST }, Mode::Normal, true, Step::Nothing, "a label alone is no request"),
+            (Asked { leaving: Some("other"), ..REQUEST }, Mode::Normal, true, Step::Nothing, "another node is meant"),
+            (Asked { label: None, ..REQUEST }, Mode::Normal, true, Step::Nothing, "the label was taken away"),
+            (REQUEST, Mode::Normal, true, Step::Announce, "it serves"),
+            (Asked { began: Some("other"), ..REQUEST }, Mode::Normal, true, Step::Announce, "another one had begun"),
+            (BEGUN, Mode::Normal, true, Step::Start, "it has said so"),
+            (BEGUN, Mode::Normal, false, Step::Wait, "it does not serve clients yet"),
+            (REQUEST, Mode::Joining, true, Step::Wait, "it is not in the ring yet"),
+            (BEGUN, Mode::Leaving, true, Step::Wait, "it has begun"),
+            (REQUEST, Mode::Draining, false, Step::Wait, "it will be drained"),
+            (REQUEST, Mode::Drained, false, Step::Restart, "a drained node cannot leave"),
+            (BEGUN, Mode::Decommissioned, false, Step::Confirm, "it has left"),
+            (BEGUN, Mode::Other("NEW".to_owned()), true, Step::Wait, "what is not known is waited out"),
         ];
         for (asked, mode, transport, expected, why) in cases {
-            assert_eq!(step(asked, &mode, transport), expected, "{why}");
+            assert_eq!(step(asked, "me", &mode, transport), expected, "{why}");
         }
     }
 }

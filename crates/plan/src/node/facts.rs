@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use messina_api::names::{
-    annotation::{CURRENT_TOKEN_RING_HASH, HOST_ID, NODE_JOINED},
+    annotation::{CURRENT_TOKEN_RING_HASH, HOST_ID, LEAVING_BEGAN, NODE_JOINED},
     label::value::{FALSE, TRUE},
 };
 use sha2::{Digest, Sha512};
@@ -18,6 +18,8 @@ pub struct Observation {
     pub host_id: String,
     /// Whether it is in the ring; none when that cannot be told now.
     pub is_member: Option<bool>,
+    /// Whether it leaves the ring, or has left it.
+    pub is_leaving: bool,
     /// The tokens of the whole ring; asked of members only.
     pub ring: Option<Vec<String>>,
 }
@@ -53,6 +55,10 @@ pub fn changes(current: &BTreeMap<String, String>, observed: &Observation) -> BT
     if let Some(is_member) = observed.is_member {
         facts.insert(NODE_JOINED, if is_member { TRUE } else { FALSE }.to_owned());
     }
+    // Whoever asked it to, and even if the Service was made anew since.
+    if observed.is_leaving {
+        facts.insert(LEAVING_BEGAN, observed.host_id.clone());
+    }
     if let Some(ring) = &observed.ring {
         facts.insert(CURRENT_TOKEN_RING_HASH, token_ring_hash(ring));
     }
@@ -75,7 +81,7 @@ mod tests {
 
     fn observed(host_id: &str, is_member: Option<bool>) -> Observation {
         let ring = (is_member == Some(true)).then(|| vec!["1".to_owned()]);
-        Observation { host_id: host_id.to_owned(), is_member, ring }
+        Observation { host_id: host_id.to_owned(), is_member, is_leaving: false, ring }
     }
 
     fn after(current: &mut BTreeMap<String, String>, observed: &Observation) -> Vec<&'static str> {
@@ -108,6 +114,15 @@ mod tests {
         let mut service = BTreeMap::new();
         after(&mut service, &observed("first", Some(false)));
         assert_eq!(after(&mut service, &observed("second", Some(false))), [HOST_ID]);
+    }
+
+    #[test]
+    fn a_node_that_leaves_says_so_whoever_asked_it_to() {
+        let mut service = BTreeMap::new();
+        let leaving = Observation { is_leaving: true, ..observed("a", Some(true)) };
+        assert!(after(&mut service, &leaving).contains(&LEAVING_BEGAN));
+        assert_eq!(service[LEAVING_BEGAN], "a");
+        assert_eq!(after(&mut service, &observed("a", Some(true))), [""; 0], "it may still be about to");
     }
 
     #[test]

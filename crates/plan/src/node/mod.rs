@@ -1,6 +1,7 @@
 //! One node of ScyllaDB: what its sidecar, its probes and its ignition decide, and in which words the node speaks.
 
 pub mod address;
+pub mod answer;
 pub mod arguments;
 pub mod configuration;
 pub mod decommission;

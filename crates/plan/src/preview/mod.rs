@@ -15,12 +15,16 @@ use messina_api::scylla::v1alpha1::ScyllaDBDatacenter;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::datacenter::{Datacenter, Fault, Gates, Objects, Observed, Plan, plan, validate};
+use crate::datacenter::{
+    CertificateChain, Datacenter, Fault, Gates, Objects, Observed, Part, Plan, certificates, plan, validate,
+};
 
 /// Stands for the UID that an API server would give to the user's object.
 pub const UID: &str = "<uid>";
 /// Stands for the token that would be made of random letters.
 pub const TOKEN: &str = "<random>";
+/// Stands for certificates and keys.
+pub const SIGNED: &str = "<signed>";
 
 /// A text with objects as YAML.
 #[derive(Clone, Debug)]
@@ -109,7 +113,9 @@ impl Preview {
         }
         match planned(object, settings) {
             Ok((datacenter, plan)) => {
-                let notes = plan.wrong.iter().chain(&plan.waiting).chain(&plan.ignored);
+                // What is told by nodes once they run is not waited for where none runs.
+                let waiting = plan.waiting.iter().filter(|note| note.part != Part::Job);
+                let notes = plan.wrong.iter().chain(waiting).chain(&plan.ignored);
                 self.notes.extend(notes.map(|note| format!("{about}: {}", note.message)));
                 self.datacenters.push(Planned { file: file.to_owned(), datacenter, objects: plan.objects });
             }
@@ -131,27 +137,47 @@ fn planned(object: Value, settings: &Settings) -> Result<(Datacenter, Plan), Vec
     let datacenter = validate(&object)?;
     let observed = Observed {
         node_exporter_image: settings.node_exporter_image.clone(),
-        gates: Gates::default(),
+        gates: Gates { automatic_tls_certificates: true, ..Gates::default() },
         new_token: TOKEN.to_owned(),
         ..Observed::new(datacenter.clone(), &settings.operator_image)
     };
     Ok((datacenter, completed(observed)))
 }
 
-/// The plan when all racks are there.
+/// The plan when all certificates and racks are there.
 fn completed(mut observed: Observed) -> Plan {
+    store_outline(&mut observed);
     loop {
-        let plan = plan(&observed);
+        let plan = with_outline(&observed, plan(&observed));
         let known = observed.stateful_sets.len();
         for stateful_set in plan.objects.stateful_sets.iter().cloned() {
             let name = stateful_set.metadata.name.clone().unwrap_or_default();
             observed.stateful_sets.insert(name, rolled_out(stateful_set));
         }
+        // Ingresses are for Services that are there.
+        let identity = &plan.objects.identity_service;
+        observed.services.insert(identity.metadata.name.clone().unwrap_or_default(), identity.clone());
         // No rack is new, so none will be.
         if observed.stateful_sets.len() == known {
             return plan;
         }
     }
+}
+
+/// Nodes wait for their certificates, whatever these say.
+fn store_outline(observed: &mut Observed) {
+    for CertificateChain { authority, bundle, certificate } in certificates::outline(observed, SIGNED).0 {
+        let name = |name: &Option<String>| name.clone().unwrap_or_default();
+        observed.secrets.extend(authority.into_iter().chain(certificate).map(|one| (name(&one.metadata.name), one)));
+        observed.config_maps.extend(bundle.map(|one| (name(&one.metadata.name), one)));
+    }
+}
+
+/// A plan takes placeholders for certificates that cannot be read, and would have them signed anew.
+fn with_outline(observed: &Observed, mut plan: Plan) -> Plan {
+    plan.waiting.retain(|note| note.part != Part::Certificates);
+    (plan.objects.certificates, plan.objects.cql_connection_configs) = certificates::outline(observed, SIGNED);
+    plan
 }
 
 /// The StatefulSet as it is when Kubernetes has done everything that it asks for.
@@ -184,7 +210,12 @@ impl Planned {
             pod_disruption_budget,
             identity_service,
             member_services,
+            certificates,
+            cql_connection_configs,
             stateful_sets,
+            ingresses,
+            // They come and go with the life of the nodes.
+            cleanup_jobs: _,
         } = &self.objects;
         let Datacenter { namespace, name, .. } = &self.datacenter;
         let mut stream = Stream(format!("# {}: ScyllaDBDatacenter {namespace}/{name}\n", self.file));
@@ -196,7 +227,14 @@ impl Planned {
         stream.add([identity_service])?;
         stream.add(member_services)?;
         stream.add([pod_disruption_budget])?;
+        for CertificateChain { authority, bundle, certificate } in certificates {
+            stream.add(authority.clone().map(readable).as_ref())?;
+            stream.add(bundle)?;
+            stream.add(certificate.clone().map(readable).as_ref())?;
+        }
+        stream.add(cql_connection_configs.clone().map(readable).as_ref())?;
         stream.add(stateful_sets)?;
+        stream.add(ingresses)?;
         Ok(stream.0)
     }
 }

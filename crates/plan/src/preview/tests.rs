@@ -52,6 +52,13 @@ fn every_object_of_the_example_is_shown_in_the_order_of_need() {
         "Service payments-eu-west-1-b-0",
         "Service payments-eu-west-1-c-0",
         "PodDisruptionBudget payments",
+        "Secret payments-local-client-ca",
+        "ConfigMap payments-local-client-ca",
+        "Secret payments-local-user-admin",
+        "Secret payments-local-serving-ca",
+        "ConfigMap payments-local-serving-ca",
+        "Secret payments-local-serving-certs",
+        "Secret payments-local-cql-connection-configs-admin",
         "StatefulSet payments-eu-west-1-a",
         "StatefulSet payments-eu-west-1-b",
         "StatefulSet payments-eu-west-1-c",
@@ -69,8 +76,11 @@ fn racks_are_shown_as_the_controller_creates_them() {
     let mut observed = Observed {
         node_exporter_image: "exporter:test".into(),
         new_token: TOKEN.into(),
+        gates: Gates { automatic_tls_certificates: true, ..Gates::default() },
         ..Observed::new(validate(&object).unwrap(), "messina:test")
     };
+    assert!(plan(&observed).objects.stateful_sets.is_empty(), "nodes wait for their certificates");
+    store_outline(&mut observed);
     let mut created = Vec::new();
     for rack in 0..3 {
         let planned = plan(&observed).objects;
@@ -81,7 +91,7 @@ fn racks_are_shown_as_the_controller_creates_them() {
     }
     let shown = &of(EXAMPLE).datacenters[0].objects;
     assert_eq!(shown.stateful_sets, created);
-    assert_eq!(*shown, plan(&observed).objects);
+    assert_eq!(*shown, with_outline(&observed, plan(&observed)).objects);
 }
 
 #[test]

@@ -6,12 +6,18 @@ use k8s_openapi::api::{
     apps::v1::StatefulSet,
     core::v1::{ConfigMap, Container, Pod, PodSpec, Service},
 };
-use messina_api::scylla::v1alpha1::{RackStatus, ScyllaDBDatacenter};
-use messina_plan::datacenter::{Datacenter, Fault, Gates, Observed, is_rolled_out, plan, report, validate};
+use messina_api::scylla::{
+    v1::ScyllaCluster,
+    v1alpha1::{RackStatus, ScyllaDBDatacenter},
+};
+use messina_plan::{
+    datacenter::{Datacenter, Fault, Gates, Observed, is_rolled_out, plan, report, validate},
+    defaulting,
+};
 use serde_json::{Value, json};
 
 use crate::{
-    OPERATOR_IMAGE,
+    OPERATOR_IMAGE, certificates,
     compare::{describe, differences, meaning, with_our_certificates, with_our_commands},
     name_of, observed, read_yaml, rolled_out, shared,
 };
@@ -30,7 +36,7 @@ fn cases(decision: &str) -> Vec<(PathBuf, Value)> {
 }
 
 /// Runs every case, and says how many passed and which were left out and why.
-fn run(decision: &str, check: impl Fn(&Value) -> Outcome) {
+pub(crate) fn run(decision: &str, check: impl Fn(&Value) -> Outcome) {
     let (mut passed, mut skipped, mut failed) = (0, Vec::new(), Vec::new());
     let cases = cases(decision);
     for (file, case) in &cases {
@@ -48,13 +54,13 @@ fn run(decision: &str, check: impl Fn(&Value) -> Outcome) {
     assert!(failed.is_empty(), "{decision}: {} failed\n{}", failed.len(), failed.join("\n"));
 }
 
-enum Outcome {
+pub(crate) enum Outcome {
     Passed,
     Skipped(&'static str),
     Failed(String),
 }
 
-fn same(expected: &Value, actual: &Value) -> Outcome {
+pub(crate) fn same(expected: &Value, actual: &Value) -> Outcome {
     let found = differences(&meaning(expected), &meaning(actual));
     if found.is_empty() { Outcome::Passed } else { Outcome::Failed(describe(&found)) }
 }
@@ -87,12 +93,12 @@ fn completed(object: &Value) -> ScyllaDBDatacenter {
     serde_json::from_value(object).unwrap()
 }
 
-fn reliable(object: &Value) -> Datacenter {
+pub(crate) fn reliable(object: &Value) -> Datacenter {
     validate(&completed(object)).unwrap_or_else(|faults| panic!("{faults:?}"))
 }
 
 /// Ours without the namespace, where the case has none.
-fn as_in_case(actual: Value, expected: &Value) -> Value {
+pub(crate) fn as_in_case(actual: Value, expected: &Value) -> Value {
     let mut actual = actual;
     if let (None, Some(metadata)) = (expected["metadata"].get("namespace"), actual["metadata"].as_object_mut()) {
         metadata.remove("namespace");
@@ -122,7 +128,7 @@ fn stateful_set_of_a_rack() {
         }
         let existing: Option<StatefulSet> = serde_json::from_value(case["existingStatefulSet"].clone()).unwrap();
         let gate = |name: &str| case["featureGates"][name].as_bool().unwrap();
-        let observed = Observed {
+        let mut observed = Observed {
             gates: Gates {
                 automatic_tls_certificates: gate("AutomaticTLSCertificates"),
                 bootstrap_synchronisation: gate("BootstrapSynchronisation"),
@@ -131,6 +137,7 @@ fn stateful_set_of_a_rack() {
             node_exporter_image: "scylladb/scylladb-node-exporter:latest".into(),
             ..Observed::new(datacenter.unwrap(), OPERATOR_IMAGE)
         };
+        certificates::make_all(&mut observed);
         let plan = plan(&observed);
         assert_eq!(plan.objects.stateful_sets.len(), 1);
         let expected = with_our_certificates(&case["expectedStatefulSet"].to_string());
@@ -226,6 +233,22 @@ fn whether_nodes_start_at_the_same_time() {
         }
         let expected = &case["expectedParallelNodeOperationsEnabled"];
         same(expected, &json!(result.unwrap().parallel_node_operations))
+    });
+}
+
+#[test]
+fn what_is_filled_in_at_creation() {
+    run("defaulting/scylladbdatacenter", |case| {
+        let mut object: ScyllaDBDatacenter = serde_json::from_value(case["datacenter"].clone()).unwrap();
+        defaulting::datacenter(&mut object);
+        let expected: ScyllaDBDatacenter = serde_json::from_value(case["expected"].clone()).unwrap();
+        same(&json!(expected), &json!(object))
+    });
+    run("defaulting/scyllacluster", |case| {
+        let mut object: ScyllaCluster = serde_json::from_value(case["cluster"].clone()).unwrap();
+        defaulting::cluster(&mut object);
+        let expected: ScyllaCluster = serde_json::from_value(case["expected"].clone()).unwrap();
+        same(&json!(expected), &json!(object))
     });
 }
 
@@ -332,4 +355,36 @@ fn what_is_refused() {
         let found: Vec<&str> = found.iter().map(|fault| fault.field.as_str()).collect();
         same(&json!(expected), &json!(found))
     });
+}
+
+/// Decisions for a datacenter whose cases are run by a test of their own name, and those that are not run here.
+#[test]
+fn no_decision_is_forgotten() {
+    const RUN: [&str; 10] = [
+        "cleanup-jobs",
+        "ingresses",
+        "managed-agent-config",
+        "managed-config",
+        "member-service",
+        "missing-statefulsets",
+        "parallel-node-operations",
+        "rack-statuses",
+        "snitch-config",
+        "statefulset-for-rack",
+    ];
+    const NOT_HERE: [(&str, &str); 2] = [
+        ("broadcast-address", "it is run with the other decisions of a node"),
+        ("nodes-status-report", "reports come with bootstrap synchronisation, in the form of the seed"),
+    ];
+    let folder = shared().join("compat/cases/datacenter");
+    let Ok(decisions) = fs::read_dir(&folder) else {
+        return eprintln!("skipped: {} is not there, so there are no cases to run", folder.display());
+    };
+    for decision in decisions {
+        let name = decision.unwrap().file_name().to_string_lossy().into_owned();
+        match NOT_HERE.iter().find(|(left_out, _)| *left_out == name) {
+            Some((_, reason)) => eprintln!("{name} is not run here: {reason}"),
+            None => assert!(RUN.contains(&name.as_str()), "the cases of {name} are not run"),
+        }
+    }
 }

@@ -3,12 +3,17 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod cases;
+mod certificates;
+mod cleanup;
 mod compare;
 mod faults;
 mod golden;
+mod ingresses;
 mod properties;
 mod rollout;
 mod token;
+mod topology;
+mod world;
 
 use std::{
     env, fs,

@@ -7,11 +7,11 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry},
 };
-use messina_api::names::annotation::{HOST_ID, NODE_JOINED};
-use messina_plan::datacenter::{LeftAlone, Observed, Plan, plan, report};
+use messina_api::names::annotation::{CURRENT_TOKEN_RING_HASH, HOST_ID, LAST_CLEANED_UP_TOKEN_RING_HASH, NODE_JOINED};
+use messina_plan::datacenter::{LeftAlone, Observed, Part, Plan, plan, report};
 use serde_json::{Value, json};
 
-use crate::{datacenter_with, name_of, observed, rolled_out};
+use crate::{datacenter, datacenter_with, name_of, observed, rolled_out};
 
 /// A datacenter whose racks all run as the specification says.
 fn running(racks: &[(&str, i32)], spec: Value) -> Observed {
@@ -22,7 +22,10 @@ fn running(racks: &[(&str, i32)], spec: Value) -> Observed {
         }
     }
     for mut service in plan(&observed).objects.member_services {
-        service.metadata.annotations.get_or_insert_default().insert(NODE_JOINED.into(), "true".into());
+        let annotations = service.metadata.annotations.get_or_insert_default();
+        annotations.insert(NODE_JOINED.into(), "true".into());
+        annotations.insert(CURRENT_TOKEN_RING_HASH.into(), "ring".into());
+        annotations.insert(LAST_CLEANED_UP_TOKEN_RING_HASH.into(), "ring".into());
         observed.services.insert(service.metadata.name.clone().unwrap(), service);
     }
     assert_eq!(plan(&observed).waiting, [], "everything is as it is to be");
@@ -44,8 +47,9 @@ fn changed(observed: &Observed, plan: &Plan) -> Vec<String> {
     plan.objects.stateful_sets.iter().filter(is_new).map(name_of).collect()
 }
 
+/// What racks wait for. What is cleaned up afterwards is told elsewhere.
 fn reasons(plan: &Plan) -> Vec<&'static str> {
-    plan.waiting.iter().map(|note| note.reason).collect()
+    plan.waiting.iter().filter(|note| note.part != Part::Job).map(|note| note.reason).collect()
 }
 
 fn held(name: &str) -> LeftAlone {
@@ -186,7 +190,7 @@ fn nodes_that_serve_stay_while_another_is_down() {
 }
 
 #[test]
-fn no_node_is_taken_away() {
+fn no_node_is_taken_away_unheard() {
     let before = running(&[("a", 3), ("b", 2)], json!({}));
     let observed = respecified(&before, &[("a", 1)], json!({}));
     let plan = plan(&observed);
@@ -196,8 +200,9 @@ fn no_node_is_taken_away() {
     let kept: Vec<&str> = plan.left_alone.iter().map(|one| one.name.as_str()).collect();
     assert_eq!(kept, ["orders-dc-b", "orders-dc-b-0", "orders-dc-b-1"]);
     let messages: String = plan.waiting.iter().map(|note| note.message.as_str()).collect();
-    assert!(messages.contains("node shop/orders-dc-a-2 stays"), "{messages}");
-    assert!(messages.contains("StatefulSet shop/orders-dc-b and its 2 node(s) stay"), "{messages}");
+    assert!(messages.contains("node shop/orders-dc-b-1 is to leave"), "{messages}");
+    assert!(messages.contains("the 2 node(s) of StatefulSet shop/orders-dc-b leave one by one"), "{messages}");
+    assert_eq!((plan.changes, plan.deletions), (vec![], vec![]), "nobody has said a word of the ring");
 }
 
 #[test]
@@ -349,4 +354,23 @@ fn a_datacenter_is_available_when_all_nodes_are() {
         (status.current_version.as_deref(), status.updated_version.as_deref()),
         (Some("2026.2.4"), Some("2026.2.5"))
     );
+}
+
+/// What stops the work on a datacenter is for the datacenter alone: on pods it would restart all nodes.
+#[test]
+fn a_pause_is_not_handed_on() {
+    let object = |annotations: Value| {
+        json!({
+            "metadata": {
+                "name": "orders", "namespace": "shop", "uid": "the-uid", "generation": 1, "annotations": annotations,
+            },
+            "spec": {
+                "clusterName": "orders", "scyllaDB": {"image": "scylladb/scylla:2026.2.4"},
+                "racks": [{"name": "a", "nodes": 1, "scyllaDB": {"storage": {"capacity": "1Gi"}}}],
+            },
+        })
+    };
+    let objects = |annotations: Value| plan(&observed(datacenter(object(annotations)))).objects;
+    assert!(objects(json!({"messina.scylladb.com/pause": "true"})) == objects(json!({})));
+    assert!(objects(json!({"team": "blue"})) != objects(json!({})), "others are");
 }

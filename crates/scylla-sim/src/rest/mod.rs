@@ -81,7 +81,7 @@ fn get(node: &Arc<Node>, request: &Request, segments: &[&str]) -> Option<Answer>
         ["storage_service", "nodes", "joining"] => json!(node.view().with_status(Status::Joining)),
         ["storage_service", "nodes", "leaving"] => json!(node.view().with_status(Status::Leaving)),
         ["storage_service", "nodes", "moving"] => json!([]),
-        ["storage_service", "tokens"] => json!(ring::tokens(&node.view(), config.broadcast_address)),
+        ["storage_service", "tokens"] => json!(ring::all_tokens(&node.view())),
         ["storage_service", "tokens", address] => match address.parse() {
             Ok(address) => json!(ring::tokens(&node.view(), address)),
             Err(_) => return Some(bad_request(format!("{address} is no address"))),

@@ -17,6 +17,11 @@ pub(super) fn tokens(view: &View, address: IpAddr) -> Vec<String> {
     tokens.iter().map(ToString::to_string).collect()
 }
 
+/// The tokens of the whole ring, in its order.
+pub(super) fn all_tokens(view: &View) -> Vec<String> {
+    view.members.tokens().iter().map(|(token, _)| token.to_string()).collect()
+}
+
 /// Every token with its owner.
 pub(super) fn owners(view: &View) -> Value {
     let tokens = view.members.tokens();

@@ -20,6 +20,8 @@ fn three_nodes_form_a_ring() {
         assert_eq!(node.get("/snitch/datacenter"), json!("dc1"));
         assert_eq!(node.get(&format!("/snitch/rack?host={}", nodes[0].address)), json!("a"));
         assert_eq!(node.tokens(node.address).as_array().unwrap().len(), 16);
+        let all = node.get("/storage_service/tokens");
+        assert_eq!(all.as_array().unwrap().len(), 16 * nodes.len(), "the whole ring");
         assert_eq!(node.get("/storage_service/describe_ring/system_traces").as_array().unwrap().len(), 48);
         assert_eq!(node.get("/storage_proxy/schema_versions").as_array().unwrap().len(), 1);
         assert_eq!(node.get("/v2/config/listen_address"), json!(node.address));

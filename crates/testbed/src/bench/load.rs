@@ -94,13 +94,16 @@ pub(super) async fn create_datacenters(client: &Client, namespaces: &[String]) -
     create_all(client, lists).await
 }
 
-/// Waits until all datacenters say that they are available and nothing more is to be done.
+/// Waits until all datacenters say that they are available and their racks stand still. Nobody plays the sidecars, so
+/// cleanups wait for a word on the ring all the time.
 pub(super) async fn datacenters_are_ready(client: &Client, count: usize) -> Result<()> {
     let api: Api<ScyllaDBDatacenter> = Api::all(client.clone());
     harness::eventually("all datacenters to be ready", PATIENCE, || async {
         let all = api.list(&ListParams::default()).await.doing(|| "listing datacenters".into())?;
-        let ready =
-            all.iter().filter(|one| holds(one, "Available", "True") && holds(one, "Progressing", "False")).count();
+        let is_ready = |one: &&ScyllaDBDatacenter| {
+            holds(one, "Available", "True") && holds(one, "StatefulSetControllerProgressing", "False")
+        };
+        let ready = all.iter().filter(is_ready).count();
         if ready >= count {
             return Ok(Seen::Ready(()));
         }

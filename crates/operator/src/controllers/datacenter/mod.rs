@@ -1,5 +1,6 @@
 //! The controller of ScyllaDBDatacenters.
 
+mod expiry;
 mod observe;
 mod parts;
 mod report;
@@ -8,7 +9,9 @@ use std::{future::ready, sync::Arc};
 
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
-    core::v1::{ConfigMap, Pod, Secret, Service, ServiceAccount},
+    batch::v1::Job,
+    core::v1::{ConfigMap, PersistentVolumeClaim, Pod, PodStatus, Secret, Service, ServiceAccount},
+    networking::v1::Ingress,
     policy::v1::PodDisruptionBudget,
     rbac::v1::RoleBinding,
 };
@@ -22,13 +25,16 @@ use messina_runtime::{
     error::Error,
     queue::{Backoff, ObjectKey},
     status::Report,
-    store::Store,
+    store::{Kind, Store},
 };
 
+pub use expiry::Expiry;
+
 use super::trim;
+use crate::certificates::KeySize;
 
 /// What is the same for all datacenters.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// The image of this program, which also runs beside each node.
     pub operator_image: String,
@@ -36,6 +42,12 @@ pub struct Settings {
     pub node_exporter_image: String,
     /// What is switched on.
     pub gates: Gates,
+    /// How long the keys of new certificates are.
+    pub key_size: KeySize,
+    /// The port at which Ingresses take CQL over TLS, if clients are to know it.
+    pub cqls_ingress_port: Option<u16>,
+    /// Until when certificates are valid, for all to see.
+    pub expiry: Expiry,
 }
 
 /// Brings about what ScyllaDBDatacenters ask for.
@@ -46,11 +58,14 @@ pub struct DatacenterController {
     services: Arc<Store<Service>>,
     config_maps: Arc<Store<ConfigMap>>,
     secrets: Arc<Store<Secret>>,
-    pods: Arc<Store<PartialObjectMeta<Pod>>>,
+    ingresses: Arc<Store<Ingress>>,
+    jobs: Arc<Store<Job>>,
+    pods: Arc<Store<Pod>>,
+    claims: Arc<Store<PartialObjectMeta<PersistentVolumeClaim>>>,
 }
 
-/// What is watched, and who is looked at when it changes.
-pub fn start(caches: &mut Caches, settings: Settings) -> Arc<Running<DatacenterController>> {
+/// What is watched, and who is looked at when it changes. Jobs are watched already.
+pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) -> Arc<Running<DatacenterController>> {
     let ours = format!("{}={}", label::MANAGED_BY, label::value::OPERATOR);
     let nodes = format!("{}={}", label::POD_TYPE, label::value::SCYLLADB_NODE);
     let datacenters = caches.watch::<ScyllaDBDatacenter>(None, trim);
@@ -63,11 +78,18 @@ pub fn start(caches: &mut Caches, settings: Settings) -> Arc<Running<DatacenterC
         services: caches.watch(Some(&ours), trim),
         config_maps: caches.watch(Some(&ours), trim),
         secrets: caches.watch(Some(&ours), trim),
-        pods: caches.watch_metadata(Some(&nodes), trim),
+        ingresses: caches.watch(Some(&ours), trim),
+        jobs: Arc::clone(jobs),
+        pods: caches.watch(Some(&nodes), trim_pod),
+        claims: caches.watch_metadata(Some(&ours), trim),
     };
-    let DatacenterController { stateful_sets, services, config_maps, secrets, pods, .. } = &controller;
+    let expiry = controller.settings.expiry.clone();
+    controller.secrets.on_change(move |change| expiry.take_in(change));
+    let DatacenterController { stateful_sets, services, config_maps, secrets, ingresses, pods, claims, .. } =
+        &controller;
     let (stateful_sets, services) = (Arc::clone(stateful_sets), Arc::clone(services));
-    let (config_maps, secrets, pods) = (Arc::clone(config_maps), Arc::clone(secrets), Arc::clone(pods));
+    let (config_maps, secrets) = (Arc::clone(config_maps), Arc::clone(secrets));
+    let (ingresses, pods, claims) = (Arc::clone(ingresses), Arc::clone(pods), Arc::clone(claims));
     let running = Running::new(caches, controller, datacenters, Backoff::default());
     running.owns(&stateful_sets);
     running.owns(&services);
@@ -76,14 +98,36 @@ pub fn start(caches: &mut Caches, settings: Settings) -> Arc<Running<DatacenterC
     running.owns(&service_accounts);
     running.owns(&role_bindings);
     running.owns(&budgets);
+    running.owns(&ingresses);
+    running.owns(jobs);
     running.watches(&pods, |pod| datacenter_of(pod).into_iter().collect());
+    running.watches(&claims, |claim| datacenter_of(claim).into_iter().collect());
     running
 }
 
-/// The datacenter that a pod is of.
-fn datacenter_of(pod: &PartialObjectMeta<Pod>) -> Option<ObjectKey> {
-    let name = pod.metadata.labels.as_ref()?.get(label::CLUSTER)?;
-    Some(ObjectKey { namespace: pod.metadata.namespace.clone(), name: name.clone() })
+impl Drop for DatacenterController {
+    fn drop(&mut self) {
+        // Whoever leads now tells of them.
+        self.settings.expiry.forget();
+    }
+}
+
+/// The datacenter that a pod or a claim is of.
+fn datacenter_of<K: Kind>(object: &K) -> Option<ObjectKey> {
+    let metadata = object.meta();
+    let name = metadata.labels.as_ref()?.get(label::CLUSTER)?;
+    Some(ObjectKey { namespace: metadata.namespace.clone(), name: name.clone() })
+}
+
+/// Leaves of a pod who it is and where it is reached: there are many, and the rest is long.
+fn trim_pod(pod: &mut Pod) {
+    trim(pod);
+    pod.spec = None;
+    pod.status = pod.status.take().map(|status| PodStatus {
+        pod_ip: status.pod_ip,
+        pod_ips: status.pod_ips,
+        ..PodStatus::default()
+    });
 }
 
 impl Controller for DatacenterController {

@@ -2,16 +2,21 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::api::core::v1::Pod;
-use messina_api::{names, scylla::v1alpha1::ScyllaDBDatacenter};
-use messina_plan::datacenter::{Observed, validate};
+use jiff::Timestamp;
+use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
+use messina_plan::datacenter::{
+    Datacenter, Observed,
+    certificates::{Order, Signed, orders},
+    validate,
+};
 use messina_runtime::{
-    error::Error,
-    queue::ObjectKey,
+    error::{Error, chain},
     store::{Kind, Store},
 };
+use tracing::info;
 
 use super::DatacenterController;
+use crate::certificates;
 
 impl DatacenterController {
     pub(super) fn observed(&self, object: &ScyllaDBDatacenter) -> Result<Observed, Error> {
@@ -21,36 +26,67 @@ impl DatacenterController {
         })?;
         let uid = datacenter.uid.clone();
         let stateful_sets = owned(&self.stateful_sets, &uid)?;
-        let names = stateful_sets.keys();
-        let first_pods = names.filter_map(|name| self.pod(&datacenter.namespace, &names::datacenter::member(name, 0)));
-        let pods = first_pods.collect();
-        Ok(Observed {
+        let pods = of_datacenter(&self.pods, &datacenter)?.map(named).collect();
+        let claims = of_datacenter(&self.claims, &datacenter)?.map(named);
+        let claims = claims.map(|(name, claim)| (name, claim.metadata)).collect();
+        let mut observed = Observed {
             datacenter,
             status: object.status.clone().unwrap_or_default(),
             stateful_sets,
             services: owned(&self.services, &uid)?,
             pods,
+            claims,
             config_maps: owned(&self.config_maps, &uid)?,
             secrets: owned(&self.secrets, &uid)?,
+            ingresses: owned(&self.ingresses, &uid)?,
+            jobs: owned(&self.jobs, &uid)?,
             operator_image: self.settings.operator_image.clone(),
             node_exporter_image: self.settings.node_exporter_image.clone(),
             gates: self.settings.gates,
             new_token: random_text()?,
-        })
+            signed: BTreeMap::new(),
+            cqls_ingress_port: self.settings.cqls_ingress_port,
+            now: Timestamp::now(),
+        };
+        observed.signed = self.signed(&observed);
+        Ok(observed)
     }
 
-    /// A pod, as far as its metadata goes.
-    fn pod(&self, namespace: &str, name: &str) -> Option<(String, Pod)> {
-        let key = ObjectKey { namespace: Some(namespace.to_owned()), name: name.to_owned() };
-        let pod = self.pods.get(&key).ok().flatten()?;
-        Some((name.to_owned(), Pod { metadata: pod.metadata.clone(), ..Pod::default() }))
+    /// Certificates that are to be signed now.
+    fn signed(&self, observed: &Observed) -> BTreeMap<String, Result<Signed, String>> {
+        let sign = |order: Order| {
+            info!(secret = order.secret, reason = order.reason, "signing a certificate");
+            let signed = certificates::sign(&order, self.settings.key_size).map_err(|error| chain(&error));
+            (order.secret, signed)
+        };
+        orders(observed).into_iter().map(sign).collect()
     }
+}
+
+/// What has the datacenter's name on it. Fails when something of that kind cannot be read: it is there, so it may not be
+/// taken for missing.
+fn of_datacenter<K: Kind>(store: &Store<K>, datacenter: &Datacenter) -> Result<impl Iterator<Item = Arc<K>>, Error> {
+    if store.unreadable() > 0 {
+        return Err(Error::Invalid {
+            reason: "Unreadable",
+            message: "pods or claims cannot be read, so it is not known which nodes there are".into(),
+        });
+    }
+    let is_its = |object: &Arc<K>| {
+        let metadata = object.meta();
+        let cluster = metadata.labels.as_ref().and_then(|labels| labels.get(label::CLUSTER));
+        metadata.namespace.as_ref() == Some(&datacenter.namespace) && cluster == Some(&datacenter.name)
+    };
+    Ok(store.all().into_iter().filter(is_its))
 }
 
 /// What a datacenter has of one kind, by name.
 fn owned<K: Kind>(store: &Store<K>, uid: &str) -> Result<BTreeMap<String, K>, Error> {
-    let named = |object: Arc<K>| (object.meta().name.clone().unwrap_or_default(), K::clone(&object));
     Ok(store.controlled_by(uid)?.into_iter().map(named).collect())
+}
+
+fn named<K: Kind>(object: Arc<K>) -> (String, K) {
+    (object.meta().name.clone().unwrap_or_default(), K::clone(&object))
 }
 
 /// A text that nobody can guess.

@@ -1,12 +1,13 @@
 //! From a plan to parts, in the order in which they are needed.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use messina_plan::datacenter::{self, Note, Objects, Observed, Plan};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
+use messina_plan::datacenter::{self, CertificateChain, Kind as Changed, Note, Objects, Observed, Plan};
 use messina_runtime::{
-    apply::{Part, Waiting, Wanted, no_longer_wanted},
+    apply::{Amendment, Part, Unwanted, Waiting, Wanted, no_longer_wanted},
     error::Error,
+    events,
     store::Kind,
 };
 
@@ -15,10 +16,14 @@ const BEFORE_NODES: &[&str] = &[
     datacenter::Part::ServiceAccount.name(),
     datacenter::Part::RoleBinding.name(),
     datacenter::Part::AgentToken.name(),
+    datacenter::Part::Certificates.name(),
     datacenter::Part::Config.name(),
     datacenter::Part::Service.name(),
     datacenter::Part::PodDisruptionBudget.name(),
 ];
+
+/// What leads to Services, or is noted on them.
+const AFTER_SERVICES: &[&str] = &[datacenter::Part::Service.name()];
 
 pub(super) fn parts(observed: &Observed, plan: &Plan) -> Result<Vec<Part>, Error> {
     // Named one by one, so that none is forgotten.
@@ -32,16 +37,24 @@ pub(super) fn parts(observed: &Observed, plan: &Plan) -> Result<Vec<Part>, Error
         pod_disruption_budget,
         identity_service,
         member_services,
+        certificates,
+        cql_connection_configs,
         stateful_sets,
+        ingresses,
+        cleanup_jobs,
     } = &plan.objects;
     let configs = wanted([managed_config, managed_agent_config].into_iter().chain(snitch_configs))?;
-    let owned: Vec<Arc<ConfigMap>> = observed.config_maps.values().cloned().map(Arc::new).collect();
-    let is_left_alone = |name: &str| plan.left_alone.iter().any(|left| left.kind == "ConfigMap" && left.name == name);
-    let mut unwanted = no_longer_wanted(&owned, &configs);
-    unwanted.retain(|object| !is_left_alone(&object.key().name));
+    let certificates = certificate_objects(certificates, cql_connection_configs.as_ref())?;
+    let (ingresses, jobs) = (wanted(ingresses)?, wanted(cleanup_jobs)?);
+    // The authorities that are trusted are ConfigMaps, too.
+    let unwanted_configs = unwanted(&observed.config_maps, &[configs.as_slice(), &certificates].concat(), plan);
+    let unwanted_ingresses = unwanted(&observed.ingresses, &ingresses, plan);
+    let unwanted_jobs = unwanted(&observed.jobs, &jobs, plan);
     let part = |part: datacenter::Part, objects| Part {
         name: part.name(),
         objects,
+        changes: changes(part, observed, plan),
+        unwanted: deletions(part, observed, plan),
         waits_for: waiting(part, &plan.waiting),
         fault: fault(part, &plan.wrong),
         ..Part::default()
@@ -50,15 +63,87 @@ pub(super) fn parts(observed: &Observed, plan: &Plan) -> Result<Vec<Part>, Error
         part(datacenter::Part::ServiceAccount, wanted([service_account])?),
         part(datacenter::Part::RoleBinding, wanted([role_binding])?),
         part(datacenter::Part::AgentToken, wanted(agent_auth_token)?),
-        Part { unwanted, ..part(datacenter::Part::Config, configs) },
+        part(datacenter::Part::Certificates, certificates),
+        Part { unwanted: unwanted_configs, ..part(datacenter::Part::Config, configs) },
         part(datacenter::Part::Service, wanted([identity_service].into_iter().chain(member_services))?),
         part(datacenter::Part::PodDisruptionBudget, wanted([pod_disruption_budget])?),
         Part { needs: BEFORE_NODES, ..part(datacenter::Part::StatefulSet, wanted(stateful_sets)?) },
+        Part { needs: AFTER_SERVICES, unwanted: unwanted_ingresses, ..part(datacenter::Part::Ingress, ingresses) },
+        Part { needs: AFTER_SERVICES, unwanted: unwanted_jobs, ..part(datacenter::Part::Job, jobs) },
     ])
+}
+
+/// What the datacenter has of a kind, and the plan neither wants nor leaves alone.
+fn unwanted<K: Kind>(owned: &BTreeMap<String, K>, wanted: &[Wanted], plan: &Plan) -> Vec<Unwanted> {
+    let kind = K::kind(&());
+    let is_left_alone = |name: &str| plan.left_alone.iter().any(|left| left.kind == kind && left.name == name);
+    let owned: Vec<Arc<K>> = owned.values().cloned().map(Arc::new).collect();
+    let mut unwanted = no_longer_wanted(&owned, wanted);
+    unwanted.retain(|object| !is_left_alone(&object.key().name));
+    unwanted
+}
+
+/// Each authority before what it signs, and all of them before the files that tell clients of them.
+fn certificate_objects(chains: &[CertificateChain], configs: Option<&Secret>) -> Result<Vec<Wanted>, Error> {
+    let mut objects = Vec::new();
+    for CertificateChain { authority, bundle, certificate } in chains {
+        objects.extend(wanted(authority)?);
+        objects.extend(wanted(bundle)?);
+        objects.extend(wanted(certificate)?);
+    }
+    objects.extend(wanted(configs)?);
+    Ok(objects)
 }
 
 fn wanted<'a, K: Kind>(objects: impl IntoIterator<Item = &'a K>) -> Result<Vec<Wanted>, Error> {
     objects.into_iter().map(Wanted::new).collect()
+}
+
+/// The part that changes and deletions of a kind belong to: StatefulSets get fewer nodes when all else is in place.
+fn part_of(kind: Changed) -> datacenter::Part {
+    match kind {
+        Changed::StatefulSet => datacenter::Part::StatefulSet,
+        Changed::Service | Changed::Pod | Changed::PersistentVolumeClaim => datacenter::Part::Service,
+    }
+}
+
+fn event(event: Option<&(&'static str, String)>) -> Option<events::Note> {
+    event.map(|(reason, message)| events::Note::normal(*reason, message))
+}
+
+fn claim(observed: &Observed, name: &str) -> Option<PersistentVolumeClaim> {
+    let metadata = observed.claims.get(name)?.clone();
+    Some(PersistentVolumeClaim { metadata, ..PersistentVolumeClaim::default() })
+}
+
+/// What was observed is what is changed, so an object that was not is none of these.
+fn changes(part: datacenter::Part, observed: &Observed, plan: &Plan) -> Vec<Amendment> {
+    let of_part = plan.changes.iter().filter(|change| part_of(change.kind) == part);
+    let amendment = |change: &datacenter::Change| {
+        let (name, patch, event) = (&change.name, change.patch.clone(), event(change.event.as_ref()));
+        match change.kind {
+            Changed::Service => Some(Amendment::new(observed.services.get(name)?, patch, event)),
+            Changed::StatefulSet => Some(Amendment::new(observed.stateful_sets.get(name)?, patch, event)),
+            Changed::Pod => Some(Amendment::new(observed.pods.get(name)?, patch, event)),
+            Changed::PersistentVolumeClaim => Some(Amendment::new(&claim(observed, name)?, patch, event)),
+        }
+    };
+    of_part.filter_map(amendment).collect()
+}
+
+fn deletions(part: datacenter::Part, observed: &Observed, plan: &Plan) -> Vec<Unwanted> {
+    let of_part = plan.deletions.iter().filter(|deletion| part_of(deletion.kind) == part);
+    let unwanted = |deletion: &datacenter::Deletion| {
+        let name = &deletion.name;
+        let unwanted = match deletion.kind {
+            Changed::Service => Unwanted::new(observed.services.get(name)?),
+            Changed::StatefulSet => Unwanted::new(observed.stateful_sets.get(name)?),
+            Changed::Pod => Unwanted::new(observed.pods.get(name)?),
+            Changed::PersistentVolumeClaim => Unwanted::new(&claim(observed, name)?),
+        };
+        Some(unwanted.telling(event(deletion.event.as_ref())))
+    };
+    of_part.filter_map(unwanted).collect()
 }
 
 fn of_part(part: datacenter::Part, notes: &[Note]) -> Option<(&'static str, String)> {
@@ -73,4 +158,132 @@ fn waiting(part: datacenter::Part, notes: &[Note]) -> Option<Waiting> {
 
 fn fault(part: datacenter::Part, notes: &[Note]) -> Option<Error> {
     of_part(part, notes).map(|(reason, message)| Error::Invalid { reason, message })
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use messina_api::names::annotation;
+    use messina_plan::datacenter::{plan, validate};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::certificates::{
+        KeySize,
+        tests::{observed, settle},
+    };
+
+    fn of<T: serde::de::DeserializeOwned>(value: Value) -> T {
+        serde_json::from_value(value).unwrap()
+    }
+
+    /// A datacenter of one node whose ring has changed, with these Jobs and Ingresses.
+    fn with_jobs(jobs: &[&str], ingresses: &[&str]) -> Observed {
+        let object = json!({
+            "metadata": {"name": "orders", "namespace": "shop", "uid": "the-uid", "generation": 1},
+            "spec": {
+                "clusterName": "orders", "datacenterName": "dc", "dnsDomains": ["example.com"],
+                "scyllaDB": {"image": "scylladb/scylla:2026.2.4"}, "scyllaDBManagerAgent": {"image": "agent:3.12.0"},
+                "exposeOptions": {"cql": {"ingress": {}}},
+                "racks": [{"name": "a", "nodes": 1, "scyllaDB": {"storage": {"capacity": "1Gi"}}}],
+            },
+        });
+        let mut observed = Observed::new(validate(&of(object)).unwrap(), "messina:test");
+        let mut service = plan(&observed).objects.member_services.remove(0);
+        let annotations = service.metadata.annotations.get_or_insert_default();
+        annotations.insert(annotation::CURRENT_TOKEN_RING_HASH.into(), "new".into());
+        observed.services.insert("orders-dc-a-0".into(), service);
+        let owned = |name: &str| json!({"metadata": {"name": name, "namespace": "shop", "uid": name}});
+        observed.jobs = jobs.iter().map(|name| ((*name).to_owned(), of(owned(name)))).collect();
+        observed.ingresses = ingresses.iter().map(|name| ((*name).to_owned(), of(owned(name)))).collect();
+        observed
+    }
+
+    fn unwanted(observed: &Observed, name: &str) -> Vec<String> {
+        let parts = parts(observed, &plan(observed)).unwrap();
+        let part = parts.iter().find(|part| part.name == name).unwrap();
+        part.unwanted.iter().map(|object| object.key().name.clone()).collect()
+    }
+
+    #[test]
+    fn what_the_plan_leaves_alone_stays_and_the_rest_goes() {
+        // The rack is not there yet, so its Job waits; the node's host ID is not known, so its Ingress does.
+        let observed = with_jobs(
+            &["cleanup-orders-dc-a-0", "cleanup-orders-dc-gone-0"],
+            &["orders-dc-a-0-cql", "orders-dc-gone-0-cql"],
+        );
+        assert_eq!(unwanted(&observed, "JobController"), ["cleanup-orders-dc-gone-0"]);
+        assert_eq!(unwanted(&observed, "IngressController"), ["orders-dc-gone-0-cql"]);
+    }
+
+    #[test]
+    fn every_part_of_a_plan_is_applied() {
+        let observed = with_jobs(&[], &[]);
+        let parts = parts(&observed, &plan(&observed)).unwrap();
+        let mut applied: Vec<&str> = parts.iter().map(|part| part.name).collect();
+        let mut all = datacenter::Part::ALL.map(datacenter::Part::name).to_vec();
+        applied.sort_unstable();
+        all.sort_unstable();
+        assert_eq!(applied, all, "a part that is not applied has no conditions");
+    }
+
+    fn names<'a>(keys: impl Iterator<Item = &'a messina_runtime::queue::ObjectKey>) -> Vec<&'a str> {
+        keys.map(|key| key.name.as_str()).collect()
+    }
+
+    fn planned(observed: &Observed) -> Vec<Part> {
+        parts(observed, &datacenter::plan(observed)).unwrap()
+    }
+
+    #[test]
+    fn nodes_come_after_all_that_they_need() {
+        let mut observed = observed();
+        settle(&mut observed, KeySize::default());
+        let parts = planned(&observed);
+        let nodes = parts.iter().position(|part| part.name == datacenter::Part::StatefulSet.name()).unwrap();
+        assert_eq!(names(parts[nodes].objects.iter().map(Wanted::key)), ["orders-dc-a"]);
+        let before: Vec<&str> = parts[..nodes].iter().map(|part| part.name).collect();
+        assert_eq!(before, BEFORE_NODES);
+        // What comes after is for nodes that are there.
+        let after: Vec<&str> = parts[nodes + 1..].iter().map(|part| part.name).collect();
+        assert_eq!(after, ["IngressController", "JobController"]);
+    }
+
+    #[test]
+    fn authorities_come_before_what_they_sign() {
+        let mut observed = observed();
+        settle(&mut observed, KeySize::default());
+        let parts = planned(&observed);
+        let part = parts.iter().find(|part| part.name == datacenter::Part::Certificates.name()).unwrap();
+        let expected = [
+            "orders-local-client-ca",
+            "orders-local-client-ca",
+            "orders-local-user-admin",
+            "orders-local-serving-ca",
+            "orders-local-serving-ca",
+            "orders-local-serving-certs",
+            "orders-local-cql-connection-configs-admin",
+        ];
+        assert_eq!(names(part.objects.iter().map(Wanted::key)), expected);
+    }
+
+    /// They are ConfigMaps of the datacenter, as its configuration is.
+    #[test]
+    fn authorities_that_are_trusted_are_not_given_up_with_old_configuration() {
+        let mut observed = observed();
+        settle(&mut observed, KeySize::default());
+        let mut old = observed.config_maps["orders-local-client-ca"].clone();
+        old.metadata.name = Some("orders-old-snitch-config".into());
+        observed.config_maps.insert("orders-old-snitch-config".into(), old);
+        let given_up = |observed: &Observed| {
+            let parts = planned(observed);
+            let given_up = parts.iter().flat_map(|part| &part.unwanted).map(|object| object.key().name.clone());
+            given_up.collect::<Vec<_>>()
+        };
+        assert_eq!(given_up(&observed), ["orders-old-snitch-config"]);
+        observed.secrets.remove("orders-local-serving-ca");
+        assert_eq!(given_up(&observed), ["orders-old-snitch-config"], "while the authority is made anew");
+        observed.gates = datacenter::Gates::default();
+        assert_eq!(given_up(&observed), ["orders-old-snitch-config"], "when certificates are no longer made");
+    }
 }

@@ -24,12 +24,11 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use messina_api::{
     druid::v1alpha1::{Etcd, EtcdOperatorTask, EtcdOperatorTaskType, TaskState},
-    names::{finalizer, label},
+    names::finalizer,
 };
 use messina_clients::Reach;
 use messina_plan::etcd_task::{
-    self, Errand, Fault, Next, Options, Plan, Sight, Stage, TaskResult, code, is_finished, is_old_enough, job,
-    line::created,
+    self, Errand, Fault, Next, Options, Plan, Sight, Stage, TaskResult, code, is_finished, is_old_enough, line::created,
 };
 use messina_runtime::{
     apply::{Applied, Part, Unwanted},
@@ -142,18 +141,17 @@ pub struct Observed {
     known: etcd_task::Observed,
 }
 
-/// What is watched, and who is looked at when it changes.
-pub fn start(caches: &mut Caches, settings: Settings) -> Arc<Running<TaskController>> {
+/// What is watched, and who is looked at when it changes. Jobs are watched already.
+pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) -> Arc<Running<TaskController>> {
     let tasks = caches.watch::<EtcdOperatorTask>(None, trim);
     let etcds = caches.watch_if_served::<Etcd>(trim);
-    let jobs = caches.watch::<Job>(Some(&format!("{}={}", label::MANAGED_BY, job::MANAGER)), trim);
     let Settings { registry, reach, fence, backup_restore_image, counts } = settings;
     let client = caches.client().clone();
     let (lines, memories, errands) =
         (Arc::<Lines>::default(), Arc::<Memories>::default(), Arc::<Errands<_>>::default());
     let controller = TaskController {
         registry,
-        tools: Arc::new(Tools { client, reach, fence, backup_restore_image, jobs: Arc::clone(&jobs) }),
+        tools: Arc::new(Tools { client, reach, fence, backup_restore_image, jobs: Arc::clone(jobs) }),
         etcds: Arc::clone(&etcds),
         lines: Arc::clone(&lines),
         errands: Arc::clone(&errands),
@@ -195,7 +193,7 @@ pub fn start(caches: &mut Caches, settings: Settings) -> Arc<Running<TaskControl
     let of_etcd = Arc::clone(&lines);
     running.watches(&tasks, move |task| etcd_of(task).map(|etcd| lines.of(&etcd)).unwrap_or_default());
     running.watches(&etcds, move |etcd| of_etcd.of(&key_of(&etcd.metadata)));
-    running.owns(&jobs);
+    running.owns(jobs);
     running
 }
 

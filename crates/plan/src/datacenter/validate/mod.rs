@@ -4,7 +4,11 @@ mod forms;
 mod options;
 mod racks;
 
-use std::collections::{BTreeMap, BTreeSet};
+pub(crate) use options::may_start_together;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use k8s_openapi::{
     api::core::v1::{LocalObjectReference, PodReadinessGate, ResourceRequirements, Volume, VolumeMount},
@@ -13,8 +17,8 @@ use k8s_openapi::{
 use messina_api::{
     names::{self, annotation},
     scylla::v1alpha1::{
-        AlternatorWriteIsolation, BroadcastAddressType, DnsPolicy, IpFamily, IpFamilyPolicy, NodeServiceOptions,
-        NodeServiceType, Placement, ScyllaDBDatacenter,
+        AlternatorWriteIsolation, BroadcastAddressType, CqlIngressOptions, DnsPolicy, IpFamily, IpFamilyPolicy,
+        NodeServiceOptions, NodeServiceType, Placement, ScyllaDBDatacenter,
     },
 };
 
@@ -46,6 +50,8 @@ pub struct Datacenter {
     pub labels: BTreeMap<String, String>,
     /// Its annotations that go on to what is made for it.
     pub annotations: BTreeMap<String, String>,
+    /// Whether the claims of nodes that have left are deleted, and not kept until their names are needed again.
+    pub deletes_claims_of_left_nodes: bool,
     /// Labels of pods in place of `labels`.
     pub pod_labels: Option<BTreeMap<String, String>>,
     /// Annotations of pods in place of `annotations`.
@@ -76,6 +82,10 @@ pub struct Datacenter {
     pub nodes_broadcast: BroadcastAddressType,
     /// What clients connect to; a known type.
     pub clients_broadcast: BroadcastAddressType,
+    /// Ingresses to CQL, if there are to be any.
+    pub cql_ingress: Option<CqlIngressOptions>,
+    /// The domains under which clients outside find the nodes; at least one, where there are Ingresses.
+    pub dns_domains: Vec<String>,
     /// Credentials for images.
     pub image_pull_secrets: Vec<LocalObjectReference>,
     /// How pods resolve names.
@@ -161,6 +171,10 @@ pub struct Alternator {
     pub authorization: bool,
     /// The Secret with the certificate that the user gives; none where the operator makes one.
     pub user_certificate: Option<String>,
+    /// What else the certificate that the operator makes is for.
+    pub additional_dns_names: Vec<String>,
+    /// What else the certificate that the operator makes is for.
+    pub additional_addresses: Vec<IpAddr>,
 }
 
 impl Datacenter {
@@ -272,6 +286,9 @@ fn read(object: &ScyllaDBDatacenter, faults: &mut Faults) -> Option<Datacenter> 
         generation: object.metadata.generation.unwrap_or_default(),
         labels: metadata::propagated_labels(object.metadata.labels.as_ref()),
         annotations: metadata::propagated_annotations(&given),
+        deletes_claims_of_left_nodes: given
+            .get(annotation::CLAIMS_OF_LEFT_NODES)
+            .is_some_and(|policy| policy == "Delete"),
         pod_labels: spec.metadata.as_ref().and_then(|metadata| metadata.labels.clone()),
         pod_annotations: spec.metadata.as_ref().and_then(|metadata| metadata.annotations.clone()),
         cluster_name: cluster_name?,
@@ -287,6 +304,8 @@ fn read(object: &ScyllaDBDatacenter, faults: &mut Faults) -> Option<Datacenter> 
         node_service,
         nodes_broadcast,
         clients_broadcast,
+        cql_ingress: spec.expose_options.as_ref().and_then(|options| options.cql.clone()?.ingress),
+        dns_domains: spec.dns_domains.clone().unwrap_or_default(),
         image_pull_secrets: spec.image_pull_secrets.clone().unwrap_or_default(),
         dns_policy: spec.dns_policy.clone().unwrap_or(DnsPolicy::ClusterFirstWithHostNet),
         ip_families: spec.ip_families.clone().unwrap_or_default(),

@@ -53,8 +53,13 @@ pub(super) fn version(image: &str, faults: &mut Faults) -> Option<String> {
     None
 }
 
+/// Whether nodes of this version may join at the same time.
+pub(crate) fn may_start_together(version: &str) -> bool {
+    Version::parse(version).is_some_and(|version| version.is_at_least(&PARALLEL_SINCE))
+}
+
 pub(super) fn parallel_needs(version: &str, faults: &mut Faults) {
-    if !Version::parse(version).is_some_and(|version| version.is_at_least(&PARALLEL_SINCE)) {
+    if !may_start_together(version) {
         faults.add(
             "spec.enableParallelNodeOperations",
             format!(
@@ -197,12 +202,18 @@ pub(super) fn alternator(
         }
         number
     });
+    let additional = options.serving_certificate.as_ref().and_then(|one| one.operator_managed_options.clone());
+    let additional = additional.unwrap_or_default();
+    let addresses = additional.additional_ip_addresses.unwrap_or_default();
     Alternator {
         write_isolation: options.write_isolation.clone().unwrap_or(AlternatorWriteIsolation::AlwaysUseLwt),
         http_port: port.map(i32::from).or(enable_http.then_some(8000)),
         // Whoever chose a port has been served without authorization, and still is.
         authorization: !disable_authorization.unwrap_or(port.is_some()),
         user_certificate: user_certificate(options, faults),
+        additional_dns_names: additional.additional_dns_names.unwrap_or_default(),
+        // What is no address is a fault.
+        additional_addresses: addresses.iter().filter_map(|address| address.parse().ok()).collect(),
     }
 }
 

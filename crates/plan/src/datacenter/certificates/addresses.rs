@@ -1,0 +1,115 @@
+//! For which names and addresses nodes are certified.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use k8s_openapi::api::core::v1::Service;
+use messina_api::names::{
+    annotation,
+    label::{self, value},
+};
+
+use crate::datacenter::{Observed, services, topology};
+
+/// By what clients reach nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Addresses {
+    pub(crate) dns_names: BTreeSet<String>,
+    pub(crate) addresses: BTreeSet<IpAddr>,
+    /// What nodes are still to get, in words.
+    pub(crate) awaited: Vec<String>,
+}
+
+/// Where clients inside and outside of Kubernetes find the nodes: by Service, by pod, by load balancer, and by domain.
+pub(crate) fn addresses(observed: &Observed) -> Addresses {
+    let datacenter = &observed.datacenter;
+    let services = services::services(observed, &topology::topology(observed));
+    let planned = [services.identity].into_iter().chain(services.members).filter_map(|service| service.metadata.name);
+    let planned: BTreeSet<String> = planned.collect();
+    let kept = observed.services.iter().filter(|(_, service)| is_of(service, &[value::MEMBER, value::IDENTITY]));
+    let all = kept.map(|(name, _)| name).chain(&planned).collect::<BTreeSet<_>>();
+    let mut found = Addresses::default();
+    for domain in &datacenter.dns_domains {
+        found.dns_names.insert(cql_domain(domain));
+    }
+    for name in all {
+        found.dns_names.insert(format!("{name}.{}.svc", datacenter.namespace));
+        let before = found.awaited.len();
+        found.add_service(observed, name);
+        // A node that is not wanted any more may never get what it lacks.
+        if !planned.contains(name) {
+            found.awaited.truncate(before);
+        }
+    }
+    found
+}
+
+/// What clients of CQL ask for in a domain.
+pub(super) fn cql_domain(domain: &str) -> String {
+    format!("cql.{domain}")
+}
+
+fn is_of(service: &Service, types: &[&str]) -> bool {
+    let labels = service.metadata.labels.as_ref();
+    labels.and_then(|labels| labels.get(label::SERVICE_TYPE)).is_some_and(|kind| types.contains(&kind.as_str()))
+}
+
+impl Addresses {
+    fn add_service(&mut self, observed: &Observed, name: &str) {
+        let namespace = &observed.datacenter.namespace;
+        let Some(service) = observed.services.get(name) else {
+            return self.awaited.push(format!("Service {namespace}/{name} is to be made"));
+        };
+        let spec = service.spec.clone().unwrap_or_default();
+        match spec.cluster_ip.as_deref() {
+            Some("None") => {}
+            Some(address) if !address.is_empty() => self.add(address),
+            _ => self.awaited.push(format!("Service {namespace}/{name} is to get an address")),
+        }
+        if spec.type_.as_deref() == Some("LoadBalancer") {
+            self.add_load_balancer(service, &format!("{namespace}/{name}"));
+        }
+        if is_of(service, &[value::MEMBER]) {
+            self.add_node(observed, service, name);
+        }
+    }
+
+    fn add_load_balancer(&mut self, service: &Service, name: &str) {
+        let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+        let mut has_any = false;
+        for ingress in status.and_then(|status| status.ingress.as_ref()).into_iter().flatten() {
+            for address in ingress.ip.iter().filter(|address| !address.is_empty()) {
+                has_any = true;
+                self.add(address);
+            }
+            // A certificate cannot hold a name that is not ASCII, and nobody could ask for it.
+            for host in ingress.hostname.iter().filter(|host| !host.is_empty() && host.is_ascii()) {
+                has_any = true;
+                self.dns_names.insert(host.clone());
+            }
+        }
+        if !has_any {
+            self.awaited.push(format!("the load balancer of Service {name} is to get an address"));
+        }
+    }
+
+    fn add_node(&mut self, observed: &Observed, service: &Service, name: &str) {
+        let namespace = &observed.datacenter.namespace;
+        let status = observed.pods.get(name).and_then(|pod| pod.status.as_ref());
+        match status.and_then(|status| status.pod_ip.as_deref()).filter(|address| !address.is_empty()) {
+            Some(address) => self.add(address),
+            None => self.awaited.push(format!("Pod {namespace}/{name} is to get an address")),
+        }
+        let domains = &observed.datacenter.dns_domains;
+        let annotations = service.metadata.annotations.as_ref();
+        match annotations.and_then(|all| all.get(annotation::HOST_ID)).filter(|id| !id.is_empty() && id.is_ascii()) {
+            _ if domains.is_empty() => {}
+            Some(id) => self.dns_names.extend(domains.iter().map(|domain| format!("{id}.{}", cql_domain(domain)))),
+            None => self.awaited.push(format!("the node of Service {namespace}/{name} is to tell its host ID")),
+        }
+    }
+
+    /// What Kubernetes gives as an address and is none helps no client.
+    fn add(&mut self, address: &str) {
+        self.addresses.extend(address.parse::<IpAddr>().ok());
+    }
+}

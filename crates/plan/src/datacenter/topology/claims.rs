@@ -1,0 +1,130 @@
+//! Claims of nodes that have left.
+//!
+//! They are kept, with the host ID on them, until a node of the same name is to join; a node must not start with the data
+//! of one that has left.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use messina_api::names::{self, annotation::LEFT_HOST_ID};
+use serde_json::json;
+
+use super::{Member, Place, Steps, desired};
+use crate::datacenter::{Kind, Part, rollout::nodes_to_keep, validate::MOST_NODES};
+
+/// Keeps the claim of a node that has left, or deletes it, as the user says; answers whether that is done.
+pub(super) fn put_away(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) -> bool {
+    let observed = steps.observed;
+    let name = names::datacenter::data_claim(member.name);
+    let Some(claim) = observed.claims.get(&name) else { return true };
+    let namespace = &observed.datacenter.namespace;
+    if claim.deletion_timestamp.is_some() {
+        let message =
+            format!("PersistentVolumeClaim {namespace}/{name} is being deleted; then the node's Service goes");
+        steps.wait(Part::Service, "WaitingForClaim", message);
+        return false;
+    }
+    if observed.datacenter.deletes_claims_of_left_nodes {
+        let message = format!(
+            "PersistentVolumeClaim {namespace}/{name} of node {host_id}, which has left, is \
+             deleted"
+        );
+        steps.delete(Kind::PersistentVolumeClaim, claim, ("DeletingClaim", message));
+        return false;
+    }
+    let mark = claim.annotations.as_ref().and_then(|all| all.get(LEFT_HOST_ID));
+    if mark.map(String::as_str) == Some(host_id) {
+        return true;
+    }
+    let message = format!("PersistentVolumeClaim {namespace}/{name} of node {host_id}, which has left, is kept");
+    let patch = json!({"metadata": {"annotations": {LEFT_HOST_ID: host_id}}});
+    steps.change(Kind::PersistentVolumeClaim, claim, patch, Some(("KeepingClaim", message)));
+    false
+}
+
+/// Deletes kept claims whose names are needed for new nodes.
+pub(super) fn clear_the_way(steps: &mut Steps<'_>) {
+    let observed = steps.observed;
+    for rack in &observed.datacenter.racks {
+        let stateful_set = observed.datacenter.stateful_set_name(rack);
+        let now = steps.replicas(&stateful_set).unwrap_or(0);
+        for ordinal in now..nodes_to_keep(observed, rack).min(MOST_NODES) {
+            let member = names::datacenter::member(&stateful_set, ordinal);
+            if is_in_the_way(steps, &member) {
+                steps.done.in_the_way.insert(stateful_set.clone());
+            }
+        }
+    }
+}
+
+fn is_in_the_way(steps: &mut Steps<'_>, member: &str) -> bool {
+    let observed = steps.observed;
+    let name = names::datacenter::data_claim(member);
+    let Some(claim) = observed.claims.get(&name) else { return false };
+    let namespace = &observed.datacenter.namespace;
+    let object = format!("PersistentVolumeClaim {namespace}/{name}");
+    if claim.deletion_timestamp.is_some() && !observed.pods.contains_key(member) {
+        steps.wait(
+            Part::StatefulSet,
+            "WaitingForClaim",
+            format!("{object} is being deleted; then node {member} joins"),
+        );
+        return true;
+    }
+    let Some(host_id) = claim.annotations.as_ref().and_then(|all| all.get(LEFT_HOST_ID)).cloned() else { return false };
+    steps.asks = true;
+    let others = steps.ring.others(observed, member);
+    match steps.ring.place_by_all(observed, &host_id, member) {
+        Place::Out if observed.pods.contains_key(member) => {
+            steps.wait(
+                Part::StatefulSet,
+                "WaitingForClaim",
+                format!(
+                    "{object} is in use; it is deleted when \
+                     pod {member} is gone"
+                ),
+            );
+        }
+        Place::Out => {
+            let message = format!(
+                "{object} holds data of node {host_id}, which has left; it is deleted, so \
+                 that node {member} can join with an empty disk"
+            );
+            steps.wait(Part::StatefulSet, "DeletingClaim", message.clone());
+            steps.delete(Kind::PersistentVolumeClaim, claim, ("DeletingClaim", message));
+        }
+        Place::NotKnown if others.is_empty() => steps.fault(
+            Part::StatefulSet,
+            "ClaimInTheWay",
+            format!(
+                "{object} holds data of node {host_id}, which has left, and there is no node that can \
+                 confirm it; delete it, so that node {member} can join"
+            ),
+        ),
+        Place::NotKnown => steps.wait(
+            Part::StatefulSet,
+            "WaitingForRing",
+            format!(
+                "{object} holds data of node {host_id}, which has left; when all nodes confirm that, it is \
+                 deleted, and node {member} joins"
+            ),
+        ),
+        Place::In => steps.fault(
+            Part::StatefulSet,
+            "ClaimInTheWay",
+            format!(
+                "{object} is said to be of node {host_id}, which has left, but that node is in the ring; \
+                 remove its annotation {LEFT_HOST_ID} if it is wrong"
+            ),
+        ),
+    }
+    true
+}
+
+/// Whether a claim may hold the data of a node that has not left.
+pub(super) fn is_of_a_node(claim: &ObjectMeta) -> bool {
+    claim.annotations.as_ref().is_none_or(|all| !all.contains_key(LEFT_HOST_ID))
+}
+
+/// Whether a new node is wanted in the member's place.
+pub(super) fn is_wanted(steps: &Steps<'_>, member: &Member<'_>) -> bool {
+    member.ordinal < desired(steps.observed, member.stateful_set)
+}

@@ -1,0 +1,348 @@
+//! One node less: the last of a rack hands over its data, the ring confirms that it has left, and only then its place is
+//! taken away.
+//!
+//! Until the node says that it begins, the request can be withdrawn; both are written for the version of the Service that
+//! was seen, so only one of them happens. From then on it goes on to the end.
+
+use k8s_openapi::{api::apps::v1::StatefulSet, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use messina_api::names::{
+    self,
+    annotation::{LEAVING_HOST_ID, RING_QUESTION},
+    label::{
+        DECOMMISSIONED,
+        value::{FALSE, TRUE},
+    },
+};
+use serde_json::json;
+
+use super::{
+    Member, Place, Steps,
+    claims::{is_of_a_node, is_wanted, put_away},
+    desired,
+};
+use crate::{
+    datacenter::{
+        Kind, Part,
+        cleanup::is_running,
+        rollout::{is_rolled_out, nodes_to_keep, removed_racks, replicas},
+    },
+    node::answer::UP,
+};
+
+/// What is left of nodes for which their StatefulSets have no place: nodes that have left are put away.
+pub(super) fn clear_up(steps: &mut Steps<'_>) {
+    let observed = steps.observed;
+    for member in steps.ring.members.iter().filter(|member| member.is_outside(observed)) {
+        match member.host_id() {
+            None => clear_blank(steps, member),
+            Some(host_id) => clear(steps, member, host_id),
+        }
+    }
+    for stateful_set in removed_racks(observed).filter(|one| replicas(one) == 0) {
+        remove_rack(steps, stateful_set);
+    }
+}
+
+/// A Service that no node has ever used.
+fn clear_blank(steps: &mut Steps<'_>, member: &Member<'_>) {
+    let observed = steps.observed;
+    let claim = observed.claims.get(&names::datacenter::data_claim(member.name));
+    if is_wanted(steps, member) {
+        return;
+    }
+    let service = steps.named(member);
+    // A claim that is younger than the Service was made for a node, which may have joined without a word. If it is said
+    // to be of one that has left, somebody said so by hand: the Service of such a one is older than this one.
+    let born = |metadata: &ObjectMeta| metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let is_of_this_node = |claim: &ObjectMeta| born(claim) >= born(&member.service.metadata);
+    let is_used = observed.pods.contains_key(member.name)
+        || claim.is_some_and(|claim| is_of_a_node(claim) || is_of_this_node(claim))
+        || !member.is_blank();
+    if let Some(stateful_set) = observed.stateful_sets.get(member.stateful_set)
+        && claim.is_some_and(is_of_this_node)
+    {
+        let message = format!(
+            "node {service} may be in the ring, but StatefulSet {} has no place for it; it gets one, so that \
+             the node \
+             can leave in order",
+            member.stateful_set
+        );
+        steps.wait(Part::StatefulSet, "NodeWithoutPlace", message.clone());
+        steps.set_replicas(stateful_set, member.ordinal + 1, ("NodeWithoutPlace", message));
+        return;
+    }
+    if is_used {
+        let message = format!(
+            "Service {service} is of a node that the specification no longer asks for, and of which the host ID \
+             is not \
+             known; it stays: if the node has left, delete the Service"
+        );
+        steps.wait(Part::Service, "UnknownNode", message);
+        return;
+    }
+    let message = format!("Service {service} is deleted: no node has used it, and the specification asks for none");
+    steps.done.going.insert(member.name.to_owned());
+    steps.delete(Kind::Service, &member.service.metadata, ("DeletingService", message));
+}
+
+fn clear(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) {
+    let observed = steps.observed;
+    steps.asks = true;
+    let is_departing = member.is_asked_to_leave() || member.has_begun_to_leave();
+    let place = if is_departing {
+        steps.ring.place(host_id, member.name)
+    } else {
+        steps.ring.place_by_all(observed, host_id, member.name)
+    };
+    let service = steps.named(member);
+    match place {
+        Place::In => {
+            let message = format!(
+                "node {service} is in the ring, but StatefulSet {} has no place for it; it gets one, so that \
+                 the node \
+                 can leave in order",
+                member.stateful_set
+            );
+            steps.wait(Part::StatefulSet, "NodeWithoutPlace", message.clone());
+            // It comes back as it was, which is no change of the ring, so it waits for nothing.
+            if let Some(stateful_set) = observed.stateful_sets.get(member.stateful_set) {
+                steps.set_replicas(stateful_set, member.ordinal + 1, ("NodeWithoutPlace", message));
+            }
+        }
+        Place::NotKnown => {
+            // Where there is nobody to ask, the node comes back as it was.
+            if is_departing || !steps.ring.others(observed, member.name).is_empty() {
+                steps.done.in_the_way.insert(member.stateful_set.to_owned());
+            }
+            let message = format!(
+                "Service {service} is of node {host_id}; it goes when the other nodes confirm that the node is \
+                 not in the ring"
+            );
+            steps.wait(Part::Service, "WaitingForRing", message);
+        }
+        Place::Out => {
+            steps.done.in_the_way.insert(member.stateful_set.to_owned());
+            steps.done.going.insert(member.name.to_owned());
+            if observed.pods.contains_key(member.name) {
+                let message =
+                    format!("node {host_id} has left; its Service {service} goes when pod {} is gone", member.name);
+                steps.wait(Part::Service, "WaitingForPod", message);
+            } else if put_away(steps, member, host_id) {
+                let message = format!("node {host_id} has left, so its Service {service} is deleted");
+                steps.delete(Kind::Service, &member.service.metadata, ("NodeRemoved", message));
+            }
+        }
+    }
+}
+
+/// A rack that the specification no longer has, and that has no nodes any more.
+fn remove_rack(steps: &mut Steps<'_>, stateful_set: &StatefulSet) {
+    let name = stateful_set.metadata.name.as_deref().unwrap_or_default();
+    let is_used = steps.ring.members.iter().any(|member| member.stateful_set == name)
+        || steps.observed.pods.keys().any(|pod| pod.rsplit_once('-').is_some_and(|(prefix, _)| prefix == name));
+    if !is_used && stateful_set.metadata.deletion_timestamp.is_none() {
+        let message = format!(
+            "StatefulSet {}/{name} is deleted: the specification has no such rack, and it has no nodes",
+            steps.observed.datacenter.namespace
+        );
+        steps.delete(Kind::StatefulSet, &stateful_set.metadata, ("RackRemoved", message));
+    }
+}
+
+/// Makes the next node leave, if one is to.
+pub(super) fn leave(steps: &mut Steps<'_>, is_replacing: bool) {
+    let observed = steps.observed;
+    let departing: Vec<&Member<'_>> = steps
+        .ring
+        .members
+        .iter()
+        .filter(|member| !member.is_outside(observed) && (member.is_asked_to_leave() || member.has_begun_to_leave()))
+        .collect();
+    let is_last =
+        |member: &Member<'_>| observed.stateful_sets.get(member.stateful_set).map(replicas) == Some(member.ordinal + 1);
+    let current = departing
+        .iter()
+        .find(|member| member.has_begun_to_leave() && is_last(member))
+        .or_else(|| departing.iter().find(|member| is_last(member)))
+        .copied();
+    for member in &departing {
+        if current.is_none_or(|current| current.name != member.name) {
+            set_aside(steps, member, is_last(member));
+        }
+    }
+    for member in steps.ring.members.iter().filter(|member| !member.is_outside(observed)) {
+        tidy(steps, member);
+    }
+    match current {
+        Some(member) => go_on(steps, member, is_replacing),
+        None => begin(steps, is_replacing),
+    }
+}
+
+/// Two nodes never leave together, and none leaves from the middle of a rack.
+fn set_aside(steps: &mut Steps<'_>, member: &Member<'_>, is_last: bool) {
+    if !member.has_begun_to_leave() {
+        withdraw(steps, member, "another node is leaving, or it is not the last of its rack");
+    } else if is_last {
+        let message =
+            format!("node {} is leaving too; its place goes when the other one's has gone", steps.named(member));
+        steps.wait(Part::StatefulSet, "WaitingForOtherNode", message);
+    } else {
+        let message = format!(
+            "node {} leaves the ring, or has left it, although it is not the last of its rack, and nobody asked \
+             it to \
+             here; if it has left, set the label {} on its Service when it is down, or scale the rack down to it",
+            steps.named(member),
+            names::label::REPLACE
+        );
+        steps.fault(Part::StatefulSet, "NotTheLastNode", message);
+    }
+}
+
+/// Takes away what looks like a request and is none.
+fn tidy(steps: &mut Steps<'_>, member: &Member<'_>) {
+    let is_departing = member.is_asked_to_leave() || member.has_begun_to_leave();
+    if !is_departing && (member.label(DECOMMISSIONED).is_some() || member.leaving().is_some()) {
+        let message = format!(
+            "label {DECOMMISSIONED} of Service {} is taken away: nobody asked the node that is there now to leave",
+            steps.named(member)
+        );
+        let patch = json!({"labels": {DECOMMISSIONED: null}, "annotations": {LEAVING_HOST_ID: null}});
+        steps.change_member(member, patch, Some(("LabelRemoved", message)));
+    }
+}
+
+fn withdraw(steps: &mut Steps<'_>, member: &Member<'_>, why: &str) {
+    let message = format!("node {} stays: {why}", steps.named(member));
+    let patch = json!({"labels": {DECOMMISSIONED: null}, "annotations": {LEAVING_HOST_ID: null}});
+    steps.change_member(member, patch, Some(("NodeStays", message.clone())));
+    steps.wait(Part::StatefulSet, "NodeStays", message);
+}
+
+/// Writes down that the node is to leave, and asks for the ring anew.
+fn ask_to_leave(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) {
+    let question = steps.ask_anew();
+    let message = format!("node {} ({host_id}) is asked to leave the ring", steps.named(member));
+    let annotations = json!({LEAVING_HOST_ID: host_id, RING_QUESTION: question});
+    let patch = json!({"labels": {DECOMMISSIONED: FALSE}, "annotations": annotations});
+    steps.change_member(member, patch, Some(("NodeLeaves", message)));
+}
+
+fn go_on(steps: &mut Steps<'_>, member: &Member<'_>, is_replacing: bool) {
+    let observed = steps.observed;
+    let Some(host_id) = member.host_id() else { return };
+    steps.done.is_leaving = true;
+    steps.asks = true;
+    let node = steps.named(member);
+    let place = steps.ring.place(host_id, member.name);
+    let is_asked = member.is_asked_to_leave() && matches!(member.label(DECOMMISSIONED), Some(FALSE | TRUE));
+    if !member.has_begun_to_leave() && place != Place::Out {
+        let trouble = steps.ring.trouble(host_id, member.name);
+        if member.ordinal < desired(observed, member.stateful_set) {
+            return withdraw(steps, member, "the specification asks for it again");
+        } else if is_replacing || unsettled(steps).is_some() {
+            return withdraw(steps, member, "something else changes, or a node is not ready");
+        } else if let Some(trouble) = trouble {
+            return withdraw(steps, member, &trouble);
+        }
+    }
+    if !is_asked {
+        return ask_to_leave(steps, member, host_id);
+    }
+    if place == Place::Out {
+        let Some(now) = observed.stateful_sets.get(member.stateful_set) else { return };
+        let message = format!(
+            "node {node} ({host_id}) has left the ring; StatefulSet {} is scaled in to {} node(s)",
+            member.stateful_set, member.ordinal
+        );
+        steps.wait(Part::StatefulSet, "ScalingIn", message.clone());
+        return steps.set_replicas(now, member.ordinal, ("NodeLeft", message));
+    }
+    // A node that is up and normal waits for the word; nobody else may have said that it has left.
+    if member.label(DECOMMISSIONED) == Some(TRUE) && steps.ring.is_seen(host_id, UP, member.name) {
+        steps.change_member(member, json!({"labels": {DECOMMISSIONED: FALSE}}), None);
+    }
+    let message =
+        format!("node {node} ({host_id}) leaves the ring; its place goes when another node says that it has left");
+    steps.wait(Part::StatefulSet, "WaitingForNodeToLeave", message);
+}
+
+/// What has to be over before a node may leave.
+fn unsettled(steps: &Steps<'_>) -> Option<String> {
+    let observed = steps.observed;
+    let namespace = &observed.datacenter.namespace;
+    for rack in &observed.datacenter.racks {
+        let name = observed.datacenter.stateful_set_name(rack);
+        match steps.replicas(&name) {
+            None => return Some(format!("StatefulSet {namespace}/{name} is yet to be created")),
+            Some(now) if now < nodes_to_keep(observed, rack) => {
+                return Some(format!("StatefulSet {namespace}/{name} is yet to get more nodes"));
+            }
+            Some(_) => {}
+        }
+    }
+    let moving = observed.stateful_sets.iter().find(|(_, one)| !is_rolled_out(one));
+    if let Some((name, _)) = moving {
+        return Some(format!("StatefulSet {namespace}/{name} is not rolled out"));
+    }
+    // Whoever is being cleaned up must not be handed anything.
+    let cleaning = observed.jobs.iter().find(|(_, job)| is_running(job));
+    cleaning.map(|(name, _)| format!("Job {namespace}/{name} is cleaning up a node"))
+}
+
+fn begin(steps: &mut Steps<'_>, is_replacing: bool) {
+    let observed = steps.observed;
+    let racks = observed.datacenter.racks.iter().map(|rack| observed.datacenter.stateful_set_name(rack));
+    let removed = removed_racks(observed).filter_map(|one| one.metadata.name.clone());
+    let superfluous: Vec<(String, i32)> = removed
+        .chain(racks)
+        .filter_map(|name| {
+            let now = steps.replicas(&name)?;
+            (now > desired(observed, &name)).then_some((name, now))
+        })
+        .collect();
+    let Some((stateful_set, now)) = superfluous.first() else { return };
+    let name = names::datacenter::member(stateful_set, now - 1);
+    let node = format!("{}/{name}", observed.datacenter.namespace);
+    if is_replacing {
+        let message = format!("node {node} is to leave, and does when no node is being replaced");
+        return steps.wait(Part::StatefulSet, "WaitingForReplacement", message);
+    }
+    if let Some(reason) = unsettled(steps) {
+        return steps.wait(
+            Part::StatefulSet,
+            "WaitingForStatefulSetRollout",
+            format!("node {node} is to leave; first, {reason}"),
+        );
+    }
+    let member = steps.ring.members.iter().find(|member| member.name == name);
+    let Some((member, host_id)) = member.and_then(|member| Some((member, member.host_id()?))) else {
+        let message = format!("node {node} is to leave; its Service does not say its host ID yet");
+        return steps.wait(Part::StatefulSet, "WaitingForHostId", message);
+    };
+    if steps.ring.others(observed, member.name).is_empty() {
+        let message = format!(
+            "node {node} is to leave, but it is the only one of the datacenter, so nobody could take over its \
+             data; it \
+             stays: delete the ScyllaDBDatacenter if nothing is to be kept"
+        );
+        return steps.wait(Part::StatefulSet, "LastNodeStays", message);
+    }
+    steps.asks = true;
+    match steps.ring.agrees(observed, member, UP) {
+        Ok(()) => {
+            steps.done.is_leaving = true;
+            steps.wait(
+                Part::StatefulSet,
+                "AskingNodeToLeave",
+                format!("node {node} ({host_id}) is asked to leave the ring"),
+            );
+            ask_to_leave(steps, member, host_id);
+        }
+        // Pods may change meanwhile: those of former versions do not answer before they are changed.
+        Err(reason) => {
+            let message = format!("node {node} is to leave, and is asked to when all others are up; {reason}");
+            steps.wait(Part::StatefulSet, "WaitingForRing", message);
+        }
+    }
+}

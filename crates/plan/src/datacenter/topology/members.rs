@@ -1,0 +1,226 @@
+//! Nodes as their Services tell of them, and the ring as nodes tell of it on their Services.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::Service;
+use messina_api::names::{
+    annotation::{HOST_ID, LEAVING_BEGAN, LEAVING_HOST_ID, NODE_JOINED, REPLACING_CLAIM, RING_ANSWER, RING_QUESTION},
+    label,
+};
+
+use crate::{
+    datacenter::{Observed, rollout::replicas},
+    node::answer::{Answer, UP},
+};
+
+/// Questions are numbers; larger ones are nobody's.
+const LAST_QUESTION: u64 = 1 << 53;
+
+/// A node, by its Service.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Member<'a> {
+    /// Name of the Service and of the pod.
+    pub(crate) name: &'a str,
+    pub(crate) service: &'a Service,
+    /// Name of the StatefulSet.
+    pub(crate) stateful_set: &'a str,
+    pub(crate) ordinal: i32,
+}
+
+impl<'a> Member<'a> {
+    fn annotation(&self, key: &str) -> Option<&'a str> {
+        self.service.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    pub(crate) fn label(&self, key: &str) -> Option<&'a str> {
+        label_of(self.service, key)
+    }
+
+    pub(crate) fn host_id(&self) -> Option<&'a str> {
+        self.annotation(HOST_ID)
+    }
+
+    pub(crate) fn has_joined(&self) -> bool {
+        self.annotation(NODE_JOINED) == Some(label::value::TRUE)
+    }
+
+    /// Whether a node ever said anything of itself here.
+    pub(crate) fn is_blank(&self) -> bool {
+        self.host_id().is_none() && self.annotation(NODE_JOINED).is_none()
+    }
+
+    pub(crate) fn leaving(&self) -> Option<&'a str> {
+        self.annotation(LEAVING_HOST_ID)
+    }
+
+    /// Whether this very node is asked to leave.
+    pub(crate) fn is_asked_to_leave(&self) -> bool {
+        self.host_id().is_some() && self.leaving() == self.host_id()
+    }
+
+    /// Whether this very node has begun to leave, or is about to.
+    pub(crate) fn has_begun_to_leave(&self) -> bool {
+        self.host_id().is_some() && self.annotation(LEAVING_BEGAN) == self.host_id()
+    }
+
+    pub(crate) fn replacing_claim(&self) -> Option<&'a str> {
+        self.annotation(REPLACING_CLAIM)
+    }
+
+    pub(crate) fn question(&self) -> Option<&'a str> {
+        self.annotation(RING_QUESTION)
+    }
+
+    fn version(&self) -> u64 {
+        self.service.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
+    }
+
+    /// Whether the StatefulSet has no place for it now.
+    pub(crate) fn is_outside(&self, observed: &Observed) -> bool {
+        match observed.stateful_sets.get(self.stateful_set) {
+            Some(now) => self.ordinal >= replicas(now),
+            None => !is_wanted(observed, self.stateful_set),
+        }
+    }
+}
+
+fn label_of<'a>(service: &'a Service, key: &str) -> Option<&'a str> {
+    service.metadata.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+fn is_wanted(observed: &Observed, stateful_set: &str) -> bool {
+    let racks = &observed.datacenter.racks;
+    racks.iter().any(|rack| observed.datacenter.stateful_set_name(rack) == stateful_set)
+}
+
+/// The nodes of all racks that there are, are to be or have been, in order.
+pub(crate) fn members<'a>(observed: &'a Observed) -> Vec<Member<'a>> {
+    let racks = &observed.datacenter.racks;
+    let wanted: BTreeSet<String> = racks.iter().map(|rack| observed.datacenter.stateful_set_name(rack)).collect();
+    let member = |(name, service): (&'a String, &'a Service)| {
+        let (stateful_set, ordinal) = name.rsplit_once('-')?;
+        let is_ours = wanted.contains(stateful_set)
+            || observed.stateful_sets.contains_key(stateful_set)
+            || label_of(service, label::SERVICE_TYPE) == Some(label::value::MEMBER);
+        let number: u16 = ordinal.parse().ok()?;
+        let is_ordinal = number.to_string() == ordinal;
+        (is_ours && is_ordinal).then_some(Member { name, service, stateful_set, ordinal: i32::from(number) })
+    };
+    let mut members: Vec<Member<'a>> = observed.services.iter().filter_map(member).collect();
+    members.sort_by_key(|member| (member.stateful_set, member.ordinal));
+    members
+}
+
+/// Whether a node is in the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    In,
+    Out,
+    NotKnown,
+}
+
+/// The ring, as nodes tell of it that were asked.
+pub(crate) struct Ring<'a> {
+    pub(crate) members: &'a [Member<'a>],
+    /// The question that stands.
+    pub(crate) question: Option<u64>,
+    /// Answers to it, by the names of those who gave them.
+    answers: BTreeMap<&'a str, Answer>,
+}
+
+impl<'a> Ring<'a> {
+    pub(crate) fn new(members: &'a [Member<'a>]) -> Self {
+        let number =
+            |member: &Member<'_>| member.question()?.parse::<u64>().ok().filter(|asked| *asked < LAST_QUESTION);
+        let question = members.iter().filter_map(number).max();
+        let answer = |member: &Member<'a>| {
+            let answer = Answer::parse(member.annotation(RING_ANSWER)?)?;
+            let is_current = question.is_some_and(|question| question.to_string() == answer.asked);
+            // What another node than the one that is there now said counts for nothing.
+            let is_its_own = member.host_id() == Some(answer.host_id.as_str());
+            (is_current && is_its_own).then_some((member.name, answer))
+        };
+        Self { members, question, answers: members.iter().filter_map(answer).collect() }
+    }
+
+    /// A question that was never asked: every Service that was asked, or answered, is of a later version than the
+    /// question was.
+    pub(crate) fn next_question(&self) -> u64 {
+        let versions = self.members.iter().map(Member::version);
+        let after = self.question.map(|question| question + 1);
+        versions.chain(after).max().unwrap_or(0).min(LAST_QUESTION - 1)
+    }
+
+    /// Nodes that are in the ring as far as is known, but for one.
+    pub(crate) fn others(&self, observed: &Observed, but: &str) -> Vec<&'a Member<'a>> {
+        let is_other = |member: &&Member<'_>| member.name != but && member.has_joined() && !member.is_outside(observed);
+        self.members.iter().filter(is_other).collect()
+    }
+
+    fn answers_but(&self, but: &str) -> impl Iterator<Item = (&'a str, &Answer)> {
+        self.answers.iter().filter(move |(name, _)| **name != but).map(|(name, answer)| (*name, answer))
+    }
+
+    /// What those say who answered, but for one: that a node is out is believed when one says so and none says otherwise.
+    pub(crate) fn place(&self, host_id: &str, but: &str) -> Place {
+        let mut answers =
+            self.answers_but(but).filter(|(_, answer)| answer.nodes.contains_key(&answer.host_id)).peekable();
+        match (answers.peek().is_some(), self.answers_but(but).any(|(_, answer)| answer.nodes.contains_key(host_id))) {
+            (_, true) => Place::In,
+            (true, false) => Place::Out,
+            (false, false) => Place::NotKnown,
+        }
+    }
+
+    /// The same, but a node is out only when all others say so.
+    pub(crate) fn place_by_all(&self, observed: &Observed, host_id: &str, but: &str) -> Place {
+        let others = self.others(observed, but);
+        let all_answered = !others.is_empty() && others.iter().all(|other| self.answers.contains_key(other.name));
+        match self.place(host_id, but) {
+            Place::Out if !all_answered => Place::NotKnown,
+            place => place,
+        }
+    }
+
+    /// Whether somebody sees the node in this state.
+    pub(crate) fn is_seen(&self, host_id: &str, state: &str, but: &str) -> bool {
+        self.answers_but(but).any(|(_, answer)| answer.nodes.get(host_id).is_some_and(|seen| seen == state))
+    }
+
+    /// What speaks against a change: somebody sees another node than this one not up and normal.
+    pub(crate) fn trouble(&self, host_id: &str, but: &str) -> Option<String> {
+        self.answers_but(but).find_map(|(name, answer)| {
+            let (node, state) = answer.nodes.iter().find(|(node, state)| *node != host_id && *state != UP)?;
+            Some(format!("node {name} sees node {} in state {state}", self.called(node)))
+        })
+    }
+
+    /// Whether all others say that the node is in this state and that all the rest are up; if not, why.
+    pub(crate) fn agrees(&self, observed: &Observed, member: &Member<'_>, state: &str) -> Result<(), String> {
+        let host_id = member.host_id().unwrap_or_default();
+        let others = self.others(observed, member.name);
+        if others.is_empty() {
+            return Err("there is no other node that could tell of the ring".into());
+        }
+        if let Some(silent) = others.iter().find(|other| !self.answers.contains_key(other.name)) {
+            return Err(format!("node {} has yet to say how it sees the ring", silent.name));
+        }
+        if let Some(trouble) = self.trouble(host_id, member.name) {
+            return Err(trouble);
+        }
+        let differs = self.answers_but(member.name).find_map(|(name, answer)| {
+            let seen = answer.nodes.get(host_id).map(String::as_str);
+            (seen != Some(state)).then(|| match seen {
+                Some(seen) => format!("node {name} sees it in state {seen}, not {state}"),
+                None => format!("node {name} does not see it in the ring"),
+            })
+        });
+        differs.map_or(Ok(()), Err)
+    }
+
+    /// What people call a node: its name where it is ours.
+    fn called(&self, host_id: &str) -> String {
+        let ours = self.members.iter().find(|member| member.host_id() == Some(host_id));
+        ours.map_or_else(|| host_id.to_owned(), |member| format!("{} ({host_id})", member.name))
+    }
+}

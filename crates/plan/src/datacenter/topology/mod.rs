@@ -1,0 +1,182 @@
+//! Nodes that leave, and nodes that are replaced.
+//!
+//! What loses data when it is wrong is decided from the ring: the operator asks the nodes on their Services, and they
+//! answer there. What is asked for is written first, for one host ID; then it is done; then the ring confirms it. A label
+//! alone decides nothing.
+
+mod claims;
+mod leaving;
+mod members;
+mod replacing;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::{api::apps::v1::StatefulSet, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use messina_api::names::annotation::RING_QUESTION;
+use serde_json::{Value, json};
+
+use super::{Change, Deletion, Kind, Note, Observed, Part, rollout::replicas, validate::MOST_NODES};
+use members::{Member, Place, Ring, members};
+
+/// What is to be done now.
+#[derive(Debug, Default)]
+pub(crate) struct Topology {
+    pub(crate) changes: Vec<Change>,
+    pub(crate) deletions: Vec<Deletion>,
+    pub(crate) waiting: Vec<Note>,
+    pub(crate) wrong: Vec<Note>,
+    /// A node is leaving, so nothing else begins.
+    pub(crate) is_leaving: bool,
+    /// StatefulSets that get no more nodes before what is left of former ones is out of the way.
+    pub(crate) in_the_way: BTreeSet<String>,
+    /// Services that are about to go.
+    pub(crate) going: BTreeSet<String>,
+}
+
+pub(crate) fn topology(observed: &Observed) -> Topology {
+    let members = members(observed);
+    let ring = Ring::new(&members);
+    let mut steps =
+        Steps { observed, ring: &ring, changes: BTreeMap::new(), done: Topology::default(), asks: false, asked: None };
+    let is_replacing = replacing::replace(&mut steps);
+    leaving::clear_up(&mut steps);
+    claims::clear_the_way(&mut steps);
+    leaving::leave(&mut steps, is_replacing);
+    steps.ask();
+    Topology { changes: steps.changes.into_values().collect(), ..steps.done }
+}
+
+/// One more than the last ordinal of a node that is in the ring although its StatefulSet has no place for it.
+pub(crate) fn nodes_without_place(observed: &Observed, stateful_set: &str) -> i32 {
+    let members = members(observed);
+    let is_lost = |member: &&Member<'_>| member.stateful_set == stateful_set && member.is_outside(observed);
+    let mut lost = members.iter().filter(is_lost).filter_map(|member| Some((member, member.host_id()?))).peekable();
+    if lost.peek().is_none() {
+        return 0;
+    }
+    let ring = Ring::new(&members);
+    let is_in = |(member, host_id): &(&Member<'_>, &str)| ring.place(host_id, member.name) == Place::In;
+    lost.filter(is_in).map(|(member, _)| member.ordinal + 1).max().unwrap_or(0).min(MOST_NODES)
+}
+
+/// One more than the last ordinal of which there is a pod, or a Service that knows a node. Those that have left do not
+/// count.
+pub(crate) fn known_nodes(observed: &Observed, stateful_set: &str) -> i32 {
+    let members = members(observed);
+    let ring = Ring::new(&members);
+    let has_left = |member: &Member<'_>| {
+        let is_departing = member.is_asked_to_leave() || member.has_begun_to_leave();
+        is_departing && member.host_id().is_some_and(|host_id| ring.place(host_id, member.name) == Place::Out)
+    };
+    let (left, there): (Vec<&Member<'_>>, Vec<_>) = members.iter().partition(|member| has_left(member));
+    let services = there.iter().filter(|member| member.host_id().is_some()).map(|member| member.name);
+    let pods = observed.pods.keys().map(String::as_str).filter(|pod| left.iter().all(|member| member.name != *pod));
+    let ordinal = |name: &str| name.strip_prefix(stateful_set)?.strip_prefix('-')?.parse::<u16>().ok();
+    services.chain(pods).filter_map(ordinal).max().map_or(0, |last| i32::from(last) + 1)
+}
+
+/// How many nodes the specification wants in a StatefulSet.
+fn desired(observed: &Observed, stateful_set: &str) -> i32 {
+    let racks = &observed.datacenter.racks;
+    racks.iter().find(|rack| observed.datacenter.stateful_set_name(rack) == stateful_set).map_or(0, |rack| rack.nodes)
+}
+
+/// What is decided, step by step.
+struct Steps<'a> {
+    observed: &'a Observed,
+    ring: &'a Ring<'a>,
+    /// One for each object: a second one would not find the version that the decision is about.
+    changes: BTreeMap<(Kind, String), Change>,
+    done: Topology,
+    /// Whether nodes have to tell of the ring.
+    asks: bool,
+    /// A question that takes the place of the one that stands.
+    asked: Option<u64>,
+}
+
+impl<'a> Steps<'a> {
+    fn change(&mut self, kind: Kind, metadata: &ObjectMeta, patch: Value, event: Option<(&'static str, String)>) {
+        let name = metadata.name.clone().unwrap_or_default();
+        let change = self.changes.entry((kind, name.clone())).or_insert_with(|| Change {
+            kind,
+            name,
+            uid: metadata.uid.clone().unwrap_or_default(),
+            version: metadata.resource_version.clone().unwrap_or_default(),
+            patch: json!({}),
+            event: None,
+        });
+        merge(&mut change.patch, patch);
+        if event.is_some() {
+            change.event = event;
+        }
+    }
+
+    fn change_member(&mut self, member: &Member<'_>, metadata: Value, event: Option<(&'static str, String)>) {
+        self.change(Kind::Service, &member.service.metadata, json!({"metadata": metadata}), event);
+    }
+
+    fn set_replicas(&mut self, stateful_set: &StatefulSet, replicas: i32, event: (&'static str, String)) {
+        self.change(Kind::StatefulSet, &stateful_set.metadata, json!({"spec": {"replicas": replicas}}), Some(event));
+    }
+
+    fn delete(&mut self, kind: Kind, metadata: &ObjectMeta, event: (&'static str, String)) {
+        self.done.deletions.push(Deletion {
+            kind,
+            name: metadata.name.clone().unwrap_or_default(),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            event: Some(event),
+        });
+    }
+
+    fn wait(&mut self, part: Part, reason: &'static str, message: String) {
+        self.done.waiting.push(Note { part, reason, message });
+    }
+
+    fn fault(&mut self, part: Part, reason: &'static str, message: String) {
+        self.done.wrong.push(Note { part, reason, message });
+    }
+
+    fn named(&self, member: &Member<'_>) -> String {
+        format!("{}/{}", self.observed.datacenter.namespace, member.name)
+    }
+
+    /// Asks anew, so that what is answered is newer than what is written together with the question.
+    fn ask_anew(&mut self) -> String {
+        self.asks = true;
+        let question = self.ring.next_question();
+        self.asked = Some(question);
+        question.to_string()
+    }
+
+    /// Asks every node for the ring, or none.
+    fn ask(&mut self) {
+        let question = self.asked.or(self.ring.question).filter(|_| self.asks);
+        let question = match question {
+            None if self.asks => Some(self.ring.next_question()),
+            question => question,
+        };
+        let question = question.map(|question| question.to_string());
+        for member in self.ring.members {
+            if member.question() != question.as_deref() && !self.done.going.contains(member.name) {
+                self.change_member(member, json!({"annotations": {RING_QUESTION: question}}), None);
+            }
+        }
+    }
+
+    /// How many nodes the StatefulSet has room for now; none where there is no StatefulSet.
+    fn replicas(&self, stateful_set: &str) -> Option<i32> {
+        self.observed.stateful_sets.get(stateful_set).map(replicas)
+    }
+}
+
+/// Puts one merge patch into another.
+fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}

@@ -1,0 +1,206 @@
+//! A node that is lost for good is replaced by an empty one, when its user asks for that with a label.
+//!
+//! First it is written down which host ID is replaced, and which claim and pod are its own; then, when all other nodes
+//! say that this node is down, these two are deleted, and no others of their names.
+
+use messina_api::names::{
+    self,
+    annotation::{REPLACING_CLAIM, RING_QUESTION},
+    label::{REPLACE, REPLACING_NODE_HOST_ID},
+};
+use serde_json::{Value, json};
+
+use super::{Member, Place, Steps};
+use crate::{
+    datacenter::{Kind, Part},
+    node::answer::{DOWN, UP},
+};
+
+/// Goes on with replacements, and begins the next one; answers whether one is under way.
+pub(super) fn replace(steps: &mut Steps<'_>) -> bool {
+    let members = steps.ring.members;
+    let mut is_under_way = false;
+    for member in members {
+        if let Some(replaced) = member.label(REPLACING_NODE_HOST_ID) {
+            is_under_way |= go_on(steps, member, replaced);
+        } else if member.label(REPLACE).is_none() && member.replacing_claim().is_some() {
+            steps.change_member(member, json!({"annotations": {REPLACING_CLAIM: null}}), None);
+        }
+    }
+    for member in members {
+        if member.label(REPLACE).is_some() && member.label(REPLACING_NODE_HOST_ID).is_none() {
+            is_under_way |= begin(steps, member, is_under_way);
+        }
+    }
+    is_under_way
+}
+
+fn forget() -> Value {
+    json!({"labels": {REPLACE: null, REPLACING_NODE_HOST_ID: null}, "annotations": {REPLACING_CLAIM: null}})
+}
+
+/// A Service that says whom its node replaces; answers whether that is under way.
+fn go_on(steps: &mut Steps<'_>, member: &Member<'_>, replaced: &str) -> bool {
+    let is_asked_for = member.label(REPLACE).is_some();
+    let Some(host_id) = member.host_id() else {
+        return false;
+    };
+    if host_id != replaced {
+        return took_over(steps, member, host_id, replaced);
+    }
+    steps.asks = true;
+    match (is_asked_for, member.replacing_claim()) {
+        // A request for the second time, when the first one led nowhere.
+        (true, None) => begin(steps, member, false),
+        (true, Some(own)) => {
+            empty(steps, member, host_id, own);
+            true
+        }
+        (false, Some(own)) if claim_is(steps, member, own) => {
+            let message = format!("node {} is not replaced: the label {REPLACE} is gone", steps.named(member));
+            steps.change_member(member, forget(), Some(("ReplacementWithdrawn", message)));
+            false
+        }
+        // The disk is gone, or going. Whom the new node replaces must be known until it has: else it would join beside
+        // the lost one, which would stay in the ring for ever.
+        (false, recorded) => {
+            if recorded.is_some() {
+                steps.change_member(member, json!({"annotations": {REPLACING_CLAIM: null}}), None);
+            }
+            wait_for_newcomer(steps, member, host_id);
+            true
+        }
+    }
+}
+
+/// Another node than the one that was lost is there.
+fn took_over(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str, replaced: &str) -> bool {
+    if member.replacing_claim().is_none() && member.label(REPLACE).is_none() {
+        steps.change_member(member, forget(), None);
+        return false;
+    }
+    steps.asks = true;
+    let is_done = member.has_joined()
+        && steps.ring.place(replaced, member.name) == Place::Out
+        && steps.ring.place(host_id, member.name) == Place::In;
+    if is_done {
+        let message = format!("node {} ({host_id}) has taken the place of {replaced}", steps.named(member));
+        steps.change_member(member, forget(), Some(("NodeReplaced", message)));
+    } else {
+        let message = format!(
+            "node {} ({host_id}) takes the place of {replaced}; that is done when another node sees it in the ring, \
+             and the other one gone",
+            steps.named(member)
+        );
+        steps.wait(Part::Service, "WaitingForReplacement", message);
+    }
+    true
+}
+
+/// UIDs of the claim and the pod that are the lost node's.
+fn belongings(steps: &Steps<'_>, member: &Member<'_>) -> String {
+    let uid = |uid: Option<&String>| uid.cloned().unwrap_or_default();
+    let claim = steps.observed.claims.get(&names::datacenter::data_claim(member.name));
+    let pod = steps.observed.pods.get(member.name);
+    format!(
+        "{}/{}",
+        uid(claim.and_then(|claim| claim.uid.as_ref())),
+        uid(pod.and_then(|pod| pod.metadata.uid.as_ref()))
+    )
+}
+
+/// Whether the claim that was the lost node's is there, untouched.
+fn claim_is(steps: &Steps<'_>, member: &Member<'_>, own: &str) -> bool {
+    let (claim_uid, _) = own.split_once('/').unwrap_or((own, ""));
+    let claim = steps.observed.claims.get(&names::datacenter::data_claim(member.name));
+    claim.is_some_and(|claim| claim.uid.as_deref() == Some(claim_uid) && claim.deletion_timestamp.is_none())
+}
+
+/// Takes claim and pod away from a node that is down for all others.
+fn empty(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str, own: &str) {
+    let observed = steps.observed;
+    let (claim_uid, pod_uid) = own.split_once('/').unwrap_or((own, ""));
+    let claim = observed.claims.get(&names::datacenter::data_claim(member.name));
+    let claim = claim.filter(|claim| claim.uid.as_deref() == Some(claim_uid));
+    let pod = observed.pods.get(member.name).map(|pod| &pod.metadata);
+    let pod = pod.filter(|pod| pod.uid.as_deref() == Some(pod_uid) && pod.deletion_timestamp.is_none());
+    if claim.is_none() && pod.is_none() {
+        return wait_for_newcomer(steps, member, host_id);
+    }
+    let node = steps.named(member);
+    if let Err(reason) = steps.ring.agrees(observed, member, DOWN) {
+        let message =
+            format!("node {node} ({host_id}) is to be replaced, which needs all others to see it down: {reason}");
+        return steps.wait(Part::Service, "WaitingForRing", message);
+    }
+    let message = format!(
+        "node {node} ({host_id}) is down for all others, so its disk and its pod are given up; an empty node \
+         takes its place"
+    );
+    steps.wait(Part::Service, "ReplacingNode", message.clone());
+    match (claim, pod) {
+        // The pod goes when the claim is seen to be going, so that the next pod does not get the same one.
+        (Some(claim), _) if claim.deletion_timestamp.is_none() => {
+            steps.delete(Kind::PersistentVolumeClaim, claim, ("ReplacingNode", message));
+        }
+        (_, Some(pod)) => steps.delete(Kind::Pod, pod, ("ReplacingNode", message)),
+        _ => {}
+    }
+}
+
+fn wait_for_newcomer(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) {
+    let message = format!(
+        "an empty node takes the place of node {} ({host_id}), which takes until it has joined; if it cannot, \
+         take the \
+         label {REPLACE} away and set it again, to begin with another empty disk",
+        steps.named(member)
+    );
+    steps.wait(Part::Service, "WaitingForReplacement", message);
+}
+
+/// A Service whose node is to be replaced; answers whether it is from now on.
+fn begin(steps: &mut Steps<'_>, member: &Member<'_>, is_another_under_way: bool) -> bool {
+    let observed = steps.observed;
+    let node = steps.named(member);
+    let Some(host_id) = member.host_id() else {
+        let message = format!(
+            "Service {node} has the label {REPLACE}, but it does not say which host ID its node had; it cannot \
+             be replaced by host ID: remove the label"
+        );
+        steps.fault(Part::Service, "NoHostId", message);
+        return false;
+    };
+    let leaves =
+        |other: &Member<'_>| other.name != member.name && other.has_begun_to_leave() && !other.is_outside(observed);
+    if is_another_under_way || steps.ring.members.iter().any(leaves) {
+        let message =
+            format!("node {node} is to be replaced, which begins when no other node is being replaced or leaves");
+        steps.wait(Part::Service, "WaitingForOtherNode", message);
+        return false;
+    }
+    steps.asks = true;
+    if let Err(reason) = steps.ring.agrees(observed, member, DOWN) {
+        if steps.ring.is_seen(host_id, UP, member.name) {
+            let message = format!(
+                "node {node} ({host_id}) has the label {REPLACE}, but it is up; only a node that is down for \
+                 all others is replaced: remove the label, or stop the node for good"
+            );
+            steps.fault(Part::Service, "NodeIsUp", message);
+        } else {
+            let message = format!(
+                "node {node} ({host_id}) is to be replaced, which begins when all others see it down: {reason}"
+            );
+            steps.wait(Part::Service, "WaitingForRing", message);
+        }
+        return false;
+    }
+    let question = steps.ask_anew();
+    let message = format!("node {node} ({host_id}) is replaced by an empty one");
+    steps.wait(Part::Service, "ReplacingNode", message.clone());
+    let patch = json!({
+        "labels": {REPLACING_NODE_HOST_ID: host_id},
+        "annotations": {REPLACING_CLAIM: belongings(steps, member), RING_QUESTION: question},
+    });
+    steps.change_member(member, patch, Some(("ReplacingNode", message)));
+    true
+}

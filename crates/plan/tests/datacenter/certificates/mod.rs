@@ -1,0 +1,186 @@
+//! Which certificates are signed, when, and what becomes of them.
+
+mod decisions;
+mod properties;
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Pod, PodStatus, Secret};
+use messina_plan::datacenter::{
+    Gates, Observed, Plan,
+    certificates::{Order, Purpose, Signed, keys, orders},
+    plan,
+};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
+};
+use x509_parser::{certificate::X509Certificate, pem::Pem};
+
+use crate::{datacenter_with, observed};
+
+const SECRETS: [&str; 4] =
+    ["orders-local-client-ca", "orders-local-user-admin", "orders-local-serving-ca", "orders-local-serving-certs"];
+const DAY: i64 = 24 * 3600;
+
+/// Signs as a real signer does, with keys that nobody keeps.
+fn sign(order: &Order) -> Signed {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    if let Some(name) = &order.common_name {
+        params.distinguished_name.push(DnType::CommonName, name.as_str());
+    }
+    let dns_names = order.dns_names.iter().map(|name| SanType::DnsName(name.as_str().try_into().unwrap()));
+    params.subject_alt_names = dns_names.chain(order.addresses.iter().copied().map(SanType::IpAddress)).collect();
+    let time = |time: Timestamp| std::time::SystemTime::from(time).into();
+    (params.not_before, params.not_after) = (time(order.not_before), time(order.not_after));
+    params.use_authority_key_identifier_extension = order.signer.is_some();
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    match order.purpose {
+        Purpose::Authority => {
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            params.key_usages.push(KeyUsagePurpose::KeyCertSign);
+        }
+        Purpose::Client => params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth],
+        Purpose::Serving => {}
+    }
+    let key = KeyPair::generate().unwrap();
+    let certificate = match &order.signer {
+        None => params.self_signed(&key),
+        Some(Signed { certificate, key: signer }) => {
+            let signer = KeyPair::try_from(keys::as_pkcs8(signer.as_bytes()).unwrap()).unwrap();
+            params.signed_by(&key, &Issuer::from_ca_cert_pem(certificate, signer).unwrap())
+        }
+    };
+    Signed { certificate: certificate.unwrap().pem(), key: keys::elliptic_key_pem(key.serialized_der()).unwrap() }
+}
+
+/// Signs everything that is to be signed.
+pub(crate) fn sign_orders(observed: &mut Observed) {
+    observed.signed = orders(observed).iter().map(|order| (order.secret.clone(), Ok(sign(order)))).collect();
+}
+
+/// Signs and stores certificates until all are there.
+pub(crate) fn make_all(observed: &mut Observed) {
+    for _ in 0..3 {
+        sign_orders(observed);
+        let plan = plan(observed);
+        store(observed, &plan);
+        if observed.signed.is_empty() {
+            return;
+        }
+    }
+}
+
+/// Puts planned certificates where the API server would keep them.
+pub(crate) fn store(observed: &mut Observed, plan: &Plan) {
+    let objects = &plan.objects;
+    let secrets = objects.certificates.iter().flat_map(|chain| chain.authority.iter().chain(&chain.certificate));
+    let secrets = secrets.chain(&objects.cql_connection_configs).cloned();
+    observed.secrets.extend(secrets.map(|secret| (secret.metadata.name.clone().unwrap(), secret)));
+    let bundles = objects.certificates.iter().filter_map(|chain| chain.bundle.clone());
+    observed.config_maps.extend(bundles.map(|bundle| (bundle.metadata.name.clone().unwrap(), bundle)));
+}
+
+/// What an API server and a kubelet do: every Service and every pod has an address.
+pub(crate) fn give_addresses(observed: &mut Observed, plan: &Plan) {
+    for mut service in plan.objects.member_services.iter().cloned().chain([plan.objects.identity_service.clone()]) {
+        let name = service.metadata.name.clone().unwrap();
+        let number = observed.services.len() + 1;
+        let spec = service.spec.as_mut().unwrap();
+        if spec.cluster_ip.is_none() {
+            spec.cluster_ip = Some(format!("10.0.0.{number}"));
+        }
+        let is_node = !name.ends_with("-client");
+        observed.services.entry(name.clone()).or_insert(service);
+        if is_node {
+            observed.pods.entry(name).or_insert_with(|| pod(&format!("10.1.0.{number}")));
+        }
+    }
+}
+
+fn pod(address: &str) -> Pod {
+    Pod { status: Some(PodStatus { pod_ip: Some(address.into()), ..PodStatus::default() }), ..Pod::default() }
+}
+
+fn with_certificates(spec: serde_json::Value) -> Observed {
+    let mut observed = observed(datacenter_with(&[("a", 2)], spec));
+    observed.gates = Gates { automatic_tls_certificates: true, ..Gates::default() };
+    observed.now = "2026-11-15T12:00:00Z".parse().unwrap();
+    observed
+}
+
+/// One look, and everything that it decides is stored. Gives the names of what was signed.
+fn look(observed: &mut Observed) -> Vec<String> {
+    sign_orders(observed);
+    let plan = plan(observed);
+    assert_eq!(plan.wrong, vec![]);
+    store(observed, &plan);
+    observed.signed.keys().cloned().collect()
+}
+
+/// Looks until nothing is signed.
+fn settle(observed: &mut Observed) -> Vec<String> {
+    let mut all = Vec::new();
+    for _ in 0..5 {
+        let signed = look(observed);
+        if signed.is_empty() {
+            return all;
+        }
+        all.extend(signed);
+    }
+    panic!("it goes on for ever: {all:?}");
+}
+
+/// A datacenter whose nodes have all that they will have.
+fn settled(spec: serde_json::Value) -> Observed {
+    let mut observed = with_certificates(spec);
+    let first = plan(&observed);
+    give_addresses(&mut observed, &first);
+    settle(&mut observed);
+    observed
+}
+
+fn later(observed: &mut Observed, seconds: i64) {
+    observed.now += SignedDuration::from_secs(seconds);
+}
+
+fn text(secret: &Secret, key: &str) -> Vec<u8> {
+    secret.data.as_ref().unwrap()[key].0.clone()
+}
+
+fn ders(pem: &[u8]) -> Vec<Vec<u8>> {
+    Pem::iter_from_buffer(pem).map(|block| block.unwrap().contents).collect()
+}
+
+fn parsed(der: &[u8]) -> X509Certificate<'_> {
+    x509_parser::parse_x509_certificate(der).unwrap().1
+}
+
+/// Whether an authority in the bundle has signed the certificate, and both are valid now.
+fn is_trusted(observed: &Observed, certificate: &str, bundle: &str) -> bool {
+    let now = x509_parser::time::ASN1Time::from_timestamp(observed.now.as_second()).unwrap();
+    let own = ders(&text(&observed.secrets[certificate], "tls.crt"));
+    let own = parsed(&own[0]);
+    let bundle = observed.config_maps[bundle].data.as_ref().unwrap()["ca-bundle.crt"].clone();
+    own.validity().is_valid_at(now)
+        && ders(bundle.as_bytes()).iter().map(|der| parsed(der)).any(|authority| {
+            authority.validity().is_valid_at(now) && own.verify_signature(Some(authority.public_key())).is_ok()
+        })
+}
+
+fn everything_is_trusted(observed: &Observed) -> bool {
+    is_trusted(observed, SECRETS[1], SECRETS[0]) && is_trusted(observed, SECRETS[3], SECRETS[2])
+}
+
+fn authorities(observed: &Observed, bundle: &str) -> usize {
+    ders(observed.config_maps[bundle].data.as_ref().unwrap()["ca-bundle.crt"].as_bytes()).len()
+}
+
+fn names(observed: &Observed) -> BTreeSet<String> {
+    let der = ders(&text(&observed.secrets[SECRETS[3]], "tls.crt"));
+    let certificate = parsed(&der[0]);
+    let names = certificate.subject_alternative_name().unwrap().unwrap();
+    names.value.general_names.iter().map(ToString::to_string).collect()
+}

@@ -1,0 +1,248 @@
+//! Jobs that clean up nodes: the peer's cases, and the life of a Job.
+
+use k8s_openapi::api::{
+    batch::v1::{Job, JobCondition, JobStatus},
+    core::v1::Pod,
+};
+use messina_api::names::{
+    annotation::{CURRENT_TOKEN_RING_HASH, LAST_CLEANED_UP_TOKEN_RING_HASH},
+    label,
+};
+use messina_plan::datacenter::{LeftAlone, Note, Observed, Part, Plan, plan};
+use serde_json::{Value, json};
+
+use crate::{
+    cases::{Outcome, as_in_case, reliable, run, same},
+    datacenter_with, name_of, observed, rolled_out,
+};
+
+/// The racks are as the specification wants them.
+fn roll_out(observed: &mut Observed) {
+    for _ in 0..observed.datacenter.racks.len() {
+        for one in plan(observed).objects.stateful_sets {
+            observed.stateful_sets.insert(name_of(&one), rolled_out(one));
+        }
+    }
+}
+
+fn notes(notes: &[Note]) -> Vec<&'static str> {
+    notes.iter().filter(|note| note.part == Part::Job).map(|note| note.reason).collect()
+}
+
+/// A case is about a datacenter with an agent, whose racks are rolled out. Ours names the program, and has one more label,
+/// by which it is found.
+#[test]
+fn as_with_the_peer() {
+    run("datacenter/cleanup-jobs", |case| {
+        let mut object = case["scyllaDBDatacenter"].clone();
+        object["spec"]["scyllaDBManagerAgent"] = json!({"image": "agent:3.12.0"});
+        let options = &mut object["spec"]["exposeOptions"];
+        if let Some(broadcast) = options["broadcastOptions"].as_object_mut() {
+            // What is missing is said by an empty text there.
+            broadcast.remove("nodes");
+            if broadcast["clients"]["type"] == "ServiceLoadBalancerIngress" {
+                options["nodeService"] = json!({"type": "LoadBalancer"});
+            }
+        }
+        let mut observed = observed(reliable(&object));
+        roll_out(&mut observed);
+        for (name, service) in case["services"].as_object().unwrap() {
+            observed.services.insert(name.clone(), serde_json::from_value(service.clone()).unwrap());
+        }
+        for pod in case["pods"].as_array().into_iter().flatten() {
+            let mut pod = pod.clone();
+            pod["spec"] = Value::Null;
+            let pod: Pod = serde_json::from_value(pod).unwrap();
+            observed.pods.insert(pod.metadata.name.clone().unwrap(), pod);
+        }
+        let plan = plan(&observed);
+        let mut expected = case["expectedJobs"].as_array().cloned().unwrap_or_default();
+        for job in &mut expected {
+            job["status"] = Value::Null;
+            job["metadata"]["labels"][label::MANAGED_BY] = label::value::OPERATOR.into();
+            job["spec"]["template"]["spec"]["containers"][0]["command"] = json!(["/usr/bin/messina"]);
+        }
+        let jobs: Vec<Value> =
+            plan.objects.cleanup_jobs.iter().map(|job| as_in_case(json!(job), &expected[0])).collect();
+        let conditions = case["expectedConditions"].as_array().cloned().unwrap_or_default();
+        let reasons: Vec<&str> = conditions.iter().map(|one| one["reason"].as_str().unwrap()).collect();
+        // The peer says of a Job that it waits for it once it was written, which is not a part of the case.
+        let expected_reasons = if expected.is_empty() { reasons } else { vec!["CleaningUp"] };
+        if notes(&plan.waiting) != expected_reasons {
+            return Outcome::Failed(format!("  expected {expected_reasons:?}, got {:?}", plan.waiting));
+        }
+        for condition in &conditions {
+            assert_eq!(condition["type"], "JobControllerProgressing");
+        }
+        same(&json!(expected), &json!(jobs))
+    });
+}
+
+const JOB: &str = "cleanup-orders-dc-a-0";
+
+/// Two racks of one node each; the ring of the first is new to it.
+fn changed_ring() -> Observed {
+    let mut observed = observed(datacenter_with(&[("a", 1), ("b", 1)], json!({})));
+    roll_out(&mut observed);
+    for mut service in plan(&observed).objects.member_services {
+        let name = service.metadata.name.clone().unwrap();
+        let annotations = service.metadata.annotations.get_or_insert_default();
+        annotations.insert(CURRENT_TOKEN_RING_HASH.into(), "new".into());
+        let cleaned_up = if name == "orders-dc-a-0" { "old" } else { "new" };
+        annotations.insert(LAST_CLEANED_UP_TOKEN_RING_HASH.into(), cleaned_up.into());
+        service.spec.as_mut().unwrap().cluster_ip = Some("10.0.0.1".into());
+        observed.services.insert(name, service);
+    }
+    observed
+}
+
+/// The Job that is planned, as it is once it was created.
+fn with_job(mut observed: Observed) -> Observed {
+    for job in plan(&observed).objects.cleanup_jobs {
+        observed.jobs.insert(job.metadata.name.clone().unwrap(), job);
+    }
+    assert_eq!(observed.jobs.keys().collect::<Vec<_>>(), [JOB]);
+    observed
+}
+
+fn set_status(observed: &mut Observed, status: JobStatus) {
+    observed.jobs.get_mut(JOB).unwrap().status = Some(status);
+}
+
+fn condition(name: &str, message: &str) -> JobCondition {
+    JobCondition { type_: name.into(), status: "True".into(), message: Some(message.into()), ..JobCondition::default() }
+}
+
+fn failed() -> JobStatus {
+    JobStatus { conditions: Some(vec![condition("Failed", "it was tried too often")]), ..JobStatus::default() }
+}
+
+/// Whether a Job stays as it is, goes, or is made.
+fn fate(plan: &Plan) -> &'static str {
+    let is_left = plan.left_alone.contains(&LeftAlone { kind: "Job", name: JOB.into() });
+    let is_made = plan.objects.cleanup_jobs.iter().any(|job: &Job| job.metadata.name.as_deref() == Some(JOB));
+    match (is_left, is_made) {
+        (true, false) => "stays",
+        (false, true) => "is made",
+        (false, false) => "goes",
+        (true, true) => "both",
+    }
+}
+
+#[test]
+fn a_job_is_made_watched_noted_and_removed() {
+    let mut observed = changed_ring();
+    let first = plan(&observed);
+    assert_eq!((fate(&first), notes(&first.waiting)), ("is made", vec!["CleaningUp"]));
+    assert_eq!(first.objects.cleanup_jobs.len(), 1, "the other node has been cleaned up for this ring");
+
+    observed = with_job(observed);
+    let running = plan(&observed);
+    assert_eq!((fate(&running), notes(&running.waiting)), ("stays", vec!["WaitingForJobCompletion"]));
+
+    set_status(&mut observed, serde_json::from_value(json!({"completionTime": "2026-01-01T00:00:00Z"})).unwrap());
+    let done = plan(&observed);
+    assert_eq!(fate(&done), "stays", "until it is noted that it is done");
+    let service = done.objects.member_services[0].clone();
+    assert_eq!(service.metadata.annotations.as_ref().unwrap()[LAST_CLEANED_UP_TOKEN_RING_HASH], "new");
+    assert_eq!(
+        done.objects.member_services[1].metadata.annotations.as_ref().unwrap()[LAST_CLEANED_UP_TOKEN_RING_HASH],
+        "new"
+    );
+
+    let noted = observed.services.get_mut("orders-dc-a-0").unwrap().metadata.annotations.as_mut().unwrap();
+    noted.insert(LAST_CLEANED_UP_TOKEN_RING_HASH.into(), "new".into());
+    let after = plan(&observed);
+    assert_eq!((fate(&after), notes(&after.waiting)), ("goes", vec![]));
+    observed.jobs.clear();
+    let settled = plan(&observed);
+    assert_eq!((fate(&settled), settled.waiting), ("goes", vec![]));
+}
+
+#[test]
+fn a_job_for_another_ring_or_another_address_is_replaced() {
+    let mut observed = with_job(changed_ring());
+    let annotations = observed.services.get_mut("orders-dc-a-0").unwrap().metadata.annotations.as_mut().unwrap();
+    annotations.insert(CURRENT_TOKEN_RING_HASH.into(), "newer".into());
+    let newer = plan(&observed);
+    assert_eq!((fate(&newer), notes(&newer.waiting)), ("goes", vec!["ReplacingJob"]));
+    observed.jobs.clear();
+    assert_eq!(fate(&plan(&observed)), "is made");
+
+    let mut observed = with_job(changed_ring());
+    observed.services.get_mut("orders-dc-a-0").unwrap().spec.as_mut().unwrap().cluster_ip = Some("10.0.0.2".into());
+    assert_eq!(fate(&plan(&observed)), "goes");
+
+    let mut observed = with_job(changed_ring());
+    observed.operator_image = "another".into();
+    assert_eq!(fate(&plan(&observed)), "stays", "a new version of the operator does not begin anew");
+}
+
+#[test]
+fn nothing_begins_while_a_node_is_away() {
+    let away = |mut observed: Observed| {
+        let status = observed.stateful_sets.get_mut("orders-dc-b").unwrap().status.as_mut().unwrap();
+        status.available_replicas = Some(0);
+        observed
+    };
+    let early = plan(&away(changed_ring()));
+    assert_eq!((fate(&early), notes(&early.waiting)), ("goes", vec!["WaitingForNodes"]));
+    assert_eq!(fate(&plan(&away(with_job(changed_ring())))), "stays", "what has begun goes on");
+    let mut observed = away(with_job(changed_ring()));
+    set_status(&mut observed, failed());
+    assert_eq!(fate(&plan(&observed)), "goes", "it is made anew when all nodes are back");
+}
+
+#[test]
+fn a_job_that_failed_is_told_with_what_to_do() {
+    let mut observed = with_job(changed_ring());
+    set_status(&mut observed, failed());
+    let plan = plan(&observed);
+    assert_eq!((fate(&plan), notes(&plan.waiting), notes(&plan.wrong)), ("stays", vec![], vec!["CleanupFailed"]));
+    let message = &plan.wrong[0].message;
+    assert!(message.contains(JOB) && message.contains("it was tried too often") && message.contains("Delete it"));
+    let service = &plan.objects.member_services[0];
+    assert_eq!(service.metadata.annotations.as_ref().unwrap()[LAST_CLEANED_UP_TOKEN_RING_HASH], "old");
+}
+
+#[test]
+fn without_an_agent_nobody_is_asked_in_vain() {
+    let mut observed = changed_ring();
+    observed.datacenter.agent_image = None;
+    let plan = plan(&observed);
+    assert_eq!(
+        (fate(&plan), notes(&plan.waiting), notes(&plan.ignored)),
+        ("goes", vec![], vec!["CleanupNotAvailable"])
+    );
+}
+
+#[test]
+fn an_address_that_is_not_known_yet_is_waited_for() {
+    let mut observed = changed_ring();
+    observed.services.get_mut("orders-dc-a-0").unwrap().spec.as_mut().unwrap().cluster_ip = None;
+    let plan = plan(&observed);
+    assert_eq!((plan.objects.cleanup_jobs.len(), notes(&plan.waiting)), (0, vec!["WaitingForAddress"]));
+}
+
+/// Whoever leaves hands data to the others, and ScyllaDB refuses to clean up meanwhile.
+#[test]
+fn nobody_is_cleaned_up_while_a_node_is_to_leave() {
+    let mut observed = changed_ring();
+    observed.datacenter = datacenter_with(&[("a", 1), ("b", 0)], json!({}));
+    let plan_before = plan(&observed);
+    assert_eq!((fate(&plan_before), notes(&plan_before.waiting)), ("goes", vec!["WaitingForNodes"]));
+
+    let mut observed = with_job(changed_ring());
+    observed.datacenter = datacenter_with(&[("a", 1), ("b", 0)], json!({}));
+    assert_eq!(fate(&plan(&observed)), "stays", "what is at work is not disturbed");
+}
+
+#[test]
+fn a_label_that_asks_for_what_cannot_be_done_holds_no_cleanup_up() {
+    let mut observed = changed_ring();
+    let service = observed.services.get_mut("orders-dc-b-0").unwrap();
+    service.metadata.labels.get_or_insert_default().insert(label::REPLACE.into(), String::new());
+    let plan = plan(&observed);
+    assert_eq!(plan.wrong.iter().map(|note| note.reason).collect::<Vec<_>>(), ["NoHostId"]);
+    assert_eq!(fate(&plan), "is made");
+}

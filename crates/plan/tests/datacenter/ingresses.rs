@@ -1,0 +1,95 @@
+//! Ingresses to CQL: the peer's cases, and what stays when something is not known.
+
+use k8s_openapi::api::core::v1::Service;
+use messina_api::names::{
+    annotation::HOST_ID,
+    label::{self, value},
+};
+use messina_plan::datacenter::{LeftAlone, Observed, Part, plan};
+use serde_json::{Value, json};
+
+use crate::{
+    cases::{Outcome, as_in_case, reliable, run, same},
+    datacenter_with, observed,
+};
+
+/// Domains that a valid datacenter with Ingresses has, and some cases leave out.
+const DOMAIN: &str = "example.com";
+
+#[test]
+fn as_with_the_peer() {
+    run("datacenter/ingresses", |case| {
+        let mut object = case["scyllaDBDatacenter"].clone();
+        let has_domains = object["spec"]["dnsDomains"].is_array();
+        if !has_domains {
+            object["spec"]["dnsDomains"] = json!([DOMAIN]);
+        }
+        let mut observed = observed(reliable(&object));
+        for (name, service) in case["services"].as_object().unwrap() {
+            observed.services.insert(name.clone(), serde_json::from_value(service.clone()).unwrap());
+        }
+        let ours = plan(&observed).objects.ingresses;
+        let mut expected = case["expectedIngresses"].as_array().cloned().unwrap_or_default();
+        if expected.len() != ours.len() {
+            return Outcome::Failed(format!("  {} Ingresses in place of {}", ours.len(), expected.len()));
+        }
+        let mut actual = Vec::new();
+        for (one, expected) in ours.iter().zip(&mut expected) {
+            expected["status"] = Value::Null;
+            let mut one = as_in_case(json!(one), expected);
+            if !has_domains {
+                let rules = one["spec"].as_object_mut().unwrap().remove("rules").unwrap();
+                assert_eq!(rules.as_array().unwrap().len(), 1, "one for {DOMAIN}");
+            }
+            actual.push(one);
+        }
+        same(&json!(expected), &json!(actual))
+    });
+}
+
+fn exposed(options: Value) -> Observed {
+    let spec = json!({"dnsDomains": [DOMAIN], "exposeOptions": {"cql": {"ingress": options}}});
+    let mut observed = observed(datacenter_with(&[("a", 1)], spec));
+    let objects = plan(&observed).objects;
+    for service in objects.member_services.into_iter().chain([objects.identity_service]) {
+        observed.services.insert(service.metadata.name.clone().unwrap(), service);
+    }
+    observed
+}
+
+fn names(observed: &Observed) -> Vec<String> {
+    plan(observed).objects.ingresses.into_iter().map(|one| one.metadata.name.unwrap()).collect()
+}
+
+#[test]
+fn a_node_whose_host_id_is_not_known_waits_and_loses_nothing() {
+    let mut observed = exposed(json!({}));
+    assert_eq!(names(&observed), ["orders-client-cql"]);
+    let planned = plan(&observed);
+    let left = LeftAlone { kind: "Ingress", name: "orders-dc-a-0-cql".into() };
+    assert!(planned.left_alone.contains(&left), "{:?}", planned.left_alone);
+    let note = planned.waiting.iter().find(|note| note.part == Part::Ingress).unwrap();
+    assert!(note.message.contains("orders-dc-a-0"), "{note:?}");
+
+    let service: &mut Service = observed.services.get_mut("orders-dc-a-0").unwrap();
+    service.metadata.annotations.get_or_insert_default().insert(HOST_ID.into(), "abc".into());
+    let planned = plan(&observed);
+    assert!(!planned.waiting.iter().any(|note| note.part == Part::Ingress));
+    let hosts: Vec<Value> = planned
+        .objects
+        .ingresses
+        .iter()
+        .flat_map(|one| one.spec.clone().unwrap().rules.unwrap())
+        .map(|rule| json!(rule.host))
+        .collect();
+    assert_eq!(hosts, ["cql.example.com", "abc.cql.example.com"]);
+}
+
+#[test]
+fn labels_that_are_given_take_the_place_of_the_datacenters() {
+    let mut observed = exposed(json!({"labels": {"team": "blue"}}));
+    observed.datacenter.labels = [("team".to_owned(), "red".to_owned())].into();
+    let labels = plan(&observed).objects.ingresses[0].metadata.labels.clone().unwrap();
+    assert_eq!(labels.get("team").map(String::as_str), Some("blue"));
+    assert_eq!(labels.get(label::INGRESS_TYPE).map(String::as_str), Some(value::ANY_NODE));
+}

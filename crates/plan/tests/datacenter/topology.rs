@@ -1,0 +1,449 @@
+//! Nodes that leave and nodes that are replaced, whatever happens meanwhile.
+
+use std::collections::BTreeSet;
+
+use messina_api::names::{
+    annotation::{
+        CURRENT_TOKEN_RING_HASH, HOST_ID, LAST_CLEANED_UP_TOKEN_RING_HASH, LEAVING_BEGAN, LEAVING_HOST_ID,
+        LEFT_HOST_ID, NODE_JOINED, REPLACING_CLAIM, RING_ANSWER, RING_QUESTION,
+    },
+    label::{DECOMMISSIONED, REPLACE, REPLACING_NODE_HOST_ID},
+};
+use messina_plan::datacenter::plan;
+
+use crate::world::World;
+
+const SPECIFICATIONS: [&[(&str, i32)]; 9] = [
+    &[("a", 1)],
+    &[("a", 3)],
+    &[("a", 2), ("b", 2)],
+    &[("a", 1), ("b", 1), ("c", 1)],
+    &[("b", 2), ("a", 1)],
+    &[("a", 2), ("b", 1), ("c", 2)],
+    &[("c", 2)],
+    &[("a", 0), ("b", 2)],
+    &[("a", 2), ("b", 0), ("c", 1)],
+];
+
+fn specification(world: &mut World) -> &'static [(&'static str, i32)] {
+    SPECIFICATIONS[world.below(SPECIFICATIONS.len())]
+}
+
+/// Everybody does once what there is to do, nobody is late, nothing breaks. The operator makes so many writes at most;
+/// answers whether anybody did anything.
+fn round(world: &mut World, writes: &mut usize) -> bool {
+    let mut has_done = false;
+    for pod in world.pods() {
+        has_done |= world.live(&pod);
+        world.gossip(&pod);
+        world.see(&pod);
+        has_done |= world.tend(&pod);
+    }
+    has_done |= world.kubernetes();
+    has_done |= world.clean_up();
+    world.look();
+    while *writes > 0 && world.write() {
+        *writes -= 1;
+        has_done = true;
+    }
+    has_done
+}
+
+/// Goes on until it comes to rest; answers whether it does. Nodes that are lost are replaced by their user.
+fn settle(world: &mut World) -> bool {
+    (0..600).any(|_| {
+        for pod in world.lost() {
+            if world.label(&pod, REPLACE).is_none() {
+                world.set_label(&pod, REPLACE, Some(""));
+            }
+        }
+        !round(world, &mut usize::MAX.clone())
+    })
+}
+
+/// Goes on until something is so.
+fn until(world: &mut World, what: &str, is_so: impl Fn(&World) -> bool) {
+    let happens = (0..200).any(|_| is_so(world) || (round(world, &mut usize::MAX.clone()), is_so(world)).1);
+    assert!(happens, "{what}: {:#?}", plan(&world.kept).waiting);
+}
+
+/// A datacenter at rest.
+fn at_rest(racks: &[(&str, i32)]) -> World {
+    let mut world = World::new(7, racks);
+    assert!(settle(&mut world), "a new datacenter comes to rest");
+    check_fresh(&world, racks);
+    world
+}
+
+fn reasons(world: &World) -> Vec<&'static str> {
+    let plan = plan(&world.kept);
+    plan.waiting.iter().chain(&plan.wrong).map(|note| note.reason).collect()
+}
+
+/// One thing happens.
+fn happen(world: &mut World) {
+    let pods = world.pods();
+    let pod = if pods.is_empty() { String::new() } else { pods[world.below(pods.len())].clone() };
+    match world.below(100) {
+        0..22 => world.look(),
+        22..44 => _ = world.write(),
+        44..56 => _ = world.kubernetes(),
+        56..66 if !pod.is_empty() => _ = world.live(&pod),
+        66..76 => world.gossip(&pod),
+        76..84 => world.see(&pod),
+        84..92 => _ = world.tend(&pod),
+        92..94 => world.edit_a_label(),
+        94 => {
+            let racks = specification(world);
+            let version = ["2026.2.4", "2026.2.5"][world.below(2)];
+            world.respecify_for(racks, version);
+        }
+        95 => world.crash_the_operator(),
+        96 => world.crash_a_node(),
+        97 => world.edit_a_label(),
+        98 if world.below(4) != 0 => _ = world.clean_up(),
+        98 => world.shrink_by_hand(),
+        99 if world.below(4) == 0 => world.lose_a_disk(),
+        _ => {}
+    }
+}
+
+/// The state is that of a fresh deployment, but for claims that are kept.
+fn check_fresh(world: &World, racks: &[(&str, i32)]) {
+    let expected: BTreeSet<String> = racks
+        .iter()
+        .flat_map(|(rack, nodes)| (0..*nodes).map(move |ordinal| format!("orders-dc-{rack}-{ordinal}")))
+        .collect();
+    let pods: BTreeSet<String> = world.pods().into_iter().collect();
+    assert_eq!(pods, expected, "pods");
+    let services: BTreeSet<String> = world.kept.services.keys().cloned().collect();
+    assert_eq!(services, expected, "Services");
+    assert_eq!(world.ring.len(), expected.len(), "nodes in the ring");
+    let sets: BTreeSet<String> = world.kept.stateful_sets.keys().cloned().collect();
+    assert_eq!(sets, racks.iter().map(|(rack, _)| format!("orders-dc-{rack}")).collect(), "StatefulSets");
+    assert_eq!(world.kept.jobs.keys().collect::<Vec<_>>(), [""; 0], "Jobs");
+    for (name, service) in &world.kept.services {
+        let labels = service.metadata.labels.clone().unwrap_or_default();
+        let annotations = service.metadata.annotations.clone().unwrap_or_default();
+        let ring = |key: &str| annotations.get(key).filter(|ring| !ring.is_empty());
+        assert!(ring(CURRENT_TOKEN_RING_HASH).is_some(), "{name} does not say what the ring looks like");
+        assert_eq!(ring(LAST_CLEANED_UP_TOKEN_RING_HASH), ring(CURRENT_TOKEN_RING_HASH), "{name} is not cleaned up");
+        for key in [DECOMMISSIONED, REPLACING_NODE_HOST_ID] {
+            assert!(!labels.contains_key(key), "{key} is left on {name}");
+        }
+        for key in [LEAVING_HOST_ID, RING_QUESTION, RING_ANSWER, REPLACING_CLAIM] {
+            assert!(labels.contains_key(REPLACE) || !annotations.contains_key(key), "{key} is left on {name}");
+        }
+    }
+}
+
+#[test]
+fn whatever_happens_no_data_is_lost_and_it_ends_as_a_fresh_deployment() {
+    let (worlds, steps) = (50, 2000);
+    let (mut left, mut replaced, mut cleaned_up) = (0, 0, 0);
+    let fresh = at_rest(&[("a", 2), ("b", 1)]);
+    for seed in 0..worlds {
+        println!("world {seed}");
+        let mut world = fresh.with_seed(seed);
+        for _ in 0..steps {
+            happen(&mut world);
+        }
+        let racks = specification(&mut world);
+        world.respecify(racks);
+        // What a user would take back, because it is told that it cannot be done.
+        for service in world.kept.services.keys().cloned().collect::<Vec<_>>() {
+            world.set_label(&service, REPLACE, None);
+        }
+        let is_at_rest = settle(&mut world);
+        assert!(is_at_rest, "it comes to rest: {:#?}", plan(&world.kept).waiting);
+        check_fresh(&world, racks);
+        left += world.left;
+        replaced += world.replaced;
+        cleaned_up += world.cleaned_up;
+    }
+    println!("{} steps in {worlds} worlds; {left} nodes have left, {replaced} were replaced", worlds * steps);
+    println!("nodes were cleaned up {cleaned_up} times");
+}
+
+const A: &str = "orders-dc-a-1";
+
+#[test]
+fn a_label_that_somebody_set_skips_no_decommission() {
+    for value in ["true", "false"] {
+        let mut world = at_rest(&[("a", 2), ("b", 1)]);
+        world.set_label(A, DECOMMISSIONED, Some(value));
+        world.respecify(&[("a", 1), ("b", 1)]);
+        assert!(settle(&mut world));
+        assert_eq!(world.left, 1, "the node has handed over its data");
+        check_fresh(&world, &[("a", 1), ("b", 1)]);
+    }
+}
+
+/// The label as it is while a node leaves is what somebody may want to help along.
+#[test]
+fn a_label_that_somebody_set_meanwhile_takes_no_place_away() {
+    type Moment<'a> = (&'a str, fn(&World) -> bool);
+    let moments: [Moment<'_>; 3] = [
+        ("it is asked to leave", |world| world.label(A, DECOMMISSIONED) == Some("false")),
+        ("it has said that it begins", |world| world.annotation(A, LEAVING_BEGAN).is_some()),
+        ("it leaves", |world| world.is_leaving(A)),
+    ];
+    for (moment, is_now) in moments {
+        let mut world = at_rest(&[("a", 2), ("b", 1)]);
+        world.respecify(&[("a", 1), ("b", 1)]);
+        until(&mut world, moment, is_now);
+        world.set_label(A, DECOMMISSIONED, Some("true"));
+        world.look();
+        while world.write() {}
+        assert_eq!(world.replicas("orders-dc-a"), 2, "{moment}, and its data is not handed over yet");
+        assert!(settle(&mut world), "{moment}");
+        assert_eq!(world.left, 1, "{moment}");
+        check_fresh(&world, &[("a", 1), ("b", 1)]);
+    }
+}
+
+/// A node that has joined and not yet said so, a StatefulSet that somebody made smaller, and a claim that somebody marked.
+#[test]
+fn a_mark_that_somebody_set_costs_no_silent_node_its_service() {
+    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    world.respecify(&[("a", 1), ("b", 1)]);
+    let host_id = world.host_of(A).unwrap();
+    let service = world.kept.services.get_mut(A).unwrap();
+    let annotations = service.metadata.annotations.get_or_insert_default();
+    annotations.retain(|key, _| key != HOST_ID && key != NODE_JOINED);
+    let claim = world.kept.claims.get_mut(&format!("data-{A}")).unwrap();
+    claim.annotations.get_or_insert_default().insert(LEFT_HOST_ID.into(), host_id);
+    world.kept.stateful_sets.get_mut("orders-dc-a").unwrap().spec.as_mut().unwrap().replicas = Some(1);
+    world.kept.pods.remove(A);
+    let plan = plan(&world.kept);
+    assert_eq!(plan.deletions, []);
+    assert!(plan.changes.iter().any(|change| change.patch["spec"]["replicas"] == 2), "{:?}", plan.changes);
+}
+
+/// Who is being cleaned up drops what it does not own, and must not be handed more meanwhile.
+#[test]
+fn nobody_leaves_while_a_node_is_being_cleaned_up() {
+    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    world.respecify(&[("a", 2), ("b", 2)]);
+    until(&mut world, "nodes are cleaned up", |world| !world.kept.jobs.is_empty());
+    let jobs = world.kept.jobs.keys().filter(|job| **job != format!("cleanup-{A}")).count();
+    world.respecify(&[("a", 1), ("b", 2)]);
+    let plan = plan(&world.kept);
+    let told = plan.waiting.iter().any(|note| note.message.contains("is to leave; first, Job shop/cleanup-"));
+    assert!(told, "{:?}", plan.waiting);
+    assert_eq!((plan.changes, plan.objects.cleanup_jobs), (vec![], vec![]), "nothing else begins");
+
+    let before = world.cleaned_up;
+    until(&mut world, "the node leaves", |world| world.is_leaving(A));
+    // The world would not have let it, with Jobs at work.
+    assert_eq!(world.cleaned_up - before, jobs);
+    assert!(settle(&mut world));
+    check_fresh(&world, &[("a", 1), ("b", 2)]);
+}
+
+#[test]
+fn a_node_that_has_said_that_it_begins_is_not_held_back() {
+    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    world.respecify(&[("a", 1), ("b", 1)]);
+    until(&mut world, "it has said that it begins", |world| world.annotation(A, LEAVING_BEGAN).is_some());
+    assert!(!world.is_leaving(A));
+    world.respecify(&[("a", 2), ("b", 1)]);
+    world.look();
+    while world.write() {}
+    assert_eq!(world.label(A, DECOMMISSIONED), Some("false"), "the request stands");
+    assert!(settle(&mut world));
+    assert_eq!(world.left, 1);
+    check_fresh(&world, &[("a", 2), ("b", 1)]);
+}
+
+#[test]
+fn a_node_that_comes_back_keeps_its_disk() {
+    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    let host_id = world.host_of("orders-dc-b-0");
+    world.stop("orders-dc-b-0");
+    world.set_label("orders-dc-b-0", REPLACE, Some(""));
+    for pod in world.pods() {
+        world.gossip(&pod);
+    }
+    // It goes as far as to write down what is replaced, from answers that say that the node is down.
+    for _ in 0..20 {
+        for pod in world.pods().into_iter().filter(|pod| pod != "orders-dc-b-0") {
+            world.see(&pod);
+            world.tend(&pod);
+        }
+        world.look();
+        while world.write() {}
+        if world.label("orders-dc-b-0", REPLACING_NODE_HOST_ID).is_some() {
+            break;
+        }
+    }
+    assert!(world.label("orders-dc-b-0", REPLACING_NODE_HOST_ID).is_some(), "{:?}", reasons(&world));
+    world.live("orders-dc-b-0");
+    world.look();
+    while world.write() {}
+    for _ in 0..50 {
+        round(&mut world, &mut usize::MAX.clone());
+    }
+    assert_eq!((world.host_of("orders-dc-b-0"), world.replaced), (host_id, 0), "it is the same node");
+}
+
+#[test]
+fn a_label_alone_makes_no_node_leave() {
+    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    world.set_label(A, DECOMMISSIONED, Some("false"));
+    assert!(settle(&mut world));
+    assert_eq!(world.left, 0);
+    check_fresh(&world, &[("a", 2), ("b", 1)]);
+}
+
+#[test]
+fn a_request_is_withdrawn_before_the_node_begins() {
+    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    let host_id = world.host_of(A);
+    world.respecify(&[("a", 1), ("b", 1)]);
+    until(&mut world, "the node is asked to leave", |world| world.label(A, DECOMMISSIONED) == Some("false"));
+    world.respecify(&[("a", 2), ("b", 1)]);
+    world.look();
+    while world.write() {}
+    assert!(settle(&mut world));
+    assert_eq!((world.left, world.host_of(A)), (0, host_id), "it is the same node");
+    check_fresh(&world, &[("a", 2), ("b", 1)]);
+}
+
+#[test]
+fn a_node_that_has_begun_leaves_and_another_one_comes_with_an_empty_disk() {
+    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    let host_id = world.host_of(A);
+    world.respecify(&[("a", 1), ("b", 1)]);
+    until(&mut world, "the node leaves", |world| world.is_leaving(A));
+    world.respecify(&[("a", 2), ("b", 1)]);
+    assert!(settle(&mut world));
+    assert_eq!(world.left, 1);
+    assert_ne!(world.host_of(A), host_id, "it is another node");
+    check_fresh(&world, &[("a", 2), ("b", 1)]);
+}
+
+#[test]
+fn a_rack_goes_node_by_node() {
+    let mut world = at_rest(&[("a", 2), ("b", 2)]);
+    world.respecify(&[("a", 2)]);
+    assert!(settle(&mut world));
+    assert_eq!(world.left, 2);
+    check_fresh(&world, &[("a", 2)]);
+    let kept: Vec<&String> = world.kept.claims.keys().filter(|name| name.contains("-b-")).collect();
+    assert_eq!(kept, ["data-orders-dc-b-0", "data-orders-dc-b-1"], "claims are kept");
+    world.respecify(&[("a", 2), ("b", 1)]);
+    assert!(settle(&mut world));
+    check_fresh(&world, &[("a", 2), ("b", 1)]);
+    let kept: Vec<&String> = world.kept.claims.keys().filter(|name| name.contains("-b-")).collect();
+    assert_eq!(kept, ["data-orders-dc-b-0", "data-orders-dc-b-1"], "until a new node needs the name");
+}
+
+#[test]
+fn claims_go_with_their_nodes_where_the_user_says_so() {
+    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    world.respecify(&[("a", 1), ("b", 1)]);
+    world.kept.datacenter.deletes_claims_of_left_nodes = true;
+    assert!(settle(&mut world));
+    assert_eq!(world.kept.claims.keys().collect::<Vec<_>>(), ["data-orders-dc-a-0", "data-orders-dc-b-0"]);
+}
+
+#[test]
+fn the_last_node_stays() {
+    let mut world = at_rest(&[("a", 1)]);
+    world.respecify(&[("a", 0)]);
+    assert!(settle(&mut world));
+    assert_eq!((world.left, world.pods().len()), (0, 1));
+    assert!(reasons(&world).contains(&"LastNodeStays"), "{:?}", reasons(&world));
+}
+
+#[test]
+fn nothing_leaves_while_another_node_is_down() {
+    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    world.lose("orders-dc-b-0");
+    world.respecify(&[("a", 1), ("b", 1)]);
+    for _ in 0..50 {
+        round(&mut world, &mut usize::MAX.clone());
+    }
+    assert_eq!((world.left, world.label(A, DECOMMISSIONED)), (0, None));
+    assert!(reasons(&world).contains(&"WaitingForStatefulSetRollout"), "{:?}", reasons(&world));
+}
+
+#[test]
+fn a_lost_node_is_replaced_and_a_bad_request_holds_up_nobody() {
+    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    let up = world.host_of("orders-dc-a-0");
+    world.set_label("orders-dc-a-0", REPLACE, Some(""));
+    world.lose("orders-dc-b-0");
+    assert!(settle(&mut world));
+    assert_eq!((world.replaced, world.host_of("orders-dc-a-0")), (1, up), "one that is up is not replaced");
+    assert_eq!(world.label("orders-dc-b-0", REPLACE), None);
+    assert!(reasons(&world).contains(&"NodeIsUp"), "{:?}", reasons(&world));
+    world.set_label("orders-dc-a-0", REPLACE, None);
+    assert!(settle(&mut world));
+    check_fresh(&world, &[("a", 2), ("b", 1)]);
+}
+
+#[test]
+fn a_replacement_that_fails_is_begun_again() {
+    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    let lost = world.host_of("orders-dc-b-0");
+    world.lose("orders-dc-b-0");
+    world.set_label("orders-dc-b-0", REPLACE, Some(""));
+    until(&mut world, "an empty disk is there", |world| {
+        world.host_of("orders-dc-b-0").is_some() && world.host_of("orders-dc-b-0") != lost
+    });
+    world.lose("orders-dc-b-0");
+    for _ in 0..20 {
+        round(&mut world, &mut usize::MAX.clone());
+    }
+    assert_eq!(world.replaced, 0, "this disk is lost too");
+    world.set_label("orders-dc-b-0", REPLACE, None);
+    for _ in 0..5 {
+        round(&mut world, &mut usize::MAX.clone());
+    }
+    assert!(settle(&mut world));
+    assert_eq!(world.replaced, 1);
+    check_fresh(&world, &[("a", 2), ("b", 1)]);
+}
+
+/// The operator stops after each of its writes in turn, and another copy takes over.
+#[test]
+fn a_crash_after_any_write_changes_nothing_in_the_end() {
+    type Case<'a> = (&'a str, fn(&mut World), &'a [(&'a str, i32)]);
+    let cases: [Case<'_>; 2] = [
+        ("scale in", |world| world.respecify(&[("a", 1), ("b", 1)]), &[("a", 1), ("b", 1)]),
+        (
+            "replace",
+            |world| {
+                world.lose("orders-dc-b-0");
+                world.set_label("orders-dc-b-0", REPLACE, Some(""));
+            },
+            &[("a", 2), ("b", 1)],
+        ),
+    ];
+    let fresh = at_rest(&[("a", 2), ("b", 1)]);
+    for (name, begin, end) in cases {
+        let mut crashes = 0;
+        for writes in 0.. {
+            let mut world = fresh.clone();
+            begin(&mut world);
+            let mut left = writes;
+            for _ in 0..100 {
+                round(&mut world, &mut left);
+                if left == 0 {
+                    break;
+                }
+            }
+            world.crash_the_operator();
+            assert!(settle(&mut world), "{name}, {writes} writes");
+            check_fresh(&world, end);
+            if left > 0 {
+                break;
+            }
+            crashes += 1;
+        }
+        println!("{name}: {crashes} crashes");
+        assert!(crashes > 10, "{name}: {crashes} crashes");
+    }
+}

@@ -1,0 +1,199 @@
+//! Certificates as a client of ScyllaDB sees them.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use messina_e2e::clusters::{Started, cluster_named};
+use messina_testbed::{
+    deploy,
+    harness::{Seen, eventually, until},
+    progress::Steps,
+};
+use rustls::{
+    ClientConfig, RootCertStore,
+    crypto::ring::default_provider,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+};
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::timeout,
+};
+use tokio_rustls::TlsConnector;
+
+use crate::{
+    datacenter::{apply, manifest, settled},
+    testbed::machine,
+};
+
+const POD: &str = "orders-dc-a-0";
+const SERVING: &str = "orders-local-serving-certs";
+const SERVING_AUTHORITY: &str = "orders-local-serving-ca";
+const ADMIN: &str = "orders-local-user-admin";
+/// A kubelet writes changed Secrets into pods once in a minute or so.
+const SEEN_BY_NODES: Duration = Duration::from_secs(240);
+const SOON: Duration = Duration::from_secs(60);
+
+/// The asking for options, and the beginning of the answer, in CQL.
+const OPTIONS: [u8; 9] = [4, 0, 0, 1, 5, 0, 0, 0, 0];
+const SUPPORTED: [u8; 5] = [0x84, 0, 0, 1, 6];
+
+/// What a client knows that reads it from the API now.
+struct Knowledge {
+    address: IpAddr,
+    authorities: String,
+    identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Knowledge {
+    async fn read(client: &Client) -> Self {
+        let pod = Api::<Pod>::default_namespaced(client.clone()).get(POD).await.unwrap();
+        let bundle = Api::<ConfigMap>::default_namespaced(client.clone()).get(SERVING_AUTHORITY).await.unwrap();
+        let admin = data(client, ADMIN).await;
+        Self {
+            address: pod.status.unwrap().pod_ip.unwrap().parse().unwrap(),
+            authorities: bundle.data.unwrap()["ca-bundle.crt"].clone(),
+            identity: Some(admin),
+        }
+    }
+
+    /// Speaks CQL with the node by TLS, and gives the certificate that the node showed.
+    async fn ask(&self) -> Result<Vec<u8>, String> {
+        let asking = self.speak();
+        timeout(Duration::from_secs(10), asking).await.map_err(|_| "no answer".to_owned())?
+    }
+
+    async fn speak(&self) -> Result<Vec<u8>, String> {
+        let mut roots = RootCertStore::empty();
+        for authority in certificates(self.authorities.as_bytes()) {
+            roots.add(authority).unwrap();
+        }
+        let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots);
+        let config = match &self.identity {
+            None => config.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let key = PrivateKeyDer::from_pem_slice(key).unwrap();
+                config.with_client_auth_cert(certificates(certificate), key).unwrap()
+            }
+        };
+        let problem = |error: std::io::Error| error.to_string();
+        let stream = TcpStream::connect(SocketAddr::new(self.address, 9142)).await.map_err(problem)?;
+        let name = ServerName::IpAddress(self.address.into());
+        let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(problem)?;
+        // A client that is not wanted hears of it only when it reads.
+        stream.write_all(&OPTIONS).await.map_err(problem)?;
+        let mut beginning = [0; 5];
+        stream.read_exact(&mut beginning).await.map_err(problem)?;
+        assert_eq!(beginning, SUPPORTED, "the node speaks CQL");
+        Ok(stream.get_ref().1.peer_certificates().unwrap()[0].to_vec())
+    }
+}
+
+fn certificates(pem: &[u8]) -> Vec<CertificateDer<'static>> {
+    CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().unwrap()
+}
+
+/// Certificate and key of a Secret.
+async fn data(client: &Client, secret: &str) -> (Vec<u8>, Vec<u8>) {
+    let secret = Api::<Secret>::default_namespaced(client.clone()).get(secret).await.unwrap();
+    let mut data = secret.data.unwrap();
+    (data.remove("tls.crt").unwrap().0, data.remove("tls.key").unwrap().0)
+}
+
+/// Waits until a client that reads everything anew is shown what the Secret holds, and gives it.
+async fn shown(client: &Client, what: &str) -> Vec<u8> {
+    eventually(what, SEEN_BY_NODES, async || {
+        let stored = certificates(&data(client, SERVING).await.0).remove(0).to_vec();
+        Ok(match Knowledge::read(client).await.ask().await {
+            Ok(shown) if shown == stored => Seen::Ready(shown),
+            Ok(_) => Seen::NotYet("another certificate is shown".into()),
+            Err(problem) => Seen::NotYet(problem),
+        })
+    })
+    .await
+    .unwrap()
+}
+
+/// Deletes a Secret, and waits until there is another one.
+async fn replaced(client: &Client, name: &str) {
+    let secrets: Api<Secret> = Api::default_namespaced(client.clone());
+    let before = secrets.get(name).await.unwrap().metadata.uid;
+    secrets.delete(name, &DeleteParams::default()).await.unwrap();
+    until(secrets, name, "another Secret", SOON, |seen| match seen {
+        Some(secret) if secret.metadata.uid != before => Seen::Ready(()),
+        _ => Seen::NotYet("it is the old one, or none".into()),
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn a_client_sees_certificates_and_their_rotation() {
+    let _turn = machine!();
+    let cluster = Started::up("certificates", &[]);
+    let client = cluster.client().await;
+    deploy::images(&cluster_named("certificates"), &Steps::quiet()).unwrap();
+    deploy::operator(&client, &Steps::quiet()).await.unwrap();
+    apply(&client, &manifest(&[("a", 1)])).await;
+    settled(&client, 1).await;
+
+    // The node began with a certificate that knew none of its addresses.
+    let first = shown(&client, "the node to show a certificate for its address").await;
+    let known = Knowledge::read(&client).await;
+    let stranger = Knowledge { identity: None, ..Knowledge::read(&client).await };
+    stranger.ask().await.expect_err("nobody is let in without a certificate");
+
+    replaced(&client, SERVING).await;
+    let second = shown(&client, "the node to show its new certificate").await;
+    assert_ne!(first, second);
+    assert_eq!(known.ask().await.as_ref(), Ok(&second), "who knew the authority before knows it still");
+
+    replaced(&client, SERVING_AUTHORITY).await;
+    both_are_trusted(&client).await;
+    let third = shown(&client, "the node to show a certificate of the new authority").await;
+    assert_ne!(second, third);
+    known.ask().await.expect_err("who does not know the new authority is not fooled");
+
+    nobody_changes_a_key(&client).await;
+    settled(&client, 1).await;
+}
+
+async fn both_are_trusted(client: &Client) {
+    let bundles: Api<ConfigMap> = Api::default_namespaced(client.clone());
+    until(bundles, SERVING_AUTHORITY, "a bundle of two authorities", SOON, |seen| {
+        let text = seen.and_then(|bundle| bundle.data).and_then(|mut data| data.remove("ca-bundle.crt"));
+        match certificates(text.unwrap_or_default().as_bytes()).len() {
+            2 => Seen::Ready(()),
+            other => Seen::NotYet(format!("{other} authorities")),
+        }
+    })
+    .await
+    .unwrap();
+}
+
+/// A key that does not belong to its certificate is replaced, together with the certificate.
+async fn nobody_changes_a_key(client: &Client) {
+    let secrets: Api<Secret> = Api::default_namespaced(client.clone());
+    let before = data(client, ADMIN).await;
+    let damage = json!({"stringData": {"tls.key": "nothing"}});
+    secrets.patch(ADMIN, &PatchParams::default(), &Patch::Merge(damage)).await.unwrap();
+    eventually("another certificate of the administrator", SOON, async || {
+        let now = data(client, ADMIN).await;
+        let is_repaired = now.0 != before.0 && PrivateKeyDer::from_pem_slice(&now.1).is_ok();
+        Ok(if is_repaired { Seen::Ready(()) } else { Seen::NotYet("it is damaged".into()) })
+    })
+    .await
+    .unwrap();
+}
