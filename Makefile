@@ -50,7 +50,9 @@ e2e: needs-cargo ## Runs the tests that need a cluster, on clusters of their own
 	trap 'for name in test test-light faults; do $(TESTBED) down --name $$name || true; done' EXIT
 	$(TESTBED) up --light --name test-light
 	if [ "$$(id -u)" = 0 ]; then $(TESTBED) up --name test; fi
-	cargo test --package messina-e2e
+	# They wait more than they work.
+	cargo test --package messina-e2e --lib --test e2e -- --test-threads 3
+	cargo test --package messina-e2e --test faults
 
 .PHONY: bench
 bench: needs-cargo release ## Measures clusters and the operator: how long, how much, how many requests

@@ -344,13 +344,16 @@ async fn a_lost_node_is_replaced(client: &Client) {
     let never = json!({"metadata": {"annotations": {annotation::FORCE_IGNITION_VALUE: "false"}}});
     services.patch(member, &PatchParams::default(), &Patch::Merge(&never)).await.unwrap();
     let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    let old_pod = pods.get(member).await.unwrap().uid();
     pods.delete(member, &DeleteParams::default()).await.unwrap();
+    // There is another pod by then, which has to go with the disk.
     eventually("the others to see it down", LONG, async || {
         let seen = ring(client, "orders-dc-a-0").await;
-        Ok(if seen.get(&before).is_some_and(|state| state == "DN") {
+        let pod = pods.get_opt(member).await.unwrap().and_then(|pod| pod.uid());
+        Ok(if seen.get(&before).is_some_and(|state| state == "DN") && pod.is_some() && pod != old_pod {
             Seen::Ready(())
         } else {
-            Seen::NotYet(format!("{seen:?}"))
+            Seen::NotYet(format!("{seen:?}, pod {pod:?}"))
         })
     })
     .await
