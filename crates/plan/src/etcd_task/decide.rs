@@ -108,12 +108,15 @@ pub fn is_old_enough(created: Timestamp, now: Timestamp) -> bool {
 /// Decides what is said of a task and done about it.
 pub fn decide(observed: &Observed) -> Plan {
     let mut status = observed.status.clone();
-    status.observed_generation = observed.generation;
     let next = match &observed.status.state {
         Some(TaskState::Succeeded | TaskState::Failed | TaskState::Rejected) => finished(observed),
         Some(TaskState::InProgress) => in_progress(observed, &mut status),
         None | Some(TaskState::Pending | TaskState::Other(_)) => pending(observed, &mut status),
     };
+    // Of a task of which nothing is said yet, this is not said either.
+    if status.state.is_some() {
+        status.observed_generation = observed.generation;
+    }
     Plan { status, next }
 }
 

@@ -163,8 +163,7 @@ fn tasks_of_the_same_second_wait_until_it_is_over() {
     let mut observed = in_state(TaskState::Pending);
     observed.created = at(5);
     assert_eq!(decide(&observed).next, Next::Wait(Some(Duration::from_secs(1))));
-    let mut new = observed.clone();
-    new.status.state = None;
+    let new = Observed { status: EtcdOperatorTaskStatus::default(), ..observed.clone() };
     assert_eq!(decide(&new).status, new.status, "nothing is said that another of that second could make wrong");
     observed.now = at(6);
     assert_eq!(decide(&observed).next, Next::Ask(Stage::Admit));
