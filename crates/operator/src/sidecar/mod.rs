@@ -104,6 +104,11 @@ impl Files {
     fn kept_io_properties(&self) -> PathBuf {
         self.data_dir.join("io_properties.yaml")
     }
+
+    /// Where it is kept which node the disk is of.
+    fn kept_host_id(&self) -> PathBuf {
+        self.data_dir.join("messina-host-id")
+    }
 }
 
 impl Options {
@@ -183,8 +188,13 @@ async fn run_until_end(options: &Options, member: &Member, told: &mut Told, chil
             _ = told.user_one.recv() => child.signal(Signal::SIGUSR1),
             _ = told.user_two.recv() => child.signal(Signal::SIGUSR2),
             // Tending ends only when ScyllaDB must be started anew, which Kubernetes does when it has ended.
-            tend::MustRestart = &mut tending, if !is_stopping => {
-                warn!("ScyllaDB is drained and cannot leave the ring so: it is stopped, to be started anew");
+            reason = &mut tending, if !is_stopping => {
+                match reason {
+                    tend::MustRestart::Drained =>
+                        warn!("ScyllaDB is drained and cannot leave the ring so: it is stopped, to be started anew"),
+                    tend::MustRestart::GivenUp =>
+                        warn!("another node takes the place of this one, which does not serve yet: ScyllaDB is stopped"),
+                }
                 is_stopping = true;
             }
             // It never ends: the child does.

@@ -10,6 +10,7 @@ use messina_plan::node::{
     address::broadcast_address,
     arguments::{Arguments, Start, managed},
     configuration::{Document, merge_rackdc, merge_yaml},
+    replaced::is_given_up,
     seeds::{Asker, seeds},
 };
 use tokio::time::{sleep, timeout};
@@ -91,6 +92,15 @@ struct Ring {
 async fn look(options: &Options, member: &Member) -> Result<Ring> {
     let service = member.services.get(&member.name).await.context("reading the Service of this node")?;
     let own = member.pods.get(&member.name).await.context("reading the Pod of this node")?;
+    let on_disk = read_if_there(&options.files.kept_host_id())?;
+    if is_given_up(service.labels(), service.annotations(), on_disk.as_deref(), own.metadata.uid.as_deref()) {
+        // Tried again, because it may be withdrawn.
+        return Err(anyhow!(
+            "the Service of this node says that another node takes its place; it starts only if the label {} is taken \
+             away before its disk is deleted",
+            label::REPLACE
+        ));
+    }
     let address = |address_type| broadcast_address(address_type, &service, &own, Some(options.ip_family));
     let broadcast_address = address(&options.nodes_broadcast_address_type)?;
     let broadcast_rpc_address = address(&options.clients_broadcast_address_type)?;

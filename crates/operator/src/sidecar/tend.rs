@@ -14,6 +14,7 @@ use messina_plan::node::{
     answer::{self, Answer},
     decommission::{Asked, Step, step},
     facts::{Observation, changes, is_member, knows_ring},
+    replaced::is_given_up,
 };
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
@@ -36,8 +37,13 @@ const LEAVING_PATIENCE: Duration = Duration::from_secs(3600);
 /// Pauses after failed writes and refused requests, from the first to the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// ScyllaDB must be ended and started anew.
-pub(super) struct MustRestart;
+/// ScyllaDB must be ended and started anew, if it may be.
+pub(super) enum MustRestart {
+    /// It is to leave the ring, and cannot while it is drained.
+    Drained,
+    /// Another node takes its place, which was written down when it had already been started.
+    GivenUp,
+}
 
 /// Tends the node until it must be started anew.
 pub(super) async fn tend(node: Node, member: &Member, files: &Files) -> MustRestart {
@@ -52,6 +58,7 @@ pub(super) async fn tend(node: Node, member: &Member, files: &Files) -> MustRest
         told: String::new(),
         was_refused: false,
         has_kept_io_properties: false,
+        has_kept_host_id: false,
     };
     let mut versions = pin!(member.service());
     let mut next_look = Instant::now();
@@ -93,6 +100,7 @@ struct Tender<'a> {
     /// ScyllaDB said no when it was last asked to leave.
     was_refused: bool,
     has_kept_io_properties: bool,
+    has_kept_host_id: bool,
 }
 
 impl Tender<'_> {
@@ -106,10 +114,15 @@ impl Tender<'_> {
             }
         };
         self.tell(format!("ScyllaDB is in mode {mode}"));
+        // One that serves is seen to be up, and is not given up any more.
+        if mode != Mode::Normal && self.is_given_up(&observation.host_id) {
+            return Err(MustRestart::GivenUp);
+        }
         self.publish(&observation).await;
         let is_member = observation.is_member == Some(true);
         if is_member && mode == Mode::Normal {
             self.keep_io_properties();
+            self.keep_host_id(&observation.host_id);
         }
         let is_asked = self.answer(&mode, &observation.host_id).await;
         let is_leaving = self.decommission(&mode, &observation.host_id).await?;
@@ -211,7 +224,7 @@ impl Tender<'_> {
                 let what = BTreeMap::from([(label::DECOMMISSIONED, label::value::TRUE.to_owned())]);
                 self.write(json!({"metadata": {"labels": what}}), &what).await;
             }
-            Step::Restart => return Err(MustRestart),
+            Step::Restart => return Err(MustRestart::Drained),
         }
         Ok(true)
     }
@@ -251,6 +264,26 @@ impl Tender<'_> {
             Ok(()) => info!(file = %kept.display(), "kept what ScyllaDB measured of its disk"),
             Err(error) => warn!("what ScyllaDB measured of its disk cannot be kept: {error:#}"),
         }
+    }
+
+    /// Keeps on the disk which node it is of, so that it is known before ScyllaDB runs.
+    fn keep_host_id(&mut self, host_id: &str) {
+        if self.has_kept_host_id {
+            return;
+        }
+        self.has_kept_host_id = true;
+        let file = self.files.kept_host_id();
+        if fs::read_to_string(&file).is_ok_and(|kept| kept == host_id) {
+            return;
+        }
+        if let Err(error) = pod::write_whole(&file, host_id.as_bytes()) {
+            warn!("the host ID cannot be kept on the disk: {error:#}");
+        }
+    }
+
+    fn is_given_up(&self, host_id: &str) -> bool {
+        let service = self.service.as_ref();
+        service.is_some_and(|service| is_given_up(service.labels(), service.annotations(), Some(host_id), None))
     }
 
     fn tell(&mut self, news: String) {

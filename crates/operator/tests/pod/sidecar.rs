@@ -168,6 +168,53 @@ fn a_replacement_and_a_measured_disk_are_told_to_scylladb() {
     assert!(arguments.contains("--io-setup=0\n") && arguments.contains("--io-properties-file="), "{arguments}");
 }
 
+const REPLACING: &str = "internal.scylla-operator.scylladb.com/replacing-node-hostid";
+const LOST: &str = "messina.scylladb.com/replacing-claim-uid";
+
+/// Its disk, or the pod that it had when it was given up, tells who it is.
+#[test]
+fn a_node_that_is_being_replaced_does_not_start_before_that_is_withdrawn() {
+    for (number, on_disk, pod_uid) in [(40, Some("lost-id"), "another"), (41, None, "pod")] {
+        let pod = Pod::new(number, Says::default()).ignite();
+        if let Some(host_id) = on_disk {
+            pod.folder.write("data/messina-host-id", host_id);
+        }
+        pod.api.edit("services", NAME, |service| {
+            service["metadata"]["labels"][REPLACING] = json!("lost-id");
+            service["metadata"]["annotations"][LOST] = json!(format!("claim/{pod_uid}"));
+        });
+        let process = pod.run();
+        eventually("it waits", || process.has_said("another node takes its place"));
+        assert!(!pod.has_started());
+        pod.api.edit("services", NAME, |service| service["metadata"]["labels"][REPLACING] = json!(""));
+        eventually("ScyllaDB starts", || pod.has_started());
+    }
+}
+
+#[test]
+fn a_node_that_is_given_up_while_it_starts_is_stopped_and_one_that_serves_is_not() {
+    let pod = Pod::new(42, Says { mode: "JOINING", ..Says::default() }).ignite();
+    let mut process = pod.run();
+    eventually("ScyllaDB starts", || pod.has_started());
+    let give_up = |pod: &Pod| {
+        let host_id = pod.node.says().host_id;
+        pod.api.edit("services", NAME, |service| service["metadata"]["labels"][REPLACING] = json!(host_id));
+    };
+    give_up(&pod);
+    assert_eq!(process.end().code(), Some(3));
+    assert!(process.has_said("ScyllaDB is stopped"));
+
+    let pod = Pod::new(43, Says::default()).ignite();
+    let mut process = pod.run();
+    let host_id = pod.node.says().host_id;
+    let kept = || std::fs::read_to_string(pod.folder.path("data/messina-host-id")).ok();
+    eventually("the disk says whose it is", || kept().as_deref() == Some(host_id));
+    give_up(&pod);
+    pod.api.edit("services", NAME, |service| service["metadata"]["annotations"][JOINED] = json!("wrong"));
+    eventually("the sidecar has looked", || pod.fact(JOINED).as_deref() == Some("true"));
+    assert!(process.is_running());
+}
+
 #[test]
 fn facts_are_written_when_they_change_and_only_then() {
     let says = Says { mode: "BOOTSTRAP", own_tokens: vec![], ..Says::default() };

@@ -7,6 +7,7 @@ pub mod configuration;
 pub mod decommission;
 pub mod facts;
 pub mod ignition;
+pub mod replaced;
 pub mod ring;
 pub mod seeds;
 

@@ -1,6 +1,12 @@
 //! Nodes that leave and nodes that are replaced, whatever happens meanwhile.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use messina_api::names::{
     annotation::{
@@ -9,9 +15,9 @@ use messina_api::names::{
     },
     label::{DECOMMISSIONED, REPLACE, REPLACING_NODE_HOST_ID},
 };
-use messina_plan::datacenter::plan;
+use messina_plan::datacenter::{Change, Note, plan};
 
-use crate::world::World;
+use crate::{name_of, world::World};
 
 const SPECIFICATIONS: [&[(&str, i32)]; 9] = [
     &[("a", 1)],
@@ -32,6 +38,17 @@ fn specification(world: &mut World) -> &'static [(&'static str, i32)] {
 /// Everybody does once what there is to do, nobody is late, nothing breaks. The operator makes so many writes at most;
 /// answers whether anybody did anything.
 fn round(world: &mut World, writes: &mut usize) -> bool {
+    let mut has_done = round_of_others(world);
+    world.look();
+    while *writes > 0 && world.write() {
+        *writes -= 1;
+        has_done = true;
+    }
+    has_done
+}
+
+/// The same, without the operator.
+fn round_of_others(world: &mut World) -> bool {
     let mut has_done = false;
     for pod in world.pods() {
         has_done |= world.live(&pod);
@@ -40,13 +57,7 @@ fn round(world: &mut World, writes: &mut usize) -> bool {
         has_done |= world.tend(&pod);
     }
     has_done |= world.kubernetes();
-    has_done |= world.clean_up();
-    world.look();
-    while *writes > 0 && world.write() {
-        *writes -= 1;
-        has_done = true;
-    }
-    has_done
+    has_done | world.clean_up()
 }
 
 /// Goes on until it comes to rest; answers whether it does. Nodes that are lost are replaced by their user.
@@ -75,9 +86,14 @@ fn at_rest(racks: &[(&str, i32)]) -> World {
     world
 }
 
-fn reasons(world: &World) -> Vec<&'static str> {
+/// What the plan waits for, and what is wrong.
+fn notes(world: &World) -> Vec<Note> {
     let plan = plan(&world.kept);
-    plan.waiting.iter().chain(&plan.wrong).map(|note| note.reason).collect()
+    [plan.waiting, plan.wrong].concat()
+}
+
+fn reasons(world: &World) -> Vec<&'static str> {
+    notes(world).iter().map(|note| note.reason).collect()
 }
 
 /// One thing happens.
@@ -115,7 +131,7 @@ fn check_fresh(world: &World, racks: &[(&str, i32)]) {
         .flat_map(|(rack, nodes)| (0..*nodes).map(move |ordinal| format!("orders-dc-{rack}-{ordinal}")))
         .collect();
     let pods: BTreeSet<String> = world.pods().into_iter().collect();
-    assert_eq!(pods, expected, "pods");
+    assert_eq!(pods, expected, "pods; {:#?}", notes(world));
     let services: BTreeSet<String> = world.kept.services.keys().cloned().collect();
     assert_eq!(services, expected, "Services");
     assert_eq!(world.ring.len(), expected.len(), "nodes in the ring");
@@ -137,32 +153,79 @@ fn check_fresh(world: &World, racks: &[(&str, i32)]) {
     }
 }
 
+/// What users and nodes have nothing to do with is as in a datacenter that was never anything else.
+fn check_like_new(world: &World, racks: &[(&str, i32)]) {
+    let mut new = World::new(7, racks);
+    new.respecify(racks);
+    assert!(settle(&mut new), "a new datacenter comes to rest");
+    let sets = |world: &World| -> Vec<_> {
+        let sets = world.kept.stateful_sets.iter();
+        sets.map(|(name, one)| (name.clone(), one.metadata.labels.clone(), one.spec.clone())).collect()
+    };
+    assert_eq!(sets(world), sets(&new), "StatefulSets");
+    let services = |world: &World| -> Vec<_> {
+        let services = world.kept.services.iter();
+        services.map(|(name, one)| (name.clone(), one.metadata.labels.clone(), one.spec.clone())).collect()
+    };
+    assert_eq!(services(world), services(&new), "Services");
+}
+
+/// What has happened in worlds.
+#[derive(Debug, Default)]
+struct Sum {
+    left: usize,
+    replaced: usize,
+    cleaned_up: usize,
+    refused: usize,
+}
+
+/// A world in which so much happens; it comes to rest, and is as a new one then.
+fn live(mut world: World, steps: usize) -> Sum {
+    for _ in 0..steps {
+        happen(&mut world);
+    }
+    let racks = specification(&mut world);
+    world.respecify(racks);
+    // What a user would take back, because it is told that it cannot be done.
+    for service in world.kept.services.keys().cloned().collect::<Vec<_>>() {
+        world.set_label(&service, REPLACE, None);
+    }
+    assert!(settle(&mut world), "it comes to rest: {:#?}", notes(&world));
+    check_fresh(&world, racks);
+    check_like_new(&world, racks);
+    let World { left, replaced, cleaned_up, refused, .. } = world;
+    Sum { left, replaced, cleaned_up, refused }
+}
+
+/// `MESSINA_WORLDS` says in how many worlds, `MESSINA_FIRST_WORLD` with which one it begins.
 #[test]
 fn whatever_happens_no_data_is_lost_and_it_ends_as_a_fresh_deployment() {
-    let (worlds, steps) = (50, 2000);
-    let (mut left, mut replaced, mut cleaned_up) = (0, 0, 0);
+    let number = |name: &str, usual| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual);
+    let (worlds, first, steps) = (number("MESSINA_WORLDS", 50), number("MESSINA_FIRST_WORLD", 0), 2000);
     let fresh = at_rest(&[("a", 2), ("b", 1)]);
-    for seed in 0..worlds {
-        println!("world {seed}");
-        let mut world = fresh.with_seed(seed);
-        for _ in 0..steps {
-            happen(&mut world);
+    let next = AtomicU64::new(first);
+    let sums = Mutex::new(Sum::default());
+    let several = || {
+        while let Some(seed) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|seed| *seed < first + worlds) {
+            println!("world {seed}");
+            let world = fresh.with_seed(seed);
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| live(world, steps)));
+            let Sum { left, replaced, cleaned_up, refused } = outcome.unwrap_or_else(|_| panic!("in world {seed}"));
+            let mut sum = sums.lock().unwrap();
+            sum.left += left;
+            sum.replaced += replaced;
+            sum.cleaned_up += cleaned_up;
+            sum.refused += refused;
         }
-        let racks = specification(&mut world);
-        world.respecify(racks);
-        // What a user would take back, because it is told that it cannot be done.
-        for service in world.kept.services.keys().cloned().collect::<Vec<_>>() {
-            world.set_label(&service, REPLACE, None);
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(several);
         }
-        let is_at_rest = settle(&mut world);
-        assert!(is_at_rest, "it comes to rest: {:#?}", plan(&world.kept).waiting);
-        check_fresh(&world, racks);
-        left += world.left;
-        replaced += world.replaced;
-        cleaned_up += world.cleaned_up;
-    }
-    println!("{} steps in {worlds} worlds; {left} nodes have left, {replaced} were replaced", worlds * steps);
-    println!("nodes were cleaned up {cleaned_up} times");
+    });
+    let sum = sums.into_inner().unwrap();
+    println!("{} steps in {worlds} worlds: {sum:?}", worlds * steps as u64);
+    assert!(sum.left > 0 && sum.replaced > 0 && sum.cleaned_up > 0 && sum.refused > 0, "this shows nothing: {sum:?}");
 }
 
 const A: &str = "orders-dc-a-1";
@@ -256,8 +319,73 @@ fn a_node_that_has_said_that_it_begins_is_not_held_back() {
     check_fresh(&world, &[("a", 2), ("b", 1)]);
 }
 
+/// A node is down, its user wants it to be replaced, and that is written down.
+fn given_up(name: &str) -> World {
+    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    world.stop(name);
+    world.set_label(name, REPLACE, Some(""));
+    for pod in world.pods() {
+        world.gossip(&pod);
+    }
+    for _ in 0..20 {
+        for pod in world.pods().into_iter().filter(|pod| pod != name) {
+            world.see(&pod);
+            world.tend(&pod);
+        }
+        world.look();
+        while world.write() {}
+        if world.label(name, REPLACING_NODE_HOST_ID).is_some() {
+            return world;
+        }
+    }
+    panic!("{:?}", reasons(&world));
+}
+
+/// Who is asked before that may answer with what is over when it is written down.
 #[test]
-fn a_node_that_comes_back_keeps_its_disk() {
+fn what_is_asked_of_a_node_is_written_before_the_others_are_asked() {
+    let is_request = |change: &Change| !change.patch["metadata"]["labels"].is_null();
+    let mut worlds = [at_rest(&[("a", 2), ("b", 1)]), at_rest(&[("a", 2), ("b", 1)])];
+    worlds[0].respecify(&[("a", 1), ("b", 1)]);
+    worlds[1].lose("orders-dc-b-0");
+    worlds[1].set_label("orders-dc-b-0", REPLACE, Some(""));
+    for (world, name) in worlds.iter_mut().zip([A, "orders-dc-b-0"]) {
+        let mut next = (0..50).map(|_| {
+            world.look();
+            while world.write() {}
+            round_of_others(world);
+            plan(&world.kept).changes
+        });
+        let changes = next.find(|changes| changes.iter().any(is_request)).unwrap();
+        assert_eq!((changes.len(), changes[0].name.as_str()), (3, name), "{changes:?}");
+        assert!(is_request(&changes[0]) && !changes[1..].iter().any(is_request), "{changes:?}");
+    }
+}
+
+#[test]
+fn a_node_that_comes_back_too_late_does_not_start() {
+    let mut world = given_up("orders-dc-b-0");
+    let host_id = world.host_of("orders-dc-b-0").unwrap();
+    assert!(!world.live("orders-dc-b-0"), "it starts, and its disk is about to be deleted");
+    assert!(settle(&mut world));
+    assert_eq!((world.replaced, world.ring.contains(&host_id)), (1, false), "another node has its place");
+    check_fresh(&world, &[("a", 2), ("b", 1)]);
+}
+
+#[test]
+fn a_node_that_comes_back_keeps_its_disk_when_its_replacement_is_withdrawn() {
+    let mut world = given_up("orders-dc-b-0");
+    let host_id = world.host_of("orders-dc-b-0");
+    assert!(!world.live("orders-dc-b-0"));
+    world.set_label("orders-dc-b-0", REPLACE, None);
+    assert!(settle(&mut world));
+    assert_eq!((world.host_of("orders-dc-b-0"), world.replaced), (host_id, 0), "it is the same node");
+    check_fresh(&world, &[("a", 2), ("b", 1)]);
+}
+
+/// Whoever saw it start before it was written down may still see it come up.
+#[test]
+fn a_node_that_comes_back_in_time_keeps_its_disk() {
     let mut world = at_rest(&[("a", 2), ("b", 1)]);
     let host_id = world.host_of("orders-dc-b-0");
     world.stop("orders-dc-b-0");
@@ -265,26 +393,29 @@ fn a_node_that_comes_back_keeps_its_disk() {
     for pod in world.pods() {
         world.gossip(&pod);
     }
-    // It goes as far as to write down what is replaced, from answers that say that the node is down.
-    for _ in 0..20 {
-        for pod in world.pods().into_iter().filter(|pod| pod != "orders-dc-b-0") {
-            world.see(&pod);
-            world.tend(&pod);
-        }
-        world.look();
-        while world.write() {}
-        if world.label("orders-dc-b-0", REPLACING_NODE_HOST_ID).is_some() {
-            break;
-        }
-    }
-    assert!(world.label("orders-dc-b-0", REPLACING_NODE_HOST_ID).is_some(), "{:?}", reasons(&world));
     world.live("orders-dc-b-0");
-    world.look();
-    while world.write() {}
     for _ in 0..50 {
         round(&mut world, &mut usize::MAX.clone());
     }
     assert_eq!((world.host_of("orders-dc-b-0"), world.replaced), (host_id, 0), "it is the same node");
+    assert!(reasons(&world).contains(&"NodeIsUp"), "{:?}", reasons(&world));
+}
+
+/// Whoever has just started may hear of Services later than of StatefulSets.
+#[test]
+fn a_node_that_has_left_gets_no_place_from_old_answers() {
+    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    world.respecify(&[("a", 1), ("b", 1)]);
+    until(&mut world, "the node leaves", |world| world.is_leaving(A));
+    let old = world.kept.services.clone();
+    assert!(settle(&mut world));
+    assert_eq!(world.replicas("orders-dc-a"), 1);
+    world.kept.services = old;
+    let plan = plan(&world.kept);
+    assert!(plan.changes.iter().all(|change| change.patch["spec"].is_null()), "{:?}", plan.changes);
+    let wanted = |name: &str| plan.objects.stateful_sets.iter().find(|one| name_of(one) == name).cloned();
+    let replicas = wanted("orders-dc-a").and_then(|one| one.spec.unwrap().replicas);
+    assert!(replicas.is_none_or(|replicas| replicas == 1), "{replicas:?}");
 }
 
 #[test]

@@ -24,6 +24,7 @@ use messina_plan::{
         answer::{Answer, change, question},
         decommission::{Asked, Step, step},
         facts::{Observation, changes},
+        replaced::is_given_up,
         ring::View,
     },
 };
@@ -51,8 +52,6 @@ struct Node {
     seen: Option<Service>,
     view: View,
     was_refused: bool,
-    /// The version that there was when it started.
-    started: u64,
 }
 
 #[derive(Clone)]
@@ -75,8 +74,6 @@ pub(crate) struct World {
     /// Host IDs of the ring, as it is.
     pub(crate) ring: BTreeSet<String>,
     writes: VecDeque<Write>,
-    /// As of which version it is written down that nodes are replaced.
-    replacing_since: BTreeMap<String, u64>,
     version: u64,
     /// The version that the operator last looked at, when there was nothing to write.
     idle: Option<u64>,
@@ -84,6 +81,8 @@ pub(crate) struct World {
     pub(crate) left: usize,
     pub(crate) replaced: usize,
     pub(crate) cleaned_up: usize,
+    /// How often a node did not start, because another one takes its place.
+    pub(crate) refused: usize,
 }
 
 impl World {
@@ -94,13 +93,13 @@ impl World {
             nodes: BTreeMap::new(),
             ring: BTreeSet::new(),
             writes: VecDeque::new(),
-            replacing_since: BTreeMap::new(),
             version: 1,
             idle: None,
             random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
             left: 0,
             replaced: 0,
             cleaned_up: 0,
+            refused: 0,
         }
     }
 
@@ -419,9 +418,6 @@ impl World {
         let version = self.next();
         match change.kind {
             Kind::Service => {
-                if change.patch["metadata"]["labels"][REPLACING_NODE_HOST_ID].is_string() {
-                    self.replacing_since.insert(change.name.clone(), self.version);
-                }
                 self.patch_service(&change.name, &change.patch);
             }
             Kind::StatefulSet => {
@@ -462,9 +458,7 @@ impl World {
         let Some(host_id) = self.host_of(member).filter(|host_id| self.ring.contains(host_id)) else { return true };
         let replaced = self.kept.services.get(member).and_then(|service| service.metadata.labels.as_ref());
         let is_replaced = replaced.and_then(|labels| labels.get(REPLACING_NODE_HOST_ID)) == Some(&host_id);
-        // One that came back after it was written down that it is replaced may be seen too late.
-        let since = self.replacing_since.get(member).copied().unwrap_or(0);
-        is_replaced && !self.nodes.values().any(|node| node.host_id == host_id && node.started < since)
+        is_replaced && !self.nodes.values().any(|node| node.host_id == host_id)
     }
 
     fn delete(&mut self, deletion: &Deletion) -> bool {
@@ -476,7 +470,8 @@ impl World {
                 if self.kept.claims.get(name).is_some_and(is_same) {
                     assert!(self.may_lose(&member), "claim {name} is deleted, whose node is in the ring");
                     self.version += 1;
-                    self.kept.claims.get_mut(name).unwrap().deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+                    let now = Time(Timestamp::new(self.version as i64, 0).unwrap());
+                    self.kept.claims.get_mut(name).unwrap().deletion_timestamp = Some(now);
                     self.finish_claim(&member);
                 }
             }
@@ -705,6 +700,14 @@ impl World {
             return false;
         }
         let is_member = disk.host_id.as_ref().is_some_and(|host_id| self.ring.contains(host_id));
+        // The sidecar looks at the Service before it starts ScyllaDB. Which node a disk is of it notes when that has joined.
+        let (labels, annotations) = self.said_of(pod);
+        let on_disk = disk.host_id.as_deref().filter(|_| is_member);
+        let pod_uid = self.kept.pods[pod].metadata.uid.as_deref();
+        if is_given_up(&labels, &annotations, on_disk, pod_uid) {
+            self.refused += 1;
+            return false;
+        }
         let host_id = match disk.host_id {
             Some(host_id) => host_id,
             None => {
@@ -714,21 +717,17 @@ impl World {
                 host_id
             }
         };
-        let labels =
-            self.kept.services.get(pod).and_then(|service| service.metadata.labels.clone()).unwrap_or_default();
         let mode = if is_member { Mode::Normal } else { Mode::Starting };
         let replaces = labels.get(REPLACING_NODE_HOST_ID).cloned();
-        let node = Node {
-            host_id,
-            mode,
-            replaces,
-            seen: None,
-            view: View::default(),
-            was_refused: false,
-            started: self.version,
-        };
+        let node = Node { host_id, mode, replaces, seen: None, view: View::default(), was_refused: false };
         self.nodes.insert(pod.to_owned(), node);
         true
+    }
+
+    /// Labels and annotations of a node's Service.
+    fn said_of(&self, pod: &str) -> (Map, Map) {
+        let metadata = self.kept.services.get(pod).map(|service| service.metadata.clone()).unwrap_or_default();
+        (metadata.labels.unwrap_or_default(), metadata.annotations.unwrap_or_default())
     }
 
     /// Whether all nodes are up but for the one that this one replaces, which is down.

@@ -95,7 +95,17 @@ fn clear(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) {
         steps.ring.place_by_all(observed, host_id, member.name)
     };
     let service = steps.named(member);
+    let stateful_set = observed.stateful_sets.get(member.stateful_set);
     match place {
+        Place::In if stateful_set.is_some_and(|now| !steps.ring.is_asked_since(now)) => {
+            steps.ask_anew();
+            steps.done.in_the_way.insert(member.stateful_set.to_owned());
+            let message = format!(
+                "node {service} was in the ring when StatefulSet {} had a place for it; nodes are asked again",
+                member.stateful_set
+            );
+            steps.wait(Part::StatefulSet, "WaitingForRing", message);
+        }
         Place::In => {
             let message = format!(
                 "node {service} is in the ring, but StatefulSet {} has no place for it; it gets one, so that \
@@ -105,7 +115,7 @@ fn clear(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) {
             );
             steps.wait(Part::StatefulSet, "NodeWithoutPlace", message.clone());
             // It comes back as it was, which is no change of the ring, so it waits for nothing.
-            if let Some(stateful_set) = observed.stateful_sets.get(member.stateful_set) {
+            if let Some(stateful_set) = stateful_set {
                 steps.set_replicas(stateful_set, member.ordinal + 1, ("NodeWithoutPlace", message));
             }
         }

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::{
+    api::{apps::v1::StatefulSet, core::v1::Service},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use messina_api::names::{
     annotation::{HOST_ID, LEAVING_BEGAN, LEAVING_HOST_ID, NODE_JOINED, REPLACING_CLAIM, RING_ANSWER, RING_QUESTION},
     label,
@@ -72,7 +75,7 @@ impl<'a> Member<'a> {
     }
 
     fn version(&self) -> u64 {
-        self.service.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
+        version(&self.service.metadata)
     }
 
     /// Whether the StatefulSet has no place for it now.
@@ -82,6 +85,10 @@ impl<'a> Member<'a> {
             None => !is_wanted(observed, self.stateful_set),
         }
     }
+}
+
+fn version(metadata: &ObjectMeta) -> u64 {
+    metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
 }
 
 fn label_of<'a>(service: &'a Service, key: &str) -> Option<&'a str> {
@@ -144,11 +151,18 @@ impl<'a> Ring<'a> {
     }
 
     /// A question that was never asked: every Service that was asked, or answered, is of a later version than the
-    /// question was.
-    pub(crate) fn next_question(&self) -> u64 {
+    /// question was. It is later than the StatefulSets, too: see [`Self::is_asked_since`].
+    pub(crate) fn next_question(&self, observed: &Observed) -> u64 {
         let versions = self.members.iter().map(Member::version);
+        let sets = observed.stateful_sets.values().map(|one| version(&one.metadata));
         let after = self.question.map(|question| question + 1);
-        versions.chain(after).max().unwrap_or(0).min(LAST_QUESTION - 1)
+        versions.chain(sets).chain(after).max().unwrap_or(0).min(LAST_QUESTION - 1)
+    }
+
+    /// Whether the question was asked when the StatefulSet was as it is seen now. What is seen of Services may be older than
+    /// what is seen of StatefulSets; then a node that has left seems to be in the ring, and to have lost its place.
+    pub(crate) fn is_asked_since(&self, stateful_set: &StatefulSet) -> bool {
+        self.question.is_some_and(|question| question >= version(&stateful_set.metadata))
     }
 
     /// Nodes that are in the ring as far as is known, but for one.

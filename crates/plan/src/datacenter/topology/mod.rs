@@ -43,7 +43,18 @@ pub(crate) fn topology(observed: &Observed) -> Topology {
     claims::clear_the_way(&mut steps);
     leaving::leave(&mut steps, is_replacing);
     steps.ask();
-    Topology { changes: steps.changes.into_values().collect(), ..steps.done }
+    let mut changes: Vec<Change> = steps.changes.into_values().collect();
+    // What is asked of a node comes before the question goes to the others: so what they answer is newer than that, and a
+    // crash in between wastes nobody's answer.
+    changes.sort_by_key(only_asks);
+    Topology { changes, ..steps.done }
+}
+
+/// Whether nothing changes but the question.
+fn only_asks(change: &Change) -> bool {
+    let (labels, annotations) = (&change.patch["metadata"]["labels"], &change.patch["metadata"]["annotations"]);
+    let is_question = |annotations: &serde_json::Map<String, Value>| annotations.keys().all(|key| key == RING_QUESTION);
+    change.kind == Kind::Service && labels.is_null() && annotations.as_object().is_some_and(is_question)
 }
 
 /// One more than the last ordinal of a node that is in the ring although its StatefulSet has no place for it.
@@ -55,6 +66,9 @@ pub(crate) fn nodes_without_place(observed: &Observed, stateful_set: &str) -> i3
         return 0;
     }
     let ring = Ring::new(&members);
+    if observed.stateful_sets.get(stateful_set).is_some_and(|now| !ring.is_asked_since(now)) {
+        return 0;
+    }
     let is_in = |(member, host_id): &(&Member<'_>, &str)| ring.place(host_id, member.name) == Place::In;
     lost.filter(is_in).map(|(member, _)| member.ordinal + 1).max().unwrap_or(0).min(MOST_NODES)
 }
@@ -143,7 +157,7 @@ impl<'a> Steps<'a> {
     /// Asks anew, so that what is answered is newer than what is written together with the question.
     fn ask_anew(&mut self) -> String {
         self.asks = true;
-        let question = self.ring.next_question();
+        let question = self.ring.next_question(self.observed);
         self.asked = Some(question);
         question.to_string()
     }
@@ -152,7 +166,7 @@ impl<'a> Steps<'a> {
     fn ask(&mut self) {
         let question = self.asked.or(self.ring.question).filter(|_| self.asks);
         let question = match question {
-            None if self.asks => Some(self.ring.next_question()),
+            None if self.asks => Some(self.ring.next_question(self.observed)),
             question => question,
         };
         let question = question.map(|question| question.to_string());

@@ -3,6 +3,7 @@
 //! First it is written down which host ID is replaced, and which claim and pod are its own; then, when all other nodes
 //! say that this node is down, these two are deleted, and no others of their names.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use messina_api::names::{
     self,
     annotation::{REPLACING_CLAIM, RING_QUESTION},
@@ -61,8 +62,13 @@ fn go_on(steps: &mut Steps<'_>, member: &Member<'_>, replaced: &str) -> bool {
             steps.change_member(member, forget(), Some(("ReplacementWithdrawn", message)));
             false
         }
-        // The disk is gone, or going. Whom the new node replaces must be known until it has: else it would join beside
-        // the lost one, which would stay in the ring for ever.
+        // The disk is going, so the pod goes, too: the lost node does not start any more, and nothing else could go on.
+        (false, Some(own)) if !Belongings::of(steps, member, own).are_gone() => {
+            empty(steps, member, host_id, own);
+            true
+        }
+        // The disk is gone. Whom the new node replaces must be known until it has: else it would join beside the lost
+        // one, which would stay in the ring for ever.
         (false, recorded) => {
             if recorded.is_some() {
                 steps.change_member(member, json!({"annotations": {REPLACING_CLAIM: null}}), None);
@@ -116,19 +122,53 @@ fn claim_is(steps: &Steps<'_>, member: &Member<'_>, own: &str) -> bool {
     claim.is_some_and(|claim| claim.uid.as_deref() == Some(claim_uid) && claim.deletion_timestamp.is_none())
 }
 
+/// What is left of a lost node.
+struct Belongings<'a> {
+    claim: Option<&'a ObjectMeta>,
+    pod: Option<&'a ObjectMeta>,
+}
+
+impl<'a> Belongings<'a> {
+    fn of(steps: &Steps<'a>, member: &Member<'_>, own: &str) -> Self {
+        let observed = steps.observed;
+        let (claim_uid, pod_uid) = own.split_once('/').unwrap_or((own, ""));
+        let claim = observed.claims.get(&names::datacenter::data_claim(member.name));
+        let claim = claim.filter(|claim| claim.uid.as_deref() == Some(claim_uid));
+        let pod = observed.pods.get(member.name).map(|pod| &pod.metadata);
+        let pod = pod.filter(|pod| pod.uid.as_deref() == Some(pod_uid) || uses(pod, claim));
+        Self { claim, pod }
+    }
+
+    fn are_gone(&self) -> bool {
+        self.claim.is_none() && self.pod.is_none()
+    }
+}
+
+/// Whether a pod that was made since it was written down has the lost node's claim: Kubernetes makes none for a claim that
+/// is being deleted.
+fn uses(pod: &ObjectMeta, claim: Option<&ObjectMeta>) -> bool {
+    let given_up = claim.and_then(|claim| claim.deletion_timestamp.as_ref());
+    let (Some(given_up), Some(made)) = (given_up, &pod.creation_timestamp) else { return false };
+    made.0 < given_up.0
+}
+
 /// Takes claim and pod away from a node that is down for all others.
 fn empty(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str, own: &str) {
     let observed = steps.observed;
-    let (claim_uid, pod_uid) = own.split_once('/').unwrap_or((own, ""));
-    let claim = observed.claims.get(&names::datacenter::data_claim(member.name));
-    let claim = claim.filter(|claim| claim.uid.as_deref() == Some(claim_uid));
-    let pod = observed.pods.get(member.name).map(|pod| &pod.metadata);
-    let pod = pod.filter(|pod| pod.uid.as_deref() == Some(pod_uid) && pod.deletion_timestamp.is_none());
-    if claim.is_none() && pod.is_none() {
+    let left = Belongings::of(steps, member, own);
+    if left.are_gone() {
         return wait_for_newcomer(steps, member, host_id);
     }
     let node = steps.named(member);
+    let is_given_up = left.claim.is_none_or(|claim| claim.deletion_timestamp.is_some());
     if let Err(reason) = steps.ring.agrees(observed, member, DOWN) {
+        if is_given_up && steps.ring.is_seen(host_id, UP, member.name) {
+            let message = format!(
+                "node {node} ({host_id}) came back when its disk was already given up; stop it for good, by deleting \
+                 pod {node}, so that an empty node takes its place"
+            );
+            return steps.fault(Part::Service, "NodeIsUp", message);
+        }
         let message =
             format!("node {node} ({host_id}) is to be replaced, which needs all others to see it down: {reason}");
         return steps.wait(Part::Service, "WaitingForRing", message);
@@ -138,12 +178,14 @@ fn empty(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str, own: &str) {
          takes its place"
     );
     steps.wait(Part::Service, "ReplacingNode", message.clone());
-    match (claim, pod) {
+    match (left.claim, left.pod) {
         // The pod goes when the claim is seen to be going, so that the next pod does not get the same one.
         (Some(claim), _) if claim.deletion_timestamp.is_none() => {
             steps.delete(Kind::PersistentVolumeClaim, claim, ("ReplacingNode", message));
         }
-        (_, Some(pod)) => steps.delete(Kind::Pod, pod, ("ReplacingNode", message)),
+        (_, Some(pod)) if pod.deletion_timestamp.is_none() => {
+            steps.delete(Kind::Pod, pod, ("ReplacingNode", message));
+        }
         _ => {}
     }
 }
