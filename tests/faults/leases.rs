@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 use crate::{
-    life::{Undisturbed, harmless, phases},
+    life::{Phase, Undisturbed, harmless, phases},
     operator::datacenters,
     world::{PATIENCE, World, audit_log, kubeconfig},
 };
@@ -122,7 +122,13 @@ impl Common {
 }
 
 /// A life with two operators ends as an undisturbed one with one. Gives how often the lease changed hands.
-pub(crate) async fn life_of_two(client: &Client, like: &Undisturbed, name: &str, loss: Loss) -> usize {
+pub(crate) async fn life_of_two(
+    client: &Client,
+    like: &Undisturbed,
+    name: &str,
+    loss: Loss,
+    of_life: &[Phase],
+) -> usize {
     let world = World::new(client).await;
     let common = Arc::new(Common::default());
     let agents = [0, 1].map(|who| format!("messina-{}-{}", world.namespace, NAMES[who]));
@@ -135,19 +141,19 @@ pub(crate) async fn life_of_two(client: &Client, like: &Undisturbed, name: &str,
     });
     let kubeconfig = kubeconfig().await;
     let requested = || [faults[0][0].requested(), faults[1][0].requested()].concat();
-    let begin = || common.begun.store(common.writes.load(Ordering::SeqCst), Ordering::SeqCst);
+    let begin = |_| common.begun.store(common.writes.load(Ordering::SeqCst), Ordering::SeqCst);
     let done = tokio::time::timeout(PATIENCE * 4, async {
         tokio::select! {
             () = common.run(0, &kubeconfig, &world, loss, &faults[0]) => {}
             () = common.run(1, &kubeconfig, &world, loss, &faults[1]) => {}
-            () = phases(&world, like, name, true, &begin, &requested) => {}
+            () = phases(&world, like, name, of_life, true, &begin, &requested) => {}
         }
     });
     assert!(done.await.is_ok(), "{name}: it does not end");
     for (line, who, is_alone) in common.log.lock().unwrap().iter() {
         assert!(is_alone, "{name}: {who} wrote {line} while its fence was not the only open one");
     }
-    harmless(name, &world, &common.written());
+    harmless(name, &world, of_life, &common.written());
     let changes = writers_held_the_lease(name, &world.namespace, &agents);
     world.ends().await;
     changes

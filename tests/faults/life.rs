@@ -1,12 +1,13 @@
-//! A datacenter's life: it is created, changed and deleted, while its operator is troubled.
+//! A datacenter's life: it is created, changed and deleted, nodes come, go and are lost, while its operator is troubled.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     path::Path,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Instant,
 };
 
 use kube::Client;
@@ -22,69 +23,128 @@ use crate::{
 };
 
 /// What the user wants of the operator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Phase {
+    /// Three racks of one node.
     Create,
+    /// Another version and a label; and there is something to be removed.
     Change,
+    /// One node more.
+    ScaleOut,
+    /// One node less.
+    ScaleIn,
+    /// A node is lost for good.
+    Replace,
     Delete,
+}
+
+impl Phase {
+    /// Those at whose end there is a datacenter.
+    pub(crate) const OF_LIFE: [Self; 5] = [Self::Create, Self::Change, Self::ScaleOut, Self::ScaleIn, Self::Replace];
 }
 
 /// What an undisturbed life looks like.
 #[derive(Debug)]
 pub(crate) struct Undisturbed {
-    pub(crate) created: Picture,
-    pub(crate) changed: Picture,
+    /// What there is at the end of each phase.
+    pub(crate) pictures: BTreeMap<Phase, Picture>,
     /// What was written in each phase.
-    pub(crate) writes: BTreeMap<Phase, Vec<String>>,
+    pub(crate) writes: BTreeMap<Phase, Vec<Write>>,
 }
 
-/// Which trouble an operator has. It is asked about every request, with the number of the write within its phase.
-pub(crate) type Trouble = Box<dyn Fn(&Asked, Option<usize>) -> Fault + Send + Sync>;
+/// A write: by what it writes, and how often that was written before in its phase. Trouble adds and takes away others, so
+/// that its number in the life says nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Write {
+    pub(crate) phase: Phase,
+    pub(crate) line: String,
+    pub(crate) times: usize,
+}
+
+/// Counts what is written.
+#[derive(Debug, Default)]
+pub(crate) struct Writes(HashMap<(Phase, String), usize>);
+
+impl Writes {
+    /// The next write of this line.
+    pub(crate) fn next(&self, phase: Phase, line: &str) -> Write {
+        let line = without_namespace(line);
+        let times = self.0.get(&(phase, line.clone())).copied().unwrap_or(0);
+        Write { phase, line, times }
+    }
+
+    /// It is done.
+    pub(crate) fn count(&mut self, write: &Write) {
+        *self.0.entry((write.phase, write.line.clone())).or_default() += 1;
+    }
+}
+
+/// Which trouble an operator has. It is asked about every request, with the phase and what is written.
+pub(crate) type Trouble = Box<dyn Fn(&Asked, Phase, Option<&Write>) -> Fault + Send + Sync>;
 
 /// What came of a life.
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(crate) crashes: usize,
     /// Writes that something happened to.
-    pub(crate) hit: Vec<String>,
+    pub(crate) hit: Vec<(Write, Fault)>,
 }
 
-/// Faults that know where in its phase a write is.
+/// Faults that know which write of its phase a request is.
 pub(crate) struct Troubled {
     pub(crate) faults: Faults,
-    begun: Arc<AtomicUsize>,
-    hit: Arc<Mutex<Vec<String>>>,
+    phase: Arc<Mutex<Phase>>,
+    told: Arc<Mutex<TroubleTold>>,
+}
+
+#[derive(Default)]
+struct TroubleTold {
+    writes: Writes,
+    /// Each with what happened to it.
+    log: Vec<(Write, Fault)>,
 }
 
 impl Troubled {
     pub(crate) fn new(name: &str, trouble: Trouble) -> Self {
-        let begun = Arc::new(AtomicUsize::new(0));
-        let hit = Arc::<Mutex<Vec<String>>>::default();
-        let (start, hits) = (Arc::clone(&begun), Arc::clone(&hit));
+        let phase = Arc::new(Mutex::new(Phase::Create));
+        let told = Arc::<Mutex<TroubleTold>>::default();
+        let (now, log) = (Arc::clone(&phase), Arc::clone(&told));
         let faults = Faults::named(name, move |asked| {
-            let number = asked.write.map(|write| write - start.load(Ordering::SeqCst));
-            let fault = trouble(asked, number);
-            if asked.write.is_some() && fault != Fault::None {
-                hits.lock().unwrap().push(format!("{} {}", asked.method, asked.uri.path()));
+            let phase = *now.lock().unwrap();
+            if asked.write.is_none() {
+                return trouble(asked, phase, None);
             }
+            let mut told = log.lock().unwrap();
+            let write = told.writes.next(phase, &format!("{} {}", asked.method, asked.uri.path()));
+            let fault = trouble(asked, phase, Some(&write));
+            // What did not happen is tried again.
+            let is_done = matches!(fault, Fault::None | Fault::Hold | Fault::CrashAfter | Fault::LoseReply);
+            if is_done {
+                told.writes.count(&write);
+            }
+            told.log.push((write, fault));
             fault
         });
-        Self { faults, begun, hit }
+        Self { faults, phase, told }
     }
 
-    /// Writes are counted from here.
-    pub(crate) fn begin(&self) {
-        self.begun.store(self.faults.writes(), Ordering::SeqCst);
+    /// Writes are of this phase from here on.
+    pub(crate) fn begin(&self, phase: Phase) {
+        *self.phase.lock().unwrap() = phase;
     }
 
-    /// What was written since [`Self::begin`], without the namespace.
-    fn written(&self) -> Vec<String> {
-        let all = self.faults.written();
-        all[self.begun.load(Ordering::SeqCst)..].iter().map(|line| without_namespace(line)).collect()
+    /// What was written.
+    fn written(&self) -> BTreeMap<Phase, Vec<Write>> {
+        let mut phases = BTreeMap::<Phase, Vec<Write>>::new();
+        for (write, _) in &self.told.lock().unwrap().log {
+            phases.entry(write.phase).or_default().push(write.clone());
+        }
+        phases
     }
 
-    pub(crate) fn hit(&self) -> Vec<String> {
-        self.hit.lock().unwrap().iter().map(|line| without_namespace(line)).collect()
+    /// Writes that something happened to.
+    fn hit(&self) -> Vec<(Write, Fault)> {
+        self.told.lock().unwrap().log.iter().filter(|(_, fault)| *fault != Fault::None).cloned().collect()
     }
 }
 
@@ -123,33 +183,30 @@ pub(crate) async fn while_running<T>(
 pub(crate) async fn undisturbed() -> Undisturbed {
     let client = harness::client(&kubeconfig().await).await.unwrap();
     let world = World::new(&client).await;
-    let troubled = Troubled::new("messina-undisturbed", Box::new(|_, _| Fault::None));
-    let mut pictures = Vec::new();
-    let mut writes = BTreeMap::new();
+    let troubled = Troubled::new("messina-undisturbed", Box::new(|_, _, _| Fault::None));
+    let mut pictures = BTreeMap::new();
     let deeds = async {
-        for phase in [Phase::Create, Phase::Change] {
-            troubled.begin();
-            match phase {
-                Phase::Create => world.create().await,
-                _ => world.change().await,
-            }
-            world.is_done().await;
+        for phase in Phase::OF_LIFE {
+            let began = Instant::now();
+            troubled.begin(phase);
+            world.begin(phase).await;
+            world.is_done(phase).await;
+            // Its last word may be on its way.
+            becomes_silent(|| troubled.faults.requested()).await;
             silence(|| troubled.faults.requested(), &world).await;
-            pictures.push(world.picture().await);
-            writes.insert(phase, troubled.written());
+            pictures.insert(phase, world.picture().await);
+            println!("{phase:?} takes {:.1} s without trouble", began.elapsed().as_secs_f64());
         }
         let claims = world.claims().await;
-        troubled.begin();
-        world.delete(true).await;
+        troubled.begin(Phase::Delete);
+        world.begin(Phase::Delete).await;
         world.keeps_only_claims(&claims).await;
         silence(|| troubled.faults.requested(), &world).await;
-        writes.insert(Phase::Delete, troubled.written());
     };
     while_running(&kubeconfig().await, &world.namespace, &troubled.faults, deeds).await;
-    assert_eq!(world.tokens(), 1);
+    harmless("undisturbed", &world, &Phase::OF_LIFE, &troubled.faults.written());
     world.ends().await;
-    let changed = pictures.pop().unwrap();
-    Undisturbed { created: pictures.pop().unwrap(), changed, writes }
+    Undisturbed { pictures, writes: troubled.written() }
 }
 
 /// A life ends, in each of its phases, as an undisturbed one.
@@ -157,23 +214,21 @@ pub(crate) async fn phases(
     world: &World,
     like: &Undisturbed,
     name: &str,
+    of_life: &[Phase],
     is_foreground: bool,
-    begin: &(impl Fn() + Sync),
+    begin: &(impl Fn(Phase) + Sync),
     requested: &(impl Fn() -> Vec<String> + Sync),
 ) {
-    begin();
-    world.create().await;
-    world.is_done().await;
-    // An operator that crashed at its last word has still to catch up when all is done.
-    world.becomes(&like.created, &format!("{name}: created as without trouble")).await;
-    becomes_silent(requested).await;
-    begin();
-    world.change().await;
-    world.is_done().await;
-    world.becomes(&like.changed, &format!("{name}: changed as without trouble")).await;
+    for &phase in of_life {
+        begin(phase);
+        world.begin(phase).await;
+        world.is_done(phase).await;
+        // An operator that crashed at its last word has still to catch up when all is done.
+        world.becomes(&like.pictures[&phase], &format!("{name}: {phase:?} as without trouble")).await;
+    }
     becomes_silent(requested).await;
     let claims = world.claims().await;
-    begin();
+    begin(Phase::Delete);
     world.delete(is_foreground).await;
     world.keeps_only_claims(&claims).await;
     becomes_silent(requested).await;
@@ -190,10 +245,10 @@ pub(crate) async fn life(
     let world = World::new(client).await;
     let troubled = Troubled::new(&format!("messina-{name}"), trouble);
     let requested = || troubled.faults.requested();
-    let begin = || troubled.begin();
-    let deeds = phases(&world, like, name, is_foreground, &begin, &requested);
+    let begin = |phase| troubled.begin(phase);
+    let deeds = phases(&world, like, name, &Phase::OF_LIFE, is_foreground, &begin, &requested);
     let ((), crashes) = while_running(&kubeconfig().await, &world.namespace, &troubled.faults, deeds).await;
-    harmless(name, &world, &troubled.faults.written());
+    harmless(name, &world, &Phase::OF_LIFE, &troubled.faults.written());
     let hit = troubled.hit();
     world.ends().await;
     Told { crashes, hit }
@@ -205,10 +260,10 @@ pub(crate) async fn deleted_at(client: &Client, number: usize) {
     let world = World::new(client).await;
     let troubled = Troubled::new(
         &format!("messina-{name}"),
-        Box::new(move |_, write| if write == Some(number) { Fault::Hold } else { Fault::None }),
+        Box::new(move |asked, _, _| if asked.write == Some(number) { Fault::Hold } else { Fault::None }),
     );
     let deeds = async {
-        world.create().await;
+        world.begin(Phase::Create).await;
         troubled.faults.held().await;
         world.delete(number.is_multiple_of(2)).await;
         troubled.faults.release();
@@ -222,12 +277,14 @@ pub(crate) async fn deleted_at(client: &Client, number: usize) {
     world.ends().await;
 }
 
-/// The token is what it was when it was first stored, and no pod or claim was deleted by the operator.
-pub(crate) fn harmless(name: &str, world: &World, written: &[String]) {
+/// The token is what it was when it was first stored, and the operator deleted no pod or claim but those of the node that
+/// was lost.
+pub(crate) fn harmless(name: &str, world: &World, of_life: &[Phase], written: &[String]) {
     assert_eq!(world.tokens(), 1, "{name}: the token has changed");
+    world.check_nodes(name, of_life);
     let is_harmful = |line: &&String| {
-        line.starts_with("DELETE ") && (line.contains("/pods/") || line.contains("/persistentvolumeclaims/"))
-            || line.contains("/eviction")
+        let is_of_a_node = line.contains("/pods/") || line.contains("/persistentvolumeclaims/");
+        line.starts_with("DELETE ") && is_of_a_node && !World::may_be_deleted(line) || line.contains("/eviction")
     };
     assert_eq!(written.iter().find(is_harmful), None, "{name}");
 }

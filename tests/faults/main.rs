@@ -1,16 +1,19 @@
 //! The operator under every fault that can be thought of, for the whole life of a datacenter: on the real API server,
-//! with the real controller manager, on nodes that KWOK plays.
+//! with the real controller manager, on machines that KWOK plays, with nodes that the test plays: their sidecars decide as
+//! the real ones do, and their ring is strict.
 //!
 //! Whatever happens, the datacenter ends as it would have without trouble, the agents' token stays what it was, no pod
-//! or claim is deleted by the operator, and then nothing more is asked. `make e2e` removes the cluster; run by
-//! itself, the test leaves it running for the next run.
+//! or claim is deleted whose node is in the ring, nodes leave one at a time and once, and then nothing more is asked.
+//! `make e2e` removes the cluster; run by itself, the test leaves it running for the next run.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod etcd;
 mod leases;
 mod life;
+mod nodes;
 mod operator;
+mod ring;
 mod world;
 
 use std::{
@@ -23,14 +26,11 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use http::StatusCode;
 use kube::Client;
-use messina_testbed::{
-    faults::{Asked, Fault},
-    harness,
-};
+use messina_testbed::{faults::Fault, harness};
 use tokio::{sync::Semaphore, task::JoinSet};
 
 use leases::{Loss, life_of_two};
-use life::{Phase, Told, Trouble, Undisturbed, deleted_at, life, undisturbed, without_namespace};
+use life::{Phase, Told, Trouble, Undisturbed, Write, deleted_at, life, undisturbed};
 
 /// How many lives go on at once. Most of a life is waiting.
 const AT_ONCE: usize = 14;
@@ -43,54 +43,7 @@ struct Case {
     trouble: Trouble,
 }
 
-/// So far are troubled writes of one life apart, and so many lives it takes until every write has had its trouble: what
-/// was done about one trouble is over when the next one comes.
-const STRIDE: usize = 8;
-
-/// Every so many writes of an undisturbed life have trouble. A write is known by what it writes and how often that was
-/// written before: trouble adds and takes away others, so that its number in the life says nothing.
-fn at_writes(like: &Undisturbed, first: usize, fault: Fault) -> Trouble {
-    let mut times = HashMap::<&str, usize>::new();
-    let mut targets = HashSet::new();
-    for (number, line) in like.writes.values().flatten().enumerate() {
-        let times = times.entry(line).or_default();
-        if number % STRIDE == first {
-            targets.insert((line.clone(), *times));
-        }
-        *times += 1;
-    }
-    let is_done = matches!(fault, Fault::CrashAfter | Fault::LoseReply);
-    let done = Mutex::new((HashMap::<String, usize>::new(), targets));
-    Box::new(move |asked, write| {
-        if write.is_none() {
-            return Fault::None;
-        }
-        let line = without_namespace(&format!("{} {}", asked.method, asked.uri.path()));
-        let mut done = done.lock().unwrap();
-        let (times, targets) = &mut *done;
-        let times = times.entry(line.clone()).or_default();
-        let is_troubled = targets.remove(&(line, *times));
-        if is_done || !is_troubled {
-            *times += 1;
-        }
-        if is_troubled { fault } else { Fault::None }
-    })
-}
-
-/// Every write has trouble the first time, and none the second.
-fn at_each_write(fault: Fault) -> Trouble {
-    let seen = Mutex::<HashMap<String, usize>>::default();
-    Box::new(move |asked: &Asked, write| {
-        if write.is_none() {
-            return Fault::None;
-        }
-        let mut seen = seen.lock().unwrap();
-        let times = seen.entry(format!("{} {}", asked.method, asked.uri.path())).or_default();
-        *times += 1;
-        if times.is_multiple_of(2) { Fault::None } else { fault }
-    })
-}
-
+/// What can happen to a write.
 const FAULTS: [(&str, Fault); 6] = [
     ("crash-before", Fault::CrashBefore),
     ("crash-after", Fault::CrashAfter),
@@ -100,10 +53,36 @@ const FAULTS: [(&str, Fault); 6] = [
     ("failure", Fault::Fail(StatusCode::INTERNAL_SERVER_ERROR)),
 ];
 
+/// So far are crashes of one kind apart in a life, and so many lives it takes until there was one at every write.
+const CRASHES: usize = 4;
+/// The same for troubles that need no new start.
+const TROUBLES: usize = 2;
+
+/// Every so many writes of an undisturbed life have trouble, of each of these kinds from another write on.
+fn at_writes(like: &Undisturbed, stride: usize, faults: &[(usize, Fault)]) -> Trouble {
+    let writes = like.writes.values().flatten().enumerate();
+    let fault = |number: usize| faults.iter().find(|(first, _)| number % stride == *first).map(|(_, fault)| *fault);
+    let targets = writes.filter_map(|(number, write)| Some((write.clone(), fault(number)?)));
+    let targets = Mutex::new(targets.collect::<HashMap<Write, Fault>>());
+    Box::new(move |_, _, write| write.and_then(|write| targets.lock().unwrap().remove(write)).unwrap_or(Fault::None))
+}
+
+/// The operator crashes before every write the first time, and not the second.
+fn before_each_write() -> Trouble {
+    let seen = Mutex::<HashMap<String, usize>>::default();
+    Box::new(move |_, _, write| {
+        let Some(write) = write else { return Fault::None };
+        let mut seen = seen.lock().unwrap();
+        let times = seen.entry(write.line.clone()).or_default();
+        *times += 1;
+        if times.is_multiple_of(2) { Fault::None } else { Fault::CrashBefore }
+    })
+}
+
 /// Watches end in the middle of their lists, first after no line, then after one, and so on; and then at each event.
 fn watches_are_cut() -> Trouble {
     let lists = Mutex::<HashMap<String, usize>>::default();
-    Box::new(move |asked, _| {
+    Box::new(move |asked, _, _| {
         if !asked.is_list {
             return if asked.is_watch { Fault::CutAfter(1) } else { Fault::None };
         }
@@ -114,45 +93,60 @@ fn watches_are_cut() -> Trouble {
     })
 }
 
+/// So far are crashes apart after which lists are old, and so many lives it takes.
+const OLD_LISTS: usize = 4;
+
 /// The operator crashes after some writes, and the API server shows it what there was before the beginning, of all kinds or
 /// of all but the datacenter itself. Each of these writes makes it crash once: what it tries from an old list would else
-/// make it crash again and again, and it would never see more than that.
+/// make it crash again and again, and it would never see more than that. For the same reason a list is old once after each
+/// crash: whoever asks again could not go on from it, because the API server has forgotten what happened since.
 fn lists_are_old(like: &Undisturbed, first: usize, also_datacenters: bool) -> Trouble {
-    let crashes = at_writes(like, first, Fault::CrashAfter);
-    Box::new(move |asked, write| {
+    let crashes = at_writes(like, OLD_LISTS, &[(first, Fault::CrashAfter)]);
+    let shown = Mutex::<HashSet<String>>::default();
+    Box::new(move |asked, phase, write| {
         let is_datacenter = asked.uri.path().ends_with("/scylladbdatacenters");
-        match crashes(asked, write) {
-            Fault::None if asked.is_list && (also_datacenters || !is_datacenter) => Fault::OldList,
-            fault => fault,
+        let fault = crashes(asked, phase, write);
+        let mut shown = shown.lock().unwrap();
+        if fault == Fault::CrashAfter {
+            shown.clear();
         }
+        let is_old = asked.is_list && (also_datacenters || !is_datacenter);
+        if is_old && shown.insert(asked.uri.to_string()) { Fault::OldList } else { fault }
     })
 }
 
 fn cases(like: &Undisturbed) -> Vec<Case> {
     let mut cases = vec![
+        // It takes longest.
+        Case { name: "crash-before-each".into(), group: "crashes", trouble: before_each_write() },
         Case { name: "cut-watches".into(), group: "watches", trouble: watches_are_cut() },
-        Case { name: "cut-watches-again".into(), group: "watches", trouble: watches_are_cut() },
     ];
     for milliseconds in [50, 300, 1000] {
         let late = Fault::DelayLines(Duration::from_millis(milliseconds));
-        let trouble = Box::new(move |asked: &Asked, _| if asked.is_watch { late } else { Fault::None });
+        let trouble: Trouble = Box::new(move |asked, _, _| if asked.is_watch { late } else { Fault::None });
         cases.push(Case { name: format!("late-watches-{milliseconds}"), group: "watches", trouble });
     }
     // What goes with a datacenter that is deleted is heard of earlier than that it is deleted itself.
-    let trouble = Box::new(move |asked: &Asked, _| match asked.uri.path().ends_with("/scylladbdatacenters") {
+    let trouble: Trouble = Box::new(move |asked, _, _| match asked.uri.path().ends_with("/scylladbdatacenters") {
         true if asked.is_watch => Fault::DelayLines(Duration::from_secs(3)),
         _ => Fault::None,
     });
     cases.push(Case { name: "late-datacenters".into(), group: "watches", trouble });
-    for first in 0..STRIDE {
+    for first in 0..OLD_LISTS {
         let trouble = lists_are_old(like, first, first.is_multiple_of(2));
         cases.push(Case { name: format!("old-lists-{first}"), group: "old-lists", trouble });
     }
-    for (group, fault) in FAULTS {
-        for first in 0..STRIDE {
-            cases.push(Case { name: format!("{group}-{first}"), group, trouble: at_writes(like, first, fault) });
+    let [before, after, conflict, lost_reply, lost_request, failure] = FAULTS.map(|(_, fault)| fault);
+    for first in 0..CRASHES {
+        let crashes = [(first, before), ((first + CRASHES / 2) % CRASHES, after)];
+        let trouble = at_writes(like, CRASHES, &crashes);
+        cases.push(Case { name: format!("crash-{first}"), group: "crashes", trouble });
+    }
+    for (name, one, other) in [("refused", conflict, lost_reply), ("failed", lost_request, failure)] {
+        for first in 0..TROUBLES {
+            let trouble = at_writes(like, TROUBLES, &[(first, one), (TROUBLES - 1 - first, other)]);
+            cases.push(Case { name: format!("{name}-{first}"), group: "troubles", trouble });
         }
-        cases.push(Case { name: format!("{group}-each"), group, trouble: at_each_write(fault) });
     }
     cases
 }
@@ -163,7 +157,7 @@ struct Sum {
     lives: usize,
     crashes: usize,
     changes_of_hands: usize,
-    hit: Vec<String>,
+    hit: Vec<(Write, Fault)>,
 }
 
 impl Sum {
@@ -188,7 +182,10 @@ fn deeds(like: &Arc<Undisturbed>, client: &Client) -> Vec<(String, Arc<Semaphore
     let few_places = Arc::new(Semaphore::new(4));
     for loss in losses {
         let (like, client, name) = (Arc::clone(like), client.clone(), format!("{loss:?}"));
-        let life = async move { ("lease", Err(life_of_two(&client, &like, &format!("{loss:?}"), loss).await)) };
+        // Whole lives take long; half of them see nodes come and go.
+        let count = if deeds.len().is_multiple_of(2) { 2 } else { Phase::OF_LIFE.len() };
+        let phases = &Phase::OF_LIFE[..count];
+        let life = async move { ("lease", Err(life_of_two(&client, &like, &format!("{loss:?}"), loss, phases).await)) };
         deeds.push((name, Arc::clone(&few_places), life.boxed()));
     }
     for (index, Case { name, group, trouble }) in cases(like).into_iter().enumerate() {
@@ -256,12 +253,20 @@ async fn a_datacenter_ends_as_without_trouble_whatever_happens() {
     }
 }
 
-/// Everything that is written in an undisturbed life was troubled. How often differs from life to life, by how fast
-/// Kubernetes is.
+/// Everything that is written in an undisturbed life was troubled in each way. How often the same is written differs from
+/// life to life, by how fast Kubernetes is.
 fn every_write_was_troubled(like: &Undisturbed, sums: &BTreeMap<&str, Sum>) {
-    for (group, _) in FAULTS {
-        for line in like.writes.values().flatten() {
-            assert!(sums[group].hit.contains(line), "{group}: {line} was never troubled");
+    for (name, fault) in FAULTS {
+        let all = sums.values().flat_map(|sum| &sum.hit);
+        let hit: HashSet<&Write> = all.filter(|(_, happened)| *happened == fault).map(|(write, _)| write).collect();
+        for (phase, writes) in &like.writes {
+            let troubled = writes.iter().filter(|write| hit.contains(write)).count();
+            println!("{name}: {phase:?}: {troubled} of {} writes of an undisturbed life", writes.len());
+            for write in writes {
+                let is_hit = hit.iter().any(|one| (one.phase, &one.line) == (write.phase, &write.line));
+                assert!(is_hit, "{name}: {phase:?}: {} was never troubled", write.line);
+            }
         }
+        println!("{name}: {} different writes in all lives", hit.len());
     }
 }

@@ -3,12 +3,13 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use futures::TryStreamExt;
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
+    batch::v1::Job,
     core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount},
     policy::v1::PodDisruptionBudget,
     rbac::v1::RoleBinding,
@@ -31,6 +32,8 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tokio::{sync::OnceCell, task::JoinHandle};
 
+use crate::{life::Phase, nodes::Nodes};
+
 /// The cluster that these tests run on; it has nodes, which KWOK plays.
 const CLUSTER: &str = "faults";
 /// How long a disturbed operator may take to get where an undisturbed one gets, on a busy machine.
@@ -39,8 +42,12 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 const NAME: &str = "dc";
 /// Between two looks at everything, which is many requests.
 const PAUSE: Duration = Duration::from_millis(500);
-/// For how long nothing may be asked once all is done.
-const SILENCE: Duration = Duration::from_secs(3);
+/// For how long nothing may be asked once all is done. A status is written once a second at most, and whatever failed is
+/// tried again five times a second.
+const SILENCE: Duration = Duration::from_secs(2);
+/// The node that comes and goes, and the one that is lost.
+const EXTRA: &str = "dc-dc-a-1";
+const LOST: &str = "dc-dc-b-0";
 
 /// The cluster, with our definitions in it.
 pub(crate) async fn kubeconfig() -> PathBuf {
@@ -82,6 +89,7 @@ pub(crate) type Picture = BTreeMap<String, Value>;
 pub(crate) struct World {
     pub(crate) client: Client,
     pub(crate) namespace: String,
+    nodes: Nodes,
     tokens: JoinHandle<()>,
     seen_tokens: std::sync::Arc<std::sync::Mutex<BTreeSet<String>>>,
 }
@@ -114,7 +122,8 @@ impl World {
                 }
             }
         });
-        Self { client: client.clone(), namespace, tokens, seen_tokens }
+        let nodes = Nodes::new(client, &namespace);
+        Self { client: client.clone(), namespace, nodes, tokens, seen_tokens }
     }
 
     fn api<K>(&self) -> Api<K>
@@ -148,15 +157,25 @@ impl World {
             .await;
     }
 
-    /// The user asks for three racks of one node.
-    pub(crate) async fn create(&self) {
-        self.apply_datacenter("2026.2.3", json!({}), 1).await;
+    /// The user does what begins a phase.
+    pub(crate) async fn begin(&self, phase: Phase) {
+        self.nodes.with(|ring| ring.begin(phase));
+        let (old, new, blue) = ("2026.2.3", "2026.2.4", json!({"team": "blue"}));
+        match phase {
+            Phase::Create => self.apply_datacenter(old, json!({}), 1).await,
+            Phase::Change => {
+                self.leave_something_old().await;
+                self.apply_datacenter(new, blue, 1).await;
+            }
+            Phase::ScaleOut => self.apply_datacenter(new, blue, 2).await,
+            Phase::ScaleIn => self.apply_datacenter(new, blue, 1).await,
+            Phase::Replace => self.lose_a_node().await,
+            Phase::Delete => self.delete(true).await,
+        }
     }
 
-    /// The user asks for another version, a label and one more node; and there is a ConfigMap of the datacenter that
-    /// nobody needs any more.
-    pub(crate) async fn change(&self) {
-        self.nodes_have_joined().await;
+    /// There is a ConfigMap of the datacenter that nobody needs any more.
+    async fn leave_something_old(&self) {
         let datacenter = surely(|| async { self.api::<ScyllaDBDatacenter>().get(NAME).await }).await;
         let old = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
@@ -169,21 +188,40 @@ impl World {
         let params = PatchParams::apply("test").force();
         surely(|| async { self.api::<ConfigMap>().patch("of-an-earlier-version", &params, &Patch::Apply(&old)).await })
             .await;
-        self.apply_datacenter("2026.2.4", json!({"team": "blue"}), 2).await;
     }
 
-    /// Says of each node what its sidecar would say.
-    async fn nodes_have_joined(&self) {
-        for rack in ["a", "b", "c"] {
-            let name = format!("dc-dc-{rack}-0");
-            let annotations = json!({annotation::HOST_ID: format!("host-{rack}"), annotation::NODE_JOINED: "true"});
-            let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
-            surely(|| async { self.api::<Service>().patch(&name, &PatchParams::default(), &patch).await }).await;
-        }
+    /// A machine is gone for good, and the user says so.
+    async fn lose_a_node(&self) {
+        self.nodes.with(|ring| ring.lose(LOST));
+        let condition = json!({"type": "Ready", "status": "False", "reason": "Lost"});
+        let status = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
+        let params = PatchParams::default();
+        surely(|| async { self.api::<Pod>().patch_status(LOST, &params, &status).await }).await;
+        let patch = Patch::Merge(json!({"metadata": {"labels": {label::REPLACE: ""}}}));
+        surely(|| async { self.api::<Service>().patch(LOST, &params, &patch).await }).await;
+    }
+
+    /// What must never happen did not, and nodes came and went as they were asked to.
+    pub(crate) fn check_nodes(&self, name: &str, of_life: &[Phase]) {
+        let first_of = |node: &str, phase| of_life.contains(&phase).then(|| format!("host-{node}-1"));
+        self.nodes.with(|ring| {
+            assert_eq!(ring.broken(), [] as [String; 0], "{name}");
+            let (left, replaced, members) = ring.history();
+            assert_eq!(left, Vec::from_iter(first_of(EXTRA, Phase::ScaleIn)), "{name}: these have left");
+            assert_eq!(replaced, Vec::from_iter(first_of(LOST, Phase::Replace)), "{name}: these were replaced");
+            assert_eq!(members.len(), 3, "{name}: {members:?}");
+        });
+    }
+
+    /// Whether the operator may delete this: what a lost node had.
+    pub(crate) fn may_be_deleted(path: &str) -> bool {
+        path.ends_with(&format!("/pods/{LOST}"))
+            || path.ends_with(&format!("/persistentvolumeclaims/{}", names::datacenter::data_claim(LOST)))
     }
 
     /// The user deletes the datacenter.
     pub(crate) async fn delete(&self, is_foreground: bool) {
+        self.nodes.with(|ring| ring.begin(Phase::Delete));
         let params = if is_foreground { DeleteParams::foreground() } else { DeleteParams::background() };
         surely(|| async {
             match self.api::<ScyllaDBDatacenter>().delete(NAME, &params).await {
@@ -195,7 +233,16 @@ impl World {
     }
 
     /// The datacenter says that it is as it was last asked to be.
-    pub(crate) async fn is_done(&self) {
+    pub(crate) async fn is_done(&self, phase: Phase) {
+        if phase == Phase::Replace {
+            // Nothing in the datacenter says that there is something to do.
+            let lost = format!("host-{LOST}-1");
+            let outcome = eventually("the lost node to be replaced", PATIENCE, async || {
+                let is_there = self.nodes.with(|ring| ring.has(&lost));
+                Ok(if is_there { Seen::NotYet("it is in the ring".into()) } else { Seen::Ready(()) })
+            });
+            outcome.await.unwrap_or_else(|error| panic!("{}: {error}", self.namespace));
+        }
         let what = format!("the datacenter of {} to be done", self.namespace);
         let seen = harness::until(self.api::<ScyllaDBDatacenter>(), NAME, &what, PATIENCE, |object| {
             let Some(object) = object else { return Seen::NotYet("it is not there".into()) };
@@ -209,13 +256,7 @@ impl World {
                     .is_some_and(|one| one.status == wanted && one.observed_generation == object.metadata.generation)
             };
             let is_seen = status.observed_generation == object.metadata.generation;
-            // Nobody plays the sidecars, so cleanups wait for a word on the ring all the time.
-            let is_open = |one: &&k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| {
-                let is_of_a_part = one.type_.ends_with("Progressing") && one.type_ != "Progressing";
-                is_of_a_part && one.type_ != "JobControllerProgressing" && one.status != "False"
-            };
-            let is_still =
-                holds("StatefulSetControllerProgressing", "False") && !conditions.iter().any(|one| is_open(&one));
+            let is_still = holds("Progressing", "False");
             if is_seen && holds("Available", "True") && is_still && holds("Degraded", "False") {
                 Seen::Ready(())
             } else {
@@ -284,6 +325,7 @@ impl World {
         self.add::<PodDisruptionBudget>(&mut picture, &uid).await;
         self.add::<StatefulSet>(&mut picture, &uid).await;
         self.add::<Pod>(&mut picture, &uid).await;
+        self.add::<Job>(&mut picture, &uid).await;
         self.add::<PersistentVolumeClaim>(&mut picture, &uid).await;
         picture
     }
@@ -319,7 +361,8 @@ fn essence(kind: &str, mut object: Value) -> Value {
         // Only what comes from us: the rest is of those who run pods and bind volumes.
         "Pod" => json!({"labels": object["metadata"]["labels"], "images": images(&object["spec"])}),
         "PersistentVolumeClaim" => {
-            json!({"labels": object["metadata"]["labels"], "wants": object["spec"]["resources"]})
+            let left = &object["metadata"]["annotations"][annotation::LEFT_HOST_ID];
+            json!({"labels": object["metadata"]["labels"], "wants": object["spec"]["resources"], "left": left})
         }
         _ => {
             if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
@@ -413,10 +456,13 @@ fn places(wanted: &Value, now: &Value) -> Vec<String> {
 /// Waits until nothing was asked for a while.
 pub(crate) async fn becomes_silent(requested: impl Fn() -> Vec<String>) {
     let quiet = async {
-        let mut before = usize::MAX;
-        while before != requested().len() {
-            before = requested().len();
-            tokio::time::sleep(SILENCE).await;
+        let mut last = (usize::MAX, Instant::now());
+        while last.1.elapsed() < SILENCE {
+            let now = requested().len();
+            if now != last.0 {
+                last = (now, Instant::now());
+            }
+            tokio::time::sleep(SILENCE / 20).await;
         }
     };
     let outcome = tokio::time::timeout(PATIENCE, quiet).await;
