@@ -1,7 +1,8 @@
 //! Brings objects to where they should be: in order, writing only what differs.
 //!
 //! What is not there is created, never taken over: a name that somebody else has stays theirs. What is there is changed by
-//! server-side apply, so that fields of others stay as they are. What we own and no longer want is deleted, by UID.
+//! server-side apply, so that fields of others stay as they are; the first time, only if nobody has changed it since it was
+//! looked at. What we own and no longer want is deleted, by UID.
 //! Whether anything is to be written is decided from the caches alone.
 
 use std::{
@@ -278,6 +279,9 @@ pub(crate) struct Applier {
     /// Objects that are as wanted for certain: the hash of what was wanted, and the version that was looked at. It saves
     /// the comparison, and keeps a field that the server will not have from being written for ever.
     pub(crate) certain: Mutex<HashMap<(String, ObjectKey), (String, Version)>>,
+    /// Objects that this process has written, with their UIDs: the ledger sees to it that no older state of them is looked
+    /// at. Of others, what is looked at may be older than what was written before this process began.
+    pub(crate) written: Mutex<HashMap<(String, ObjectKey), String>>,
 }
 
 impl Applier {
@@ -409,10 +413,18 @@ impl Applier {
             if decision.versions.get(&wanted.collection).is_none_or(|decided| version > *decided) {
                 return Err(Error::Conflict { doing: format!("changing {}", wanted.named()) });
             }
+            // Whoever wrote it before may have written later than what is seen here.
+            let mut of_version = match self.written().get(&id) {
+                Some(uid) if Some(uid) == live.metadata.uid.as_ref() => None,
+                _ => live.metadata.resource_version.clone(),
+            };
             if ours.iter().any(|(_, entry)| entry.operation.as_deref() == Some("Update")) {
-                self.own_as_applied(&wanted, &live.metadata, expectations).await?;
+                let taken_over =
+                    self.own_as_applied(&wanted, &live.metadata, of_version.as_deref(), expectations).await?;
+                of_version = of_version.and(taken_over);
             }
-            let new = self.patch(&wanted, &live.metadata, expectations).await?;
+            let new = self.patch(&wanted, &live.metadata, of_version, expectations).await?;
+            self.written().insert(id.clone(), live.metadata.uid.clone().unwrap_or_default());
             if new > version {
                 info!(kind = wanted.kind, object = %wanted.key, why, "changed");
                 return Ok(true);
@@ -436,6 +448,8 @@ impl Applier {
         match self.send(Method::POST, &path, "application/json", &wanted.value).await {
             Ok(metadata) => {
                 info!(kind = wanted.kind, object = %wanted.key, "created");
+                let id = (wanted.collection.clone(), wanted.key.clone());
+                self.written().insert(id, metadata.uid.clone().unwrap_or_default());
                 expectations.push(Expectation::seen(&wanted.collection, &wanted.key, &metadata));
                 Ok(true)
             }
@@ -478,11 +492,13 @@ impl Applier {
         Ok(())
     }
 
-    /// Applies what is wanted to an object that is there, and to no other of its name.
+    /// Applies what is wanted to an object that is there, and to no other of its name, nor to another version of it where
+    /// one is given.
     async fn patch(
         &self,
         wanted: &Wanted,
         metadata: &ObjectMeta,
+        of_version: Option<String>,
         expectations: &mut Vec<Expectation>,
     ) -> Result<Version, Error> {
         let doing = || format!("changing {}", wanted.named());
@@ -490,6 +506,9 @@ impl Applier {
             format!("{}/{}?fieldManager={}&force=true", wanted.path, wanted.key.name, self.surroundings.field_manager);
         let mut value = wanted.value.clone();
         value["metadata"]["uid"] = metadata.uid.clone().into();
+        if let Some(version) = of_version {
+            value["metadata"]["resourceVersion"] = version.into();
+        }
         match self.send(Method::PATCH, &path, "application/apply-patch+yaml", &value).await {
             Ok(new) => {
                 expectations.push(Expectation::seen(&wanted.collection, &wanted.key, &new));
@@ -500,20 +519,21 @@ impl Applier {
     }
 
     /// What we created is recorded as ours in another way than what we apply, so that fields which we no longer apply
-    /// would stay. This records it as applied.
+    /// would stay. This records it as applied, and returns the version that comes of it.
     async fn own_as_applied(
         &self,
         wanted: &Wanted,
         metadata: &ObjectMeta,
+        of_version: Option<&str>,
         expectations: &mut Vec<Expectation>,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<String>, Error> {
         let doing = || format!("taking over the fields of {}", wanted.named());
-        let patch = applied_records(metadata.uid.as_deref(), &self.records(metadata));
+        let patch = applied_records(metadata.uid.as_deref(), of_version, &self.records(metadata));
         let path = format!("{}/{}", wanted.path, wanted.key.name);
         match self.send(Method::PATCH, &path, "application/json-patch+json", &patch).await {
             Ok(metadata) => {
                 expectations.push(Expectation::seen(&wanted.collection, &wanted.key, &metadata));
-                Ok(())
+                Ok(metadata.resource_version)
             }
             // A test that fails says that the object has changed meanwhile.
             Err(kube::Error::Api(status)) if status.code == 422 => {
@@ -568,11 +588,17 @@ impl Applier {
         self.certain.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets an object that is gone.
+    fn written(&self) -> std::sync::MutexGuard<'_, HashMap<(String, ObjectKey), String>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets objects that are gone.
     pub(crate) fn forget_missing(&self) {
-        self.certain().retain(|(collection, key), _| {
+        let is_there = |(collection, key): &(String, ObjectKey)| {
             self.collections.get(collection).is_some_and(|collection| collection.seen(key).is_some())
-        });
+        };
+        self.certain().retain(|id, _| is_there(id));
+        self.written().retain(|id, _| is_there(id));
     }
 }
 
@@ -598,9 +624,11 @@ pub(crate) async fn send(
 
 /// The change that makes one record of ours, of the applied sort, out of all. Records are found by their places, so it
 /// tests that they are still there.
-fn applied_records(uid: Option<&str>, ours: &[(usize, &ManagedFieldsEntry)]) -> Value {
+fn applied_records(uid: Option<&str>, of_version: Option<&str>, ours: &[(usize, &ManagedFieldsEntry)]) -> Value {
     let place = |index: usize, member: &str| format!("/metadata/managedFields/{index}{member}");
     let mut patch = vec![json!({"op": "test", "path": "/metadata/uid", "value": uid})];
+    patch
+        .extend(of_version.map(|version| json!({"op": "test", "path": "/metadata/resourceVersion", "value": version})));
     let mut fields = Value::Null;
     for (index, entry) in ours {
         patch.push(json!({"op": "test", "path": place(*index, "/manager"), "value": entry.manager}));

@@ -161,6 +161,7 @@ impl<C: Controller> Running<C> {
             collections: caches.collections(),
             surroundings: Arc::clone(&surroundings),
             certain: Mutex::default(),
+            written: Mutex::default(),
         };
         let running = Self {
             controller,
