@@ -13,7 +13,7 @@ use std::{
 use base64::{Engine, prelude::BASE64_STANDARD_NO_PAD};
 use futures::{FutureExt, future::BoxFuture};
 use http::{Method, Request, header::CONTENT_TYPE};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
 use kube::{Client, api::ObjectMeta};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -403,10 +403,12 @@ impl Applier {
             return Ok(false);
         }
         let ours = self.records(&live.metadata);
-        let fields: Vec<&Value> = ours.iter().filter_map(|(_, entry)| Some(&entry.fields_v1.as_ref()?.0)).collect();
         let said = live.metadata.annotations.as_ref().and_then(|all| all.get(self.surroundings.hash_annotation));
         let why = match said {
-            Some(said) if *said == hash => difference(&wanted.value, &live.value, &fields),
+            Some(said) if *said == hash => {
+                let fields: Vec<Value> = ours.iter().filter_map(|(_, entry)| fields(entry)).collect();
+                difference(&wanted.value, &live.value, &fields.iter().collect::<Vec<_>>())
+            }
             _ => Some("something else is wanted".into()),
         };
         if let Some(why) = why {
@@ -633,7 +635,7 @@ fn applied_records(uid: Option<&str>, of_version: Option<&str>, ours: &[(usize, 
     for (index, entry) in ours {
         patch.push(json!({"op": "test", "path": place(*index, "/manager"), "value": entry.manager}));
         patch.push(json!({"op": "test", "path": place(*index, "/operation"), "value": entry.operation}));
-        merge(&mut fields, entry.fields_v1.as_ref().map_or(&Value::Null, |fields| &fields.0));
+        merge(&mut fields, &self::fields(entry).unwrap_or_default());
     }
     if let Some(((first, _), others)) = ours.split_first() {
         patch.push(json!({"op": "replace", "path": place(*first, "/operation"), "value": "Apply"}));
@@ -644,13 +646,22 @@ fn applied_records(uid: Option<&str>, of_version: Option<&str>, ours: &[(usize, 
     Value::Array(patch)
 }
 
-/// Takes away what is recorded for others: nobody reads it, and it is most of a small object. Places stay the same.
-pub fn without_records_of_others(metadata: &mut ObjectMeta, field_manager: &str) {
+/// Makes what is recorded of who owns which field small: it is most of a small object. What is recorded for others goes,
+/// because nobody reads it, and what is recorded for us becomes a text, because a tree takes many times the room. Places stay
+/// the same.
+pub fn compact_records(metadata: &mut ObjectMeta, field_manager: &str) {
     for entry in metadata.managed_fields.iter_mut().flatten() {
         entry.time = None;
-        if entry.manager.as_deref() != Some(field_manager) || entry.subresource.is_some() {
-            entry.fields_v1 = None;
-        }
+        let is_ours = entry.manager.as_deref() == Some(field_manager) && entry.subresource.is_none();
+        entry.fields_v1 = fields(entry).filter(|_| is_ours).map(|fields| FieldsV1(Value::String(fields.to_string())));
+    }
+}
+
+/// The fields that are recorded, whether as a text or not.
+fn fields(entry: &ManagedFieldsEntry) -> Option<Value> {
+    match &entry.fields_v1.as_ref()?.0 {
+        Value::String(text) => serde_json::from_str(text).ok(),
+        fields => Some(fields.clone()),
     }
 }
 
@@ -672,6 +683,22 @@ mod tests {
     use k8s_openapi::api::core::v1::Service;
 
     use super::*;
+
+    #[test]
+    fn records_are_kept_small_and_stay_readable() {
+        let recorded = json!({"f:metadata": {"f:labels": {"f:x": {}}}});
+        let records = json!([
+            {"manager": "other", "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {}}},
+            {"manager": "us", "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": recorded},
+        ]);
+        let mut metadata: ObjectMeta = serde_json::from_value(json!({"managedFields": records})).unwrap_or_default();
+        for _ in 0..2 {
+            compact_records(&mut metadata, "us");
+            let entries: Vec<_> = metadata.managed_fields.iter().flatten().collect();
+            assert_eq!(entries.iter().map(|entry| fields(entry)).collect::<Vec<_>>(), [None, Some(recorded.clone())]);
+            assert!(entries.iter().all(|entry| entry.fields_v1.as_ref().is_none_or(|fields| fields.0.is_string())));
+        }
+    }
 
     #[test]
     fn an_amendment_is_for_one_version_of_one_object() {

@@ -112,7 +112,7 @@ async fn change(client: &Client, namespace: &str, name: &str, change: Value) {
 struct Own {
     name: &'static str,
     client: Client,
-    _turn: tokio::sync::MutexGuard<'static, ()>,
+    _turn: tokio::sync::RwLockReadGuard<'static, ()>,
 }
 
 impl Own {

@@ -11,11 +11,11 @@ use messina_testbed::{
     harness,
 };
 
-use super::{Machine, Started, cluster_named, machine, succeeds, testbed};
+use super::{Machine, Started, alone, cluster_named, machine, succeeds, testbed};
 
 #[tokio::test]
 async fn five_clusters_one_after_the_other_leave_the_machine_as_it_was() {
-    let _alone = machine!();
+    let _alone = machine!(alone());
     let before = Machine::now();
     for _ in 0..5 {
         let started = Instant::now();
@@ -31,7 +31,7 @@ async fn five_clusters_one_after_the_other_leave_the_machine_as_it_was() {
 
 #[tokio::test]
 async fn what_a_killed_testbed_left_is_removed_by_the_next() {
-    let _alone = machine!();
+    let _alone = machine!(alone());
     let before = Machine::now();
 
     eprintln!("the process that owns the cluster is killed");
@@ -61,7 +61,7 @@ async fn what_a_killed_testbed_left_is_removed_by_the_next() {
 
 #[tokio::test]
 async fn of_two_that_start_one_cluster_one_is_told_to_wait() {
-    let _alone = machine!();
+    let _turn = machine!();
     let twice = Started("twice");
     let both = [0, 1].map(|_| in_background(&["up", "--name", "twice"]));
     let outputs = both.map(|up| up.wait_with_output().expect("it ends"));
@@ -76,7 +76,7 @@ async fn of_two_that_start_one_cluster_one_is_told_to_wait() {
 
 #[tokio::test]
 async fn a_light_cluster_serves_its_api_and_writes_an_audit_log() {
-    let _alone = machine!();
+    let _alone = machine!(alone());
     let before = Machine::now();
     let started = Instant::now();
     let light = Started::up("lifecycle-light", &["--light"]);

@@ -13,35 +13,49 @@ use std::{
 
 use messina_e2e::clusters::{Started, cluster_named, refuses, succeeds, testbed};
 use messina_testbed::harness;
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Skips the test, saying why, where the testbed cannot run; else keeps other tests of the machine waiting.
+/// Skips the test, saying why, where the testbed cannot run; else keeps those waiting that look at the whole machine.
 macro_rules! machine {
     () => {
+        $crate::testbed::machine!($crate::testbed::beside_others())
+    };
+    ($turn:expr) => {
         match messina_e2e::clusters::unsuitable() {
             Some(reason) => {
                 eprintln!("skipped: {reason}");
                 return;
             }
-            None => $crate::testbed::alone().await,
+            None => $turn.await,
         }
     };
 }
 pub(crate) use machine;
 
-/// Keeps others waiting that look at the whole machine, or change what those would see.
-pub(crate) async fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::const_new(());
-    TURN.lock().await
+static TURN: RwLock<()> = RwLock::const_new(());
+
+/// Keeps those waiting that look at the whole machine, and would see what is changed there now.
+pub(crate) async fn turn() -> RwLockReadGuard<'static, ()> {
+    TURN.read().await
 }
 
-/// Tests here look at the whole machine, so they take turns. The clusters that all tests share are there before: else
-/// they could appear in the middle of one.
-pub(crate) async fn alone() -> MutexGuard<'static, ()> {
+/// For tests with clusters of their own. The clusters that all tests share are there before.
+pub(crate) async fn beside_others() -> RwLockReadGuard<'static, ()> {
     let turn = turn().await;
+    shared_clusters().await;
+    turn
+}
+
+/// For tests that look at the whole machine: nobody else starts or removes a cluster meanwhile.
+pub(crate) async fn alone() -> RwLockWriteGuard<'static, ()> {
+    let turn = TURN.write().await;
+    shared_clusters().await;
+    turn
+}
+
+async fn shared_clusters() {
     harness::light().await.unwrap();
     harness::full().await.unwrap();
-    turn
 }
 
 /// What a testbed could change on a machine, by subject.

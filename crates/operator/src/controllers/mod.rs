@@ -9,7 +9,7 @@ use k8s_openapi::api::batch::v1::Job;
 use messina_api::names::label;
 use messina_plan::etcd_task::job;
 use messina_runtime::{
-    apply::without_records_of_others,
+    apply::compact_records,
     caches::Caches,
     store::{Kind, Store},
 };
@@ -25,5 +25,5 @@ pub fn jobs(caches: &mut Caches) -> Arc<Store<Job>> {
 
 /// Takes away what no controller reads.
 fn trim<K: Kind>(object: &mut K) {
-    without_records_of_others(object.meta_mut(), FIELD_MANAGER);
+    compact_records(object.meta_mut(), FIELD_MANAGER);
 }

@@ -86,8 +86,12 @@ fn belongs_to_others(stateful_set: &StatefulSet, field: &str, key: &str) -> bool
     let Some(managers) = stateful_set.metadata.managed_fields.as_ref().filter(|list| !list.is_empty()) else {
         return false;
     };
-    let fields = managers.iter().filter_map(|manager| manager.fields_v1.as_ref()).map(|fields| &fields.0);
-    let makers: Vec<_> = fields.filter(|fields| !fields["f:spec"]["f:selector"].is_null()).collect();
-    let owns = |fields: &&Value| !fields["f:spec"]["f:template"]["f:metadata"][field][format!("f:{key}")].is_null();
+    let fields = managers.iter().filter_map(|manager| match &manager.fields_v1.as_ref()?.0 {
+        // So that it takes less room.
+        Value::String(text) => serde_json::from_str(text).ok(),
+        fields => Some(fields.clone()),
+    });
+    let makers: Vec<Value> = fields.filter(|fields| !fields["f:spec"]["f:selector"].is_null()).collect();
+    let owns = |fields: &Value| !fields["f:spec"]["f:template"]["f:metadata"][field][format!("f:{key}")].is_null();
     !makers.is_empty() && !makers.iter().any(owns)
 }

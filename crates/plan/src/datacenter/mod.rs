@@ -80,6 +80,8 @@ pub struct Observed {
     pub new_token: String,
     /// What was signed of [`certificates::orders`], by the name of the Secret, or why that failed.
     pub signed: BTreeMap<String, Result<certificates::Signed, String>>,
+    /// What was proven of certificates before.
+    pub proofs: certificates::Proofs,
     /// The port at which an Ingress takes CQL, for clients' files; none where it is the usual one.
     pub cqls_ingress_port: Option<u16>,
     /// The time.
@@ -285,6 +287,7 @@ impl Observed {
             gates: Gates::default(),
             new_token: String::new(),
             signed: BTreeMap::new(),
+            proofs: certificates::Proofs::default(),
             cqls_ingress_port: None,
             now: Timestamp::UNIX_EPOCH,
         }

@@ -289,6 +289,10 @@ fn what_was_ours_and_is_to_go_is_a_difference() {
     let annotation = json!({"f:metadata": {"f:annotations": {"f:team": {}}}});
     let ours = fields(json!({"f:spec": {"f:selector": {}}}));
     let others = fields(json!({"f:spec": {"f:template": annotation}}));
+    observed.stateful_sets.get_mut("orders-dc-a").unwrap().metadata.managed_fields = Some(vec![ours, others.clone()]);
+    assert_eq!(plan(&observed).waiting, []);
+    // Also where that is kept as a text.
+    let ours = fields(Value::String(json!({"f:spec": {"f:selector": {}}}).to_string()));
     observed.stateful_sets.get_mut("orders-dc-a").unwrap().metadata.managed_fields = Some(vec![ours, others]);
     assert_eq!(plan(&observed).waiting, []);
 }

@@ -17,7 +17,7 @@ use k8s_openapi::api::{
 };
 use kube::core::PartialObjectMeta;
 use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
-use messina_plan::datacenter::{self, Gates, Observed, Plan};
+use messina_plan::datacenter::{self, Gates, Observed, Plan, certificates::Proofs};
 use messina_runtime::{
     apply::{Applied, Part},
     caches::Caches,
@@ -62,6 +62,7 @@ pub struct DatacenterController {
     jobs: Arc<Store<Job>>,
     pods: Arc<Store<Pod>>,
     claims: Arc<Store<PartialObjectMeta<PersistentVolumeClaim>>>,
+    proofs: Proofs,
 }
 
 /// What is watched, and who is looked at when it changes. Jobs are watched already.
@@ -82,6 +83,7 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
         jobs: Arc::clone(jobs),
         pods: caches.watch(Some(&nodes), trim_pod),
         claims: caches.watch_metadata(Some(&ours), trim),
+        proofs: Proofs::default(),
     };
     let expiry = controller.settings.expiry.clone();
     controller.secrets.on_change(move |change| expiry.take_in(change));

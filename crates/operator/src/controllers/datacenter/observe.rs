@@ -45,6 +45,7 @@ impl DatacenterController {
             gates: self.settings.gates,
             new_token: random_text()?,
             signed: BTreeMap::new(),
+            proofs: self.proofs.clone(),
             cqls_ingress_port: self.settings.cqls_ingress_port,
             now: Timestamp::now(),
         };

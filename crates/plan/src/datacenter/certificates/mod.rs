@@ -26,6 +26,7 @@ use super::{LeftAlone, Note, Observed, Part};
 use addresses::{Addresses, addresses};
 use objects::{BUNDLE, CERTIFICATE, KEY, bytes};
 use reading::Certificate;
+pub use reading::Proofs;
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 /// How long authorities, and certificates of clients, are valid, and when they are signed anew.
@@ -202,14 +203,15 @@ impl Chain {
 
 impl Wish {
     /// Whether what is there can stay. `authority` is who is to have signed it; none where it signs itself.
-    fn judge(&self, secret: Option<&Secret>, authority: Option<&Certificate>, now: Timestamp) -> Verdict {
+    fn judge(&self, observed: &Observed, authority: Option<&Certificate>) -> Verdict {
+        let (secret, now) = (observed.secrets.get(&self.name), observed.now);
         let sign = |reason: &str| Verdict::Sign(reason.to_owned());
         let Some(secret) = secret else { return sign("there is none") };
         let certificates = bytes(secret, CERTIFICATE).and_then(Certificate::read_all).unwrap_or_default();
         let (Some(own), Some(key)) = (certificates.first(), bytes(secret, KEY)) else {
             return sign("the certificate cannot be read");
         };
-        if !own.fits(key) {
+        if !own.fits(key, &observed.proofs) {
             return sign("the key is not that of the certificate");
         }
         let refresh_at = self.refresh_at(own);
@@ -222,7 +224,7 @@ impl Wish {
         if !self.is_for_this(own) {
             return sign("it is for something else");
         }
-        if !own.is_signed_by(authority.unwrap_or(own)) {
+        if !own.is_signed_by(authority.unwrap_or(own), &observed.proofs) {
             return sign("its authority has changed");
         }
         let wanted = &self.names;
@@ -280,7 +282,7 @@ pub fn orders(observed: &Observed) -> Vec<Order> {
     let mut orders = Vec::new();
     for chain in chains(observed) {
         let stored = observed.secrets.get(&chain.authority);
-        let good = match chain.authority().judge(stored, None, now) {
+        let good = match chain.authority().judge(observed, None) {
             Verdict::Good(good) => good,
             Verdict::Sign(reason) => {
                 orders.push(chain.authority().order(reason, None, now));
@@ -288,8 +290,7 @@ pub fn orders(observed: &Observed) -> Vec<Order> {
             }
         };
         let (Some(authority), Some(signer)) = (good.certificates.first(), stored.and_then(pair)) else { continue };
-        let stored = observed.secrets.get(&chain.certificate.name);
-        if let Verdict::Sign(reason) = chain.certificate.judge(stored, Some(authority), now) {
+        if let Verdict::Sign(reason) = chain.certificate.judge(observed, Some(authority)) {
             orders.push(chain.certificate.order(reason, Some((authority, signer)), now));
         }
     }
@@ -359,7 +360,7 @@ impl Certificates {
     ) -> (Option<Secret>, Option<Good>) {
         let datacenter = &observed.datacenter;
         let stored = observed.secrets.get(&wish.name);
-        let reason = match wish.judge(stored, authority, observed.now) {
+        let reason = match wish.judge(observed, authority) {
             Verdict::Sign(reason) => reason,
             Verdict::Good(good) => {
                 self.look_again_at(good.again_at);
