@@ -14,7 +14,7 @@ use kube::{
 };
 use messina_e2e::{SOON, in_a_namespace};
 use messina_runtime::{
-    apply::{Applied, Part, Wanted, no_longer_wanted, without_records_of_others},
+    apply::{Applied, Part, Wanted, no_longer_wanted, compact_records},
     caches::{Caches, Surroundings},
     client::{self, Source, Transport},
     controller::{AnyController, Controller, Running},
@@ -124,9 +124,9 @@ async fn program(namespace: &str, faults: &Faults) -> Program {
         readiness: Readiness::default(),
     };
     let controllers = |caches: &mut Caches| {
-        let trim = |object: &mut ConfigMap| without_records_of_others(&mut object.metadata, MANAGER);
+        let trim = |object: &mut ConfigMap| compact_records(&mut object.metadata, MANAGER);
         let parents = caches.watch::<ConfigMap>(Some(PARENT), trim);
-        let trim = |object: &mut Secret| without_records_of_others(&mut object.metadata, MANAGER);
+        let trim = |object: &mut Secret| compact_records(&mut object.metadata, MANAGER);
         let secrets = caches.watch::<Secret>(Some(&format!("app={MANAGER}")), trim);
         let backoff = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
         let running = Running::new(caches, Toy { secrets: Arc::clone(&secrets) }, parents, backoff);
