@@ -67,7 +67,8 @@ fn node(reference: &str) -> Result<Image> {
 }
 
 fn import(cluster: &Cluster, image: &Image, steps: &Steps) -> Result<()> {
-    let archive = env::temp_dir().join(format!("messina-image-{}.tar", std::process::id()));
+    // Others may make images for other clusters.
+    let archive = cluster.folder().join(format!("image-{}.tar", std::process::id()));
     let imported = image.write(&archive).and_then(|()| cluster.import(&archive, steps));
     cache::remove(&archive)?;
     imported
