@@ -28,7 +28,7 @@ use tokio::{
 use tracing::info;
 
 use crate::{
-    certificates::KeySize,
+    certificates::{EcdsaKeySize, KeyKind},
     controllers::{self, FIELD_MANAGER, datacenter, etcd_task},
     logging,
     traces::{self, Traces},
@@ -60,7 +60,7 @@ pub struct Options {
     pub automatic_tls_certificates: bool,
     /// How many bits the ECDSA keys of new certificates have
     #[arg(long, env = "MESSINA_CRYPTO_ECDSA_KEY_SIZE", value_name = "BITS", default_value = "384")]
-    pub crypto_ecdsa_key_size: KeySize,
+    pub crypto_ecdsa_key_size: EcdsaKeySize,
     /// The port at which Ingresses take CQL over TLS, for the files by which clients connect; without it, they name none
     #[arg(long, env = "MESSINA_CQLS_INGRESS_PORT", value_name = "PORT")]
     pub cqls_ingress_port: Option<std::num::NonZeroU16>,
@@ -105,7 +105,7 @@ impl Options {
             operator_image: self.image.clone(),
             node_exporter_image: self.node_exporter_image.clone(),
             gates: Gates { automatic_tls_certificates: self.automatic_tls_certificates, ..Gates::default() },
-            key_size: self.crypto_ecdsa_key_size,
+            keys: KeyKind::Ecdsa(self.crypto_ecdsa_key_size),
             cqls_ingress_port: self.cqls_ingress_port.map(Into::into),
             expiry: datacenter::Expiry::new(metrics),
         }
