@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use messina_operator::{
-    certificates::KeySize,
+    certificates::KeyKind,
     controllers::{self, datacenter},
 };
 use messina_plan::datacenter::Gates;
@@ -16,7 +16,7 @@ pub(crate) fn datacenters(caches: &mut Caches, metrics: &Metrics) -> Vec<Arc<dyn
         node_exporter_image: "localhost/messina/node-exporter:test".into(),
         // Without certificates: no two runs have the same keys, and here they are compared.
         gates: Gates::default(),
-        key_size: KeySize::default(),
+        keys: KeyKind::default(),
         cqls_ingress_port: None,
         expiry: datacenter::Expiry::new(metrics),
     };

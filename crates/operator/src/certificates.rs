@@ -1,6 +1,9 @@
 //! Makes keys, and signs what is to be signed.
 
-use std::time::SystemTime;
+use std::{
+    fmt::{self, Debug},
+    time::SystemTime,
+};
 
 use clap::ValueEnum;
 use jiff::Timestamp;
@@ -9,11 +12,24 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, SanType,
 };
+use rsa::{RsaPrivateKey, pkcs1::EncodeRsaPrivateKey, rand_core::OsRng};
 use thiserror::Error;
 
-/// How long the keys of certificates are, in bits.
+/// By what the keys of certificates sign.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum KeySize {
+pub enum KeyType {
+    /// Short, and made in a moment.
+    #[default]
+    #[value(name = "ECDSA")]
+    Ecdsa,
+    /// For clients that know nothing else. It takes seconds to make one.
+    #[value(name = "RSA")]
+    Rsa,
+}
+
+/// How long ECDSA keys are, in bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum EcdsaKeySize {
     /// P-256.
     #[value(name = "256")]
     Bits256,
@@ -23,11 +39,99 @@ pub enum KeySize {
     Bits384,
 }
 
+/// How long RSA keys are, in bits. What signs with them takes no others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum RsaKeySize {
+    /// The shortest that still counts as safe.
+    #[value(name = "2048")]
+    Bits2048,
+    /// As strong as P-256.
+    #[value(name = "3072")]
+    Bits3072,
+    /// What the peer makes.
+    #[default]
+    #[value(name = "4096")]
+    Bits4096,
+}
+
+impl RsaKeySize {
+    const fn bits(self) -> usize {
+        match self {
+            Self::Bits2048 => 2048,
+            Self::Bits3072 => 3072,
+            Self::Bits4096 => 4096,
+        }
+    }
+}
+
+/// What new keys are to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyKind {
+    /// ECDSA, of this size.
+    Ecdsa(EcdsaKeySize),
+    /// RSA, of this size.
+    Rsa(RsaKeySize),
+}
+
+impl Default for KeyKind {
+    fn default() -> Self {
+        Self::Ecdsa(EcdsaKeySize::default())
+    }
+}
+
+/// A private key that no certificate has yet, in the form in which it is stored.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key(String);
+
+impl Debug for Key {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Keys are nobody's business.
+        formatter.write_str("Key")
+    }
+}
+
+impl Key {
+    /// Makes a key. Where it is an RSA key, this takes seconds, and it panics where the system gives no random bytes.
+    pub fn new(kind: KeyKind) -> Result<Self, SigningError> {
+        match kind {
+            KeyKind::Ecdsa(size) => elliptic_key(size).map_err(SigningError::EcdsaKey),
+            KeyKind::Rsa(size) => rsa_key(size).map_err(SigningError::RsaKey),
+        }
+        .map(Self)
+    }
+
+    /// The key as it is stored.
+    pub fn pem(&self) -> &str {
+        &self.0
+    }
+}
+
+fn elliptic_key(size: EcdsaKeySize) -> Result<String, rcgen::Error> {
+    let kind = match size {
+        EcdsaKeySize::Bits256 => &PKCS_ECDSA_P256_SHA256,
+        EcdsaKeySize::Bits384 => &PKCS_ECDSA_P384_SHA384,
+    };
+    let key = KeyPair::generate_for(kind)?;
+    keys::elliptic_key_pem(key.serialized_der()).ok_or(rcgen::Error::CouldNotParseKeyPair)
+}
+
+/// Here, and nowhere else, the crate `rsa` is used: it makes keys, and nothing is ever signed or read with it.
+fn rsa_key(size: RsaKeySize) -> Result<String, rsa::Error> {
+    let key = RsaPrivateKey::new(&mut OsRng, size.bits())?;
+    Ok(keys::rsa_key_pem(key.to_pkcs1_der()?.as_bytes()))
+}
+
 /// Something that cannot be signed.
 #[derive(Debug, Error)]
 pub enum SigningError {
     /// There is no randomness.
-    #[error("no key can be made")]
+    #[error("no ECDSA key can be made")]
+    EcdsaKey(#[source] rcgen::Error),
+    /// It could not be made, or not be written down.
+    #[error("no RSA key can be made")]
+    RsaKey(#[source] rsa::Error),
+    /// Nothing can be signed for it.
+    #[error("the new key cannot be used")]
     Key(#[source] rcgen::Error),
     /// No certificate can hold it.
     #[error("{name:?} cannot be in a certificate")]
@@ -46,26 +150,24 @@ pub enum SigningError {
     Signature(#[source] rcgen::Error),
 }
 
-/// Makes a key, and signs a certificate for it.
-pub fn sign(order: &Order, size: KeySize) -> Result<Signed, SigningError> {
-    let kind = match size {
-        KeySize::Bits256 => &PKCS_ECDSA_P256_SHA256,
-        KeySize::Bits384 => &PKCS_ECDSA_P384_SHA384,
-    };
-    let key = KeyPair::generate_for(kind).map_err(SigningError::Key)?;
-    let text = keys::elliptic_key_pem(key.serialized_der());
-    let text = text.ok_or(SigningError::Key(rcgen::Error::CouldNotParseKeyPair))?;
+/// Signs a certificate for a key.
+pub fn sign(order: &Order, key: &Key) -> Result<Signed, SigningError> {
+    let pair = key_pair(&key.0).map_err(SigningError::Key)?;
     let params = params(order)?;
     let certificate = match &order.signer {
-        None => params.self_signed(&key),
-        Some(signer) => params.signed_by(&key, &authority(signer).map_err(SigningError::Authority)?),
+        None => params.self_signed(&pair),
+        Some(signer) => params.signed_by(&pair, &authority(signer).map_err(SigningError::Authority)?),
     };
-    Ok(Signed { certificate: certificate.map_err(SigningError::Signature)?.pem(), key: text })
+    Ok(Signed { certificate: certificate.map_err(SigningError::Signature)?.pem(), key: key.0.clone() })
+}
+
+/// A stored key, ready to sign.
+fn key_pair(pem: &str) -> Result<KeyPair, rcgen::Error> {
+    KeyPair::try_from(keys::as_pkcs8(pem.as_bytes()).ok_or(rcgen::Error::CouldNotParseKeyPair)?)
 }
 
 fn authority(signer: &Signed) -> Result<Issuer<'static, KeyPair>, rcgen::Error> {
-    let key = keys::as_pkcs8(signer.key.as_bytes()).ok_or(rcgen::Error::CouldNotParseKeyPair)?;
-    Issuer::from_ca_cert_pem(&signer.certificate, KeyPair::try_from(key)?)
+    Issuer::from_ca_cert_pem(&signer.certificate, key_pair(&signer.key)?)
 }
 
 fn params(order: &Order) -> Result<CertificateParams, SigningError> {

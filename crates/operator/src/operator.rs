@@ -28,7 +28,7 @@ use tokio::{
 use tracing::info;
 
 use crate::{
-    certificates::KeySize,
+    certificates::{EcdsaKeySize, KeyKind, KeyType, RsaKeySize},
     controllers::{self, FIELD_MANAGER, datacenter, etcd_task},
     logging,
     traces::{self, Traces},
@@ -58,9 +58,15 @@ pub struct Options {
     /// Whether CQL is served with certificates that the operator makes and renews
     #[arg(long, env = "MESSINA_AUTOMATIC_TLS_CERTIFICATES", value_name = "true|false", default_value = "true", action = clap::ArgAction::Set)]
     pub automatic_tls_certificates: bool,
-    /// How many bits the ECDSA keys of new certificates have
+    /// What keys new certificates have
+    #[arg(long, env = "MESSINA_CRYPTO_KEY_TYPE", value_name = "TYPE", default_value = "ECDSA", ignore_case = true)]
+    pub crypto_key_type: KeyType,
+    /// How many bits the keys of new certificates have where they are ECDSA keys
     #[arg(long, env = "MESSINA_CRYPTO_ECDSA_KEY_SIZE", value_name = "BITS", default_value = "384")]
-    pub crypto_ecdsa_key_size: KeySize,
+    pub crypto_ecdsa_key_size: EcdsaKeySize,
+    /// How many bits the keys of new certificates have where they are RSA keys
+    #[arg(long, env = "MESSINA_CRYPTO_RSA_KEY_SIZE", value_name = "BITS", default_value = "4096")]
+    pub crypto_rsa_key_size: RsaKeySize,
     /// The port at which Ingresses take CQL over TLS, for the files by which clients connect; without it, they name none
     #[arg(long, env = "MESSINA_CQLS_INGRESS_PORT", value_name = "PORT")]
     pub cqls_ingress_port: Option<std::num::NonZeroU16>,
@@ -105,7 +111,10 @@ impl Options {
             operator_image: self.image.clone(),
             node_exporter_image: self.node_exporter_image.clone(),
             gates: Gates { automatic_tls_certificates: self.automatic_tls_certificates, ..Gates::default() },
-            key_size: self.crypto_ecdsa_key_size,
+            keys: match self.crypto_key_type {
+                KeyType::Ecdsa => KeyKind::Ecdsa(self.crypto_ecdsa_key_size),
+                KeyType::Rsa => KeyKind::Rsa(self.crypto_rsa_key_size),
+            },
             cqls_ingress_port: self.cqls_ingress_port.map(Into::into),
             expiry: datacenter::Expiry::new(metrics),
         }
@@ -126,7 +135,7 @@ pub fn controllers(
 /// Runs until it is told to stop, and tells of it.
 pub fn main(options: Options, log: &logging::Options) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async {
+    let outcome = runtime.block_on(async {
         let identity = options.identity.clone().unwrap_or_else(own_identity);
         let endpoint = traces::endpoint(options.otlp_endpoint.as_deref());
         let traces = endpoint.map(|endpoint| Traces::sent_to(&endpoint, &identity)).transpose()?;
@@ -136,7 +145,10 @@ pub fn main(options: Options, log: &logging::Options) -> anyhow::Result<()> {
             traces.finish().await;
         }
         outcome
-    })
+    });
+    // A key that is being made is nobody's by now, and it would be waited for.
+    runtime.shutdown_background();
+    outcome
 }
 
 async fn run(options: Options, identity: String) -> anyhow::Result<()> {
@@ -204,7 +216,7 @@ fn own_identity() -> String {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
-    use clap::Command;
+    use clap::{Command, FromArgMatches};
 
     use super::*;
 
@@ -241,6 +253,27 @@ mod tests {
         let help = command().render_long_help().to_string();
         for [flag, variable, _] in settings() {
             assert!(help.contains(&flag) && help.contains(&format!("[env: {variable}=")), "{flag} in --help:\n{help}");
+        }
+    }
+
+    #[test]
+    fn keys_are_elliptic_unless_it_is_said_otherwise() {
+        let keys = |arguments: &[&str]| {
+            let matches = command().try_get_matches_from([&["operator", "--image=messina"], arguments].concat())?;
+            Ok::<_, clap::Error>(Options::from_arg_matches(&matches)?.datacenters(&Metrics::default()).keys)
+        };
+        for (arguments, expected) in [
+            (&[][..], KeyKind::Ecdsa(EcdsaKeySize::Bits384)),
+            (&["--crypto-ecdsa-key-size=256"], KeyKind::Ecdsa(EcdsaKeySize::Bits256)),
+            (&["--crypto-rsa-key-size=2048"], KeyKind::Ecdsa(EcdsaKeySize::Bits384)),
+            (&["--crypto-key-type=RSA"], KeyKind::Rsa(RsaKeySize::Bits4096)),
+            (&["--crypto-key-type=rsa", "--crypto-rsa-key-size=2048"], KeyKind::Rsa(RsaKeySize::Bits2048)),
+            (&["--crypto-key-type=RSA", "--crypto-rsa-key-size=3072"], KeyKind::Rsa(RsaKeySize::Bits3072)),
+        ] {
+            assert_eq!(keys(arguments).unwrap(), expected, "{arguments:?}");
+        }
+        for argument in ["--crypto-key-type=DSA", "--crypto-rsa-key-size=1024", "--crypto-ecdsa-key-size=521"] {
+            assert!(keys(&[argument]).is_err(), "{argument}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! The controller of ScyllaDBDatacenters.
 
 mod expiry;
+mod new_keys;
 mod observe;
 mod parts;
 mod report;
@@ -30,8 +31,9 @@ use messina_runtime::{
 
 pub use expiry::Expiry;
 
+use self::new_keys::NewKeys;
 use super::trim;
-use crate::certificates::KeySize;
+use crate::certificates::KeyKind;
 
 /// What is the same for all datacenters.
 #[derive(Clone, Debug)]
@@ -42,8 +44,8 @@ pub struct Settings {
     pub node_exporter_image: String,
     /// What is switched on.
     pub gates: Gates,
-    /// How long the keys of new certificates are.
-    pub key_size: KeySize,
+    /// What the keys of new certificates are.
+    pub keys: KeyKind,
     /// The port at which Ingresses take CQL over TLS, if clients are to know it.
     pub cqls_ingress_port: Option<u16>,
     /// Until when certificates are valid, for all to see.
@@ -54,6 +56,7 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct DatacenterController {
     settings: Settings,
+    new_keys: Arc<NewKeys>,
     stateful_sets: Arc<Store<StatefulSet>>,
     services: Arc<Store<Service>>,
     config_maps: Arc<Store<ConfigMap>>,
@@ -73,8 +76,10 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     let service_accounts = caches.watch_metadata::<ServiceAccount>(Some(&ours), trim);
     let role_bindings = caches.watch::<RoleBinding>(Some(&ours), trim);
     let budgets = caches.watch::<PodDisruptionBudget>(Some(&ours), trim);
+    let new_keys = Arc::new(NewKeys::new(settings.keys));
     let controller = DatacenterController {
         settings,
+        new_keys: Arc::clone(&new_keys),
         stateful_sets: caches.watch(Some(&ours), trim),
         services: caches.watch(Some(&ours), trim),
         config_maps: caches.watch(Some(&ours), trim),
@@ -86,13 +91,26 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
         proofs: Proofs::default(),
     };
     let expiry = controller.settings.expiry.clone();
-    controller.secrets.on_change(move |change| expiry.take_in(change));
+    let own_keys = Arc::downgrade(&new_keys);
+    controller.secrets.on_change(move |change| {
+        expiry.take_in(change);
+        own_keys.upgrade().into_iter().for_each(|keys| keys.take_in(change));
+    });
+    let own_keys = Arc::downgrade(&new_keys);
+    datacenters.on_change(move |change| {
+        let uid =
+            |object: &Option<Arc<ScyllaDBDatacenter>>| object.as_ref().and_then(|object| object.metadata.uid.clone());
+        if uid(&change.before) != uid(&change.after) {
+            own_keys.upgrade().into_iter().for_each(|keys| keys.forget(&change.key));
+        }
+    });
     let DatacenterController { stateful_sets, services, config_maps, secrets, ingresses, pods, claims, .. } =
         &controller;
     let (stateful_sets, services) = (Arc::clone(stateful_sets), Arc::clone(services));
     let (config_maps, secrets) = (Arc::clone(config_maps), Arc::clone(secrets));
     let (ingresses, pods, claims) = (Arc::clone(ingresses), Arc::clone(pods), Arc::clone(claims));
     let running = Running::new(caches, controller, datacenters, Backoff::default());
+    running.awaits(new_keys.errands());
     running.owns(&stateful_sets);
     running.owns(&services);
     running.owns(&config_maps);

@@ -11,7 +11,8 @@ use messina_plan::datacenter::{
 };
 use messina_runtime::{
     error::{Error, chain},
-    store::{Kind, Store},
+    queue::ObjectKey,
+    store::{Kind, Store, key_of},
 };
 use tracing::info;
 
@@ -49,18 +50,23 @@ impl DatacenterController {
             cqls_ingress_port: self.settings.cqls_ingress_port,
             now: Timestamp::now(),
         };
-        observed.signed = self.signed(&observed);
+        observed.signed = self.signed(&key_of(&object.metadata), &observed);
         Ok(observed)
     }
 
-    /// Certificates that are to be signed now.
-    fn signed(&self, observed: &Observed) -> BTreeMap<String, Result<Signed, String>> {
+    /// Certificates that are to be signed now, as far as there are keys for them.
+    fn signed(&self, datacenter: &ObjectKey, observed: &Observed) -> BTreeMap<String, Result<Signed, String>> {
+        let orders = orders(observed);
+        let secrets: Vec<&str> = orders.iter().map(|order| order.secret.as_str()).collect();
+        let mut keys = self.new_keys.wanted(datacenter, &secrets);
         let sign = |order: Order| {
-            info!(secret = order.secret, reason = order.reason, "signing a certificate");
-            let signed = certificates::sign(&order, self.settings.key_size).map_err(|error| chain(&error));
-            (order.secret, signed)
+            let signed = keys.remove(&order.secret)?.and_then(|key| {
+                info!(secret = order.secret, reason = order.reason, "signing a certificate");
+                certificates::sign(&order, &key).map_err(|error| chain(&error))
+            });
+            Some((order.secret, signed))
         };
-        orders(observed).into_iter().map(sign).collect()
+        orders.into_iter().filter_map(sign).collect()
     }
 }
 

@@ -169,7 +169,7 @@ mod tests {
 
     use super::*;
     use crate::certificates::{
-        KeySize,
+        KeyKind,
         tests::{observed, settle},
     };
 
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn nodes_come_after_all_that_they_need() {
         let mut observed = observed();
-        settle(&mut observed, KeySize::default());
+        settle(&mut observed, KeyKind::default());
         let parts = planned(&observed);
         let nodes = parts.iter().position(|part| part.name == datacenter::Part::StatefulSet.name()).unwrap();
         assert_eq!(names(parts[nodes].objects.iter().map(Wanted::key)), ["orders-dc-a"]);
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn authorities_come_before_what_they_sign() {
         let mut observed = observed();
-        settle(&mut observed, KeySize::default());
+        settle(&mut observed, KeyKind::default());
         let parts = planned(&observed);
         let part = parts.iter().find(|part| part.name == datacenter::Part::Certificates.name()).unwrap();
         let expected = [
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn authorities_that_are_trusted_are_not_given_up_with_old_configuration() {
         let mut observed = observed();
-        settle(&mut observed, KeySize::default());
+        settle(&mut observed, KeyKind::default());
         let mut old = observed.config_maps["orders-local-client-ca"].clone();
         old.metadata.name = Some("orders-old-snitch-config".into());
         observed.config_maps.insert("orders-old-snitch-config".into(), old);

@@ -103,6 +103,11 @@ pub fn elliptic_key_pem(pkcs8: &[u8]) -> Option<String> {
     Some(pem("EC PRIVATE KEY", &element(SEQUENCE, &fields)))
 }
 
+/// An RSA key from PKCS#1, in the form that the peer gives it.
+pub fn rsa_key_pem(pkcs1: &[u8]) -> String {
+    pem("RSA PRIVATE KEY", pkcs1)
+}
+
 /// The usual text around bytes.
 pub(super) fn pem(label: &str, der: &[u8]) -> String {
     let text = BASE64_STANDARD.encode(der);

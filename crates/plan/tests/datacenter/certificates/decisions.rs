@@ -107,6 +107,27 @@ fn what_cannot_be_signed_is_told_and_holds_nothing_up_that_is_there() {
     }
 }
 
+/// Some keys take their time.
+#[test]
+fn what_is_still_to_be_signed_is_awaited_and_holds_nothing_up_that_is_there() {
+    let mut observed = settled(json!({}));
+    observed.signed.clear();
+    let before = plan(&observed).objects.stateful_sets;
+    let mut without_authority = observed.clone();
+    without_authority.secrets.remove(SECRETS[2]);
+    later(&mut observed, 21 * DAY);
+    for (observed, secret) in [(observed, SECRETS[3]), (without_authority, SECRETS[2])] {
+        let plan = plan(&observed);
+        let awaited = plan.waiting.iter().find(|note| note.reason == "WaitingForSignature").unwrap();
+        assert!(awaited.message.starts_with(&format!("Secret shop/{secret} is to be signed: ")), "{}", awaited.message);
+        assert_eq!((plan.wrong, plan.objects.stateful_sets), (vec![], before.clone()), "{secret}");
+        assert!(plan.objects.certificates[1].certificate.is_none(), "the old one stays");
+        let is_kept =
+            plan.objects.certificates[1].bundle.is_some() || plan.left_alone.iter().any(|left| left.name == SECRETS[2]);
+        assert!(is_kept, "clients read it still");
+    }
+}
+
 #[test]
 fn secrets_say_what_they_hold() {
     let observed = settled(json!({}));
