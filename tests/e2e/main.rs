@@ -12,6 +12,8 @@ mod days;
 mod kubectl;
 mod kubectl_etcd;
 mod lease;
+mod observer;
 mod plan;
 mod runtime;
 mod testbed;
+mod upgrade;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use messina_api::names::{
-    annotation::{LEAVING_BEGAN, RING_ANSWER},
+    annotation::{LEAVING_BEGAN, RING_ANSWER, UPGRADE_ANSWER},
     label::{DECOMMISSIONED, value::TRUE},
 };
 use messina_plan::node::{
@@ -15,6 +15,7 @@ use messina_plan::node::{
     decommission::{Asked, Step, step},
     facts::{Observation, changes},
     ring::View,
+    upgrade,
 };
 use serde_json::{Value, json};
 
@@ -279,6 +280,17 @@ impl Ring {
         let answer = asked.map(|asked| Answer::new(asked, &node.host_id, &self.view()));
         if let Some(text) = change(service.annotations(), answer.as_ref()) {
             return Some((json!({"metadata": {"annotations": {RING_ANSWER: text}}}), false));
+        }
+        // Nothing is on disks of which there could be snapshots.
+        let work = upgrade::work(service.annotations(), &node.host_id, &node.mode);
+        let prepared = work.map(|work| upgrade::Answer {
+            host_id: node.host_id.clone(),
+            to: work.request.to,
+            kept: work.request.keep,
+            failed: None,
+        });
+        if let Some(text) = prepared.and_then(|answer| upgrade::change(service.annotations(), &answer)) {
+            return Some((json!({"metadata": {"annotations": {UPGRADE_ANSWER: text}}}), true));
         }
         match step(Asked::of(service.labels(), service.annotations()), &node.host_id, &node.mode, true) {
             Step::Announce => Some((json!({"metadata": {"annotations": {LEAVING_BEGAN: node.host_id}}}), true)),

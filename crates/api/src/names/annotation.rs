@@ -42,6 +42,20 @@ pub const RING_QUESTION: &str = "messina.scylladb.com/ring-question";
 /// On a member Service, by the node's sidecar as long as [`RING_QUESTION`] is there: the ring, in JSON, with the question
 /// that is answered.
 pub const RING_ANSWER: &str = "messina.scylladb.com/ring-answer";
+/// On a member Service, by the node's sidecar: which requests it understands. [`SIDECAR_PROTOCOL_VALUE`] stands for
+/// [`RING_QUESTION`] and [`UPGRADE_REQUEST`]; sidecars that write nothing here are not waited for in a rolling change.
+pub const SIDECAR_PROTOCOL: &str = "messina.scylladb.com/sidecar-protocol";
+/// Value of [`SIDECAR_PROTOCOL`].
+pub const SIDECAR_PROTOCOL_VALUE: &str = "1";
+/// On a member Service, by the operator while the version of ScyllaDB changes: which snapshots the node is to keep for
+/// that, in JSON: `{"hostID", "from", "to", "keep": ["system", "data"]}`.
+pub const UPGRADE_REQUEST: &str = "messina.scylladb.com/upgrade-request";
+/// On a member Service, by the node's sidecar in answer to [`UPGRADE_REQUEST`]: which snapshots it keeps, and what has
+/// failed, in JSON: `{"hostID", "to", "kept", "failed": {"step", "why"}}`.
+pub const UPGRADE_ANSWER: &str = "messina.scylladb.com/upgrade-answer";
+/// On a ScyllaDBDatacenter, by the user: "true" changes the version of ScyllaDB without asking nodes for agreement on
+/// the schema and for snapshots before.
+pub const SKIP_UPGRADE_HOOKS: &str = "messina.scylladb.com/skip-upgrade-hooks";
 /// On a member Service, by the operator: UID of the claim that a replacement of the node began with, or nothing.
 pub const REPLACING_CLAIM: &str = "messina.scylladb.com/replacing-claim-uid";
 /// On a claim, by the operator: host ID of the node whose data it holds, and which has left the ring.

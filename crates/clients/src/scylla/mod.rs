@@ -257,6 +257,12 @@ impl Node {
         exchange::call(self.address, Method::DELETE, &snapshot_path(tag, keyspace), self.timeout).await.map(drop)
     }
 
+    /// Removes all snapshots of this name, whatever keyspaces they are of.
+    pub async fn clear_snapshot(self, tag: &str, patience: Duration) -> Result<(), Error> {
+        let path = format!("/storage_service/snapshots?tag={}", escaped(tag));
+        exchange::call(self.address, Method::DELETE, &path, patience).await.map(drop)
+    }
+
     /// Removes a dead node from the ring for good. Its data is made anew from that of others.
     pub async fn remove_node(self, host_id: &str, patience: Duration) -> Result<(), Error> {
         self.within(patience).post(&format!("/storage_service/remove_node?host_id={}", escaped(host_id))).await

@@ -6,6 +6,7 @@
 mod child;
 mod prepare;
 mod tend;
+mod upgrade;
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},

@@ -1,5 +1,5 @@
-//! What the sidecar does while ScyllaDB runs: it says on the node's Service what the node is, and makes the node leave
-//! the ring when that is asked for.
+//! What the sidecar does while ScyllaDB runs: it says on the node's Service what the node is, makes the node leave the ring
+//! when that is asked for, and prepares it for another version.
 
 use std::{collections::BTreeMap, fmt::Debug, fs, pin::pin, time::Duration};
 
@@ -15,12 +15,13 @@ use messina_plan::node::{
     decommission::{Asked, Step, step},
     facts::{Observation, changes, is_member, knows_ring},
     replaced::is_given_up,
+    upgrade,
 };
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-use super::Files;
+use super::{Files, upgrade::carry_out};
 use crate::{
     kubernetes::{Member, chain},
     pod,
@@ -53,8 +54,11 @@ pub(super) async fn tend(node: Node, member: &Member, files: &Files) -> MustRest
         files,
         service: None,
         leaving: None,
+        upgrading: None,
+        upgraded: None,
         writes: Pause::default(),
         requests: Pause::default(),
+        attempts: Pause::default(),
         told: String::new(),
         was_refused: false,
         has_kept_io_properties: false,
@@ -66,6 +70,7 @@ pub(super) async fn tend(node: Node, member: &Member, files: &Files) -> MustRest
         tokio::select! {
             Some(version) = versions.next() => tender.service = version,
             outcome = left(&mut tender.leaving) => tender.answered(outcome),
+            answer = prepared(&mut tender.upgrading) => tender.prepared(answer),
             () = sleep_until(next_look) => {}
         }
         match tender.look().await {
@@ -83,6 +88,15 @@ async fn left(leaving: &mut Option<Leaving>) -> Result<Decommission, Error> {
     }
 }
 
+/// What came of preparing for another version, if that is under way.
+async fn prepared(upgrading: &mut Option<Upgrading>) -> upgrade::Answer {
+    match upgrading {
+        Some(work) => work.await,
+        None => std::future::pending().await,
+    }
+}
+
+type Upgrading = BoxFuture<'static, upgrade::Answer>;
 type Leaving = BoxFuture<'static, Result<Decommission, Error>>;
 
 struct Tender<'a> {
@@ -93,8 +107,14 @@ struct Tender<'a> {
     service: Option<Service>,
     /// The request to leave that is not answered yet.
     leaving: Option<Leaving>,
+    /// What is being done for another version.
+    upgrading: Option<Upgrading>,
+    /// What came of that, to be written.
+    upgraded: Option<upgrade::Answer>,
     writes: Pause,
     requests: Pause,
+    /// Pauses between attempts to prepare for another version.
+    attempts: Pause,
     /// What was last told of ScyllaDB's answers, to be told once.
     told: String,
     /// ScyllaDB said no when it was last asked to leave.
@@ -125,8 +145,43 @@ impl Tender<'_> {
             self.keep_host_id(&observation.host_id);
         }
         let is_asked = self.answer(&mode, &observation.host_id).await;
+        let is_upgrading = self.prepare_upgrade(&mode, &observation.host_id).await;
         let is_leaving = self.decommission(&mode, &observation.host_id).await?;
-        Ok(if is_member && !is_leaving && !is_asked { SELDOM } else { OFTEN })
+        Ok(if is_member && !is_leaving && !is_asked && !is_upgrading { SELDOM } else { OFTEN })
+    }
+
+    /// Does what the Service asks for before and after a change of the version, one thing at a time; answers whether
+    /// something is left to do.
+    async fn prepare_upgrade(&mut self, mode: &Mode, host_id: &str) -> bool {
+        let Some(service) = &self.service else { return false };
+        let said = self.upgraded.as_ref().and_then(|answer| upgrade::change(service.annotations(), answer));
+        if let Some(text) = said {
+            let what = json!({annotation::UPGRADE_ANSWER: text});
+            // If something else is asked for meanwhile, it is looked at first.
+            if !self.write_as_seen(json!({"metadata": {"annotations": what}}), &what).await {
+                return true;
+            }
+        }
+        self.upgraded = None;
+        let Some(service) = &self.service else { return false };
+        let Some(work) = upgrade::work(service.annotations(), host_id, mode) else { return false };
+        if self.upgrading.is_none() && self.attempts.is_over() {
+            info!(?work, "preparing for another version, or clearing up after it");
+            self.upgrading = Some(carry_out(self.node, work).boxed());
+        }
+        true
+    }
+
+    fn prepared(&mut self, answer: upgrade::Answer) {
+        self.upgrading = None;
+        match &answer.failed {
+            None => self.attempts = Pause::default(),
+            Some(failure) => {
+                warn!(?failure, "a step for the change of the version failed; it is tried again");
+                self.attempts.grow();
+            }
+        }
+        self.upgraded = Some(answer);
     }
 
     /// Writes on the Service what is new of the node.

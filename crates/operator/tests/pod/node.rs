@@ -1,6 +1,7 @@
 //! A stand-in for the REST API of a ScyllaDB node.
 
 use std::{
+    collections::BTreeSet,
     net::{Ipv4Addr, SocketAddr},
     sync::{Arc, Mutex},
     time::Duration,
@@ -24,6 +25,10 @@ pub(crate) struct Says {
     pub(crate) native_transport: bool,
     /// Whether it answers the request to leave at once, with a refusal.
     pub(crate) refuses_to_leave: bool,
+    /// The versions of the schema that it sees.
+    pub(crate) schemas: Vec<&'static str>,
+    /// Whether it takes no snapshots.
+    pub(crate) refuses_snapshots: bool,
 }
 
 impl Default for Says {
@@ -36,6 +41,8 @@ impl Default for Says {
             own_tokens: vec!["-5", "7"],
             native_transport: true,
             refuses_to_leave: false,
+            schemas: vec!["s1"],
+            refuses_snapshots: false,
         }
     }
 }
@@ -44,12 +51,14 @@ pub(crate) struct FakeNode {
     says: Mutex<Says>,
     /// All calls but those that only read.
     calls: Mutex<Vec<String>>,
+    /// Names and keyspaces.
+    snapshots: Mutex<BTreeSet<(String, String)>>,
 }
 
 impl FakeNode {
     /// A node whose REST API is at the usual port of an address of the test's own.
     pub(crate) fn start(ip: [u8; 4], says: Says) -> Arc<Self> {
-        let node = Arc::new(Self { says: Mutex::new(says), calls: Mutex::default() });
+        let node = Arc::new(Self { says: Mutex::new(says), calls: Mutex::default(), snapshots: Mutex::default() });
         server::serve(SocketAddr::from((Ipv4Addr::from(ip), 10000)), node.clone());
         node
     }
@@ -66,7 +75,16 @@ impl FakeNode {
         self.calls.lock().unwrap().clone()
     }
 
-    fn read(&self, path: &str) -> Option<Value> {
+    /// Names of snapshots, each with its keyspace.
+    pub(crate) fn snapshots(&self) -> BTreeSet<(String, String)> {
+        self.snapshots.lock().unwrap().clone()
+    }
+
+    pub(crate) fn keep(&self, tag: &str, keyspace: &str) {
+        self.snapshots.lock().unwrap().insert((tag.to_owned(), keyspace.to_owned()));
+    }
+
+    fn read(&self, path: &str, query: &str) -> Option<Value> {
         let says = self.says();
         Some(match path {
             "/system/uptime_ms" => json!(1000),
@@ -85,6 +103,16 @@ impl FakeNode {
             "/storage_service/tokens/10.0.0.3" => json!([]),
             "/storage_service/native_transport" => json!(says.native_transport),
             "/storage_service/scylla_release_version" => json!("2026.2.4"),
+            "/storage_service/snapshots" => {
+                let table = |(tag, keyspace)| json!({"key": tag, "value": [{"ks": keyspace, "cf": "t"}]});
+                json!(self.snapshots().into_iter().map(table).collect::<Vec<_>>())
+            }
+            "/storage_service/keyspaces" if query.contains("non_local") => json!(["system_auth", "shop"]),
+            "/storage_service/keyspaces" => json!(["system", "system_schema", "system_auth", "shop"]),
+            "/storage_proxy/schema_versions" => {
+                let version = |version: &&str| json!({"key": version, "value": ["10.0.0.1"]});
+                json!(says.schemas.iter().map(version).collect::<Vec<_>>())
+            }
             "/snitch/datacenter" => json!("dc1"),
             "/snitch/rack" => json!("r1"),
             _ => return None,
@@ -95,14 +123,34 @@ impl FakeNode {
 impl Answers for FakeNode {
     async fn answer(&self, request: Request<Bytes>) -> Response<Body> {
         let path = request.uri().path().to_owned();
+        let query = request.uri().query().unwrap_or_default().to_owned();
         if request.method() == Method::GET {
-            return match self.read(&path) {
+            return match self.read(&path, &query) {
                 Some(value) => whole(200, value.to_string()),
                 None => whole(404, r#"{"message": "Not found", "code": 404}"#),
             };
         }
         self.calls.lock().unwrap().push(format!("{} {path}", request.method()));
+        let parameter = |name: &str| {
+            let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+            pairs.filter(|(key, _)| *key == name).map(|(_, value)| value.to_owned()).next()
+        };
         match path.as_str() {
+            "/storage_service/snapshots" if request.method() == Method::DELETE => {
+                self.snapshots.lock().unwrap().retain(|(tag, _)| Some(tag) != parameter("tag").as_ref());
+                whole(200, "")
+            }
+            "/storage_service/snapshots" if self.says().refuses_snapshots => {
+                whole(500, r#"{"message": "no space left", "code": 500}"#)
+            }
+            "/storage_service/snapshots" => {
+                let (tag, keyspace) = (parameter("tag").unwrap_or_default(), parameter("kn").unwrap_or_default());
+                if self.snapshots().contains(&(tag.clone(), keyspace.clone())) {
+                    return whole(500, r#"{"message": "already exists", "code": 500}"#);
+                }
+                self.keep(&tag, &keyspace);
+                whole(200, "")
+            }
             "/storage_service/drain" => {
                 self.change(|says| says.mode = "DRAINED");
                 whole(200, "")

@@ -352,6 +352,51 @@ fn the_ring_is_told_as_long_as_somebody_asks() {
     eventually("it takes its word back", || pod.fact(ANSWER).is_none());
 }
 
+/// Snapshots are taken and removed as the Service asks, what fails is said and tried again, and what was cut off begins anew.
+#[test]
+fn a_node_prepares_for_another_version_and_clears_up() {
+    const REQUEST: &str = "messina.scylladb.com/upgrade-request";
+    const ANSWER: &str = "messina.scylladb.com/upgrade-answer";
+    let pod = Pod::new(15, Says { schemas: vec!["s1", "s2"], ..Says::default() }).ignite();
+    let host_id = pod.node.says().host_id;
+    let ask = |host_id: &str, keep: &[&str]| {
+        let request = json!({"hostID": host_id, "from": "1", "to": "2", "keep": keep}).to_string();
+        pod.api.edit("services", NAME, |service| service["metadata"]["annotations"][REQUEST] = json!(request));
+    };
+    let answer = || serde_json::from_str::<Value>(&pod.fact(ANSWER).unwrap_or_default()).unwrap_or_default();
+    let kept = |keep: &[&str]| json!({"hostID": host_id, "to": "2", "kept": keep});
+    let snapshots = |pairs: &[(&str, &str)]| {
+        pairs.iter().map(|(tag, keyspace)| (format!("messina-upgrade-2-{tag}"), (*keyspace).to_owned())).collect()
+    };
+    pod.node.keep("messina-upgrade-1-system", "system");
+    pod.node.keep("messina-upgrade-2-system", "system");
+    pod.node.keep("of-somebody", "shop");
+    let _process = pod.run();
+    eventually("the node has joined", || pod.fact(JOINED).as_deref() == Some("true"));
+    ask("another", &["system"]);
+    ask(host_id, &["system"]);
+    eventually("the schema differs", || answer()["failed"]["step"] == "schema");
+    assert_eq!(answer()["failed"]["why"], "s1 at 10.0.0.1; s2 at 10.0.0.1");
+    pod.node.change(|says| says.schemas = vec!["s1"]);
+    eventually("its system keyspaces are kept", || answer() == kept(&["system"]));
+    let mut expected: std::collections::BTreeSet<_> = snapshots(&[("system", "system"), ("system", "system_schema")]);
+    expected.insert(("of-somebody".into(), "shop".into()));
+    assert_eq!(pod.node.snapshots(), expected);
+
+    pod.node.change(|says| says.refuses_snapshots = true);
+    ask(host_id, &["system", "data"]);
+    eventually("its data is not kept", || answer()["failed"]["step"] == "dataSnapshot");
+    assert_eq!(answer()["kept"], json!(["system"]));
+    pod.node.change(|says| says.refuses_snapshots = false);
+    eventually("its data is kept", || answer() == kept(&["system", "data"]));
+    expected.extend(snapshots(&[("data", "system_auth"), ("data", "shop")]));
+    assert_eq!(pod.node.snapshots(), expected);
+
+    ask(host_id, &[]);
+    eventually("nothing is kept", || answer() == kept(&[]));
+    assert_eq!(pod.node.snapshots(), [("of-somebody".to_owned(), "shop".to_owned())].into(), "others' snapshots stay");
+}
+
 #[test]
 fn a_refusal_to_leave_is_not_taken_for_having_left() {
     let pod = Pod::new(9, Says { refuses_to_leave: true, ..Says::default() }).ignite();

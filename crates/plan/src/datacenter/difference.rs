@@ -9,12 +9,15 @@ use serde_json::Value;
 /// Set on the template by `kubectl rollout restart`. It belongs to the user.
 const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
 
-/// Whether applying `wanted` would change what is kept. Fields that only the API server or others know of do not count.
-pub(crate) fn changes(wanted: &StatefulSet, kept: &StatefulSet) -> bool {
-    !says_the_same(wanted, kept) || has_leftovers(wanted, kept)
+/// Whether applying `wanted` would change what pods are made of. Fields that only the API server or others know of do not
+/// count.
+pub(crate) fn changes_pods(wanted: &StatefulSet, kept: &StatefulSet) -> bool {
+    let (Some(then), Some(now)) = (&wanted.spec, &kept.spec) else { return false };
+    !is_within(&then.template, &now.template) || has_leftovers(wanted, kept)
 }
 
-fn says_the_same(wanted: &StatefulSet, kept: &StatefulSet) -> bool {
+/// Whether all that is wanted is kept, what was ours and is to go left aside.
+pub(crate) fn says_the_same(wanted: &StatefulSet, kept: &StatefulSet) -> bool {
     // What is equal need not be looked at closely.
     (wanted.spec == kept.spec && is_within(&wanted.metadata, &kept.metadata)) || is_within(wanted, kept)
 }

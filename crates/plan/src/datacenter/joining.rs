@@ -15,7 +15,7 @@ use super::{Observed, pod::SCYLLA_CONTAINER, rollout::replicas, validate::MOST_N
 pub(crate) fn may_be_corrected(observed: &Observed, stateful_set: &StatefulSet) -> bool {
     let name = stateful_set.metadata.name.as_deref().unwrap_or_default();
     let members = (0..replicas(stateful_set).min(MOST_NODES)).map(|ordinal| names::datacenter::member(name, ordinal));
-    is_careful(stateful_set) && !members.into_iter().any(|member| may_be_joining(observed, &member))
+    !members.into_iter().any(|member| may_be_joining(observed, &member))
 }
 
 /// Whether any node of the datacenter has joined. Before that, there is no cluster to disturb.
@@ -28,7 +28,8 @@ fn has_joined(service: &Service) -> bool {
     annotations.and_then(|annotations| annotations.get(annotation::NODE_JOINED)).is_some_and(|joined| joined == "true")
 }
 
-fn may_be_joining(observed: &Observed, member: &str) -> bool {
+/// Whether a node that is down may be joining, and must not be disturbed.
+pub(crate) fn may_be_joining(observed: &Observed, member: &str) -> bool {
     if observed.services.get(member).is_some_and(has_joined) {
         return false;
     }
@@ -51,14 +52,4 @@ fn cannot_start(pod: &Pod) -> bool {
         .find_map(|container| container.state.as_ref()?.waiting.as_ref()?.reason.as_deref());
     status.conditions.iter().flatten().any(|condition| is_unscheduled(&condition))
         || waiting.is_some_and(|reason| !["ContainerCreating", "PodInitializing"].contains(&reason))
-}
-
-/// Whether Kubernetes touches no node that serves before the one that is down is back. Where pods start in order, it
-/// waits for ready ones. Where they start at the same time it does not; but it begins with the last node, which is also
-/// the one that an update under way has begun with.
-fn is_careful(stateful_set: &StatefulSet) -> bool {
-    let policy = stateful_set.spec.as_ref().and_then(|spec| spec.pod_management_policy.as_deref());
-    let status = stateful_set.status.clone().unwrap_or_default();
-    let is_updating = status.update_revision != status.current_revision;
-    policy != Some("Parallel") || status.ready_replicas.unwrap_or(0) == 0 || is_updating
 }

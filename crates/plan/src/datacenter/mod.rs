@@ -13,6 +13,7 @@ mod joining;
 mod metadata;
 mod pod;
 mod quantity;
+mod restart;
 mod rollout;
 mod services;
 mod stateful_set;
@@ -298,10 +299,11 @@ impl Observed {
 pub fn plan(observed: &Observed) -> Plan {
     let datacenter = &observed.datacenter;
     let token = token::token(observed);
-    let topology = topology::topology(observed);
-    let services = services::services(observed, &topology);
+    let racks = rollout::racks(observed);
+    let topology = topology::topology(observed, &racks);
+    let services = services::services(observed, &topology.going);
     let certificates = certificates::certificates(observed);
-    let mut rollout = rollout::rollout(observed, &topology);
+    let mut rollout = rollout::rollout(observed, racks, &topology);
     if certificates.are_awaited {
         rollout.hold(observed);
     }
@@ -332,7 +334,7 @@ pub fn plan(observed: &Observed) -> Plan {
             cleanup_jobs: cleanup.jobs,
         },
         changes: topology.changes,
-        deletions: topology.deletions,
+        deletions: [topology.deletions, rollout.deletions].concat(),
         left_alone: [
             rollout.left_alone,
             services.left_alone,

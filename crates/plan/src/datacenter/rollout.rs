@@ -1,25 +1,31 @@
 //! In which order the racks change.
 //!
 //! At most one StatefulSet changes at a time, the first in the order of the specification: racks that are missing are
-//! made, then racks get more nodes, then nodes get a new pod, then nodes leave (see `topology`). Nothing new begins before
-//! everything is rolled out, because a node cannot join while another one is down. Where nodes may start at the same
-//! time, all missing racks are made at once.
+//! made, then racks get more nodes, then nodes get a new pod, one after another (see `restart`), then nodes leave (see
+//! `topology`). Nothing new begins before everything is rolled out, because a node cannot join while another one is down.
+//! Where nodes may start at the same time, all missing racks are made at once. A rolling change that has begun goes on to
+//! its end before nodes join.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use messina_api::names::label;
 
 use super::{
-    LeftAlone, Note, Observed, Part, Rack,
-    difference::changes,
-    joining::{has_cluster, may_be_corrected},
+    Deletion, Kind, LeftAlone, Note, Observed, Part, Rack,
+    difference::{changes_pods, says_the_same},
+    joining::{has_cluster, may_be_corrected, may_be_joining},
+    restart::{
+        Restart, correcting, holding, is_settled, last_only, next_below_partition, nodes_down, partition,
+        set_partition, stuck,
+    },
     stateful_set::{kept_in_place, stateful_set},
-    topology::{Topology, known_nodes, nodes_without_place},
+    topology::{Topology, is_being_upgraded, is_prepared_for_correction, known_nodes, nodes_without_place},
     validate::MOST_NODES,
 };
 
 #[derive(Default)]
 pub(crate) struct Rollout {
     pub(crate) stateful_sets: Vec<StatefulSet>,
+    pub(crate) deletions: Vec<Deletion>,
     pub(crate) left_alone: Vec<LeftAlone>,
     pub(crate) waiting: Vec<Note>,
     pub(crate) wrong: Vec<Note>,
@@ -43,12 +49,40 @@ impl Rollout {
     }
 }
 
+/// The racks of the specification, as they are and as they are to be.
+pub(crate) struct Racks<'a> {
+    standing: Vec<Standing<'a>>,
+    missing: Vec<StatefulSet>,
+    wrong: Vec<Note>,
+    /// What is not rolled out as far as it may be, also of racks that are not in the specification any more.
+    moving: Vec<&'a StatefulSet>,
+    /// A rolling change has begun.
+    is_rolling: bool,
+    /// The node that restarts next.
+    pub(crate) next: Option<Restart>,
+}
+
+impl Racks<'_> {
+    /// Whether all nodes that there are are up, and are as they are to be.
+    pub(crate) fn are_done(&self) -> bool {
+        let is_done = |one: &Standing<'_>| !one.changes_pods && partition(one.now) == 0;
+        self.moving.is_empty() && self.standing.iter().all(is_done)
+    }
+
+    /// Whether all nodes of the StatefulSet are up.
+    pub(crate) fn is_up(&self, stateful_set: &str) -> bool {
+        self.moving.iter().all(|one| one.metadata.name.as_deref() != Some(stateful_set))
+    }
+}
+
 /// A rack that is there, and what it is to become.
 struct Standing<'a> {
     name: String,
     now: &'a StatefulSet,
+    /// With the partition that it has now.
     wanted: StatefulSet,
     changes: bool,
+    changes_pods: bool,
 }
 
 impl Standing<'_> {
@@ -57,23 +91,104 @@ impl Standing<'_> {
     }
 
     /// As it is to be, but for more replicas.
-    fn unscaled(self) -> StatefulSet {
+    fn unscaled(self, partition: i32) -> StatefulSet {
         let mut unscaled = self.wanted;
         if let Some(spec) = unscaled.spec.as_mut() {
             spec.replicas = Some(replicas(self.now));
         }
+        set_partition(&mut unscaled, partition);
         unscaled
     }
 
-    /// With more replicas, and everything else as it is: a node joins with the version that the others have.
+    /// With more replicas, and pods as they are: a node joins with the version that the others have.
     fn scaled_out(&self) -> StatefulSet {
         let mut scaled = self.wanted.clone();
+        // Else it says the same in the words of the API server, which would be written, and then written back.
+        if !self.changes_pods {
+            return scaled;
+        }
         if let (Some(scaled), Some(now)) = (scaled.spec.as_mut(), self.now.spec.as_ref()) {
             scaled.template.clone_from(&now.template);
         }
         scaled.metadata.labels.clone_from(&self.now.metadata.labels);
         scaled
     }
+
+    /// As it is, but for the partition.
+    fn held_at(self, partition: i32) -> StatefulSet {
+        let mut held = if self.lacks_nodes() || self.changes_pods { self.scaled_out() } else { self.wanted };
+        if let Some(spec) = held.spec.as_mut() {
+            spec.replicas = Some(replicas(self.now));
+        }
+        set_partition(&mut held, partition);
+        held
+    }
+
+    /// With the partition that lets one more node restart, or none where none is left to.
+    fn rolled_on(self, next: Option<&Restart>) -> StatefulSet {
+        let mut rolled = self.wanted;
+        let ordinal = next.filter(|next| next.stateful_set == self.name).map(|next| next.ordinal);
+        set_partition(&mut rolled, ordinal.unwrap_or(0));
+        rolled
+    }
+}
+
+/// Looks at the racks, and finds out who restarts next.
+pub(crate) fn racks(observed: &Observed) -> Racks<'_> {
+    let (mut standing, mut missing, mut wrong) = (Vec::new(), Vec::new(), Vec::new());
+    for rack in &observed.datacenter.racks {
+        let mut wanted = stateful_set(observed, rack);
+        let name = observed.datacenter.stateful_set_name(rack);
+        match observed.stateful_sets.get(&name) {
+            None => {
+                // Nodes that are there restart by our word, like all others.
+                if known_nodes(observed, &name) > 0 {
+                    let all = replicas(&wanted);
+                    set_partition(&mut wanted, all);
+                }
+                missing.push(wanted);
+            }
+            Some(now) => {
+                let (mut wanted, faults) = kept_in_place(observed, wanted, now);
+                wrong.extend(faults);
+                set_partition(&mut wanted, partition(now));
+                let changes_pods = changes_pods(&wanted, now);
+                let changes = changes_pods || !says_the_same(&wanted, now);
+                standing.push(Standing { name, now, wanted, changes, changes_pods });
+            }
+        }
+    }
+    let moving = observed.stateful_sets.values().filter(|one| !is_settled(observed, one)).collect();
+    let is_rolling = standing.iter().any(|one| partition(one.now) > 0) || is_being_upgraded(observed);
+    let mut racks = Racks { standing, missing, wrong, moving, is_rolling, next: None };
+    racks.next = next_restart(observed, &racks);
+    racks
+}
+
+/// The node that restarts next, when all nodes are there and none is to join before: the next one of a rack that is being
+/// changed, or the last one of the first rack that is to change.
+fn next_restart(observed: &Observed, racks: &Racks<'_>) -> Option<Restart> {
+    let Racks { standing, missing, is_rolling, .. } = racks;
+    let waits_for_nodes = !is_rolling && (!missing.is_empty() || standing.iter().any(Standing::lacks_nodes));
+    if !racks.moving.is_empty() || waits_for_nodes || missing.iter().any(|one| has_nodes(observed, one)) {
+        return None;
+    }
+    let one = rack_to_roll(standing)?;
+    let ordinal = if one.changes_pods {
+        (replicas(one.now) > 0).then(|| last_only(one.now))
+    } else {
+        next_below_partition(observed, one.now)
+    };
+    ordinal.map(|ordinal| Restart { stateful_set: one.name.clone(), ordinal })
+}
+
+/// A rack that is being changed comes before those that are yet to be.
+fn rack_to_roll<'b, 'a>(standing: &'b [Standing<'a>]) -> Option<&'b Standing<'a>> {
+    standing.iter().find(|one| partition(one.now) > 0).or_else(|| standing.iter().find(|one| one.changes_pods))
+}
+
+fn has_nodes(observed: &Observed, stateful_set: &StatefulSet) -> bool {
+    known_nodes(observed, stateful_set.metadata.name.as_deref().unwrap_or_default()) > 0
 }
 
 /// The StatefulSets of racks that the specification no longer has.
@@ -113,36 +228,20 @@ pub fn is_rolled_out(stateful_set: &StatefulSet) -> bool {
     is_seen && are_there && are_new
 }
 
-pub(crate) fn rollout(observed: &Observed, topology: &Topology) -> Rollout {
-    let mut rollout = Rollout::default();
-    let mut standing = Vec::new();
-    let mut missing = Vec::new();
-    for rack in &observed.datacenter.racks {
-        let wanted = stateful_set(observed, rack);
-        let name = observed.datacenter.stateful_set_name(rack);
-        match observed.stateful_sets.get(&name) {
-            None => missing.push(wanted),
-            Some(now) => {
-                let (wanted, wrong) = kept_in_place(observed, wanted, now);
-                rollout.wrong.extend(wrong);
-                let changes = changes(&wanted, now);
-                standing.push(Standing { name, now, wanted, changes });
-            }
-        }
-    }
+pub(crate) fn rollout(observed: &Observed, racks: Racks<'_>, topology: &Topology) -> Rollout {
+    let mut rollout = Rollout { wrong: racks.wrong.clone(), ..Rollout::default() };
     keep_removed_racks(observed, &mut rollout);
-    let moving: Vec<&StatefulSet> = observed.stateful_sets.values().filter(|one| !is_rolled_out(one)).collect();
-    for stateful_set in &moving {
+    for stateful_set in &racks.moving {
         rollout.waiting.push(rolling_out(observed, stateful_set));
     }
     if topology.is_leaving {
-        hold_all(observed, standing, missing, &mut rollout);
-    } else if !moving.is_empty() {
-        mend(observed, standing, missing, &moving, &mut rollout);
-    } else if !missing.is_empty() {
-        create(observed, standing, missing, topology, &mut rollout);
+        hold_all(observed, racks, &mut rollout);
+    } else if !racks.moving.is_empty() {
+        mend(observed, racks, &mut rollout);
+    } else if racks.missing.iter().any(|one| !racks.is_rolling || has_nodes(observed, one)) {
+        create(observed, racks, topology, &mut rollout);
     } else {
-        change_next(observed, standing, topology, &mut rollout);
+        change_next(observed, racks, topology, &mut rollout);
     }
     let racks = &observed.datacenter.racks;
     let position = |one: &StatefulSet| {
@@ -153,36 +252,40 @@ pub(crate) fn rollout(observed: &Observed, topology: &Topology) -> Rollout {
 }
 
 /// While a node leaves, nothing else changes.
-fn hold_all(observed: &Observed, standing: Vec<Standing<'_>>, missing: Vec<StatefulSet>, rollout: &mut Rollout) {
-    for one in standing {
-        if one.changes {
-            hold(observed, one, rollout);
-        } else {
-            rollout.stateful_sets.push(one.wanted);
-        }
+fn hold_all(observed: &Observed, racks: Racks<'_>, rollout: &mut Rollout) {
+    for one in racks.standing {
+        keep(observed, one, rollout);
     }
-    for stateful_set in missing {
+    for stateful_set in racks.missing {
         rollout.waiting.push(not_yet(observed, &stateful_set));
+    }
+}
+
+fn keep(observed: &Observed, one: Standing<'_>, rollout: &mut Rollout) {
+    if one.changes {
+        hold(observed, one, rollout);
+    } else {
+        rollout.stateful_sets.push(one.wanted);
     }
 }
 
 /// While something is rolling out, nothing else begins. But what rolls out may be what is wrong, so its own pods may
 /// still be corrected.
-fn mend(
-    observed: &Observed,
-    standing: Vec<Standing<'_>>,
-    missing: Vec<StatefulSet>,
-    moving: &[&StatefulSet],
-    rollout: &mut Rollout,
-) {
+fn mend(observed: &Observed, racks: Racks<'_>, rollout: &mut Rollout) {
+    let Racks { standing, missing, moving, .. } = racks;
     let first_moving = standing.iter().position(|one| moving.iter().any(|other| std::ptr::eq(*other, one.now)));
     for (position, one) in standing.into_iter().enumerate() {
-        if !one.changes {
-            rollout.stateful_sets.push(one.wanted);
-        } else if Some(position) == first_moving && may_be_corrected(observed, one.now) {
-            rollout.stateful_sets.push(one.unscaled());
+        let is_moving = moving.iter().any(|other| std::ptr::eq(*other, one.now));
+        if let Some(partition) = holding(observed, one.now).filter(|_| is_moving) {
+            rollout.waiting.push(held(observed, one.now));
+            rollout.stateful_sets.push(one.held_at(partition));
+        } else if Some(position) != first_moving || !may_be_corrected(observed, one.now) {
+            keep(observed, one, rollout);
+        } else if one.changes_pods {
+            correct(observed, one, rollout);
         } else {
-            hold(observed, one, rollout);
+            make_anew(observed, &one, rollout);
+            keep(observed, one, rollout);
         }
     }
     for stateful_set in missing {
@@ -190,25 +293,65 @@ fn mend(
     }
 }
 
+/// Other pods take the place of those that are down, if their nodes are prepared for another version.
+fn correct(observed: &Observed, one: Standing<'_>, rollout: &mut Rollout) {
+    let partition = correcting(observed, one.now);
+    let has_nodes = replicas(one.now) > 0;
+    if has_nodes && partition >= replicas(one.now) && nodes_down(observed, one.now).is_empty() {
+        return hold(observed, one, rollout);
+    }
+    let restarting = (partition..replicas(one.now).min(MOST_NODES))
+        .map(|ordinal| Restart { stateful_set: one.name.clone(), ordinal }.member());
+    let unprepared = restarting.into_iter().find(|member| !is_prepared_for_correction(observed, member));
+    let Some(member) = unprepared else { return rollout.stateful_sets.push(one.unscaled(partition)) };
+    rollout.waiting.push(note(
+        "UpgradeHeldUp",
+        format!(
+            "node {}/{member} is down, and its version is to change, which begins when it is up: `kubectl describe pod {member}` \
+             says why it is down; or undo the change of the version until it is up",
+            observed.datacenter.namespace
+        ),
+    ));
+    hold(observed, one, rollout);
+}
+
+/// Kubernetes does not replace pods that are down and out of date where pods start in order, so that is done here.
+fn make_anew(observed: &Observed, one: &Standing<'_>, rollout: &mut Rollout) {
+    let Some(pod) = stuck(observed, one.now) else { return };
+    let name = pod.metadata.name.clone().unwrap_or_default();
+    // Who is replaced loses its pod together with its disk, and in no other way.
+    let labels = observed.services.get(&name).and_then(|service| service.metadata.labels.as_ref());
+    let is_replaced = labels.is_some_and(|all| {
+        [label::REPLACE, label::REPLACING_NODE_HOST_ID].iter().any(|label| all.contains_key(*label))
+    });
+    if may_be_joining(observed, &name) || is_replaced {
+        return;
+    }
+    let message = format!(
+        "pod {}/{name} is not ready, and its StatefulSet was changed since; it is made anew",
+        observed.datacenter.namespace
+    );
+    rollout.deletions.push(Deletion {
+        kind: Kind::Pod,
+        name,
+        uid: pod.metadata.uid.clone().unwrap_or_default(),
+        event: Some(("ReplacingPod", message)),
+    });
+}
+
 /// Makes what is missing, before anything that is there changes.
-fn create(
-    observed: &Observed,
-    standing: Vec<Standing<'_>>,
-    missing: Vec<StatefulSet>,
-    topology: &Topology,
-    rollout: &mut Rollout,
-) {
+fn create(observed: &Observed, racks: Racks<'_>, topology: &Topology, rollout: &mut Rollout) {
+    let Racks { standing, mut missing, is_rolling, .. } = racks;
     for one in standing {
-        if one.changes {
-            hold(observed, one, rollout);
-        } else {
-            rollout.stateful_sets.push(one.wanted);
-        }
+        keep(observed, one, rollout);
     }
     let at_once = if observed.datacenter.parallel_node_operations { missing.len() } else { 1 };
+    // Nodes that have lost their StatefulSet come before those that are yet to join.
+    missing.sort_by_key(|one| !has_nodes(observed, one));
     for (position, stateful_set) in missing.into_iter().enumerate() {
         let is_free = !topology.in_the_way.contains(stateful_set.metadata.name.as_deref().unwrap_or_default());
-        if position < at_once && is_free {
+        let is_due = !is_rolling || has_nodes(observed, &stateful_set);
+        if position < at_once && is_free && is_due {
             rollout.waiting.push(created(observed, &stateful_set));
             rollout.stateful_sets.push(stateful_set);
         } else {
@@ -217,22 +360,37 @@ fn create(
     }
 }
 
-/// Changes one StatefulSet: the first that lacks nodes or, where none does, the first that differs.
-fn change_next(observed: &Observed, standing: Vec<Standing<'_>>, topology: &Topology, rollout: &mut Rollout) {
-    let lacking = standing.iter().position(Standing::lacks_nodes);
+/// Changes one StatefulSet: the first that lacks nodes or, where none does or a rolling change has begun, the one whose
+/// nodes restart now, or else the first that differs.
+fn change_next(observed: &Observed, racks: Racks<'_>, topology: &Topology, rollout: &mut Rollout) {
+    let Racks { standing, missing, is_rolling, next, .. } = racks;
+    for stateful_set in &missing {
+        rollout.waiting.push(not_yet(observed, stateful_set));
+    }
+    let lacking = standing.iter().position(Standing::lacks_nodes).filter(|_| !is_rolling);
     let is_free = |one: &Standing<'_>| !topology.in_the_way.contains(&one.name);
-    let differing = standing.iter().position(|one| one.changes);
+    let rolling = rack_to_roll(&standing).map(|one| one.name.clone());
+    let differing = rolling.or_else(|| standing.iter().find(|one| one.changes).map(|one| one.name.clone()));
+    let differing = differing.filter(|_| lacking.is_none());
     for (position, one) in standing.into_iter().enumerate() {
         if Some(position) == lacking && is_free(&one) {
             rollout.waiting.push(scaling_out(observed, &one));
             rollout.stateful_sets.push(if has_cluster(observed) { one.scaled_out() } else { one.wanted });
-        } else if !one.changes {
-            rollout.stateful_sets.push(one.wanted);
-        } else if lacking.is_none() && Some(position) == differing {
-            rollout.waiting.push(updating(observed, &one));
-            rollout.stateful_sets.push(one.wanted);
+        } else if differing.as_ref() != Some(&one.name) {
+            keep(observed, one, rollout);
+        } else if next.is_some() && topology.holds_restart {
+            rollout.waiting.push(waiting_to_restart(observed, &one, next.as_ref()));
+            rollout.left_alone.push(LeftAlone { kind: "StatefulSet", name: one.name });
         } else {
-            hold(observed, one, rollout);
+            rollout.waiting.push(updating(observed, &one, next.as_ref()));
+            let is_rolled = one.changes_pods || partition(one.now) > 0;
+            let replicas = replicas(one.now);
+            let mut changed = if is_rolled { one.rolled_on(next.as_ref()) } else { one.wanted };
+            // Nodes join when the rolling change is over.
+            if let Some(spec) = changed.spec.as_mut().filter(|_| is_rolling) {
+                spec.replicas = Some(replicas);
+            }
+            rollout.stateful_sets.push(changed);
         }
     }
 }
@@ -277,10 +435,18 @@ fn reference(observed: &Observed, stateful_set: &StatefulSet) -> String {
 
 fn rolling_out(observed: &Observed, stateful_set: &StatefulSet) -> Note {
     let status = stateful_set.status.clone().unwrap_or_default();
+    let down = nodes_down(observed, stateful_set);
+    let who = match down.first() {
+        Some(first) => format!(
+            "; node(s) {} are not ready: if that lasts, `kubectl describe pod {first}` says why",
+            down.join(", ")
+        ),
+        None => String::new(),
+    };
     note(
         "WaitingForStatefulSetRollout",
         format!(
-            "{} is rolling out: {} of {} node(s) are available; the next change begins when all are",
+            "{} is rolling out: {} of {} node(s) are available{who}; the next change begins when all are",
             reference(observed, stateful_set),
             status.available_replicas.unwrap_or(0),
             replicas(stateful_set)
@@ -305,7 +471,22 @@ fn scaling_out(observed: &Observed, one: &Standing<'_>) -> Note {
     )
 }
 
-fn updating(observed: &Observed, one: &Standing<'_>) -> Note {
-    let message = format!("{} is changed; then its nodes restart one by one", reference(observed, one.now));
+fn updating(observed: &Observed, one: &Standing<'_>, next: Option<&Restart>) -> Note {
+    let whole = reference(observed, one.now);
+    let message = match next {
+        Some(next) => format!("{whole} is changed, and node {} restarts", next.member()),
+        None => format!("{whole} is changed"),
+    };
     note("UpdatingStatefulSet", message)
+}
+
+fn held(observed: &Observed, stateful_set: &StatefulSet) -> Note {
+    let message = format!("{} goes on to change when all nodes are up", reference(observed, stateful_set));
+    note("WaitingToRestart", message)
+}
+
+fn waiting_to_restart(observed: &Observed, one: &Standing<'_>, next: Option<&Restart>) -> Note {
+    let member = next.map(Restart::member).unwrap_or_default();
+    let message = format!("{} is to change; node {member} restarts next, when it may", reference(observed, one.now));
+    note("WaitingToRestart", message)
 }

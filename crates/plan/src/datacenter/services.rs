@@ -22,7 +22,6 @@ use super::{
     cleanup::cleaned_up_ring,
     metadata::{cluster_labels, map, owned, owned_with, rack_labels, with},
     rollout::nodes_to_keep,
-    topology::Topology,
 };
 
 /// Ports that every Service of a datacenter has.
@@ -47,7 +46,7 @@ pub(crate) struct Services {
     pub(crate) left_alone: Vec<LeftAlone>,
 }
 
-pub(crate) fn services(observed: &Observed, topology: &Topology) -> Services {
+pub(crate) fn services(observed: &Observed, going: &BTreeSet<String>) -> Services {
     let datacenter = &observed.datacenter;
     let mut members = Vec::new();
     for rack in &datacenter.racks {
@@ -55,7 +54,7 @@ pub(crate) fn services(observed: &Observed, topology: &Topology) -> Services {
         for ordinal in 0..nodes_to_keep(observed, rack) {
             let name = names::datacenter::member(&stateful_set, ordinal);
             // What is about to go is made anew when it is gone.
-            if topology.going.contains(&name) {
+            if going.contains(&name) {
                 continue;
             }
             let job = observed.jobs.get(&names::datacenter::cleanup_job(&name));

@@ -140,7 +140,8 @@ fn rack_status(observed: &Observed, rack: &str, stateful_set: &StatefulSet) -> R
     }
 }
 
-fn pod_version(pod: &Pod) -> Option<String> {
+/// The version of ScyllaDB that a pod runs.
+pub(crate) fn pod_version(pod: &Pod) -> Option<String> {
     // Every pod that this operator made says so itself; for others, the image does.
     if let Some(version) = pod.metadata.labels.as_ref().and_then(|labels| labels.get(label::SCYLLA_VERSION)) {
         return Some(version.clone());

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use messina_api::names::{
-    annotation::{CURRENT_TOKEN_RING_HASH, HOST_ID, LEAVING_BEGAN, NODE_JOINED},
+    annotation::{
+        CURRENT_TOKEN_RING_HASH, HOST_ID, LEAVING_BEGAN, NODE_JOINED, SIDECAR_PROTOCOL, SIDECAR_PROTOCOL_VALUE,
+    },
     label::value::{FALSE, TRUE},
 };
 use sha2::{Digest, Sha512};
@@ -61,6 +63,8 @@ pub fn changes(current: &BTreeMap<String, String>, observed: &Observation) -> BT
     }
     if let Some(ring) = &observed.ring {
         facts.insert(CURRENT_TOKEN_RING_HASH, token_ring_hash(ring));
+        // From now on the node can be asked for the ring.
+        facts.insert(SIDECAR_PROTOCOL, SIDECAR_PROTOCOL_VALUE.to_owned());
     }
     facts.retain(|key, value| !has(key, value));
     facts
@@ -95,7 +99,10 @@ mod tests {
         let mut service = BTreeMap::new();
         assert_eq!(after(&mut service, &observed("a", None)), [HOST_ID]);
         assert_eq!(after(&mut service, &observed("a", Some(false))), [NODE_JOINED]);
-        assert_eq!(after(&mut service, &observed("a", Some(true))), [CURRENT_TOKEN_RING_HASH, NODE_JOINED]);
+        assert_eq!(
+            after(&mut service, &observed("a", Some(true))),
+            [CURRENT_TOKEN_RING_HASH, NODE_JOINED, SIDECAR_PROTOCOL]
+        );
         assert_eq!(after(&mut service, &observed("a", Some(true))), [""; 0]);
         assert_eq!(after(&mut service, &observed("a", None)), [""; 0], "what is not known now is not forgotten");
     }

@@ -10,6 +10,7 @@ pub mod ignition;
 pub mod replaced;
 pub mod ring;
 pub mod seeds;
+pub mod upgrade;
 
 #[cfg(test)]
 mod cases;

@@ -135,9 +135,10 @@ fn completely_observed(name: &str, input: &Value) -> Observed {
     let new_token = "random".into();
     let mut observed =
         Observed { gates, new_token, ..Observed::new(datacenter, "docker.io/scylladb/scylla-operator:latest") };
-    loop {
+    for look in 0.. {
         certificates::sign_orders(&mut observed);
         let plan = plan(&observed);
+        assert!(look < 100, "{name} does not come to rest: {:#?}", plan.waiting);
         if plan.waiting.is_empty() && plan.objects.cql_connection_configs.is_some() {
             return observed;
         }
@@ -154,6 +155,7 @@ fn completely_observed(name: &str, input: &Value) -> Observed {
             observed.stateful_sets.insert(name_of(&stateful_set), rolled_out(stateful_set));
         }
     }
+    unreachable!("it comes to rest, or is said not to")
 }
 
 fn by_file(plan: &Plan, datacenter: &str) -> BTreeMap<String, Value> {

@@ -10,6 +10,7 @@ mod faults;
 mod golden;
 mod ingresses;
 mod properties;
+mod restarts;
 mod rollout;
 mod token;
 mod topology;

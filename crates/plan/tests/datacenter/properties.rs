@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::{
+    api::{apps::v1::StatefulSet, core::v1::Pod},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use messina_api::{names::annotation::NODE_JOINED, scylla::v1alpha1::ScyllaDBDatacenter};
 use messina_plan::datacenter::{Note, Objects, Observed, Part, Plan, plan, report, validate};
 use proptest::{collection::vec, prelude::*, sample::select};
@@ -12,6 +15,8 @@ use crate::{OPERATOR_IMAGE, certificates, datacenter_with, name_of, observed, ro
 
 /// Decides when certificates are there: nodes wait for them.
 fn decide(observed: &mut Observed) -> Plan {
+    // No sidecar prepares its node for another version here.
+    observed.datacenter.skips_upgrade_hooks = true;
     certificates::make_all(observed);
     plan(observed)
 }
@@ -73,14 +78,24 @@ fn happen(observed: &mut Observed, event: Event) {
     }
 }
 
-/// All nodes are there and have joined.
+/// Kubernetes does all that it may: all nodes are there and have joined, those from the partition on with new pods.
 fn roll_out(observed: &mut Observed, name: &str) {
-    let done = rolled_out(observed.stateful_sets[name].clone());
-    for ordinal in 0..done.spec.as_ref().unwrap().replicas.unwrap() {
-        let service = observed.services.get_mut(&format!("{name}-{ordinal}")).unwrap();
+    let mut done = rolled_out(observed.stateful_sets[name].clone());
+    let spec = done.spec.as_ref().unwrap();
+    let (latest, all) = (json!(spec.template).to_string(), spec.replicas.unwrap());
+    let partition = spec.update_strategy.as_ref().and_then(|strategy| strategy.rolling_update.as_ref()?.partition);
+    for ordinal in 0..all {
+        let member = format!("{name}-{ordinal}");
+        let service = observed.services.get_mut(&member).unwrap();
         let annotations = service.metadata.annotations.get_or_insert_default();
         annotations.insert(NODE_JOINED.into(), "true".into());
+        if ordinal >= partition.unwrap() || !observed.pods.contains_key(&member) {
+            let labels = [("controller-revision-hash".to_owned(), latest.clone())];
+            let metadata = ObjectMeta { labels: Some(labels.into()), ..ObjectMeta::default() };
+            observed.pods.insert(member, Pod { metadata, ..Pod::default() });
+        }
     }
+    done.status.as_mut().unwrap().update_revision = Some(latest);
     observed.stateful_sets.insert(name.to_owned(), done);
 }
 
@@ -155,7 +170,7 @@ proptest! {
             if let Some(spec) = spec {
                 observed.datacenter = datacenter_with(&racks, spec);
             }
-            for _ in 0..12 {
+            for _ in 0..40 {
                 let plan = decide(&mut observed);
                 apply(&mut observed, &plan);
                 let names: Vec<String> = observed.stateful_sets.keys().cloned().collect();

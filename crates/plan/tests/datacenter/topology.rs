@@ -111,8 +111,9 @@ fn happen(world: &mut World) {
         92..94 => world.edit_a_label(),
         94 => {
             let racks = specification(world);
-            let version = ["2026.2.4", "2026.2.5"][world.below(2)];
-            world.respecify_for(racks, version);
+            let version = ["2026.2.4", "2026.2.4", "2026.2.5", "2026.2.6"][world.below(4)];
+            let reason = ["", "", "first", "second"][world.below(4)];
+            world.respecify_all(racks, version, reason);
         }
         95 => world.crash_the_operator(),
         96 => world.crash_a_node(),
@@ -177,6 +178,8 @@ struct Sum {
     replaced: usize,
     cleaned_up: usize,
     refused: usize,
+    restarted: usize,
+    upgraded: usize,
 }
 
 /// A world in which so much happens; it comes to rest, and is as a new one then.
@@ -193,8 +196,8 @@ fn live(mut world: World, steps: usize) -> Sum {
     assert!(settle(&mut world), "it comes to rest: {:#?}", notes(&world));
     check_fresh(&world, racks);
     check_like_new(&world, racks);
-    let World { left, replaced, cleaned_up, refused, .. } = world;
-    Sum { left, replaced, cleaned_up, refused }
+    let World { left, replaced, cleaned_up, refused, restarted, upgraded, .. } = world;
+    Sum { left, replaced, cleaned_up, refused, restarted, upgraded }
 }
 
 /// `MESSINA_WORLDS` says in how many worlds, `MESSINA_FIRST_WORLD` with which one it begins.
@@ -210,12 +213,14 @@ fn whatever_happens_no_data_is_lost_and_it_ends_as_a_fresh_deployment() {
             println!("world {seed}");
             let world = fresh.with_seed(seed);
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| live(world, steps)));
-            let Sum { left, replaced, cleaned_up, refused } = outcome.unwrap_or_else(|_| panic!("in world {seed}"));
+            let one = outcome.unwrap_or_else(|_| panic!("in world {seed}"));
             let mut sum = sums.lock().unwrap();
-            sum.left += left;
-            sum.replaced += replaced;
-            sum.cleaned_up += cleaned_up;
-            sum.refused += refused;
+            sum.left += one.left;
+            sum.replaced += one.replaced;
+            sum.cleaned_up += one.cleaned_up;
+            sum.refused += one.refused;
+            sum.restarted += one.restarted;
+            sum.upgraded += one.upgraded;
         }
     };
     std::thread::scope(|scope| {
@@ -225,7 +230,9 @@ fn whatever_happens_no_data_is_lost_and_it_ends_as_a_fresh_deployment() {
     });
     let sum = sums.into_inner().unwrap();
     println!("{} steps in {worlds} worlds: {sum:?}", worlds * steps as u64);
-    assert!(sum.left > 0 && sum.replaced > 0 && sum.cleaned_up > 0 && sum.refused > 0, "this shows nothing: {sum:?}");
+    let Sum { left, replaced, cleaned_up, refused, restarted, upgraded } = sum;
+    let all = [left, replaced, cleaned_up, refused, restarted, upgraded];
+    assert!(all.iter().all(|count| *count > 0), "this shows nothing: {all:?}");
 }
 
 const A: &str = "orders-dc-a-1";

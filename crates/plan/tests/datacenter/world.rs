@@ -8,13 +8,13 @@ use k8s_openapi::{
     api::{
         apps::v1::{StatefulSet, StatefulSetStatus},
         batch::v1::{Job, JobStatus},
-        core::v1::{Pod, Service},
+        core::v1::{Pod, PodCondition, PodStatus, PodTemplateSpec, Service},
     },
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
     jiff::Timestamp,
 };
 use messina_api::names::{
-    annotation::{HOST_ID, LEAVING_BEGAN, LEFT_HOST_ID, RING_ANSWER},
+    annotation::{FORCE_REDEPLOYMENT_REASON, HOST_ID, LEAVING_BEGAN, LEFT_HOST_ID, RING_ANSWER, UPGRADE_ANSWER},
     label::{DECOMMISSIONED, REPLACE, REPLACING_NODE_HOST_ID, SCYLLA_VERSION},
 };
 use messina_plan::{
@@ -26,6 +26,7 @@ use messina_plan::{
         facts::{Observation, changes},
         replaced::is_given_up,
         ring::View,
+        upgrade::{self, Snapshot},
     },
 };
 use serde_json::{Value, json};
@@ -40,6 +41,12 @@ pub(crate) struct Disk {
     host_id: Option<String>,
     is_decommissioned: bool,
     is_lost: bool,
+    /// The version that a node last served with.
+    version: Option<String>,
+    /// Snapshots for changes of the version: which one, and from which version.
+    snapshots: BTreeSet<(String, Snapshot)>,
+    /// The version from which it was upgraded, or was about to be.
+    prepared_from: Option<String>,
 }
 
 /// A running node.
@@ -81,9 +88,26 @@ pub(crate) struct World {
     pub(crate) left: usize,
     pub(crate) replaced: usize,
     pub(crate) cleaned_up: usize,
+    /// The revision that pods below the partition are made of, by StatefulSet.
+    current: BTreeMap<String, String>,
+    /// Nodes that Kubernetes took down because of what we wrote, and that are not back yet.
+    restarting: BTreeSet<String>,
+    /// Pods that were down when it was decided what is in force now: Kubernetes may make them anew even if they come back.
+    down_when_decided: BTreeSet<String>,
+    pub(crate) restarted: usize,
+    pub(crate) upgraded: usize,
     /// How often a node did not start, because another one takes its place.
     pub(crate) refused: usize,
 }
+
+/// What pods are made of: the version, and the reason for a restart.
+fn revision_of(template: &PodTemplateSpec) -> String {
+    let metadata = template.metadata.as_ref().unwrap();
+    let reason = metadata.annotations.as_ref().and_then(|all| all.get(FORCE_REDEPLOYMENT_REASON));
+    format!("{}_{}", metadata.labels.as_ref().unwrap()[SCYLLA_VERSION], reason.map_or("", String::as_str))
+}
+
+const REVISION: &str = "controller-revision-hash";
 
 impl World {
     pub(crate) fn new(seed: u64, racks: &[(&str, i32)]) -> Self {
@@ -99,6 +123,11 @@ impl World {
             left: 0,
             replaced: 0,
             cleaned_up: 0,
+            current: BTreeMap::new(),
+            restarting: BTreeSet::new(),
+            down_when_decided: BTreeSet::new(),
+            restarted: 0,
+            upgraded: 0,
             refused: 0,
         }
     }
@@ -139,8 +168,14 @@ impl World {
 
     /// The user writes another specification, with this version of ScyllaDB.
     pub(crate) fn respecify_for(&mut self, racks: &[(&str, i32)], version: &str) {
+        self.respecify_all(racks, version, "");
+    }
+
+    /// The same, with a reason to restart all nodes.
+    pub(crate) fn respecify_all(&mut self, racks: &[(&str, i32)], version: &str, reason: &str) {
         let image = format!("scylladb/scylla:{version}");
-        self.kept.datacenter = datacenter_with(racks, json!({"scyllaDB": {"image": image}}));
+        let spec = json!({"scyllaDB": {"image": image}, "forceRedeploymentReason": reason});
+        self.kept.datacenter = datacenter_with(racks, spec);
         self.version += 1;
     }
 
@@ -159,8 +194,15 @@ impl World {
         }
         let Some(name) = self.pick(&names) else { return };
         let what = self.below(6);
+        // Known, and not solved: who asks for a second replacement while the first newcomer is about to join may lose the
+        // newcomer's disk just after it has joined, because the others' answers are a moment old.
+        let may_join = self.disk(&name).is_none_or(|disk| !disk.is_lost);
+        if what == 3 && self.label(&name, REPLACING_NODE_HOST_ID).is_some() && may_join {
+            return;
+        }
         let version = self.next();
-        let host_id = self.host_of(&name);
+        // Nobody knows a host ID that was not told.
+        let host_id = self.host_of(&name).filter(|host_id| self.annotation(&name, HOST_ID) == Some(host_id));
         let service = self.kept.services.get_mut(&name).unwrap();
         let labels = service.metadata.labels.get_or_insert_default();
         match what {
@@ -170,9 +212,8 @@ impl World {
             3 => _ = labels.insert(REPLACE.into(), String::new()),
             4 => _ = labels.remove(REPLACE),
             _ => {
-                if let Some(claim) = self.kept.claims.get_mut(&format!("data-{name}")) {
+                if let (Some(claim), Some(host_id)) = (self.kept.claims.get_mut(&format!("data-{name}")), host_id) {
                     claim.resource_version = Some(version.clone());
-                    let host_id = host_id.unwrap_or_default();
                     claim.annotations.get_or_insert_default().insert(LEFT_HOST_ID.into(), host_id);
                 }
             }
@@ -295,6 +336,7 @@ impl World {
             }
         }
         for one in plan.objects.stateful_sets {
+            self.check_restarts(&one);
             if self
                 .kept
                 .stateful_sets
@@ -313,6 +355,11 @@ impl World {
         self.writes.extend(plan.changes.into_iter().map(Write::Change));
         self.writes.extend(plan.deletions.into_iter().map(Write::Deletion));
         self.idle = self.writes.is_empty().then_some(self.version);
+        if self.idle.is_some() {
+            self.down_when_decided.clear();
+        }
+        let down: Vec<String> = self.kept.pods.keys().filter(|pod| !self.says_ready(pod)).cloned().collect();
+        self.down_when_decided.extend(down);
     }
 
     pub(crate) fn crash_the_operator(&mut self) {
@@ -337,6 +384,31 @@ impl World {
             self.writes.clear();
         }
         true
+    }
+
+    /// Of pods that serve, what is decided restarts one at most, and none while it is known that another one is down.
+    fn check_restarts(&self, wanted: &StatefulSet) {
+        let name = name_of(wanted);
+        let Some(now) = self.kept.stateful_sets.get(&name) else { return };
+        let (before, after) = (self.outdated(&name, now), self.outdated(&name, wanted));
+        let taken: Vec<&String> = after.difference(&before).filter(|pod| self.says_ready(pod)).collect();
+        assert!(taken.len() <= 1, "{taken:?} restart together");
+        let known_down = self.kept.stateful_sets.values().any(|one| {
+            let ready = one.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0);
+            ready < one.spec.as_ref().unwrap().replicas.unwrap()
+        });
+        let is_down = |pod: &String| !taken.contains(&pod) && !self.says_ready(pod);
+        let down: Vec<&String> = self.kept.pods.keys().filter(|pod| is_down(pod)).collect();
+        assert!(taken.is_empty() || (down.is_empty() && !known_down), "{taken:?} restart while {down:?} are down");
+    }
+
+    /// Pods that Kubernetes makes anew for a StatefulSet like this one.
+    fn outdated(&self, name: &str, stateful_set: &StatefulSet) -> BTreeSet<String> {
+        let spec = stateful_set.spec.as_ref().unwrap();
+        let revision = revision_of(&spec.template);
+        let ordinals = partition_of(stateful_set)..spec.replicas.unwrap();
+        let pods = ordinals.map(|ordinal| format!("{name}-{ordinal}"));
+        pods.filter(|pod| self.kept.pods.contains_key(pod) && !self.is_new(pod, &revision)).collect()
     }
 
     fn apply_service(&mut self, wanted: Service) -> bool {
@@ -389,6 +461,8 @@ impl World {
                 generation: Some(1),
                 ..wanted.metadata
             };
+            let revision = revision_of(&wanted.spec.as_ref().unwrap().template);
+            self.current.insert(name.clone(), revision);
             self.kept.stateful_sets.insert(name, StatefulSet { metadata, ..wanted });
         }
         true
@@ -477,7 +551,9 @@ impl World {
             }
             Kind::Pod => {
                 if self.kept.pods.get(name).is_some_and(|pod| is_same(&pod.metadata)) {
-                    assert!(self.may_lose(name), "pod {name} is deleted, whose node is in the ring");
+                    // A pod that is down and out of date is made anew with its disk.
+                    let is_stuck = !self.is_ready(name) || !self.says_ready(name);
+                    assert!(is_stuck || self.may_lose(name), "pod {name} is deleted, whose node is in the ring");
                     self.remove_pod(&name.clone());
                 }
             }
@@ -557,7 +633,9 @@ impl World {
 
     /// The StatefulSet controller does one thing.
     pub(crate) fn kubernetes(&mut self) -> bool {
-        let mut has_done = false;
+        let mut has_done = self.tell_readiness();
+        let back: Vec<String> = self.restarting.iter().filter(|pod| self.is_ready(pod)).cloned().collect();
+        self.restarting.retain(|pod| !back.contains(pod) && self.kept.claims.contains_key(&format!("data-{pod}")));
         for name in self.kept.stateful_sets.keys().cloned().collect::<Vec<_>>() {
             has_done |= self.scale(&name);
             has_done |= self.tell_status(&name);
@@ -589,7 +667,8 @@ impl World {
                 }
                 continue;
             }
-            let revision = self.revision(name);
+            let is_old = ordinal < partition_of(&self.kept.stateful_sets[name]);
+            let revision = if is_old { self.current[name].clone() } else { self.revision(name) };
             return self.create_pod(&pod, &revision);
         }
         self.update(name, replicas)
@@ -597,20 +676,25 @@ impl World {
 
     /// What pods of the StatefulSet are to be like.
     fn revision(&self, name: &str) -> String {
-        let template = &self.kept.stateful_sets[name].spec.as_ref().unwrap().template;
-        template.metadata.as_ref().unwrap().labels.as_ref().unwrap()[SCYLLA_VERSION].clone()
+        revision_of(&self.kept.stateful_sets[name].spec.as_ref().unwrap().template)
     }
 
     fn is_new(&self, pod: &str, revision: &str) -> bool {
-        self.kept.pods[pod].metadata.labels.as_ref().is_some_and(|labels| labels[SCYLLA_VERSION] == revision)
+        self.kept.pods[pod].metadata.labels.as_ref().is_some_and(|labels| labels[REVISION] == revision)
     }
 
-    /// The last pod that is not as it is to be is made anew, if those after it are ready.
+    /// The last pod that is not as it is to be is made anew, if those after it are ready and it is not below the partition.
     fn update(&mut self, name: &str, replicas: i32) -> bool {
         let revision = self.revision(name);
-        for ordinal in (0..replicas).rev() {
+        let partition = partition_of(&self.kept.stateful_sets[name]);
+        for ordinal in (partition..replicas).rev() {
             let pod = format!("{name}-{ordinal}");
             if !self.is_new(&pod, &revision) {
+                self.check_restart(&pod, &revision);
+                self.restarting.insert(pod.clone());
+                self.restarted += 1;
+                let last = self.disk(&pod).and_then(|disk| disk.version.clone());
+                self.upgraded += usize::from(last.is_some_and(|last| !revision.starts_with(&format!("{last}_"))));
                 self.remove_pod(&pod);
                 return true;
             }
@@ -619,6 +703,30 @@ impl World {
             }
         }
         false
+    }
+
+    /// A node that serves is taken down because of what we wrote.
+    fn check_restart(&self, pod: &str, revision: &str) {
+        let serves = self.is_ready(pod) && !self.down_when_decided.contains(pod);
+        let others: Vec<&String> = self.restarting.iter().filter(|other| *other != pod && serves).collect();
+        assert!(others.is_empty(), "{pod} is taken down while {others:?} are restarting");
+        let version = revision.split_once('_').unwrap().0;
+        let Some(disk) = self.disk(pod).filter(|disk| disk.version.as_deref().is_some_and(|last| last != version))
+        else {
+            return;
+        };
+        // One that is down may be corrected when it was prepared for another version, and come up before that is done.
+        let has = |kind: Snapshot, version: &str| disk.snapshots.contains(&(version.to_owned(), kind));
+        let is_prepared = has(Snapshot::System, version) && has(Snapshot::Data, version)
+            || disk.snapshots.iter().any(|(to, kind)| to != version && *kind == Snapshot::Data);
+        let returns = disk.prepared_from.as_deref() == Some(version);
+        assert!(is_prepared || returns, "{pod} restarts unprepared with version {version}: {disk:?}");
+    }
+
+    /// Whether the API server says that the pod is ready.
+    fn says_ready(&self, pod: &str) -> bool {
+        let conditions = self.kept.pods[pod].status.as_ref().and_then(|status| status.conditions.as_ref());
+        conditions.is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == "True"))
     }
 
     fn create_pod(&mut self, pod: &str, revision: &str) -> bool {
@@ -633,10 +741,24 @@ impl World {
         }
         let disk = self.disk(pod).unwrap();
         assert!(!disk.is_decommissioned, "{pod} gets the disk of {:?}, which has left", disk.host_id);
-        let labels = Some([(SCYLLA_VERSION.to_owned(), revision.to_owned())].into());
-        let metadata = ObjectMeta { labels, ..self.metadata(pod) };
-        self.kept.pods.insert(pod.to_owned(), Pod { metadata, ..Pod::default() });
+        let version = revision.split_once('_').unwrap().0;
+        let labels = [(SCYLLA_VERSION, version), (REVISION, revision)].map(|(key, value)| (key.into(), value.into()));
+        let metadata = ObjectMeta { labels: Some(labels.into()), ..self.metadata(pod) };
+        self.kept.pods.insert(pod.to_owned(), Pod { metadata, status: Some(readiness(false)), ..Pod::default() });
         true
+    }
+
+    /// Kubelets say which pods are ready.
+    fn tell_readiness(&mut self) -> bool {
+        let pods: Vec<String> = self.kept.pods.keys().cloned().collect();
+        let changed: Vec<String> = pods.into_iter().filter(|pod| self.is_ready(pod) != self.says_ready(pod)).collect();
+        for pod in &changed {
+            let (version, status) = (self.next(), readiness(self.is_ready(pod)));
+            let kept = self.kept.pods.get_mut(pod).unwrap();
+            kept.status = Some(status);
+            kept.metadata.resource_version = Some(version);
+        }
+        !changed.is_empty()
     }
 
     fn tell_status(&mut self, name: &str) -> bool {
@@ -646,6 +768,11 @@ impl World {
         let count = pods.len() as i32;
         let revision = self.revision(name);
         let updated = pods.iter().filter(|pod| self.is_new(pod, &revision)).count() as i32;
+        let replicas = self.replicas(name);
+        if updated == replicas && ready == replicas {
+            self.current.insert(name.to_owned(), revision.clone());
+        }
+        let current = self.current.get(name).cloned();
         let now = self.kept.stateful_sets.get_mut(name).unwrap();
         let status = StatefulSetStatus {
             observed_generation: now.metadata.generation,
@@ -654,6 +781,8 @@ impl World {
             ready_replicas: Some(ready),
             available_replicas: Some(ready),
             updated_replicas: Some(updated),
+            update_revision: Some(revision),
+            current_revision: current,
             ..StatefulSetStatus::default()
         };
         let is_new = now.status.as_ref() != Some(&status);
@@ -721,7 +850,41 @@ impl World {
         let replaces = labels.get(REPLACING_NODE_HOST_ID).cloned();
         let node = Node { host_id, mode, replaces, seen: None, view: View::default(), was_refused: false };
         self.nodes.insert(pod.to_owned(), node);
+        let version = self.kept.pods[pod].metadata.labels.as_ref().unwrap()[SCYLLA_VERSION].clone();
+        self.disk_mut(pod).version = Some(version);
         true
+    }
+
+    fn disk_mut(&mut self, pod: &str) -> &mut Disk {
+        let uid = self.kept.claims[&format!("data-{pod}")].uid.clone().unwrap();
+        self.disks.get_mut(&uid).unwrap()
+    }
+
+    /// The sidecar does what is asked for a change of the version; answers whether there was something to do.
+    fn prepare(&mut self, pod: &str, host_id: &str, mode: &Mode, annotations: &Map) -> bool {
+        let Some(work) = upgrade::work(annotations, host_id, mode) else { return false };
+        let mut failed = None;
+        let is_whole = self.down().is_empty();
+        let (to, keep) = (work.request.to.clone(), work.request.keep.clone());
+        let mut kept = work.kept.clone();
+        kept.retain(|one| keep.contains(one));
+        let stays = kept.clone();
+        self.disk_mut(pod).snapshots.retain(|(version, one)| *version == to && stays.contains(one));
+        for snapshot in work.to_take() {
+            if snapshot == Snapshot::System && !is_whole {
+                failed = Some(upgrade::Failure { step: upgrade::Step::Schema, why: "a node is down".into() });
+                break;
+            }
+            self.disk_mut(pod).snapshots.insert((to.clone(), snapshot));
+            kept.insert(snapshot);
+        }
+        let version = self.disk(pod).and_then(|disk| disk.version.clone());
+        if version.as_ref() != Some(&to) {
+            self.disk_mut(pod).prepared_from = version;
+        }
+        let answer = upgrade::Answer { host_id: host_id.to_owned(), to, kept, failed };
+        let Some(text) = upgrade::change(annotations, &answer) else { return false };
+        self.write_as_sidecar(pod, &json!({"metadata": {"annotations": {UPGRADE_ANSWER: text}}}), true)
     }
 
     /// Labels and annotations of a node's Service.
@@ -844,6 +1007,9 @@ impl World {
         if let Some(text) = change(&annotations, answer.as_ref()) {
             return self.write_as_sidecar(pod, &json!({"metadata": {"annotations": {RING_ANSWER: text}}}), false);
         }
+        if self.prepare(pod, &node.host_id, &node.mode, &annotations) {
+            return true;
+        }
         let asked = Asked::of(&labels, &annotations);
         if node.was_refused && node.mode == Mode::Normal && asked.began == Some(&node.host_id) {
             let cleared =
@@ -873,6 +1039,17 @@ impl World {
             Step::Nothing | Step::Wait | Step::Restart => false,
         }
     }
+}
+
+fn partition_of(stateful_set: &StatefulSet) -> i32 {
+    let strategy = stateful_set.spec.as_ref().unwrap().update_strategy.as_ref().unwrap();
+    strategy.rolling_update.as_ref().unwrap().partition.unwrap()
+}
+
+fn readiness(is_ready: bool) -> PodStatus {
+    let status = if is_ready { "True" } else { "False" };
+    let condition = PodCondition { type_: "Ready".into(), status: status.into(), ..PodCondition::default() };
+    PodStatus { conditions: Some(vec![condition]), ..PodStatus::default() }
 }
 
 fn patch(map: &mut Map, change: &Value) {

@@ -47,6 +47,10 @@ pub struct Faults {
     pub say_down: Vec<String>,
     /// Nodes that the REST API says are up.
     pub say_up: Vec<String>,
+    /// The version of the schema that the node says it has, where that differs from what the others have.
+    pub schema: Option<String>,
+    /// Whether the node refuses to take snapshots.
+    pub refuse_snapshots: bool,
     /// Whether there is no room on the disk.
     pub is_disk_full: bool,
     /// Whether the node answers nobody.

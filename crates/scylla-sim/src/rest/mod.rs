@@ -257,13 +257,21 @@ fn no_keyspace(keyspace: &str) -> Answer {
 
 /// One version for one schema: nodes agree when they have the same keyspaces.
 fn schema_version(node: &Node) -> String {
+    node.faults().schema.unwrap_or_else(|| common_schema_version(node))
+}
+
+fn common_schema_version(node: &Node) -> String {
     let digits = snapshots::table_id("schema", &tables(node).map(|(k, t)| format!("{k}.{t}")).collect::<String>());
     format!("{}-{}-{}-{}-{}", &digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..])
 }
 
 fn schema_versions(node: &Node) -> Value {
     let view = node.view();
-    let mut versions = vec![json!({ "key": schema_version(node), "value": view.live() })];
+    let (own, common) = (schema_version(node), common_schema_version(node));
+    let address = node.config.broadcast_address;
+    let (here, there): (Vec<_>, Vec<_>) = view.live().into_iter().partition(|live| own != common && *live == address);
+    let sides = [(own, here), (common, there)].into_iter().filter(|(_, addresses)| !addresses.is_empty());
+    let mut versions: Vec<Value> = sides.map(|(version, nodes)| json!({ "key": version, "value": nodes })).collect();
     if !view.down().is_empty() {
         versions.push(json!({ "key": "UNREACHABLE", "value": view.down() }));
     }

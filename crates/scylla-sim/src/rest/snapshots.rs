@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{has_keyspace, no_keyspace, nothing, tables};
 use crate::{
     disk::DiskError,
-    node::Node,
+    node::{Mode, Node},
     web::{Answer, Request},
 };
 
@@ -35,10 +35,27 @@ pub(super) fn take(node: &Node, request: &Request) -> Answer {
     if let Some(unknown) = keyspaces.iter().flatten().find(|keyspace| !has_keyspace(node, keyspace)) {
         return no_keyspace(unknown);
     }
-    for (keyspace, table) in tables(node) {
-        let is_wanted = keyspaces.as_ref().is_none_or(|keyspaces| keyspaces.contains(&keyspace))
-            && wanted.as_ref().is_none_or(|wanted| wanted.contains(&table));
-        if is_wanted && let Err(source) = write(node, keyspace, table, tag) {
+    if matches!(node.mode(), Mode::Starting | Mode::Joining | Mode::Bootstrap) {
+        let message = "std::runtime_error (Cannot snapshot until bootstrap completes)";
+        return Answer::error(StatusCode::INTERNAL_SERVER_ERROR, message);
+    }
+    if node.faults().refuse_snapshots {
+        return Answer::error(StatusCode::INTERNAL_SERVER_ERROR, "std::runtime_error (snapshots fail on command)");
+    }
+    let chosen: Vec<(&str, &str)> = tables(node)
+        .filter(|(keyspace, table)| {
+            keyspaces.as_ref().is_none_or(|keyspaces| keyspaces.contains(keyspace))
+                && wanted.as_ref().is_none_or(|wanted| wanted.contains(table))
+        })
+        .collect();
+    // A name stands for one moment.
+    let is_there = |(keyspace, table): &(&str, &str)| directory(node, keyspace, table, tag).exists();
+    if let Some((keyspace, _)) = chosen.iter().find(|one| is_there(one)) {
+        let message = format!("std::runtime_error (Keyspace {keyspace}: snapshot {tag} already exists.)");
+        return Answer::error(StatusCode::INTERNAL_SERVER_ERROR, message);
+    }
+    for (keyspace, table) in chosen {
+        if let Err(source) = write(node, keyspace, table, tag) {
             let error = DiskError::Write { source };
             node.isolate(&error);
             return Answer::error(StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
@@ -47,9 +64,14 @@ pub(super) fn take(node: &Node, request: &Request) -> Answer {
     nothing()
 }
 
-fn write(node: &Node, keyspace: &str, table: &str, tag: &str) -> io::Result<()> {
+/// Where a snapshot of a table is.
+fn directory(node: &Node, keyspace: &str, table: &str, tag: &str) -> PathBuf {
     let table_directory = node.config.data_dir.join(keyspace).join(format!("{table}-{}", table_id(keyspace, table)));
-    let directory = table_directory.join("snapshots").join(tag);
+    table_directory.join("snapshots").join(tag)
+}
+
+fn write(node: &Node, keyspace: &str, table: &str, tag: &str) -> io::Result<()> {
+    let directory = directory(node, keyspace, table, tag);
     let generation = &table_id(tag, node.own.as_str())[..17];
     let names: Vec<String> = FILES.iter().map(|file| format!("me-3g00_0000_{generation}-big-{file}")).collect();
     for name in &names {

@@ -33,6 +33,7 @@ pub async fn run(arguments: &[String]) -> Result<(), ToolError> {
         ["clearsnapshot", "-t", tag] => {
             api.ask(Method::DELETE, &format!("/storage_service/snapshots?tag={tag}"), String::new()).await?;
         }
+        ["listsnapshots"] => snapshots(&api).await?,
         ["help"] | ["--help"] => println!("{}", USAGE),
         [] => return Err(ToolError::Usage(USAGE.to_owned())),
         _ => {
@@ -46,7 +47,7 @@ pub async fn run(arguments: &[String]) -> Result<(), ToolError> {
 }
 
 const USAGE: &str = "nodetool [-h HOST] [-p PORT] status | info | drain | decommission | removenode HOST-ID | statusbinary | statusgossip | \
-enablebinary | disablebinary | version | cleanup [KEYSPACE] | flush [KEYSPACE] | snapshot -t TAG [KEYSPACE] | clearsnapshot -t TAG";
+enablebinary | disablebinary | version | cleanup [KEYSPACE] | flush [KEYSPACE] | snapshot -t TAG [KEYSPACE] | clearsnapshot -t TAG | listsnapshots";
 
 async fn status(api: &Api) -> Result<(), ToolError> {
     let list = |value: &Value| value.as_array().into_iter().flatten().map(text).collect::<Vec<_>>();
@@ -77,6 +78,16 @@ async fn status(api: &Api) -> Result<(), ToolError> {
         println!("{title}\n{}\nStatus=Up/Down\n|/ State=Normal/Leaving/Joining/Moving", "=".repeat(title.len()));
         println!("-- {:<15} {:<7} {:<6} Owns {:<36} Rack", "Address", "Load", "Tokens", "Host ID");
         lines.iter().for_each(|line| println!("{line}"));
+    }
+    Ok(())
+}
+
+async fn snapshots(api: &Api) -> Result<(), ToolError> {
+    println!("Snapshot name\tKeyspace name\tColumn family name");
+    for snapshot in api.get("/storage_service/snapshots").await?.as_array().into_iter().flatten() {
+        for table in snapshot["value"].as_array().into_iter().flatten() {
+            println!("{}\t{}\t{}", text(&snapshot["key"]), text(&table["ks"]), text(&table["cf"]));
+        }
     }
     Ok(())
 }

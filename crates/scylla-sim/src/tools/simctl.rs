@@ -27,6 +27,10 @@ pub async fn run(arguments: &[String]) -> Result<(), ToolError> {
         ["view", "down", ref names @ ..] => json!({ "say_down": list(names) }),
         ["view", "up", ref names @ ..] => json!({ "say_up": list(names) }),
         ["view", "true"] => json!({ "is_view_frozen": false, "say_down": [], "say_up": [] }),
+        ["schema", "common"] => json!({ "schema": null }),
+        ["schema", version] => json!({ "schema": version }),
+        ["snapshots", "refused"] => json!({ "refuse_snapshots": true }),
+        ["snapshots", "granted"] => json!({ "refuse_snapshots": false }),
         ["faults"] => json!({}),
         ["state"] => return print(&api.get("/sim/state").await?),
         ["steps"] => {
@@ -50,6 +54,8 @@ const USAGE: &str = "simctl [-h HOST] [-p PORT] COMMAND
   lose-disk                            remove everything on the disk and end
   full-disk on|off                     no room for state and snapshots
   view frozen | down [NODE...] | up [NODE...] | true   what the REST API tells of the ring
+  schema VERSION|common                the schema that the node has, if not that of all others
+  snapshots refused|granted            whether the node takes snapshots
   faults | state | steps               what is in force; what the node knows; the named steps";
 
 fn milliseconds(text: &str) -> Result<u64, ToolError> {

@@ -89,6 +89,38 @@ fn snapshots_are_files_until_they_are_deleted() {
 }
 
 #[test]
+fn a_snapshot_is_taken_once_and_refused_on_command() {
+    let cluster = Cluster::new();
+    let mut node = cluster.node(1).with("--sim-keyspace=ks1:t1");
+    node.start();
+    node.becomes("NORMAL");
+    node.post("/storage_service/snapshots?tag=first&kn=ks1").unwrap();
+    let again = node.post("/storage_service/snapshots?tag=first&kn=ks1").unwrap_err();
+    assert!(again.contains("500") && again.contains("already exists"), "{again}");
+    node.simctl(&["snapshots", "refused"]);
+    assert!(node.post("/storage_service/snapshots?tag=second&kn=ks1").unwrap_err().contains("500"));
+    node.simctl(&["snapshots", "granted"]);
+    node.post("/storage_service/snapshots?tag=second&kn=ks1").unwrap();
+    let listed = node.tool("nodetool", &["listsnapshots"]);
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(listed.contains("second\tks1\tt1"), "{listed}");
+}
+
+#[test]
+fn a_schema_may_differ_on_command() {
+    let cluster = Cluster::new();
+    let nodes = cluster.ring(2);
+    let versions = || nodes[0].get("/storage_proxy/schema_versions");
+    assert_eq!(versions().as_array().unwrap().len(), 1);
+    nodes[0].simctl(&["schema", "another"]);
+    let differing = versions();
+    assert_eq!(differing.as_array().unwrap().len(), 2, "{differing}");
+    assert_eq!(differing[0], json!({ "key": "another", "value": [cluster.address(1)] }));
+    nodes[0].simctl(&["schema", "common"]);
+    assert_eq!(versions().as_array().unwrap().len(), 1);
+}
+
+#[test]
 fn metrics_tell_of_shards_and_of_others() {
     let cluster = Cluster::new();
     let mut nodes = cluster.ring(1);

@@ -11,7 +11,10 @@ use std::{future::ready, sync::Arc};
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
     batch::v1::Job,
-    core::v1::{ConfigMap, PersistentVolumeClaim, Pod, PodStatus, Secret, Service, ServiceAccount},
+    core::v1::{
+        ConfigMap, ContainerStatus, PersistentVolumeClaim, Pod, PodCondition, PodStatus, Secret, Service,
+        ServiceAccount,
+    },
     networking::v1::Ingress,
     policy::v1::PodDisruptionBudget,
     rbac::v1::RoleBinding,
@@ -139,13 +142,26 @@ fn datacenter_of<K: Kind>(object: &K) -> Option<ObjectKey> {
     Some(ObjectKey { namespace: metadata.namespace.clone(), name: name.clone() })
 }
 
-/// Leaves of a pod who it is and where it is reached: there are many, and the rest is long.
+/// Leaves of a pod who it is, where it is reached, whether it is ready, and what keeps it from starting: there are many,
+/// and the rest is long.
 fn trim_pod(pod: &mut Pod) {
     trim(pod);
     pod.spec = None;
+    let condition = |condition: PodCondition| PodCondition {
+        type_: condition.type_,
+        status: condition.status,
+        ..PodCondition::default()
+    };
+    let container = |container: ContainerStatus| ContainerStatus {
+        name: container.name,
+        state: container.state,
+        ..ContainerStatus::default()
+    };
     pod.status = pod.status.take().map(|status| PodStatus {
         pod_ip: status.pod_ip,
         pod_ips: status.pod_ips,
+        conditions: status.conditions.map(|all| all.into_iter().map(condition).collect()),
+        container_statuses: status.container_statuses.map(|all| all.into_iter().map(container).collect()),
         ..PodStatus::default()
     });
 }

@@ -22,7 +22,7 @@ pub(crate) struct Addresses {
 /// Where clients inside and outside of Kubernetes find the nodes: by Service, by pod, by load balancer, and by domain.
 pub(crate) fn addresses(observed: &Observed) -> Addresses {
     let datacenter = &observed.datacenter;
-    let services = services::services(observed, &topology::topology(observed));
+    let services = services::services(observed, &topology::going(observed));
     let planned = [services.identity].into_iter().chain(services.members).filter_map(|service| service.metadata.name);
     let planned: BTreeSet<String> = planned.collect();
     let kept = observed.services.iter().filter(|(_, service)| is_of(service, &[value::MEMBER, value::IDENTITY]));

@@ -18,13 +18,14 @@ use serde_json::json;
 use super::{
     Member, Place, Steps,
     claims::{is_of_a_node, is_wanted, put_away},
-    desired,
+    desired, is_being_upgraded,
 };
 use crate::{
     datacenter::{
         Kind, Part,
         cleanup::is_running,
-        rollout::{is_rolled_out, nodes_to_keep, removed_racks, replicas},
+        restart::{is_settled, partition},
+        rollout::{nodes_to_keep, removed_racks, replicas},
     },
     node::answer::UP,
 };
@@ -291,9 +292,16 @@ fn unsettled(steps: &Steps<'_>) -> Option<String> {
             Some(_) => {}
         }
     }
-    let moving = observed.stateful_sets.iter().find(|(_, one)| !is_rolled_out(one));
+    let racks: Vec<String> =
+        observed.datacenter.racks.iter().map(|rack| observed.datacenter.stateful_set_name(rack)).collect();
+    // A rack that is not in the specification any more is not changed any further.
+    let is_rolling = |name: &String, one: &StatefulSet| partition(one) > 0 && racks.contains(name);
+    let moving = observed.stateful_sets.iter().find(|(name, one)| !is_settled(observed, one) || is_rolling(name, one));
     if let Some((name, _)) = moving {
         return Some(format!("StatefulSet {namespace}/{name} is not rolled out"));
+    }
+    if is_being_upgraded(observed) {
+        return Some("the change of the version is not complete".into());
     }
     // Whoever is being cleaned up must not be handed anything.
     let cleaning = observed.jobs.iter().find(|(_, job)| is_running(job));

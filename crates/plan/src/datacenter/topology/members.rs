@@ -7,7 +7,10 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use messina_api::names::{
-    annotation::{HOST_ID, LEAVING_BEGAN, LEAVING_HOST_ID, NODE_JOINED, REPLACING_CLAIM, RING_ANSWER, RING_QUESTION},
+    annotation::{
+        HOST_ID, LEAVING_BEGAN, LEAVING_HOST_ID, NODE_JOINED, REPLACING_CLAIM, RING_ANSWER, RING_QUESTION,
+        SIDECAR_PROTOCOL, SIDECAR_PROTOCOL_VALUE,
+    },
     label,
 };
 
@@ -31,7 +34,7 @@ pub(crate) struct Member<'a> {
 }
 
 impl<'a> Member<'a> {
-    fn annotation(&self, key: &str) -> Option<&'a str> {
+    pub(crate) fn annotation(&self, key: &str) -> Option<&'a str> {
         self.service.metadata.annotations.as_ref()?.get(key).map(String::as_str)
     }
 
@@ -68,6 +71,11 @@ impl<'a> Member<'a> {
 
     pub(crate) fn replacing_claim(&self) -> Option<&'a str> {
         self.annotation(REPLACING_CLAIM)
+    }
+
+    /// Whether its sidecar answers questions.
+    pub(crate) fn answers(&self) -> bool {
+        self.annotation(SIDECAR_PROTOCOL) == Some(SIDECAR_PROTOCOL_VALUE)
     }
 
     pub(crate) fn question(&self) -> Option<&'a str> {
@@ -230,6 +238,21 @@ impl<'a> Ring<'a> {
             })
         });
         differs.map_or(Ok(()), Err)
+    }
+
+    /// Whether one of our nodes may restart: all that can be asked have answered, and nobody sees another of our nodes not up
+    /// and normal. If not, why.
+    pub(crate) fn lets_restart(&self, observed: &Observed) -> Result<(), String> {
+        let ours = self.others(observed, "");
+        if let Some(silent) = ours.iter().find(|member| member.answers() && !self.answers.contains_key(member.name)) {
+            return Err(format!("node {} has yet to say how it sees the ring", silent.name));
+        }
+        let is_ours = |host_id: &str| ours.iter().any(|member| member.host_id() == Some(host_id));
+        let trouble = self.answers.iter().find_map(|(name, answer)| {
+            let (node, state) = answer.nodes.iter().find(|(node, state)| is_ours(node) && *state != UP)?;
+            Some(format!("node {name} sees node {} in state {state}", self.called(node)))
+        });
+        trouble.map_or(Ok(()), Err)
     }
 
     /// What people call a node: its name where it is ours.

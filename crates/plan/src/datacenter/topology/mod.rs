@@ -1,4 +1,4 @@
-//! Nodes that leave, and nodes that are replaced.
+//! Nodes that leave, nodes that are replaced, and nodes whose version changes.
 //!
 //! What loses data when it is wrong is decided from the ring: the operator asks the nodes on their Services, and they
 //! answer there. What is asked for is written first, for one host ID; then it is done; then the ring confirms it. A label
@@ -8,6 +8,7 @@ mod claims;
 mod leaving;
 mod members;
 mod replacing;
+mod upgrading;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,8 +16,13 @@ use k8s_openapi::{api::apps::v1::StatefulSet, apimachinery::pkg::apis::meta::v1:
 use messina_api::names::annotation::RING_QUESTION;
 use serde_json::{Value, json};
 
-use super::{Change, Deletion, Kind, Note, Observed, Part, rollout::replicas, validate::MOST_NODES};
+use super::{
+    Change, Deletion, Kind, Note, Observed, Part,
+    rollout::{Racks, replicas},
+    validate::MOST_NODES,
+};
 use members::{Member, Place, Ring, members};
+pub(crate) use upgrading::{is_being_upgraded, is_prepared_for_correction};
 
 /// What is to be done now.
 #[derive(Debug, Default)]
@@ -27,21 +33,23 @@ pub(crate) struct Topology {
     pub(crate) wrong: Vec<Note>,
     /// A node is leaving, so nothing else begins.
     pub(crate) is_leaving: bool,
+    /// The node that is to restart next may not yet.
+    pub(crate) holds_restart: bool,
     /// StatefulSets that get no more nodes before what is left of former ones is out of the way.
     pub(crate) in_the_way: BTreeSet<String>,
     /// Services that are about to go.
     pub(crate) going: BTreeSet<String>,
 }
 
-pub(crate) fn topology(observed: &Observed) -> Topology {
+pub(crate) fn topology(observed: &Observed, racks: &Racks<'_>) -> Topology {
     let members = members(observed);
     let ring = Ring::new(&members);
-    let mut steps =
-        Steps { observed, ring: &ring, changes: BTreeMap::new(), done: Topology::default(), asks: false, asked: None };
+    let mut steps = Steps::new(observed, &ring);
     let is_replacing = replacing::replace(&mut steps);
     leaving::clear_up(&mut steps);
     claims::clear_the_way(&mut steps);
     leaving::leave(&mut steps, is_replacing);
+    upgrading::prepare(&mut steps, racks, is_replacing);
     steps.ask();
     let mut changes: Vec<Change> = steps.changes.into_values().collect();
     // What is asked of a node comes before the question goes to the others: so what they answer is newer than that, and a
@@ -55,6 +63,15 @@ fn only_asks(change: &Change) -> bool {
     let (labels, annotations) = (&change.patch["metadata"]["labels"], &change.patch["metadata"]["annotations"]);
     let is_question = |annotations: &serde_json::Map<String, Value>| annotations.keys().all(|key| key == RING_QUESTION);
     change.kind == Kind::Service && labels.is_null() && annotations.as_object().is_some_and(is_question)
+}
+
+/// Services that are about to go.
+pub(crate) fn going(observed: &Observed) -> BTreeSet<String> {
+    let members = members(observed);
+    let ring = Ring::new(&members);
+    let mut steps = Steps::new(observed, &ring);
+    leaving::clear_up(&mut steps);
+    steps.done.going
 }
 
 /// One more than the last ordinal of a node that is in the ring although its StatefulSet has no place for it.
@@ -109,6 +126,10 @@ struct Steps<'a> {
 }
 
 impl<'a> Steps<'a> {
+    fn new(observed: &'a Observed, ring: &'a Ring<'a>) -> Self {
+        Self { observed, ring, changes: BTreeMap::new(), done: Topology::default(), asks: false, asked: None }
+    }
+
     fn change(&mut self, kind: Kind, metadata: &ObjectMeta, patch: Value, event: Option<(&'static str, String)>) {
         let name = metadata.name.clone().unwrap_or_default();
         let change = self.changes.entry((kind, name.clone())).or_insert_with(|| Change {

@@ -52,6 +52,8 @@ pub struct Datacenter {
     pub annotations: BTreeMap<String, String>,
     /// Whether the claims of nodes that have left are deleted, and not kept until their names are needed again.
     pub deletes_claims_of_left_nodes: bool,
+    /// Whether the version changes without agreement on the schema and snapshots before.
+    pub skips_upgrade_hooks: bool,
     /// Labels of pods in place of `labels`.
     pub pod_labels: Option<BTreeMap<String, String>>,
     /// Annotations of pods in place of `annotations`.
@@ -289,6 +291,7 @@ fn read(object: &ScyllaDBDatacenter, faults: &mut Faults) -> Option<Datacenter> 
         deletes_claims_of_left_nodes: given
             .get(annotation::CLAIMS_OF_LEFT_NODES)
             .is_some_and(|policy| policy == "Delete"),
+        skips_upgrade_hooks: given.get(annotation::SKIP_UPGRADE_HOOKS).is_some_and(|skips| skips == "true"),
         pod_labels: spec.metadata.as_ref().and_then(|metadata| metadata.labels.clone()),
         pod_annotations: spec.metadata.as_ref().and_then(|metadata| metadata.annotations.clone()),
         cluster_name: cluster_name?,

@@ -1,0 +1,353 @@
+//! What nodes do before and after their version changes.
+//!
+//! Before the first one restarts, all agree on the schema and keep a snapshot of their system keyspaces; before one
+//! restarts, it keeps a snapshot of its data too, which is removed when it is back; when all are done, the others are. All
+//! of that is asked for on the nodes' Services, and decided from what they answer there and from the versions that pods
+//! run: nothing else has to be remembered.
+
+use std::collections::BTreeMap;
+
+use messina_api::names::{
+    annotation::{SKIP_UPGRADE_HOOKS, UPGRADE_ANSWER, UPGRADE_REQUEST},
+    label,
+};
+use serde_json::json;
+
+use super::{Member, Steps, members};
+use crate::{
+    datacenter::{Observed, Part, restart::partition, rollout::Racks, status::pod_version},
+    node::upgrade::{Answer, Failure, Kept, Request, Snapshot, Step},
+};
+
+/// A node of the ring, and what is known of the change of its version.
+struct Node<'a> {
+    member: Member<'a>,
+    host_id: &'a str,
+    /// The version that it runs.
+    version: Option<String>,
+    request: Option<Request>,
+    answer: Option<Answer>,
+}
+
+impl<'a> Node<'a> {
+    fn of(observed: &Observed, member: Member<'a>) -> Option<Self> {
+        let host_id = member.host_id()?;
+        let empty = BTreeMap::new();
+        let annotations = member.service.metadata.annotations.as_ref().unwrap_or(&empty);
+        let request = Request::of(annotations).filter(|request| request.host_id == host_id);
+        let is_to_request = |answer: &Answer| {
+            request.as_ref().is_some_and(|request| request.host_id == answer.host_id && request.to == answer.to)
+        };
+        let answer = Answer::of(annotations).filter(is_to_request);
+        let version = version(observed, &member);
+        Some(Self { member, host_id, version, request, answer })
+    }
+
+    fn runs(&self, version: &str) -> bool {
+        self.version.as_deref() == Some(version)
+    }
+
+    /// Whether it goes back to the version that it ran before.
+    fn returns_to(&self, version: &str) -> bool {
+        self.request.as_ref().is_some_and(|request| request.from == version)
+    }
+
+    fn is_asked_for(&self, version: &str) -> bool {
+        self.request.as_ref().is_some_and(|request| request.to == version)
+    }
+
+    /// Whether it says that it keeps all of these for the version that it is asked for.
+    fn keeps(&self, snapshots: &[Snapshot]) -> bool {
+        self.answer.as_ref().is_some_and(|answer| snapshots.iter().all(|one| answer.kept.contains(one)))
+    }
+
+    /// Whether it keeps these for the version, or has no need to.
+    fn is_prepared_with(&self, snapshots: &[Snapshot], version: &str) -> bool {
+        self.runs(version) || self.returns_to(version) || self.is_asked_for(version) && self.keeps(snapshots)
+    }
+
+    /// Whether it says that it has done just what it is asked for.
+    fn is_done(&self) -> bool {
+        match (&self.request, &self.answer) {
+            (Some(request), Some(answer)) => request.keep == answer.kept && answer.failed.is_none(),
+            _ => false,
+        }
+    }
+}
+
+/// The version that a node runs, or is about to: one without a pod gets that of the StatefulSet, unless it is below the
+/// partition.
+fn version(observed: &Observed, member: &Member<'_>) -> Option<String> {
+    let template = || {
+        let stateful_set = observed.stateful_sets.get(member.stateful_set)?;
+        let metadata = stateful_set.spec.as_ref()?.template.metadata.as_ref()?;
+        let version = metadata.labels.as_ref()?.get(label::SCYLLA_VERSION).cloned();
+        version.filter(|_| member.ordinal >= partition(stateful_set))
+    };
+    observed.pods.get(member.name).and_then(pod_version).or_else(template)
+}
+
+/// Whether anything is left of a change of the version on this Service.
+fn is_marked(member: &Member<'_>) -> bool {
+    member.annotation(UPGRADE_REQUEST).is_some() || member.annotation(UPGRADE_ANSWER).is_some()
+}
+
+/// The nodes that are changed: those that have joined, of racks that the specification has.
+fn is_changed(observed: &Observed, member: &Member<'_>) -> bool {
+    let racks = &observed.datacenter.racks;
+    member.has_joined()
+        && !member.is_outside(observed)
+        && racks.iter().any(|rack| observed.datacenter.stateful_set_name(rack) == member.stateful_set)
+}
+
+/// Whether a change of the version has begun and is not complete.
+pub(crate) fn is_being_upgraded(observed: &Observed) -> bool {
+    let is_marked = |member: &Member<'_>| is_marked(member) && is_changed(observed, member);
+    observed.services.values().any(|service| {
+        let annotations = service.metadata.annotations.as_ref();
+        annotations.is_some_and(|all| all.contains_key(UPGRADE_REQUEST) || all.contains_key(UPGRADE_ANSWER))
+    }) && members(observed).iter().any(is_marked)
+}
+
+/// Whether a node that is down may come back with the version that is asked for: it has the same one, goes back to the one
+/// before, or was prepared for another one.
+pub(crate) fn is_prepared_for_correction(observed: &Observed, name: &str) -> bool {
+    let target = &observed.datacenter.version;
+    let members = members(observed);
+    let member = members.iter().find(|member| member.name == name && is_changed(observed, member));
+    let Some(node) = member.and_then(|member| Node::of(observed, *member)) else { return true };
+    observed.datacenter.skips_upgrade_hooks
+        || node.runs(target)
+        || node.returns_to(target)
+        || node.keeps(&[Snapshot::Data])
+}
+
+/// Has nodes prepare for another version and clear up after it, and decides whether the next one may restart.
+pub(super) fn prepare(steps: &mut Steps<'_>, racks: &Racks<'_>, is_replacing: bool) {
+    let observed = steps.observed;
+    let members: Vec<Member<'_>> = steps.ring.members.iter().copied().filter(|one| is_changed(observed, one)).collect();
+    if observed.datacenter.skips_upgrade_hooks {
+        forget_all(steps, &members);
+    } else if !is_replacing {
+        ask_nodes(steps, racks, &members);
+    }
+    let Some(next) = &racks.next else { return };
+    let name = next.member();
+    let is_ready = may_restart(steps, &members, &name);
+    steps.done.holds_restart |= !is_ready || steps.done.is_leaving || is_replacing;
+    let others_answer = members.len() > 1 && members.iter().any(Member::answers);
+    if steps.done.holds_restart || !others_answer {
+        return;
+    }
+    steps.asks = true;
+    if let Err(reason) = steps.ring.lets_restart(observed) {
+        steps.done.holds_restart = true;
+        let node = format!("{}/{name}", observed.datacenter.namespace);
+        let message = format!("node {node} is to restart, and does when all nodes see each other up; {reason}");
+        steps.wait(Part::StatefulSet, "WaitingForRing", message);
+    }
+}
+
+fn forget_all(steps: &mut Steps<'_>, members: &[Member<'_>]) {
+    for member in members.iter().filter(|member| is_marked(member)) {
+        let message = format!("node {} is not asked to prepare for another version any more", steps.named(member));
+        forget(steps, member, ("UpgradeHooksSkipped", message));
+    }
+}
+
+fn forget(steps: &mut Steps<'_>, member: &Member<'_>, event: (&'static str, String)) {
+    let patch = json!({"annotations": {UPGRADE_REQUEST: null, UPGRADE_ANSWER: null}});
+    steps.change_member(member, patch, Some(event));
+}
+
+/// Writes what each node is to keep now.
+fn ask_nodes(steps: &mut Steps<'_>, racks: &Racks<'_>, members: &[Member<'_>]) {
+    let observed = steps.observed;
+    let target = &observed.datacenter.version;
+    let is_under_way = members.iter().any(is_marked);
+    let nodes: Vec<Node<'_>> = members.iter().filter_map(|member| Node::of(observed, *member)).collect();
+    let is_over = racks.are_done() && nodes.iter().all(|node| node.runs(target));
+    if is_under_way && is_over {
+        return clear_up(steps, &nodes);
+    }
+    // Nobody is asked while something else changes; who is asked goes on.
+    let may_begin = is_under_way || racks.next.is_some();
+    let next = racks.next.as_ref().map(|next| next.member());
+    let mut has_begun = is_under_way;
+    // A snapshot of data takes room, which it need not while the change cannot go on.
+    let are_all_prepared = nodes.iter().all(|node| node.is_prepared_with(&[Snapshot::System], target));
+    for node in nodes.iter().filter(|_| may_begin) {
+        let is_next = next.as_deref() == Some(node.member.name) && are_all_prepared;
+        let Some(request) = wanted(node, target, is_next, racks.is_up(node.member.stateful_set)) else { continue };
+        if node.request.as_ref() == Some(&request) {
+            continue;
+        }
+        let event = told(steps, node, &request, &mut has_begun);
+        write(steps, node, &request, event);
+    }
+}
+
+/// What a node is to be asked for; none where that stays as it is.
+fn wanted(node: &Node<'_>, target: &str, is_next: bool, is_up: bool) -> Option<Request> {
+    if node.runs(target) {
+        let asked = node.request.clone().filter(|_| is_up)?;
+        let keep = asked.keep.iter().copied().filter(|one| *one != Snapshot::Data).collect();
+        return Some(Request { keep, ..asked });
+    }
+    if node.returns_to(target) || node.version.is_none() {
+        return None;
+    }
+    // What it keeps for this version stays until it is back.
+    let mut keep = node.request.clone().filter(|asked| asked.to == target).map_or_else(Kept::new, |asked| asked.keep);
+    keep.insert(Snapshot::System);
+    if is_next {
+        keep.insert(Snapshot::Data);
+    }
+    let from = match &node.request {
+        Some(asked) if asked.to == target => asked.from.clone(),
+        _ => node.version.clone().unwrap_or_default(),
+    };
+    Some(Request { host_id: node.host_id.to_owned(), from, to: target.to_owned(), keep })
+}
+
+fn told(steps: &Steps<'_>, node: &Node<'_>, request: &Request, has_begun: &mut bool) -> Option<(&'static str, String)> {
+    let name = steps.named(&node.member);
+    let before = node.request.as_ref().filter(|asked| asked.to == request.to);
+    let had_data = before.is_some_and(|asked| asked.keep.contains(&Snapshot::Data));
+    if !std::mem::replace(has_begun, true) {
+        let message = format!(
+            "the version changes from {} to {}; first, all nodes agree on the schema and keep snapshots of their system keyspaces",
+            request.from, request.to
+        );
+        return Some(("UpgradeBegins", message));
+    }
+    match (had_data, request.keep.contains(&Snapshot::Data)) {
+        (false, true) => {
+            let message =
+                format!("node {name} keeps a snapshot of its data, then it restarts with version {}", request.to);
+            Some(("PreparingNode", message))
+        }
+        (true, false) => {
+            let version = node.version.as_deref().unwrap_or_default();
+            Some(("NodeUpgraded", format!("node {name} is back with version {version}; the snapshot of its data goes")))
+        }
+        _ => None,
+    }
+}
+
+/// A request takes away what was answered to another one.
+fn write(steps: &mut Steps<'_>, node: &Node<'_>, request: &Request, event: Option<(&'static str, String)>) {
+    let mut annotations = json!({UPGRADE_REQUEST: request.text()});
+    let is_same = node.is_asked_for(&request.to);
+    if !is_same && node.member.annotation(UPGRADE_ANSWER).is_some() {
+        annotations[UPGRADE_ANSWER] = serde_json::Value::Null;
+    }
+    steps.change_member(&node.member, json!({"annotations": annotations}), event);
+}
+
+/// All nodes run the version that is asked for: no snapshot is kept, and then nothing is asked any more.
+fn clear_up(steps: &mut Steps<'_>, nodes: &[Node<'_>]) {
+    let target = &steps.observed.datacenter.version;
+    let marked: Vec<&Node<'_>> = nodes.iter().filter(|node| is_marked(&node.member)).collect();
+    let is_clear = |node: &&Node<'_>| match &node.request {
+        Some(request) => request.keep.is_empty() && node.is_done(),
+        // Another node said it, or nobody.
+        None => true,
+    };
+    if marked.iter().all(is_clear) {
+        for node in &marked {
+            let message =
+                format!("all nodes run version {target}, and the snapshots that were taken for that are removed");
+            forget(steps, &node.member, ("UpgradeDone", message));
+        }
+        return;
+    }
+    for node in marked {
+        let Some(asked) = &node.request else { continue };
+        if !asked.keep.is_empty() {
+            write(steps, node, &Request { keep: Kept::new(), ..asked.clone() }, None);
+        }
+        if !is_clear(&node) {
+            tell(steps, node, "remove the snapshots that it took for the change of the version");
+        }
+    }
+}
+
+/// Whether the node of this name may restart: it stays at its version or goes back to the one before, or all are prepared.
+/// If not, it is told who is waited for.
+fn may_restart(steps: &mut Steps<'_>, members: &[Member<'_>], name: &str) -> bool {
+    let observed = steps.observed;
+    let target = &observed.datacenter.version;
+    let member = steps.ring.members.iter().find(|member| member.name == name);
+    let is_same = member.is_some_and(|member| version(observed, member).as_ref() == Some(target));
+    if observed.datacenter.skips_upgrade_hooks || is_same {
+        return true;
+    }
+    // It is ready, so it will say in a moment that it has joined.
+    let next = members.iter().find(|member| member.name == name).and_then(|member| Node::of(observed, *member));
+    let Some(next) = next else {
+        let node = format!("{}/{name}", observed.datacenter.namespace);
+        let message = format!("node {node} is to restart; its Service does not say yet that it has joined");
+        steps.wait(Part::StatefulSet, "WaitingForHostId", message);
+        return false;
+    };
+    if next.runs(target) || next.returns_to(target) {
+        return true;
+    }
+    let nodes: Vec<Node<'_>> = members.iter().filter_map(|member| Node::of(observed, *member)).collect();
+    let mut is_ready = true;
+    for node in nodes.iter().filter(|node| !node.is_prepared_with(&[Snapshot::System], target)) {
+        tell(steps, node, "agree on the schema and keep a snapshot of its system keyspaces");
+        is_ready = false;
+    }
+    if is_ready && !next.is_prepared_with(&[Snapshot::System, Snapshot::Data], target) {
+        tell(steps, &next, "keep a snapshot of its data");
+        is_ready = false;
+    }
+    is_ready
+}
+
+/// Says what a node has yet to do, or why it could not.
+fn tell(steps: &mut Steps<'_>, node: &Node<'_>, what: &str) {
+    let name = steps.named(&node.member);
+    let to = node.request.as_ref().map_or(&steps.observed.datacenter.version, |request| &request.to).clone();
+    let failed = node.answer.as_ref().and_then(|answer| answer.failed.as_ref());
+    if let Some(Failure { step, why }) = failed {
+        let (reason, failure, remedy) = match step {
+            Step::Schema => (
+                "SchemaDisagreement",
+                "does not see all nodes agree on the schema",
+                "see that all nodes are up, and wait; nodes that go on to disagree have to be restarted",
+            ),
+            Step::SystemSnapshot => (
+                "SnapshotFailed",
+                "could not take a snapshot of its system keyspaces",
+                "see that there is room on its disk",
+            ),
+            Step::DataSnapshot => {
+                ("SnapshotFailed", "could not take a snapshot of its data", "see that there is room on its disk")
+            }
+            Step::Clearing => (
+                "SnapshotNotRemoved",
+                "could not remove snapshots",
+                "its logs say why; `nodetool clearsnapshot` removes them",
+            ),
+        };
+        let message = format!(
+            "for the change to version {to}, node {name} {failure}: {why}; it is tried again: {remedy}, or restore the former image"
+        );
+        return steps.fault(Part::StatefulSet, reason, message);
+    }
+    let remedy = if node.member.answers() {
+        ""
+    } else {
+        "; its sidecar may be of a version that knows nothing of it: then set the annotation "
+    };
+    let skip = if node.member.answers() {
+        String::new()
+    } else {
+        format!("{SKIP_UPGRADE_HOOKS}=true on the ScyllaDBDatacenter")
+    };
+    let message = format!("for the change to version {to}, node {name} has to {what}{remedy}{skip}");
+    steps.wait(Part::StatefulSet, "PreparingUpgrade", message);
+}

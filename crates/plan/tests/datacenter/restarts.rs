@@ -1,0 +1,473 @@
+//! Nodes restart one at a time, and are prepared before their version changes.
+
+use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Pod};
+use messina_api::names::annotation::{
+    CURRENT_TOKEN_RING_HASH, HOST_ID, LAST_CLEANED_UP_TOKEN_RING_HASH, NODE_JOINED, RING_ANSWER, RING_QUESTION,
+    SIDECAR_PROTOCOL, UPGRADE_ANSWER, UPGRADE_REQUEST,
+};
+use messina_plan::{
+    datacenter::{Observed, Plan, plan},
+    node::upgrade::{Answer, Failure, Kept, Request, Step},
+};
+use serde_json::{Value, json};
+
+use crate::{datacenter_with, name_of, observed, rolled_out};
+
+const A2: &str = "orders-dc-a-2";
+
+/// A node's pod, of a revision of its StatefulSet.
+fn pod(name: &str, version: &str, revision: &str, is_ready: bool) -> Pod {
+    let status = if is_ready { "True" } else { "False" };
+    let labels = json!({"scylla/scylla-version": version, "controller-revision-hash": revision});
+    serde_json::from_value(json!({
+        "metadata": {"name": name, "uid": format!("uid-of-{name}"), "labels": labels},
+        "status": {"conditions": [{"type": "Ready", "status": status}]},
+    }))
+    .unwrap()
+}
+
+/// A datacenter at rest, with pods and host IDs.
+fn running(racks: &[(&str, i32)]) -> Observed {
+    let mut observed = observed(datacenter_with(racks, json!({})));
+    for _ in racks {
+        for one in plan(&observed).objects.stateful_sets {
+            let mut one = rolled_out(one);
+            let status = one.status.as_mut().unwrap();
+            (status.current_revision, status.update_revision) = (Some("old".into()), Some("old".into()));
+            observed.stateful_sets.insert(name_of(&one), one);
+        }
+    }
+    for mut service in plan(&observed).objects.member_services {
+        let name = service.metadata.name.clone().unwrap();
+        let facts = [
+            (HOST_ID, format!("host-{name}")),
+            (NODE_JOINED, "true".into()),
+            (CURRENT_TOKEN_RING_HASH, "ring".into()),
+            (LAST_CLEANED_UP_TOKEN_RING_HASH, "ring".into()),
+        ];
+        service.metadata.annotations.get_or_insert_default().extend(facts.map(|(key, value)| (key.into(), value)));
+        observed.pods.insert(name.clone(), pod(&name, "2026.2.4", "old", true));
+        observed.services.insert(name, service);
+    }
+    assert_eq!(plan(&observed).waiting, [], "everything is as it is to be");
+    observed
+}
+
+fn respecified(observed: &Observed, racks: &[(&str, i32)], spec: Value) -> Observed {
+    Observed { datacenter: datacenter_with(racks, spec), ..observed.clone() }
+}
+
+fn because(reason: &str) -> Value {
+    json!({"forceRedeploymentReason": reason})
+}
+
+fn image(version: &str) -> Value {
+    json!({"scyllaDB": {"image": format!("scylladb/scylla:{version}")}})
+}
+
+fn partition(stateful_set: &StatefulSet) -> i32 {
+    let strategy = stateful_set.spec.as_ref().unwrap().update_strategy.as_ref().unwrap();
+    strategy.rolling_update.as_ref().unwrap().partition.unwrap()
+}
+
+/// What the plan changes of StatefulSets: names and partitions.
+fn changed(observed: &Observed, plan: &Plan) -> Vec<(String, i32)> {
+    let is_new = |one: &&StatefulSet| observed.stateful_sets.get(&name_of(one)).is_none_or(|now| now.spec != one.spec);
+    plan.objects.stateful_sets.iter().filter(is_new).map(|one| (name_of(one), partition(one))).collect()
+}
+
+fn reasons(plan: &Plan) -> Vec<&'static str> {
+    plan.waiting.iter().chain(&plan.wrong).map(|note| note.reason).collect()
+}
+
+/// A rack of three in the middle of a change that began with this reason: pods by revision, and which of them are ready.
+fn rolling(reason: &str, partition: i32, pods: &[(&str, bool)]) -> Observed {
+    let racks = [("a", 3), ("b", 1)];
+    let mut observed = running(&racks);
+    let wanted = respecified(&observed, &racks, because(reason));
+    let mut a = plan(&wanted).objects.stateful_sets.into_iter().find(|one| name_of(one) == "orders-dc-a").unwrap();
+    let strategy = a.spec.as_mut().unwrap().update_strategy.as_mut().unwrap();
+    strategy.rolling_update.as_mut().unwrap().partition = Some(partition);
+    let mut a = rolled_out(a);
+    let ready = pods.iter().filter(|(_, is_ready)| *is_ready).count() as i32;
+    let status = a.status.as_mut().unwrap();
+    (status.ready_replicas, status.available_replicas) = (Some(ready), Some(ready));
+    (status.current_revision, status.update_revision) = (Some("old".into()), Some("new".into()));
+    observed.stateful_sets.insert("orders-dc-a".into(), a);
+    observed.pods.retain(|name, _| !name.contains("-a-"));
+    for (ordinal, (revision, is_ready)) in pods.iter().enumerate().filter(|(_, (revision, _))| !revision.is_empty()) {
+        let name = format!("orders-dc-a-{ordinal}");
+        observed.pods.insert(name.clone(), pod(&name, "2026.2.4", revision, *is_ready));
+    }
+    observed.datacenter = wanted.datacenter;
+    observed
+}
+
+#[test]
+fn a_change_begins_with_the_last_node_of_the_first_rack() {
+    let racks = [("a", 3), ("b", 1)];
+    let observed = respecified(&running(&racks), &racks, because("x"));
+    assert_eq!(changed(&observed, &plan(&observed)), [("orders-dc-a".to_owned(), 2)]);
+    let racks = [("b", 1), ("a", 3)];
+    let observed = respecified(&running(&racks), &racks, because("x"));
+    assert_eq!(changed(&observed, &plan(&observed)), [("orders-dc-b".to_owned(), 0)], "one write for one node");
+}
+
+#[test]
+fn the_next_node_restarts_when_all_are_there() {
+    let up = |revisions: [&'static str; 3]| revisions.map(|revision| (revision, true));
+    let cases = [
+        ("the next one", 2, up(["old", "old", "new"]), Some(1)),
+        ("the last one, and it is at rest", 1, up(["old", "new", "new"]), Some(0)),
+        ("one that is new already is passed over", 2, up(["old", "new", "new"]), Some(0)),
+        ("none is left", 2, up(["new", "new", "new"]), Some(0)),
+        ("none has begun", 3, up(["old", "old", "old"]), Some(2)),
+        ("it is yet to restart", 2, up(["old", "old", "old"]), None),
+        ("it is not back", 2, [("old", true), ("old", true), ("new", false)], None),
+        ("it is gone", 2, [("old", true), ("old", true), ("", false)], None),
+        ("another one is down", 1, [("old", false), ("new", true), ("new", true)], None),
+        ("others are new, but not this one", 2, up(["new", "new", "old"]), None),
+    ];
+    for (why, partition, pods, expected) in cases {
+        let observed = rolling("x", partition, &pods);
+        let plan = plan(&observed);
+        let expected: Vec<_> = expected.into_iter().map(|next| ("orders-dc-a".to_owned(), next)).collect();
+        assert_eq!(changed(&observed, &plan), expected, "{why}");
+        assert!(!plan.waiting.is_empty(), "{why}");
+        if plan.waiting.iter().any(|note| note.reason == "WaitingForStatefulSetRollout") && pods[2].0.is_empty() {
+            assert!(plan.waiting.iter().any(|note| note.message.contains(A2)), "{why}: {:?}", plan.waiting);
+        }
+    }
+}
+
+#[test]
+fn a_node_of_another_rack_that_is_down_holds_up_all() {
+    let mut observed = rolling("x", 2, &[("old", true), ("old", true), ("new", true)]);
+    observed.stateful_sets.get_mut("orders-dc-b").unwrap().status.as_mut().unwrap().ready_replicas = Some(0);
+    let is_held =
+        |observed: &Observed| changed(observed, &plan(observed)).iter().all(|(name, _)| name != "orders-dc-a");
+    assert!(is_held(&observed));
+    let mut observed = rolling("x", 2, &[("old", true), ("old", true), ("new", true)]);
+    observed.pods.insert("orders-dc-b-0".into(), pod("orders-dc-b-0", "2026.2.4", "old", false));
+    assert!(is_held(&observed), "its pod knows first");
+    assert!(plan(&observed).waiting.iter().any(|note| note.message.contains("orders-dc-b-0 are not ready")));
+}
+
+#[test]
+fn nodes_that_come_back_before_they_were_made_anew_are_held() {
+    let cases = [
+        ("it is back, and the one after it is not", 0, [("old", true), ("old", false), ("", false)], Some(1)),
+        ("the one after it is back too", 0, [("old", false), ("old", true), ("new", true)], Some(2)),
+        (
+            "it was let to restart, and another one went down",
+            2,
+            [("old", false), ("old", true), ("old", true)],
+            Some(3),
+        ),
+        ("all are down", 0, [("old", false), ("old", false), ("new", false)], None),
+        ("only those below the partition serve", 2, [("old", true), ("old", true), ("new", false)], None),
+    ];
+    for (what, partition, pods, expected) in cases {
+        let observed = rolling("x", partition, &pods);
+        let expected: Vec<_> = expected.into_iter().map(|partition| ("orders-dc-a".to_owned(), partition)).collect();
+        assert_eq!(changed(&observed, &plan(&observed)), expected, "{what}");
+    }
+}
+
+#[test]
+fn what_changes_again_begins_again_without_touching_nodes_that_serve() {
+    let cases = [
+        ("all serve", 1, [("old", true), ("new", true), ("new", true)], 2),
+        ("the last is down", 2, [("old", true), ("old", true), ("new", false)], 2),
+        ("the last is gone", 2, [("old", true), ("old", true), ("", false)], 2),
+        ("the last two are down", 1, [("old", true), ("new", false), ("new", false)], 1),
+        ("all are down", 0, [("new", false), ("new", false), ("new", false)], 0),
+        ("the last serves, the one before does not", 1, [("old", true), ("new", false), ("new", true)], 3),
+    ];
+    for (why, partition, pods, expected) in cases {
+        let mut observed = rolling("x", partition, &pods);
+        observed.datacenter = datacenter_with(&[("a", 3), ("b", 1)], because("y"));
+        assert_eq!(changed(&observed, &plan(&observed)), [("orders-dc-a".to_owned(), expected)], "{why}");
+    }
+}
+
+#[test]
+fn pods_that_kubernetes_would_wait_for_are_made_anew() {
+    let deleted =
+        |observed: &Observed| plan(observed).deletions.into_iter().map(|one| (one.name, one.uid)).collect::<Vec<_>>();
+    let this = |name: &str| vec![(name.to_owned(), format!("uid-of-{name}"))];
+    let cases = [
+        ("it is out of date", 2, [("old", true), ("old", true), ("bad", false)], this(A2)),
+        ("it is as it is to be", 2, [("old", true), ("old", true), ("new", false)], vec![]),
+        ("it serves", 2, [("old", true), ("old", true), ("bad", true)], vec![]),
+        ("it stays", 2, [("old", true), ("bad", false), ("new", true)], vec![]),
+        ("all stay, so it is put back", 3, [("old", true), ("bad", false), ("new", true)], this("orders-dc-a-1")),
+        ("those before it are down", 1, [("old", false), ("bad", false), ("bad", false)], vec![]),
+        ("one after another", 1, [("old", true), ("bad", false), ("bad", false)], this("orders-dc-a-1")),
+    ];
+    for (why, partition, pods, expected) in cases {
+        assert_eq!(deleted(&rolling("x", partition, &pods)), expected, "{why}");
+    }
+    let broken = || rolling("x", 2, &[("old", true), ("old", true), ("bad", false)]);
+    let mut unseen = broken();
+    unseen.stateful_sets.get_mut("orders-dc-a").unwrap().metadata.generation = Some(2);
+    assert_eq!(deleted(&unseen), [], "Kubernetes has not seen the change");
+    let mut joining = broken();
+    joining.services.get_mut(A2).unwrap().metadata.annotations.get_or_insert_default().remove(NODE_JOINED);
+    assert_eq!(deleted(&joining), [], "it may be joining");
+}
+
+#[test]
+fn nodes_that_can_be_asked_have_to_see_each_other_up() {
+    let racks = [("a", 2), ("b", 1)];
+    let mut observed = respecified(&running(&racks), &racks, because("x"));
+    for service in observed.services.values_mut() {
+        service.metadata.resource_version = Some("7".into());
+        service.metadata.annotations.get_or_insert_default().insert(SIDECAR_PROTOCOL.into(), "1".into());
+    }
+    let first = plan(&observed);
+    assert_eq!(changed(&observed, &first), []);
+    let asked: Vec<_> = first.changes.iter().map(|one| &one.patch["metadata"]["annotations"][RING_QUESTION]).collect();
+    assert_eq!(asked, ["7", "7", "7"]);
+    let names: Vec<String> = observed.services.keys().cloned().collect();
+    let mut answer = |state: &str, by: &[&str]| {
+        for name in by {
+            let host = |name: &String| format!("host-{name}");
+            let mut nodes: serde_json::Map<String, Value> =
+                names.iter().map(|name| (host(name), json!("UN"))).collect();
+            nodes.insert(host(&names[0]), state.into());
+            // Who is down elsewhere holds up nothing here.
+            nodes.insert("somebody-else".into(), "DN".into());
+            let text = json!({"asked": "7", "hostID": host(&(*name).to_owned()), "nodes": nodes}).to_string();
+            let annotations = observed.services.get_mut(*name).unwrap().metadata.annotations.get_or_insert_default();
+            annotations.insert(RING_QUESTION.into(), "7".into());
+            annotations.insert(RING_ANSWER.into(), text);
+        }
+        let plan = plan(&observed);
+        (changed(&observed, &plan), reasons(&plan).contains(&"WaitingForRing"))
+    };
+    let two = ["orders-dc-a-0", "orders-dc-a-1"];
+    assert_eq!(answer("UN", &two), (vec![], true), "one has yet to answer");
+    let all = [two[0], two[1], "orders-dc-b-0"];
+    assert_eq!(answer("DN", &all), (vec![], true), "one is down for others");
+    assert_eq!(answer("UN", &all), (vec![("orders-dc-a".to_owned(), 1)], false));
+}
+
+/// Three racks of one node, and another version.
+fn upgrading() -> Observed {
+    let racks = [("a", 1), ("b", 1), ("c", 1)];
+    respecified(&running(&racks), &racks, image("2026.2.5"))
+}
+
+/// Writes down what the plan changes, and what nodes that are asked then answer.
+fn carry_out(observed: &mut Observed, plan: &Plan, answers: impl Fn(&Request) -> Option<Answer>) {
+    for change in &plan.changes {
+        let annotations = observed.services.get_mut(&change.name).unwrap().metadata.annotations.get_or_insert_default();
+        for (key, value) in change.patch["metadata"]["annotations"].as_object().unwrap() {
+            match value.as_str() {
+                Some(value) => _ = annotations.insert(key.clone(), value.into()),
+                None => _ = annotations.remove(key),
+            }
+        }
+        let request = Request::of(annotations);
+        if let Some(answer) = request.as_ref().and_then(&answers) {
+            annotations.insert(UPGRADE_ANSWER.into(), answer.text());
+        }
+    }
+}
+
+fn obedient(request: &Request) -> Option<Answer> {
+    let Request { host_id, to, keep, .. } = request.clone();
+    Some(Answer { host_id, to, kept: keep, failed: None })
+}
+
+/// The node restarts, and is back.
+fn restart(observed: &mut Observed, plan: &Plan, version: &str) {
+    for one in &plan.objects.stateful_sets {
+        let name = name_of(one);
+        if observed.stateful_sets[&name].spec != one.spec {
+            observed.stateful_sets.insert(name.clone(), rolled_out(one.clone()));
+            observed.pods.insert(format!("{name}-0"), pod(&format!("{name}-0"), version, "new", true));
+        }
+    }
+}
+
+fn asked(observed: &Observed) -> Vec<Option<String>> {
+    let keep = |request: Request| json!(request.keep).to_string();
+    let requests = observed.services.values().map(|one| Request::of(one.metadata.annotations.as_ref().unwrap()));
+    requests.map(|request| request.map(keep)).collect()
+}
+
+fn events(plan: &Plan) -> Vec<&'static str> {
+    plan.changes.iter().filter_map(|change| Some(change.event.as_ref()?.0)).collect()
+}
+
+#[test]
+fn an_upgrade_goes_step_by_step() {
+    let mut observed = upgrading();
+    let mut told = Vec::new();
+    let mut way = Vec::new();
+    for _ in 0..30 {
+        let plan = plan(&observed);
+        told.extend(events(&plan));
+        let restarts = changed(&observed, &plan);
+        assert!(restarts.is_empty() || plan.wrong.is_empty());
+        carry_out(&mut observed, &plan, obedient);
+        restart(&mut observed, &plan, "2026.2.5");
+        let asked: Vec<String> = asked(&observed).into_iter().map(|one| one.unwrap_or_default()).collect();
+        let step =
+            format!("{} {}", asked.join(" "), restarts.iter().map(|(name, _)| name.as_str()).collect::<String>());
+        if way.last() != Some(&step) {
+            way.push(step);
+        }
+    }
+    let (system, both) = (r#"["system"]"#, r#"["system","data"]"#);
+    assert_eq!(
+        way,
+        [
+            format!("{system} {system} {system} "),
+            format!("{both} {system} {system} "),
+            format!("{both} {system} {system} orders-dc-a"),
+            format!("{system} {both} {system} "),
+            format!("{system} {both} {system} orders-dc-b"),
+            format!("{system} {system} {both} "),
+            format!("{system} {system} {both} orders-dc-c"),
+            "[] [] [] ".into(),
+            "   ".into(),
+        ]
+    );
+    let expected = ["UpgradeBegins", "PreparingNode", "NodeUpgraded", "PreparingNode", "NodeUpgraded", "PreparingNode"];
+    assert_eq!(told, [&expected[..], &["UpgradeDone"; 3]].concat());
+    let plan = plan(&observed);
+    assert_eq!((plan.waiting, plan.changes, plan.wrong), (vec![], vec![], vec![]), "then there is silence");
+}
+
+#[test]
+fn what_fails_is_told_by_node_and_step_and_nothing_restarts() {
+    for (step, reason) in [
+        (Step::Schema, "SchemaDisagreement"),
+        (Step::SystemSnapshot, "SnapshotFailed"),
+        (Step::DataSnapshot, "SnapshotFailed"),
+    ] {
+        let mut observed = upgrading();
+        let answers = |request: &Request| {
+            let is_it =
+                request.host_id == "host-orders-dc-a-0" && (step != Step::DataSnapshot || request.keep.len() == 2);
+            let failed = is_it.then(|| Failure { step, why: "its own words".into() });
+            let kept = if step == Step::DataSnapshot && is_it {
+                obedient(request)?.kept.into_iter().take(1).collect()
+            } else if is_it {
+                Kept::new()
+            } else {
+                request.keep.clone()
+            };
+            Some(Answer { kept, failed, ..obedient(request)? })
+        };
+        for _ in 0..5 {
+            let plan = plan(&observed);
+            assert_eq!(changed(&observed, &plan), [], "{step:?}");
+            carry_out(&mut observed, &plan, answers);
+        }
+        let plan = plan(&observed);
+        let note = plan.wrong.first().unwrap();
+        assert_eq!(note.reason, reason, "{step:?}");
+        assert!(note.message.contains("node shop/orders-dc-a-0") && note.message.contains("its own words"), "{note:?}");
+        assert_eq!(plan.changes, [], "it is not asked again and again");
+        let takes_room = asked(&observed).iter().flatten().any(|request| request.contains("data"));
+        assert_eq!(takes_room, step == Step::DataSnapshot, "{step:?}");
+    }
+}
+
+#[test]
+fn an_answer_of_another_node_or_for_another_version_counts_for_nothing() {
+    for (host_id, to) in [("somebody", "2026.2.5"), ("host-orders-dc-a-0", "2026.2.6")] {
+        let mut observed = upgrading();
+        let answers = |request: &Request| {
+            let stale = request.host_id == "host-orders-dc-a-0";
+            let answer = obedient(request)?;
+            Some(if stale { Answer { host_id: host_id.into(), to: to.into(), ..answer } } else { answer })
+        };
+        for _ in 0..5 {
+            let plan = plan(&observed);
+            assert_eq!(changed(&observed, &plan), []);
+            carry_out(&mut observed, &plan, answers);
+        }
+        assert!(reasons(&plan(&observed)).contains(&"PreparingUpgrade"));
+    }
+}
+
+#[test]
+fn sidecars_that_never_answer_can_be_left_aside() {
+    let mut observed = upgrading();
+    let first = plan(&observed);
+    carry_out(&mut observed, &first, |_| None);
+    let waiting = plan(&observed).waiting;
+    assert!(
+        waiting.iter().any(|note| note.message.contains("messina.scylladb.com/skip-upgrade-hooks=true")),
+        "{waiting:?}"
+    );
+    observed.datacenter.skips_upgrade_hooks = true;
+    let plan = plan(&observed);
+    assert_eq!(changed(&observed, &plan), [("orders-dc-a".to_owned(), 0)]);
+    carry_out(&mut observed, &plan, |_| None);
+    assert_eq!(asked(&observed), [None, None, None]);
+}
+
+#[test]
+fn the_former_image_brings_back_only_who_changed() {
+    let mut observed = upgrading();
+    while !observed.pods.values().any(|pod| pod.metadata.labels.as_ref().unwrap().values().any(|one| one == "2026.2.5"))
+    {
+        let plan = plan(&observed);
+        carry_out(&mut observed, &plan, obedient);
+        restart(&mut observed, &plan, "2026.2.5");
+    }
+    // It never becomes ready.
+    observed.pods.insert("orders-dc-a-0".into(), pod("orders-dc-a-0", "2026.2.5", "new", false));
+    observed.stateful_sets.get_mut("orders-dc-a").unwrap().status.as_mut().unwrap().ready_replicas = Some(0);
+    let restored = [("a", 1), ("b", 1), ("c", 1)];
+    let mut observed = respecified(&observed, &restored, image("2026.2.4"));
+    let mut restarts = Vec::new();
+    for _ in 0..10 {
+        let plan = plan(&observed);
+        restarts.extend(changed(&observed, &plan));
+        carry_out(&mut observed, &plan, obedient);
+        restart(&mut observed, &plan, "2026.2.4");
+    }
+    assert_eq!(restarts, [("orders-dc-a".to_owned(), 0)]);
+    assert_eq!(asked(&observed), [None, None, None], "nothing is kept any more");
+    assert_eq!(plan(&observed).waiting, []);
+}
+
+#[test]
+fn a_node_that_is_down_gets_no_other_version_unprepared() {
+    let mut observed = upgrading();
+    observed.pods.insert("orders-dc-b-0".into(), pod("orders-dc-b-0", "2026.2.4", "old", false));
+    observed.stateful_sets.get_mut("orders-dc-b").unwrap().status.as_mut().unwrap().ready_replicas = Some(0);
+    let held = plan(&observed);
+    assert_eq!((changed(&observed, &held), held.changes.len()), (vec![], 0));
+    assert!(reasons(&held).contains(&"UpgradeHeldUp"), "{:?}", held.waiting);
+    // What else is to change is corrected.
+    let racks = [("a", 1), ("b", 1), ("c", 1)];
+    let corrected = respecified(&observed, &racks, because("x"));
+    assert_eq!(changed(&corrected, &plan(&corrected)), [("orders-dc-b".to_owned(), 0)]);
+}
+
+#[test]
+fn nobody_joins_or_leaves_in_the_middle() {
+    let pods = [("old", true), ("old", true), ("new", true)];
+    for racks in [[("a", 4), ("b", 1)], [("a", 3), ("b", 0)]] {
+        let mut observed = rolling("x", 2, &pods);
+        observed.datacenter = datacenter_with(&racks, because("x"));
+        let plan = plan(&observed);
+        assert_eq!(changed(&observed, &plan), [("orders-dc-a".to_owned(), 1)], "{racks:?}");
+        let a = &plan.objects.stateful_sets[0].spec.as_ref().unwrap();
+        assert_eq!(a.replicas, Some(3), "{racks:?}");
+    }
+    let mut observed = upgrading();
+    let first = plan(&observed);
+    carry_out(&mut observed, &first, |_| None);
+    assert!(observed.services["orders-dc-a-0"].metadata.annotations.as_ref().unwrap().contains_key(UPGRADE_REQUEST));
+    observed.datacenter = datacenter_with(&[("a", 2), ("b", 1), ("c", 1), ("d", 1)], image("2026.2.5"));
+    assert_eq!(changed(&observed, &plan(&observed)), [], "not while the version changes");
+}
