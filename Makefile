@@ -54,6 +54,13 @@ e2e: needs-cargo ## Runs the tests that need a cluster, on clusters of their own
 	cargo test --package messina-e2e --lib --test e2e -- --test-threads 3
 	cargo test --package messina-e2e --test faults
 
+.PHONY: soak
+soak: needs-cargo ## Damages all objects of a datacenter in turn, and changes it again and again (a quarter of an hour)
+	@cargo build --workspace
+	$(MAKE) programs
+	trap 'for name in test test-light; do $(TESTBED) down --name $$name || true; done' EXIT
+	cargo test --package messina-e2e --test e2e -- --ignored --nocapture damage_and_changes_by_chance_end_well
+
 .PHONY: bench
 bench: needs-cargo release ## Measures clusters and the operator: how long, how much, how many requests
 	@cargo build --quiet --package messina-testbed

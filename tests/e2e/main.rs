@@ -12,6 +12,7 @@ mod days;
 mod kubectl;
 mod kubectl_etcd;
 mod lease;
+mod life;
 mod observer;
 mod plan;
 mod runtime;

@@ -14,7 +14,7 @@ use kube::{
 };
 use messina_e2e::{SOON, in_a_namespace};
 use messina_runtime::{
-    apply::{Applied, Part, Wanted, no_longer_wanted, compact_records},
+    apply::{Applied, Part, Wanted, compact_records, no_longer_wanted},
     caches::{Caches, Surroundings},
     client::{self, Source, Transport},
     controller::{AnyController, Controller, Running},

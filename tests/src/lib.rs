@@ -6,6 +6,7 @@
 #![expect(clippy::panic, reason = "a test fails by panicking")]
 
 pub mod clusters;
+pub mod observer;
 pub mod operator;
 pub mod permissions;
 

@@ -78,6 +78,11 @@ impl ControlPlane<'_> {
                 {"level": "None", "userGroups": ["system:nodes"]},
                 {"level": "Metadata", "verbs": ["get", "list", "watch"]},
                 {"level": "Metadata", "resources": [{"group": "", "resources": ["secrets"]}]},
+                // What nodes depend on, also as it is afterwards: of a patch alone it cannot be told what came of it.
+                {"level": "RequestResponse", "resources": [
+                    {"group": "", "resources": ["pods", "pods/eviction", "persistentvolumeclaims", "services"]},
+                    {"group": "apps", "resources": ["statefulsets", "statefulsets/scale"]},
+                ]},
                 {"level": "Request"},
             ],
         });

@@ -284,6 +284,11 @@ impl Cluster {
         self.folder.join("audit.log")
     }
 
+    /// The folder that is the volume of a claim, by the node that it is on and the claim's UID.
+    pub fn volume(&self, node: &str, claim_uid: &str) -> PathBuf {
+        node::folder(&self.folder, node).join("volumes").join(format!("pvc-{claim_uid}"))
+    }
+
     /// Its parts in a few words.
     pub fn describe(&self) -> String {
         match self.description.kind {

@@ -1,0 +1,234 @@
+//! Everything that a datacenter owns is damaged, and repaired.
+
+use std::time::Instant;
+
+use k8s_openapi::api::{
+    apps::v1::StatefulSet,
+    batch::v1::Job,
+    core::v1::{Secret, Service},
+};
+use kube::{
+    Api, ResourceExt,
+    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PropagationPolicy},
+};
+use messina_api::names::{annotation, label};
+use messina_testbed::harness::{Seen, eventually, until};
+use serde_json::{Value, json};
+
+use super::{
+    home::{Home, LONG, Phase, Wish},
+    picture::{Owned, Picture, differences, kinds, owned, picture},
+};
+
+/// The token of the agents.
+pub(super) const TOKEN: &str = "orders-auth-token";
+
+/// Damages one object after another, and waits each time until all is as it was. Nodes, disks and pods stay.
+pub(super) async fn is_repaired(home: &Home, wish: &Wish) {
+    let kinds = kinds(home).await;
+    let phase = Phase::begins(home, "damage");
+    let (intact, nodes, token) = (picture(home, &kinds).await, home.nodes().await, token(home).await);
+    let mut count = 0;
+    for one in owned(home, &kinds).await {
+        for (what, edit) in edits(&one) {
+            count += 1;
+            damage(home, &one, Patch::Merge(&edit)).await;
+            is_intact(home, &kinds, &intact, &format!("{} after {what}", one.key())).await;
+        }
+        if is_held_by_pods(&one) {
+            continue;
+        }
+        count += 1;
+        let before = one.object.uid();
+        delete(home, &one).await;
+        is_another(home, &one, before).await;
+        is_intact(home, &kinds, &intact, &format!("{} after its deletion", one.key())).await;
+    }
+    home.settled(wish).await;
+    assert_eq!(home.nodes().await, nodes, "no node, disk or pod is another one");
+    count += a_job_is_made_anew(home, &kinds, &intact).await;
+    assert_eq!(home.nodes().await, nodes, "no node, disk or pod is another one");
+    assert_eq!(self::token(home).await, token, "the agents know this one");
+    count += places_come_back(home, wish).await;
+    home.settled(wish).await;
+    is_intact(home, &kinds, &intact, "everything").await;
+    let now = home.nodes().await;
+    assert_eq!((&now.hosts, &now.claims), (&nodes.hosts, &nodes.claims), "no node or disk is another one");
+    count += what_pods_hold_becomes_another(home, &kinds, wish).await;
+    assert_ne!(self::token(home).await, token);
+    is_intact(home, &kinds, &intact, "everything").await;
+    println!("{count} damages of {} objects", intact.len());
+    phase.ends();
+}
+
+async fn is_intact(home: &Home, kinds: &[ApiResource], intact: &Picture, what: &str) {
+    let began = Instant::now();
+    eventually(&format!("{what} to be as it was"), LONG, async || {
+        let differences = differences(intact, &picture(home, kinds).await);
+        Ok(if differences.is_empty() { Seen::Ready(()) } else { Seen::NotYet(differences.join("\n")) })
+    })
+    .await
+    .unwrap();
+    if began.elapsed().as_secs() > 3 {
+        println!("{what}: {:.1} s", began.elapsed().as_secs_f64());
+    }
+}
+
+fn api(home: &Home, one: &Owned) -> Api<DynamicObject> {
+    Api::namespaced_with(home.client.clone(), &home.namespace, &one.resource)
+}
+
+async fn damage(home: &Home, one: &Owned, patch: Patch<&Value>) {
+    api(home, one).patch(&one.object.name_any(), &PatchParams::default(), &patch).await.unwrap();
+}
+
+async fn delete(home: &Home, one: &Owned) {
+    // Pods that go with their StatefulSet would be deleted by the same person.
+    let params = DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..DeleteParams::default() };
+    let params = if one.resource.kind == "StatefulSet" { params } else { DeleteParams::default() };
+    api(home, one).delete(&one.object.name_any(), &params).await.unwrap();
+}
+
+async fn is_another(home: &Home, one: &Owned, before: Option<String>) {
+    let name = one.object.name_any();
+    eventually(&format!("{} to be there again", one.key()), LONG, async || {
+        let now = api(home, one).get_opt(&name).await.unwrap().and_then(|object| object.uid());
+        Ok(if now.is_some() && now != before { Seen::Ready(()) } else { Seen::NotYet(format!("{now:?}")) })
+    })
+    .await
+    .unwrap();
+}
+
+/// What is damaged of an object.
+fn edits(one: &Owned) -> Vec<(&'static str, Value)> {
+    let metadata =
+        |labels: Value, annotations: Value| json!({"metadata": {"labels": labels, "annotations": annotations}});
+    let mut edits = vec![
+        ("a changed label", metadata(json!({label::CLUSTER: "other"}), json!({}))),
+        ("the loss of the label by which it is found", metadata(json!({label::MANAGED_BY: null}), json!({}))),
+    ];
+    let name = one.object.name_any();
+    match one.resource.kind.as_str() {
+        "ConfigMap" => {
+            let key = one.object.data["data"].as_object().and_then(|data| data.keys().next().cloned()).unwrap();
+            edits.push(("other data", json!({"data": {key.as_str(): "damage"}})));
+            edits.push(("the loss of its data", json!({"data": null})));
+        }
+        // Who writes another token there wants that one.
+        "Secret" if name != TOKEN => {
+            let key = one.object.data["data"].as_object().and_then(|data| data.keys().next().cloned()).unwrap();
+            edits.push(("other data", json!({"stringData": {key.as_str(): "damage"}})));
+        }
+        "PodDisruptionBudget" => edits.push(("a larger budget", json!({"spec": {"maxUnavailable": 3}}))),
+        "RoleBinding" => edits.push(("the loss of its subjects", json!({"subjects": []}))),
+        "Ingress" => edits.push((
+            "the loss of its rules",
+            json!({
+                "spec": {"rules": [{"host": "other.example.com"}]},
+            }),
+        )),
+        "StatefulSet" => edits.push((
+            "another strategy",
+            json!({
+                "spec": {"updateStrategy": {"rollingUpdate": null, "type": "OnDelete"}},
+            }),
+        )),
+        "Service" => {
+            edits.push(("another selector", json!({"spec": {"selector": {"other": "pods"}}})));
+            if one.object.annotations().contains_key(annotation::HOST_ID) {
+                edits.extend(edits_of_member());
+            }
+        }
+        _ => {}
+    }
+    edits
+}
+
+/// What decides over nodes is believed of the ring, and not of a Service.
+fn edits_of_member() -> Vec<(&'static str, Value)> {
+    const STRANGER: &str = "00000000-0000-4000-8000-000000000000";
+    let label = |key: &str, value: &str| json!({"metadata": {"labels": {key: value}}});
+    let note = |key: &str, value: Option<&str>| json!({"metadata": {"annotations": {key: value}}});
+    vec![
+        ("the word that its node has left", label(label::DECOMMISSIONED, "true")),
+        ("a word that its node is to leave", label(label::DECOMMISSIONED, "false")),
+        ("the host ID of a stranger", note(annotation::HOST_ID, Some(STRANGER))),
+        ("the loss of its host ID", note(annotation::HOST_ID, None)),
+        ("the departure of a stranger", note(annotation::LEAVING_HOST_ID, Some(STRANGER))),
+        ("the replacement of a stranger", label(label::REPLACING_NODE_HOST_ID, STRANGER)),
+        ("the word that its node has not joined", note(annotation::NODE_JOINED, Some("false"))),
+        ("another ring", note(annotation::CURRENT_TOKEN_RING_HASH, Some("other"))),
+    ]
+}
+
+/// What pods have got from an object, and go on using when there is another one: the token of the agents, and the identity of
+/// sidecars, whose tokens are no longer good when the ServiceAccount is gone.
+fn is_held_by_pods(one: &Owned) -> bool {
+    one.resource.kind == "ServiceAccount" || one.object.name_any() == TOKEN
+}
+
+async fn token(home: &Home) -> Option<Value> {
+    let secret = home.api::<Secret>().get_opt(TOKEN).await.unwrap();
+    secret.map(|secret| json!(secret.data))
+}
+
+/// Nobody else has the token of the agents, or makes an identity the same again: others take their place, and pods learn of
+/// them when they are started anew. That is the other need.
+async fn what_pods_hold_becomes_another(home: &Home, kinds: &[ApiResource], wish: &Wish) -> usize {
+    let mut held = owned(home, kinds).await;
+    held.retain(is_held_by_pods);
+    for one in &held {
+        delete(home, one).await;
+        is_another(home, one, one.object.uid()).await;
+    }
+    let restarted = Wish { redeployment: Some("for what pods hold".into()), ..wish.clone() };
+    home.apply(&restarted).await;
+    home.settled(&restarted).await;
+    home.apply(wish).await;
+    home.settled(wish).await;
+    held.len()
+}
+
+/// A node that was cleaned up for another ring is cleaned up again, also when the Job that does it is deleted.
+async fn a_job_is_made_anew(home: &Home, kinds: &[ApiResource], intact: &Picture) -> usize {
+    const MEMBER: &str = "orders-dc-a-0";
+    let other = json!({"metadata": {"annotations": {annotation::LAST_CLEANED_UP_TOKEN_RING_HASH: "other"}}});
+    home.patch::<Service>(MEMBER, other).await;
+    let (jobs, name) = (home.api::<Job>(), format!("cleanup-{MEMBER}"));
+    let uid = until(jobs.clone(), &name, "a Job", LONG, |seen| match seen.and_then(|job| job.uid()) {
+        Some(uid) => Seen::Ready(uid),
+        None => Seen::NotYet("there is none".into()),
+    })
+    .await
+    .unwrap();
+    jobs.delete(&name, &DeleteParams::background()).await.unwrap();
+    is_intact(home, kinds, intact, &format!("Job {uid} after its deletion")).await;
+    2
+}
+
+/// Of what a person takes away from a StatefulSet, places come back, and pods with them; and a template that was changed is
+/// changed back, which restarts its nodes: that is the need for which pods may be others.
+async fn places_come_back(home: &Home, wish: &Wish) -> usize {
+    home.patch::<StatefulSet>("orders-dc-b", json!({"spec": {"replicas": 0}})).await;
+    until(home.api::<StatefulSet>(), "orders-dc-b", "its place", LONG, |seen| {
+        let (metadata, spec, status) = seen.map(|set| (set.metadata, set.spec, set.status)).unwrap_or_default();
+        let (replicas, status) = (spec.and_then(|spec| spec.replicas), status.unwrap_or_default());
+        let is_seen = status.observed_generation == metadata.generation;
+        let is_back = replicas == Some(1) && is_seen && status.ready_replicas == Some(1);
+        if is_back { Seen::Ready(()) } else { Seen::NotYet(format!("{replicas:?} {status:?}")) }
+    })
+    .await
+    .unwrap();
+    home.settled(wish).await;
+    let edit =
+        json!({"spec": {"template": {"metadata": {"labels": {label::CLUSTER: "orders", label::SCYLLA_VERSION: "0"}}}}});
+    home.patch::<StatefulSet>("orders-dc-c", edit).await;
+    until(home.api::<StatefulSet>(), "orders-dc-c", "its template", LONG, |seen| {
+        let template = seen.and_then(|set| set.spec).and_then(|spec| spec.template.metadata);
+        let version = template.and_then(|metadata| metadata.labels?.get(label::SCYLLA_VERSION).cloned());
+        if version.as_deref() == Some("0") { Seen::NotYet(format!("{version:?}")) } else { Seen::Ready(()) }
+    })
+    .await
+    .unwrap();
+    2
+}

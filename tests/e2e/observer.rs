@@ -1,0 +1,231 @@
+//! The observer finds out who breaks a rule, from made-up logs and nodes, and leaves the others in peace.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use messina_e2e::observer::{
+    log::Write,
+    rules::{Disk, Judge, PodSeen, Rule, Sample, Stage, Violation},
+};
+use serde_json::{Value, json};
+
+const OPERATOR: &str = "system:serviceaccount:messina:messina";
+const SETS: &str = "system:serviceaccount:kube-system:statefulset-controller";
+const PERSON: &str = "kubernetes-admin";
+
+/// A line of the log, and what is read from it.
+fn write(user: &str, verb: &str, resource: &str, name: &str, body: Value, result: Value) -> Write {
+    coded(200, user, verb, resource, name, body, result)
+}
+
+fn coded(code: u16, user: &str, verb: &str, resource: &str, name: &str, body: Value, result: Value) -> Write {
+    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    let line = json!({
+        "kind": "Event", "stage": "ResponseComplete", "verb": verb, "user": {"username": user},
+        "objectRef": {"resource": resource, "subresource": subresource, "namespace": "life", "name": name},
+        "responseStatus": {"code": code}, "requestObject": body, "responseObject": result,
+        "requestReceivedTimestamp": "2026-01-01T00:00:01.000000Z", "stageTimestamp": "2026-01-01T00:00:02.000000Z",
+    });
+    Write::read(&line.to_string()).unwrap()
+}
+
+fn deletes(user: &str, resource: &str, name: &str) -> Write {
+    write(user, "delete", resource, name, json!({}), Value::Null)
+}
+
+fn creates_pod(name: &str) -> Write {
+    write(SETS, "create", "pods", name, json!({}), json!({"metadata": {"name": name}}))
+}
+
+fn set(user: &str, name: &str, replicas: u64) -> Write {
+    write(user, "patch", "statefulsets", name, json!({}), json!({"spec": {"replicas": replicas}}))
+}
+
+fn service(user: &str, name: &str, labels: Value, annotations: Value) -> Write {
+    let result = json!({"metadata": {"resourceVersion": "7", "labels": labels, "annotations": annotations}});
+    write(user, "patch", "services", name, json!({}), result)
+}
+
+fn asks_to_leave(name: &str, host: &str) -> Write {
+    let annotations = json!({
+        "internal.scylla-operator.scylladb.com/host-id": host,
+        "messina.scylladb.com/leaving-host-id": host,
+    });
+    service(OPERATOR, name, json!({}), annotations)
+}
+
+/// Nodes with these names are up, in the ring, and know each other. The host ID of `a-0` is `host a-0`.
+fn ring(members: &[&str]) -> Sample {
+    let host = |member: &&str| format!("host {member}");
+    let knows: BTreeMap<String, bool> = members.iter().map(|member| (host(member), true)).collect();
+    let disk = |member: &&str| {
+        let disk = Disk { host: Some(host(member)), stage: Stage::Joined, knows: knows.clone() };
+        (format!("data-{member}"), disk)
+    };
+    let pod = |member: &&str| ((*member).to_owned(), PodSeen { uid: "first".into(), is_ready: true });
+    Sample {
+        began: Timestamp::UNIX_EPOCH,
+        ended: Timestamp::UNIX_EPOCH,
+        disks: members.iter().map(disk).collect(),
+        pods: members.iter().map(pod).collect(),
+        budget: Some(1),
+    }
+}
+
+fn is_down(mut sample: Sample, member: &str) -> Sample {
+    sample.pods.get_mut(member).unwrap().is_ready = false;
+    sample
+}
+
+fn has_left(mut sample: Sample, member: &str) -> Sample {
+    for disk in sample.disks.values_mut() {
+        disk.knows.insert(format!("host {member}"), false);
+    }
+    sample.disks.get_mut(&format!("data-{member}")).unwrap().stage = Stage::Left;
+    sample
+}
+
+fn joins(mut sample: Sample, member: &str) -> Sample {
+    sample.disks.insert(format!("data-{member}"), Disk::default());
+    sample.pods.insert(member.into(), PodSeen { uid: "first".into(), is_ready: false });
+    sample
+}
+
+/// A judge who knows a StatefulSet `a` of three nodes, and what it says of these writes between two equal looks.
+fn judged(sample: &Sample, writes: &[Write]) -> Vec<Violation> {
+    let mut judge = Judge::default();
+    let known = [set(OPERATOR, "a", 3), set(OPERATOR, "b", 1)];
+    assert_eq!(judge.judge(sample, sample, &known), []);
+    judge.judge(sample, sample, writes)
+}
+
+fn rules(violations: &[Violation]) -> Vec<Rule> {
+    violations.iter().map(|violation| violation.rule).collect()
+}
+
+const NODES: &[&str] = &["a-0", "a-1", "a-2", "b-0"];
+
+#[test]
+fn disks_pods_and_services_of_nodes_with_tokens_stay() {
+    let nodes = ring(NODES);
+    for (resource, name) in [("persistentvolumeclaims", "data-a-2"), ("pods", "a-2"), ("services", "a-2")] {
+        let violations = judged(&nodes, &[deletes(OPERATOR, resource, name)]);
+        assert_eq!(rules(&violations), [Rule::Data], "{resource}");
+        let told = violations[0].to_string();
+        let words = ["2026-01-01T00:00:02Z", "delete", resource, "life/", name, OPERATOR, "Data", "host a-2"];
+        assert!(words.iter().all(|word| told.contains(word)), "{told}");
+        assert_eq!(judged(&nodes, &[deletes(PERSON, resource, name)]), [], "a person may");
+        let refused = coded(409, OPERATOR, "delete", resource, name, json!({}), Value::Null);
+        assert_eq!(judged(&nodes, &[refused]), [], "it did not come about");
+        assert_eq!(judged(&has_left(nodes.clone(), "a-2"), &[deletes(OPERATOR, resource, name)]), [], "it has left");
+    }
+}
+
+#[test]
+fn one_voice_is_enough_for_a_departure_and_none_is_not() {
+    let mut nodes = ring(NODES);
+    let deletion = [deletes(OPERATOR, "persistentvolumeclaims", "data-a-2")];
+    // Its own word counts for nothing.
+    nodes.disks.get_mut("data-a-2").unwrap().stage = Stage::Left;
+    assert_eq!(rules(&judged(&nodes, &deletion)), [Rule::Data]);
+    nodes.disks.get_mut("data-b-0").unwrap().knows.insert("host a-2".into(), false);
+    assert_eq!(judged(&nodes, &deletion), []);
+}
+
+#[test]
+fn a_node_is_given_up_when_that_is_asked_for_and_it_is_down() {
+    let label = |name: &str| service(PERSON, name, json!({"scylla/replace": ""}), json!({}));
+    let given_up = |label: Write| {
+        [label, deletes(OPERATOR, "persistentvolumeclaims", "data-a-2"), deletes(OPERATOR, "pods", "a-2")]
+    };
+    let down = is_down(ring(NODES), "a-2");
+    assert_eq!(judged(&down, &given_up(label("a-2"))), []);
+    assert_eq!(rules(&judged(&down, &given_up(label("a-1")))), [Rule::Data; 2], "another one is to be replaced");
+    assert_eq!(rules(&judged(&ring(NODES), &given_up(label("a-2"))))[0], Rule::Data, "it is up");
+}
+
+#[test]
+fn stateful_sets_keep_places_for_nodes_with_tokens() {
+    let nodes = ring(NODES);
+    assert_eq!(rules(&judged(&nodes, &[set(OPERATOR, "a", 1)])), [Rule::Place; 2]);
+    assert_eq!(rules(&judged(&nodes, &[deletes(OPERATOR, "statefulsets", "a")])), [Rule::Place; 3]);
+    assert_eq!(judged(&has_left(nodes.clone(), "a-2"), &[set(OPERATOR, "a", 2)]), []);
+    let orphans = json!({"propagationPolicy": "Orphan"});
+    let leaves_pods = write(OPERATOR, "delete", "statefulsets", "a", orphans, Value::Null);
+    assert_eq!(judged(&nodes, &[leaves_pods.clone(), set(OPERATOR, "a", 3)]), []);
+    assert_eq!(rules(&judged(&nodes, &[leaves_pods, set(OPERATOR, "a", 2)])), [Rule::Place], "made anew, but smaller");
+}
+
+#[test]
+fn what_follows_from_a_persons_deed_is_nobodys_fault() {
+    let nodes = ring(NODES);
+    assert_eq!(judged(&nodes, &[set(PERSON, "a", 2), deletes(SETS, "pods", "a-2"), set(OPERATOR, "a", 3)]), []);
+    assert_eq!(
+        rules(&judged(&nodes, &[set(OPERATOR, "a", 2), deletes(SETS, "pods", "a-2")])),
+        [Rule::Place, Rule::Data]
+    );
+}
+
+#[test]
+fn nodes_join_and_leave_one_at_a_time() {
+    let joining = joins(ring(NODES), "a-3");
+    let with = |other: Write| rules(&judged(&joining, &[creates_pod("a-3"), other]));
+    assert_eq!(with(creates_pod("c-0")), [Rule::OneChange], "two join");
+    assert_eq!(with(asks_to_leave("b-0", "host b-0")), [Rule::OneChange], "one joins, one leaves");
+    assert_eq!(with(creates_pod("a-3")), [], "it is the same one");
+    let both = [asks_to_leave("a-2", "host a-2"), asks_to_leave("b-0", "host b-0")];
+    assert_eq!(rules(&judged(&ring(NODES), &both)), [Rule::OneChange], "two leave");
+    let replacing = json!({"internal.scylla-operator.scylladb.com/replacing-node-hostid": "host a-2"});
+    let replaced = service(OPERATOR, "a-2", replacing, json!({}));
+    let down = is_down(ring(NODES), "a-2");
+    assert_eq!(rules(&judged(&down, &[replaced.clone(), creates_pod("c-0")])), [Rule::OneChange], "one is replaced");
+    let over = service(OPERATOR, "a-2", json!({}), json!({}));
+    assert_eq!(judged(&down, &[replaced, over, creates_pod("c-0")]), [], "that was over");
+}
+
+#[test]
+fn a_change_ends_when_the_ring_says_so() {
+    let mut judge = Judge::default();
+    let (four, joining) = (ring(NODES), joins(ring(NODES), "c-0"));
+    assert_eq!(judge.judge(&four, &joining, &[creates_pod("c-0")]), []);
+    let five = ring(&[NODES, &["c-0"]].concat());
+    assert_eq!(judge.judge(&joining, &five, &[asks_to_leave("a-2", "host a-2")]), []);
+    let gone = has_left(five.clone(), "a-2");
+    assert_eq!(judge.judge(&five, &gone, &[creates_pod("d-0")]), []);
+    assert_eq!((judge.counts.joins, judge.counts.departures), (2, 1));
+    // A pod that is made anew on a disk that is in the ring is no change of the ring.
+    assert_eq!(judge.judge(&gone, &gone, &[creates_pod("b-0")]), []);
+    assert_eq!(judge.counts.joins, 2);
+}
+
+#[test]
+fn as_many_nodes_stay_up_as_the_budget_wants() {
+    let restart = |name: &str| deletes(SETS, "pods", name);
+    assert_eq!(judged(&ring(NODES), &[restart("a-2")]), []);
+    assert_eq!(rules(&judged(&ring(NODES), &[restart("a-2"), restart("a-1")])), [Rule::Budget], "two at once");
+    assert_eq!(rules(&judged(&is_down(ring(NODES), "b-0"), &[restart("a-2")])), [Rule::Budget], "another rack's");
+    assert_eq!(judged(&is_down(ring(NODES), "a-2"), &[restart("a-2")]), [], "it is the one that is down");
+    assert_eq!(judged(&joins(ring(NODES), "c-0"), &[restart("a-2")]), [], "one that joins is not missed");
+    let mut no_disk = ring(NODES);
+    no_disk.disks.insert("data-b-0".into(), Disk::default());
+    assert_eq!(rules(&judged(&no_disk, &[restart("a-2")])), [Rule::Budget], "one has lost its disk");
+    let mut more = ring(NODES);
+    more.budget = Some(2);
+    assert_eq!(judged(&more, &[restart("a-2"), restart("a-1")]), []);
+}
+
+#[test]
+fn a_pod_that_is_ready_again_is_up() {
+    let mut judge = Judge::default();
+    let nodes = ring(NODES);
+    assert_eq!(judge.judge(&nodes, &nodes, &[set(OPERATOR, "a", 3), deletes(SETS, "pods", "a-2")]), []);
+    let mut again = nodes.clone();
+    again.pods.insert("a-2".into(), PodSeen { uid: "second".into(), is_ready: true });
+    assert_eq!(judge.judge(&nodes, &again, &[deletes(SETS, "pods", "a-1")]), []);
+}
+
+#[test]
+fn reads_are_no_writes() {
+    let line = json!({"verb": "list", "stage": "ResponseComplete", "user": {"username": OPERATOR}});
+    assert!(Write::read(&line.to_string()).is_none());
+}
