@@ -5,7 +5,7 @@ use std::time::Instant;
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
     batch::v1::Job,
-    core::v1::{Secret, Service},
+    core::v1::{Pod, Secret, Service},
 };
 use kube::{
     Api, ResourceExt,
@@ -173,7 +173,7 @@ async fn token(home: &Home) -> Option<Value> {
 }
 
 /// Nobody else has the token of the agents, or makes an identity the same again: others take their place, and pods learn of
-/// them when they are started anew. That is the other need.
+/// them when they are started anew. Sidecars cannot say how they see the ring before, so somebody restarts them one by one.
 async fn what_pods_hold_becomes_another(home: &Home, kinds: &[ApiResource], wish: &Wish) -> usize {
     let mut held = owned(home, kinds).await;
     held.retain(is_held_by_pods);
@@ -181,10 +181,18 @@ async fn what_pods_hold_becomes_another(home: &Home, kinds: &[ApiResource], wish
         delete(home, one).await;
         is_another(home, one, one.object.uid()).await;
     }
-    let restarted = Wish { redeployment: Some("for what pods hold".into()), ..wish.clone() };
-    home.apply(&restarted).await;
-    home.settled(&restarted).await;
-    home.apply(wish).await;
+    for (member, (uid, _)) in home.nodes().await.pods {
+        home.api::<Pod>().delete(&member, &DeleteParams::default()).await.unwrap();
+        until(home.api::<Pod>(), &member, "another pod", LONG, |seen| {
+            let now = seen.as_ref().and_then(|pod| pod.uid());
+            let conditions = seen.and_then(|pod| pod.status?.conditions).unwrap_or_default();
+            let is_ready = conditions.iter().any(|one| one.type_ == "Ready" && one.status == "True");
+            let is_another = now.as_ref().is_some_and(|now| *now != uid);
+            if is_another && is_ready { Seen::Ready(()) } else { Seen::NotYet(format!("{now:?} {conditions:?}")) }
+        })
+        .await
+        .unwrap();
+    }
     home.settled(wish).await;
     held.len()
 }
