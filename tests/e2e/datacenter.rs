@@ -36,7 +36,7 @@ use serde_json::{Value, json};
 
 use crate::testbed::machine;
 
-const LONG: Duration = Duration::from_secs(180);
+const LONG: Duration = Duration::from_secs(300);
 
 pub(crate) fn manifest(nodes: &[(&str, i32)]) -> Value {
     let racks: Vec<Value> = nodes.iter().map(|(name, nodes)| json!({"name": name, "nodes": nodes})).collect();

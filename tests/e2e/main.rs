@@ -18,3 +18,4 @@ mod plan;
 mod runtime;
 mod testbed;
 mod upgrade;
+mod volumes;

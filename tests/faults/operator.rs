@@ -19,6 +19,7 @@ pub(crate) fn datacenters(caches: &mut Caches, metrics: &Metrics) -> Vec<Arc<dyn
         keys: KeyKind::default(),
         cqls_ingress_port: None,
         expiry: datacenter::Expiry::new(metrics),
+        counts: datacenter::Counts::new(metrics),
     };
     let jobs = controllers::jobs(caches);
     vec![datacenter::start(caches, &jobs, settings)]

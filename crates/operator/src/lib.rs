@@ -11,6 +11,7 @@ pub mod logging;
 pub mod operator;
 pub mod probe;
 pub mod sidecar;
+pub mod sysctl;
 pub mod traces;
 
 mod kubernetes;

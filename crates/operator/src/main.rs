@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 use messina_kubectl::plan;
-use messina_operator::{await_node, cleanup_job, crds, ignition, inject, logging, operator, probe, sidecar};
+use messina_operator::{await_node, cleanup_job, crds, ignition, inject, logging, operator, probe, sidecar, sysctl};
 
 /// Runs ScyllaDB and etcd on Kubernetes.
 #[derive(Parser)]
@@ -38,6 +38,8 @@ enum Command {
     Inject(inject::Options),
     /// In a node's pod: waits until ScyllaDB answers, then becomes another program
     AwaitNode(await_node::Options),
+    /// In a node's pod: sets kernel settings of the machine
+    Sysctl(sysctl::Options),
     /// In a Job: has a node remove what it no longer owns
     CleanupJob(cleanup_job::Options),
 }
@@ -58,6 +60,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Probe(options) => probe::run(options),
         Command::Inject(options) => inject::run(&options),
         Command::AwaitNode(options) => await_node::run(options),
+        Command::Sysctl(options) => sysctl::run(&options),
         Command::CleanupJob(options) => cleanup_job::run(&options),
     }?;
     Ok(ExitCode::SUCCESS)

@@ -117,6 +117,7 @@ impl Options {
             },
             cqls_ingress_port: self.cqls_ingress_port.map(Into::into),
             expiry: datacenter::Expiry::new(metrics),
+            counts: datacenter::Counts::new(metrics),
         }
     }
 }

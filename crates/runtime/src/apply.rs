@@ -145,6 +145,10 @@ pub struct Unwanted {
     path: String,
     key: ObjectKey,
     uid: String,
+    /// The version that was seen, where it must be no other one.
+    version: Option<String>,
+    /// Whether what it owns stays.
+    orphans: bool,
     event: Option<Note>,
 }
 
@@ -164,8 +168,22 @@ impl Unwanted {
             path: K::url_path(&(), key.namespace.as_deref()),
             uid: metadata.uid.clone().unwrap_or_default(),
             key,
+            version: None,
+            orphans: false,
             event: None,
         }
+    }
+
+    /// Only if it is still of this version, where there is one.
+    #[must_use]
+    pub fn of_version(self, version: Option<String>) -> Self {
+        Self { version, ..self }
+    }
+
+    /// With what it owns, or without.
+    #[must_use]
+    pub fn orphaning(self, orphans: bool) -> Self {
+        Self { orphans, ..self }
     }
 
     /// With an event to tell when it is done.
@@ -549,10 +567,7 @@ impl Applier {
     async fn delete(&self, object: &Unwanted, expectations: &mut Vec<Expectation>) -> Result<(), Error> {
         let doing = || format!("deleting {} {}", object.kind, object.key);
         let path = format!("{}/{}", object.path, object.key.name);
-        let options = json!({
-            "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
-            "preconditions": {"uid": object.uid},
-        });
+        let options = deletion(object);
         match self.send(Method::DELETE, &path, "application/json", &options).await {
             Ok(_) => info!(kind = object.kind, object = %object.key, "deleted"),
             Err(kube::Error::Api(status)) if status.is_not_found() => {}
@@ -602,6 +617,17 @@ impl Applier {
         self.certain().retain(|id, _| is_there(id));
         self.written().retain(|id, _| is_there(id));
     }
+}
+
+fn deletion(object: &Unwanted) -> Value {
+    let policy = if object.orphans { "Orphan" } else { "Background" };
+    let mut options = json!({
+        "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy, "preconditions": {"uid": object.uid},
+    });
+    if let Some(version) = &object.version {
+        options["preconditions"]["resourceVersion"] = version.clone().into();
+    }
+    options
 }
 
 /// Sends a request about one object, and reads no more of the answer than its metadata.
@@ -698,6 +724,20 @@ mod tests {
             assert_eq!(entries.iter().map(|entry| fields(entry)).collect::<Vec<_>>(), [None, Some(recorded.clone())]);
             assert!(entries.iter().all(|entry| entry.fields_v1.as_ref().is_none_or(|fields| fields.0.is_string())));
         }
+    }
+
+    #[test]
+    fn a_deletion_is_for_one_object_and_takes_along_what_it_is_to() {
+        let metadata = json!({"name": "a", "namespace": "shop", "uid": "u", "resourceVersion": "7"});
+        let service: Service = serde_json::from_value(json!({"metadata": metadata})).unwrap_or_default();
+        let with_all = deletion(&Unwanted::new(&service));
+        assert_eq!(
+            (&with_all["propagationPolicy"], &with_all["preconditions"]),
+            (&json!("Background"), &json!({"uid": "u"}))
+        );
+        let alone = deletion(&Unwanted::new(&service).of_version(Some("7".into())).orphaning(true));
+        let preconditions = json!({"uid": "u", "resourceVersion": "7"});
+        assert_eq!((&alone["propagationPolicy"], &alone["preconditions"]), (&json!("Orphan"), &preconditions));
     }
 
     #[test]

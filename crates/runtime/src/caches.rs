@@ -92,6 +92,23 @@ impl Caches {
         self.watch_scope(Scope { labels: labels.map(str::to_owned), ..Scope::default() }, trim)
     }
 
+    /// All objects of a kind that is in no namespace.
+    pub fn watch_unnamespaced<K: Kind>(&mut self, trim: fn(&mut K)) -> Arc<Store<K>> {
+        self.watch_in(None, Scope::default(), trim)
+    }
+
+    /// The metadata of all objects of a kind that is in no namespace.
+    pub fn watch_unnamespaced_metadata<K>(
+        &mut self,
+        trim: fn(&mut kube::core::PartialObjectMeta<K>),
+    ) -> Arc<Store<kube::core::PartialObjectMeta<K>>>
+    where
+        kube::core::PartialObjectMeta<K>: Kind,
+        K: Resource<DynamicType = ()>,
+    {
+        self.watch_in(None, Scope { is_metadata_only: true, ..Scope::default() }, trim)
+    }
+
     /// The objects of a kind that may not be installed at all: nobody waits for it.
     pub fn watch_if_served<K: Kind>(&mut self, trim: fn(&mut K)) -> Arc<Store<K>> {
         let store = self.watch_scope(Scope::default(), trim);
@@ -114,8 +131,12 @@ impl Caches {
         self.watch_scope(scope, trim)
     }
 
-    fn watch_scope<K: Kind>(&mut self, mut scope: Scope, trim: fn(&mut K)) -> Arc<Store<K>> {
-        scope.namespace = self.namespace.clone();
+    fn watch_scope<K: Kind>(&mut self, scope: Scope, trim: fn(&mut K)) -> Arc<Store<K>> {
+        self.watch_in(self.namespace.clone(), scope, trim)
+    }
+
+    fn watch_in<K: Kind>(&mut self, namespace: Option<String>, scope: Scope, trim: fn(&mut K)) -> Arc<Store<K>> {
+        let scope = Scope { namespace, ..scope };
         let store = Arc::new(Store::<K>::default());
         store.believe_from(self.believe_from);
         let shelf = Shelf { store: Arc::clone(&store) };

@@ -205,12 +205,21 @@ impl<C: Controller> Running<C> {
         store: &Store<K>,
         concerns: impl Fn(&K) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) {
+        self.hears_of(store, move |change| {
+            let versions = [&change.before, &change.after].into_iter().flatten();
+            versions.flat_map(|object| concerns(object)).collect()
+        });
+    }
+
+    /// Looks at the objects that `concerns` names, which knows what has changed.
+    pub fn hears_of<K: Kind>(
+        self: &Arc<Self>,
+        store: &Store<K>,
+        concerns: impl Fn(&Change<K>) -> Vec<ObjectKey> + Send + Sync + 'static,
+    ) {
         self.needs::<K>();
         let queue = Arc::clone(&self.queue);
-        store.on_change(move |change: &Change<K>| {
-            let versions = [&change.before, &change.after].into_iter().flatten();
-            versions.flat_map(|object| concerns(object)).for_each(|key| queue.add(key));
-        });
+        store.on_change(move |change: &Change<K>| concerns(change).into_iter().for_each(|key| queue.add(key)));
     }
 
     /// Looks at an object again whenever something that was done for it outside has come to an end.

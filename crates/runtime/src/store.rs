@@ -1,7 +1,7 @@
 //! What is known of the objects of one kind, fed by one watch and shared by all who read it.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fmt::Debug,
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
@@ -54,6 +54,8 @@ pub struct Unreadable {
     pub uid: String,
     /// UID of its controller.
     pub controller: Option<String>,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
     /// What is wrong.
     pub problem: String,
 }
@@ -159,6 +161,21 @@ impl<K: Kind> Store<K> {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The objects for which this holds, by where they are and their labels. Fails when one of them cannot be read: it is
+    /// there, so it may not be taken for missing.
+    pub fn select(
+        &self,
+        is_selected: impl Fn(&ObjectKey, &BTreeMap<String, String>) -> bool,
+    ) -> Result<Vec<Arc<K>>, Arc<Unreadable>> {
+        let none = BTreeMap::new();
+        let state = self.read();
+        let is_one = |(key, entry): &(&ObjectKey, &Entry<K>)| match &entry.object {
+            Ok(object) => is_selected(key, object.meta().labels.as_ref().unwrap_or(&none)),
+            Err(unreadable) => is_selected(key, &unreadable.labels),
+        };
+        state.objects.iter().filter(is_one).map(|(_, entry)| entry.object.clone()).collect()
     }
 
     /// How many of them cannot be read.
@@ -339,6 +356,7 @@ mod tests {
             key: key(name),
             uid: "u".into(),
             controller: Some("owner".into()),
+            labels: [("of".to_owned(), "one".to_owned())].into(),
             problem: "data: a number".into(),
         };
         (key(name), Entry { version, object: Err(Arc::new(problem)) })
@@ -420,6 +438,11 @@ mod tests {
         assert!(store.get(&key("x")).is_err());
         assert!(store.controlled_by("owner").is_err());
         assert_eq!(names(Ok(store.all())), ["y"]);
+        let of = |whom: &'static str| {
+            move |_: &ObjectKey, labels: &BTreeMap<String, String>| labels.get("of").is_some_and(|one| one == whom)
+        };
+        assert!(store.select(of("one")).is_err(), "it concerns those whose it is");
+        assert_eq!(names(store.select(of("another"))), Vec::<String>::new(), "and nobody else");
         assert_eq!((store.len(), store.unreadable()), (2, 1));
     }
 }

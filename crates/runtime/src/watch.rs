@@ -345,6 +345,7 @@ impl<K: Kind> Watch<K> {
                     key: key.clone(),
                     uid: metadata.uid.clone().unwrap_or_default(),
                     controller: controller_of(&metadata).map(|owner| owner.uid.clone()),
+                    labels: metadata.labels.clone().unwrap_or_default(),
                     problem: problem.to_string(),
                 });
                 warn!(kind = unreadable.kind, object = %key, problem = unreadable.problem, "an object cannot be read");

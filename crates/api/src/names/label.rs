@@ -34,7 +34,8 @@ pub const NODE_JOB: &str = "scylla-operator.scylladb.com/node-job";
 /// On a cleanup Job, by the operator: what the Job does, [`value::CLEANUP`].
 pub const NODE_JOB_TYPE: &str = "scylla-operator.scylladb.com/node-job-type";
 
-/// On a member Service, by the user: the node is to be replaced by a new, empty one. The value is empty.
+/// On a member Service, by the user: the node is to be replaced by a new, empty one. The value is empty; it is
+/// [`value::AUTOMATIC`] where the operator set it, because the node is gone for good.
 pub const REPLACE: &str = "scylla/replace";
 /// On a member Service, by the operator: host ID of the node that the new one takes the place of.
 pub const REPLACING_NODE_HOST_ID: &str = "internal.scylla-operator.scylladb.com/replacing-node-hostid";
@@ -111,6 +112,8 @@ pub mod value {
     pub const NODE: &str = "Node";
     /// Of [`INGRESS_TYPE`](super::INGRESS_TYPE): the Ingress that leads to any node.
     pub const ANY_NODE: &str = "AnyNode";
+    /// Of [`REPLACE`](super::REPLACE): nobody asked for it but the operator.
+    pub const AUTOMATIC: &str = "automatic";
     /// Of a label that says yes.
     pub const TRUE: &str = "true";
     /// Of a label that says no.

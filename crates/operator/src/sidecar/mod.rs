@@ -57,6 +57,9 @@ pub struct Options {
     /// For how many seconds ScyllaDB may drain before it is stopped nevertheless
     #[arg(long, default_value_t = 300)]
     pub drain_seconds: u64,
+    /// For how many seconds a node that is to stop goes on serving, so that load balancers can turn to others
+    #[arg(long, default_value_t = 0)]
+    pub serve_seconds_before_stop: u64,
     #[command(flatten)]
     pub files: Files,
     #[command(flatten)]
@@ -207,6 +210,7 @@ async fn run_until_end(options: &Options, member: &Member, told: &mut Told, chil
 /// Brings ScyllaDB to its end, in order. How long that takes at most is Kubernetes' affair.
 async fn stop(options: &Options, node: Node, child: &Child) -> std::convert::Infallible {
     info!("stopping ScyllaDB");
+    serve_on(node, Duration::from_secs(options.serve_seconds_before_stop)).await;
     drain(node, Duration::from_secs(options.drain_seconds)).await;
     // The next container waits for a word of its own.
     if let Err(error) = pod::remove(&options.shared.ignition()) {
@@ -214,6 +218,14 @@ async fn stop(options: &Options, node: Node, child: &Child) -> std::convert::Inf
     }
     child.signal(Signal::SIGTERM);
     std::future::pending().await
+}
+
+/// Lets a node that serves do so for a while. Kubernetes has told all who ask it that the pod is going.
+async fn serve_on(node: Node, time: Duration) {
+    if !time.is_zero() && matches!(node.operation_mode().await, Ok(Mode::Normal)) {
+        info!(seconds = time.as_secs(), "ScyllaDB serves for a while, so that clients can turn to other nodes");
+        tokio::time::sleep(time).await;
+    }
 }
 
 /// Lets the node write all to disk, so that it starts quickly. One that is on its way in or out of the ring, or drained

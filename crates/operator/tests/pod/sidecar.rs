@@ -256,6 +256,25 @@ fn a_stop_drains_then_ends_scylladb_and_answers_its_status() {
     assert!(!pod.folder.path("shared/ignition.done").exists());
 }
 
+/// Load balancers need a while to turn to other nodes.
+#[test]
+fn a_node_serves_for_a_while_before_it_is_drained() {
+    for (number, mode, seconds, serves) in [(41, "NORMAL", 3, true), (42, "JOINING", 600, false)] {
+        let pod = Pod::new(number, Says { mode, ..Says::default() }).ignite();
+        let mut arguments = pod.arguments();
+        arguments.insert(1, format!("--serve-seconds-before-stop={seconds}"));
+        let mut command = messina();
+        command.args(arguments).env("NODE_DIR", pod.folder.path(""));
+        let mut process = Process::start(command);
+        eventually("ScyllaDB starts", || pod.has_started());
+        let began = std::time::Instant::now();
+        process.signal(Signal::SIGTERM);
+        assert_eq!(process.end().code(), Some(3), "{mode}");
+        assert_eq!(began.elapsed().as_secs() >= seconds, serves, "{mode}: {:?}", began.elapsed());
+        assert_eq!(pod.node.calls().len(), usize::from(serves), "{mode}: it is drained if it serves");
+    }
+}
+
 #[test]
 fn a_node_that_does_not_serve_is_not_drained() {
     let pod = Pod::new(5, Says { mode: "JOINING", ..Says::default() }).ignite();

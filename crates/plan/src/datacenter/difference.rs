@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 /// Set on the template by `kubectl rollout restart`. It belongs to the user.
-const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
+pub(crate) const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
 
 /// Whether applying `wanted` would change what pods are made of. Fields that only the API server or others know of do not
 /// count.

@@ -8,7 +8,7 @@ use k8s_openapi::api::{
     apps::v1::StatefulSet,
     core::v1::{Pod, Service},
 };
-use messina_api::names::{self, annotation};
+use messina_api::names::{self, annotation, label};
 
 use super::{Observed, pod::SCYLLA_CONTAINER, rollout::replicas, validate::MOST_NODES};
 
@@ -20,17 +20,30 @@ pub(crate) fn may_be_corrected(observed: &Observed, stateful_set: &StatefulSet) 
 
 /// Whether any node of the datacenter has joined. Before that, there is no cluster to disturb.
 pub(crate) fn has_cluster(observed: &Observed) -> bool {
-    observed.services.values().any(has_joined)
+    observed.services.values().any(says_joined)
 }
 
-fn has_joined(service: &Service) -> bool {
+/// Whether the node of this name has ever joined.
+pub(crate) fn has_joined(observed: &Observed, member: &str) -> bool {
+    observed.services.get(member).is_some_and(says_joined)
+}
+
+fn says_joined(service: &Service) -> bool {
     let annotations = service.metadata.annotations.as_ref();
     annotations.and_then(|annotations| annotations.get(annotation::NODE_JOINED)).is_some_and(|joined| joined == "true")
 }
 
+/// Whether the node that has joined is replaced by another one, which has not.
+fn is_replaced(service: &Service) -> bool {
+    let labels = service.metadata.labels.as_ref();
+    let replaced = labels.and_then(|labels| labels.get(label::REPLACING_NODE_HOST_ID));
+    let annotations = service.metadata.annotations.as_ref();
+    replaced.is_some() && replaced == annotations.and_then(|annotations| annotations.get(annotation::HOST_ID))
+}
+
 /// Whether a node that is down may be joining, and must not be disturbed.
 pub(crate) fn may_be_joining(observed: &Observed, member: &str) -> bool {
-    if observed.services.get(member).is_some_and(has_joined) {
+    if observed.services.get(member).is_some_and(|service| says_joined(service) && !is_replaced(service)) {
         return false;
     }
     match observed.pods.get(member) {

@@ -11,6 +11,7 @@ mod difference;
 mod ingresses;
 mod joining;
 mod metadata;
+mod operations;
 mod pod;
 mod quantity;
 mod restart;
@@ -18,31 +19,36 @@ mod rollout;
 mod services;
 mod stateful_set;
 mod status;
+mod storage;
 mod token;
 mod topology;
 mod validate;
 mod version;
+mod volumes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
     batch::v1::Job,
-    core::v1::{ConfigMap, Pod, Secret, Service, ServiceAccount},
+    core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount},
     networking::v1::Ingress,
     policy::v1::PodDisruptionBudget,
     rbac::v1::RoleBinding,
+    storage::v1::StorageClass,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use messina_api::scylla::v1alpha1::ScyllaDBDatacenterStatus;
 use serde_json::Value;
 
 pub use certificates::CertificateChain;
+pub use operations::{Ending, NodeState, Operation, cleanup_that_ended, node_states, operation_that_ended};
 pub use rollout::is_rolled_out;
 pub use status::{PartCondition, Report, refusal, report};
 pub(crate) use validate::may_start_together;
 pub use validate::{Alternator, Datacenter, Fault, Rack, Storage, validate};
+pub use volumes::is_without_machine;
 
 /// The image of the exporter of a machine's metrics, where no other one is named.
 pub const NODE_EXPORTER_IMAGE: &str = "docker.io/scylladb/scylladb-node-exporter:latest";
@@ -60,8 +66,12 @@ pub struct Observed {
     pub services: BTreeMap<String, Service>,
     /// The pods of the datacenter's nodes. All of them: a node that has none is taken for stopped.
     pub pods: BTreeMap<String, Pod>,
-    /// The claims for the nodes' disks, as far as their metadata goes.
-    pub claims: BTreeMap<String, ObjectMeta>,
+    /// The claims for the nodes' disks.
+    pub claims: BTreeMap<String, PersistentVolumeClaim>,
+    /// Names of the volumes of these claims whose machines are gone for good: see [`is_without_machine`].
+    pub lost_volumes: BTreeSet<String>,
+    /// All StorageClasses.
+    pub storage_classes: BTreeMap<String, StorageClass>,
     /// The ConfigMaps that the datacenter owns, and those that [`Datacenter::config_map_references`] names. All of them:
     /// nodes are restarted when one comes or goes.
     pub config_maps: BTreeMap<String, ConfigMap>,
@@ -113,7 +123,7 @@ pub struct Plan {
     pub waiting: Vec<Note>,
     /// What is wrong, and what to do.
     pub wrong: Vec<Note>,
-    /// What the specification asks for and this version does not do.
+    /// What the specification leaves out, and what cannot be done without.
     pub ignored: Vec<Note>,
     /// When there is something to do though nothing has changed.
     pub again_at: Option<Timestamp>,
@@ -162,9 +172,21 @@ pub enum Kind {
     PersistentVolumeClaim,
 }
 
+impl Kind {
+    /// The part that nodes which come and go are told of: StatefulSets get fewer nodes when all else is in place.
+    pub(crate) const fn part(self) -> Part {
+        match self {
+            Self::StatefulSet => Part::StatefulSet,
+            Self::Service | Self::Pod | Self::PersistentVolumeClaim => Part::Service,
+        }
+    }
+}
+
 /// A change of single fields.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
+    /// The part of the work that it belongs to.
+    pub part: Part,
     /// Kind of the object.
     pub kind: Kind,
     /// Its name.
@@ -182,12 +204,19 @@ pub struct Change {
 /// An object to delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deletion {
+    /// The part of the work that it belongs to.
+    pub part: Part,
     /// Kind of the object.
     pub kind: Kind,
     /// Its name.
     pub name: String,
     /// Its UID: no other of that name is deleted.
     pub uid: String,
+    /// The version that was observed, where the object must not have changed since: if it is another one by then, nothing is
+    /// deleted.
+    pub version: Option<String>,
+    /// Whether what it owns stays.
+    pub orphans: bool,
     /// Reason and message of an event, when it is done.
     pub event: Option<(&'static str, String)>,
 }
@@ -227,6 +256,8 @@ pub enum Part {
     Config,
     /// The StatefulSets.
     StatefulSet,
+    /// The nodes' disks.
+    Storage,
     /// The Services.
     Service,
     /// The PodDisruptionBudget.
@@ -239,13 +270,14 @@ pub enum Part {
 
 impl Part {
     /// All parts, in the order of the work.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::ServiceAccount,
         Self::RoleBinding,
         Self::AgentToken,
         Self::Certificates,
         Self::Config,
         Self::StatefulSet,
+        Self::Storage,
         Self::Service,
         Self::PodDisruptionBudget,
         Self::Ingress,
@@ -261,6 +293,7 @@ impl Part {
             Self::Certificates => "CertController",
             Self::Config => "ConfigController",
             Self::StatefulSet => "StatefulSetController",
+            Self::Storage => "StorageController",
             Self::Service => "ServiceController",
             Self::PodDisruptionBudget => "PDBController",
             Self::Ingress => "IngressController",
@@ -270,6 +303,11 @@ impl Part {
 }
 
 impl Observed {
+    /// The claim of this name, as far as its metadata goes.
+    pub(crate) fn claim(&self, name: &str) -> Option<&ObjectMeta> {
+        self.claims.get(name).map(|claim| &claim.metadata)
+    }
+
     /// A datacenter of which nothing else is known yet.
     pub fn new(datacenter: Datacenter, operator_image: &str) -> Self {
         Self {
@@ -279,6 +317,8 @@ impl Observed {
             services: BTreeMap::new(),
             pods: BTreeMap::new(),
             claims: BTreeMap::new(),
+            lost_volumes: BTreeSet::new(),
+            storage_classes: BTreeMap::new(),
             config_maps: BTreeMap::new(),
             secrets: BTreeMap::new(),
             ingresses: BTreeMap::new(),
@@ -307,6 +347,7 @@ pub fn plan(observed: &Observed) -> Plan {
     if certificates.are_awaited {
         rollout.hold(observed);
     }
+    let growth = storage::growth(observed, &topology, &rollout);
     let ingresses = ingresses::ingresses(observed);
     // ScyllaDB refuses to clean up while nodes come or go. A label that is wrong holds nothing up.
     let is_of_nodes = |note: &Note| note.part == Part::StatefulSet;
@@ -333,8 +374,8 @@ pub fn plan(observed: &Observed) -> Plan {
             ingresses: ingresses.ingresses,
             cleanup_jobs: cleanup.jobs,
         },
-        changes: topology.changes,
-        deletions: [topology.deletions, rollout.deletions].concat(),
+        changes: [topology.changes, growth.changes].concat(),
+        deletions: [topology.deletions, growth.deletions, rollout.deletions].concat(),
         left_alone: [
             rollout.left_alone,
             services.left_alone,
@@ -349,12 +390,13 @@ pub fn plan(observed: &Observed) -> Plan {
             certificates.waiting,
             topology.waiting,
             rollout.waiting,
+            growth.waiting,
             ingresses.waiting,
             cleanup.waiting,
         ]
         .concat(),
-        wrong: [token.wrong, certificates.wrong, topology.wrong, rollout.wrong, cleanup.wrong].concat(),
-        ignored: [stateful_set::ignored(datacenter), cleanup.ignored].concat(),
+        wrong: [token.wrong, certificates.wrong, topology.wrong, rollout.wrong, growth.wrong, cleanup.wrong].concat(),
+        ignored: cleanup.ignored,
         again_at: certificates.again_at,
     }
 }

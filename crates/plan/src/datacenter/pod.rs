@@ -51,6 +51,7 @@ pub(crate) fn pod_spec(observed: &Observed, rack: &Rack) -> PodSpec {
         pod_affinity: placement.pod_affinity.clone(),
         pod_anti_affinity: placement.pod_anti_affinity.clone(),
     };
+    let settings = (!datacenter.sysctls.is_empty()).then(|| kernel_settings(datacenter, &observed.operator_image));
     let barrier = has_barrier(observed).then(|| bootstrap_barrier(datacenter));
     let agent = datacenter.agent_image.as_deref().map(|image| agent(rack, image));
     let node_exporter = has_node_exporter(datacenter).then(|| node_exporter(&observed.node_exporter_image));
@@ -67,9 +68,10 @@ pub(crate) fn pod_spec(observed: &Observed, rack: &Rack) -> PodSpec {
         tolerations: placement.tolerations.clone().filter(|list| !list.is_empty()),
         readiness_gates: some(datacenter.readiness_gates.clone()),
         image_pull_secrets: some(datacenter.image_pull_secrets.clone()),
-        // Draining a node writes everything in memory to disk.
-        termination_grace_period_seconds: Some(900),
-        init_containers: Some([injection(&observed.operator_image)].into_iter().chain(barrier).collect()),
+        termination_grace_period_seconds: Some(grace_period(datacenter)),
+        init_containers: Some(
+            [injection(&observed.operator_image)].into_iter().chain(settings).chain(barrier).collect(),
+        ),
         containers: [
             scylla(observed, rack),
             status_probe(datacenter, &observed.operator_image),
@@ -148,6 +150,23 @@ fn injection(operator_image: &str) -> Container {
     }
 }
 
+/// For how long a node may take to stop: it serves for as long as the user says, and then writes everything in memory to
+/// disk.
+fn grace_period(datacenter: &Datacenter) -> i64 {
+    900 + datacenter.min_termination_grace_period_seconds.map_or(0, i64::from)
+}
+
+/// Sets kernel settings of the machine, which only a privileged container can.
+fn kernel_settings(datacenter: &Datacenter, operator_image: &str) -> Container {
+    let words = [PROGRAM, "sysctl", "--"].into_iter().chain(datacenter.sysctls.iter().map(String::as_str));
+    Container {
+        command: command(words),
+        resources: Some(fixed_resources("10m", "50Mi")),
+        security_context: Some(SecurityContext { privileged: Some(true), ..SecurityContext::default() }),
+        ..container("sysctl-buddy", operator_image)
+    }
+}
+
 /// Keeps a new node from joining until all nodes see each other.
 fn bootstrap_barrier(datacenter: &Datacenter) -> Container {
     // With nodes elsewhere, and no report from there, host IDs that nobody reports are to be expected.
@@ -203,6 +222,9 @@ fn scylla_command(datacenter: &Datacenter) -> Vec<String> {
     ]);
     if !datacenter.external_seeds.is_empty() {
         words.push(format!("--external-seeds={}", datacenter.external_seeds.join(",")));
+    }
+    if let Some(seconds) = datacenter.min_termination_grace_period_seconds.filter(|seconds| *seconds > 0) {
+        words.push(format!("--serve-seconds-before-stop={seconds}"));
     }
     words.push("--".to_owned());
     words.extend(datacenter.additional_arguments.iter().cloned());

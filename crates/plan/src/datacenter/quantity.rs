@@ -47,6 +47,16 @@ impl Amount {
         (billionths <= MOST).then_some(Self { billionths: if negative { -billionths } else { billionths }, notation })
     }
 
+    /// None when it is no quantity.
+    pub(crate) fn of(quantity: &Quantity) -> Option<Self> {
+        Self::parse(&quantity.0)
+    }
+
+    /// Whether it is less, in whatever unit the two are written.
+    pub(crate) fn is_below(self, other: Self) -> bool {
+        self.billionths < other.billionths
+    }
+
     pub(crate) fn is_positive(self) -> bool {
         self.billionths > 0
     }

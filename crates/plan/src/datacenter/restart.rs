@@ -5,11 +5,13 @@
 //! next one, whenever all nodes of all racks are there. At rest it is 0.
 
 use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Pod};
-use messina_api::names;
+use messina_api::names::{self, label};
 
 use super::{
     Observed,
+    joining::has_joined,
     rollout::{is_rolled_out, replicas},
+    status::pod_version,
     validate::MOST_NODES,
 };
 
@@ -48,6 +50,12 @@ pub(crate) fn set_partition(stateful_set: &mut StatefulSet, partition: i32) {
 /// The partition with which a change of the pods makes but the last one anew.
 pub(crate) fn last_only(stateful_set: &StatefulSet) -> i32 {
     (replicas(stateful_set) - 1).max(0)
+}
+
+/// The version of ScyllaDB that new pods get.
+pub(crate) fn template_version(stateful_set: &StatefulSet) -> Option<String> {
+    let template = stateful_set.spec.as_ref()?.template.metadata.as_ref()?;
+    template.labels.as_ref()?.get(label::SCYLLA_VERSION).cloned()
 }
 
 /// Whether the pod is going, or says that it is not ready.
@@ -106,12 +114,25 @@ pub(crate) fn nodes_down(observed: &Observed, stateful_set: &StatefulSet) -> Vec
     down.map(|(ordinal, _)| names::datacenter::member(name, ordinal)).collect()
 }
 
+/// Whether there are places from this one on, and no node there has ever joined.
+fn are_new(observed: &Observed, stateful_set: &StatefulSet, first: i32) -> bool {
+    let name = stateful_set.metadata.name.as_deref().unwrap_or_default();
+    let mut places = (first..replicas(stateful_set).min(MOST_NODES)).peekable();
+    places.peek().is_some() && places.all(|ordinal| !has_joined(observed, &names::datacenter::member(name, ordinal)))
+}
+
 /// The partition that keeps nodes from restarting which serve, when others are down; none where the partition does so. They
 /// were down, or all others were up, when they were let to restart.
 pub(crate) fn holding(observed: &Observed, stateful_set: &StatefulSet) -> Option<i32> {
-    let latest = stateful_set.status.as_ref()?.update_revision.as_deref()?;
+    let status = stateful_set.status.as_ref()?;
+    let latest = status.update_revision.as_deref()?;
+    // What Kubernetes has not looked at yet may be another revision, unless it is about places for more nodes: those get pods
+    // as the others have, and pods change only when they have joined.
+    let is_seen = status.observed_generation.unwrap_or(0) >= stateful_set.metadata.generation.unwrap_or(0)
+        || are_new(observed, stateful_set, status.replicas);
     let down: Vec<String> = observed.stateful_sets.values().flat_map(|one| nodes_down(observed, one)).collect();
-    let is_old = |pod: &Pod| !is_down(pod) && revision(pod) != Some(latest);
+    let is_latest = |pod: &Pod| is_seen && revision(pod) == Some(latest);
+    let is_old = |pod: &Pod| !is_down(pod) && !is_latest(pod);
     let old = pods(observed, stateful_set).filter(|(_, pod)| pod.is_some_and(is_old)).map(|(ordinal, _)| ordinal);
     let held = old.last().map(|last| last + 1).filter(|_| !down.is_empty());
     held.filter(|held| *held > partition(stateful_set))
@@ -133,8 +154,9 @@ pub(crate) fn correcting(observed: &Observed, stateful_set: &StatefulSet) -> i32
 }
 
 /// A pod that is down, that Kubernetes is to make anew, and that it does not touch: where pods start in order, it waits until
-/// they are ready, which they never may be. Only the first that is down: those after it would not come back before it.
-pub(crate) fn stuck<'a>(observed: &'a Observed, stateful_set: &StatefulSet) -> Option<&'a Pod> {
+/// they are ready, which they never may be. Only the first that is down: those after it would not come back before it. With
+/// the version that it gets, where that is known.
+pub(crate) fn stuck<'a>(observed: &'a Observed, stateful_set: &StatefulSet) -> Option<(&'a Pod, Option<String>)> {
     let status = stateful_set.status.as_ref()?;
     if status.observed_generation.unwrap_or(0) < stateful_set.metadata.generation.unwrap_or(0) {
         return None;
@@ -143,13 +165,15 @@ pub(crate) fn stuck<'a>(observed: &'a Observed, stateful_set: &StatefulSet) -> O
     let pod = pod.filter(|pod| pod.metadata.deletion_timestamp.is_none())?;
     let (current, update) = (status.current_revision.as_deref(), status.update_revision.as_deref());
     let partition = partition(stateful_set);
-    let target = if ordinal >= partition {
-        update?
+    let (target, version) = if ordinal >= partition {
+        (update?, template_version(stateful_set))
     } else if partition >= replicas(stateful_set) && current != update {
         // All stay: that is written to have those that are down put back.
-        current?
+        let current = current?;
+        let same = pods(observed, stateful_set).filter_map(|(_, pod)| pod).find(|pod| revision(pod) == Some(current));
+        (current, same.and_then(pod_version))
     } else {
         return None;
     };
-    revision(pod).is_some_and(|own| own != target).then_some(pod)
+    revision(pod).is_some_and(|own| own != target).then_some((pod, version))
 }

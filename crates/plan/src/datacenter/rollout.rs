@@ -5,9 +5,14 @@
 //! `topology`). Nothing new begins before everything is rolled out, because a node cannot join while another one is down.
 //! Where nodes may start at the same time, all missing racks are made at once. A rolling change that has begun goes on to
 //! its end before nodes join.
+//!
+//! A StatefulSet that is gone while its nodes are there is another matter: it is made anew around them at once, whatever
+//! else is under way, because nobody would start its pods again.
+
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use messina_api::names::label;
+use messina_api::names::{self, label};
 
 use super::{
     Deletion, Kind, LeftAlone, Note, Observed, Part, Rack,
@@ -15,10 +20,10 @@ use super::{
     joining::{has_cluster, may_be_corrected, may_be_joining},
     restart::{
         Restart, correcting, holding, is_settled, last_only, next_below_partition, nodes_down, partition,
-        set_partition, stuck,
+        set_partition, stuck, template_version,
     },
-    stateful_set::{kept_in_place, stateful_set},
-    topology::{Topology, is_being_upgraded, is_prepared_for_correction, known_nodes, nodes_without_place},
+    stateful_set::{around_its_nodes, kept_in_place, stateful_set},
+    topology::{Topology, is_being_upgraded, is_prepared_for, known_nodes, nodes_without_place},
     validate::MOST_NODES,
 };
 
@@ -29,12 +34,18 @@ pub(crate) struct Rollout {
     pub(crate) left_alone: Vec<LeftAlone>,
     pub(crate) waiting: Vec<Note>,
     pub(crate) wrong: Vec<Note>,
+    /// StatefulSets that are as they are to be, but for the size of disks.
+    pub(crate) as_wanted: BTreeSet<String>,
+    /// StatefulSets that are made anew around their nodes.
+    restored: BTreeSet<String>,
 }
 
 impl Rollout {
     /// Pods that start now would not find the certificates that they need: no rack is made or changed before.
     pub(crate) fn hold(&mut self, observed: &Observed) {
-        let names = self.stateful_sets.drain(..).filter_map(|stateful_set| stateful_set.metadata.name);
+        let is_held =
+            |one: &mut StatefulSet| one.metadata.name.as_ref().is_none_or(|name| !self.restored.contains(name));
+        let names = self.stateful_sets.extract_if(.., is_held).filter_map(|stateful_set| stateful_set.metadata.name);
         let (existing, missing): (Vec<String>, Vec<String>) =
             names.partition(|name| observed.stateful_sets.contains_key(name));
         self.left_alone.extend(existing.into_iter().map(|name| LeftAlone { kind: "StatefulSet", name }));
@@ -53,6 +64,8 @@ impl Rollout {
 pub(crate) struct Racks<'a> {
     standing: Vec<Standing<'a>>,
     missing: Vec<StatefulSet>,
+    /// Those that are gone while their nodes are there.
+    orphaned: Vec<StatefulSet>,
     wrong: Vec<Note>,
     /// What is not rolled out as far as it may be, also of racks that are not in the specification any more.
     moving: Vec<&'a StatefulSet>,
@@ -135,18 +148,21 @@ impl Standing<'_> {
 
 /// Looks at the racks, and finds out who restarts next.
 pub(crate) fn racks(observed: &Observed) -> Racks<'_> {
-    let (mut standing, mut missing, mut wrong) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut standing, mut missing, mut orphaned, mut wrong) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for rack in &observed.datacenter.racks {
-        let mut wanted = stateful_set(observed, rack);
+        let wanted = stateful_set(observed, rack);
         let name = observed.datacenter.stateful_set_name(rack);
         match observed.stateful_sets.get(&name) {
             None => {
-                // Nodes that are there restart by our word, like all others.
-                if known_nodes(observed, &name) > 0 {
-                    let all = replicas(&wanted);
-                    set_partition(&mut wanted, all);
+                let nodes = known_nodes(observed, &name).min(MOST_NODES);
+                if nodes == 0 {
+                    missing.push(wanted);
+                    continue;
                 }
-                missing.push(wanted);
+                // Nodes that are there restart by our word, like all others.
+                let mut restored = around_its_nodes(observed, rack, nodes);
+                set_partition(&mut restored, nodes);
+                orphaned.push(restored);
             }
             Some(now) => {
                 let (mut wanted, faults) = kept_in_place(observed, wanted, now);
@@ -160,7 +176,7 @@ pub(crate) fn racks(observed: &Observed) -> Racks<'_> {
     }
     let moving = observed.stateful_sets.values().filter(|one| !is_settled(observed, one)).collect();
     let is_rolling = standing.iter().any(|one| partition(one.now) > 0) || is_being_upgraded(observed);
-    let mut racks = Racks { standing, missing, wrong, moving, is_rolling, next: None };
+    let mut racks = Racks { standing, missing, orphaned, wrong, moving, is_rolling, next: None };
     racks.next = next_restart(observed, &racks);
     racks
 }
@@ -170,7 +186,7 @@ pub(crate) fn racks(observed: &Observed) -> Racks<'_> {
 fn next_restart(observed: &Observed, racks: &Racks<'_>) -> Option<Restart> {
     let Racks { standing, missing, is_rolling, .. } = racks;
     let waits_for_nodes = !is_rolling && (!missing.is_empty() || standing.iter().any(Standing::lacks_nodes));
-    if !racks.moving.is_empty() || waits_for_nodes || missing.iter().any(|one| has_nodes(observed, one)) {
+    if !racks.moving.is_empty() || waits_for_nodes || !racks.orphaned.is_empty() {
         return None;
     }
     let one = rack_to_roll(standing)?;
@@ -185,10 +201,6 @@ fn next_restart(observed: &Observed, racks: &Racks<'_>) -> Option<Restart> {
 /// A rack that is being changed comes before those that are yet to be.
 fn rack_to_roll<'b, 'a>(standing: &'b [Standing<'a>]) -> Option<&'b Standing<'a>> {
     standing.iter().find(|one| partition(one.now) > 0).or_else(|| standing.iter().find(|one| one.changes_pods))
-}
-
-fn has_nodes(observed: &Observed, stateful_set: &StatefulSet) -> bool {
-    known_nodes(observed, stateful_set.metadata.name.as_deref().unwrap_or_default()) > 0
 }
 
 /// The StatefulSets of racks that the specification no longer has.
@@ -228,17 +240,23 @@ pub fn is_rolled_out(stateful_set: &StatefulSet) -> bool {
     is_seen && are_there && are_new
 }
 
-pub(crate) fn rollout(observed: &Observed, racks: Racks<'_>, topology: &Topology) -> Rollout {
-    let mut rollout = Rollout { wrong: racks.wrong.clone(), ..Rollout::default() };
+pub(crate) fn rollout(observed: &Observed, mut racks: Racks<'_>, topology: &Topology) -> Rollout {
+    let as_wanted = racks.standing.iter().filter(|one| !one.changes).map(|one| one.name.clone()).collect();
+    let mut rollout = Rollout { wrong: racks.wrong.clone(), as_wanted, ..Rollout::default() };
+    let orphaned = std::mem::take(&mut racks.orphaned);
+    let is_one_away = !orphaned.is_empty();
+    for stateful_set in orphaned {
+        restore(observed, stateful_set, topology, &mut rollout);
+    }
     keep_removed_racks(observed, &mut rollout);
     for stateful_set in &racks.moving {
         rollout.waiting.push(rolling_out(observed, stateful_set));
     }
-    if topology.is_leaving {
+    if topology.is_leaving || is_one_away || !topology.under_maintenance.is_empty() {
         hold_all(observed, racks, &mut rollout);
     } else if !racks.moving.is_empty() {
-        mend(observed, racks, &mut rollout);
-    } else if racks.missing.iter().any(|one| !racks.is_rolling || has_nodes(observed, one)) {
+        mend(observed, racks, topology, &mut rollout);
+    } else if !racks.missing.is_empty() && !racks.is_rolling {
         create(observed, racks, topology, &mut rollout);
     } else {
         change_next(observed, racks, topology, &mut rollout);
@@ -251,7 +269,19 @@ pub(crate) fn rollout(observed: &Observed, racks: Racks<'_>, topology: &Topology
     rollout
 }
 
-/// While a node leaves, nothing else changes.
+/// Makes a StatefulSet anew around its nodes. What is in the way of new pods is in nobody's way where all pods are there.
+fn restore(observed: &Observed, stateful_set: StatefulSet, topology: &Topology, rollout: &mut Rollout) {
+    let name = stateful_set.metadata.name.clone().unwrap_or_default();
+    let has_pod = |ordinal| observed.pods.contains_key(&names::datacenter::member(&name, ordinal));
+    if topology.in_the_way.contains(&name) && !(0..replicas(&stateful_set)).all(has_pod) {
+        return rollout.waiting.push(not_yet(observed, &stateful_set));
+    }
+    rollout.waiting.push(restoring(observed, &stateful_set));
+    rollout.stateful_sets.push(stateful_set);
+    rollout.restored.insert(name);
+}
+
+/// While a node leaves, somebody works on one, or a StatefulSet is away, nothing else changes.
 fn hold_all(observed: &Observed, racks: Racks<'_>, rollout: &mut Rollout) {
     for one in racks.standing {
         keep(observed, one, rollout);
@@ -271,7 +301,7 @@ fn keep(observed: &Observed, one: Standing<'_>, rollout: &mut Rollout) {
 
 /// While something is rolling out, nothing else begins. But what rolls out may be what is wrong, so its own pods may
 /// still be corrected.
-fn mend(observed: &Observed, racks: Racks<'_>, rollout: &mut Rollout) {
+fn mend(observed: &Observed, racks: Racks<'_>, topology: &Topology, rollout: &mut Rollout) {
     let Racks { standing, missing, moving, .. } = racks;
     let first_moving = standing.iter().position(|one| moving.iter().any(|other| std::ptr::eq(*other, one.now)));
     for (position, one) in standing.into_iter().enumerate() {
@@ -282,7 +312,7 @@ fn mend(observed: &Observed, racks: Racks<'_>, rollout: &mut Rollout) {
         } else if Some(position) != first_moving || !may_be_corrected(observed, one.now) {
             keep(observed, one, rollout);
         } else if one.changes_pods {
-            correct(observed, one, rollout);
+            correct(observed, one, topology, rollout);
         } else {
             make_anew(observed, &one, rollout);
             keep(observed, one, rollout);
@@ -294,30 +324,32 @@ fn mend(observed: &Observed, racks: Racks<'_>, rollout: &mut Rollout) {
 }
 
 /// Other pods take the place of those that are down, if their nodes are prepared for another version.
-fn correct(observed: &Observed, one: Standing<'_>, rollout: &mut Rollout) {
-    let partition = correcting(observed, one.now);
+fn correct(observed: &Observed, one: Standing<'_>, topology: &Topology, rollout: &mut Rollout) {
+    let first = correcting(observed, one.now);
     let has_nodes = replicas(one.now) > 0;
-    if has_nodes && partition >= replicas(one.now) && nodes_down(observed, one.now).is_empty() {
+    if has_nodes && first >= replicas(one.now) && nodes_down(observed, one.now).is_empty() {
         return hold(observed, one, rollout);
     }
-    let restarting = (partition..replicas(one.now).min(MOST_NODES))
+    let restarting = (first..replicas(one.now).min(MOST_NODES))
         .map(|ordinal| Restart { stateful_set: one.name.clone(), ordinal }.member());
-    let unprepared = restarting.into_iter().find(|member| !is_prepared_for_correction(observed, member));
-    let Some(member) = unprepared else { return rollout.stateful_sets.push(one.unscaled(partition)) };
-    rollout.waiting.push(note(
-        "UpgradeHeldUp",
-        format!(
-            "node {}/{member} is down, and its version is to change, which begins when it is up: `kubectl describe pod {member}` \
-             says why it is down; or undo the change of the version until it is up",
-            observed.datacenter.namespace
-        ),
-    ));
-    hold(observed, one, rollout);
+    let version = &observed.datacenter.version;
+    let unprepared = restarting.into_iter().find(|member| !is_prepared_for(observed, member, version));
+    if let Some(member) = unprepared {
+        rollout.waiting.push(held_up(observed, &member));
+        return hold(observed, one, rollout);
+    }
+    // A node that gets its place back is to come back as it was.
+    let lacks_place = topology.without_place.contains(&one.name);
+    if lacks_place && template_version(one.now).as_ref() != Some(version) {
+        return hold(observed, one, rollout);
+    }
+    let kept = if lacks_place { partition(one.now) } else { 0 };
+    rollout.stateful_sets.push(one.unscaled(first.max(kept)));
 }
 
 /// Kubernetes does not replace pods that are down and out of date where pods start in order, so that is done here.
 fn make_anew(observed: &Observed, one: &Standing<'_>, rollout: &mut Rollout) {
-    let Some(pod) = stuck(observed, one.now) else { return };
+    let Some((pod, version)) = stuck(observed, one.now) else { return };
     let name = pod.metadata.name.clone().unwrap_or_default();
     // Who is replaced loses its pod together with its disk, and in no other way.
     let labels = observed.services.get(&name).and_then(|service| service.metadata.labels.as_ref());
@@ -327,31 +359,39 @@ fn make_anew(observed: &Observed, one: &Standing<'_>, rollout: &mut Rollout) {
     if may_be_joining(observed, &name) || is_replaced {
         return;
     }
+    let is_prepared = match version {
+        Some(version) => is_prepared_for(observed, &name, &version),
+        None => !is_being_upgraded(observed),
+    };
+    if !is_prepared {
+        return rollout.waiting.push(held_up(observed, &name));
+    }
     let message = format!(
         "pod {}/{name} is not ready, and its StatefulSet was changed since; it is made anew",
         observed.datacenter.namespace
     );
     rollout.deletions.push(Deletion {
+        part: Part::StatefulSet,
         kind: Kind::Pod,
         name,
         uid: pod.metadata.uid.clone().unwrap_or_default(),
+        // It may be ready by then.
+        version: Some(pod.metadata.resource_version.clone().unwrap_or_default()),
+        orphans: false,
         event: Some(("ReplacingPod", message)),
     });
 }
 
 /// Makes what is missing, before anything that is there changes.
 fn create(observed: &Observed, racks: Racks<'_>, topology: &Topology, rollout: &mut Rollout) {
-    let Racks { standing, mut missing, is_rolling, .. } = racks;
+    let Racks { standing, missing, .. } = racks;
     for one in standing {
         keep(observed, one, rollout);
     }
     let at_once = if observed.datacenter.parallel_node_operations { missing.len() } else { 1 };
-    // Nodes that have lost their StatefulSet come before those that are yet to join.
-    missing.sort_by_key(|one| !has_nodes(observed, one));
     for (position, stateful_set) in missing.into_iter().enumerate() {
         let is_free = !topology.in_the_way.contains(stateful_set.metadata.name.as_deref().unwrap_or_default());
-        let is_due = !is_rolling || has_nodes(observed, &stateful_set);
-        if position < at_once && is_free && is_due {
+        if position < at_once && is_free {
             rollout.waiting.push(created(observed, &stateful_set));
             rollout.stateful_sets.push(stateful_set);
         } else {
@@ -378,6 +418,8 @@ fn change_next(observed: &Observed, racks: Racks<'_>, topology: &Topology, rollo
             rollout.stateful_sets.push(if has_cluster(observed) { one.scaled_out() } else { one.wanted });
         } else if differing.as_ref() != Some(&one.name) {
             keep(observed, one, rollout);
+        } else if topology.without_place.contains(&one.name) {
+            hold(observed, one, rollout);
         } else if next.is_some() && topology.holds_restart {
             rollout.waiting.push(waiting_to_restart(observed, &one, next.as_ref()));
             rollout.left_alone.push(LeftAlone { kind: "StatefulSet", name: one.name });
@@ -399,7 +441,7 @@ fn hold(observed: &Observed, one: Standing<'_>, rollout: &mut Rollout) {
     rollout.waiting.push(note(
         "WaitingForOtherRacks",
         format!(
-            "StatefulSet {}/{} is to change, and does as soon as all others are rolled out",
+            "StatefulSet {}/{} is to change, and does as soon as all others are rolled out and nothing else is under way",
             observed.datacenter.namespace, one.name
         ),
     ));
@@ -463,6 +505,12 @@ fn created(observed: &Observed, stateful_set: &StatefulSet) -> Note {
     note("CreatingStatefulSet", format!("{} is created; then its nodes join", reference(observed, stateful_set)))
 }
 
+fn restoring(observed: &Observed, stateful_set: &StatefulSet) -> Note {
+    let message =
+        format!("{} is made anew around its {} node(s)", reference(observed, stateful_set), replicas(stateful_set));
+    note("RestoringStatefulSet", message)
+}
+
 fn scaling_out(observed: &Observed, one: &Standing<'_>) -> Note {
     let (now, nodes) = (replicas(one.now), replicas(&one.wanted));
     note(
@@ -483,6 +531,15 @@ fn updating(observed: &Observed, one: &Standing<'_>, next: Option<&Restart>) -> 
 fn held(observed: &Observed, stateful_set: &StatefulSet) -> Note {
     let message = format!("{} goes on to change when all nodes are up", reference(observed, stateful_set));
     note("WaitingToRestart", message)
+}
+
+fn held_up(observed: &Observed, member: &str) -> Note {
+    let message = format!(
+        "node {}/{member} is down, and its version is to change, which begins when it is up: `kubectl describe pod {member}` \
+         says why it is down; or undo the change of the version until it is up",
+        observed.datacenter.namespace
+    );
+    note("UpgradeHeldUp", message)
 }
 
 fn waiting_to_restart(observed: &Observed, one: &Standing<'_>, next: Option<&Restart>) -> Note {

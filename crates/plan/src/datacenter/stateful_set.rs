@@ -3,7 +3,9 @@
 use k8s_openapi::{
     api::{
         apps::v1::{RollingUpdateStatefulSetStrategy, StatefulSet, StatefulSetSpec, StatefulSetUpdateStrategy},
-        core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, PodTemplateSpec, VolumeResourceRequirements},
+        core::v1::{
+            PersistentVolumeClaim, PersistentVolumeClaimSpec, Pod, PodTemplateSpec, VolumeResourceRequirements,
+        },
     },
     apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
 };
@@ -12,10 +14,11 @@ use messina_api::names::{self, DATA_VOLUME, annotation};
 use super::{
     Datacenter, Note, Observed, Part, Rack,
     config::inputs_hash,
-    difference::is_within,
+    difference::{RESTARTED_AT, is_within},
     metadata::{map, node_labels, owned, rack_labels, some, with},
-    pod::pod_spec,
+    pod::{SCYLLA_CONTAINER, pod_spec},
     rollout::nodes_to_keep,
+    status::pod_version,
 };
 
 /// The StatefulSet as it is to be, whatever it is now.
@@ -105,10 +108,13 @@ pub(crate) fn kept_in_place(
 ) -> (StatefulSet, Vec<Note>) {
     let (Some(spec), Some(now)) = (wanted.spec.as_mut(), existing.spec.as_ref()) else { return (wanted, Vec::new()) };
     let mut differing = Vec::new();
-    let claims = |spec: &StatefulSetSpec| {
-        spec.volume_claim_templates.iter().flatten().map(|claim| claim.spec.clone()).collect::<Vec<_>>()
+    // Labels and annotations of claims count only when a claim is made, so a difference there is no fault. Sizes are the
+    // business of `storage`.
+    let unsized_claim = |claim: &PersistentVolumeClaim| {
+        claim.spec.clone().map(|spec| PersistentVolumeClaimSpec { resources: None, ..spec })
     };
-    // Labels and annotations of claims count only when a claim is made, so a difference there is no fault.
+    let claims =
+        |spec: &StatefulSetSpec| spec.volume_claim_templates.iter().flatten().map(unsized_claim).collect::<Vec<_>>();
     if !is_within(&claims(spec), &claims(now)) {
         differing.push("spec.volumeClaimTemplates");
     }
@@ -129,6 +135,8 @@ pub(crate) fn kept_in_place(
     spec.service_name.clone_from(&now.service_name);
     spec.pod_management_policy.clone_from(&now.pod_management_policy);
     spec.replicas = spec.replicas.max(now.replicas);
+    let restarted_at = now.template.metadata.as_ref().and_then(|one| one.annotations.as_ref()?.get(RESTARTED_AT));
+    keep_restart(&mut spec.template, restarted_at);
     // Pods that their own StatefulSet does not select are refused.
     let labels = spec.template.metadata.get_or_insert_default().labels.get_or_insert_default();
     labels.extend(now.selector.match_labels.clone().unwrap_or_default());
@@ -136,10 +144,43 @@ pub(crate) fn kept_in_place(
     (wanted, notes)
 }
 
+/// A restart that the user asked for stays on the template: without it, pods would be made anew once more.
+fn keep_restart(template: &mut PodTemplateSpec, restarted_at: Option<&String>) {
+    if let Some(restarted_at) = restarted_at {
+        let annotations = template.metadata.get_or_insert_default().annotations.get_or_insert_default();
+        annotations.insert(RESTARTED_AT.into(), restarted_at.clone());
+    }
+}
+
+/// The StatefulSet of a rack that has nodes and lost it. It is made anew around them: with as many replicas, and such that
+/// their pods are as it wants them. They keep their version, which changes in no other way than that of others.
+pub(crate) fn around_its_nodes(observed: &Observed, rack: &Rack, nodes: i32) -> StatefulSet {
+    let name = observed.datacenter.stateful_set_name(rack);
+    let pods = || (0..nodes).filter_map(|ordinal| observed.pods.get(&names::datacenter::member(&name, ordinal)));
+    let mut restored = match pods().find_map(|pod| former_version(observed, pod)) {
+        Some(datacenter) => stateful_set(&Observed { datacenter, ..observed.clone() }, rack),
+        None => stateful_set(observed, rack),
+    };
+    let Some(spec) = restored.spec.as_mut() else { return restored };
+    spec.replicas = Some(nodes);
+    let restarts = pods().filter_map(|pod| pod.metadata.annotations.as_ref()?.get(RESTARTED_AT));
+    keep_restart(&mut spec.template, restarts.max());
+    restored
+}
+
+/// The datacenter with the version that a pod has, where that is another one.
+fn former_version(observed: &Observed, pod: &Pod) -> Option<Datacenter> {
+    let datacenter = &observed.datacenter;
+    let version = pod_version(pod).filter(|version| *version != datacenter.version)?;
+    let containers = &pod.spec.as_ref()?.containers;
+    let image = containers.iter().find(|container| container.name == SCYLLA_CONTAINER)?.image.clone()?;
+    Some(Datacenter { version, image, ..datacenter.clone() })
+}
+
 fn cannot_change(observed: &Observed, stateful_set: &StatefulSet, field: &str) -> Note {
     let name = stateful_set.metadata.name.as_deref().unwrap_or_default();
     let remedy = match field {
-        "spec.volumeClaimTemplates" => "undo the change of the rack's storage, or move the nodes to a new rack",
+        "spec.volumeClaimTemplates" => "undo the change of the rack's storage class, or move the nodes to a new rack",
         "spec.podManagementPolicy" => {
             "undo the change of spec.enableParallelNodeOperations, or delete the StatefulSet with --cascade=orphan, so \
              that it is made anew around its pods"
@@ -155,16 +196,4 @@ fn cannot_change(observed: &Observed, stateful_set: &StatefulSet, field: &str) -
             observed.datacenter.namespace
         ),
     }
-}
-
-/// What the specification asks for and pods do not get.
-pub(crate) fn ignored(datacenter: &Datacenter) -> Vec<Note> {
-    let note = |message: &str| Note { part: Part::StatefulSet, reason: "NotAvailable", message: message.into() };
-    let sysctls = (!datacenter.sysctls.is_empty()).then(|| {
-        note("kernel settings (sysctls) are not set by nodes: set them on the machines, and remove the field")
-    });
-    let grace = datacenter
-        .min_termination_grace_period_seconds
-        .map(|_| note("minTerminationGracePeriodSeconds has no effect yet: a node that is stopped drains, then stops"));
-    sysctls.into_iter().chain(grace).collect()
 }

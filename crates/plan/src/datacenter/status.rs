@@ -96,7 +96,8 @@ fn rack_statuses(observed: &Observed) -> Vec<RackStatus> {
 }
 
 fn wanted_rack(observed: &Observed, rack: &Rack) -> RackStatus {
-    if let Some(stateful_set) = observed.stateful_sets.get(&observed.datacenter.stateful_set_name(rack)) {
+    let stateful_set = observed.stateful_sets.get(&observed.datacenter.stateful_set_name(rack));
+    if let Some(stateful_set) = stateful_set.filter(|_| !is_made_anew(observed, rack)) {
         return rack_status(observed, &rack.name, stateful_set);
     }
     let stale = previous(observed, &rack.name).cloned().unwrap_or_else(|| RackStatus {
@@ -109,6 +110,26 @@ fn wanted_rack(observed: &Observed, rack: &Rack) -> RackStatus {
         ..RackStatus::default()
     });
     RackStatus { stale: Some(true), ..stale }
+}
+
+/// Whether the StatefulSet is made anew around nodes that all go on serving. Until Kubernetes has looked at it, it says
+/// nothing of them, and what was said before holds.
+fn is_made_anew(observed: &Observed, rack: &Rack) -> bool {
+    let name = observed.datacenter.stateful_set_name(rack);
+    let is_looked_at = observed.stateful_sets.get(&name).is_some_and(|one| {
+        one.metadata.deletion_timestamp.is_none()
+            && one.status.as_ref().is_some_and(|status| status.observed_generation.is_some_and(|seen| seen > 0))
+    });
+    let nodes = previous(observed, &rack.name).and_then(|status| status.nodes).unwrap_or(0);
+    let serves = |ordinal: i32| observed.pods.get(&names::datacenter::member(&name, ordinal)).is_some_and(is_ready);
+    !is_looked_at && nodes > 0 && (0..nodes).all(serves)
+}
+
+/// Whether a pod is ready, and stays.
+pub(crate) fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    pod.metadata.deletion_timestamp.is_none()
+        && conditions.into_iter().any(|one| one.type_ == "Ready" && one.status == "True")
 }
 
 fn previous<'a>(observed: &'a Observed, rack: &str) -> Option<&'a RackStatus> {
@@ -162,8 +183,9 @@ fn available(observed: &Observed, racks: &[RackStatus]) -> PartCondition {
     let datacenter = &observed.datacenter;
     let status_of = |rack: &Rack| racks.iter().find(|status| status.name.as_ref() == Some(&rack.name));
     let count = |count: fn(&RackStatus) -> Option<i32>| -> i32 {
-        let fresh = datacenter.racks.iter().filter_map(status_of).filter(|status| status.stale == Some(false));
-        fresh.filter_map(count).sum()
+        let holds = |(rack, status): &(&Rack, &RackStatus)| status.stale == Some(false) || is_made_anew(observed, rack);
+        let fresh = datacenter.racks.iter().filter_map(|rack| Some((rack, status_of(rack)?))).filter(holds);
+        fresh.filter_map(|(_, status)| count(status)).sum()
     };
     let wanted: i32 = datacenter.racks.iter().map(|rack| rack.nodes).sum();
     let others: Vec<&str> = datacenter

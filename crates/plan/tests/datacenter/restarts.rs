@@ -1,13 +1,16 @@
 //! Nodes restart one at a time, and are prepared before their version changes.
 
 use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Pod};
-use messina_api::names::annotation::{
-    CURRENT_TOKEN_RING_HASH, HOST_ID, LAST_CLEANED_UP_TOKEN_RING_HASH, NODE_JOINED, RING_ANSWER, RING_QUESTION,
-    SIDECAR_PROTOCOL, UPGRADE_ANSWER, UPGRADE_REQUEST,
+use messina_api::names::{
+    annotation::{
+        CURRENT_TOKEN_RING_HASH, HOST_ID, LAST_CLEANED_UP_TOKEN_RING_HASH, NODE_JOINED, RING_ANSWER, RING_QUESTION,
+        SIDECAR_PROTOCOL, UPGRADE_ANSWER, UPGRADE_REQUEST,
+    },
+    label::REPLACING_NODE_HOST_ID,
 };
 use messina_plan::{
-    datacenter::{Observed, Plan, plan},
-    node::upgrade::{Answer, Failure, Kept, Request, Step},
+    datacenter::{Datacenter, Observed, Plan, plan},
+    node::upgrade::{Answer, Failure, Kept, Request, Snapshot, Step},
 };
 use serde_json::{Value, json};
 
@@ -20,7 +23,7 @@ fn pod(name: &str, version: &str, revision: &str, is_ready: bool) -> Pod {
     let status = if is_ready { "True" } else { "False" };
     let labels = json!({"scylla/scylla-version": version, "controller-revision-hash": revision});
     serde_json::from_value(json!({
-        "metadata": {"name": name, "uid": format!("uid-of-{name}"), "labels": labels},
+        "metadata": {"name": name, "uid": format!("uid-of-{name}"), "resourceVersion": "5", "labels": labels},
         "status": {"conditions": [{"type": "Ready", "status": status}]},
     }))
     .unwrap()
@@ -174,6 +177,37 @@ fn nodes_that_come_back_before_they_were_made_anew_are_held() {
     }
 }
 
+/// A change that is just written is not in the status yet.
+#[test]
+fn nodes_that_serve_are_held_before_kubernetes_has_looked() {
+    let mut observed = rolling("x", 2, &[("old", false), ("old", true), ("old", true)]);
+    let a = observed.stateful_sets.get_mut("orders-dc-a").unwrap();
+    a.metadata.generation = Some(2);
+    a.status.as_mut().unwrap().update_revision = Some("old".into());
+    assert_eq!(changed(&observed, &plan(&observed)), [("orders-dc-a".to_owned(), 3)]);
+}
+
+/// Nodes that are to join are not up, which keeps nobody from anything.
+#[test]
+fn nodes_that_join_hold_nobody_before_kubernetes_has_looked() {
+    let racks = [("a", 3), ("b", 1)];
+    let mut observed = respecified(&running(&[("a", 2), ("b", 1)]), &racks, json!({}));
+    let plan_of_growth = plan(&observed);
+    assert_eq!(changed(&observed, &plan_of_growth), [("orders-dc-a".to_owned(), 0)]);
+    let mut a = plan_of_growth.objects.stateful_sets[0].clone();
+    a.status = observed.stateful_sets["orders-dc-a"].status.clone();
+    a.metadata.generation = Some(2);
+    observed.stateful_sets.insert("orders-dc-a".into(), a.clone());
+    assert_eq!(changed(&observed, &plan(&observed)), []);
+    // But where a pod is gone of a node that has joined, the change may be one of pods.
+    observed.datacenter = datacenter_with(&[("a", 2), ("b", 1)], json!({}));
+    a.spec.as_mut().unwrap().replicas = Some(2);
+    a.status.as_mut().unwrap().replicas = 1;
+    observed.stateful_sets.insert("orders-dc-a".into(), a);
+    observed.pods.remove("orders-dc-a-1");
+    assert_eq!(changed(&observed, &plan(&observed)), [("orders-dc-a".to_owned(), 1)]);
+}
+
 #[test]
 fn what_changes_again_begins_again_without_touching_nodes_that_serve() {
     let cases = [
@@ -191,11 +225,26 @@ fn what_changes_again_begins_again_without_touching_nodes_that_serve() {
     }
 }
 
+/// Its Service still tells of the one that it replaces, which had joined.
+#[test]
+fn a_node_that_takes_the_place_of_another_one_is_not_disturbed() {
+    let mut observed = rolling("x", 2, &[("old", true), ("old", true), ("new", false)]);
+    observed.datacenter = datacenter_with(&[("a", 3), ("b", 1)], because("y"));
+    let metadata = &mut observed.services.get_mut(A2).unwrap().metadata;
+    let replaced = metadata.annotations.as_ref().unwrap()[HOST_ID].clone();
+    metadata.labels.get_or_insert_default().insert(REPLACING_NODE_HOST_ID.into(), replaced);
+    assert_eq!(changed(&observed, &plan(&observed)), []);
+}
+
 #[test]
 fn pods_that_kubernetes_would_wait_for_are_made_anew() {
-    let deleted =
-        |observed: &Observed| plan(observed).deletions.into_iter().map(|one| (one.name, one.uid)).collect::<Vec<_>>();
-    let this = |name: &str| vec![(name.to_owned(), format!("uid-of-{name}"))];
+    let deleted = |observed: &Observed| {
+        let deletions = plan(observed).deletions.into_iter();
+        let is_seen = |version: &Option<String>| version.as_deref() == Some("5");
+        deletions.map(|one| (one.name, one.uid, is_seen(&one.version))).collect::<Vec<_>>()
+    };
+    // Only as long as it is as it was seen: it may be ready by then.
+    let this = |name: &str| vec![(name.to_owned(), format!("uid-of-{name}"), true)];
     let cases = [
         ("it is out of date", 2, [("old", true), ("old", true), ("bad", false)], this(A2)),
         ("it is as it is to be", 2, [("old", true), ("old", true), ("new", false)], vec![]),
@@ -215,6 +264,17 @@ fn pods_that_kubernetes_would_wait_for_are_made_anew() {
     let mut joining = broken();
     joining.services.get_mut(A2).unwrap().metadata.annotations.get_or_insert_default().remove(NODE_JOINED);
     assert_eq!(deleted(&joining), [], "it may be joining");
+    for (from, is_put_back) in [("2026.2.4", true), ("2026.2.5", false)] {
+        let mut observed = rolling("x", 3, &[("old", true), ("bad", false), ("new", true)]);
+        observed.pods.insert("orders-dc-a-1".into(), pod("orders-dc-a-1", "2026.2.6", "bad", false));
+        let host_id = "host-orders-dc-a-1".to_owned();
+        let request = Request { host_id, from: from.into(), to: "2026.2.6".into(), keep: Kept::new() };
+        let service = observed.services.get_mut("orders-dc-a-1").unwrap();
+        service.metadata.annotations.get_or_insert_default().insert(UPGRADE_REQUEST.into(), request.text());
+        let expected = if is_put_back { this("orders-dc-a-1") } else { vec![] };
+        assert_eq!(deleted(&observed), expected, "it came from {from}, and would get 2026.2.4");
+        assert_eq!(reasons(&plan(&observed)).contains(&"UpgradeHeldUp"), !is_put_back);
+    }
 }
 
 #[test]
@@ -251,6 +311,18 @@ fn nodes_that_can_be_asked_have_to_see_each_other_up() {
     let all = [two[0], two[1], "orders-dc-b-0"];
     assert_eq!(answer("DN", &all), (vec![], true), "one is down for others");
     assert_eq!(answer("UN", &all), (vec![("orders-dc-a".to_owned(), 1)], false));
+}
+
+/// Nodes of racks that are on their way out are asked, too.
+#[test]
+fn the_only_node_that_stays_does_not_restart_unasked() {
+    let mut observed = running(&[("a", 1), ("b", 1)]);
+    for service in observed.services.values_mut() {
+        service.metadata.resource_version = Some("7".into());
+        service.metadata.annotations.get_or_insert_default().insert(SIDECAR_PROTOCOL.into(), "1".into());
+    }
+    observed.datacenter = datacenter_with(&[("a", 1)], because("x"));
+    assert_eq!(changed(&observed, &plan(&observed)), []);
 }
 
 /// Three racks of one node, and another version.
@@ -396,6 +468,41 @@ fn an_answer_of_another_node_or_for_another_version_counts_for_nothing() {
     }
 }
 
+/// A snapshot that was to go may be gone, though its node said before that it keeps it, and has not said since that it does
+/// not.
+#[test]
+fn what_a_node_was_not_to_keep_any_more_is_asked_for_when_it_has_said_so() {
+    let mut observed = upgrading();
+    while !asked(&observed)[0].as_ref().is_some_and(|keep| keep.contains("data")) {
+        let plan = plan(&observed);
+        carry_out(&mut observed, &plan, obedient);
+    }
+    assert_eq!(changed(&observed, &plan(&observed)), [("orders-dc-a".to_owned(), 0)], "it would restart");
+    // The user changes their mind, twice, before the node can say that the snapshot is gone.
+    let racks = [("a", 1), ("b", 1), ("c", 1)];
+    let mut observed = respecified(&observed, &racks, json!({}));
+    let back = plan(&observed);
+    carry_out(&mut observed, &back, |_| None);
+    let mut observed = respecified(&observed, &racks, image("2026.2.5"));
+    for _ in 0..5 {
+        let plan = plan(&observed);
+        assert_eq!(changed(&observed, &plan), []);
+        carry_out(&mut observed, &plan, |_| None);
+    }
+    assert_eq!(asked(&observed), vec![Some("[]".to_owned()); 3], "nobody is asked for it again");
+    for service in observed.services.values_mut() {
+        let annotations = service.metadata.annotations.get_or_insert_default();
+        let answer = Request::of(annotations).as_ref().and_then(obedient).unwrap();
+        annotations.insert(UPGRADE_ANSWER.into(), answer.text());
+    }
+    for _ in 0..2 {
+        let plan = plan(&observed);
+        assert_eq!(changed(&observed, &plan), [], "first, all of it is kept anew");
+        carry_out(&mut observed, &plan, obedient);
+    }
+    assert_eq!(changed(&observed, &plan(&observed)), [("orders-dc-a".to_owned(), 0)]);
+}
+
 #[test]
 fn sidecars_that_never_answer_can_be_left_aside() {
     let mut observed = upgrading();
@@ -451,6 +558,53 @@ fn a_node_that_is_down_gets_no_other_version_unprepared() {
     let racks = [("a", 1), ("b", 1), ("c", 1)];
     let corrected = respecified(&observed, &racks, because("x"));
     assert_eq!(changed(&corrected, &plan(&corrected)), [("orders-dc-b".to_owned(), 0)]);
+}
+
+/// The first node was prepared for 2026.2.5, coming from 2026.2.4, and has this version now.
+fn prepared(version: &str, is_ready: bool) -> Observed {
+    let racks = [("a", 1), ("b", 1), ("c", 1)];
+    let mut observed = running(&racks);
+    let at = respecified(&observed, &racks, image(version));
+    let skipping =
+        Observed { datacenter: Datacenter { skips_upgrade_hooks: true, ..at.datacenter }, ..observed.clone() };
+    let written = plan(&skipping).objects.stateful_sets.into_iter().find(|one| name_of(one) == "orders-dc-a").unwrap();
+    let mut a = rolled_out(written);
+    a.status.as_mut().unwrap().ready_replicas = Some(i32::from(is_ready));
+    observed.stateful_sets.insert("orders-dc-a".into(), a);
+    observed.pods.insert("orders-dc-a-0".into(), pod("orders-dc-a-0", version, "new", is_ready));
+    let keep: Kept = [Snapshot::System, Snapshot::Data].into();
+    let host_id = "host-orders-dc-a-0".to_owned();
+    let request = Request { host_id, from: "2026.2.4".into(), to: "2026.2.5".into(), keep };
+    let service = observed.services.get_mut("orders-dc-a-0").unwrap();
+    let said = [(UPGRADE_REQUEST, request.text()), (UPGRADE_ANSWER, obedient(&request).unwrap().text())];
+    service.metadata.annotations.get_or_insert_default().extend(said.map(|(key, value)| (key.into(), value)));
+    observed
+}
+
+/// It was down when it was prepared, and was corrected with a third version.
+#[test]
+fn a_node_that_runs_another_version_than_it_was_prepared_for_is_prepared_anew() {
+    let racks = [("a", 1), ("b", 1), ("c", 1)];
+    for target in ["2026.2.4", "2026.2.5"] {
+        let observed = respecified(&prepared("2026.2.6", true), &racks, image(target));
+        let plan = plan(&observed);
+        assert_eq!(changed(&observed, &plan), [], "{target}");
+        let change = plan.changes.iter().find(|change| change.name == "orders-dc-a-0").unwrap();
+        let annotations = &change.patch["metadata"]["annotations"];
+        let request: Request = serde_json::from_str(annotations[UPGRADE_REQUEST].as_str().unwrap()).unwrap();
+        assert_eq!((request.from.as_str(), request.to.as_str(), request.keep.len()), ("2026.2.6", target, 1));
+        assert!(annotations.as_object().unwrap().contains_key(UPGRADE_ANSWER), "what it said is taken away");
+    }
+}
+
+#[test]
+fn a_node_that_is_corrected_keeps_what_it_was_prepared_with() {
+    let racks = [("a", 1), ("b", 1), ("c", 1)];
+    let observed = respecified(&prepared("2026.2.5", false), &racks, image("2026.2.6"));
+    let plan = plan(&observed);
+    assert_eq!(changed(&observed, &plan), [("orders-dc-a".to_owned(), 0)]);
+    let is_asked = plan.changes.iter().any(|change| change.name == "orders-dc-a-0");
+    assert!(!is_asked, "it would be gone when it restarts: {:?}", plan.changes);
 }
 
 #[test]

@@ -244,7 +244,7 @@ fn what_kubernetes_never_changes_is_kept_and_told() {
     let observed = running(&[("a", 1)], json!({}));
     let spec = json!({
         "enableParallelNodeOperations": true,
-        "racks": [{"name": "a", "nodes": 1, "scyllaDB": {"storage": {"capacity": "2Gi"}}}],
+        "racks": [{"name": "a", "nodes": 1, "scyllaDB": {"storage": {"capacity": "1Gi", "storageClassName": "fast"}}}],
     });
     let plan = plan(&respecified(&observed, &[], spec));
     let (now, then) = (&observed.stateful_sets["orders-dc-a"], &plan.objects.stateful_sets[0]);

@@ -8,14 +8,18 @@ use k8s_openapi::{
     api::{
         apps::v1::{StatefulSet, StatefulSetStatus},
         batch::v1::{Job, JobStatus},
-        core::v1::{Pod, PodCondition, PodStatus, PodTemplateSpec, Service},
+        core::v1::{Container, PersistentVolumeClaim, Pod, PodCondition, PodSpec, PodStatus, PodTemplateSpec, Service},
+        storage::v1::StorageClass,
     },
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+    apimachinery::pkg::{
+        api::resource::Quantity,
+        apis::meta::v1::{ObjectMeta, Time},
+    },
     jiff::Timestamp,
 };
 use messina_api::names::{
     annotation::{FORCE_REDEPLOYMENT_REASON, HOST_ID, LEAVING_BEGAN, LEFT_HOST_ID, RING_ANSWER, UPGRADE_ANSWER},
-    label::{DECOMMISSIONED, REPLACE, REPLACING_NODE_HOST_ID, SCYLLA_VERSION},
+    label::{DECOMMISSIONED, NODE_MAINTENANCE, REPLACE, REPLACING_NODE_HOST_ID, SCYLLA_VERSION},
 };
 use messina_plan::{
     datacenter::{Change, Deletion, Kind, Observed, plan},
@@ -82,6 +86,10 @@ pub(crate) struct World {
     pub(crate) ring: BTreeSet<String>,
     writes: VecDeque<Write>,
     version: u64,
+    /// How large disks are to be.
+    capacity: &'static str,
+    /// StatefulSets that were deleted without their pods.
+    orphaned: BTreeSet<String>,
     /// The version that the operator last looked at, when there was nothing to write.
     idle: Option<u64>,
     random: u64,
@@ -111,8 +119,13 @@ const REVISION: &str = "controller-revision-hash";
 
 impl World {
     pub(crate) fn new(seed: u64, racks: &[(&str, i32)]) -> Self {
+        let mut kept = observed(datacenter_with(racks, json!({})));
+        let class = StorageClass { allow_volume_expansion: Some(true), ..StorageClass::default() };
+        kept.storage_classes.insert("local".into(), class);
         Self {
-            kept: observed(datacenter_with(racks, json!({}))),
+            kept,
+            capacity: "1Gi",
+            orphaned: BTreeSet::new(),
             disks: BTreeMap::new(),
             nodes: BTreeMap::new(),
             ring: BTreeSet::new(),
@@ -176,7 +189,37 @@ impl World {
         let image = format!("scylladb/scylla:{version}");
         let spec = json!({"scyllaDB": {"image": image}, "forceRedeploymentReason": reason});
         self.kept.datacenter = datacenter_with(racks, spec);
+        for rack in &mut self.kept.datacenter.racks {
+            rack.storage.capacity = Quantity(self.capacity.into());
+        }
         self.version += 1;
+    }
+
+    /// The user wants larger disks.
+    pub(crate) fn enlarge(&mut self, capacity: &'static str) {
+        self.capacity = capacity;
+        for rack in &mut self.kept.datacenter.racks {
+            rack.storage.capacity = Quantity(capacity.into());
+        }
+        self.version += 1;
+    }
+
+    /// Whether a StatefulSet is away while its pods are there.
+    pub(crate) fn has_orphans(&self) -> bool {
+        !self.orphaned.is_empty()
+    }
+
+    /// Sizes of the disks of nodes, and of those of new nodes.
+    pub(crate) fn sizes(&self) -> BTreeSet<&str> {
+        let size = |claim: &'_ PersistentVolumeClaim| -> String {
+            let requests = claim.spec.as_ref().unwrap().resources.as_ref().unwrap().requests.as_ref().unwrap();
+            requests["storage"].0.clone()
+        };
+        let templates = self.kept.stateful_sets.values().flat_map(|one| one.spec.iter());
+        let templates = templates.flat_map(|spec| spec.volume_claim_templates.iter().flatten());
+        let used = self.kept.claims.iter().filter(|(name, _)| self.kept.pods.contains_key(&name["data-".len()..]));
+        let all: BTreeSet<String> = used.map(|(_, claim)| claim).chain(templates).map(size).collect();
+        ["1Gi", "2Gi", "3Gi"].into_iter().filter(|size| all.contains(*size)).collect()
     }
 
     /// The same world, with another fate.
@@ -213,8 +256,8 @@ impl World {
             4 => _ = labels.remove(REPLACE),
             _ => {
                 if let (Some(claim), Some(host_id)) = (self.kept.claims.get_mut(&format!("data-{name}")), host_id) {
-                    claim.resource_version = Some(version.clone());
-                    claim.annotations.get_or_insert_default().insert(LEFT_HOST_ID.into(), host_id);
+                    claim.metadata.resource_version = Some(version.clone());
+                    claim.metadata.annotations.get_or_insert_default().insert(LEFT_HOST_ID.into(), host_id);
                 }
             }
         }
@@ -230,15 +273,19 @@ impl World {
     pub(crate) fn shrink_by_hand(&mut self) {
         let names: Vec<String> = self.kept.stateful_sets.keys().cloned().collect();
         let Some(name) = self.pick(&names) else { return };
-        let version = self.next();
-        let is_whole = self.down().is_empty();
-        let one = self.kept.stateful_sets.get_mut(&name).unwrap();
-        let replicas = one.spec.as_ref().unwrap().replicas.unwrap();
-        if replicas > 1 && is_whole {
-            one.spec.as_mut().unwrap().replicas = Some(replicas - 1);
-            one.metadata.generation = one.metadata.generation.map(|generation| generation + 1);
-            one.metadata.resource_version = Some(version);
+        if self.replicas(&name) > 1 && self.down().is_empty() {
+            self.shrink(&name);
         }
+    }
+
+    /// Somebody takes the last place of a StatefulSet away.
+    pub(crate) fn shrink(&mut self, name: &str) {
+        let version = self.next();
+        let one = self.kept.stateful_sets.get_mut(name).unwrap();
+        let spec = one.spec.as_mut().unwrap();
+        spec.replicas = spec.replicas.map(|replicas| replicas - 1);
+        one.metadata.generation = one.metadata.generation.map(|generation| generation + 1);
+        one.metadata.resource_version = Some(version);
     }
 
     /// A machine goes away with its disk.
@@ -271,7 +318,7 @@ impl World {
     /// The node goes away with its disk.
     pub(crate) fn lose(&mut self, name: &str) {
         self.nodes.remove(name);
-        let uid = self.kept.claims[&format!("data-{name}")].uid.clone().unwrap();
+        let uid = self.kept.claims[&format!("data-{name}")].metadata.uid.clone().unwrap();
         self.disks.get_mut(&uid).unwrap().is_lost = true;
     }
 
@@ -304,6 +351,19 @@ impl World {
     pub(crate) fn lost(&self) -> Vec<String> {
         let is_lost = |name: &String| self.disk(name).is_some_and(|disk| disk.is_lost);
         self.kept.pods.keys().filter(|name| is_lost(name)).cloned().collect()
+    }
+
+    /// A node that is told to be on a disk which goes with its pod.
+    pub(crate) fn on_a_deleted_disk(&self) -> Option<String> {
+        let is_told = |name: &&String| {
+            let message = format!("kubectl delete pod -n shop {name}`");
+            plan(&self.kept).waiting.iter().any(|note| note.message.contains(&message))
+        };
+        let is_deleted = |name: &&String| {
+            let claim = self.kept.claims.get(&format!("data-{name}"));
+            claim.is_some_and(|claim| claim.metadata.deletion_timestamp.is_some())
+        };
+        self.kept.pods.keys().filter(is_deleted).find(is_told).cloned()
     }
 
     pub(crate) fn crash_a_node(&mut self) {
@@ -463,6 +523,8 @@ impl World {
             };
             let revision = revision_of(&wanted.spec.as_ref().unwrap().template);
             self.current.insert(name.clone(), revision);
+            let has_all = self.has_left(&name, replicas..8);
+            assert!(!self.orphaned.remove(&name) || has_all, "{name} is made anew with fewer nodes than it has");
             self.kept.stateful_sets.insert(name, StatefulSet { metadata, ..wanted });
         }
         true
@@ -480,7 +542,7 @@ impl World {
         let metadata = match change.kind {
             Kind::Service => self.kept.services.get(&change.name).map(|one| &one.metadata),
             Kind::StatefulSet => self.kept.stateful_sets.get(&change.name).map(|one| &one.metadata),
-            Kind::PersistentVolumeClaim => self.kept.claims.get(&change.name),
+            Kind::PersistentVolumeClaim => self.kept.claims.get(&change.name).map(|one| &one.metadata),
             Kind::Pod => None,
         };
         let is_seen = metadata.is_some_and(|metadata| {
@@ -510,8 +572,12 @@ impl World {
             }
             Kind::PersistentVolumeClaim => {
                 let claim = self.kept.claims.get_mut(&change.name).unwrap();
-                patch(claim.annotations.get_or_insert_default(), &change.patch["metadata"]["annotations"]);
-                claim.resource_version = Some(version);
+                patch(claim.metadata.annotations.get_or_insert_default(), &change.patch["metadata"]["annotations"]);
+                claim.metadata.resource_version = Some(version);
+                if let Some(size) = change.patch["spec"]["resources"]["requests"]["storage"].as_str() {
+                    let resources = claim.spec.as_mut().unwrap().resources.as_mut().unwrap();
+                    resources.requests = Some([("storage".to_owned(), Quantity(size.into()))].into());
+                }
             }
             Kind::Pod => {}
         }
@@ -541,16 +607,19 @@ impl World {
         match deletion.kind {
             Kind::PersistentVolumeClaim => {
                 let member = name.strip_prefix("data-").unwrap().to_owned();
-                if self.kept.claims.get(name).is_some_and(is_same) {
+                if self.kept.claims.get(name).is_some_and(|claim| is_same(&claim.metadata)) {
                     assert!(self.may_lose(&member), "claim {name} is deleted, whose node is in the ring");
                     self.version += 1;
                     let now = Time(Timestamp::new(self.version as i64, 0).unwrap());
-                    self.kept.claims.get_mut(name).unwrap().deletion_timestamp = Some(now);
+                    self.kept.claims.get_mut(name).unwrap().metadata.deletion_timestamp = Some(now);
                     self.finish_claim(&member);
                 }
             }
             Kind::Pod => {
-                if self.kept.pods.get(name).is_some_and(|pod| is_same(&pod.metadata)) {
+                if let Some(pod) = self.kept.pods.get(name).filter(|pod| is_same(&pod.metadata)) {
+                    if deletion.version.is_some() && deletion.version != pod.metadata.resource_version {
+                        return false;
+                    }
                     // A pod that is down and out of date is made anew with its disk.
                     let is_stuck = !self.is_ready(name) || !self.says_ready(name);
                     assert!(is_stuck || self.may_lose(name), "pod {name} is deleted, whose node is in the ring");
@@ -566,7 +635,18 @@ impl World {
                 }
             }
             Kind::StatefulSet => {
-                if let Some(one) = self.kept.stateful_sets.get(name).filter(|one| is_same(&one.metadata)) {
+                let Some(one) = self.kept.stateful_sets.get(name).filter(|one| is_same(&one.metadata)) else {
+                    return true;
+                };
+                if deletion.orphans {
+                    if deletion.version != one.metadata.resource_version {
+                        return false;
+                    }
+                    assert!(self.orphaned.is_empty(), "{name} is deleted while another StatefulSet is away");
+                    self.version += 1;
+                    self.kept.stateful_sets.remove(name);
+                    self.orphaned.insert(name.clone());
+                } else {
                     let replicas = one.spec.as_ref().unwrap().replicas.unwrap();
                     assert!(self.has_left(name, 0..replicas.max(8)), "rack {name} is deleted too early");
                     self.version += 1;
@@ -603,7 +683,7 @@ impl World {
     }
 
     fn disk(&self, member: &str) -> Option<&Disk> {
-        self.disks.get(self.kept.claims.get(&format!("data-{member}"))?.uid.as_ref()?)
+        self.disks.get(self.kept.claims.get(&format!("data-{member}"))?.metadata.uid.as_ref()?)
     }
 
     /// The host ID of whoever uses the disk of this name.
@@ -611,7 +691,7 @@ impl World {
         self.disk(member)?.host_id.clone()
     }
 
-    fn remove_pod(&mut self, name: &str) {
+    pub(crate) fn remove_pod(&mut self, name: &str) {
         self.version += 1;
         self.kept.pods.remove(name);
         self.nodes.remove(name);
@@ -620,7 +700,7 @@ impl World {
 
     fn finish_claim(&mut self, member: &str) {
         let name = format!("data-{member}");
-        let is_going = self.kept.claims.get(&name).is_some_and(|claim| claim.deletion_timestamp.is_some());
+        let is_going = self.kept.claims.get(&name).is_some_and(|claim| claim.metadata.deletion_timestamp.is_some());
         if is_going && !self.kept.pods.contains_key(member) {
             self.version += 1;
             self.kept.claims.remove(&name);
@@ -628,7 +708,9 @@ impl World {
     }
 
     fn is_ready(&self, pod: &str) -> bool {
-        self.nodes.get(pod).is_some_and(|node| node.mode == Mode::Normal && self.ring.contains(&node.host_id))
+        // Nor is one that somebody works on.
+        self.label(pod, NODE_MAINTENANCE).is_none()
+            && self.nodes.get(pod).is_some_and(|node| node.mode == Mode::Normal && self.ring.contains(&node.host_id))
     }
 
     /// The StatefulSet controller does one thing.
@@ -640,13 +722,31 @@ impl World {
             has_done |= self.scale(&name);
             has_done |= self.tell_status(&name);
         }
-        let orphans =
-            self.kept.pods.keys().filter(|pod| !self.kept.stateful_sets.contains_key(pod.rsplit_once('-').unwrap().0));
+        let is_orphan = |pod: &&String| {
+            let name = pod.rsplit_once('-').unwrap().0;
+            !self.kept.stateful_sets.contains_key(name) && !self.orphaned.contains(name)
+        };
+        let orphans = self.kept.pods.keys().filter(is_orphan);
         for pod in orphans.cloned().collect::<Vec<_>>() {
             self.remove_pod(&pod);
             has_done = true;
         }
-        has_done
+        has_done | self.grow_a_volume()
+    }
+
+    /// A claim that asks for more gets it.
+    fn grow_a_volume(&mut self) -> bool {
+        let version = self.version + 1;
+        let is_small = |claim: &&mut PersistentVolumeClaim| {
+            let requested = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref()?.requests.as_ref());
+            claim.status.as_ref().and_then(|status| status.capacity.as_ref()) != requested
+        };
+        let Some(claim) = self.kept.claims.values_mut().find(is_small) else { return false };
+        let requested = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref()?.requests.clone());
+        claim.status.get_or_insert_default().capacity = requested;
+        claim.metadata.resource_version = Some(version.to_string());
+        self.version = version;
+        true
     }
 
     fn scale(&mut self, name: &str) -> bool {
@@ -710,7 +810,11 @@ impl World {
         let serves = self.is_ready(pod) && !self.down_when_decided.contains(pod);
         let others: Vec<&String> = self.restarting.iter().filter(|other| *other != pod && serves).collect();
         assert!(others.is_empty(), "{pod} is taken down while {others:?} are restarting");
-        let version = revision.split_once('_').unwrap().0;
+        self.check_version(pod, revision.split_once('_').unwrap().0);
+    }
+
+    /// A node starts with a version that it has, goes back to or is prepared for.
+    fn check_version(&self, pod: &str, version: &str) {
         let Some(disk) = self.disk(pod).filter(|disk| disk.version.as_deref().is_some_and(|last| last != version))
         else {
             return;
@@ -731,20 +835,32 @@ impl World {
 
     fn create_pod(&mut self, pod: &str, revision: &str) -> bool {
         let claim = format!("data-{pod}");
-        if self.kept.claims.get(&claim).is_some_and(|claim| claim.deletion_timestamp.is_some()) {
+        if self.kept.claims.get(&claim).is_some_and(|claim| claim.metadata.deletion_timestamp.is_some()) {
             return false;
         }
         if !self.kept.claims.contains_key(&claim) {
             let metadata = self.metadata(&claim);
             self.disks.insert(metadata.uid.clone().unwrap(), Disk::default());
-            self.kept.claims.insert(claim, metadata);
+            let stateful_set = &self.kept.stateful_sets[pod.rsplit_once('-').unwrap().0];
+            let templates = stateful_set.spec.as_ref().unwrap().volume_claim_templates.as_ref().unwrap();
+            let mut made = PersistentVolumeClaim { metadata, ..templates[0].clone() };
+            made.spec.as_mut().unwrap().storage_class_name = Some("local".into());
+            made.status.get_or_insert_default().phase = Some("Bound".into());
+            self.kept.claims.insert(claim, made);
         }
         let disk = self.disk(pod).unwrap();
         assert!(!disk.is_decommissioned, "{pod} gets the disk of {:?}, which has left", disk.host_id);
         let version = revision.split_once('_').unwrap().0;
+        self.check_version(pod, version);
         let labels = [(SCYLLA_VERSION, version), (REVISION, revision)].map(|(key, value)| (key.into(), value.into()));
         let metadata = ObjectMeta { labels: Some(labels.into()), ..self.metadata(pod) };
-        self.kept.pods.insert(pod.to_owned(), Pod { metadata, status: Some(readiness(false)), ..Pod::default() });
+        let container = Container {
+            name: "scylla".into(),
+            image: Some(format!("scylladb/scylla:{version}")),
+            ..Container::default()
+        };
+        let spec = Some(PodSpec { containers: vec![container], ..PodSpec::default() });
+        self.kept.pods.insert(pod.to_owned(), Pod { metadata, spec, status: Some(readiness(false)) });
         true
     }
 
@@ -841,7 +957,7 @@ impl World {
             Some(host_id) => host_id,
             None => {
                 let host_id = format!("host-{}", self.next());
-                let uid = self.kept.claims[&format!("data-{pod}")].uid.clone().unwrap();
+                let uid = self.kept.claims[&format!("data-{pod}")].metadata.uid.clone().unwrap();
                 self.disks.get_mut(&uid).unwrap().host_id = Some(host_id.clone());
                 host_id
             }
@@ -856,7 +972,7 @@ impl World {
     }
 
     fn disk_mut(&mut self, pod: &str) -> &mut Disk {
-        let uid = self.kept.claims[&format!("data-{pod}")].uid.clone().unwrap();
+        let uid = self.kept.claims[&format!("data-{pod}")].metadata.uid.clone().unwrap();
         self.disks.get_mut(&uid).unwrap()
     }
 
@@ -934,7 +1050,7 @@ impl World {
             (node.mode, node.was_refused) = (Mode::Normal, true);
             return true;
         }
-        let uid = self.kept.claims[&format!("data-{pod}")].uid.clone().unwrap();
+        let uid = self.kept.claims[&format!("data-{pod}")].metadata.uid.clone().unwrap();
         self.disks.get_mut(&uid).unwrap().is_decommissioned = true;
         let node = self.nodes.get_mut(pod).unwrap();
         node.mode = Mode::Decommissioned;

@@ -85,10 +85,11 @@ pub struct ScyllaDBDatacenterSpec {
     /// to find it. Where they can say when they have, readinessGates are the better way. Without it, 5.
     pub min_ready_seconds: Option<i32>,
     /// For how many seconds at least a node that is being stopped goes on serving, so that load balancers have time to
-    /// turn to others. A node that fails has no such time. Experimental. Without it, 15.
+    /// turn to others; then it is drained. A node that fails has no such time. Experimental. Without it, it is drained at
+    /// once.
     pub min_termination_grace_period_seconds: Option<i32>,
     /// Whether nodes whose Kubernetes node is gone for good, and their local volume with it, wait for a person instead
-    /// of being replaced by empty ones. Without it, they are replaced.
+    /// of being replaced by empty ones. Only with false they are replaced; without it, a condition says what to do.
     pub disable_automatic_orphaned_node_replacement: Option<bool>,
     /// Whether several nodes may start at the same time. This needs ScyllaDB 2026.2 or newer. When the object is
     /// created without it and the image's tag is such a version, it is set to true, and stays so with any later image.

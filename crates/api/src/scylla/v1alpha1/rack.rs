@@ -99,7 +99,8 @@ pub struct StorageOptions {
     /// Labels and annotations of the PersistentVolumeClaims. They count only when a claim is made: later changes reach
     /// no claim that is already there.
     pub metadata: Option<ObjectTemplateMetadata>,
-    /// Size of the volume of each node, as a quantity such as "500Gi".
+    /// Size of the volume of each node, as a quantity such as "500Gi". When it is raised, volumes grow, if their
+    /// StorageClass allows it, and no node is restarted. It cannot be lowered.
     pub capacity: Option<String>,
     /// Name of the StorageClass that provides the volumes. Without it, the default class of the Kubernetes cluster.
     pub storage_class_name: Option<String>,

@@ -1,23 +1,25 @@
 //! The controller of ScyllaDBDatacenters.
 
+mod counts;
 mod expiry;
 mod new_keys;
 mod observe;
 mod parts;
 mod report;
 
-use std::{future::ready, sync::Arc};
+use std::{collections::BTreeSet, future::ready, sync::Arc};
 
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
     batch::v1::Job,
     core::v1::{
-        ConfigMap, ContainerStatus, PersistentVolumeClaim, Pod, PodCondition, PodStatus, Secret, Service,
-        ServiceAccount,
+        ConfigMap, ContainerStatus, Node, PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec, Pod,
+        PodCondition, PodStatus, Secret, Service, ServiceAccount,
     },
     networking::v1::Ingress,
     policy::v1::PodDisruptionBudget,
     rbac::v1::RoleBinding,
+    storage::v1::StorageClass,
 };
 use kube::core::PartialObjectMeta;
 use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
@@ -32,6 +34,7 @@ use messina_runtime::{
     store::{Kind, Store},
 };
 
+pub use counts::Counts;
 pub use expiry::Expiry;
 
 use self::new_keys::NewKeys;
@@ -53,6 +56,8 @@ pub struct Settings {
     pub cqls_ingress_port: Option<u16>,
     /// Until when certificates are valid, for all to see.
     pub expiry: Expiry,
+    /// What is counted of nodes, and of what becomes of them.
+    pub counts: Counts,
 }
 
 /// Brings about what ScyllaDBDatacenters ask for.
@@ -67,7 +72,10 @@ pub struct DatacenterController {
     ingresses: Arc<Store<Ingress>>,
     jobs: Arc<Store<Job>>,
     pods: Arc<Store<Pod>>,
-    claims: Arc<Store<PartialObjectMeta<PersistentVolumeClaim>>>,
+    claims: Arc<Store<PersistentVolumeClaim>>,
+    storage_classes: Arc<Store<StorageClass>>,
+    volumes: Arc<Store<PersistentVolume>>,
+    machines: Arc<Store<PartialObjectMeta<Node>>>,
     proofs: Proofs,
 }
 
@@ -90,7 +98,10 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
         ingresses: caches.watch(Some(&ours), trim),
         jobs: Arc::clone(jobs),
         pods: caches.watch(Some(&nodes), trim_pod),
-        claims: caches.watch_metadata(Some(&ours), trim),
+        claims: caches.watch(Some(&ours), trim_claim),
+        storage_classes: caches.watch_unnamespaced(trim_class),
+        volumes: caches.watch_unnamespaced(trim_volume),
+        machines: caches.watch_unnamespaced_metadata(trim_machine),
         proofs: Proofs::default(),
     };
     let expiry = controller.settings.expiry.clone();
@@ -107,11 +118,17 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
             own_keys.upgrade().into_iter().for_each(|keys| keys.forget(&change.key));
         }
     });
+    let [of_datacenters, of_services, of_jobs] = [(); 3].map(|()| controller.settings.counts.clone());
+    datacenters.on_change(move |change| of_datacenters.datacenter(change));
+    controller.services.on_change(move |change| of_services.service(change));
+    jobs.on_change(move |change| of_jobs.job(change));
     let DatacenterController { stateful_sets, services, config_maps, secrets, ingresses, pods, claims, .. } =
         &controller;
     let (stateful_sets, services) = (Arc::clone(stateful_sets), Arc::clone(services));
     let (config_maps, secrets) = (Arc::clone(config_maps), Arc::clone(secrets));
     let (ingresses, pods, claims) = (Arc::clone(ingresses), Arc::clone(pods), Arc::clone(claims));
+    let classes = Arc::clone(&controller.storage_classes);
+    let (volumes, machines) = (Arc::clone(&controller.volumes), Arc::clone(&controller.machines));
     let running = Running::new(caches, controller, datacenters, Backoff::default());
     running.awaits(new_keys.errands());
     running.owns(&stateful_sets);
@@ -125,6 +142,17 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     running.owns(jobs);
     running.watches(&pods, |pod| datacenter_of(pod).into_iter().collect());
     running.watches(&claims, |claim| datacenter_of(claim).into_iter().collect());
+    let all = Arc::clone(&claims);
+    running.watches(&classes, move |class| of_claims(&all, |claim| is_of_class(claim, class)));
+    let all = Arc::clone(&claims);
+    running.watches(&volumes, move |volume| of_claims(&all, |claim| has_volume(claim, volume)));
+    // Machines tell of themselves all the time. What matters is which ones there are.
+    running.hears_of(&machines, move |change| {
+        let labels = |machine: &Option<Arc<PartialObjectMeta<Node>>>| {
+            machine.as_ref().map(|machine| machine.metadata.labels.clone().unwrap_or_default())
+        };
+        if labels(&change.before) == labels(&change.after) { Vec::new() } else { of_claims(&claims, |_| true) }
+    });
     running
 }
 
@@ -132,6 +160,7 @@ impl Drop for DatacenterController {
     fn drop(&mut self) {
         // Whoever leads now tells of them.
         self.settings.expiry.forget();
+        self.settings.counts.forget();
     }
 }
 
@@ -142,28 +171,80 @@ fn datacenter_of<K: Kind>(object: &K) -> Option<ObjectKey> {
     Some(ObjectKey { namespace: metadata.namespace.clone(), name: name.clone() })
 }
 
+/// The datacenters that have such claims.
+fn of_claims(
+    claims: &Store<PersistentVolumeClaim>,
+    is_concerned: impl Fn(&PersistentVolumeClaim) -> bool,
+) -> Vec<ObjectKey> {
+    let concerned = claims.all().into_iter().filter(|claim| is_concerned(claim));
+    let datacenters: BTreeSet<ObjectKey> = concerned.filter_map(|claim| datacenter_of(claim.as_ref())).collect();
+    datacenters.into_iter().collect()
+}
+
+fn is_of_class(claim: &PersistentVolumeClaim, class: &StorageClass) -> bool {
+    let of = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_ref());
+    of.is_some() && of == class.metadata.name.as_ref()
+}
+
+fn has_volume(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> bool {
+    let has = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_ref());
+    has.is_some() && has == volume.metadata.name.as_ref()
+}
+
 /// Leaves of a pod who it is, where it is reached, whether it is ready, and what keeps it from starting: there are many,
 /// and the rest is long.
 fn trim_pod(pod: &mut Pod) {
     trim(pod);
     pod.spec = None;
-    let condition = |condition: PodCondition| PodCondition {
-        type_: condition.type_,
-        status: condition.status,
-        ..PodCondition::default()
-    };
-    let container = |container: ContainerStatus| ContainerStatus {
-        name: container.name,
-        state: container.state,
-        ..ContainerStatus::default()
-    };
     pod.status = pod.status.take().map(|status| PodStatus {
         pod_ip: status.pod_ip,
         pod_ips: status.pod_ips,
-        conditions: status.conditions.map(|all| all.into_iter().map(condition).collect()),
-        container_statuses: status.container_statuses.map(|all| all.into_iter().map(container).collect()),
+        conditions: status.conditions.map(told_conditions),
+        container_statuses: status.container_statuses.map(waiting_containers),
         ..PodStatus::default()
     });
+}
+
+/// Whether a pod has a machine, and is ready.
+fn told_conditions(conditions: Vec<PodCondition>) -> Vec<PodCondition> {
+    let told = conditions.into_iter().filter(|one| ["PodScheduled", "Ready"].contains(&one.type_.as_str()));
+    told.map(|one| PodCondition { type_: one.type_, status: one.status, ..PodCondition::default() }).collect()
+}
+
+/// Containers that have yet to start, and why they have not.
+fn waiting_containers(containers: Vec<ContainerStatus>) -> Vec<ContainerStatus> {
+    let waiting = containers.into_iter().filter(|one| one.state.as_ref().is_some_and(|state| state.waiting.is_some()));
+    waiting.map(|one| ContainerStatus { name: one.name, state: one.state, ..ContainerStatus::default() }).collect()
+}
+
+/// Leaves of a claim how large it is, how large it is to be, and what keeps it from that.
+fn trim_claim(claim: &mut PersistentVolumeClaim) {
+    trim(claim);
+    if let Some(spec) = claim.spec.as_mut() {
+        (spec.selector, spec.access_modes, spec.data_source, spec.data_source_ref) = (None, None, None, None);
+    }
+}
+
+/// Leaves of a StorageClass whether its volumes can grow.
+fn trim_class(class: &mut StorageClass) {
+    trim(class);
+    (class.parameters, class.mount_options, class.allowed_topologies) = (None, None, None);
+}
+
+/// Leaves of a volume which machines can have it.
+fn trim_volume(volume: &mut PersistentVolume) {
+    trim(volume);
+    (volume.metadata.annotations, volume.metadata.managed_fields, volume.status) = (None, None, None);
+    volume.spec = volume
+        .spec
+        .take()
+        .map(|spec| PersistentVolumeSpec { node_affinity: spec.node_affinity, ..PersistentVolumeSpec::default() });
+}
+
+/// Leaves of a machine which one it is.
+fn trim_machine(machine: &mut PartialObjectMeta<Node>) {
+    let metadata = &mut machine.metadata;
+    (metadata.annotations, metadata.managed_fields, metadata.owner_references) = (None, None, None);
 }
 
 impl Controller for DatacenterController {
@@ -173,7 +254,9 @@ impl Controller for DatacenterController {
     const NAME: &'static str = "datacenter";
 
     fn observe(&self, object: &Arc<ScyllaDBDatacenter>) -> impl Future<Output = Result<Observed, Error>> + Send {
-        ready(self.observed(object))
+        let observed = self.observed(object);
+        observed.iter().for_each(|observed| self.settings.counts.observed(observed));
+        ready(observed)
     }
 
     fn plan(&self, observed: &Observed) -> Plan {

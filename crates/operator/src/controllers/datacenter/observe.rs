@@ -1,13 +1,17 @@
 //! From the caches to what a plan is made of.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
 use messina_plan::datacenter::{
     Datacenter, Observed,
     certificates::{Order, Signed, orders},
-    validate,
+    is_without_machine, validate,
 };
 use messina_runtime::{
     error::{Error, chain},
@@ -27,16 +31,17 @@ impl DatacenterController {
         })?;
         let uid = datacenter.uid.clone();
         let stateful_sets = owned(&self.stateful_sets, &uid)?;
-        let pods = of_datacenter(&self.pods, &datacenter)?.map(named).collect();
-        let claims = of_datacenter(&self.claims, &datacenter)?.map(named);
-        let claims = claims.map(|(name, claim)| (name, claim.metadata)).collect();
+        let pods = of_datacenter(&self.pods, &datacenter)?;
+        let claims = of_datacenter(&self.claims, &datacenter)?;
         let mut observed = Observed {
             datacenter,
             status: object.status.clone().unwrap_or_default(),
             stateful_sets,
             services: owned(&self.services, &uid)?,
             pods,
+            lost_volumes: self.lost_volumes(&claims),
             claims,
+            storage_classes: self.storage_classes.all().into_iter().map(named).collect(),
             config_maps: owned(&self.config_maps, &uid)?,
             secrets: owned(&self.secrets, &uid)?,
             ingresses: owned(&self.ingresses, &uid)?,
@@ -52,6 +57,16 @@ impl DatacenterController {
         };
         observed.signed = self.signed(&key_of(&object.metadata), &observed);
         Ok(observed)
+    }
+
+    /// Volumes of claims whose machines are gone. One that is not there has no machine to miss.
+    fn lost_volumes(&self, claims: &BTreeMap<String, PersistentVolumeClaim>) -> BTreeSet<String> {
+        let names = claims.values().filter_map(|claim| claim.spec.as_ref()?.volume_name.clone());
+        let volumes = names.filter_map(|name| self.volumes.get(&ObjectKey { namespace: None, name }).ok()?);
+        let machines = self.machines.all();
+        let is_lost =
+            |volume: &Arc<PersistentVolume>| is_without_machine(volume, machines.iter().map(|one| &one.metadata));
+        volumes.filter(is_lost).filter_map(|volume| volume.metadata.name.clone()).collect()
     }
 
     /// Certificates that are to be signed now, as far as there are keys for them.
@@ -70,21 +85,13 @@ impl DatacenterController {
     }
 }
 
-/// What has the datacenter's name on it. Fails when something of that kind cannot be read: it is there, so it may not be
-/// taken for missing.
-fn of_datacenter<K: Kind>(store: &Store<K>, datacenter: &Datacenter) -> Result<impl Iterator<Item = Arc<K>>, Error> {
-    if store.unreadable() > 0 {
-        return Err(Error::Invalid {
-            reason: "Unreadable",
-            message: "pods or claims cannot be read, so it is not known which nodes there are".into(),
-        });
-    }
-    let is_its = |object: &Arc<K>| {
-        let metadata = object.meta();
-        let cluster = metadata.labels.as_ref().and_then(|labels| labels.get(label::CLUSTER));
-        metadata.namespace.as_ref() == Some(&datacenter.namespace) && cluster == Some(&datacenter.name)
+/// What has the datacenter's name on it. Fails when something of that cannot be read: it is there, so it may not be taken
+/// for missing. What others have and cannot be read is their affair.
+fn of_datacenter<K: Kind>(store: &Store<K>, datacenter: &Datacenter) -> Result<BTreeMap<String, K>, Error> {
+    let is_its = |key: &ObjectKey, labels: &BTreeMap<String, String>| {
+        key.namespace.as_ref() == Some(&datacenter.namespace) && labels.get(label::CLUSTER) == Some(&datacenter.name)
     };
-    Ok(store.all().into_iter().filter(is_its))
+    Ok(store.select(is_its)?.into_iter().map(named).collect())
 }
 
 /// What a datacenter has of one kind, by name.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use messina_plan::datacenter::{self, CertificateChain, Kind as Changed, Note, Objects, Observed, Plan};
 use messina_runtime::{
     apply::{Amendment, Part, Unwanted, Waiting, Wanted, no_longer_wanted},
@@ -68,6 +68,7 @@ pub(super) fn parts(observed: &Observed, plan: &Plan) -> Result<Vec<Part>, Error
         part(datacenter::Part::Service, wanted([identity_service].into_iter().chain(member_services))?),
         part(datacenter::Part::PodDisruptionBudget, wanted([pod_disruption_budget])?),
         Part { needs: BEFORE_NODES, ..part(datacenter::Part::StatefulSet, wanted(stateful_sets)?) },
+        part(datacenter::Part::Storage, Vec::new()),
         Part { needs: AFTER_SERVICES, unwanted: unwanted_ingresses, ..part(datacenter::Part::Ingress, ingresses) },
         Part { needs: AFTER_SERVICES, unwanted: unwanted_jobs, ..part(datacenter::Part::Job, jobs) },
     ])
@@ -99,48 +100,36 @@ fn wanted<'a, K: Kind>(objects: impl IntoIterator<Item = &'a K>) -> Result<Vec<W
     objects.into_iter().map(Wanted::new).collect()
 }
 
-/// The part that changes and deletions of a kind belong to: StatefulSets get fewer nodes when all else is in place.
-fn part_of(kind: Changed) -> datacenter::Part {
-    match kind {
-        Changed::StatefulSet => datacenter::Part::StatefulSet,
-        Changed::Service | Changed::Pod | Changed::PersistentVolumeClaim => datacenter::Part::Service,
-    }
-}
-
 fn event(event: Option<&(&'static str, String)>) -> Option<events::Note> {
     event.map(|(reason, message)| events::Note::normal(*reason, message))
 }
 
-fn claim(observed: &Observed, name: &str) -> Option<PersistentVolumeClaim> {
-    let metadata = observed.claims.get(name)?.clone();
-    Some(PersistentVolumeClaim { metadata, ..PersistentVolumeClaim::default() })
-}
-
 /// What was observed is what is changed, so an object that was not is none of these.
 fn changes(part: datacenter::Part, observed: &Observed, plan: &Plan) -> Vec<Amendment> {
-    let of_part = plan.changes.iter().filter(|change| part_of(change.kind) == part);
+    let of_part = plan.changes.iter().filter(|change| change.part == part);
     let amendment = |change: &datacenter::Change| {
         let (name, patch, event) = (&change.name, change.patch.clone(), event(change.event.as_ref()));
         match change.kind {
             Changed::Service => Some(Amendment::new(observed.services.get(name)?, patch, event)),
             Changed::StatefulSet => Some(Amendment::new(observed.stateful_sets.get(name)?, patch, event)),
             Changed::Pod => Some(Amendment::new(observed.pods.get(name)?, patch, event)),
-            Changed::PersistentVolumeClaim => Some(Amendment::new(&claim(observed, name)?, patch, event)),
+            Changed::PersistentVolumeClaim => Some(Amendment::new(observed.claims.get(name)?, patch, event)),
         }
     };
     of_part.filter_map(amendment).collect()
 }
 
 fn deletions(part: datacenter::Part, observed: &Observed, plan: &Plan) -> Vec<Unwanted> {
-    let of_part = plan.deletions.iter().filter(|deletion| part_of(deletion.kind) == part);
+    let of_part = plan.deletions.iter().filter(|deletion| deletion.part == part);
     let unwanted = |deletion: &datacenter::Deletion| {
         let name = &deletion.name;
         let unwanted = match deletion.kind {
             Changed::Service => Unwanted::new(observed.services.get(name)?),
             Changed::StatefulSet => Unwanted::new(observed.stateful_sets.get(name)?),
             Changed::Pod => Unwanted::new(observed.pods.get(name)?),
-            Changed::PersistentVolumeClaim => Unwanted::new(&claim(observed, name)?),
+            Changed::PersistentVolumeClaim => Unwanted::new(observed.claims.get(name)?),
         };
+        let unwanted = unwanted.of_version(deletion.version.clone()).orphaning(deletion.orphans);
         Some(unwanted.telling(event(deletion.event.as_ref())))
     };
     of_part.filter_map(unwanted).collect()
@@ -246,7 +235,7 @@ mod tests {
         assert_eq!(before, BEFORE_NODES);
         // What comes after is for nodes that are there.
         let after: Vec<&str> = parts[nodes + 1..].iter().map(|part| part.name).collect();
-        assert_eq!(after, ["IngressController", "JobController"]);
+        assert_eq!(after, ["StorageController", "IngressController", "JobController"]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::datacenter::{Kind, Part, rollout::nodes_to_keep, validate::MOST_NODES
 pub(super) fn put_away(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) -> bool {
     let observed = steps.observed;
     let name = names::datacenter::data_claim(member.name);
-    let Some(claim) = observed.claims.get(&name) else { return true };
+    let Some(claim) = observed.claim(&name) else { return true };
     let namespace = &observed.datacenter.namespace;
     if claim.deletion_timestamp.is_some() {
         let message =
@@ -58,7 +58,7 @@ pub(super) fn clear_the_way(steps: &mut Steps<'_>) {
 fn is_in_the_way(steps: &mut Steps<'_>, member: &str) -> bool {
     let observed = steps.observed;
     let name = names::datacenter::data_claim(member);
-    let Some(claim) = observed.claims.get(&name) else { return false };
+    let Some(claim) = observed.claim(&name) else { return false };
     let namespace = &observed.datacenter.namespace;
     let object = format!("PersistentVolumeClaim {namespace}/{name}");
     if claim.deletion_timestamp.is_some() && !observed.pods.contains_key(member) {
@@ -73,6 +73,13 @@ fn is_in_the_way(steps: &mut Steps<'_>, member: &str) -> bool {
     steps.asks = true;
     let others = steps.ring.others(observed, member);
     match steps.ring.place_by_all(observed, &host_id, member) {
+        // Whether that node has left is decided there.
+        Place::Out if is_told_of(steps, member, &host_id) => {
+            let message = format!(
+                "{object} holds data of node {host_id}; it is deleted when Service {namespace}/{member} is gone"
+            );
+            steps.wait(Part::StatefulSet, "WaitingForClaim", message);
+        }
         Place::Out if observed.pods.contains_key(member) => {
             steps.wait(
                 Part::StatefulSet,
@@ -117,6 +124,11 @@ fn is_in_the_way(steps: &mut Steps<'_>, member: &str) -> bool {
         ),
     }
     true
+}
+
+/// Whether the Service of this name is of this node.
+fn is_told_of(steps: &Steps<'_>, name: &str, host_id: &str) -> bool {
+    steps.ring.members.iter().any(|member| member.name == name && member.host_id() == Some(host_id))
 }
 
 /// Whether a claim may hold the data of a node that has not left.

@@ -18,7 +18,7 @@ use serde_json::json;
 use super::{
     Member, Place, Steps,
     claims::{is_of_a_node, is_wanted, put_away},
-    desired, is_being_upgraded,
+    desired, is_being_upgraded, maintenance,
 };
 use crate::{
     datacenter::{
@@ -47,7 +47,7 @@ pub(super) fn clear_up(steps: &mut Steps<'_>) {
 /// A Service that no node has ever used.
 fn clear_blank(steps: &mut Steps<'_>, member: &Member<'_>) {
     let observed = steps.observed;
-    let claim = observed.claims.get(&names::datacenter::data_claim(member.name));
+    let claim = observed.claim(&names::datacenter::data_claim(member.name));
     if is_wanted(steps, member) {
         return;
     }
@@ -68,6 +68,7 @@ fn clear_blank(steps: &mut Steps<'_>, member: &Member<'_>) {
              can leave in order",
             member.stateful_set
         );
+        steps.lacks_place(member);
         steps.wait(Part::StatefulSet, "NodeWithoutPlace", message.clone());
         steps.set_replicas(stateful_set, member.ordinal + 1, ("NodeWithoutPlace", message));
         return;
@@ -90,14 +91,29 @@ fn clear(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) {
     let observed = steps.observed;
     steps.asks = true;
     let is_departing = member.is_asked_to_leave() || member.has_begun_to_leave();
-    let place = if is_departing {
-        steps.ring.place(host_id, member.name)
-    } else {
-        steps.ring.place_by_all(observed, host_id, member.name)
+    let place = match steps.ring.place_of(observed, member, host_id) {
+        // The one that replaces it may be in the ring, and has not said so.
+        Place::Out if member.is_replaced() => Place::In,
+        place => place,
     };
+    let others = steps.ring.others(observed, member.name);
+    // What is not known is waited for, where it will be: pods of former versions do not answer before they are changed.
+    let will_be_known = !others.is_empty() && others.iter().all(|other| other.answers());
+    if place == Place::In || (place == Place::NotKnown && will_be_known) {
+        steps.lacks_place(member);
+    }
     let service = steps.named(member);
     let stateful_set = observed.stateful_sets.get(member.stateful_set);
     match place {
+        Place::In if !observed.stateful_sets.contains_key(member.stateful_set) => {
+            let message = format!(
+                "node {service} is in the ring, but its rack is not in the specification any more, and StatefulSet {} \
+                 is gone; put the rack back into the specification, so that the StatefulSet is made anew around its \
+                 nodes and they can leave in order",
+                member.stateful_set
+            );
+            steps.fault(Part::StatefulSet, "RackWithoutStatefulSet", message);
+        }
         Place::In if stateful_set.is_some_and(|now| !steps.ring.is_asked_since(now)) => {
             steps.ask_anew();
             steps.done.in_the_way.insert(member.stateful_set.to_owned());
@@ -122,7 +138,7 @@ fn clear(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) {
         }
         Place::NotKnown => {
             // Where there is nobody to ask, the node comes back as it was.
-            if is_departing || !steps.ring.others(observed, member.name).is_empty() {
+            if is_departing || !others.is_empty() {
                 steps.done.in_the_way.insert(member.stateful_set.to_owned());
             }
             let message = format!(
@@ -131,6 +147,7 @@ fn clear(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) {
             );
             steps.wait(Part::Service, "WaitingForRing", message);
         }
+        Place::Out if !is_asked_about(steps, member) => doubt(steps, member, host_id),
         Place::Out => {
             steps.done.in_the_way.insert(member.stateful_set.to_owned());
             steps.done.going.insert(member.name.to_owned());
@@ -144,6 +161,37 @@ fn clear(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) {
             }
         }
     }
+}
+
+/// Whether the others were asked when it was certain that the node would not join any more: it was in the ring and had begun
+/// to leave, or it had neither a place nor a pod.
+fn is_asked_about(steps: &Steps<'_>, member: &Member<'_>) -> bool {
+    let stateful_set = steps.observed.stateful_sets.get(member.stateful_set);
+    let is_asked_since = || stateful_set.is_none_or(|now| steps.ring.is_asked_since(now));
+    member.is_asked_to_leave() && (member.has_begun_to_leave() || is_asked_since())
+}
+
+/// A node that nobody asked to leave, and that nobody sees: it may have joined after the others have answered. So it is
+/// written down when its pod is gone, and the others are asked again.
+fn doubt(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) {
+    steps.done.in_the_way.insert(member.stateful_set.to_owned());
+    let service = steps.named(member);
+    if steps.observed.pods.contains_key(member.name) {
+        let message = format!(
+            "Service {service} is of node {host_id}, which no other node sees in the ring; they are asked again when pod {} is \
+             gone",
+            member.name
+        );
+        return steps.wait(Part::Service, "WaitingForPod", message);
+    }
+    let question = steps.ask_anew();
+    let annotations = json!({LEAVING_HOST_ID: host_id, RING_QUESTION: question});
+    steps.change_member(member, json!({"annotations": annotations}), None);
+    let message = format!(
+        "Service {service} is of node {host_id}, which no other node sees in the ring; it goes when all say so once more, \
+         now that its pod is gone"
+    );
+    steps.wait(Part::Service, "WaitingForRing", message);
 }
 
 /// A rack that the specification no longer has, and that has no nodes any more.
@@ -260,6 +308,10 @@ fn go_on(steps: &mut Steps<'_>, member: &Member<'_>, is_replacing: bool) {
     if !is_asked {
         return ask_to_leave(steps, member, host_id);
     }
+    if place == Place::Out && member.is_replaced() {
+        let message = format!("node {node} ({host_id}) has left, or is replaced by one that has yet to say so");
+        return steps.wait(Part::StatefulSet, "WaitingForReplacement", message);
+    }
     if place == Place::Out {
         let Some(now) = observed.stateful_sets.get(member.stateful_set) else { return };
         let message = format!(
@@ -282,6 +334,9 @@ fn go_on(steps: &mut Steps<'_>, member: &Member<'_>, is_replacing: bool) {
 fn unsettled(steps: &Steps<'_>) -> Option<String> {
     let observed = steps.observed;
     let namespace = &observed.datacenter.namespace;
+    if let Some(reason) = maintenance::reason(steps) {
+        return Some(reason);
+    }
     for rack in &observed.datacenter.racks {
         let name = observed.datacenter.stateful_set_name(rack);
         match steps.replicas(&name) {

@@ -69,6 +69,11 @@ impl<'a> Member<'a> {
         self.host_id().is_some() && self.annotation(LEAVING_BEGAN) == self.host_id()
     }
 
+    /// Whether another node takes its place. That one may be in the ring, and has not said so.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.host_id().is_some() && self.label(label::REPLACING_NODE_HOST_ID) == self.host_id()
+    }
+
     pub(crate) fn replacing_claim(&self) -> Option<&'a str> {
         self.annotation(REPLACING_CLAIM)
     }
@@ -201,6 +206,15 @@ impl<'a> Ring<'a> {
         match self.place(host_id, but) {
             Place::Out if !all_answered => Place::NotKnown,
             place => place,
+        }
+    }
+
+    /// Where the node of a Service is. One that has begun to leave was seen by all others before, so one witness will do.
+    pub(crate) fn place_of(&self, observed: &Observed, member: &Member<'_>, host_id: &str) -> Place {
+        if member.has_begun_to_leave() {
+            self.place(host_id, member.name)
+        } else {
+            self.place_by_all(observed, host_id, member.name)
         }
     }
 

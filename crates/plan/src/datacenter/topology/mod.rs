@@ -6,6 +6,8 @@
 
 mod claims;
 mod leaving;
+mod lost;
+mod maintenance;
 mod members;
 mod replacing;
 mod upgrading;
@@ -21,8 +23,9 @@ use super::{
     rollout::{Racks, replicas},
     validate::MOST_NODES,
 };
-use members::{Member, Place, Ring, members};
-pub(crate) use upgrading::{is_being_upgraded, is_prepared_for_correction};
+pub(crate) use members::{Member, members};
+use members::{Place, Ring};
+pub(crate) use upgrading::{is_being_upgraded, is_prepared_for};
 
 /// What is to be done now.
 #[derive(Debug, Default)]
@@ -35,8 +38,12 @@ pub(crate) struct Topology {
     pub(crate) is_leaving: bool,
     /// The node that is to restart next may not yet.
     pub(crate) holds_restart: bool,
+    /// StatefulSets that have no place for nodes which may be in the ring.
+    pub(crate) without_place: BTreeSet<String>,
     /// StatefulSets that get no more nodes before what is left of former ones is out of the way.
     pub(crate) in_the_way: BTreeSet<String>,
+    /// Names of nodes that somebody works on, so nothing begins.
+    pub(crate) under_maintenance: Vec<String>,
     /// Services that are about to go.
     pub(crate) going: BTreeSet<String>,
 }
@@ -45,11 +52,13 @@ pub(crate) fn topology(observed: &Observed, racks: &Racks<'_>) -> Topology {
     let members = members(observed);
     let ring = Ring::new(&members);
     let mut steps = Steps::new(observed, &ring);
+    maintenance::respect(&mut steps);
     let is_replacing = replacing::replace(&mut steps);
     leaving::clear_up(&mut steps);
     claims::clear_the_way(&mut steps);
     leaving::leave(&mut steps, is_replacing);
-    upgrading::prepare(&mut steps, racks, is_replacing);
+    let is_held = is_replacing || !steps.done.under_maintenance.is_empty();
+    upgrading::prepare(&mut steps, racks, is_held);
     steps.ask();
     let mut changes: Vec<Change> = steps.changes.into_values().collect();
     // What is asked of a node comes before the question goes to the others: so what they answer is newer than that, and a
@@ -96,8 +105,8 @@ pub(crate) fn known_nodes(observed: &Observed, stateful_set: &str) -> i32 {
     let members = members(observed);
     let ring = Ring::new(&members);
     let has_left = |member: &Member<'_>| {
-        let is_departing = member.is_asked_to_leave() || member.has_begun_to_leave();
-        is_departing && member.host_id().is_some_and(|host_id| ring.place(host_id, member.name) == Place::Out)
+        let is_out = |host_id: &str| ring.place_of(observed, member, host_id) == Place::Out;
+        member.is_asked_to_leave() && !member.is_replaced() && member.host_id().is_some_and(is_out)
     };
     let (left, there): (Vec<&Member<'_>>, Vec<_>) = members.iter().partition(|member| has_left(member));
     let services = there.iter().filter(|member| member.host_id().is_some()).map(|member| member.name);
@@ -133,6 +142,7 @@ impl<'a> Steps<'a> {
     fn change(&mut self, kind: Kind, metadata: &ObjectMeta, patch: Value, event: Option<(&'static str, String)>) {
         let name = metadata.name.clone().unwrap_or_default();
         let change = self.changes.entry((kind, name.clone())).or_insert_with(|| Change {
+            part: kind.part(),
             kind,
             name,
             uid: metadata.uid.clone().unwrap_or_default(),
@@ -154,11 +164,21 @@ impl<'a> Steps<'a> {
         self.change(Kind::StatefulSet, &stateful_set.metadata, json!({"spec": {"replicas": replicas}}), Some(event));
     }
 
+    /// A node that may be in the ring is down for lack of a place, or nobody would start it again: no other one restarts, and
+    /// it is to come back as it was.
+    fn lacks_place(&mut self, member: &Member<'_>) {
+        self.done.holds_restart = true;
+        self.done.without_place.insert(member.stateful_set.to_owned());
+    }
+
     fn delete(&mut self, kind: Kind, metadata: &ObjectMeta, event: (&'static str, String)) {
         self.done.deletions.push(Deletion {
+            part: kind.part(),
             kind,
             name: metadata.name.clone().unwrap_or_default(),
             uid: metadata.uid.clone().unwrap_or_default(),
+            version: None,
+            orphans: false,
             event: Some(event),
         });
     }

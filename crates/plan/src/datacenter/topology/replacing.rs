@@ -1,4 +1,5 @@
-//! A node that is lost for good is replaced by an empty one, when its user asks for that with a label.
+//! A node that is lost for good is replaced by an empty one, when its user asks for that with a label, or has allowed it
+//! for all that are certain not to come back.
 //!
 //! First it is written down which host ID is replaced, and which claim and pod are its own; then, when all other nodes
 //! say that this node is down, these two are deleted, and no others of their names.
@@ -7,11 +8,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use messina_api::names::{
     self,
     annotation::{REPLACING_CLAIM, RING_QUESTION},
-    label::{REPLACE, REPLACING_NODE_HOST_ID},
+    label::{REPLACE, REPLACING_NODE_HOST_ID, value::AUTOMATIC},
 };
 use serde_json::{Value, json};
 
-use super::{Member, Place, Steps};
+use super::{Member, Place, Steps, lost, maintenance};
 use crate::{
     datacenter::{Kind, Part},
     node::answer::{DOWN, UP},
@@ -31,6 +32,18 @@ pub(super) fn replace(steps: &mut Steps<'_>) -> bool {
     for member in members {
         if member.label(REPLACE).is_some() && member.label(REPLACING_NODE_HOST_ID).is_none() {
             is_under_way |= begin(steps, member, is_under_way);
+        }
+    }
+    let is_unmarked = |member: &&Member<'_>| {
+        let is_marked = [REPLACE, REPLACING_NODE_HOST_ID].into_iter().any(|label| member.label(label).is_some());
+        !is_marked && !member.is_outside(steps.observed)
+    };
+    for member in members.iter().filter(is_unmarked) {
+        let Some(why) = lost::loss(steps.observed, member) else { continue };
+        if steps.observed.datacenter.replaces_lost_nodes && member.host_id().is_some() {
+            is_under_way |= begin(steps, member, is_under_way);
+        } else {
+            lost::tell(steps, member, &why);
         }
     }
     is_under_way
@@ -53,6 +66,17 @@ fn go_on(steps: &mut Steps<'_>, member: &Member<'_>, replaced: &str) -> bool {
     match (is_asked_for, member.replacing_claim()) {
         // A request for the second time, when the first one led nowhere.
         (true, None) => begin(steps, member, false),
+        // It was nobody's wish, and it does not hold any more.
+        (true, Some(own))
+            if is_automatic(member) && claim_is(steps, member, own) && !may_be_automatic(steps, member) =>
+        {
+            let message = format!(
+                "node {} is not replaced: it can come back, or is not to be replaced without asking any more",
+                steps.named(member)
+            );
+            steps.change_member(member, forget(), Some(("ReplacementWithdrawn", message)));
+            false
+        }
         (true, Some(own)) => {
             empty(steps, member, host_id, own);
             true
@@ -73,10 +97,39 @@ fn go_on(steps: &mut Steps<'_>, member: &Member<'_>, replaced: &str) -> bool {
             if recorded.is_some() {
                 steps.change_member(member, json!({"annotations": {REPLACING_CLAIM: null}}), None);
             }
-            wait_for_newcomer(steps, member, host_id);
+            if !waits_for_pod(steps, member, host_id) {
+                wait_for_newcomer(steps, member, host_id);
+            }
             true
         }
     }
+}
+
+/// Whether the disk goes as soon as its pod does, which nobody has asked for any more.
+fn waits_for_pod(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) -> bool {
+    let claim = steps.observed.claim(&names::datacenter::data_claim(member.name));
+    let is_going = claim.is_some_and(|claim| claim.deletion_timestamp.is_some());
+    let is_waiting = is_going && steps.observed.pods.contains_key(member.name);
+    if is_waiting {
+        let message = format!(
+            "the disk of node {} ({host_id}) is already being deleted, which cannot be undone: it goes as soon as the pod \
+             does. To have an empty node take its place: `kubectl delete pod -n {} {}`",
+            steps.named(member),
+            steps.observed.datacenter.namespace,
+            member.name
+        );
+        steps.wait(Part::Service, "WaitingForPod", message);
+    }
+    is_waiting
+}
+
+fn is_automatic(member: &Member<'_>) -> bool {
+    member.label(REPLACE) == Some(AUTOMATIC)
+}
+
+/// Whether the node is to be replaced though nobody asks for it.
+fn may_be_automatic(steps: &Steps<'_>, member: &Member<'_>) -> bool {
+    steps.observed.datacenter.replaces_lost_nodes && lost::loss(steps.observed, member).is_some()
 }
 
 /// Another node than the one that was lost is there.
@@ -106,7 +159,7 @@ fn took_over(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str, replaced
 /// UIDs of the claim and the pod that are the lost node's.
 fn belongings(steps: &Steps<'_>, member: &Member<'_>) -> String {
     let uid = |uid: Option<&String>| uid.cloned().unwrap_or_default();
-    let claim = steps.observed.claims.get(&names::datacenter::data_claim(member.name));
+    let claim = steps.observed.claim(&names::datacenter::data_claim(member.name));
     let pod = steps.observed.pods.get(member.name);
     format!(
         "{}/{}",
@@ -118,7 +171,7 @@ fn belongings(steps: &Steps<'_>, member: &Member<'_>) -> String {
 /// Whether the claim that was the lost node's is there, untouched.
 fn claim_is(steps: &Steps<'_>, member: &Member<'_>, own: &str) -> bool {
     let (claim_uid, _) = own.split_once('/').unwrap_or((own, ""));
-    let claim = steps.observed.claims.get(&names::datacenter::data_claim(member.name));
+    let claim = steps.observed.claim(&names::datacenter::data_claim(member.name));
     claim.is_some_and(|claim| claim.uid.as_deref() == Some(claim_uid) && claim.deletion_timestamp.is_none())
 }
 
@@ -132,7 +185,7 @@ impl<'a> Belongings<'a> {
     fn of(steps: &Steps<'a>, member: &Member<'_>, own: &str) -> Self {
         let observed = steps.observed;
         let (claim_uid, pod_uid) = own.split_once('/').unwrap_or((own, ""));
-        let claim = observed.claims.get(&names::datacenter::data_claim(member.name));
+        let claim = observed.claim(&names::datacenter::data_claim(member.name));
         let claim = claim.filter(|claim| claim.uid.as_deref() == Some(claim_uid));
         let pod = observed.pods.get(member.name).map(|pod| &pod.metadata);
         let pod = pod.filter(|pod| pod.uid.as_deref() == Some(pod_uid) || uses(pod, claim));
@@ -160,6 +213,10 @@ fn empty(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str, own: &str) {
         return wait_for_newcomer(steps, member, host_id);
     }
     let node = steps.named(member);
+    if let Some(reason) = maintenance::reason(steps) {
+        let message = format!("node {node} ({host_id}) keeps its disk and its pod until that is over: {reason}");
+        return steps.wait(Part::Service, "WaitingForMaintenance", message);
+    }
     let is_given_up = left.claim.is_none_or(|claim| claim.deletion_timestamp.is_some());
     if let Err(reason) = steps.ring.agrees(observed, member, DOWN) {
         if is_given_up && steps.ring.is_seen(host_id, UP, member.name) {
@@ -220,9 +277,14 @@ fn begin(steps: &mut Steps<'_>, member: &Member<'_>, is_another_under_way: bool)
         steps.wait(Part::Service, "WaitingForOtherNode", message);
         return false;
     }
+    if let Some(reason) = maintenance::reason(steps) {
+        let message = format!("node {node} is to be replaced, which begins when that is over: {reason}");
+        steps.wait(Part::Service, "WaitingForMaintenance", message);
+        return false;
+    }
     steps.asks = true;
     if let Err(reason) = steps.ring.agrees(observed, member, DOWN) {
-        if steps.ring.is_seen(host_id, UP, member.name) {
+        if member.label(REPLACE).is_some() && steps.ring.is_seen(host_id, UP, member.name) {
             let message = format!(
                 "node {node} ({host_id}) has the label {REPLACE}, but it is up; only a node that is down for \
                  all others is replaced: remove the label, or stop the node for good"
@@ -239,8 +301,10 @@ fn begin(steps: &mut Steps<'_>, member: &Member<'_>, is_another_under_way: bool)
     let question = steps.ask_anew();
     let message = format!("node {node} ({host_id}) is replaced by an empty one");
     steps.wait(Part::Service, "ReplacingNode", message.clone());
+    // A label that the user set stays as it is.
+    let request = member.label(REPLACE).unwrap_or(AUTOMATIC);
     let patch = json!({
-        "labels": {REPLACING_NODE_HOST_ID: host_id},
+        "labels": {REPLACE: request, REPLACING_NODE_HOST_ID: host_id},
         "annotations": {REPLACING_CLAIM: belongings(steps, member), RING_QUESTION: question},
     });
     steps.change_member(member, patch, Some(("ReplacingNode", message)));

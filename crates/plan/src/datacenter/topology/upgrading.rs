@@ -7,15 +7,17 @@
 
 use std::collections::BTreeMap;
 
-use messina_api::names::{
-    annotation::{SKIP_UPGRADE_HOOKS, UPGRADE_ANSWER, UPGRADE_REQUEST},
-    label,
-};
+use messina_api::names::annotation::{SKIP_UPGRADE_HOOKS, UPGRADE_ANSWER, UPGRADE_REQUEST};
 use serde_json::json;
 
 use super::{Member, Steps, members};
 use crate::{
-    datacenter::{Observed, Part, restart::partition, rollout::Racks, status::pod_version},
+    datacenter::{
+        Observed, Part,
+        restart::{partition, template_version},
+        rollout::Racks,
+        status::pod_version,
+    },
     node::upgrade::{Answer, Failure, Kept, Request, Snapshot, Step},
 };
 
@@ -47,18 +49,31 @@ impl<'a> Node<'a> {
         self.version.as_deref() == Some(version)
     }
 
-    /// Whether it goes back to the version that it ran before.
+    /// Whether it goes back to the version that it ran before. Where it runs another one than it was prepared for, because it
+    /// was down and was corrected, that is not known.
     fn returns_to(&self, version: &str) -> bool {
-        self.request.as_ref().is_some_and(|request| request.from == version)
+        let is_back =
+            |request: &Request| request.from == version && self.version.as_ref().is_none_or(|own| *own == request.to);
+        self.request.as_ref().is_some_and(is_back)
     }
 
+    /// Whether it is asked to prepare for this version, coming from the one that it runs.
     fn is_asked_for(&self, version: &str) -> bool {
-        self.request.as_ref().is_some_and(|request| request.to == version)
+        self.request.as_ref().is_some_and(|request| request.to == version && self.runs(&request.from))
     }
 
-    /// Whether it says that it keeps all of these for the version that it is asked for.
+    /// Whether it is asked to keep all of these for the version that it is asked for, and says that it does. What it is not
+    /// asked to keep any more may be gone, whatever it said.
     fn keeps(&self, snapshots: &[Snapshot]) -> bool {
-        self.answer.as_ref().is_some_and(|answer| snapshots.iter().all(|one| answer.kept.contains(one)))
+        let (Some(request), Some(answer)) = (&self.request, &self.answer) else { return false };
+        snapshots.iter().all(|one| request.keep.contains(one) && answer.kept.contains(one))
+    }
+
+    /// Whether it has yet to say that something is gone which it is not asked to keep any more. Until then it is not asked for
+    /// that again: what it said before would be taken for the answer.
+    fn has_more(&self) -> bool {
+        let (Some(request), Some(answer)) = (&self.request, &self.answer) else { return false };
+        !answer.kept.is_subset(&request.keep)
     }
 
     /// Whether it keeps these for the version, or has no need to.
@@ -80,9 +95,7 @@ impl<'a> Node<'a> {
 fn version(observed: &Observed, member: &Member<'_>) -> Option<String> {
     let template = || {
         let stateful_set = observed.stateful_sets.get(member.stateful_set)?;
-        let metadata = stateful_set.spec.as_ref()?.template.metadata.as_ref()?;
-        let version = metadata.labels.as_ref()?.get(label::SCYLLA_VERSION).cloned();
-        version.filter(|_| member.ordinal >= partition(stateful_set))
+        template_version(stateful_set).filter(|_| member.ordinal >= partition(stateful_set))
     };
     observed.pods.get(member.name).and_then(pod_version).or_else(template)
 }
@@ -109,33 +122,34 @@ pub(crate) fn is_being_upgraded(observed: &Observed) -> bool {
     }) && members(observed).iter().any(is_marked)
 }
 
-/// Whether a node that is down may come back with the version that is asked for: it has the same one, goes back to the one
-/// before, or was prepared for another one.
-pub(crate) fn is_prepared_for_correction(observed: &Observed, name: &str) -> bool {
-    let target = &observed.datacenter.version;
+/// Whether a node that is down may come back with this version: it has the same one, goes back to the one before, or was
+/// prepared for another one.
+pub(crate) fn is_prepared_for(observed: &Observed, name: &str, version: &str) -> bool {
     let members = members(observed);
     let member = members.iter().find(|member| member.name == name && is_changed(observed, member));
     let Some(node) = member.and_then(|member| Node::of(observed, *member)) else { return true };
     observed.datacenter.skips_upgrade_hooks
-        || node.runs(target)
-        || node.returns_to(target)
+        || node.runs(version)
+        || node.returns_to(version)
         || node.keeps(&[Snapshot::Data])
 }
 
-/// Has nodes prepare for another version and clear up after it, and decides whether the next one may restart.
-pub(super) fn prepare(steps: &mut Steps<'_>, racks: &Racks<'_>, is_replacing: bool) {
+/// Has nodes prepare for another version and clear up after it, and decides whether the next one may restart. Nothing of that
+/// goes on while a node is replaced or under maintenance.
+pub(super) fn prepare(steps: &mut Steps<'_>, racks: &Racks<'_>, is_held: bool) {
     let observed = steps.observed;
     let members: Vec<Member<'_>> = steps.ring.members.iter().copied().filter(|one| is_changed(observed, one)).collect();
     if observed.datacenter.skips_upgrade_hooks {
         forget_all(steps, &members);
-    } else if !is_replacing {
+    } else if !is_held {
         ask_nodes(steps, racks, &members);
     }
     let Some(next) = &racks.next else { return };
     let name = next.member();
     let is_ready = may_restart(steps, &members, &name);
-    steps.done.holds_restart |= !is_ready || steps.done.is_leaving || is_replacing;
-    let others_answer = members.len() > 1 && members.iter().any(Member::answers);
+    steps.done.holds_restart |= !is_ready || steps.done.is_leaving || is_held;
+    let nodes = steps.ring.others(observed, "");
+    let others_answer = nodes.len() > 1 && nodes.iter().any(|node| node.answers());
     if steps.done.holds_restart || !others_answer {
         return;
     }
@@ -194,19 +208,24 @@ fn wanted(node: &Node<'_>, target: &str, is_next: bool, is_up: bool) -> Option<R
         let keep = asked.keep.iter().copied().filter(|one| *one != Snapshot::Data).collect();
         return Some(Request { keep, ..asked });
     }
-    if node.returns_to(target) || node.version.is_none() {
+    if node.returns_to(target) {
+        return None;
+    }
+    let from = node.version.clone()?;
+    let asked = node.request.as_ref().filter(|_| node.is_asked_for(target));
+    // What it was prepared with for another version may be what it restarts with now: see `is_prepared_for`.
+    if asked.is_none() && !is_up && node.keeps(&[Snapshot::Data]) {
+        return None;
+    }
+    if asked.is_some() && node.has_more() {
         return None;
     }
     // What it keeps for this version stays until it is back.
-    let mut keep = node.request.clone().filter(|asked| asked.to == target).map_or_else(Kept::new, |asked| asked.keep);
+    let mut keep = asked.map_or_else(Kept::new, |asked| asked.keep.clone());
     keep.insert(Snapshot::System);
     if is_next {
         keep.insert(Snapshot::Data);
     }
-    let from = match &node.request {
-        Some(asked) if asked.to == target => asked.from.clone(),
-        _ => node.version.clone().unwrap_or_default(),
-    };
     Some(Request { host_id: node.host_id.to_owned(), from, to: target.to_owned(), keep })
 }
 
@@ -238,7 +257,7 @@ fn told(steps: &Steps<'_>, node: &Node<'_>, request: &Request, has_begun: &mut b
 /// A request takes away what was answered to another one.
 fn write(steps: &mut Steps<'_>, node: &Node<'_>, request: &Request, event: Option<(&'static str, String)>) {
     let mut annotations = json!({UPGRADE_REQUEST: request.text()});
-    let is_same = node.is_asked_for(&request.to);
+    let is_same = node.request.as_ref().is_some_and(|asked| asked.to == request.to && asked.from == request.from);
     if !is_same && node.member.annotation(UPGRADE_ANSWER).is_some() {
         annotations[UPGRADE_ANSWER] = serde_json::Value::Null;
     }

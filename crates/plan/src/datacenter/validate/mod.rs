@@ -54,6 +54,8 @@ pub struct Datacenter {
     pub deletes_claims_of_left_nodes: bool,
     /// Whether the version changes without agreement on the schema and snapshots before.
     pub skips_upgrade_hooks: bool,
+    /// Whether nodes that are gone for good are replaced without a word of the user.
+    pub replaces_lost_nodes: bool,
     /// Labels of pods in place of `labels`.
     pub pod_labels: Option<BTreeMap<String, String>>,
     /// Annotations of pods in place of `annotations`.
@@ -292,6 +294,8 @@ fn read(object: &ScyllaDBDatacenter, faults: &mut Faults) -> Option<Datacenter> 
             .get(annotation::CLAIMS_OF_LEFT_NODES)
             .is_some_and(|policy| policy == "Delete"),
         skips_upgrade_hooks: given.get(annotation::SKIP_UPGRADE_HOOKS).is_some_and(|skips| skips == "true"),
+        // Whoever says nothing has switched nothing on: a disk is given up, which cannot be undone.
+        replaces_lost_nodes: spec.disable_automatic_orphaned_node_replacement == Some(false),
         pod_labels: spec.metadata.as_ref().and_then(|metadata| metadata.labels.clone()),
         pod_annotations: spec.metadata.as_ref().and_then(|metadata| metadata.annotations.clone()),
         cluster_name: cluster_name?,

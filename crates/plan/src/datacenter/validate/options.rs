@@ -253,9 +253,20 @@ fn certificate_names(certificate: &TlsCertificate, field: &str, faults: &mut Fau
 
 pub(super) fn sysctls(given: &BTreeMap<String, String>, faults: &mut Faults) -> Vec<String> {
     let Some(text) = given.get(annotation::SYSCTLS) else { return Vec::new() };
-    serde_json::from_str(text).unwrap_or_else(|_| {
-        let field = format!("metadata.annotations[{}]", annotation::SYSCTLS);
+    let field = format!("metadata.annotations[{}]", annotation::SYSCTLS);
+    let Ok(settings) = serde_json::from_str::<Vec<String>>(text) else {
         faults.add(field, "it is no JSON list of texts: write it as [\"name=value\"]");
-        Vec::new()
-    })
+        return Vec::new();
+    };
+    for setting in settings.iter().filter(|setting| !is_setting(setting)) {
+        faults.add(&field, format!("{setting:?} is no kernel setting: write it as fs.aio-max-nr=30000000"));
+    }
+    settings
+}
+
+/// Names of kernel settings become paths, so not every text will do.
+fn is_setting(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/".contains(&byte);
+    let is_name = |name: &str| !name.is_empty() && name.bytes().all(is_plain) && !name.contains("..");
+    text.split_once('=').is_some_and(|(name, _)| is_name(name.trim()) && !name.trim().starts_with('/'))
 }

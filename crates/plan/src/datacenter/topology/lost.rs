@@ -1,0 +1,46 @@
+//! Nodes that are gone for good: their volume is lost, or the only machine that could have it.
+
+use k8s_openapi::api::core::v1::Pod;
+use messina_api::names::{self, label::REPLACE};
+
+use super::{Member, Steps};
+use crate::datacenter::{Observed, Part};
+
+/// Why a node cannot come back, if that is certain.
+pub(super) fn loss(observed: &Observed, member: &Member<'_>) -> Option<String> {
+    let name = names::datacenter::data_claim(member.name);
+    let claim = observed.claims.get(&name).filter(|claim| claim.metadata.deletion_timestamp.is_none())?;
+    let reference = format!("PersistentVolumeClaim {}/{name}", observed.datacenter.namespace);
+    if claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Lost") {
+        return Some(format!("the volume of {reference} is lost"));
+    }
+    let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_ref())?;
+    let is_lost = observed.lost_volumes.contains(volume) && !has_machine(observed.pods.get(member.name));
+    is_lost.then(|| format!("{reference} has PersistentVolume {volume}, whose machine has no Node object any more"))
+}
+
+/// Whether the pod runs somewhere, or nobody has looked for a machine yet.
+fn has_machine(pod: Option<&Pod>) -> bool {
+    let Some(pod) = pod else { return false };
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    !conditions.into_iter().any(|one| one.type_ == "PodScheduled" && one.status == "False")
+}
+
+/// Says what to do about a node that is gone for good.
+pub(super) fn tell(steps: &mut Steps<'_>, member: &Member<'_>, why: &str) {
+    let namespace = &steps.observed.datacenter.namespace;
+    let (node, name) = (steps.named(member), member.name);
+    let message = match member.host_id() {
+        Some(host_id) => format!(
+            "node {node} ({host_id}) is gone for good: {why}. To have an empty one take its place: `kubectl label \
+             service -n {namespace} {name} {REPLACE}=`. With spec.disableAutomaticOrphanedNodeReplacement: false, \
+             that is done without asking"
+        ),
+        None => format!(
+            "node {node} cannot start: {why}. It is not known to have joined, so there is nothing to replace; give it an \
+             empty disk: `kubectl delete -n {namespace} pvc/{} pod/{name}`",
+            names::datacenter::data_claim(name)
+        ),
+    };
+    steps.fault(Part::Service, "NodeGone", message);
+}

@@ -1,0 +1,339 @@
+//! Disks that grow.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::core::v1::PersistentVolumeClaim,
+    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Time},
+    jiff::Timestamp,
+};
+use messina_api::names::{
+    annotation::LEFT_HOST_ID,
+    label::{REPLACE, SCYLLA_VERSION},
+};
+use messina_plan::datacenter::{Kind, Observed, Part, plan, report};
+use serde_json::{Value, json};
+
+use crate::{
+    name_of,
+    topology::{at_rest, round, settle},
+    world::World,
+};
+
+/// Two racks at rest, whose disks are to be larger.
+fn enlarged(capacity: &'static str) -> World {
+    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    world.enlarge(capacity);
+    world
+}
+
+fn told(observed: &Observed) -> Vec<&'static str> {
+    let plan = plan(observed);
+    let notes = plan.waiting.iter().chain(&plan.wrong).filter(|note| note.part == Part::Storage);
+    notes.map(|note| note.reason).collect()
+}
+
+fn uids<'a>(metadata: impl Iterator<Item = (&'a String, &'a Option<String>)>) -> BTreeMap<String, String> {
+    metadata.map(|(name, uid)| (name.clone(), uid.clone().unwrap())).collect()
+}
+
+/// UIDs of pods and of claims.
+fn belongings(world: &World) -> [BTreeMap<String, String>; 2] {
+    let pods = world.kept.pods.iter().map(|(name, pod)| (name, &pod.metadata.uid));
+    let claims = world.kept.claims.iter().map(|(name, claim)| (name, &claim.metadata.uid));
+    [uids(pods), uids(claims)]
+}
+
+#[test]
+fn disks_grow_and_no_pod_is_touched() {
+    let mut world = enlarged("2Gi");
+    let before = belongings(&world);
+    let sets = uids(world.kept.stateful_sets.iter().map(|(name, one)| (name, &one.metadata.uid)));
+    assert!(settle(&mut world));
+    assert_eq!(world.sizes().into_iter().collect::<Vec<_>>(), ["2Gi"]);
+    assert_eq!(belongings(&world), before, "pods and claims are the same");
+    assert!(world.kept.stateful_sets.iter().all(|(name, one)| one.metadata.uid.as_ref() != Some(&sets[name])));
+    assert_eq!((world.left, world.replaced, told(&world.kept)), (0, 0, vec![]));
+}
+
+#[test]
+fn claims_come_first_and_then_one_stateful_set_after_the_other() {
+    let mut world = enlarged("2Gi");
+    let first = plan(&world.kept);
+    let claims: Vec<&str> = first.changes.iter().map(|change| change.name.as_str()).collect();
+    assert_eq!(claims, ["data-orders-dc-a-0", "data-orders-dc-a-1", "data-orders-dc-b-0"]);
+    assert!(first.changes.iter().all(|change| change.kind == Kind::PersistentVolumeClaim));
+    assert_eq!(first.deletions, []);
+    world.look();
+    while world.write() {}
+    assert_eq!(told(&world.kept), ["WaitingForVolume"; 3], "all have asked, none has got it");
+    assert_eq!((plan(&world.kept).changes, plan(&world.kept).deletions), (vec![], vec![]));
+    while world.kubernetes() {}
+    let then = plan(&world.kept);
+    assert_eq!(then.deletions.len(), 1);
+    let deletion = &then.deletions[0];
+    let version = world.kept.stateful_sets["orders-dc-a"].metadata.resource_version.clone();
+    assert_eq!((deletion.name.as_str(), &deletion.version), ("orders-dc-a", &version));
+    assert!(deletion.orphans, "its pods stay");
+    assert_eq!(told(&world.kept), ["ReplacingStatefulSet", "WaitingForStatefulSet"]);
+}
+
+/// The operator stops when the StatefulSet is deleted, and does not come back for long.
+#[test]
+fn a_rack_whose_stateful_set_is_away_is_neither_missing_nor_smaller() {
+    let mut world = enlarged("2Gi");
+    while !world.has_orphans() {
+        round(&mut world, &mut 1);
+    }
+    world.crash_the_operator();
+    let before = belongings(&world);
+    // Even if fewer nodes are asked for meanwhile, and another rack is not rolled out.
+    world.respecify(&[("a", 1), ("b", 1)]);
+    world.kept.stateful_sets.get_mut("orders-dc-b").unwrap().status.as_mut().unwrap().ready_replicas = Some(0);
+    let restored = plan(&world.kept)
+        .objects
+        .stateful_sets
+        .into_iter()
+        .find(|one| one.metadata.name.as_deref() == Some("orders-dc-a"));
+    assert_eq!(restored.unwrap().spec.unwrap().replicas, Some(2));
+    // Nor does one that is to have more nodes get them by that.
+    world.respecify(&[("a", 3), ("b", 1)]);
+    let restored = plan(&world.kept)
+        .objects
+        .stateful_sets
+        .into_iter()
+        .find(|one| one.metadata.name.as_deref() == Some("orders-dc-a"));
+    assert_eq!(restored.unwrap().spec.unwrap().replicas, Some(2));
+    world.respecify(&[("a", 2), ("b", 1)]);
+    assert!(settle(&mut world));
+    assert_eq!(belongings(&world), before);
+}
+
+/// Its pods would start with another version, and nobody would have prepared them.
+#[test]
+fn a_rack_whose_stateful_set_is_away_keeps_its_version() {
+    let mut world = enlarged("2Gi");
+    while !world.has_orphans() {
+        round(&mut world, &mut 1);
+    }
+    world.respecify_for(&[("a", 2), ("b", 1)], "2026.2.5");
+    let restored = plan(&world.kept).objects.stateful_sets.into_iter().find(|one| name_of(one) == "orders-dc-a");
+    let template = restored.unwrap().spec.unwrap().template;
+    assert_eq!(template.metadata.unwrap().labels.unwrap()[SCYLLA_VERSION], "2026.2.4");
+    let images: Vec<_> = template.spec.unwrap().containers.into_iter().filter_map(|one| one.image).collect();
+    assert!(images.contains(&"scylladb/scylla:2026.2.4".to_owned()), "{images:?}");
+    assert!(settle(&mut world));
+    assert_eq!(world.upgraded, 3, "then it changes as that of others");
+}
+
+#[test]
+fn a_rack_that_is_taken_out_while_its_stateful_set_is_away_has_to_be_put_back() {
+    let mut world = enlarged("2Gi");
+    while !world.has_orphans() {
+        round(&mut world, &mut 1);
+    }
+    world.respecify(&[("b", 1)]);
+    for _ in 0..50 {
+        round(&mut world, &mut usize::MAX.clone());
+    }
+    assert_eq!(world.left, 0);
+    let wrong = plan(&world.kept).wrong;
+    assert!(wrong.iter().any(|note| note.reason == "RackWithoutStatefulSet"), "{wrong:?}");
+    world.respecify(&[("a", 1), ("b", 1)]);
+    assert!(settle(&mut world));
+    world.respecify(&[("b", 1)]);
+    assert!(settle(&mut world));
+    assert_eq!(world.left, 2, "then it goes, node by node");
+}
+
+#[test]
+fn a_restart_that_the_user_asked_for_is_not_repeated() {
+    const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
+    let mut world = at_rest(&[("a", 1), ("b", 1)]);
+    let restart = |annotations: &mut Option<BTreeMap<String, String>>| {
+        annotations.get_or_insert_default().insert(RESTARTED_AT.into(), "noon".into());
+    };
+    let template = &mut world.kept.stateful_sets.get_mut("orders-dc-a").unwrap().spec.as_mut().unwrap().template;
+    restart(&mut template.metadata.as_mut().unwrap().annotations);
+    restart(&mut world.kept.pods.get_mut("orders-dc-a-0").unwrap().metadata.annotations);
+    let before = world.kept.stateful_sets["orders-dc-a"].spec.clone().unwrap().template;
+    world.enlarge("2Gi");
+    assert!(settle(&mut world));
+    assert_eq!(world.kept.stateful_sets["orders-dc-a"].spec.clone().unwrap().template, before);
+}
+
+/// What keeps disks from growing, and whether it is a fault.
+#[test]
+fn what_keeps_a_disk_from_growing_is_told_and_changes_nothing() {
+    type Trouble = fn(&mut World);
+    fn claim(world: &mut World) -> &mut PersistentVolumeClaim {
+        world.kept.claims.get_mut("data-orders-dc-b-0").unwrap()
+    }
+    fn asks_and(world: &mut World, status: Value) {
+        let resources = claim(world).spec.as_mut().unwrap().resources.as_mut().unwrap();
+        resources.requests = Some([("storage".to_owned(), Quantity("2Gi".into()))].into());
+        let mut whole = json!({"phase": "Bound", "capacity": {"storage": "1Gi"}});
+        crate::compare::merge(&mut whole, &status);
+        claim(world).status = Some(serde_json::from_value(whole).unwrap());
+    }
+    let condition =
+        |kind: &str| json!({"conditions": [{"type": kind, "status": "True", "message": "the disk said so"}]});
+    let _ = &condition;
+    let cases: [(&str, Trouble, &str, bool, &str); 8] = [
+        (
+            "the class forbids it",
+            |world| {
+                world.kept.storage_classes.get_mut("local").unwrap().allow_volume_expansion = None;
+            },
+            "ExpansionForbidden",
+            true,
+            "StorageClass local does not allow it",
+        ),
+        (
+            "the class is gone",
+            |world| world.kept.storage_classes.clear(),
+            "ExpansionForbidden",
+            true,
+            "StorageClass local is not there",
+        ),
+        (
+            "there is no class",
+            |world| claim(world).spec.as_mut().unwrap().storage_class_name = None,
+            "ExpansionForbidden",
+            true,
+            "it has no StorageClass",
+        ),
+        ("no volume yet", |world| claim(world).status = None, "WaitingForVolume", false, "when it has a volume"),
+        (
+            "it cannot be had",
+            |world| asks_and(world, json!({"allocatedResourceStatuses": {"storage": "ControllerResizeInfeasible"}})),
+            "ExpansionInfeasible",
+            true,
+            "set storage.capacity of rack b to a size that can be had",
+        ),
+        (
+            "it fails",
+            |world| {
+                asks_and(
+                    world,
+                    json!({"conditions": [{"type": "ControllerResizeError", "status": "True", "message": "the disk said so"}]}),
+                )
+            },
+            "ExpansionFails",
+            true,
+            "the disk said so; see `kubectl describe pvc -n shop data-orders-dc-b-0`",
+        ),
+        (
+            "the file system is to grow",
+            |world| asks_and(world, json!({"conditions": [{"type": "FileSystemResizePending", "status": "True"}]})),
+            "FileSystemResizePending",
+            false,
+            "`kubectl delete pod -n shop orders-dc-b-0`",
+        ),
+        (
+            "the node is being replaced",
+            |world| world.set_label("orders-dc-b-0", REPLACE, Some("")),
+            "WaitingForNode",
+            false,
+            "when node orders-dc-b-0 has joined and stays",
+        ),
+    ];
+    for (case, trouble, reason, is_fault, words) in cases {
+        let mut world = at_rest(&[("b", 1), ("c", 1)]);
+        trouble(&mut world);
+        world.kept.datacenter.racks[0].storage.capacity = Quantity("2Gi".into());
+        let plan = plan(&world.kept);
+        assert_eq!(told(&world.kept), [reason], "{case}");
+        let notes = if is_fault { &plan.wrong } else { &plan.waiting };
+        let note = notes.iter().find(|note| note.reason == reason).unwrap_or_else(|| panic!("{case}: {plan:?}"));
+        assert!(
+            note.message.contains(words) && note.message.contains("data-orders-dc-b-0"),
+            "{case}: {}",
+            note.message
+        );
+        let touched = plan.changes.iter().any(|change| change.kind != Kind::Service);
+        assert!(!touched && plan.deletions.is_empty(), "{case}: {:?}", plan.changes);
+        let kind = if is_fault { "StorageControllerDegraded" } else { "StorageControllerProgressing" };
+        let conditions = report(&world.kept, &plan).conditions;
+        assert!(conditions.iter().any(|one| one.condition_type == kind && one.holds && one.reason == reason), "{case}");
+    }
+}
+
+#[test]
+fn a_size_that_cannot_be_had_is_tried_with_less() {
+    let mut world = at_rest(&[("a", 1)]);
+    let claim = world.kept.claims.get_mut("data-orders-dc-a-0").unwrap();
+    claim.spec.as_mut().unwrap().resources.as_mut().unwrap().requests =
+        Some([("storage".to_owned(), Quantity("3Gi".into()))].into());
+    let status = claim.status.get_or_insert_default();
+    status.allocated_resource_statuses = Some([("storage".to_owned(), "NodeResizeInfeasible".to_owned())].into());
+    world.enlarge("2Gi");
+    let changes = plan(&world.kept).changes;
+    assert_eq!(changes[0].patch, json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}}));
+}
+
+#[test]
+fn no_disk_becomes_smaller() {
+    let mut world = enlarged("2Gi");
+    assert!(settle(&mut world));
+    world.enlarge("1Gi");
+    let plan = plan(&world.kept);
+    assert_eq!(told(&world.kept), ["StorageCannotShrink"; 2]);
+    assert_eq!((plan.changes, plan.deletions), (vec![], vec![]));
+    assert_eq!(plan.objects.stateful_sets.len(), 2);
+    assert!(settle(&mut world));
+    assert_eq!(world.sizes().into_iter().collect::<Vec<_>>(), ["2Gi"]);
+}
+
+#[test]
+fn the_claim_of_a_node_that_has_left_is_left_alone() {
+    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    world.respecify(&[("a", 1), ("b", 1)]);
+    assert!(settle(&mut world));
+    world.enlarge("2Gi");
+    assert!(settle(&mut world));
+    let left = &world.kept.claims["data-orders-dc-a-1"];
+    assert!(left.metadata.annotations.as_ref().unwrap().contains_key(LEFT_HOST_ID));
+    assert_eq!(left.status.as_ref().unwrap().capacity.as_ref().unwrap()["storage"].0, "1Gi");
+    assert_eq!(world.sizes().into_iter().collect::<Vec<_>>(), ["2Gi"]);
+}
+
+#[test]
+fn a_stateful_set_is_not_replaced_while_its_rack_changes() {
+    type Moment = fn(&mut World);
+    let moments: [(&str, Moment); 4] = [
+        ("a node is to join", |world| world.respecify(&[("a", 2), ("b", 1)])),
+        ("pods are to change", |world| world.respecify_for(&[("a", 1), ("b", 1)], "2026.2.5")),
+        ("pods change", |world| {
+            let status = world.kept.stateful_sets.get_mut("orders-dc-a").unwrap().status.as_mut().unwrap();
+            status.updated_replicas = Some(0);
+        }),
+        ("it is being deleted", |world| {
+            let one = world.kept.stateful_sets.get_mut("orders-dc-a").unwrap();
+            one.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+        }),
+    ];
+    for (moment, happen) in moments {
+        let mut world = at_rest(&[("a", 1), ("b", 1)]);
+        world.enlarge("2Gi");
+        world.look();
+        while world.write() {}
+        while world.kubernetes() {}
+        assert_eq!(plan(&world.kept).deletions.len(), 1, "it would be");
+        happen(&mut world);
+        let deleted: Vec<String> = plan(&world.kept).deletions.into_iter().map(|one| one.name).collect();
+        assert!(!deleted.contains(&"orders-dc-a".to_owned()), "{moment}: {deleted:?}");
+        assert!(told(&world.kept).contains(&"WaitingForStatefulSet"), "{moment}: {:?}", told(&world.kept));
+    }
+}
+
+/// A full disk is the best reason to enlarge it.
+#[test]
+fn the_disk_of_a_node_that_is_down_grows() {
+    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    world.stop("orders-dc-b-0");
+    while world.kubernetes() {}
+    world.enlarge("2Gi");
+    let grown: Vec<String> = plan(&world.kept).changes.into_iter().map(|change| change.name).collect();
+    assert!(grown.contains(&"data-orders-dc-b-0".to_owned()), "{grown:?}");
+}
