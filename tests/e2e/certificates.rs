@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, Pod, Secret},
+};
 use kube::{
     Api, Client,
     api::{DeleteParams, Patch, PatchParams},
@@ -112,12 +115,13 @@ async fn data(client: &Client, secret: &str) -> (Vec<u8>, Vec<u8>) {
     (data.remove("tls.crt").unwrap().0, data.remove("tls.key").unwrap().0)
 }
 
-/// Waits until a client that reads everything anew is shown what the Secret holds, and gives it.
-async fn shown(client: &Client, what: &str) -> Vec<u8> {
+/// Waits until a client that reads everything anew is shown what the Secret holds, another one than before, and gives it.
+async fn shown(client: &Client, what: &str, before: &[u8]) -> Vec<u8> {
     eventually(what, SEEN_BY_NODES, async || {
         let stored = certificates(&data(client, SERVING).await.0).remove(0).to_vec();
         Ok(match Knowledge::read(client).await.ask().await {
-            Ok(shown) if shown == stored => Seen::Ready(shown),
+            Ok(shown) if shown == stored && shown != before => Seen::Ready(shown),
+            Ok(shown) if shown == before => Seen::NotYet("the former certificate is shown".into()),
             Ok(_) => Seen::NotYet("another certificate is shown".into()),
             Err(problem) => Seen::NotYet(problem),
         })
@@ -150,24 +154,52 @@ async fn a_client_sees_certificates_and_their_rotation() {
     settled(&client, 1).await;
 
     // The node began with a certificate that knew none of its addresses.
-    let first = shown(&client, "the node to show a certificate for its address").await;
+    let first = shown(&client, "the node to show a certificate for its address", &[]).await;
     let known = Knowledge::read(&client).await;
     let stranger = Knowledge { identity: None, ..Knowledge::read(&client).await };
     stranger.ask().await.expect_err("nobody is let in without a certificate");
 
     replaced(&client, SERVING).await;
-    let second = shown(&client, "the node to show its new certificate").await;
-    assert_ne!(first, second);
+    let second = shown(&client, "the node to show its new certificate", &first).await;
     assert_eq!(known.ask().await.as_ref(), Ok(&second), "who knew the authority before knows it still");
 
+    new_keys_are_rsa_keys(&client).await;
+    settled(&client, 1).await;
+    assert_eq!(known.ask().await.as_ref(), Ok(&second), "certificates that are good stay, whatever their keys are");
     replaced(&client, SERVING_AUTHORITY).await;
     both_are_trusted(&client).await;
-    let third = shown(&client, "the node to show a certificate of the new authority").await;
-    assert_ne!(second, third);
+    let third = shown(&client, "the node to show a certificate of the new authority", &second).await;
+    assert_eq!([&first, &second, &third].map(|one| has_rsa_key(one)), [false, false, true]);
     known.ask().await.expect_err("who does not know the new authority is not fooled");
 
     nobody_changes_a_key(&client).await;
     settled(&client, 1).await;
+}
+
+/// Tells the operator to make RSA keys from now on.
+async fn new_keys_are_rsa_keys(client: &Client) {
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), "messina");
+    let settings = json!([
+        {"name": "MESSINA_CRYPTO_KEY_TYPE", "value": "RSA"}, {"name": "MESSINA_CRYPTO_RSA_KEY_SIZE", "value": "2048"},
+    ]);
+    let containers = json!([{"name": "messina", "env": settings}]);
+    let patch = Patch::Strategic(json!({"spec": {"template": {"spec": {"containers": containers}}}}));
+    let generation = deployments.patch("messina", &PatchParams::default(), &patch).await.unwrap().metadata.generation;
+    until(deployments, "messina", "the operator to run with other settings", SEEN_BY_NODES, |seen| {
+        let status = seen.and_then(|deployment| deployment.status).unwrap_or_default();
+        let is_seen = status.observed_generation >= generation;
+        let counts = [status.replicas, status.updated_replicas, status.ready_replicas];
+        let is_done = is_seen && counts == [Some(2); 3] && status.terminating_replicas.unwrap_or(0) == 0;
+        if is_done { Seen::Ready(()) } else { Seen::NotYet(format!("{status:?}")) }
+    })
+    .await
+    .unwrap();
+}
+
+/// Whether the key of a certificate is an RSA key: it names the algorithm (1.2.840.113549.1.1.1).
+fn has_rsa_key(certificate: &[u8]) -> bool {
+    const RSA: [u8; 11] = [6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1];
+    certificate.windows(RSA.len()).any(|part| part == RSA)
 }
 
 async fn both_are_trusted(client: &Client) {
