@@ -41,6 +41,8 @@ use crate::{
 
 /// The status of one object is written no more often than this: what changes in between is written together.
 const STATUS_PAUSE: Duration = Duration::from_secs(1);
+/// The same as long as all conditions hold, or do not, as before: nobody waits for a count or a word.
+const WORDS_PAUSE: Duration = Duration::from_secs(20);
 /// A cache that has not shown our write is looked at again after this time, should its watch say nothing.
 const CATCHING_UP: Duration = Duration::from_secs(10);
 /// The same trouble with an object is not told again before this time is over.
@@ -338,7 +340,10 @@ impl<C: Controller> Running<C> {
             if is_urgent {
                 memory.status_written = None;
             }
-            let written = self.write_status(object.meta(), &current, &wanted, memory).await?;
+            // What has failed is tried again before long, and its condition comes first.
+            let is_awaited = failure.is_some() || !C::HAS_CONDITIONS || status::is_transition(&current, &wanted);
+            let pause = if is_awaited { STATUS_PAUSE } else { WORDS_PAUSE };
+            let written = self.write_status(object.meta(), &current, &wanted, pause, memory).await?;
             Ok::<_, Error>((written, again_after))
         };
         let (written, again_after) = reporting.instrument(debug_span!("report")).await?;
@@ -348,7 +353,9 @@ impl<C: Controller> Running<C> {
                 Err(error)
             }
             // Whatever failed, its condition is still to be written: it is looked at again, and fails then.
-            (_, Written::Later(pause)) => Ok(Outcome::After(pause)),
+            (_, Written::Later(pause)) => {
+                Ok(Outcome::After(again_after.map_or(pause, |again_after| pause.min(again_after))))
+            }
             // What was written is seen in a moment, and looked at then.
             (None, Written::Now) => Ok(Outcome::Done),
             (None, Written::Not) => {
@@ -396,7 +403,9 @@ impl<C: Controller> Running<C> {
         if C::HAS_CONDITIONS {
             let current = status_of(object);
             let wanted = status::paused(&sentence, object.meta().generation, &current, Timestamp::now());
-            if let Written::Later(rest) = self.write_status(object.meta(), &current, &wanted, memory).await? {
+            if let Written::Later(rest) =
+                self.write_status(object.meta(), &current, &wanted, STATUS_PAUSE, memory).await?
+            {
                 return Ok(Outcome::After(rest));
             }
         }
@@ -411,7 +420,7 @@ impl<C: Controller> Running<C> {
         if C::HAS_CONDITIONS {
             let current = status_of(object);
             let wanted = status::failed(&error, object.meta().generation, &current, Timestamp::now());
-            let writing = self.write_status(object.meta(), &current, &wanted, memory);
+            let writing = self.write_status(object.meta(), &current, &wanted, STATUS_PAUSE, memory);
             if let Written::Later(pause) = writing.instrument(debug_span!("report")).await? {
                 // The condition is still to be written: it is looked at again, and fails then.
                 return Ok(Outcome::After(pause));
@@ -454,10 +463,11 @@ impl<C: Controller> Running<C> {
         metadata: &ObjectMeta,
         current: &Value,
         wanted: &Value,
+        pause: Duration,
         memory: &mut Memory,
     ) -> Result<Written, Error> {
         let Some(patch) = status::patch(current, wanted) else { return Ok(Written::Not) };
-        let rest = memory.status_written.map(|when| STATUS_PAUSE.saturating_sub(when.elapsed())).unwrap_or_default();
+        let rest = memory.status_written.map(|when| pause.saturating_sub(when.elapsed())).unwrap_or_default();
         if !rest.is_zero() {
             return Ok(Written::Later(rest));
         }

@@ -1,6 +1,6 @@
 //! Writes the status of an object, and only what has changed of it.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -119,6 +119,15 @@ fn conditions_of(status: &Value) -> Vec<Condition> {
     status.get("conditions").and_then(|all| serde_json::from_value(all.clone()).ok()).unwrap_or_default()
 }
 
+/// Whether a condition holds that did not, or the other way round, or they are of another generation.
+pub(crate) fn is_transition(current: &Value, wanted: &Value) -> bool {
+    let standing = |status: &Value| -> BTreeSet<_> {
+        let conditions = conditions_of(status).into_iter();
+        conditions.map(|one| (one.type_, one.status, one.observed_generation)).collect()
+    };
+    standing(current) != standing(wanted)
+}
+
 /// What has to be sent so that `current` becomes `wanted`; none where that is nothing.
 pub(crate) fn patch(current: &Value, wanted: &Value) -> Option<Value> {
     let empty = Map::new();
@@ -147,6 +156,19 @@ fn merge_patch(current: Option<&Value>, wanted: &Value) -> Value {
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_and_counts_are_no_transition() {
+        let status = |holds: bool, message: &str, generation: i64, nodes: i32| {
+            let one = condition("Progressing", holds, "Reason", message, Some(generation));
+            json!({"conditions": [one], "nodes": nodes})
+        };
+        let before = status(true, "first", 1, 1);
+        assert!(!is_transition(&before, &status(true, "second", 1, 2)));
+        assert!(is_transition(&before, &status(false, "first", 1, 1)));
+        assert!(is_transition(&before, &status(true, "first", 2, 1)));
+        assert!(is_transition(&json!({}), &before));
+    }
 
     fn applied(failure: Option<Error>, waits_for: Option<&str>) -> Applied {
         let waits_for = waits_for.map(|message| Waiting { reason: "RollingOut", message: message.into() });

@@ -191,10 +191,7 @@ async fn nine_nodes_take_few_writes(client: &kube::Client) {
     println!("{objects} objects; {kinds:#?}");
     println!("the observer: {}", observer.ends());
     home.ends().await;
-    let is_counted = |write: &&Write| {
-        is_operators(write) && !["events", "scylladbdatacenters/status"].contains(&write.resource.as_str())
-    };
-    let operators = writes.iter().filter(is_counted).count();
+    let operators = writes.iter().filter(|write| is_operators(write)).count();
     let of_ours = writes.iter().filter(|write| is_operators(write) || is_sidecars(write));
     let conflicts: Vec<_> = of_ours.filter(|write| write.code == 409).collect();
     assert!(conflicts.is_empty(), "{conflicts:?}");
