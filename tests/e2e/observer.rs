@@ -118,6 +118,9 @@ fn disks_pods_and_services_of_nodes_with_tokens_stay() {
         let refused = coded(409, OPERATOR, "delete", resource, name, json!({}), Value::Null);
         assert_eq!(judged(&nodes, &[refused]), [], "it did not come about");
         assert_eq!(judged(&has_left(nodes.clone(), "a-2"), &[deletes(OPERATOR, resource, name)]), [], "it has left");
+        let of_node_down = judged(&is_down(nodes.clone(), "a-2"), &[deletes(OPERATOR, resource, name)]);
+        let expected: &[Rule] = if resource == "pods" { &[] } else { &[Rule::Data] };
+        assert_eq!(rules(&of_node_down), expected, "its pod alone may be made anew where it is down: {resource}");
     }
 }
 

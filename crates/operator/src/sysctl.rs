@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use anyhow::{Context, Result, bail};
@@ -29,7 +29,12 @@ fn set(folder: &Path, setting: &str) -> Result<()> {
         bail!("{setting:?} is no kernel setting: write it as name=value");
     };
     let (name, value) = (name.trim(), value.trim());
-    let path = folder.join(file(name));
+    let path = PathBuf::from(file(name));
+    // Privileged as it is, it writes nothing else.
+    if !path.components().all(|part| matches!(part, Component::Normal(_))) {
+        bail!("{name:?} is no name of a kernel setting");
+    }
+    let path = folder.join(path);
     let now = fs::read_to_string(&path).with_context(|| format!("the kernel has no setting {name}, or hides it"))?;
     if words(&now) == words(value) {
         return Ok(());
@@ -79,6 +84,11 @@ mod tests {
         let unknown = run(&["fs.nonsense=1"]).map_err(|error| error.to_string());
         assert_eq!(unknown, Err("the kernel has no setting fs.nonsense, or hides it".to_owned()));
         assert!(run(&["nonsense"]).is_err());
+        fs::write(folder.join("other"), "1")?;
+        for outside in ["fs/../other=2".to_owned(), format!("{}=2", folder.join("other").display())] {
+            assert!(run(&[&outside]).is_err(), "{outside}");
+        }
+        assert_eq!(fs::read_to_string(folder.join("other"))?, "1");
         Ok(fs::remove_dir_all(folder)?)
     }
 }

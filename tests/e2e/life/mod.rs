@@ -18,7 +18,7 @@ use messina_api::{
 };
 use messina_e2e::{
     clusters::{Started, cluster_named},
-    observer::{Observer, log::Write},
+    observer::Observer,
 };
 use messina_testbed::{
     deploy,

@@ -13,7 +13,7 @@ use kube::{
     Api, Client,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
-use messina_api::druid::v1alpha1::{Etcd, EtcdOperatorTask, EtcdOperatorTaskStatus, TaskState};
+use messina_api::druid::v1alpha1::{Etcd, EtcdOperatorTask, TaskState};
 use messina_e2e::{
     clusters::{Started, cluster_named},
     operator::Operator,
@@ -249,7 +249,7 @@ struct Life {
 
 impl Life {
     /// From the creation of a task until it is gone, with an operator that is started again after each crash. Gives how
-    /// often it was.
+    /// often it crashed.
     async fn live(self, world: &World) -> usize {
         let Self { name, writes, requests, crashes: expected } = self;
         let faults = Faults::named(&format!("messina-{name}"), move |asked| match asked.write {
@@ -257,13 +257,12 @@ impl Life {
             None => Fault::None,
         });
         world.gate.rule(requests);
-        let (_, crashes) = life(world, &name, &faults).await;
-        assert_eq!(crashes, expected, "{name}");
-        crashes
+        life(world, &name, &faults, expected).await;
+        expected
     }
 }
 
-async fn life(world: &World, name: &str, faults: &Faults) -> (EtcdOperatorTaskStatus, usize) {
+async fn life(world: &World, name: &str, faults: &Faults, expected: usize) {
     world.write().await;
     let before = world.count();
     let began = Instant::now();
@@ -280,6 +279,13 @@ async fn life(world: &World, name: &str, faults: &Faults) -> (EtcdOperatorTaskSt
         create(&world.client, &world.namespace, &full(name)).await;
         let status = finished(&world.client, &world.namespace, name).await;
         world.delete(name).await;
+        // The task is seen to be gone before the operator crashes that has just let it go.
+        eventually(&format!("{name}: {expected} crash(es)"), LONG, async || {
+            let crashes = crashes.load(Ordering::SeqCst);
+            Ok(if crashes >= expected { Seen::Ready(()) } else { Seen::NotYet(format!("{crashes}")) })
+        })
+        .await
+        .unwrap();
         status
     };
     let status = tokio::select! { never = running => never, status = living => status };
@@ -287,14 +293,14 @@ async fn life(world: &World, name: &str, faults: &Faults) -> (EtcdOperatorTaskSt
     assert_eq!(world.count(), before + 1, "{name}: exactly one snapshot: {:?}", world.etcd.store().snapshots());
     assert!(status.snapshot.is_some(), "{name}: {}", json!(status));
     println!("{name}: {:.1} s, {:?}", began.elapsed().as_secs_f64(), codes(&status));
-    (status, crashes.load(Ordering::SeqCst))
+    assert_eq!(crashes.load(Ordering::SeqCst), expected, "{name}");
 }
 
 /// A crash before and after every write and every request, and every other trouble with each of them.
 async fn all_lives(world: &World) -> VecDeque<Life> {
     let quiet = Faults::named("messina-undisturbed", |_| Fault::None);
     world.gate.rule(|_| Fault::None);
-    life(world, "undisturbed", &quiet).await;
+    life(world, "undisturbed", &quiet, 0).await;
     let (writes, requests) = (quiet.writes(), world.gate.count());
     println!("a task takes {writes} writes and {requests} requests without trouble");
     assert_eq!((writes, requests), (5, 2), "{:#?}", quiet.written());
