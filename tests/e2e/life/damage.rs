@@ -23,7 +23,7 @@ use super::{
 /// The token of the agents.
 pub(super) const TOKEN: &str = "orders-auth-token";
 
-/// Damages one object after another, and waits each time until all is as it was. Nodes, disks and pods stay.
+/// Damages one object after another, and waits each time until all is as it was. Nodes and their disks stay.
 pub(super) async fn is_repaired(home: &Home, wish: &Wish) {
     let kinds = kinds(home).await;
     let phase = Phase::begins(home, "damage");
@@ -39,13 +39,19 @@ pub(super) async fn is_repaired(home: &Home, wish: &Wish) {
             continue;
         }
         count += 1;
-        let before = one.object.uid();
+        let (before, member) = (one.object.uid(), one.object.name_any());
         delete(home, &one).await;
         is_another(home, &one, before).await;
+        // A member's Service has another address by then, by which others find the node when it is started anew.
+        if let Some((uid, _)) = nodes.pods.get(&member).filter(|_| one.resource.kind == "Service") {
+            another_pod_is_ready(home, &member, uid).await;
+        }
         is_intact(home, &kinds, &intact, &format!("{} after its deletion", one.key())).await;
     }
     home.settled(wish).await;
-    assert_eq!(home.nodes().await, nodes, "no node, disk or pod is another one");
+    let now = home.nodes().await;
+    assert_eq!((&now.hosts, &now.claims), (&nodes.hosts, &nodes.claims), "no node or disk is another one");
+    let nodes = now;
     count += a_job_is_made_anew(home, &kinds, &intact).await;
     assert_eq!(home.nodes().await, nodes, "no node, disk or pod is another one");
     assert_eq!(self::token(home).await, token, "the agents know this one");
@@ -183,18 +189,22 @@ async fn what_pods_hold_becomes_another(home: &Home, kinds: &[ApiResource], wish
     }
     for (member, (uid, _)) in home.nodes().await.pods {
         home.api::<Pod>().delete(&member, &DeleteParams::default()).await.unwrap();
-        until(home.api::<Pod>(), &member, "another pod", LONG, |seen| {
-            let now = seen.as_ref().and_then(|pod| pod.uid());
-            let conditions = seen.and_then(|pod| pod.status?.conditions).unwrap_or_default();
-            let is_ready = conditions.iter().any(|one| one.type_ == "Ready" && one.status == "True");
-            let is_another = now.as_ref().is_some_and(|now| *now != uid);
-            if is_another && is_ready { Seen::Ready(()) } else { Seen::NotYet(format!("{now:?} {conditions:?}")) }
-        })
-        .await
-        .unwrap();
+        another_pod_is_ready(home, &member, &uid).await;
     }
     home.settled(wish).await;
     held.len()
+}
+
+async fn another_pod_is_ready(home: &Home, member: &str, before: &str) {
+    until(home.api::<Pod>(), member, "another pod", LONG, |seen| {
+        let now = seen.as_ref().and_then(|pod| pod.uid());
+        let conditions = seen.and_then(|pod| pod.status?.conditions).unwrap_or_default();
+        let is_ready = conditions.iter().any(|one| one.type_ == "Ready" && one.status == "True");
+        let is_another = now.as_ref().is_some_and(|now| now != before);
+        if is_another && is_ready { Seen::Ready(()) } else { Seen::NotYet(format!("{now:?} {conditions:?}")) }
+    })
+    .await
+    .unwrap();
 }
 
 /// A node that was cleaned up for another ring is cleaned up again, also when the Job that does it is deleted.
@@ -217,16 +227,9 @@ async fn a_job_is_made_anew(home: &Home, kinds: &[ApiResource], intact: &Picture
 /// Of what a person takes away from a StatefulSet, places come back, and pods with them; and a template that was changed is
 /// changed back, which restarts its nodes: that is the need for which pods may be others.
 async fn places_come_back(home: &Home, wish: &Wish) -> usize {
+    let (uid, _) = home.nodes().await.pods["orders-dc-b-0"].clone();
     home.patch::<StatefulSet>("orders-dc-b", json!({"spec": {"replicas": 0}})).await;
-    until(home.api::<StatefulSet>(), "orders-dc-b", "its place", LONG, |seen| {
-        let (metadata, spec, status) = seen.map(|set| (set.metadata, set.spec, set.status)).unwrap_or_default();
-        let (replicas, status) = (spec.and_then(|spec| spec.replicas), status.unwrap_or_default());
-        let is_seen = status.observed_generation == metadata.generation;
-        let is_back = replicas == Some(1) && is_seen && status.ready_replicas == Some(1);
-        if is_back { Seen::Ready(()) } else { Seen::NotYet(format!("{replicas:?} {status:?}")) }
-    })
-    .await
-    .unwrap();
+    another_pod_is_ready(home, "orders-dc-b-0", &uid).await;
     home.settled(wish).await;
     let edit =
         json!({"spec": {"template": {"metadata": {"labels": {label::CLUSTER: "orders", label::SCYLLA_VERSION: "0"}}}}});

@@ -1,8 +1,8 @@
 //! The rules, and who broke them.
 //!
 //! 1. **Data**: nobody of ours deletes the claim, the pod or the Service of a node that owns tokens. A pod that its
-//!    StatefulSet has a place for may be made anew on the same disk, by the StatefulSet, or by the operator where it is
-//!    down; and a node that is down may be given up when the label `scylla/replace` asks for that.
+//!    StatefulSet has a place for is made anew on the same disk; and a node that is down may be given up when the
+//!    label `scylla/replace` asks for that.
 //! 2. **Place**: no StatefulSet is made smaller than the last of its nodes that owns tokens, or deleted with its pods.
 //! 3. **One change**: while a node joins, leaves or is replaced, no other one begins to.
 //! 4. **Budget**: no node is taken down while as many are down as the PodDisruptionBudget allows.
@@ -315,8 +315,7 @@ impl Judge {
         if !has_place && place.is_some_and(|place| !is_ours(&place.by)) {
             return;
         }
-        let is_restarted = has_place && (write.user == SET_CONTROLLER || around.is_down(member));
-        if !is_restarted && !self.may_be_given_up(member, around) {
+        if !has_place && !self.may_be_given_up(member, around) {
             self.broken(Rule::Data, write, format!("its node {host} owns tokens"));
         }
         if was_up {

@@ -42,6 +42,9 @@ pub const RING_QUESTION: &str = "messina.scylladb.com/ring-question";
 /// On a member Service, by the node's sidecar as long as [`RING_QUESTION`] is there: the ring, in JSON, with the question
 /// that is answered.
 pub const RING_ANSWER: &str = "messina.scylladb.com/ring-answer";
+/// On a member Service, by the node's sidecar: UID of its pod, which is to be made anew, because the node announces an
+/// address that the Service does not have any more.
+pub const RESTART_REQUEST: &str = "messina.scylladb.com/restart-request";
 /// On a member Service, by the node's sidecar: which requests it understands. [`SIDECAR_PROTOCOL_VALUE`] stands for
 /// [`RING_QUESTION`] and [`UPGRADE_REQUEST`]; sidecars that write nothing here are not waited for in a rolling change.
 pub const SIDECAR_PROTOCOL: &str = "messina.scylladb.com/sidecar-protocol";

@@ -24,7 +24,7 @@ use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tracing::{info, warn};
 
 use crate::{
-    kubernetes::{Access, Member, chain},
+    kubernetes::{Access, chain},
     pod::{self, Shared, address_type},
 };
 use child::Child;
@@ -159,13 +159,14 @@ async fn live(options: &Options) -> Result<i32> {
     // Before anything else: the first process of a container gets only the signals that it listens for.
     let mut told = Told::listen()?;
     let member = options.access.member(&options.service_name).await?;
-    let command = tokio::select! {
-        command = prepare::prepare(options, &member) => command?,
+    let (command, announced) = tokio::select! {
+        prepared = prepare::prepare(options, &member) => prepared?,
         _ = told.stop.recv() => return Ok(stopped_early()),
         _ = told.interrupt.recv() => return Ok(stopped_early()),
     };
     let child = Child::start(command)?;
-    run_until_end(options, &member, &mut told, &child).await
+    let tending = tend::tend(options, &member, &announced);
+    run_until_end(options, tending, &mut told, &child).await
 }
 
 fn stopped_early() -> i32 {
@@ -173,10 +174,14 @@ fn stopped_early() -> i32 {
     0
 }
 
-async fn run_until_end(options: &Options, member: &Member, told: &mut Told, child: &Child) -> Result<i32> {
-    let node = options.node();
-    let mut tending = pin!(tend::tend(node, member, &options.files));
-    let mut stopping = pin!(stop(options, node, child));
+async fn run_until_end(
+    options: &Options,
+    tending: impl Future<Output = tend::MustRestart>,
+    told: &mut Told,
+    child: &Child,
+) -> Result<i32> {
+    let mut tending = pin!(tending);
+    let mut stopping = pin!(stop(options, options.node(), child));
     let mut is_stopping = false;
     loop {
         tokio::select! {

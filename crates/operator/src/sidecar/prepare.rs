@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::{ResourceExt, api::ListParams};
 use messina_api::names::label;
 use messina_plan::node::{
-    address::broadcast_address,
+    address::{AddressError, broadcast_address},
     arguments::{Arguments, Start, managed},
     configuration::{Document, merge_rackdc, merge_yaml},
     replaced::is_given_up,
@@ -27,9 +27,34 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Pauses between attempts, from the first to the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(15));
 
+/// The addresses that ScyllaDB announces, to nodes and to clients.
+#[derive(Debug)]
+pub(super) struct Announced {
+    addresses: [String; 2],
+    pod: Pod,
+}
+
+impl Announced {
+    fn new(options: &Options, service: &Service, pod: Pod) -> Result<Self, AddressError> {
+        Ok(Self { addresses: addresses(options, service, &pod)?, pod })
+    }
+
+    /// UID of the pod, if it is to be made anew: its Service has other addresses by now, say because it was deleted. Where it
+    /// has none, the same may come back.
+    pub(super) fn outdated(&self, options: &Options, service: &Service) -> Option<&str> {
+        let are_others = addresses(options, service, &self.pod).is_ok_and(|now| now != self.addresses);
+        self.pod.metadata.uid.as_deref().filter(|_| are_others)
+    }
+}
+
+fn addresses(options: &Options, service: &Service, pod: &Pod) -> Result<[String; 2], AddressError> {
+    let address = |address_type| broadcast_address(address_type, service, pod, Some(options.ip_family));
+    Ok([address(&options.nodes_broadcast_address_type)?, address(&options.clients_broadcast_address_type)?])
+}
+
 /// Waits until ScyllaDB may start, writes its configuration and answers how to start it. Only what no waiting will mend
 /// is an error.
-pub(super) async fn prepare(options: &Options, member: &Member) -> Result<Command> {
+pub(super) async fn prepare(options: &Options, member: &Member) -> Result<(Command, Announced)> {
     info!(file = %options.shared.ignition().display(), "waiting for ignition");
     options.shared.ignited().await;
     configure(&options.files)?;
@@ -39,8 +64,8 @@ pub(super) async fn prepare(options: &Options, member: &Member) -> Result<Comman
     let allowed_cpus = allowed_cpus();
     let start = Start {
         seeds: &ring.seeds,
-        broadcast_address: &ring.broadcast_address,
-        broadcast_rpc_address: &ring.broadcast_rpc_address,
+        broadcast_address: &ring.announced.addresses[0],
+        broadcast_rpc_address: &ring.announced.addresses[1],
         family: options.ip_family,
         cpu_count: options.cpu_count,
         allowed_cpus: allowed_cpus.as_deref(),
@@ -50,7 +75,7 @@ pub(super) async fn prepare(options: &Options, member: &Member) -> Result<Comman
     let arguments = managed(&start).or(Arguments::parse(&options.arguments.join(" ")));
     let mut command = Command::new(&options.files.entrypoint);
     command.args(arguments.words());
-    Ok(command)
+    Ok((command, ring.announced))
 }
 
 /// Writes the configuration that ScyllaDB will read.
@@ -84,8 +109,7 @@ fn read_if_there(file: &Path) -> Result<Option<String>> {
 /// What Kubernetes says of the node and its datacenter.
 struct Ring {
     seeds: Vec<String>,
-    broadcast_address: String,
-    broadcast_rpc_address: String,
+    announced: Announced,
     replaces: Option<String>,
 }
 
@@ -101,14 +125,12 @@ async fn look(options: &Options, member: &Member) -> Result<Ring> {
             label::REPLACE
         ));
     }
-    let address = |address_type| broadcast_address(address_type, &service, &own, Some(options.ip_family));
-    let broadcast_address = address(&options.nodes_broadcast_address_type)?;
-    let broadcast_rpc_address = address(&options.clients_broadcast_address_type)?;
+    let announced = Announced::new(options, &service, own)?;
 
     let (pods, services) = datacenter(member, &service).await?;
     let asker = Asker {
         name: &member.name,
-        address: &broadcast_address,
+        address: &announced.addresses[0],
         address_type: &options.nodes_broadcast_address_type,
         family: options.ip_family,
     };
@@ -116,7 +138,7 @@ async fn look(options: &Options, member: &Member) -> Result<Ring> {
     let external: Vec<_> = options.external_seeds.iter().filter(|seed| !seed.is_empty()).cloned().collect();
     let seeds = seeds(asker, &pods, &services, &external)?;
     let replaces = service.labels().get(label::REPLACING_NODE_HOST_ID).filter(|host_id| !host_id.is_empty()).cloned();
-    Ok(Ring { seeds, broadcast_address, broadcast_rpc_address, replaces })
+    Ok(Ring { seeds, announced, replaces })
 }
 
 /// All nodes of the datacenter that `service` belongs to.

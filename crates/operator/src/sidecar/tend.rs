@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-use super::{Files, upgrade::carry_out};
+use super::{Options, prepare::Announced, upgrade::carry_out};
 use crate::{
     kubernetes::{Member, chain},
     pod,
@@ -47,11 +47,12 @@ pub(super) enum MustRestart {
 }
 
 /// Tends the node until it must be started anew.
-pub(super) async fn tend(node: Node, member: &Member, files: &Files) -> MustRestart {
+pub(super) async fn tend(options: &Options, member: &Member, announced: &Announced) -> MustRestart {
     let mut tender = Tender {
-        node: node.within(PATIENCE),
+        node: options.node().within(PATIENCE),
         member,
-        files,
+        options,
+        announced,
         service: None,
         leaving: None,
         upgrading: None,
@@ -102,7 +103,8 @@ type Leaving = BoxFuture<'static, Result<Decommission, Error>>;
 struct Tender<'a> {
     node: Node,
     member: &'a Member,
-    files: &'a Files,
+    options: &'a Options,
+    announced: &'a Announced,
     /// The Service as it was last seen, or as it was last written.
     service: Option<Service>,
     /// The request to leave that is not answered yet.
@@ -139,6 +141,7 @@ impl Tender<'_> {
             return Err(MustRestart::GivenUp);
         }
         self.publish(&observation).await;
+        self.ask_for_restart().await;
         let is_member = observation.is_member == Some(true);
         if is_member && mode == Mode::Normal {
             self.keep_io_properties();
@@ -190,6 +193,16 @@ impl Tender<'_> {
         let new = changes(service.annotations(), observation);
         if !new.is_empty() {
             self.write(json!({"metadata": {"annotations": new}}), &new).await;
+        }
+    }
+
+    /// Asks to be started anew when the node announces an address that nobody finds it by, and not any longer than that.
+    async fn ask_for_restart(&mut self) {
+        let Some(service) = &self.service else { return };
+        let pod = self.announced.outdated(self.options, service);
+        if service.annotations().get(annotation::RESTART_REQUEST).map(String::as_str) != pod {
+            let what = json!({annotation::RESTART_REQUEST: pod});
+            self.write_as_seen(json!({"metadata": {"annotations": what}}), &what).await;
         }
     }
 
@@ -311,7 +324,7 @@ impl Tender<'_> {
             return;
         }
         self.has_kept_io_properties = true;
-        let (measured, kept) = (&self.files.io_properties, self.files.kept_io_properties());
+        let (measured, kept) = (&self.options.files.io_properties, self.options.files.kept_io_properties());
         if kept.exists() || !measured.is_file() {
             return;
         }
@@ -327,7 +340,7 @@ impl Tender<'_> {
             return;
         }
         self.has_kept_host_id = true;
-        let file = self.files.kept_host_id();
+        let file = self.options.files.kept_host_id();
         if fs::read_to_string(&file).is_ok_and(|kept| kept == host_id) {
             return;
         }

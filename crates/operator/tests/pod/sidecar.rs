@@ -259,7 +259,7 @@ fn a_stop_drains_then_ends_scylladb_and_answers_its_status() {
 /// Load balancers need a while to turn to other nodes.
 #[test]
 fn a_node_serves_for_a_while_before_it_is_drained() {
-    for (number, mode, seconds, serves) in [(41, "NORMAL", 3, true), (42, "JOINING", 600, false)] {
+    for (number, mode, seconds, serves) in [(44, "NORMAL", 3, true), (45, "JOINING", 600, false)] {
         let pod = Pod::new(number, Says { mode, ..Says::default() }).ignite();
         let mut arguments = pod.arguments();
         arguments.insert(1, format!("--serve-seconds-before-stop={seconds}"));
@@ -369,6 +369,23 @@ fn the_ring_is_told_as_long_as_somebody_asks() {
         service["metadata"]["annotations"].as_object_mut().unwrap().remove(QUESTION);
     });
     eventually("it takes its word back", || pod.fact(ANSWER).is_none());
+}
+
+#[test]
+fn a_node_whose_address_is_another_one_asks_to_be_started_anew() {
+    const REQUEST: &str = "messina.scylladb.com/restart-request";
+    let pod = Pod::new(46, Says::default()).ignite();
+    pod.api.edit("services", NAME, |service| service["metadata"]["annotations"] = json!({REQUEST: "former pod"}));
+    let _process = pod.run();
+    eventually("what a former pod asked for is over", || pod.fact(REQUEST).is_none());
+    let readdress = |text: &str| {
+        let spec = json!({"clusterIP": text, "clusterIPs": [text]});
+        pod.api.edit("services", NAME, |service| service["spec"] = spec);
+    };
+    readdress("10.0.0.2");
+    eventually("the pod is to be made anew", || pod.fact(REQUEST).as_deref() == Some("pod"));
+    readdress("None");
+    eventually("no address is no other one", || pod.fact(REQUEST).is_none());
 }
 
 /// Snapshots are taken and removed as the Service asks, what fails is said and tried again, and what was cut off begins anew.

@@ -83,8 +83,12 @@ fn pods<'a>(observed: &'a Observed, stateful_set: &StatefulSet) -> impl Iterator
 pub(crate) fn is_settled(observed: &Observed, stateful_set: &StatefulSet) -> bool {
     let partition = partition(stateful_set);
     if partition == 0 {
+        // Kubernetes may not have said yet that a pod is gone.
+        let name = stateful_set.metadata.name.as_deref().unwrap_or_default();
+        let is_known = |ordinal: i32| has_joined(observed, &names::datacenter::member(name, ordinal));
         return is_rolled_out(stateful_set)
-            && pods(observed, stateful_set).all(|(_, pod)| pod.is_none_or(|pod| !is_down(pod)));
+            && pods(observed, stateful_set)
+                .all(|(ordinal, pod)| pod.map_or_else(|| !is_known(ordinal), |pod| !is_down(pod)));
     }
     let Some(status) = &stateful_set.status else { return false };
     let generation = stateful_set.metadata.generation.unwrap_or(0);

@@ -82,6 +82,11 @@ impl Racks<'_> {
         self.moving.is_empty() && self.standing.iter().all(is_done)
     }
 
+    /// Whether all nodes that there are are up.
+    pub(crate) fn are_all_up(&self) -> bool {
+        self.moving.is_empty() && self.orphaned.is_empty()
+    }
+
     /// Whether all nodes of the StatefulSet are up.
     pub(crate) fn is_up(&self, stateful_set: &str) -> bool {
         self.moving.iter().all(|one| one.metadata.name.as_deref() != Some(stateful_set))
@@ -256,6 +261,8 @@ pub(crate) fn rollout(observed: &Observed, mut racks: Racks<'_>, topology: &Topo
         hold_all(observed, racks, &mut rollout);
     } else if !racks.moving.is_empty() {
         mend(observed, racks, topology, &mut rollout);
+    } else if topology.is_outdated {
+        hold_all(observed, racks, &mut rollout);
     } else if !racks.missing.is_empty() && !racks.is_rolling {
         create(observed, racks, topology, &mut rollout);
     } else {
@@ -281,7 +288,8 @@ fn restore(observed: &Observed, stateful_set: StatefulSet, topology: &Topology, 
     rollout.restored.insert(name);
 }
 
-/// While a node leaves, somebody works on one, or a StatefulSet is away, nothing else changes.
+/// While a node leaves, somebody works on one, one is to restart for its address, or a StatefulSet is away, nothing else
+/// changes.
 fn hold_all(observed: &Observed, racks: Racks<'_>, rollout: &mut Rollout) {
     for one in racks.standing {
         keep(observed, one, rollout);

@@ -3,8 +3,8 @@
 use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Pod};
 use messina_api::names::{
     annotation::{
-        CURRENT_TOKEN_RING_HASH, HOST_ID, LAST_CLEANED_UP_TOKEN_RING_HASH, NODE_JOINED, RING_ANSWER, RING_QUESTION,
-        SIDECAR_PROTOCOL, UPGRADE_ANSWER, UPGRADE_REQUEST,
+        CURRENT_TOKEN_RING_HASH, HOST_ID, LAST_CLEANED_UP_TOKEN_RING_HASH, NODE_JOINED, RESTART_REQUEST, RING_ANSWER,
+        RING_QUESTION, SIDECAR_PROTOCOL, UPGRADE_ANSWER, UPGRADE_REQUEST,
     },
     label::REPLACING_NODE_HOST_ID,
 };
@@ -311,6 +311,63 @@ fn nodes_that_can_be_asked_have_to_see_each_other_up() {
     let all = [two[0], two[1], "orders-dc-b-0"];
     assert_eq!(answer("DN", &all), (vec![], true), "one is down for others");
     assert_eq!(answer("UN", &all), (vec![("orders-dc-a".to_owned(), 1)], false));
+}
+
+/// A datacenter that is to change, where these nodes ask for another pod, the one of this UID.
+fn outdated(members: &[(&str, &str)]) -> Observed {
+    let racks = [("a", 2), ("b", 1)];
+    let mut observed = respecified(&running(&racks), &racks, because("x"));
+    for (member, uid) in members {
+        let service = observed.services.get_mut(*member).unwrap();
+        service.metadata.annotations.get_or_insert_default().insert(RESTART_REQUEST.into(), (*uid).into());
+    }
+    observed
+}
+
+fn deleted(plan: &Plan) -> Vec<&str> {
+    plan.deletions.iter().map(|deletion| deletion.name.as_str()).collect()
+}
+
+#[test]
+fn nodes_that_announce_another_address_restart_one_by_one_and_first() {
+    let both = [("orders-dc-a-0", "uid-of-orders-dc-a-0"), ("orders-dc-b-0", "uid-of-orders-dc-b-0")];
+    let mut observed = outdated(&both);
+    let first = plan(&observed);
+    assert_eq!((deleted(&first), changed(&observed, &first)), (vec!["orders-dc-a-0"], vec![]));
+    let event = first.deletions[0].event.as_ref().map(|(reason, _)| *reason);
+    assert_eq!((event, reasons(&first).contains(&"RestartingNode")), (Some("RestartingNode"), true));
+    observed.pods.remove("orders-dc-a-0");
+    assert_eq!(deleted(&plan(&observed)), [] as [&str; 0], "the next one waits for it");
+    observed.pods.insert("orders-dc-a-0".into(), {
+        let mut another = pod("orders-dc-a-0", "2026.2.4", "old", true);
+        another.metadata.uid = Some("another".into());
+        another
+    });
+    assert_eq!(deleted(&plan(&observed)), ["orders-dc-b-0"]);
+    let former = outdated(&[("orders-dc-a-0", "former")]);
+    let begun = plan(&former);
+    assert_eq!((deleted(&begun), changed(&former, &begun)), (vec![], vec![("orders-dc-a".to_owned(), 1)]));
+}
+
+#[test]
+fn who_cannot_be_found_keeps_nobody_from_restarting_it() {
+    let mut observed = outdated(&[("orders-dc-a-0", "uid-of-orders-dc-a-0")]);
+    let names: Vec<String> = observed.services.keys().cloned().collect();
+    let mut answered = |down: &str| {
+        for (name, service) in &mut observed.services {
+            let state = |one: &str| if one == down && one != name { "DN" } else { "UN" };
+            let nodes: serde_json::Map<String, Value> =
+                names.iter().map(|one| (format!("host-{one}"), json!(state(one)))).collect();
+            let text = json!({"asked": "7", "hostID": format!("host-{name}"), "nodes": nodes}).to_string();
+            let facts = [(SIDECAR_PROTOCOL, "1".to_owned()), (RING_QUESTION, "7".to_owned()), (RING_ANSWER, text)];
+            let annotations = service.metadata.annotations.get_or_insert_default();
+            annotations.extend(facts.map(|(key, value)| (key.to_owned(), value)));
+        }
+        let plan = plan(&observed);
+        (plan.deletions.len(), reasons(&plan).contains(&"WaitingForRing"))
+    };
+    assert_eq!(answered("orders-dc-a-0"), (1, false));
+    assert_eq!(answered("orders-dc-b-0"), (0, true));
 }
 
 /// Nodes of racks that are on their way out are asked, too.

@@ -26,7 +26,11 @@ fn running(racks: &[(&str, i32)], spec: Value) -> Observed {
         annotations.insert(NODE_JOINED.into(), "true".into());
         annotations.insert(CURRENT_TOKEN_RING_HASH.into(), "ring".into());
         annotations.insert(LAST_CLEANED_UP_TOKEN_RING_HASH.into(), "ring".into());
-        observed.services.insert(service.metadata.name.clone().unwrap(), service);
+        let name = service.metadata.name.clone().unwrap();
+        let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+        let pod = json!({"metadata": {"name": name, "uid": format!("uid-of-{name}")}, "status": ready});
+        observed.pods.insert(name.clone(), serde_json::from_value(pod).unwrap());
+        observed.services.insert(name, service);
     }
     assert_eq!(plan(&observed).waiting, [], "everything is as it is to be");
     observed
@@ -64,6 +68,9 @@ fn held(name: &str) -> LeftAlone {
 fn set_out_of_order(observed: &mut Observed, name: &str) {
     let status = observed.stateful_sets.get_mut(name).unwrap().status.as_mut().unwrap();
     status.ready_replicas = Some(0);
+    for (_, down) in observed.pods.iter_mut().filter(|(pod, _)| pod.starts_with(name)) {
+        down.status = pod(json!({"conditions": [{"type": "Ready", "status": "False"}]})).status;
+    }
 }
 
 #[test]
@@ -215,6 +222,7 @@ fn a_stateful_set_that_is_gone_is_made_anew_around_its_nodes() {
     for evidence in ["pod", "Service"] {
         let mut observed = respecified(&before, &[("a", 1)], json!({}));
         observed.stateful_sets.clear();
+        observed.pods.clear();
         if evidence == "pod" {
             observed.pods.insert("orders-dc-a-2".into(), pod(json!({})));
         } else {
@@ -226,6 +234,7 @@ fn a_stateful_set_that_is_gone_is_made_anew_around_its_nodes() {
     }
     let mut never_there = respecified(&before, &[("a", 1)], json!({}));
     never_there.stateful_sets.clear();
+    never_there.pods.clear();
     assert_eq!(plan(&never_there).objects.stateful_sets[0].spec.as_ref().unwrap().replicas, Some(1));
 }
 

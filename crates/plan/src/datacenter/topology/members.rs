@@ -255,13 +255,16 @@ impl<'a> Ring<'a> {
     }
 
     /// Whether one of our nodes may restart: all that can be asked have answered, and nobody sees another of our nodes not up
-    /// and normal. If not, why.
-    pub(crate) fn lets_restart(&self, observed: &Observed) -> Result<(), String> {
+    /// and normal, but for those whom nobody may find. If not, why.
+    pub(crate) fn lets_restart(&self, observed: &Observed, lost: &[Member<'_>]) -> Result<(), String> {
         let ours = self.others(observed, "");
         if let Some(silent) = ours.iter().find(|member| member.answers() && !self.answers.contains_key(member.name)) {
             return Err(format!("node {} has yet to say how it sees the ring", silent.name));
         }
-        let is_ours = |host_id: &str| ours.iter().any(|member| member.host_id() == Some(host_id));
+        let is_ours = |host_id: &str| {
+            ours.iter().any(|member| member.host_id() == Some(host_id))
+                && !lost.iter().any(|member| member.host_id() == Some(host_id))
+        };
         let trouble = self.answers.iter().find_map(|(name, answer)| {
             let (node, state) = answer.nodes.iter().find(|(node, state)| is_ours(node) && *state != UP)?;
             Some(format!("node {name} sees node {} in state {state}", self.called(node)))

@@ -9,6 +9,7 @@ mod leaving;
 mod lost;
 mod maintenance;
 mod members;
+mod outdated;
 mod replacing;
 mod upgrading;
 
@@ -38,6 +39,8 @@ pub(crate) struct Topology {
     pub(crate) is_leaving: bool,
     /// The node that is to restart next may not yet.
     pub(crate) holds_restart: bool,
+    /// A node announces an address that is not its own any more, so nothing else begins.
+    pub(crate) is_outdated: bool,
     /// StatefulSets that have no place for nodes which may be in the ring.
     pub(crate) without_place: BTreeSet<String>,
     /// StatefulSets that get no more nodes before what is left of former ones is out of the way.
@@ -58,6 +61,7 @@ pub(crate) fn topology(observed: &Observed, racks: &Racks<'_>) -> Topology {
     claims::clear_the_way(&mut steps);
     leaving::leave(&mut steps, is_replacing);
     let is_held = is_replacing || !steps.done.under_maintenance.is_empty();
+    outdated::start_anew(&mut steps, racks, is_held);
     upgrading::prepare(&mut steps, racks, is_held);
     steps.ask();
     let mut changes: Vec<Change> = steps.changes.into_values().collect();

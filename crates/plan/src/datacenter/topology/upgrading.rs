@@ -154,7 +154,7 @@ pub(super) fn prepare(steps: &mut Steps<'_>, racks: &Racks<'_>, is_held: bool) {
         return;
     }
     steps.asks = true;
-    if let Err(reason) = steps.ring.lets_restart(observed) {
+    if let Err(reason) = steps.ring.lets_restart(observed, &[]) {
         steps.done.holds_restart = true;
         let node = format!("{}/{name}", observed.datacenter.namespace);
         let message = format!("node {node} is to restart, and does when all nodes see each other up; {reason}");
