@@ -51,7 +51,7 @@ e2e: needs-cargo ## Runs the tests that need a cluster, on clusters of their own
 	$(TESTBED) up --light --name test-light
 	if [ "$$(id -u)" = 0 ]; then $(TESTBED) up --name test; fi
 	# They wait more than they work.
-	cargo test --package messina-e2e --lib --test e2e -- --test-threads 3
+	cargo test --package messina-e2e --lib --test e2e -- --test-threads 5
 	cargo test --package messina-e2e --test faults
 
 .PHONY: soak
