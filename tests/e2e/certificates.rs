@@ -14,7 +14,10 @@ use kube::{
     Api, Client,
     api::{DeleteParams, Patch, PatchParams},
 };
-use messina_e2e::clusters::{Started, cluster_named};
+use messina_e2e::{
+    clusters::{Started, cluster_named},
+    observer::Observer,
+};
 use messina_testbed::{
     deploy,
     harness::{Seen, eventually, until},
@@ -150,6 +153,7 @@ async fn a_client_sees_certificates_and_their_rotation() {
     let client = cluster.client().await;
     deploy::images(&cluster_named("certificates"), &Steps::quiet()).unwrap();
     deploy::operator(&client, &Steps::quiet()).await.unwrap();
+    let observer = Observer::start(&cluster_named("certificates"), "default");
     apply(&client, &manifest(&[("a", 1)])).await;
     settled(&client, 1).await;
 
@@ -174,6 +178,7 @@ async fn a_client_sees_certificates_and_their_rotation() {
 
     nobody_changes_a_key(&client).await;
     settled(&client, 1).await;
+    println!("the observer: {}", observer.ends());
 }
 
 /// Tells the operator to make RSA keys from now on.

@@ -25,7 +25,10 @@ use messina_api::{
     names::{annotation, label},
     scylla::v1alpha1::ScyllaDBDatacenter,
 };
-use messina_e2e::clusters::{Started, cluster_named};
+use messina_e2e::{
+    clusters::{Started, cluster_named},
+    observer::Observer,
+};
 use messina_testbed::{
     deploy, exec,
     harness::{Seen, eventually, until},
@@ -56,6 +59,7 @@ async fn a_version_changes_node_by_node() {
     let client = cluster.client().await;
     deploy::images(&cluster_named(CLUSTER), &Steps::quiet()).unwrap();
     deploy::operator(&client, &Steps::quiet()).await.unwrap();
+    let observer = Observer::start(&cluster_named(CLUSTER), "default");
     apply(&client, &with_image(deploy::SCYLLA_IMAGE)).await;
     settled(&client, 3).await;
     let watch = Watch::begin(&client).await;
@@ -63,6 +67,7 @@ async fn a_version_changes_node_by_node() {
     a_disagreement_on_the_schema_is_told_and_got_over(&client).await;
     an_image_that_is_missing_is_taken_back(&client).await;
     watch.end();
+    println!("the observer: {}", observer.ends());
 }
 
 /// One node has another schema: nothing restarts, and it is told which node it is. When it agrees again, the upgrade goes on

@@ -18,6 +18,7 @@ use messina_api::{
 };
 use messina_e2e::{
     clusters::{Started, cluster_named},
+    observer::Observer,
     permissions::{OPERATOR, permissions},
 };
 use messina_testbed::{
@@ -105,6 +106,7 @@ async fn disks_grow_while_nodes_run() {
     let log_file = cluster_named("volumes").audit_log().to_owned();
     deploy::images(&cluster_named("volumes"), &Steps::quiet()).unwrap();
     deploy::operator(&client, &Steps::quiet()).await.unwrap();
+    let observer = Observer::start(&cluster_named("volumes"), "default");
     apply(&client, &with_capacity("50Mi")).await;
     settled(&client, 3).await;
 
@@ -113,6 +115,7 @@ async fn disks_grow_while_nodes_run() {
     a_class_may_forbid_it(&client).await;
     somebody_works_on_a_node(&client).await;
     a_machine_goes_for_good(&client).await;
+    println!("the observer: {}", observer.ends());
     permissions(&client, &Log::new(log_file)).await;
 }
 

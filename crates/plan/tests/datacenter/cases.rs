@@ -374,7 +374,7 @@ fn no_decision_is_forgotten() {
     ];
     const NOT_HERE: [(&str, &str); 2] = [
         ("broadcast-address", "it is run with the other decisions of a node"),
-        ("nodes-status-report", "reports come with bootstrap synchronisation, in the form of the seed"),
+        ("nodes-status-report", "the design has another kind for them, ScyllaDBStatusReport, without racks and places"),
     ];
     let folder = shared().join("compat/cases/datacenter");
     let Ok(decisions) = fs::read_dir(&folder) else {
