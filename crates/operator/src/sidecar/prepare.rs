@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::{ResourceExt, api::ListParams};
 use messina_api::names::label;
 use messina_plan::node::{
-    address::{AddressError, broadcast_address},
+    address::{AddressError, broadcast_address, is_outdated},
     arguments::{Arguments, Start, managed},
     configuration::{Document, merge_rackdc, merge_yaml},
     replaced::is_given_up,
@@ -39,11 +39,13 @@ impl Announced {
         Ok(Self { addresses: addresses(options, service, &pod)?, pod })
     }
 
-    /// UID of the pod, if it is to be made anew: its Service has other addresses by now, say because it was deleted. Where it
-    /// has none, the same may come back.
+    /// UID of the pod, if it is to be made anew: its Service has other addresses by now, say because it was deleted.
     pub(super) fn outdated(&self, options: &Options, service: &Service) -> Option<&str> {
-        let are_others = addresses(options, service, &self.pod).is_ok_and(|now| now != self.addresses);
-        self.pod.metadata.uid.as_deref().filter(|_| are_others)
+        let types = [&options.nodes_broadcast_address_type, &options.clients_broadcast_address_type];
+        let family = Some(options.ip_family);
+        let is_outdated = |(address, one): (&String, _)| is_outdated(address, one, service, &self.pod, family);
+        let is_any = self.addresses.iter().zip(types).any(is_outdated);
+        self.pod.metadata.uid.as_deref().filter(|_| is_any)
     }
 }
 

@@ -117,6 +117,30 @@ pub fn broadcast_address(
     }
 }
 
+/// Whether a node that announces this address is found by it no longer: its Service has another one by now, and not this one
+/// beside it. Where the Service has none, the same may come back.
+pub fn is_outdated(
+    announced: &str,
+    address_type: &BroadcastAddressType,
+    service: &Service,
+    pod: &Pod,
+    family: Option<IpFamily>,
+) -> bool {
+    let is_there = |text: &str| text == announced;
+    let has_it = match address_type {
+        BroadcastAddressType::ServiceClusterIP => service.spec.as_ref().is_some_and(|spec| {
+            spec.cluster_ip.as_deref().is_some_and(is_there) || spec.cluster_ips.iter().flatten().any(|ip| is_there(ip))
+        }),
+        // A balancer may have several, in any order.
+        BroadcastAddressType::ServiceLoadBalancerIngress => ingress_points(service)
+            .iter()
+            .any(|point| [&point.ip, &point.hostname].into_iter().flatten().any(|text| is_there(text))),
+        // A pod keeps its addresses as long as its containers run.
+        BroadcastAddressType::PodIP | BroadcastAddressType::Other(_) => true,
+    };
+    !has_it && broadcast_address(address_type, service, pod, family).is_ok()
+}
+
 fn pod_ip(pod: &Pod, family: Option<IpFamily>) -> Option<String> {
     let status = pod.status.as_ref()?;
     let all = status.pod_ips.iter().flatten().map(|ip| ip.ip.as_str());
@@ -130,11 +154,15 @@ fn cluster_ip(service: &Service, family: Option<IpFamily>) -> Option<String> {
 }
 
 fn ingress(service: &Service, family: Option<IpFamily>) -> Option<String> {
-    let balancer = service.status.as_ref()?.load_balancer.as_ref()?;
-    let points: &[LoadBalancerIngress] = balancer.ingress.as_deref().unwrap_or_default();
+    let points = ingress_points(service);
     let address = first(points.iter().filter_map(|point| point.ip.as_deref()), family);
     // A name may lead to any family, so it will do for each.
     address.or_else(|| points.iter().find_map(|point| point.hostname.clone()).filter(|name| !name.is_empty()))
+}
+
+fn ingress_points(service: &Service) -> &[LoadBalancerIngress] {
+    let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    balancer.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default()
 }
 
 /// The first of `texts` that is an address, of the family if one is wanted. A Service without an address says "None".
@@ -144,4 +172,36 @@ fn first<'a>(mut texts: impl Iterator<Item = &'a str>, family: Option<IpFamily>)
         None => text.parse::<IpAddr>().is_ok(),
     };
     texts.find(is_wanted).map(ToOwned::to_owned)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn an_address_is_outdated_when_there_is_another_in_its_place() {
+        use BroadcastAddressType::{PodIP, ServiceClusterIP, ServiceLoadBalancerIngress};
+        let cluster = |ip: &str| json!({"spec": {"clusterIP": ip, "clusterIPs": [ip, "fd00::1"]}});
+        let balancer = |points: Value| json!({"status": {"loadBalancer": {"ingress": points}}});
+        let two = json!([{"ip": "192.0.2.9"}, {"ip": "192.0.2.1"}]);
+        for (announced, address_type, service, expected) in [
+            ("10.0.0.1", ServiceClusterIP, cluster("10.0.0.1"), false),
+            ("fd00::1", ServiceClusterIP, cluster("10.0.0.1"), false),
+            ("10.0.0.2", ServiceClusterIP, cluster("10.0.0.1"), true),
+            ("10.0.0.2", ServiceClusterIP, json!({"spec": {"clusterIP": "None"}}), false),
+            ("192.0.2.1", ServiceLoadBalancerIngress, balancer(two), false),
+            ("192.0.2.1", ServiceLoadBalancerIngress, balancer(json!([{"ip": "192.0.2.9"}])), true),
+            ("name.example", ServiceLoadBalancerIngress, balancer(json!([{"hostname": "name.example"}])), false),
+            ("192.0.2.1", ServiceLoadBalancerIngress, balancer(json!([])), false),
+            ("192.0.2.1", ServiceLoadBalancerIngress, balancer(json!([{"ip": "fd00::9"}])), false),
+            ("10.1.0.1", PodIP, cluster("10.0.0.1"), false),
+        ] {
+            let object: Service = serde_json::from_value(service.clone()).unwrap();
+            let found = is_outdated(announced, &address_type, &object, &Pod::default(), Some(IpFamily::V4));
+            assert_eq!(found, expected, "{announced} {service}");
+        }
+    }
 }
