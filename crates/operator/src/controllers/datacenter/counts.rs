@@ -107,6 +107,7 @@ mod tests {
         let counts = Counts::new(&metrics);
         let mut observed = observed();
         let services = messina_plan::datacenter::plan(&observed).objects.member_services;
+        let nodes = services.len();
         observed.services.extend(services.into_iter().map(|one| (one.metadata.name.clone().unwrap(), one)));
         counts.observed(&observed);
         let (namespace, name) = (observed.datacenter.namespace.clone(), observed.datacenter.name.clone());
@@ -116,7 +117,7 @@ mod tests {
                 r#"messina_datacenter_nodes{{namespace="{namespace}",datacenter="{name}",state="{state}"}} {count}"#
             )
         };
-        assert!(text.contains(&line("joining", observed.services.len())), "{text}");
+        assert!(text.contains(&line("joining", nodes)), "{text}");
         assert!(text.contains(&line("ready", 0)), "{text}");
         let gone = Arc::new(ScyllaDBDatacenter::new(&name, Default::default()));
         let key = ObjectKey { namespace: Some(namespace.clone()), name: name.clone() };
