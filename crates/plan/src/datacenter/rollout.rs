@@ -249,7 +249,7 @@ pub(crate) fn rollout(observed: &Observed, mut racks: Racks<'_>, topology: &Topo
     let as_wanted = racks.standing.iter().filter(|one| !one.changes).map(|one| one.name.clone()).collect();
     let mut rollout = Rollout { wrong: racks.wrong.clone(), as_wanted, ..Rollout::default() };
     let orphaned = std::mem::take(&mut racks.orphaned);
-    let is_one_away = !orphaned.is_empty();
+    let is_one_away = !orphaned.is_empty() || racks.standing.iter().any(|one| is_going(one.now));
     for stateful_set in orphaned {
         restore(observed, stateful_set, topology, &mut rollout);
     }
@@ -268,12 +268,32 @@ pub(crate) fn rollout(observed: &Observed, mut racks: Racks<'_>, topology: &Topo
     } else {
         change_next(observed, racks, topology, &mut rollout);
     }
+    leave_going(observed, &mut rollout);
     let racks = &observed.datacenter.racks;
     let position = |one: &StatefulSet| {
         racks.iter().position(|rack| one.metadata.name == Some(observed.datacenter.stateful_set_name(rack)))
     };
     rollout.stateful_sets.sort_by_key(position);
     rollout
+}
+
+/// Whether a StatefulSet is about to be gone. What is written to it then may be the first word of another one.
+pub(crate) fn is_going(stateful_set: &StatefulSet) -> bool {
+    stateful_set.metadata.deletion_timestamp.is_some()
+}
+
+/// A StatefulSet that is going is made anew when it is gone, and left alone until then.
+fn leave_going(observed: &Observed, rollout: &mut Rollout) {
+    let going = |one: &mut StatefulSet| {
+        let name = one.metadata.name.as_deref().unwrap_or_default();
+        observed.stateful_sets.get(name).is_some_and(is_going)
+    };
+    for stateful_set in rollout.stateful_sets.extract_if(.., going) {
+        let message = format!("{} is being deleted; it is made anew then", reference(observed, &stateful_set));
+        rollout.waiting.push(note("RestoringStatefulSet", message));
+        let name = stateful_set.metadata.name.unwrap_or_default();
+        rollout.left_alone.push(LeftAlone { kind: "StatefulSet", name });
+    }
 }
 
 /// Makes a StatefulSet anew around its nodes. What is in the way of new pods is in nobody's way where all pods are there.

@@ -20,7 +20,7 @@ use serde_json::json;
 use super::{
     Change, Deletion, Kind, Note, Observed, Part, Rack,
     quantity::Amount,
-    rollout::{Rollout, nodes_to_keep, replicas},
+    rollout::{Rollout, is_going, nodes_to_keep, replicas},
     topology::{Member, Topology, members},
     validate::MOST_NODES,
 };
@@ -142,7 +142,7 @@ impl Growing<'_> {
     fn unsettled(&self, topology: &Topology, rollout: &Rollout) -> Option<String> {
         let of_rack = |member: &&Member<'_>| member.stateful_set == self.name;
         let mut members = self.members.iter().filter(of_rack);
-        if self.now.metadata.deletion_timestamp.is_some() {
+        if is_going(self.now) {
             Some("it is gone".into())
         } else if topology.is_leaving {
             Some("no node leaves".into())
@@ -276,7 +276,7 @@ impl Growth {
 
     /// Deletes the StatefulSet without its pods, so that it is made anew around them. One at a time.
     fn stateful_set(&mut self, one: &Growing<'_>, topology: &Topology, rollout: &Rollout) {
-        let is_away = |name: &str| !one.observed.stateful_sets.contains_key(name);
+        let is_away = |name: &str| one.observed.stateful_sets.get(name).is_none_or(is_going);
         let racks = &one.observed.datacenter.racks;
         let is_one_away = racks.iter().any(|rack| is_away(&one.observed.datacenter.stateful_set_name(rack)))
             || one.members.iter().any(|member| is_away(member.stateful_set));

@@ -327,6 +327,24 @@ fn a_stateful_set_is_not_replaced_while_its_rack_changes() {
     }
 }
 
+/// It may be gone when something is written, and what would be made then is what it was.
+#[test]
+fn a_stateful_set_that_is_going_is_left_alone_and_no_other_one_goes() {
+    let mut world = at_rest(&[("a", 1), ("b", 1)]);
+    world.enlarge("2Gi");
+    world.look();
+    while world.write() {}
+    while world.kubernetes() {}
+    let one = world.kept.stateful_sets.get_mut("orders-dc-a").unwrap();
+    one.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    let plan = plan(&world.kept);
+    assert_eq!(plan.deletions, []);
+    let written: Vec<Option<&str>> =
+        plan.objects.stateful_sets.iter().map(|one| one.metadata.name.as_deref()).collect();
+    assert_eq!(written, [Some("orders-dc-b")]);
+    assert!(plan.left_alone.iter().any(|one| one.name == "orders-dc-a"));
+}
+
 /// A full disk is the best reason to enlarge it.
 #[test]
 fn the_disk_of_a_node_that_is_down_grows() {
