@@ -97,7 +97,7 @@ fn rack_statuses(observed: &Observed) -> Vec<RackStatus> {
 
 fn wanted_rack(observed: &Observed, rack: &Rack) -> RackStatus {
     let stateful_set = observed.stateful_sets.get(&observed.datacenter.stateful_set_name(rack));
-    if let Some(stateful_set) = stateful_set.filter(|_| !is_made_anew(observed, rack)) {
+    if let Some(stateful_set) = stateful_set.filter(|_| !is_just_written(observed, rack)) {
         return rack_status(observed, &rack.name, stateful_set);
     }
     let stale = previous(observed, &rack.name).cloned().unwrap_or_else(|| RackStatus {
@@ -112,13 +112,17 @@ fn wanted_rack(observed: &Observed, rack: &Rack) -> RackStatus {
     RackStatus { stale: Some(true), ..stale }
 }
 
-/// Whether the StatefulSet is made anew around nodes that all go on serving. Until Kubernetes has looked at it, it says
-/// nothing of them, and what was said before holds.
-fn is_made_anew(observed: &Observed, rack: &Rack) -> bool {
+/// Whether the StatefulSet is made anew or was just changed, around nodes that all go on serving. Until Kubernetes has looked
+/// at it, it says nothing of them, and what was said before holds.
+fn is_just_written(observed: &Observed, rack: &Rack) -> bool {
     let name = observed.datacenter.stateful_set_name(rack);
     let is_looked_at = observed.stateful_sets.get(&name).is_some_and(|one| {
         one.metadata.deletion_timestamp.is_none()
-            && one.status.as_ref().is_some_and(|status| status.observed_generation.is_some_and(|seen| seen > 0))
+            && one
+                .status
+                .as_ref()
+                .and_then(|status| status.observed_generation)
+                .is_some_and(|seen| seen > 0 && seen >= one.metadata.generation.unwrap_or(0))
     });
     let nodes = previous(observed, &rack.name).and_then(|status| status.nodes).unwrap_or(0);
     let serves = |ordinal: i32| observed.pods.get(&names::datacenter::member(&name, ordinal)).is_some_and(is_ready);
@@ -183,7 +187,8 @@ fn available(observed: &Observed, racks: &[RackStatus]) -> PartCondition {
     let datacenter = &observed.datacenter;
     let status_of = |rack: &Rack| racks.iter().find(|status| status.name.as_ref() == Some(&rack.name));
     let count = |count: fn(&RackStatus) -> Option<i32>| -> i32 {
-        let holds = |(rack, status): &(&Rack, &RackStatus)| status.stale == Some(false) || is_made_anew(observed, rack);
+        let holds =
+            |(rack, status): &(&Rack, &RackStatus)| status.stale == Some(false) || is_just_written(observed, rack);
         let fresh = datacenter.racks.iter().filter_map(|rack| Some((rack, status_of(rack)?))).filter(holds);
         fresh.filter_map(|(_, status)| count(status)).sum()
     };

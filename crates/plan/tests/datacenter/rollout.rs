@@ -361,6 +361,14 @@ fn a_datacenter_is_available_when_all_nodes_are() {
     assert!(holds, "{reason}");
     assert_eq!((status.nodes, status.ready_nodes, status.available_nodes), (Some(3), Some(3), Some(3)));
     assert_eq!((status.current_version.as_deref(), status.observed_generation), (Some("2026.2.4"), Some(1)));
+    let mut written = Observed { status, ..observed.clone() };
+    for pod in written.pods.values_mut() {
+        pod.status = serde_json::from_value(json!({"conditions": [{"type": "Ready", "status": "True"}]})).unwrap();
+    }
+    written.stateful_sets.get_mut("orders-dc-a").unwrap().metadata.generation = Some(2);
+    assert!(of(&written).1, "nodes go on serving before Kubernetes has looked at what was written");
+    written.pods.remove("orders-dc-a-0");
+    assert!(!of(&written).1, "nobody knows");
     set_out_of_order(&mut observed, "orders-dc-b");
     let (status, holds, reason) = of(&observed);
     assert_eq!((holds, reason.as_str(), status.ready_nodes), (false, "MembersNotReady", Some(1)));
