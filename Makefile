@@ -55,7 +55,7 @@ e2e: needs-cargo ## Runs the tests that need a cluster, on clusters of their own
 	cargo test --package messina-e2e --test faults
 
 .PHONY: soak
-soak: needs-cargo ## Damages all objects of a datacenter in turn, and changes it again and again (a quarter of an hour)
+soak: needs-cargo ## Damages all objects of a datacenter in turn, and changes it again and again (six minutes)
 	@cargo build --workspace
 	$(MAKE) programs
 	trap 'for name in test test-light; do $(TESTBED) down --name $$name || true; done' EXIT
