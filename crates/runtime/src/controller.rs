@@ -292,6 +292,10 @@ impl<C: Controller> Running<C> {
             self.set_finalizers(object.meta(), memory, |all| all.push(finalizer)).await?;
             return Ok(Outcome::After(CATCHING_UP));
         }
+        // Before anything is read: what goes from now on is not made anew from what was decided when it was there.
+        if !self.is_still_there(key, object.meta()).await? {
+            return Ok(Outcome::After(CATCHING_UP));
+        }
         let versions = self.applier.versions();
         let observed = match self.controller.observe(&object).instrument(debug_span!("observe")).await {
             Ok(observed) => observed,
@@ -305,9 +309,6 @@ impl<C: Controller> Running<C> {
             Ok(planned) => planned,
             Err(error) => return self.tell_of_failure(&object, error, memory).await,
         };
-        if !self.is_still_there(key, object.meta()).await? {
-            return Ok(Outcome::After(CATCHING_UP));
-        }
         let owner = Owner { uid: object.meta().uid.clone().unwrap_or_default() };
         let has_lost = || self.losses().contains_key(key);
         let decision = Decision { versions, has_lost: &has_lost };
