@@ -134,6 +134,10 @@ pub(crate) fn holding(observed: &Observed, stateful_set: &StatefulSet) -> Option
     // as the others have, and pods change only when they have joined.
     let is_seen = status.observed_generation.unwrap_or(0) >= stateful_set.metadata.generation.unwrap_or(0)
         || are_new(observed, stateful_set, status.replicas);
+    // Where Kubernetes has none left to make anew, pods that look old are seen late.
+    if is_seen && status.updated_replicas.unwrap_or(0) >= replicas(stateful_set) {
+        return None;
+    }
     let down: Vec<String> = observed.stateful_sets.values().flat_map(|one| nodes_down(observed, one)).collect();
     let is_latest = |pod: &Pod| is_seen && revision(pod) == Some(latest);
     let is_old = |pod: &Pod| !is_down(pod) && !is_latest(pod);

@@ -96,6 +96,7 @@ fn rolling(reason: &str, partition: i32, pods: &[(&str, bool)]) -> Observed {
     let status = a.status.as_mut().unwrap();
     (status.ready_replicas, status.available_replicas) = (Some(ready), Some(ready));
     (status.current_revision, status.update_revision) = (Some("old".into()), Some("new".into()));
+    status.updated_replicas = Some(pods.iter().filter(|(revision, _)| *revision == "new").count() as i32);
     observed.stateful_sets.insert("orders-dc-a".into(), a);
     observed.pods.retain(|name, _| !name.contains("-a-"));
     for (ordinal, (revision, is_ready)) in pods.iter().enumerate().filter(|(_, (revision, _))| !revision.is_empty()) {
@@ -185,6 +186,16 @@ fn nodes_that_serve_are_held_before_kubernetes_has_looked() {
     a.metadata.generation = Some(2);
     a.status.as_mut().unwrap().update_revision = Some("old".into());
     assert_eq!(changed(&observed, &plan(&observed)), [("orders-dc-a".to_owned(), 3)]);
+}
+
+/// The watch of pods may be behind that of StatefulSets.
+#[test]
+fn a_pod_that_looks_old_is_not_held_where_kubernetes_has_made_all_anew() {
+    let mut observed = rolling("x", 0, &[("old", true), ("old", true), ("old", false)]);
+    let changed_now = |observed: &Observed| changed(observed, &plan(observed));
+    assert_eq!(changed_now(&observed), [("orders-dc-a".to_owned(), 2)]);
+    observed.stateful_sets.get_mut("orders-dc-a").unwrap().status.as_mut().unwrap().updated_replicas = Some(3);
+    assert_eq!(changed_now(&observed), []);
 }
 
 /// Nodes that are to join are not up, which keeps nobody from anything.

@@ -238,17 +238,23 @@ impl EtcdCluster {
         Member::of(&self.plan(), &pod, self.credentials().await?.as_ref()).await
     }
 
-    /// The number of the member that leads, counted from 0.
+    /// The number of the member that leads, counted from 0. One that is busy or just started is waited for.
     pub async fn leading(&self) -> Result<u8> {
-        for number in 0..self.shape.members {
-            // One that does not answer does not lead.
-            if let Ok(member) = self.member(number).await
-                && member.status_within(Duration::from_secs(2)).await.is_ok_and(|status| status.leads())
-            {
-                return Ok(number);
+        harness::eventually(&format!("a member of the etcd cluster {} to lead", self.name), PATIENCE, || async {
+            let mut seen = Vec::new();
+            for number in 0..self.shape.members {
+                let status = match self.member(number).await {
+                    Ok(member) => member.status_within(Duration::from_secs(2)).await,
+                    Err(error) => Err(error),
+                };
+                match status {
+                    Ok(status) if status.leads() => return Ok(Seen::Ready(number)),
+                    other => seen.push(format!("{number}: {other:?}")),
+                }
             }
-        }
-        Err(Error::refused(format!("no member of the etcd cluster {} leads", self.name)))
+            Ok(Seen::NotYet(seen.join(", ")))
+        })
+        .await
     }
 
     /// The member that leads.
