@@ -13,3 +13,4 @@ pub mod defaulting;
 pub mod etcd_task;
 pub mod node;
 pub mod preview;
+mod words;

@@ -33,7 +33,10 @@ use super::{
     token::TOKEN_FILE,
     validate::MOST_NODES,
 };
-use crate::node::address::{IpFamily as AddressFamily, broadcast_address};
+use crate::{
+    node::address::{IpFamily as AddressFamily, broadcast_address},
+    words,
+};
 
 const CONTAINER: &str = "cleanup";
 const TOKEN_VOLUME: &str = "scylla-manager-agent-token";
@@ -58,8 +61,8 @@ enum Progress {
 
 /// The ring for which a Job has cleaned up its node, once it has.
 pub(crate) fn cleaned_up_ring(job: &Job) -> Option<&str> {
-    let ring = job.metadata.annotations.as_ref()?.get(annotation::CLEANUP_TOKEN_RING_HASH)?;
-    (matches!(progress(job), Progress::Complete) && !ring.is_empty()).then_some(ring.as_str())
+    let ring = words::annotation(job, annotation::CLEANUP_TOKEN_RING_HASH)?;
+    (matches!(progress(job), Progress::Complete) && !ring.is_empty()).then_some(ring)
 }
 
 /// Whether a Job may still be at work.
@@ -117,7 +120,7 @@ fn new_ring<'a>(observed: &'a Observed, member: &str) -> Result<Option<(&'a Serv
         let message = format!("{reference} is not there yet; whether its node is to be cleaned up is seen on it");
         return Err(note("WaitingForService", message));
     };
-    let said = |key: &str| service.metadata.annotations.as_ref().and_then(|all| all.get(key)).map(String::as_str);
+    let said = |key: &str| words::annotation(service, key);
     let current = said(annotation::CURRENT_TOKEN_RING_HASH).ok_or_else(|| {
         note(
             "WaitingForServiceState",
@@ -230,8 +233,8 @@ fn address(observed: &Observed, service: &Service, member: &str) -> Result<Strin
 
 /// Whether a Job does what this one would do.
 fn is_for_the_same(existing: &Job, wanted: &Job) -> bool {
-    fn ring(job: &Job) -> Option<&String> {
-        job.metadata.annotations.as_ref()?.get(annotation::CLEANUP_TOKEN_RING_HASH)
+    fn ring(job: &Job) -> Option<&str> {
+        words::annotation(job, annotation::CLEANUP_TOKEN_RING_HASH)
     }
     fn arguments(job: &Job) -> Option<&Vec<String>> {
         job.spec.as_ref()?.template.spec.as_ref()?.containers.first()?.args.as_ref()

@@ -17,6 +17,7 @@ use super::{
     pod::{CONFIG_MAPS, SECRETS},
     rollout::removed_racks,
 };
+use crate::words;
 
 const MANAGED_CONFIG_FILE: &str = "scylladb-managed-config.yaml";
 const RACK_FILE: &str = "cassandra-rackdc.properties";
@@ -46,7 +47,7 @@ pub(crate) fn snitch_config(datacenter: &Datacenter, rack: &Rack) -> ConfigMap {
 pub(crate) fn left_alone(observed: &Observed) -> Vec<LeftAlone> {
     let datacenter = &observed.datacenter;
     removed_racks(observed)
-        .filter_map(|stateful_set| stateful_set.metadata.labels.as_ref()?.get(label::RACK))
+        .filter_map(|stateful_set| words::label(stateful_set, label::RACK))
         .map(|rack| names::datacenter::snitch_config(&datacenter.name, rack))
         .filter(|name| observed.config_maps.contains_key(name))
         .map(|name| LeftAlone { kind: "ConfigMap", name })

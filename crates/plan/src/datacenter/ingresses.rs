@@ -2,8 +2,6 @@
 //!
 //! A node's host name begins with its host ID, so a node has no Ingress before that is known.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::{
     core::v1::Service,
     networking::v1::{
@@ -23,6 +21,7 @@ use super::{
     Datacenter, LeftAlone, Note, Observed, Part,
     metadata::{cluster_labels, map, owned_with, with},
 };
+use crate::words;
 
 /// The port of the Services that Ingresses lead to: only encrypted connections say which host they are for.
 const PORT: &str = "cql-ssl";
@@ -59,13 +58,11 @@ pub(crate) fn ingresses(observed: &Observed) -> Ingresses {
 }
 
 fn target(service: &Service) -> Option<Target<'_>> {
-    let text =
-        |map: &'_ Option<BTreeMap<String, String>>, key: &str| map.as_ref().and_then(|map| map.get(key)).cloned();
-    match text(&service.metadata.labels, label::SERVICE_TYPE)?.as_str() {
+    match words::label(service, label::SERVICE_TYPE)? {
         value::IDENTITY => Some(Target::AnyNode),
         value::MEMBER => {
-            let host_id = service.metadata.annotations.as_ref().and_then(|all| all.get(annotation::HOST_ID));
-            Some(host_id.filter(|id| !id.is_empty()).map_or(Target::Unknown, |id| Target::Node(id)))
+            let host_id = words::annotation(service, annotation::HOST_ID);
+            Some(host_id.filter(|id| !id.is_empty()).map_or(Target::Unknown, Target::Node))
         }
         _ => None,
     }

@@ -8,9 +8,9 @@ use k8s_openapi::api::{
     apps::v1::StatefulSet,
     core::v1::{Pod, Service},
 };
-use messina_api::names::{self, annotation, label};
+use messina_api::names;
 
-use super::{Observed, pod::SCYLLA_CONTAINER, rollout::replicas, validate::MOST_NODES};
+use super::{Observed, pod::SCYLLA_CONTAINER, rollout::replicas, topology, validate::MOST_NODES};
 
 pub(crate) fn may_be_corrected(observed: &Observed, stateful_set: &StatefulSet) -> bool {
     let name = stateful_set.metadata.name.as_deref().unwrap_or_default();
@@ -20,30 +20,19 @@ pub(crate) fn may_be_corrected(observed: &Observed, stateful_set: &StatefulSet) 
 
 /// Whether any node of the datacenter has joined. Before that, there is no cluster to disturb.
 pub(crate) fn has_cluster(observed: &Observed) -> bool {
-    observed.services.values().any(says_joined)
+    observed.services.values().any(topology::has_joined)
 }
 
 /// Whether the node of this name has ever joined.
 pub(crate) fn has_joined(observed: &Observed, member: &str) -> bool {
-    observed.services.get(member).is_some_and(says_joined)
-}
-
-fn says_joined(service: &Service) -> bool {
-    let annotations = service.metadata.annotations.as_ref();
-    annotations.and_then(|annotations| annotations.get(annotation::NODE_JOINED)).is_some_and(|joined| joined == "true")
-}
-
-/// Whether the node that has joined is replaced by another one, which has not.
-fn is_replaced(service: &Service) -> bool {
-    let labels = service.metadata.labels.as_ref();
-    let replaced = labels.and_then(|labels| labels.get(label::REPLACING_NODE_HOST_ID));
-    let annotations = service.metadata.annotations.as_ref();
-    replaced.is_some() && replaced == annotations.and_then(|annotations| annotations.get(annotation::HOST_ID))
+    observed.services.get(member).is_some_and(topology::has_joined)
 }
 
 /// Whether a node that is down may be joining, and must not be disturbed.
 pub(crate) fn may_be_joining(observed: &Observed, member: &str) -> bool {
-    if observed.services.get(member).is_some_and(|service| says_joined(service) && !is_replaced(service)) {
+    // One that replaces another one has not joined, whatever its Service tells of that one.
+    let has_joined = |service: &Service| topology::has_joined(service) && !topology::is_replaced(service);
+    if observed.services.get(member).is_some_and(has_joined) {
         return false;
     }
     match observed.pods.get(member) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::{batch::v1::Job, core::v1::Service};
 use messina_api::names::{
-    annotation::{HOST_ID, LEAVING_HOST_ID, NODE_JOINED},
+    annotation::{HOST_ID, LEAVING_HOST_ID},
     label::{NODE_JOB_TYPE, REPLACING_NODE_HOST_ID, SERVICE_TYPE, value},
 };
 
@@ -12,9 +12,12 @@ use super::{
     Observed,
     cleanup::{cleaned_up_ring, is_running},
     status::is_ready,
-    topology::{Member, members},
+    topology::{Member, has_joined, members},
 };
-use crate::node::ring::is_under_maintenance;
+use crate::{
+    node::ring::is_under_maintenance,
+    words::{annotation, label},
+};
 
 /// How a node stands. Each is counted once, as the first of these that holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -137,24 +140,8 @@ pub fn operation_that_ended(before: &Service, after: Option<&Service>) -> Option
 
 /// What has come of a Job that cleans up a node, if it has come to its end just now.
 pub fn cleanup_that_ended(before: &Job, after: &Job) -> Option<(Operation, Ending)> {
-    if job_label(after, NODE_JOB_TYPE) != Some(value::CLEANUP) || !is_running(before) || is_running(after) {
+    if label(after, NODE_JOB_TYPE) != Some(value::CLEANUP) || !is_running(before) || is_running(after) {
         return None;
     }
     Some((Operation::Cleanup, if cleaned_up_ring(after).is_some() { Ending::Done } else { Ending::Failed }))
-}
-
-fn job_label<'a>(job: &'a Job, key: &str) -> Option<&'a str> {
-    job.metadata.labels.as_ref()?.get(key).map(String::as_str)
-}
-
-fn annotation<'a>(service: &'a Service, key: &str) -> Option<&'a str> {
-    service.metadata.annotations.as_ref()?.get(key).map(String::as_str)
-}
-
-fn label<'a>(service: &'a Service, key: &str) -> Option<&'a str> {
-    service.metadata.labels.as_ref()?.get(key).map(String::as_str)
-}
-
-fn has_joined(service: &Service) -> bool {
-    annotation(service, NODE_JOINED) == Some(value::TRUE)
 }

@@ -14,6 +14,7 @@ use super::{
     status::pod_version,
     validate::MOST_NODES,
 };
+use crate::words;
 
 /// By this label, Kubernetes says which revision of its StatefulSet a pod was made of.
 const REVISION: &str = "controller-revision-hash";
@@ -69,7 +70,7 @@ fn is_ready(pod: &Pod) -> Option<bool> {
 }
 
 fn revision(pod: &Pod) -> Option<&str> {
-    pod.metadata.labels.as_ref()?.get(REVISION).map(String::as_str)
+    words::label(pod, REVISION)
 }
 
 fn pods<'a>(observed: &'a Observed, stateful_set: &StatefulSet) -> impl Iterator<Item = (i32, Option<&'a Pod>)> {

@@ -26,6 +26,7 @@ use super::{
     topology::{Topology, is_being_upgraded, is_prepared_for, known_nodes, nodes_without_place},
     validate::MOST_NODES,
 };
+use crate::words;
 
 #[derive(Default)]
 pub(crate) struct Rollout {
@@ -380,10 +381,8 @@ fn make_anew(observed: &Observed, one: &Standing<'_>, rollout: &mut Rollout) {
     let Some((pod, version)) = stuck(observed, one.now) else { return };
     let name = pod.metadata.name.clone().unwrap_or_default();
     // Who is replaced loses its pod together with its disk, and in no other way.
-    let labels = observed.services.get(&name).and_then(|service| service.metadata.labels.as_ref());
-    let is_replaced = labels.is_some_and(|all| {
-        [label::REPLACE, label::REPLACING_NODE_HOST_ID].iter().any(|label| all.contains_key(*label))
-    });
+    let has_label = |key: &&str| observed.services.get(&name).is_some_and(|one| words::label(one, key).is_some());
+    let is_replaced = [label::REPLACE, label::REPLACING_NODE_HOST_ID].iter().any(has_label);
     if may_be_joining(observed, &name) || is_replaced {
         return;
     }
@@ -479,13 +478,13 @@ fn hold(observed: &Observed, one: Standing<'_>, rollout: &mut Rollout) {
 fn keep_removed_racks(observed: &Observed, rollout: &mut Rollout) {
     for stateful_set in removed_racks(observed) {
         let name = stateful_set.metadata.name.clone().unwrap_or_default();
-        let rack = stateful_set.metadata.labels.as_ref().and_then(|labels| labels.get(label::RACK));
+        let rack = words::label(stateful_set, label::RACK);
         rollout.waiting.push(note(
             "RemovingRack",
             format!(
                 "rack {} is not in the specification any more; the {} node(s) of StatefulSet {}/{name} leave one by one, \
                  then it goes",
-                rack.map_or("?", String::as_str),
+                rack.unwrap_or("?"),
                 replicas(stateful_set),
                 observed.datacenter.namespace,
             ),

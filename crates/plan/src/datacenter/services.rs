@@ -23,6 +23,7 @@ use super::{
     metadata::{cluster_labels, map, owned, owned_with, rack_labels, with},
     rollout::nodes_to_keep,
 };
+use crate::words;
 
 /// Ports that every Service of a datacenter has.
 const PORTS: [(&str, i32); 12] = [
@@ -80,8 +81,7 @@ fn superfluous(observed: &Observed, members: &[Service]) -> Vec<LeftAlone> {
 }
 
 fn is_member(service: &Service) -> bool {
-    let labels = service.metadata.labels.as_ref();
-    labels.and_then(|labels| labels.get(label::SERVICE_TYPE)).is_some_and(|kind| kind == value::MEMBER)
+    words::label(service, label::SERVICE_TYPE) == Some(value::MEMBER)
 }
 
 pub(crate) fn identity_service(datacenter: &Datacenter) -> Service {
@@ -113,9 +113,8 @@ pub(crate) fn member_service(
     let labels = options.labels.clone().unwrap_or_else(|| datacenter.labels.clone());
     let labels = with(with(labels, rack.service_labels.clone()), with(rack_labels(datacenter, &rack.name), own));
     let annotations = options.annotations.clone().unwrap_or_else(|| datacenter.annotations.clone());
-    let cleaned_up = existing.and_then(|existing| {
-        existing.metadata.annotations.as_ref()?.get(annotation::LAST_CLEANED_UP_TOKEN_RING_HASH).map(String::as_str)
-    });
+    let cleaned_up =
+        existing.and_then(|existing| words::annotation(existing, annotation::LAST_CLEANED_UP_TOKEN_RING_HASH));
     let cleaned_up = job.and_then(cleaned_up_ring).or(cleaned_up);
     let cleaned_up =
         map([(annotation::LAST_CLEANED_UP_TOKEN_RING_HASH, cleaned_up.unwrap_or(annotation::NEVER_CLEANED_UP))]);

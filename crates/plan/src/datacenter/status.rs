@@ -11,6 +11,7 @@ use super::{
     pod::SCYLLA_CONTAINER,
     rollout::{removed_racks, replicas},
 };
+use crate::words;
 
 /// How a datacenter stands, but for what only time tells.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,7 +89,7 @@ fn condition(part: Part, kind: &str, notes: &[Note]) -> PartCondition {
 fn rack_statuses(observed: &Observed) -> Vec<RackStatus> {
     let wanted = observed.datacenter.racks.iter().map(|rack| wanted_rack(observed, rack));
     let removed = removed_racks(observed).filter_map(|stateful_set| {
-        let rack = stateful_set.metadata.labels.as_ref()?.get(label::RACK)?;
+        let rack = words::label(stateful_set, label::RACK)?;
         let is_wanted = observed.datacenter.racks.iter().any(|one| one.name == *rack);
         (!is_wanted).then(|| rack_status(observed, rack, stateful_set))
     });
@@ -168,8 +169,8 @@ fn rack_status(observed: &Observed, rack: &str, stateful_set: &StatefulSet) -> R
 /// The version of ScyllaDB that a pod runs.
 pub(crate) fn pod_version(pod: &Pod) -> Option<String> {
     // Every pod that this operator made says so itself; for others, the image does.
-    if let Some(version) = pod.metadata.labels.as_ref().and_then(|labels| labels.get(label::SCYLLA_VERSION)) {
-        return Some(version.clone());
+    if let Some(version) = words::label(pod, label::SCYLLA_VERSION) {
+        return Some(version.to_owned());
     }
     let containers = &pod.spec.as_ref()?.containers;
     let image = containers.iter().find(|container| container.name == SCYLLA_CONTAINER)?.image.as_deref()?;

@@ -10,6 +10,7 @@ use messina_api::{
 };
 
 use super::address::broadcast_address;
+use crate::words;
 
 /// The container that ScyllaDB runs in.
 pub const SCYLLA_CONTAINER: &str = "scylla";
@@ -36,8 +37,7 @@ pub fn ignition(
     let Some(service) = service else { return Ignition::Wait("the Service of this node is not there yet".to_owned()) };
     let Some(pod) = pod else { return Ignition::Wait("the Pod of this node is not there".to_owned()) };
     let container_id = container_id(pod);
-    let forced = service.metadata.annotations.as_ref().and_then(|annotations| annotations.get(FORCE_IGNITION_VALUE));
-    match forced.map(String::as_str) {
+    match words::annotation(service, FORCE_IGNITION_VALUE) {
         Some(TRUE) => return Ignition::Start { container_id: container_id.unwrap_or_default() },
         Some(FALSE) => {
             return Ignition::Wait(format!("the annotation {FORCE_IGNITION_VALUE} of the Service says \"false\""));

@@ -10,6 +10,7 @@ use messina_api::{names::label, scylla::v1alpha1::BroadcastAddressType};
 use thiserror::Error;
 
 use super::address::{AddressError, IpFamily, broadcast_address};
+use crate::words;
 
 /// The node that asks.
 #[derive(Clone, Copy, Debug)]
@@ -96,8 +97,7 @@ fn ranked<'a>(pods: &'a [Pod], services: &'a [Service]) -> Result<Vec<Member<'a>
         services.iter().filter_map(|service| Some((service.metadata.name.as_deref()?, service))).collect();
     let mut members = vec![];
     for pod in pods {
-        let labels = pod.metadata.labels.as_ref();
-        let label = |key| labels.and_then(|labels| labels.get(key)).map(String::as_str);
+        let label = |key| words::label(pod, key);
         if label(label::POD_TYPE) != Some(label::value::SCYLLADB_NODE) {
             continue;
         }

@@ -8,7 +8,10 @@ use messina_api::names::{
     label::{self, value},
 };
 
-use crate::datacenter::{Observed, services, topology};
+use crate::{
+    datacenter::{Observed, services, topology},
+    words,
+};
 
 /// By what clients reach nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,8 +52,7 @@ pub(super) fn cql_domain(domain: &str) -> String {
 }
 
 fn is_of(service: &Service, types: &[&str]) -> bool {
-    let labels = service.metadata.labels.as_ref();
-    labels.and_then(|labels| labels.get(label::SERVICE_TYPE)).is_some_and(|kind| types.contains(&kind.as_str()))
+    words::label(service, label::SERVICE_TYPE).is_some_and(|kind| types.contains(&kind))
 }
 
 impl Addresses {
@@ -100,8 +102,7 @@ impl Addresses {
             None => self.awaited.push(format!("Pod {namespace}/{name} is to get an address")),
         }
         let domains = &observed.datacenter.dns_domains;
-        let annotations = service.metadata.annotations.as_ref();
-        match annotations.and_then(|all| all.get(annotation::HOST_ID)).filter(|id| !id.is_empty() && id.is_ascii()) {
+        match words::annotation(service, annotation::HOST_ID).filter(|id| !id.is_empty() && id.is_ascii()) {
             _ if domains.is_empty() => {}
             Some(id) => self.dns_names.extend(domains.iter().map(|domain| format!("{id}.{}", cql_domain(domain)))),
             None => self.awaited.push(format!("the node of Service {namespace}/{name} is to tell its host ID")),

@@ -23,6 +23,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use messina_api::names::{self, annotation};
 
 use super::{LeftAlone, Note, Observed, Part};
+use crate::words;
 use addresses::{Addresses, addresses};
 use objects::{BUNDLE, CERTIFICATE, KEY, bytes};
 use reading::Certificate;
@@ -365,10 +366,9 @@ impl Certificates {
             Verdict::Good(good) => {
                 self.look_again_at(good.again_at);
                 let kept = stored.and_then(|stored| {
-                    let noted = stored.metadata.annotations.as_ref();
-                    let reason = noted.and_then(|noted| noted.get(annotation::certificate::REFRESH_REASON));
+                    let reason = words::annotation(stored, annotation::certificate::REFRESH_REASON);
                     let pair = [bytes(stored, CERTIFICATE)?, bytes(stored, KEY)?];
-                    Some(objects::secret(datacenter, &wish.name, pair, &good.certificates, reason.map(String::as_str)))
+                    Some(objects::secret(datacenter, &wish.name, pair, &good.certificates, reason))
                 });
                 return (kept, Some(good));
             }

@@ -17,6 +17,7 @@ use messina_api::names::{
 use crate::{
     datacenter::{Observed, rollout::replicas},
     node::answer::{Answer, UP},
+    words,
 };
 
 /// Questions are numbers; larger ones are nobody's.
@@ -35,11 +36,11 @@ pub(crate) struct Member<'a> {
 
 impl<'a> Member<'a> {
     pub(crate) fn annotation(&self, key: &str) -> Option<&'a str> {
-        self.service.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+        words::annotation(self.service, key)
     }
 
     pub(crate) fn label(&self, key: &str) -> Option<&'a str> {
-        label_of(self.service, key)
+        words::label(self.service, key)
     }
 
     pub(crate) fn host_id(&self) -> Option<&'a str> {
@@ -47,7 +48,7 @@ impl<'a> Member<'a> {
     }
 
     pub(crate) fn has_joined(&self) -> bool {
-        self.annotation(NODE_JOINED) == Some(label::value::TRUE)
+        has_joined(self.service)
     }
 
     /// Whether a node ever said anything of itself here.
@@ -71,7 +72,7 @@ impl<'a> Member<'a> {
 
     /// Whether another node takes its place. That one may be in the ring, and has not said so.
     pub(crate) fn is_replaced(&self) -> bool {
-        self.host_id().is_some() && self.label(label::REPLACING_NODE_HOST_ID) == self.host_id()
+        is_replaced(self.service)
     }
 
     pub(crate) fn replacing_claim(&self) -> Option<&'a str> {
@@ -104,8 +105,15 @@ fn version(metadata: &ObjectMeta) -> u64 {
     metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
 }
 
-fn label_of<'a>(service: &'a Service, key: &str) -> Option<&'a str> {
-    service.metadata.labels.as_ref()?.get(key).map(String::as_str)
+/// Whether the node of this Service has ever joined.
+pub(crate) fn has_joined(service: &Service) -> bool {
+    words::annotation(service, NODE_JOINED) == Some(label::value::TRUE)
+}
+
+/// Whether the node of this Service is replaced by another one.
+pub(crate) fn is_replaced(service: &Service) -> bool {
+    let replaced = words::label(service, label::REPLACING_NODE_HOST_ID);
+    replaced.is_some() && replaced == words::annotation(service, HOST_ID)
 }
 
 fn is_wanted(observed: &Observed, stateful_set: &str) -> bool {
@@ -121,7 +129,7 @@ pub(crate) fn members<'a>(observed: &'a Observed) -> Vec<Member<'a>> {
         let (stateful_set, ordinal) = name.rsplit_once('-')?;
         let is_ours = wanted.contains(stateful_set)
             || observed.stateful_sets.contains_key(stateful_set)
-            || label_of(service, label::SERVICE_TYPE) == Some(label::value::MEMBER);
+            || words::label(service, label::SERVICE_TYPE) == Some(label::value::MEMBER);
         let number: u16 = ordinal.parse().ok()?;
         let is_ordinal = number.to_string() == ordinal;
         (is_ours && is_ordinal).then_some(Member { name, service, stateful_set, ordinal: i32::from(number) })

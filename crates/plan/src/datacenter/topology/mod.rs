@@ -24,7 +24,7 @@ use super::{
     rollout::{Racks, replicas},
     validate::MOST_NODES,
 };
-pub(crate) use members::{Member, members};
+pub(crate) use members::{Member, has_joined, is_replaced, members};
 use members::{Place, Ring};
 pub(crate) use upgrading::{is_being_upgraded, is_prepared_for};
 

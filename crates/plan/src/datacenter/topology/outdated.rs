@@ -5,7 +5,7 @@
 use messina_api::names::annotation::RESTART_REQUEST;
 
 use super::{Member, Steps};
-use crate::datacenter::{Deletion, Kind, Observed, Part, rollout::Racks};
+use crate::datacenter::{Kind, Observed, Part, rollout::Racks};
 
 /// Whether the pod that is there now is to be made anew.
 fn asks(observed: &Observed, member: &Member<'_>) -> bool {
@@ -37,13 +37,5 @@ pub(super) fn start_anew(steps: &mut Steps<'_>, racks: &Racks<'_>, is_held: bool
     let Some(pod) = observed.pods.get(first.name) else { return };
     let message = format!("{what}; its pod is made anew");
     steps.wait(Part::StatefulSet, "RestartingNode", message.clone());
-    steps.done.deletions.push(Deletion {
-        part: Part::StatefulSet,
-        kind: Kind::Pod,
-        name: first.name.to_owned(),
-        uid: pod.metadata.uid.clone().unwrap_or_default(),
-        version: None,
-        orphans: false,
-        event: Some(("RestartingNode", message)),
-    });
+    steps.delete(Kind::Pod, &pod.metadata, ("RestartingNode", message));
 }

@@ -19,6 +19,7 @@ use crate::{
         status::pod_version,
     },
     node::upgrade::{Answer, Failure, Kept, Request, Snapshot, Step},
+    words,
 };
 
 /// A node of the ring, and what is known of the change of its version.
@@ -116,10 +117,11 @@ fn is_changed(observed: &Observed, member: &Member<'_>) -> bool {
 /// Whether a change of the version has begun and is not complete.
 pub(crate) fn is_being_upgraded(observed: &Observed) -> bool {
     let is_marked = |member: &Member<'_>| is_marked(member) && is_changed(observed, member);
-    observed.services.values().any(|service| {
-        let annotations = service.metadata.annotations.as_ref();
-        annotations.is_some_and(|all| all.contains_key(UPGRADE_REQUEST) || all.contains_key(UPGRADE_ANSWER))
-    }) && members(observed).iter().any(is_marked)
+    observed
+        .services
+        .values()
+        .any(|service| [UPGRADE_REQUEST, UPGRADE_ANSWER].iter().any(|key| words::annotation(service, key).is_some()))
+        && members(observed).iter().any(is_marked)
 }
 
 /// Whether a node that is down may come back with this version: it has the same one, goes back to the one before, or was
