@@ -8,6 +8,8 @@ MAKEFLAGS += --no-print-directory
 
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/messina
 TESTBED := target/debug/testbed
+# A test says what is wrong; a hundred lines of frames would hide that.
+export RUST_BACKTRACE := 0
 TARGET := $(shell uname -m)-unknown-linux-gnu
 STATIC := RUSTFLAGS='-C target-feature=+crt-static'
 DENY_VERSION := 0.20.2

@@ -17,6 +17,7 @@ mod ring;
 mod world;
 
 use std::{
+    any::Any,
     collections::{BTreeMap, HashMap, HashSet},
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex},
@@ -220,22 +221,22 @@ async fn a_datacenter_ends_as_without_trouble_whatever_happens() {
             let _place = places.acquire().await.unwrap();
             let began = Instant::now();
             let outcome = AssertUnwindSafe(deed).catch_unwind().await;
-            let word = if outcome.is_ok() { "as without trouble" } else { "FAILED" };
-            println!("{name}: {word} after {:.1} s", began.elapsed().as_secs_f64());
-            outcome.map_err(|_| name)
+            (outcome.map_err(|panic| format!("{name}: {}", said_by(panic.as_ref()))), name, began.elapsed())
         });
     }
     let mut sums = BTreeMap::<&str, Sum>::new();
-    let mut failed = Vec::new();
-    while let Some(outcome) = lives.join_next().await {
-        match outcome.unwrap() {
+    let (mut failed, mut longest) = (Vec::new(), (Duration::ZERO, String::new()));
+    while let Some(ended) = lives.join_next().await {
+        let (outcome, name, took) = ended.unwrap();
+        longest = longest.max((took, name));
+        match outcome {
             Ok((group, Ok(told))) => sums.entry(group).or_default().add(told),
             Ok((group, Err(changes))) => {
                 let sum = sums.entry(group).or_default();
                 sum.lives += 1;
                 sum.changes_of_hands += changes;
             }
-            Err(name) => failed.push(name),
+            Err(message) => failed.push(message),
         }
     }
     let mut lives = 1;
@@ -246,11 +247,18 @@ async fn a_datacenter_ends_as_without_trouble_whatever_happens() {
         );
         lives += of_group;
     }
-    println!("{lives} lives in {:.0} s", began.elapsed().as_secs_f64());
-    assert_eq!(failed, [] as [String; 0], "these did not end as without trouble");
+    let (took, name) = longest;
+    println!("{lives} lives in {:.0} s; {name} took {:.0} s", began.elapsed().as_secs_f64(), took.as_secs_f64());
+    assert!(failed.is_empty(), "these did not end as without trouble:\n{}", failed.join("\n"));
     if only.is_empty() {
         every_write_was_troubled(&like, &sums);
     }
+}
+
+/// Why something panicked.
+fn said_by(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked without a word")
 }
 
 /// Everything that is written in an undisturbed life was troubled in each way. How often the same is written differs from

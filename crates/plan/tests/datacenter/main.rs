@@ -18,6 +18,7 @@ mod rollout;
 mod storage;
 mod token;
 mod topology;
+mod upgrades;
 mod world;
 
 use std::{

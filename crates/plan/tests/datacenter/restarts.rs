@@ -1,16 +1,16 @@
-//! Nodes restart one at a time, and are prepared before their version changes.
+//! Nodes restart one at a time.
 
 use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Pod};
 use messina_api::names::{
     annotation::{
         CURRENT_TOKEN_RING_HASH, HOST_ID, LAST_CLEANED_UP_TOKEN_RING_HASH, NODE_JOINED, RESTART_REQUEST, RING_ANSWER,
-        RING_QUESTION, SIDECAR_PROTOCOL, UPGRADE_ANSWER, UPGRADE_REQUEST,
+        RING_QUESTION, SIDECAR_PROTOCOL, UPGRADE_REQUEST,
     },
     label::REPLACING_NODE_HOST_ID,
 };
 use messina_plan::{
-    datacenter::{Datacenter, Observed, Plan, plan},
-    node::upgrade::{Answer, Failure, Kept, Request, Snapshot, Step},
+    datacenter::{Observed, Plan, plan},
+    node::upgrade::{Kept, Request},
 };
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ use crate::{datacenter_with, name_of, observed, rolled_out};
 const A2: &str = "orders-dc-a-2";
 
 /// A node's pod, of a revision of its StatefulSet.
-fn pod(name: &str, version: &str, revision: &str, is_ready: bool) -> Pod {
+pub(crate) fn pod(name: &str, version: &str, revision: &str, is_ready: bool) -> Pod {
     let status = if is_ready { "True" } else { "False" };
     let labels = json!({"scylla/scylla-version": version, "controller-revision-hash": revision});
     serde_json::from_value(json!({
@@ -30,7 +30,7 @@ fn pod(name: &str, version: &str, revision: &str, is_ready: bool) -> Pod {
 }
 
 /// A datacenter at rest, with pods and host IDs.
-fn running(racks: &[(&str, i32)]) -> Observed {
+pub(crate) fn running(racks: &[(&str, i32)]) -> Observed {
     let mut observed = observed(datacenter_with(racks, json!({})));
     for _ in racks {
         for one in plan(&observed).objects.stateful_sets {
@@ -56,15 +56,15 @@ fn running(racks: &[(&str, i32)]) -> Observed {
     observed
 }
 
-fn respecified(observed: &Observed, racks: &[(&str, i32)], spec: Value) -> Observed {
+pub(crate) fn respecified(observed: &Observed, racks: &[(&str, i32)], spec: Value) -> Observed {
     Observed { datacenter: datacenter_with(racks, spec), ..observed.clone() }
 }
 
-fn because(reason: &str) -> Value {
+pub(crate) fn because(reason: &str) -> Value {
     json!({"forceRedeploymentReason": reason})
 }
 
-fn image(version: &str) -> Value {
+pub(crate) fn image(version: &str) -> Value {
     json!({"scyllaDB": {"image": format!("scylladb/scylla:{version}")}})
 }
 
@@ -74,17 +74,17 @@ fn partition(stateful_set: &StatefulSet) -> i32 {
 }
 
 /// What the plan changes of StatefulSets: names and partitions.
-fn changed(observed: &Observed, plan: &Plan) -> Vec<(String, i32)> {
+pub(crate) fn changed(observed: &Observed, plan: &Plan) -> Vec<(String, i32)> {
     let is_new = |one: &&StatefulSet| observed.stateful_sets.get(&name_of(one)).is_none_or(|now| now.spec != one.spec);
     plan.objects.stateful_sets.iter().filter(is_new).map(|one| (name_of(one), partition(one))).collect()
 }
 
-fn reasons(plan: &Plan) -> Vec<&'static str> {
+pub(crate) fn reasons(plan: &Plan) -> Vec<&'static str> {
     plan.waiting.iter().chain(&plan.wrong).map(|note| note.reason).collect()
 }
 
 /// A rack of three in the middle of a change that began with this reason: pods by revision, and which of them are ready.
-fn rolling(reason: &str, partition: i32, pods: &[(&str, bool)]) -> Observed {
+pub(crate) fn rolling(reason: &str, partition: i32, pods: &[(&str, bool)]) -> Observed {
     let racks = [("a", 3), ("b", 1)];
     let mut observed = running(&racks);
     let wanted = respecified(&observed, &racks, because(reason));
@@ -391,305 +391,4 @@ fn the_only_node_that_stays_does_not_restart_unasked() {
     }
     observed.datacenter = datacenter_with(&[("a", 1)], because("x"));
     assert_eq!(changed(&observed, &plan(&observed)), []);
-}
-
-/// Three racks of one node, and another version.
-fn upgrading() -> Observed {
-    let racks = [("a", 1), ("b", 1), ("c", 1)];
-    respecified(&running(&racks), &racks, image("2026.2.5"))
-}
-
-/// Writes down what the plan changes, and what nodes that are asked then answer.
-fn carry_out(observed: &mut Observed, plan: &Plan, answers: impl Fn(&Request) -> Option<Answer>) {
-    for change in &plan.changes {
-        let annotations = observed.services.get_mut(&change.name).unwrap().metadata.annotations.get_or_insert_default();
-        for (key, value) in change.patch["metadata"]["annotations"].as_object().unwrap() {
-            match value.as_str() {
-                Some(value) => _ = annotations.insert(key.clone(), value.into()),
-                None => _ = annotations.remove(key),
-            }
-        }
-        let request = Request::of(annotations);
-        if let Some(answer) = request.as_ref().and_then(&answers) {
-            annotations.insert(UPGRADE_ANSWER.into(), answer.text());
-        }
-    }
-}
-
-fn obedient(request: &Request) -> Option<Answer> {
-    let Request { host_id, to, keep, .. } = request.clone();
-    Some(Answer { host_id, to, kept: keep, failed: None })
-}
-
-/// The node restarts, and is back.
-fn restart(observed: &mut Observed, plan: &Plan, version: &str) {
-    for one in &plan.objects.stateful_sets {
-        let name = name_of(one);
-        if observed.stateful_sets[&name].spec != one.spec {
-            observed.stateful_sets.insert(name.clone(), rolled_out(one.clone()));
-            observed.pods.insert(format!("{name}-0"), pod(&format!("{name}-0"), version, "new", true));
-        }
-    }
-}
-
-fn asked(observed: &Observed) -> Vec<Option<String>> {
-    let keep = |request: Request| json!(request.keep).to_string();
-    let requests = observed.services.values().map(|one| Request::of(one.metadata.annotations.as_ref().unwrap()));
-    requests.map(|request| request.map(keep)).collect()
-}
-
-fn events(plan: &Plan) -> Vec<&'static str> {
-    plan.changes.iter().filter_map(|change| Some(change.event.as_ref()?.0)).collect()
-}
-
-#[test]
-fn an_upgrade_goes_step_by_step() {
-    let mut observed = upgrading();
-    let mut told = Vec::new();
-    let mut way = Vec::new();
-    for _ in 0..30 {
-        let plan = plan(&observed);
-        told.extend(events(&plan));
-        let restarts = changed(&observed, &plan);
-        assert!(restarts.is_empty() || plan.wrong.is_empty());
-        carry_out(&mut observed, &plan, obedient);
-        restart(&mut observed, &plan, "2026.2.5");
-        let asked: Vec<String> = asked(&observed).into_iter().map(|one| one.unwrap_or_default()).collect();
-        let step =
-            format!("{} {}", asked.join(" "), restarts.iter().map(|(name, _)| name.as_str()).collect::<String>());
-        if way.last() != Some(&step) {
-            way.push(step);
-        }
-    }
-    let (system, both) = (r#"["system"]"#, r#"["system","data"]"#);
-    assert_eq!(
-        way,
-        [
-            format!("{system} {system} {system} "),
-            format!("{both} {system} {system} "),
-            format!("{both} {system} {system} orders-dc-a"),
-            format!("{system} {both} {system} "),
-            format!("{system} {both} {system} orders-dc-b"),
-            format!("{system} {system} {both} "),
-            format!("{system} {system} {both} orders-dc-c"),
-            "[] [] [] ".into(),
-            "   ".into(),
-        ]
-    );
-    let expected = ["UpgradeBegins", "PreparingNode", "NodeUpgraded", "PreparingNode", "NodeUpgraded", "PreparingNode"];
-    assert_eq!(told, [&expected[..], &["UpgradeDone"; 3]].concat());
-    let plan = plan(&observed);
-    assert_eq!((plan.waiting, plan.changes, plan.wrong), (vec![], vec![], vec![]), "then there is silence");
-}
-
-#[test]
-fn what_fails_is_told_by_node_and_step_and_nothing_restarts() {
-    for (step, reason) in [
-        (Step::Schema, "SchemaDisagreement"),
-        (Step::SystemSnapshot, "SnapshotFailed"),
-        (Step::DataSnapshot, "SnapshotFailed"),
-    ] {
-        let mut observed = upgrading();
-        let answers = |request: &Request| {
-            let is_it =
-                request.host_id == "host-orders-dc-a-0" && (step != Step::DataSnapshot || request.keep.len() == 2);
-            let failed = is_it.then(|| Failure { step, why: "its own words".into() });
-            let kept = if step == Step::DataSnapshot && is_it {
-                obedient(request)?.kept.into_iter().take(1).collect()
-            } else if is_it {
-                Kept::new()
-            } else {
-                request.keep.clone()
-            };
-            Some(Answer { kept, failed, ..obedient(request)? })
-        };
-        for _ in 0..5 {
-            let plan = plan(&observed);
-            assert_eq!(changed(&observed, &plan), [], "{step:?}");
-            carry_out(&mut observed, &plan, answers);
-        }
-        let plan = plan(&observed);
-        let note = plan.wrong.first().unwrap();
-        assert_eq!(note.reason, reason, "{step:?}");
-        assert!(note.message.contains("node shop/orders-dc-a-0") && note.message.contains("its own words"), "{note:?}");
-        assert_eq!(plan.changes, [], "it is not asked again and again");
-        let takes_room = asked(&observed).iter().flatten().any(|request| request.contains("data"));
-        assert_eq!(takes_room, step == Step::DataSnapshot, "{step:?}");
-    }
-}
-
-#[test]
-fn an_answer_of_another_node_or_for_another_version_counts_for_nothing() {
-    for (host_id, to) in [("somebody", "2026.2.5"), ("host-orders-dc-a-0", "2026.2.6")] {
-        let mut observed = upgrading();
-        let answers = |request: &Request| {
-            let stale = request.host_id == "host-orders-dc-a-0";
-            let answer = obedient(request)?;
-            Some(if stale { Answer { host_id: host_id.into(), to: to.into(), ..answer } } else { answer })
-        };
-        for _ in 0..5 {
-            let plan = plan(&observed);
-            assert_eq!(changed(&observed, &plan), []);
-            carry_out(&mut observed, &plan, answers);
-        }
-        assert!(reasons(&plan(&observed)).contains(&"PreparingUpgrade"));
-    }
-}
-
-/// A snapshot that was to go may be gone, though its node said before that it keeps it, and has not said since that it does
-/// not.
-#[test]
-fn what_a_node_was_not_to_keep_any_more_is_asked_for_when_it_has_said_so() {
-    let mut observed = upgrading();
-    while !asked(&observed)[0].as_ref().is_some_and(|keep| keep.contains("data")) {
-        let plan = plan(&observed);
-        carry_out(&mut observed, &plan, obedient);
-    }
-    assert_eq!(changed(&observed, &plan(&observed)), [("orders-dc-a".to_owned(), 0)], "it would restart");
-    // The user changes their mind, twice, before the node can say that the snapshot is gone.
-    let racks = [("a", 1), ("b", 1), ("c", 1)];
-    let mut observed = respecified(&observed, &racks, json!({}));
-    let back = plan(&observed);
-    carry_out(&mut observed, &back, |_| None);
-    let mut observed = respecified(&observed, &racks, image("2026.2.5"));
-    for _ in 0..5 {
-        let plan = plan(&observed);
-        assert_eq!(changed(&observed, &plan), []);
-        carry_out(&mut observed, &plan, |_| None);
-    }
-    assert_eq!(asked(&observed), vec![Some("[]".to_owned()); 3], "nobody is asked for it again");
-    for service in observed.services.values_mut() {
-        let annotations = service.metadata.annotations.get_or_insert_default();
-        let answer = Request::of(annotations).as_ref().and_then(obedient).unwrap();
-        annotations.insert(UPGRADE_ANSWER.into(), answer.text());
-    }
-    for _ in 0..2 {
-        let plan = plan(&observed);
-        assert_eq!(changed(&observed, &plan), [], "first, all of it is kept anew");
-        carry_out(&mut observed, &plan, obedient);
-    }
-    assert_eq!(changed(&observed, &plan(&observed)), [("orders-dc-a".to_owned(), 0)]);
-}
-
-#[test]
-fn sidecars_that_never_answer_can_be_left_aside() {
-    let mut observed = upgrading();
-    let first = plan(&observed);
-    carry_out(&mut observed, &first, |_| None);
-    let waiting = plan(&observed).waiting;
-    assert!(
-        waiting.iter().any(|note| note.message.contains("messina.scylladb.com/skip-upgrade-hooks=true")),
-        "{waiting:?}"
-    );
-    observed.datacenter.skips_upgrade_hooks = true;
-    let plan = plan(&observed);
-    assert_eq!(changed(&observed, &plan), [("orders-dc-a".to_owned(), 0)]);
-    carry_out(&mut observed, &plan, |_| None);
-    assert_eq!(asked(&observed), [None, None, None]);
-}
-
-#[test]
-fn the_former_image_brings_back_only_who_changed() {
-    let mut observed = upgrading();
-    while !observed.pods.values().any(|pod| pod.metadata.labels.as_ref().unwrap().values().any(|one| one == "2026.2.5"))
-    {
-        let plan = plan(&observed);
-        carry_out(&mut observed, &plan, obedient);
-        restart(&mut observed, &plan, "2026.2.5");
-    }
-    // It never becomes ready.
-    observed.pods.insert("orders-dc-a-0".into(), pod("orders-dc-a-0", "2026.2.5", "new", false));
-    observed.stateful_sets.get_mut("orders-dc-a").unwrap().status.as_mut().unwrap().ready_replicas = Some(0);
-    let restored = [("a", 1), ("b", 1), ("c", 1)];
-    let mut observed = respecified(&observed, &restored, image("2026.2.4"));
-    let mut restarts = Vec::new();
-    for _ in 0..10 {
-        let plan = plan(&observed);
-        restarts.extend(changed(&observed, &plan));
-        carry_out(&mut observed, &plan, obedient);
-        restart(&mut observed, &plan, "2026.2.4");
-    }
-    assert_eq!(restarts, [("orders-dc-a".to_owned(), 0)]);
-    assert_eq!(asked(&observed), [None, None, None], "nothing is kept any more");
-    assert_eq!(plan(&observed).waiting, []);
-}
-
-#[test]
-fn a_node_that_is_down_gets_no_other_version_unprepared() {
-    let mut observed = upgrading();
-    observed.pods.insert("orders-dc-b-0".into(), pod("orders-dc-b-0", "2026.2.4", "old", false));
-    observed.stateful_sets.get_mut("orders-dc-b").unwrap().status.as_mut().unwrap().ready_replicas = Some(0);
-    let held = plan(&observed);
-    assert_eq!((changed(&observed, &held), held.changes.len()), (vec![], 0));
-    assert!(reasons(&held).contains(&"UpgradeHeldUp"), "{:?}", held.waiting);
-    // What else is to change is corrected.
-    let racks = [("a", 1), ("b", 1), ("c", 1)];
-    let corrected = respecified(&observed, &racks, because("x"));
-    assert_eq!(changed(&corrected, &plan(&corrected)), [("orders-dc-b".to_owned(), 0)]);
-}
-
-/// The first node was prepared for 2026.2.5, coming from 2026.2.4, and has this version now.
-fn prepared(version: &str, is_ready: bool) -> Observed {
-    let racks = [("a", 1), ("b", 1), ("c", 1)];
-    let mut observed = running(&racks);
-    let at = respecified(&observed, &racks, image(version));
-    let skipping =
-        Observed { datacenter: Datacenter { skips_upgrade_hooks: true, ..at.datacenter }, ..observed.clone() };
-    let written = plan(&skipping).objects.stateful_sets.into_iter().find(|one| name_of(one) == "orders-dc-a").unwrap();
-    let mut a = rolled_out(written);
-    a.status.as_mut().unwrap().ready_replicas = Some(i32::from(is_ready));
-    observed.stateful_sets.insert("orders-dc-a".into(), a);
-    observed.pods.insert("orders-dc-a-0".into(), pod("orders-dc-a-0", version, "new", is_ready));
-    let keep: Kept = [Snapshot::System, Snapshot::Data].into();
-    let host_id = "host-orders-dc-a-0".to_owned();
-    let request = Request { host_id, from: "2026.2.4".into(), to: "2026.2.5".into(), keep };
-    let service = observed.services.get_mut("orders-dc-a-0").unwrap();
-    let said = [(UPGRADE_REQUEST, request.text()), (UPGRADE_ANSWER, obedient(&request).unwrap().text())];
-    service.metadata.annotations.get_or_insert_default().extend(said.map(|(key, value)| (key.into(), value)));
-    observed
-}
-
-/// It was down when it was prepared, and was corrected with a third version.
-#[test]
-fn a_node_that_runs_another_version_than_it_was_prepared_for_is_prepared_anew() {
-    let racks = [("a", 1), ("b", 1), ("c", 1)];
-    for target in ["2026.2.4", "2026.2.5"] {
-        let observed = respecified(&prepared("2026.2.6", true), &racks, image(target));
-        let plan = plan(&observed);
-        assert_eq!(changed(&observed, &plan), [], "{target}");
-        let change = plan.changes.iter().find(|change| change.name == "orders-dc-a-0").unwrap();
-        let annotations = &change.patch["metadata"]["annotations"];
-        let request: Request = serde_json::from_str(annotations[UPGRADE_REQUEST].as_str().unwrap()).unwrap();
-        assert_eq!((request.from.as_str(), request.to.as_str(), request.keep.len()), ("2026.2.6", target, 1));
-        assert!(annotations.as_object().unwrap().contains_key(UPGRADE_ANSWER), "what it said is taken away");
-    }
-}
-
-#[test]
-fn a_node_that_is_corrected_keeps_what_it_was_prepared_with() {
-    let racks = [("a", 1), ("b", 1), ("c", 1)];
-    let observed = respecified(&prepared("2026.2.5", false), &racks, image("2026.2.6"));
-    let plan = plan(&observed);
-    assert_eq!(changed(&observed, &plan), [("orders-dc-a".to_owned(), 0)]);
-    let is_asked = plan.changes.iter().any(|change| change.name == "orders-dc-a-0");
-    assert!(!is_asked, "it would be gone when it restarts: {:?}", plan.changes);
-}
-
-#[test]
-fn nobody_joins_or_leaves_in_the_middle() {
-    let pods = [("old", true), ("old", true), ("new", true)];
-    for racks in [[("a", 4), ("b", 1)], [("a", 3), ("b", 0)]] {
-        let mut observed = rolling("x", 2, &pods);
-        observed.datacenter = datacenter_with(&racks, because("x"));
-        let plan = plan(&observed);
-        assert_eq!(changed(&observed, &plan), [("orders-dc-a".to_owned(), 1)], "{racks:?}");
-        let a = &plan.objects.stateful_sets[0].spec.as_ref().unwrap();
-        assert_eq!(a.replicas, Some(3), "{racks:?}");
-    }
-    let mut observed = upgrading();
-    let first = plan(&observed);
-    carry_out(&mut observed, &first, |_| None);
-    assert!(observed.services["orders-dc-a-0"].metadata.annotations.as_ref().unwrap().contains_key(UPGRADE_REQUEST));
-    observed.datacenter = datacenter_with(&[("a", 2), ("b", 1), ("c", 1), ("d", 1)], image("2026.2.5"));
-    assert_eq!(changed(&observed, &plan(&observed)), [], "not while the version changes");
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::{
-    api::core::v1::PersistentVolumeClaim,
+    api::{apps::v1::StatefulSetSpec, core::v1::PersistentVolumeClaim},
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Time},
     jiff::Timestamp,
 };
@@ -35,6 +35,12 @@ fn told(observed: &Observed) -> Vec<&'static str> {
 
 fn uids<'a>(metadata: impl Iterator<Item = (&'a String, &'a Option<String>)>) -> BTreeMap<String, String> {
     metadata.map(|(name, uid)| (name.clone(), uid.clone().unwrap())).collect()
+}
+
+/// As what the StatefulSet of the first rack is made anew.
+fn restored(world: &World) -> StatefulSetSpec {
+    let planned = plan(&world.kept).objects.stateful_sets.into_iter().find(|one| name_of(one) == "orders-dc-a");
+    planned.unwrap().spec.unwrap()
 }
 
 /// UIDs of pods and of claims.
@@ -90,20 +96,10 @@ fn a_rack_whose_stateful_set_is_away_is_neither_missing_nor_smaller() {
     // Even if fewer nodes are asked for meanwhile, and another rack is not rolled out.
     world.respecify(&[("a", 1), ("b", 1)]);
     world.kept.stateful_sets.get_mut("orders-dc-b").unwrap().status.as_mut().unwrap().ready_replicas = Some(0);
-    let restored = plan(&world.kept)
-        .objects
-        .stateful_sets
-        .into_iter()
-        .find(|one| one.metadata.name.as_deref() == Some("orders-dc-a"));
-    assert_eq!(restored.unwrap().spec.unwrap().replicas, Some(2));
+    assert_eq!(restored(&world).replicas, Some(2));
     // Nor does one that is to have more nodes get them by that.
     world.respecify(&[("a", 3), ("b", 1)]);
-    let restored = plan(&world.kept)
-        .objects
-        .stateful_sets
-        .into_iter()
-        .find(|one| one.metadata.name.as_deref() == Some("orders-dc-a"));
-    assert_eq!(restored.unwrap().spec.unwrap().replicas, Some(2));
+    assert_eq!(restored(&world).replicas, Some(2));
     world.respecify(&[("a", 2), ("b", 1)]);
     assert!(settle(&mut world));
     assert_eq!(belongings(&world), before);
@@ -117,8 +113,7 @@ fn a_rack_whose_stateful_set_is_away_keeps_its_version() {
         round(&mut world, &mut 1);
     }
     world.respecify_for(&[("a", 2), ("b", 1)], "2026.2.5");
-    let restored = plan(&world.kept).objects.stateful_sets.into_iter().find(|one| name_of(one) == "orders-dc-a");
-    let template = restored.unwrap().spec.unwrap().template;
+    let template = restored(&world).template;
     assert_eq!(template.metadata.unwrap().labels.unwrap()[SCYLLA_VERSION], "2026.2.4");
     let images: Vec<_> = template.spec.unwrap().containers.into_iter().filter_map(|one| one.image).collect();
     assert!(images.contains(&"scylladb/scylla:2026.2.4".to_owned()), "{images:?}");

@@ -456,11 +456,21 @@ fn round_without_a_word_of(world: &mut World, silent: &str) {
     for pod in world.pods() {
         world.live(&pod);
         if pod != silent {
-            world.gossip(&pod);
-            world.see(&pod);
-            world.tend(&pod);
+            tell_of(world, &pod);
         }
     }
+    operate(world);
+}
+
+/// A node hears of others, and its sidecar does what there is to do.
+fn tell_of(world: &mut World, pod: &str) {
+    world.gossip(pod);
+    world.see(pod);
+    world.tend(pod);
+}
+
+/// Kubernetes and the operator do what there is to do.
+fn operate(world: &mut World) {
     world.kubernetes();
     world.look();
     while world.write() {}
@@ -552,13 +562,9 @@ fn round_without(world: &mut World, down: &str) {
     world.stop(down);
     for pod in world.pods().into_iter().filter(|pod| pod != down) {
         world.live(&pod);
-        world.gossip(&pod);
-        world.see(&pod);
-        world.tend(&pod);
+        tell_of(world, &pod);
     }
-    world.kubernetes();
-    world.look();
-    while world.write() {}
+    operate(world);
 }
 
 /// Somebody made the StatefulSet smaller; then a node goes down, and the version is to change.

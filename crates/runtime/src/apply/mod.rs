@@ -5,18 +5,19 @@
 //! looked at. What we own and no longer want is deleted, by UID.
 //! Whether anything is to be written is decided from the caches alone.
 
+mod collection;
+mod parts;
+mod records;
+
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, PoisonError},
 };
 
-use base64::{Engine, prelude::BASE64_STANDARD_NO_PAD};
-use futures::{FutureExt, future::BoxFuture};
 use http::{Method, Request, header::CONTENT_TYPE};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::{Client, api::ObjectMeta};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use tracing::info;
 
 use crate::{
@@ -26,182 +27,19 @@ use crate::{
     events::Note,
     ledger::Expectation,
     queue::ObjectKey,
-    store::{Kind, Store, Unreadable, Version, controller_of, version_of},
+    store::{Version, controller_of, version_of},
 };
 
-/// An object as it should be, of whatever kind.
-#[derive(Clone, Debug)]
-pub struct Wanted {
-    kind: String,
-    /// Where objects of this kind are, in all namespaces.
-    collection: String,
-    /// Where objects of this kind are, in the object's namespace.
-    path: String,
-    key: ObjectKey,
-    value: Value,
-}
-
-impl Wanted {
-    /// An object as it should be.
-    pub fn new<K: Kind>(object: &K) -> Result<Self, Error> {
-        let metadata = object.meta();
-        let key = crate::store::key_of(metadata);
-        let kind = K::kind(&()).into_owned();
-        let mut value = serde_json::to_value(object)
-            .map_err(|source| Error::NotJson { doing: format!("{kind} {key}"), source: Arc::new(source) })?;
-        value["apiVersion"] = K::api_version(&()).into();
-        value["kind"] = kind.clone().into();
-        let path = K::url_path(&(), key.namespace.as_deref());
-        Ok(Self { kind, collection: K::url_path(&(), None), path, key, value })
-    }
-
-    /// Which object it is.
-    pub fn key(&self) -> &ObjectKey {
-        &self.key
-    }
-
-    /// Writes into the object by what it can be told that something else is wanted.
-    fn with_hash(mut self, annotation: &str) -> (Self, String) {
-        let hash = BASE64_STANDARD_NO_PAD.encode(&Sha256::digest(self.value.to_string())[..15]);
-        self.value["metadata"]["annotations"][annotation] = hash.clone().into();
-        (self, hash)
-    }
-
-    fn named(&self) -> String {
-        format!("{} {}", self.kind, self.key)
-    }
-}
+pub(crate) use collection::{Collection, Shelf};
+pub use parts::{Amendment, Part, Unwanted, Waiting, Wanted, no_longer_wanted};
+pub use records::compact_records;
+use records::{applied_records, fields};
 
 /// For whom objects are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// UID of the object that has them.
     pub uid: String,
-}
-
-/// Something that has to come about outside before a part is done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Waiting {
-    /// One word.
-    pub reason: &'static str,
-    /// What is awaited, and what happens then.
-    pub message: String,
-}
-
-/// Objects that belong together. Each part has a condition that says whether it is done, and one that says what is wrong.
-#[derive(Clone, Debug, Default)]
-pub struct Part {
-    /// Its name; conditions begin with it.
-    pub name: &'static str,
-    /// Parts that have to be in place before.
-    pub needs: &'static [&'static str],
-    /// The objects, in order.
-    pub objects: Vec<Wanted>,
-    /// Changes of single fields, after the objects.
-    pub changes: Vec<Amendment>,
-    /// Objects that are to go, though they were ours: what the plan does not name stays.
-    pub unwanted: Vec<Unwanted>,
-    /// What is awaited.
-    pub waits_for: Option<Waiting>,
-    /// What is wrong, though all objects are in place.
-    pub fault: Option<Error>,
-}
-
-/// A change of single fields of an object that may be kept by others too. It is made for one version of the object, and
-/// for no other: what was decided from that version does not hold for the next one.
-#[derive(Clone, Debug)]
-pub struct Amendment {
-    kind: String,
-    collection: String,
-    path: String,
-    key: ObjectKey,
-    patch: Value,
-    event: Option<Note>,
-}
-
-impl Amendment {
-    /// A merge patch for the object as it was seen. `event` is told when it is done.
-    pub fn new<K: Kind>(object: &K, mut patch: Value, event: Option<Note>) -> Self {
-        let metadata = object.meta();
-        let key = crate::store::key_of(metadata);
-        patch["metadata"]["uid"] = metadata.uid.clone().into();
-        patch["metadata"]["resourceVersion"] = metadata.resource_version.clone().into();
-        Self {
-            kind: K::kind(&()).into_owned(),
-            collection: K::url_path(&(), None),
-            path: K::url_path(&(), key.namespace.as_deref()),
-            key,
-            patch,
-            event,
-        }
-    }
-}
-
-/// An object that is to go.
-#[derive(Clone, Debug)]
-pub struct Unwanted {
-    kind: String,
-    collection: String,
-    path: String,
-    key: ObjectKey,
-    uid: String,
-    /// The version that was seen, where it must be no other one.
-    version: Option<String>,
-    /// Whether what it owns stays.
-    orphans: bool,
-    event: Option<Note>,
-}
-
-impl Unwanted {
-    /// Which object it is.
-    pub fn key(&self) -> &ObjectKey {
-        &self.key
-    }
-
-    /// This very object, and no other of its name.
-    pub fn new<K: Kind>(object: &K) -> Self {
-        let metadata = object.meta();
-        let key = crate::store::key_of(metadata);
-        Self {
-            kind: K::kind(&()).into_owned(),
-            collection: K::url_path(&(), None),
-            path: K::url_path(&(), key.namespace.as_deref()),
-            uid: metadata.uid.clone().unwrap_or_default(),
-            key,
-            version: None,
-            orphans: false,
-            event: None,
-        }
-    }
-
-    /// Only if it is still of this version, where there is one.
-    #[must_use]
-    pub fn of_version(self, version: Option<String>) -> Self {
-        Self { version, ..self }
-    }
-
-    /// With what it owns, or without.
-    #[must_use]
-    pub fn orphaning(self, orphans: bool) -> Self {
-        Self { orphans, ..self }
-    }
-
-    /// With an event to tell when it is done.
-    #[must_use]
-    pub fn telling(self, event: Option<Note>) -> Self {
-        Self { event, ..self }
-    }
-}
-
-/// Those of `owned` that are not among `wanted`.
-pub fn no_longer_wanted<K: Kind>(owned: &[Arc<K>], wanted: &[Wanted]) -> Vec<Unwanted> {
-    let collection = K::url_path(&(), None);
-    let names: HashSet<&ObjectKey> =
-        wanted.iter().filter(|wanted| wanted.collection == collection).map(|wanted| &wanted.key).collect();
-    let is_unwanted = |object: &&Arc<K>| {
-        !names.contains(&crate::store::key_of(object.meta())) && object.meta().deletion_timestamp.is_none()
-    };
-    owned.iter().filter(is_unwanted).map(|object| Unwanted::new(object.as_ref())).collect()
 }
 
 /// What came of a part.
@@ -217,68 +55,6 @@ pub struct Applied {
     pub failure: Option<Error>,
     /// What is awaited.
     pub waits_for: Option<Waiting>,
-}
-
-/// An object as the cache has it.
-pub(crate) struct Live {
-    pub(crate) metadata: ObjectMeta,
-    pub(crate) value: Value,
-}
-
-/// What is known of the objects of one kind, whatever kind it is.
-pub(crate) trait Collection: Send + Sync {
-    fn live(&self, key: &ObjectKey) -> Result<Option<Live>, Error>;
-    /// Version and UID of an object; no object is no error here, and neither is one that cannot be read.
-    fn seen(&self, key: &ObjectKey) -> Option<(Version, String)>;
-    fn version(&self) -> Version;
-    fn complete(&self) -> BoxFuture<'_, ()>;
-    /// Whether it is still to be seen what there is.
-    fn is_awaited(&self) -> bool;
-    fn size(&self) -> (usize, usize);
-    fn plural(&self) -> String;
-}
-
-/// A store as a collection.
-pub(crate) struct Shelf<K> {
-    pub(crate) store: Arc<Store<K>>,
-}
-
-impl<K: Kind> Collection for Shelf<K> {
-    fn live(&self, key: &ObjectKey) -> Result<Option<Live>, Error> {
-        let Some(object) = self.store.get(key)? else { return Ok(None) };
-        let value = serde_json::to_value(object.as_ref())
-            .map_err(|source| Error::NotJson { doing: key.to_string(), source: Arc::new(source) })?;
-        Ok(Some(Live { metadata: object.meta().clone(), value }))
-    }
-
-    fn seen(&self, key: &ObjectKey) -> Option<(Version, String)> {
-        match self.store.get(key) {
-            Ok(object) => {
-                object.map(|object| (version_of(object.meta()), object.meta().uid.clone().unwrap_or_default()))
-            }
-            Err(unreadable) => Some((self.store.version(), Unreadable::clone(&unreadable).uid)),
-        }
-    }
-
-    fn version(&self) -> Version {
-        self.store.version()
-    }
-
-    fn complete(&self) -> BoxFuture<'_, ()> {
-        self.store.complete().boxed()
-    }
-
-    fn is_awaited(&self) -> bool {
-        self.store.version() == 0 && !self.store.is_missing()
-    }
-
-    fn size(&self) -> (usize, usize) {
-        (self.store.len(), self.store.unreadable())
-    }
-
-    fn plural(&self) -> String {
-        K::plural(&()).into_owned()
-    }
 }
 
 /// What was known when it was decided what there should be.
@@ -567,7 +343,7 @@ impl Applier {
     async fn delete(&self, object: &Unwanted, expectations: &mut Vec<Expectation>) -> Result<(), Error> {
         let doing = || format!("deleting {} {}", object.kind, object.key);
         let path = format!("{}/{}", object.path, object.key.name);
-        let options = deletion(object);
+        let options = object.deletion();
         match self.send(Method::DELETE, &path, "application/json", &options).await {
             Ok(_) => info!(kind = object.kind, object = %object.key, "deleted"),
             Err(kube::Error::Api(status)) if status.is_not_found() => {}
@@ -619,17 +395,6 @@ impl Applier {
     }
 }
 
-fn deletion(object: &Unwanted) -> Value {
-    let policy = if object.orphans { "Orphan" } else { "Background" };
-    let mut options = json!({
-        "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy, "preconditions": {"uid": object.uid},
-    });
-    if let Some(version) = &object.version {
-        options["preconditions"]["resourceVersion"] = version.clone().into();
-    }
-    options
-}
-
 /// Sends a request about one object, and reads no more of the answer than its metadata.
 pub(crate) async fn send(
     client: &Client,
@@ -648,104 +413,4 @@ pub(crate) async fn send(
     let request =
         request.map_err(|error| kube::Error::BuildRequest(kube::core::request::Error::BuildRequest(error)))?;
     client.request::<Answer>(request).await.map(|answer| answer.metadata)
-}
-
-/// The change that makes one record of ours, of the applied sort, out of all. Records are found by their places, so it
-/// tests that they are still there.
-fn applied_records(uid: Option<&str>, of_version: Option<&str>, ours: &[(usize, &ManagedFieldsEntry)]) -> Value {
-    let place = |index: usize, member: &str| format!("/metadata/managedFields/{index}{member}");
-    let mut patch = vec![json!({"op": "test", "path": "/metadata/uid", "value": uid})];
-    patch
-        .extend(of_version.map(|version| json!({"op": "test", "path": "/metadata/resourceVersion", "value": version})));
-    let mut fields = Value::Null;
-    for (index, entry) in ours {
-        patch.push(json!({"op": "test", "path": place(*index, "/manager"), "value": entry.manager}));
-        patch.push(json!({"op": "test", "path": place(*index, "/operation"), "value": entry.operation}));
-        merge(&mut fields, &self::fields(entry).unwrap_or_default());
-    }
-    if let Some(((first, _), others)) = ours.split_first() {
-        patch.push(json!({"op": "replace", "path": place(*first, "/operation"), "value": "Apply"}));
-        patch.push(json!({"op": "replace", "path": place(*first, "/fieldsV1"), "value": fields}));
-        // From the last to the first, so that places stay what they are.
-        patch.extend(others.iter().rev().map(|(index, _)| json!({"op": "remove", "path": place(*index, "")})));
-    }
-    Value::Array(patch)
-}
-
-/// Makes what is recorded of who owns which field small: it is most of a small object. What is recorded for others goes,
-/// because nobody reads it, and what is recorded for us becomes a text, because a tree takes many times the room. Places stay
-/// the same.
-pub fn compact_records(metadata: &mut ObjectMeta, field_manager: &str) {
-    for entry in metadata.managed_fields.iter_mut().flatten() {
-        entry.time = None;
-        let is_ours = entry.manager.as_deref() == Some(field_manager) && entry.subresource.is_none();
-        entry.fields_v1 = fields(entry).filter(|_| is_ours).map(|fields| FieldsV1(Value::String(fields.to_string())));
-    }
-}
-
-/// The fields that are recorded, whether as a text or not.
-fn fields(entry: &ManagedFieldsEntry) -> Option<Value> {
-    match &entry.fields_v1.as_ref()?.0 {
-        Value::String(text) => serde_json::from_str(text).ok(),
-        fields => Some(fields.clone()),
-    }
-}
-
-/// Adds what is recorded in one place to what is recorded in another.
-fn merge(into: &mut Value, from: &Value) {
-    match (into, from) {
-        (Value::Object(into), Value::Object(from)) => {
-            for (name, value) in from {
-                merge(into.entry(name.clone()).or_insert(Value::Null), value);
-            }
-        }
-        (into @ Value::Null, from) => *into = from.clone(),
-        _ => {}
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use k8s_openapi::api::core::v1::Service;
-
-    use super::*;
-
-    #[test]
-    fn records_are_kept_small_and_stay_readable() {
-        let recorded = json!({"f:metadata": {"f:labels": {"f:x": {}}}});
-        let records = json!([
-            {"manager": "other", "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {}}},
-            {"manager": "us", "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": recorded},
-        ]);
-        let mut metadata: ObjectMeta = serde_json::from_value(json!({"managedFields": records})).unwrap_or_default();
-        for _ in 0..2 {
-            compact_records(&mut metadata, "us");
-            let entries: Vec<_> = metadata.managed_fields.iter().flatten().collect();
-            assert_eq!(entries.iter().map(|entry| fields(entry)).collect::<Vec<_>>(), [None, Some(recorded.clone())]);
-            assert!(entries.iter().all(|entry| entry.fields_v1.as_ref().is_none_or(|fields| fields.0.is_string())));
-        }
-    }
-
-    #[test]
-    fn a_deletion_is_for_one_object_and_takes_along_what_it_is_to() {
-        let metadata = json!({"name": "a", "namespace": "shop", "uid": "u", "resourceVersion": "7"});
-        let service: Service = serde_json::from_value(json!({"metadata": metadata})).unwrap_or_default();
-        let with_all = deletion(&Unwanted::new(&service));
-        assert_eq!(
-            (&with_all["propagationPolicy"], &with_all["preconditions"]),
-            (&json!("Background"), &json!({"uid": "u"}))
-        );
-        let alone = deletion(&Unwanted::new(&service).of_version(Some("7".into())).orphaning(true));
-        let preconditions = json!({"uid": "u", "resourceVersion": "7"});
-        assert_eq!((&alone["propagationPolicy"], &alone["preconditions"]), (&json!("Orphan"), &preconditions));
-    }
-
-    #[test]
-    fn an_amendment_is_for_one_version_of_one_object() {
-        let metadata = json!({"name": "a", "namespace": "shop", "uid": "u", "resourceVersion": "7"});
-        let service: Service = serde_json::from_value(json!({"metadata": metadata})).unwrap_or_default();
-        let change = Amendment::new(&service, json!({"metadata": {"labels": {"x": null}}}), None);
-        let expected = json!({"metadata": {"labels": {"x": null}, "uid": "u", "resourceVersion": "7"}});
-        assert_eq!((change.patch, change.path.as_str()), (expected, "/api/v1/namespaces/shop/services"));
-    }
 }

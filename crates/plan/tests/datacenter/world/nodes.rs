@@ -1,0 +1,266 @@
+//! Nodes and their sidecars.
+
+use std::collections::BTreeSet;
+
+use messina_api::names::{
+    annotation::{LEAVING_BEGAN, RING_ANSWER, UPGRADE_ANSWER},
+    label::{DECOMMISSIONED, REPLACING_NODE_HOST_ID, SCYLLA_VERSION},
+};
+use messina_plan::node::{
+    Mode,
+    answer::{Answer, change, question},
+    decommission::{Asked, Step, step},
+    facts::{Observation, changes},
+    replaced::is_given_up,
+    ring::View,
+    upgrade::{self, Snapshot},
+};
+use serde_json::{Value, json};
+
+use super::{Disk, Map, Node, World};
+
+impl World {
+    pub(crate) fn pods(&self) -> Vec<String> {
+        self.kept.pods.keys().cloned().collect()
+    }
+
+    /// Which nodes are on their way in or out.
+    pub(super) fn underway(&self, but: &str) -> usize {
+        let is_underway = |node: &Node| matches!(node.mode, Mode::Starting | Mode::Joining | Mode::Leaving);
+        self.nodes.iter().filter(|(name, node)| *name != but && is_underway(node)).count()
+    }
+
+    /// Host IDs of the ring that are not up.
+    pub(super) fn down(&self) -> Vec<String> {
+        let up: BTreeSet<&String> = self.nodes.values().map(|node| &node.host_id).collect();
+        self.ring.iter().filter(|host_id| !up.contains(host_id)).cloned().collect()
+    }
+
+    /// A node gets one step further; answers whether it does.
+    pub(crate) fn live(&mut self, pod: &str) -> bool {
+        match self.nodes.get(pod).map(|node| node.mode.clone()) {
+            None => self.start(pod),
+            Some(Mode::Starting) => self.begin_to_join(pod),
+            Some(Mode::Joining) => self.join(pod),
+            Some(Mode::Leaving) => self.finish_leaving(pod),
+            Some(_) => false,
+        }
+    }
+
+    fn start(&mut self, pod: &str) -> bool {
+        let disk = self.disk(pod).unwrap().clone();
+        if !self.kept.pods.contains_key(pod) || disk.is_lost || disk.is_decommissioned {
+            return false;
+        }
+        let is_member = disk.host_id.as_ref().is_some_and(|host_id| self.ring.contains(host_id));
+        // The sidecar looks at the Service before it starts ScyllaDB. Which node a disk is of it notes when that has joined.
+        let (labels, annotations) = self.said_of(pod);
+        let on_disk = disk.host_id.as_deref().filter(|_| is_member);
+        let pod_uid = self.kept.pods[pod].metadata.uid.as_deref();
+        if is_given_up(&labels, &annotations, on_disk, pod_uid) {
+            self.refused += 1;
+            return false;
+        }
+        let host_id = match disk.host_id {
+            Some(host_id) => host_id,
+            None => {
+                let host_id = format!("host-{}", self.next());
+                let uid = self.kept.claims[&format!("data-{pod}")].metadata.uid.clone().unwrap();
+                self.disks.get_mut(&uid).unwrap().host_id = Some(host_id.clone());
+                host_id
+            }
+        };
+        let mode = if is_member { Mode::Normal } else { Mode::Starting };
+        let replaces = labels.get(REPLACING_NODE_HOST_ID).cloned();
+        let node = Node { host_id, mode, replaces, seen: None, view: View::default(), was_refused: false };
+        self.nodes.insert(pod.to_owned(), node);
+        let version = self.kept.pods[pod].metadata.labels.as_ref().unwrap()[SCYLLA_VERSION].clone();
+        self.disk_mut(pod).version = Some(version);
+        true
+    }
+
+    fn disk_mut(&mut self, pod: &str) -> &mut Disk {
+        let uid = self.kept.claims[&format!("data-{pod}")].metadata.uid.clone().unwrap();
+        self.disks.get_mut(&uid).unwrap()
+    }
+
+    /// The sidecar does what is asked for a change of the version; answers whether there was something to do.
+    fn prepare(&mut self, pod: &str, host_id: &str, mode: &Mode, annotations: &Map) -> bool {
+        let Some(work) = upgrade::work(annotations, host_id, mode) else { return false };
+        let mut failed = None;
+        let is_whole = self.down().is_empty();
+        let (to, keep) = (work.request.to.clone(), work.request.keep.clone());
+        let mut kept = work.kept.clone();
+        kept.retain(|one| keep.contains(one));
+        let stays = kept.clone();
+        self.disk_mut(pod).snapshots.retain(|(version, one)| *version == to && stays.contains(one));
+        for snapshot in work.to_take() {
+            if snapshot == Snapshot::System && !is_whole {
+                failed = Some(upgrade::Failure { step: upgrade::Step::Schema, why: "a node is down".into() });
+                break;
+            }
+            self.disk_mut(pod).snapshots.insert((to.clone(), snapshot));
+            kept.insert(snapshot);
+        }
+        let version = self.disk(pod).and_then(|disk| disk.version.clone());
+        if version.as_ref() != Some(&to) {
+            self.disk_mut(pod).prepared_from = version;
+        }
+        let answer = upgrade::Answer { host_id: host_id.to_owned(), to, kept, failed };
+        let Some(text) = upgrade::change(annotations, &answer) else { return false };
+        self.write_as_sidecar(pod, &json!({"metadata": {"annotations": {UPGRADE_ANSWER: text}}}), true)
+    }
+
+    /// Labels and annotations of a node's Service.
+    fn said_of(&self, pod: &str) -> (Map, Map) {
+        let metadata = self.kept.services.get(pod).map(|service| service.metadata.clone()).unwrap_or_default();
+        (metadata.labels.unwrap_or_default(), metadata.annotations.unwrap_or_default())
+    }
+
+    /// Whether all nodes are up but for the one that this one replaces, which is down.
+    fn may_join(&self, pod: &str) -> bool {
+        let replaced = self.nodes[pod].replaces.as_ref();
+        let down = self.down();
+        down.iter().all(|host_id| Some(host_id) == replaced) && replaced.is_none_or(|replaced| down.contains(replaced))
+    }
+
+    /// The ring lets one node in at a time.
+    fn begin_to_join(&mut self, pod: &str) -> bool {
+        let is_leaving = self.nodes.values().any(|node| node.mode == Mode::Leaving);
+        assert!(!is_leaving, "{pod} wants to join while another node leaves");
+        let may_begin = self.may_join(pod) && self.nodes.values().all(|node| node.mode != Mode::Joining);
+        if may_begin {
+            self.nodes.get_mut(pod).unwrap().mode = Mode::Joining;
+        }
+        may_begin
+    }
+
+    fn join(&mut self, pod: &str) -> bool {
+        if !self.may_join(pod) {
+            self.nodes.remove(pod);
+            return true;
+        }
+        let node = self.nodes[pod].clone();
+        let replaced = node.replaces.clone();
+        if let Some(replaced) = replaced {
+            self.ring.remove(&replaced);
+            self.replaced += 1;
+        }
+        self.ring.insert(node.host_id);
+        self.nodes.get_mut(pod).unwrap().mode = Mode::Normal;
+        true
+    }
+
+    fn finish_leaving(&mut self, pod: &str) -> bool {
+        if !self.down().is_empty() {
+            // As ScyllaDB does when it cannot go on.
+            let node = self.nodes.get_mut(pod).unwrap();
+            (node.mode, node.was_refused) = (Mode::Normal, true);
+            return true;
+        }
+        let uid = self.kept.claims[&format!("data-{pod}")].metadata.uid.clone().unwrap();
+        self.disks.get_mut(&uid).unwrap().is_decommissioned = true;
+        let node = self.nodes.get_mut(pod).unwrap();
+        node.mode = Mode::Decommissioned;
+        self.ring.remove(&node.host_id);
+        self.left += 1;
+        assert!(!self.ring.is_empty(), "the last node has left");
+        true
+    }
+
+    /// A node hears of the others.
+    pub(crate) fn gossip(&mut self, pod: &str) {
+        let down: BTreeSet<String> = self.down().into_iter().collect();
+        let leaving = self.nodes.values().filter(|node| node.mode == Mode::Leaving).map(|node| node.host_id.clone());
+        let joining = self.nodes.values().filter(|node| node.mode == Mode::Joining && node.replaces.is_none());
+        let view = View {
+            host_ids: self.ring.iter().map(|host_id| (host_id.clone(), host_id.clone())).collect(),
+            live: self.ring.difference(&down).cloned().collect(),
+            leaving: leaving.filter(|host_id| self.ring.contains(host_id)).collect(),
+            joining: joining.map(|node| node.host_id.clone()).collect(),
+            down,
+            ..View::default()
+        };
+        if let Some(node) = self.nodes.get_mut(pod) {
+            node.view = view;
+        }
+    }
+
+    // Sidecars.
+
+    pub(crate) fn see(&mut self, pod: &str) {
+        let service = self.kept.services.get(pod).cloned();
+        if let Some(node) = self.nodes.get_mut(pod) {
+            node.seen = service;
+        }
+    }
+
+    fn write_as_sidecar(&mut self, pod: &str, change: &Value, only_as_seen: bool) -> bool {
+        let seen = self.nodes[pod].seen.as_ref().map(|service| service.metadata.clone());
+        let now = self.kept.services.get(pod).map(|service| &service.metadata);
+        let (Some(seen), Some(now)) = (seen, now) else { return false };
+        if seen.uid != now.uid || (only_as_seen && seen.resource_version != now.resource_version) {
+            return false;
+        }
+        self.patch_service(pod, change);
+        self.see(pod);
+        true
+    }
+
+    /// The sidecar does what there is to do, from what it has seen; answers whether there was something.
+    pub(crate) fn tend(&mut self, pod: &str) -> bool {
+        let Some(node) = self.nodes.get(pod).cloned() else { return false };
+        let Some(seen) = &node.seen else { return false };
+        let labels = seen.metadata.labels.clone().unwrap_or_default();
+        let annotations = seen.metadata.annotations.clone().unwrap_or_default();
+        let is_in = self.ring.contains(&node.host_id);
+        let observation = Observation {
+            host_id: node.host_id.clone(),
+            is_member: Some(is_in),
+            is_leaving: matches!(node.mode, Mode::Leaving | Mode::Decommissioned),
+            ring: (is_in && node.mode == Mode::Normal && !node.view.host_ids.is_empty())
+                .then(|| node.view.host_ids.keys().cloned().collect()),
+        };
+        let facts = changes(&annotations, &observation);
+        if !facts.is_empty() {
+            return self.write_as_sidecar(pod, &json!({"metadata": {"annotations": facts}}), false);
+        }
+        let answer = question(&annotations)
+            .filter(|_| node.mode == Mode::Normal)
+            .map(|asked| Answer::new(asked, &node.host_id, &node.view));
+        if let Some(text) = change(&annotations, answer.as_ref()) {
+            return self.write_as_sidecar(pod, &json!({"metadata": {"annotations": {RING_ANSWER: text}}}), false);
+        }
+        if self.prepare(pod, &node.host_id, &node.mode, &annotations) {
+            return true;
+        }
+        let asked = Asked::of(&labels, &annotations);
+        if node.was_refused && node.mode == Mode::Normal && asked.began == Some(&node.host_id) {
+            let cleared =
+                self.write_as_sidecar(pod, &json!({"metadata": {"annotations": {LEAVING_BEGAN: null}}}), true);
+            self.nodes.get_mut(pod).unwrap().was_refused = !cleared;
+            return cleared;
+        }
+        match step(asked, &node.host_id, &node.mode, true) {
+            Step::Announce => {
+                self.write_as_sidecar(pod, &json!({"metadata": {"annotations": {LEAVING_BEGAN: node.host_id}}}), true)
+            }
+            Step::Start => {
+                assert_eq!(self.underway(pod), 0, "{pod} leaves while another node joins or leaves");
+                assert_eq!(self.jobs_at_work(), [""; 0], "{pod} leaves while nodes are cleaned up");
+                let is_down = !self.down().is_empty() || self.ring.len() < 2;
+                let node = self.nodes.get_mut(pod).unwrap();
+                if is_down {
+                    node.was_refused = true;
+                } else {
+                    node.mode = Mode::Leaving;
+                }
+                true
+            }
+            Step::Confirm => {
+                self.write_as_sidecar(pod, &json!({"metadata": {"labels": {DECOMMISSIONED: "true"}}}), false)
+            }
+            Step::Nothing | Step::Wait | Step::Restart => false,
+        }
+    }
+}

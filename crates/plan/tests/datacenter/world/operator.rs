@@ -1,0 +1,306 @@
+//! The operator, and the API server that it writes to.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::{
+    api::{apps::v1::StatefulSet, batch::v1::Job, core::v1::Service},
+    apimachinery::pkg::{
+        api::resource::Quantity,
+        apis::meta::v1::{ObjectMeta, Time},
+    },
+    jiff::Timestamp,
+};
+use messina_api::names::label::REPLACING_NODE_HOST_ID;
+use messina_plan::{
+    datacenter::{Change, Deletion, Kind, plan},
+    node::Mode,
+};
+use serde_json::Value;
+
+use crate::name_of;
+
+use super::{Map, World, Write, partition_of, patch, revision_of};
+
+impl World {
+    /// The operator looks and decides. What it writes then is written one by one.
+    pub(crate) fn look(&mut self) {
+        if !self.writes.is_empty() || self.idle == Some(self.version) {
+            return;
+        }
+        let plan = plan(&self.kept);
+        for service in plan.objects.member_services {
+            let name = service.metadata.name.clone().unwrap();
+            let now = self.kept.services.get(&name).map(|service| &service.metadata);
+            let has = |now: Option<&Map>, wanted: Option<&Map>| {
+                wanted.into_iter().flatten().all(|(key, value)| now.is_some_and(|now| now.get(key) == Some(value)))
+            };
+            let is_same = now.is_some_and(|now| {
+                has(now.labels.as_ref(), service.metadata.labels.as_ref())
+                    && has(now.annotations.as_ref(), service.metadata.annotations.as_ref())
+            });
+            if !is_same {
+                self.writes.push_back(Write::Service(Box::new(service)));
+            }
+        }
+        for one in plan.objects.stateful_sets {
+            self.check_restarts(&one);
+            if self
+                .kept
+                .stateful_sets
+                .get(&name_of(&one))
+                .is_none_or(|now| now.spec != one.spec || now.metadata.labels != one.metadata.labels)
+            {
+                self.writes.push_back(Write::StatefulSet(Box::new(one)));
+            }
+        }
+        for name in self.kept.jobs.keys().filter(|name| plan.left_alone.iter().all(|left| left.name != **name)) {
+            self.writes.push_back(Write::JobDeletion(name.clone()));
+        }
+        self.writes.extend(plan.objects.cleanup_jobs.into_iter().map(|job| Write::Job(Box::new(job))));
+        let token = plan.objects.agent_auth_token.into_iter();
+        self.kept.secrets.extend(token.map(|secret| (secret.metadata.name.clone().unwrap(), secret)));
+        self.writes.extend(plan.changes.into_iter().map(Write::Change));
+        self.writes.extend(plan.deletions.into_iter().map(Write::Deletion));
+        self.idle = self.writes.is_empty().then_some(self.version);
+        if self.idle.is_some() {
+            self.down_when_decided.clear();
+        }
+        let down: Vec<String> = self.kept.pods.keys().filter(|pod| !self.says_ready(pod)).cloned().collect();
+        self.down_when_decided.extend(down);
+    }
+
+    pub(crate) fn crash_the_operator(&mut self) {
+        self.writes.clear();
+    }
+
+    /// One write of the operator; answers whether there was one.
+    pub(crate) fn write(&mut self) -> bool {
+        let Some(write) = self.writes.pop_front() else { return false };
+        let is_done = match write {
+            Write::Service(service) => self.apply_service(*service),
+            Write::StatefulSet(one) => self.apply_stateful_set(*one),
+            Write::Job(job) => self.create_job(*job),
+            Write::JobDeletion(name) => {
+                self.version += 1;
+                self.kept.jobs.remove(&name).is_some()
+            }
+            Write::Change(change) => self.apply_change(&change),
+            Write::Deletion(deletion) => self.delete(&deletion),
+        };
+        if !is_done {
+            self.writes.clear();
+        }
+        true
+    }
+
+    /// Of pods that serve, what is decided restarts one at most, and none while it is known that another one is down.
+    fn check_restarts(&self, wanted: &StatefulSet) {
+        let name = name_of(wanted);
+        let Some(now) = self.kept.stateful_sets.get(&name) else { return };
+        let (before, after) = (self.outdated(&name, now), self.outdated(&name, wanted));
+        let taken: Vec<&String> = after.difference(&before).filter(|pod| self.says_ready(pod)).collect();
+        assert!(taken.len() <= 1, "{taken:?} restart together");
+        let known_down = self.kept.stateful_sets.values().any(|one| {
+            let ready = one.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0);
+            ready < one.spec.as_ref().unwrap().replicas.unwrap()
+        });
+        let is_down = |pod: &String| !taken.contains(&pod) && !self.says_ready(pod);
+        let down: Vec<&String> = self.kept.pods.keys().filter(|pod| is_down(pod)).collect();
+        assert!(taken.is_empty() || (down.is_empty() && !known_down), "{taken:?} restart while {down:?} are down");
+    }
+
+    /// Pods that Kubernetes makes anew for a StatefulSet like this one.
+    fn outdated(&self, name: &str, stateful_set: &StatefulSet) -> BTreeSet<String> {
+        let spec = stateful_set.spec.as_ref().unwrap();
+        let revision = revision_of(&spec.template);
+        let ordinals = partition_of(stateful_set)..spec.replicas.unwrap();
+        let pods = ordinals.map(|ordinal| format!("{name}-{ordinal}"));
+        pods.filter(|pod| self.kept.pods.contains_key(pod) && !self.is_new(pod, &revision)).collect()
+    }
+
+    fn apply_service(&mut self, wanted: Service) -> bool {
+        let name = wanted.metadata.name.clone().unwrap();
+        if let Some(now) = self.kept.services.get_mut(&name) {
+            now.metadata.labels.get_or_insert_default().extend(wanted.metadata.labels.unwrap_or_default());
+            now.metadata.annotations.get_or_insert_default().extend(wanted.metadata.annotations.unwrap_or_default());
+            self.version += 1;
+            now.metadata.resource_version = Some(self.version.to_string());
+        } else {
+            let fresh = self.metadata(&name);
+            let metadata = ObjectMeta {
+                uid: fresh.uid,
+                resource_version: fresh.resource_version,
+                creation_timestamp: fresh.creation_timestamp,
+                ..wanted.metadata
+            };
+            let mut service = Service { metadata, ..wanted };
+            service.spec.get_or_insert_default().cluster_ip = Some("10.0.0.1".into());
+            self.kept.services.insert(name, service);
+        }
+        true
+    }
+
+    fn create_job(&mut self, job: Job) -> bool {
+        let leaving: Vec<&String> =
+            self.nodes.iter().filter(|(_, node)| node.mode == Mode::Leaving).map(|(name, _)| name).collect();
+        assert!(leaving.is_empty(), "{:?} is made while {leaving:?} hands over its data", job.metadata.name);
+        self.version += 1;
+        self.kept.jobs.insert(job.metadata.name.clone().unwrap(), job).is_none()
+    }
+
+    fn apply_stateful_set(&mut self, wanted: StatefulSet) -> bool {
+        let name = name_of(&wanted);
+        let replicas = wanted.spec.as_ref().unwrap().replicas.unwrap();
+        if let Some(now) = self.kept.stateful_sets.get(&name) {
+            let before = now.spec.as_ref().unwrap().replicas.unwrap();
+            assert!(replicas >= before || self.has_left(&name, replicas..before), "{name} is applied with fewer nodes");
+            self.version += 1;
+            let now = self.kept.stateful_sets.get_mut(&name).unwrap();
+            now.spec = wanted.spec;
+            now.metadata.labels = wanted.metadata.labels;
+            now.metadata.generation = now.metadata.generation.map(|generation| generation + 1);
+            now.metadata.resource_version = Some(self.version.to_string());
+        } else {
+            let fresh = self.metadata(&name);
+            let metadata = ObjectMeta {
+                uid: fresh.uid,
+                resource_version: fresh.resource_version,
+                generation: Some(1),
+                ..wanted.metadata
+            };
+            let revision = revision_of(&wanted.spec.as_ref().unwrap().template);
+            self.current.insert(name.clone(), revision);
+            let has_all = self.has_left(&name, replicas..8);
+            assert!(!self.orphaned.remove(&name) || has_all, "{name} is made anew with fewer nodes than it has");
+            self.kept.stateful_sets.insert(name, StatefulSet { metadata, ..wanted });
+        }
+        true
+    }
+
+    /// Whether no node of these ordinals is in the ring.
+    fn has_left(&self, stateful_set: &str, mut ordinals: std::ops::Range<i32>) -> bool {
+        ordinals.all(|ordinal| {
+            let host_id = self.host_of(&format!("{stateful_set}-{ordinal}"));
+            host_id.is_none_or(|host_id| !self.ring.contains(&host_id))
+        })
+    }
+
+    fn apply_change(&mut self, change: &Change) -> bool {
+        let metadata = match change.kind {
+            Kind::Service => self.kept.services.get(&change.name).map(|one| &one.metadata),
+            Kind::StatefulSet => self.kept.stateful_sets.get(&change.name).map(|one| &one.metadata),
+            Kind::PersistentVolumeClaim => self.kept.claims.get(&change.name).map(|one| &one.metadata),
+            Kind::Pod => None,
+        };
+        let is_seen = metadata.is_some_and(|metadata| {
+            metadata.uid.as_ref() == Some(&change.uid) && metadata.resource_version.as_ref() == Some(&change.version)
+        });
+        if !is_seen {
+            return false;
+        }
+        let version = self.next();
+        match change.kind {
+            Kind::Service => {
+                self.patch_service(&change.name, &change.patch);
+            }
+            Kind::StatefulSet => {
+                let replicas = change.patch["spec"]["replicas"].as_i64().unwrap() as i32;
+                let before = self.kept.stateful_sets[&change.name].spec.as_ref().unwrap().replicas.unwrap();
+                assert!(before - replicas <= 1, "{} nodes are taken away at once", before - replicas);
+                assert!(
+                    replicas >= before || self.has_left(&change.name, replicas..before),
+                    "{} loses a node of the ring",
+                    change.name
+                );
+                let now = self.kept.stateful_sets.get_mut(&change.name).unwrap();
+                now.spec.as_mut().unwrap().replicas = Some(replicas);
+                now.metadata.generation = now.metadata.generation.map(|generation| generation + 1);
+                now.metadata.resource_version = Some(version);
+            }
+            Kind::PersistentVolumeClaim => {
+                let claim = self.kept.claims.get_mut(&change.name).unwrap();
+                patch(claim.metadata.annotations.get_or_insert_default(), &change.patch["metadata"]["annotations"]);
+                claim.metadata.resource_version = Some(version);
+                if let Some(size) = change.patch["spec"]["resources"]["requests"]["storage"].as_str() {
+                    let resources = claim.spec.as_mut().unwrap().resources.as_mut().unwrap();
+                    resources.requests = Some([("storage".to_owned(), Quantity(size.into()))].into());
+                }
+            }
+            Kind::Pod => {}
+        }
+        true
+    }
+
+    pub(super) fn patch_service(&mut self, name: &str, change: &Value) {
+        let version = self.next();
+        if let Some(service) = self.kept.services.get_mut(name) {
+            patch(service.metadata.labels.get_or_insert_default(), &change["metadata"]["labels"]);
+            patch(service.metadata.annotations.get_or_insert_default(), &change["metadata"]["annotations"]);
+            service.metadata.resource_version = Some(version);
+        }
+    }
+
+    /// Whether a node of the ring may lose what it has: only if it is down and is being replaced.
+    fn may_lose(&self, member: &str) -> bool {
+        let Some(host_id) = self.host_of(member).filter(|host_id| self.ring.contains(host_id)) else { return true };
+        let replaced = self.kept.services.get(member).and_then(|service| service.metadata.labels.as_ref());
+        let is_replaced = replaced.and_then(|labels| labels.get(REPLACING_NODE_HOST_ID)) == Some(&host_id);
+        is_replaced && !self.nodes.values().any(|node| node.host_id == host_id)
+    }
+
+    fn delete(&mut self, deletion: &Deletion) -> bool {
+        let name = &deletion.name;
+        let is_same = |metadata: &ObjectMeta| metadata.uid.as_ref() == Some(&deletion.uid);
+        match deletion.kind {
+            Kind::PersistentVolumeClaim => {
+                let member = name.strip_prefix("data-").unwrap().to_owned();
+                if self.kept.claims.get(name).is_some_and(|claim| is_same(&claim.metadata)) {
+                    assert!(self.may_lose(&member), "claim {name} is deleted, whose node is in the ring");
+                    self.version += 1;
+                    let now = Time(Timestamp::new(self.version as i64, 0).unwrap());
+                    self.kept.claims.get_mut(name).unwrap().metadata.deletion_timestamp = Some(now);
+                    self.finish_claim(&member);
+                }
+            }
+            Kind::Pod => {
+                if let Some(pod) = self.kept.pods.get(name).filter(|pod| is_same(&pod.metadata)) {
+                    if deletion.version.is_some() && deletion.version != pod.metadata.resource_version {
+                        return false;
+                    }
+                    // A pod that is down and out of date is made anew with its disk.
+                    let is_stuck = !self.is_ready(name) || !self.says_ready(name);
+                    assert!(is_stuck || self.may_lose(name), "pod {name} is deleted, whose node is in the ring");
+                    self.remove_pod(&name.clone());
+                }
+            }
+            Kind::Service => {
+                if self.kept.services.get(name).is_some_and(|one| is_same(&one.metadata)) {
+                    let host_id = self.host_of(name);
+                    assert!(host_id.is_none_or(|id| !self.ring.contains(&id)), "Service {name} is deleted too early");
+                    self.version += 1;
+                    self.kept.services.remove(name);
+                }
+            }
+            Kind::StatefulSet => {
+                let Some(one) = self.kept.stateful_sets.get(name).filter(|one| is_same(&one.metadata)) else {
+                    return true;
+                };
+                if deletion.orphans {
+                    if deletion.version != one.metadata.resource_version {
+                        return false;
+                    }
+                    assert!(self.orphaned.is_empty(), "{name} is deleted while another StatefulSet is away");
+                    self.version += 1;
+                    self.kept.stateful_sets.remove(name);
+                    self.orphaned.insert(name.clone());
+                } else {
+                    let replicas = one.spec.as_ref().unwrap().replicas.unwrap();
+                    assert!(self.has_left(name, 0..replicas.max(8)), "rack {name} is deleted too early");
+                    self.version += 1;
+                    self.kept.stateful_sets.remove(name);
+                }
+            }
+        }
+        true
+    }
+}
