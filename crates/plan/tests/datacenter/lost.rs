@@ -7,7 +7,7 @@ use messina_plan::datacenter::{is_without_machine, plan};
 use serde_json::{Value, json};
 
 use crate::{
-    topology::{at_rest, round, settle},
+    rounds::{at_rest, round, settle},
     world::World,
 };
 

@@ -4,6 +4,7 @@
 
 mod cases;
 mod certificates;
+mod chance;
 mod cleanup;
 mod compare;
 mod faults;
@@ -15,6 +16,7 @@ mod pods;
 mod properties;
 mod restarts;
 mod rollout;
+mod rounds;
 mod storage;
 mod token;
 mod topology;

@@ -13,7 +13,7 @@ use messina_plan::datacenter::{
 };
 use serde_json::{Value, json};
 
-use crate::topology::at_rest;
+use crate::rounds::at_rest;
 
 fn service(host_id: &str, labels: Value, annotations: Value) -> Service {
     let mut metadata = json!({"labels": {SERVICE_TYPE: "member"}, "annotations": {HOST_ID: host_id}});

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::{
     name_of,
-    topology::{at_rest, round, settle},
+    rounds::{at_rest, round, settle},
     world::World,
 };
 

@@ -1,0 +1,207 @@
+//! Whatever happens, and wherever the operator stops, no data is lost and it ends as a fresh deployment.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use messina_api::names::label::REPLACE;
+
+use crate::{
+    rounds::{at_rest, check_fresh, notes, round, settle, until},
+    world::World,
+};
+
+const SPECIFICATIONS: [&[(&str, i32)]; 9] = [
+    &[("a", 1)],
+    &[("a", 3)],
+    &[("a", 2), ("b", 2)],
+    &[("a", 1), ("b", 1), ("c", 1)],
+    &[("b", 2), ("a", 1)],
+    &[("a", 2), ("b", 1), ("c", 2)],
+    &[("c", 2)],
+    &[("a", 0), ("b", 2)],
+    &[("a", 2), ("b", 0), ("c", 1)],
+];
+
+fn specification(world: &mut World) -> &'static [(&'static str, i32)] {
+    SPECIFICATIONS[world.below(SPECIFICATIONS.len())]
+}
+
+/// One thing happens.
+fn happen(world: &mut World) {
+    let pods = world.pods();
+    let pod = if pods.is_empty() { String::new() } else { pods[world.below(pods.len())].clone() };
+    match world.below(100) {
+        0..22 => world.look(),
+        22..44 => _ = world.write(),
+        44..56 => _ = world.kubernetes(),
+        56..66 if !pod.is_empty() => _ = world.live(&pod),
+        66..76 => world.gossip(&pod),
+        76..84 => world.see(&pod),
+        84..92 => _ = world.tend(&pod),
+        92..94 => world.edit_a_label(),
+        94 if world.has_orphans() => put_back(world),
+        94 if world.below(6) == 0 => {
+            let capacity = ["1Gi", "2Gi", "3Gi"][world.below(3)];
+            world.enlarge(capacity);
+        }
+        94 => {
+            let racks = specification(world);
+            let version = ["2026.2.4", "2026.2.4", "2026.2.5", "2026.2.6"][world.below(4)];
+            let reason = ["", "", "first", "second"][world.below(4)];
+            world.respecify_all(racks, version, reason);
+        }
+        95 => world.crash_the_operator(),
+        96 => world.crash_a_node(),
+        97 => world.edit_a_label(),
+        98 if world.below(4) != 0 => _ = world.clean_up(),
+        98 => world.shrink_by_hand(),
+        99 if world.below(4) == 0 => world.lose_a_disk(),
+        _ => {}
+    }
+}
+
+/// A rack that is taken out of the specification while its StatefulSet is away has to be put back: see `storage`. Nobody
+/// knows that the operator is about to delete one, so it happens all the same, and then the user does as told: the
+/// specification has all racks again, with as many nodes as anybody likes.
+fn put_back(world: &mut World) {
+    let whole: Vec<_> = SPECIFICATIONS.into_iter().filter(|racks| racks.len() == 3).collect();
+    let racks = whole[world.below(whole.len())];
+    world.respecify(racks);
+}
+
+/// What users and nodes have nothing to do with is as in a datacenter that was never anything else.
+fn check_like_new(world: &World, racks: &[(&str, i32)]) {
+    let mut new = World::new(7, racks);
+    new.respecify(racks);
+    new.enlarge("3Gi");
+    assert!(settle(&mut new), "a new datacenter comes to rest");
+    let sets = |world: &World| -> Vec<_> {
+        let sets = world.kept.stateful_sets.iter();
+        sets.map(|(name, one)| (name.clone(), one.metadata.labels.clone(), one.spec.clone())).collect()
+    };
+    assert_eq!(sets(world), sets(&new), "StatefulSets");
+    let services = |world: &World| -> Vec<_> {
+        let services = world.kept.services.iter();
+        services.map(|(name, one)| (name.clone(), one.metadata.labels.clone(), one.spec.clone())).collect()
+    };
+    assert_eq!(services(world), services(&new), "Services");
+}
+
+/// What has happened in worlds.
+#[derive(Debug, Default)]
+struct Sum {
+    left: usize,
+    replaced: usize,
+    cleaned_up: usize,
+    refused: usize,
+    restarted: usize,
+    upgraded: usize,
+}
+
+/// A world in which so much happens; it comes to rest, and is as a new one then.
+fn live(mut world: World, steps: usize) -> Sum {
+    for _ in 0..steps {
+        happen(&mut world);
+    }
+    let racks = specification(&mut world);
+    while world.write() {}
+    if world.has_orphans() {
+        put_back(&mut world);
+        until(&mut world, "no StatefulSet is away", |world| !world.has_orphans());
+    }
+    world.respecify(racks);
+    world.enlarge("3Gi");
+    // What a user would take back, because it is told that it cannot be done.
+    for service in world.kept.services.keys().cloned().collect::<Vec<_>>() {
+        world.set_label(&service, REPLACE, None);
+    }
+    assert!(settle(&mut world), "it comes to rest: {:#?}", notes(&world));
+    check_fresh(&world, racks);
+    check_like_new(&world, racks);
+    assert_eq!(world.sizes(), BTreeSet::from(["3Gi"]), "sizes of disks");
+    let World { left, replaced, cleaned_up, refused, restarted, upgraded, .. } = world;
+    Sum { left, replaced, cleaned_up, refused, restarted, upgraded }
+}
+
+/// `MESSINA_WORLDS` says in how many worlds, `MESSINA_FIRST_WORLD` with which one it begins.
+#[test]
+fn whatever_happens_no_data_is_lost_and_it_ends_as_a_fresh_deployment() {
+    let number = |name: &str, usual| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual);
+    let (worlds, first, steps) = (number("MESSINA_WORLDS", 50), number("MESSINA_FIRST_WORLD", 0), 2000);
+    let fresh = at_rest(&[("a", 2), ("b", 1)]);
+    let next = AtomicU64::new(first);
+    let sums = Mutex::new(Sum::default());
+    let several = || {
+        while let Some(seed) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|seed| *seed < first + worlds) {
+            println!("world {seed}");
+            let world = fresh.with_seed(seed);
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| live(world, steps)));
+            let one = outcome.unwrap_or_else(|_| panic!("in world {seed}"));
+            let mut sum = sums.lock().unwrap();
+            sum.left += one.left;
+            sum.replaced += one.replaced;
+            sum.cleaned_up += one.cleaned_up;
+            sum.refused += one.refused;
+            sum.restarted += one.restarted;
+            sum.upgraded += one.upgraded;
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(several);
+        }
+    });
+    let sum = sums.into_inner().unwrap();
+    println!("{} steps in {worlds} worlds: {sum:?}", worlds * steps as u64);
+    let Sum { left, replaced, cleaned_up, refused, restarted, upgraded } = sum;
+    let all = [left, replaced, cleaned_up, refused, restarted, upgraded];
+    assert!(all.iter().all(|count| *count > 0), "this shows nothing: {all:?}");
+}
+
+/// The operator stops after each of its writes in turn, and another copy takes over.
+#[test]
+fn a_crash_after_any_write_changes_nothing_in_the_end() {
+    type Case<'a> = (&'a str, fn(&mut World), &'a [(&'a str, i32)]);
+    let cases: [Case<'_>; 3] = [
+        ("larger disks", |world| world.enlarge("2Gi"), &[("a", 2), ("b", 1)]),
+        ("scale in", |world| world.respecify(&[("a", 1), ("b", 1)]), &[("a", 1), ("b", 1)]),
+        (
+            "replace",
+            |world| {
+                world.lose("orders-dc-b-0");
+                world.set_label("orders-dc-b-0", REPLACE, Some(""));
+            },
+            &[("a", 2), ("b", 1)],
+        ),
+    ];
+    let fresh = at_rest(&[("a", 2), ("b", 1)]);
+    for (name, begin, end) in cases {
+        let mut crashes = 0;
+        for writes in 0.. {
+            let mut world = fresh.clone();
+            begin(&mut world);
+            let mut left = writes;
+            for _ in 0..100 {
+                round(&mut world, &mut left);
+                if left == 0 {
+                    break;
+                }
+            }
+            world.crash_the_operator();
+            assert!(settle(&mut world), "{name}, {writes} writes");
+            check_fresh(&world, end);
+            assert_eq!(world.sizes().len(), 1, "{name}, {writes} writes: {:?}", world.sizes());
+            if left > 0 {
+                break;
+            }
+            crashes += 1;
+        }
+        println!("{name}: {crashes} crashes");
+        assert!(crashes >= 5, "{name}: {crashes} crashes");
+    }
+}

@@ -1,0 +1,108 @@
+//! The world goes on: in rounds, until it is at rest.
+
+use std::collections::BTreeSet;
+
+use messina_api::names::{
+    annotation::{
+        CURRENT_TOKEN_RING_HASH, LAST_CLEANED_UP_TOKEN_RING_HASH, LEAVING_HOST_ID, REPLACING_CLAIM, RING_ANSWER,
+        RING_QUESTION,
+    },
+    label::{DECOMMISSIONED, REPLACE, REPLACING_NODE_HOST_ID},
+};
+use messina_plan::datacenter::{Note, plan};
+
+use crate::world::World;
+
+/// Everybody does once what there is to do, nobody is late, nothing breaks. The operator makes so many writes at most;
+/// answers whether anybody did anything.
+pub(crate) fn round(world: &mut World, writes: &mut usize) -> bool {
+    let mut has_done = round_of_others(world);
+    world.look();
+    while *writes > 0 && world.write() {
+        *writes -= 1;
+        has_done = true;
+    }
+    has_done
+}
+
+/// The same, without the operator.
+pub(crate) fn round_of_others(world: &mut World) -> bool {
+    let mut has_done = false;
+    for pod in world.pods() {
+        has_done |= world.live(&pod);
+        world.gossip(&pod);
+        world.see(&pod);
+        has_done |= world.tend(&pod);
+    }
+    has_done |= world.kubernetes();
+    has_done | world.clean_up()
+}
+
+/// Goes on until it comes to rest; answers whether it does. Nodes that are lost are replaced by their user, who also ends
+/// those that run on a disk which is being deleted, because the label was taken away too late.
+pub(crate) fn settle(world: &mut World) -> bool {
+    (0..600).any(|_| {
+        for pod in world.lost() {
+            if world.label(&pod, REPLACE).is_none() {
+                world.set_label(&pod, REPLACE, Some(""));
+            }
+        }
+        if let Some(pod) = world.on_a_deleted_disk() {
+            world.remove_pod(&pod);
+        }
+        !round(world, &mut usize::MAX.clone())
+    })
+}
+
+/// Goes on until something is so.
+pub(crate) fn until(world: &mut World, what: &str, is_so: impl Fn(&World) -> bool) {
+    let happens = (0..200).any(|_| is_so(world) || (round(world, &mut usize::MAX.clone()), is_so(world)).1);
+    assert!(happens, "{what}: {:#?}", plan(&world.kept).waiting);
+}
+
+/// A datacenter at rest.
+pub(crate) fn at_rest(racks: &[(&str, i32)]) -> World {
+    let mut world = World::new(7, racks);
+    assert!(settle(&mut world), "a new datacenter comes to rest");
+    check_fresh(&world, racks);
+    world
+}
+
+/// What the plan waits for, and what is wrong.
+pub(crate) fn notes(world: &World) -> Vec<Note> {
+    let plan = plan(&world.kept);
+    [plan.waiting, plan.wrong].concat()
+}
+
+pub(crate) fn reasons(world: &World) -> Vec<&'static str> {
+    notes(world).iter().map(|note| note.reason).collect()
+}
+
+/// The state is that of a fresh deployment, but for claims that are kept.
+pub(crate) fn check_fresh(world: &World, racks: &[(&str, i32)]) {
+    let expected: BTreeSet<String> = racks
+        .iter()
+        .flat_map(|(rack, nodes)| (0..*nodes).map(move |ordinal| format!("orders-dc-{rack}-{ordinal}")))
+        .collect();
+    let pods: BTreeSet<String> = world.pods().into_iter().collect();
+    assert_eq!(pods, expected, "pods; {:#?}", notes(world));
+    let services: BTreeSet<String> = world.kept.services.keys().cloned().collect();
+    assert_eq!(services, expected, "Services");
+    assert_eq!(world.ring.len(), expected.len(), "nodes in the ring");
+    let sets: BTreeSet<String> = world.kept.stateful_sets.keys().cloned().collect();
+    assert_eq!(sets, racks.iter().map(|(rack, _)| format!("orders-dc-{rack}")).collect(), "StatefulSets");
+    assert_eq!(world.kept.jobs.keys().collect::<Vec<_>>(), [""; 0], "Jobs");
+    for (name, service) in &world.kept.services {
+        let labels = service.metadata.labels.clone().unwrap_or_default();
+        let annotations = service.metadata.annotations.clone().unwrap_or_default();
+        let ring = |key: &str| annotations.get(key).filter(|ring| !ring.is_empty());
+        assert!(ring(CURRENT_TOKEN_RING_HASH).is_some(), "{name} does not say what the ring looks like");
+        assert_eq!(ring(LAST_CLEANED_UP_TOKEN_RING_HASH), ring(CURRENT_TOKEN_RING_HASH), "{name} is not cleaned up");
+        for key in [DECOMMISSIONED, REPLACING_NODE_HOST_ID] {
+            assert!(!labels.contains_key(key), "{key} is left on {name}");
+        }
+        for key in [LEAVING_HOST_ID, RING_QUESTION, RING_ANSWER, REPLACING_CLAIM] {
+            assert!(labels.contains_key(REPLACE) || !annotations.contains_key(key), "{key} is left on {name}");
+        }
+    }
+}
