@@ -7,11 +7,10 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/messina
-TESTBED := target/debug/testbed
 # A test says what is wrong; a hundred lines of frames would hide that.
 export RUST_BACKTRACE := 0
-TARGET := $(shell uname -m)-unknown-linux-gnu
-STATIC := RUSTFLAGS='-C target-feature=+crt-static'
+BUILT := target/$(shell uname -m)-unknown-linux-gnu
+TESTBED := $(BUILT)/debug/testbed
 DENY_VERSION := 0.20.2
 DENY := $(CACHE)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 
@@ -21,8 +20,8 @@ help: ## Lists the targets
 	grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/' | expand -t 14
 
 .PHONY: demo
-demo: programs ## Starts a local Kubernetes with the operator and a datacenter, and says what to try
-	@cargo build --quiet --package messina-testbed
+demo: needs-cargo ## Starts a local Kubernetes with the operator and a datacenter, and says what to try
+	@cargo build --quiet --workspace
 	$(TESTBED) demo --name demo
 
 .PHONY: demo-down
@@ -48,7 +47,6 @@ unit: needs-cargo $(CACHE)/python/yaml ## Runs the tests that need no cluster
 .PHONY: e2e
 e2e: needs-cargo ## Runs the tests that need a cluster, on clusters of their own
 	@cargo build --workspace
-	$(MAKE) programs
 	trap 'for name in test test-light faults; do $(TESTBED) down --name $$name || true; done' EXIT
 	$(TESTBED) up --light --name test-light
 	if [ "$$(id -u)" = 0 ]; then $(TESTBED) up --name test; fi
@@ -59,7 +57,6 @@ e2e: needs-cargo ## Runs the tests that need a cluster, on clusters of their own
 .PHONY: soak
 soak: needs-cargo ## Damages all objects of a datacenter in turn, and changes it again and again (six minutes)
 	@cargo build --workspace
-	$(MAKE) programs
 	trap 'for name in test test-light; do $(TESTBED) down --name $$name || true; done' EXIT
 	cargo test --package messina-e2e --test e2e -- --ignored --nocapture damage_and_changes_by_chance_end_well
 
@@ -73,7 +70,7 @@ bench: needs-cargo release ## Measures clusters and the operator: how long, how 
 			$(TESTBED) down --name bench
 		done
 	done
-	$(TESTBED) bench target/$(TARGET)/release/messina
+	$(TESTBED) bench $(BUILT)/release/messina
 
 .PHONY: lint
 lint: needs-cargo $(DENY) ## Checks form, mistakes, licences and sources
@@ -96,14 +93,8 @@ schema-facts: needs-cargo ## Asks the API server anew what it says of Kubernetes
 
 .PHONY: release
 release: needs-cargo ## Builds the statically linked programs `messina` and `kubectl-messina`
-	@$(STATIC) cargo build --release --target $(TARGET) --package messina-operator --package messina-kubectl
-	ls -l target/$(TARGET)/release/{messina,kubectl-messina}
-
-# What runs in pods of tests and of the demonstration. The operator's program also runs inside of images that are not ours.
-.PHONY: programs
-programs: needs-cargo
-	@$(STATIC) cargo build --quiet --profile pods --target $(TARGET) \
-		--package messina-operator --package messina-scylla-sim --package messina-kubectl
+	@cargo build --release --package messina-operator --package messina-kubectl
+	ls -l $(BUILT)/release/{messina,kubectl-messina}
 
 .PHONY: needs-cargo
 needs-cargo:

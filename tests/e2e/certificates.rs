@@ -148,7 +148,7 @@ async fn replaced(client: &Client, name: &str) {
 
 #[tokio::test]
 async fn a_client_sees_certificates_and_their_rotation() {
-    let _turn = machine!();
+    machine!();
     let cluster = Started::up("certificates", &[]);
     let client = cluster.client().await;
     deploy::images(&cluster_named("certificates"), &Steps::quiet()).unwrap();

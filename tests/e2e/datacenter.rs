@@ -126,7 +126,7 @@ fn asked(log: &Log) -> Vec<Request> {
 
 #[tokio::test]
 async fn a_datacenter_lives_and_dies() {
-    let _turn = machine!();
+    machine!();
     let cluster = Started::up("slice", &[]);
     let client = cluster.client().await;
     let log_file = cluster_named("slice").audit_log();

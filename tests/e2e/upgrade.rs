@@ -54,7 +54,7 @@ fn with_image(image: &str) -> Value {
 
 #[tokio::test]
 async fn a_version_changes_node_by_node() {
-    let _turn = machine!();
+    machine!();
     let cluster = Started::up(CLUSTER, &[]);
     let client = cluster.client().await;
     deploy::images(&cluster_named(CLUSTER), &Steps::quiet()).unwrap();

@@ -100,7 +100,7 @@ async fn told(client: &Client, condition: &str, words: &str) -> Condition {
 
 #[tokio::test]
 async fn disks_grow_while_nodes_run() {
-    let _turn = machine!();
+    machine!();
     let cluster = Started::up("volumes", &["--nodes", "3"]);
     let client = cluster.client().await;
     let log_file = cluster_named("volumes").audit_log().to_owned();

@@ -61,7 +61,7 @@ pub fn cluster_named(name: &str) -> Cluster {
 
 /// The program `testbed` with these arguments, not started yet.
 pub fn testbed(arguments: &[&str]) -> Command {
-    let mut command = Command::new(well(harness::testbed_program()));
+    let mut command = Command::new(well(harness::program("testbed")));
     command.args(arguments);
     command
 }

@@ -75,9 +75,7 @@ pub fn kubectl<Argument: AsRef<OsStr>>(arguments: impl IntoIterator<Item = Argum
 
 /// A program of this workspace, as it was built with the tests.
 pub fn program(name: &str) -> PathBuf {
-    let program = well(harness::testbed_program()).with_file_name(name);
-    assert!(program.is_file(), "{} is not there: build it with `cargo build --workspace`", program.display());
-    program
+    well(harness::program(name))
 }
 
 /// What came of something that a test needs and is not about.

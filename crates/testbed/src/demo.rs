@@ -16,7 +16,7 @@ use crate::{
     deploy,
     error::{Doing, Result},
     exec,
-    harness::{self, Seen},
+    harness::{self, Seen, program},
     progress::Steps,
     tools::Tools,
 };
@@ -49,7 +49,7 @@ pub async fn run(cluster: &Cluster, steps: &Steps) -> Result<()> {
     .await?;
     step.done("Available=True");
     steps.say(format!("\nAll this took {:.1} s.\n", steps.elapsed().as_secs_f64()));
-    let kubectl_messina = deploy::program("kubectl-messina")?;
+    let kubectl_messina = program("kubectl-messina")?;
     let mut status = Command::new(&kubectl_messina);
     status.args(["status", "--namespace", "scylla", "--kubeconfig"]).arg(cluster.kubeconfig());
     print!("{}", exec::output("kubectl messina status", &mut status)?);

@@ -1,10 +1,6 @@
 //! The operator and simulated nodes in a cluster: their images, and the operator as users deploy it.
 
-use std::{
-    env,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::{Api, Client};
@@ -14,8 +10,8 @@ use crate::{
     cache,
     cluster::Cluster,
     demo::install_definitions,
-    error::{Error, Result},
-    harness::{self, Seen},
+    error::Result,
+    harness::{self, Seen, program},
     image::Image,
     progress::Steps,
 };
@@ -32,14 +28,6 @@ pub const AGENT_IMAGE: &str = "localhost/scylladb/scylla-manager-agent:3.12.0";
 const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// The operator as users deploy it.
 const OPERATOR: &str = include_str!("../../../deploy/operator.yaml");
-
-/// A statically linked program that `make programs` built.
-pub fn program(name: &str) -> Result<PathBuf> {
-    let own = env::current_exe().map_err(|error| Error::refused(format!("the own program is not known: {error}")))?;
-    let built = |target: &Path| target.join(format!("{}-unknown-linux-gnu/pods/{name}", env::consts::ARCH));
-    let found = own.ancestors().skip(1).map(built).find(|file| file.is_file());
-    found.ok_or_else(|| Error::refused(format!("the program {name:?} is not built: run `make programs`")))
-}
 
 /// Makes the images and imports them into every node.
 pub fn images(cluster: &Cluster, steps: &Steps) -> Result<()> {

@@ -96,23 +96,15 @@ async fn shared(name: &str, arguments: &[&str]) -> Result<PathBuf> {
 
 /// Runs the program `testbed`, and gives what it printed.
 pub fn testbed(arguments: &[&str]) -> Result<String> {
-    exec::output(&format!("testbed {}", arguments.join(" ")), Command::new(testbed_program()?).args(arguments))
+    exec::output(&format!("testbed {}", arguments.join(" ")), Command::new(program("testbed")?).args(arguments))
 }
 
-/// The program `testbed` that was built with this test.
-pub fn testbed_program() -> Result<PathBuf> {
-    program("testbed", "messina-testbed")
-}
-
-/// A program of the workspace that was built with this test, and the package that it is of.
-pub fn program(name: &str, package: &str) -> Result<PathBuf> {
-    let own = env::current_exe().doing(|| "finding the test's own program".into())?;
+/// A program of the workspace that was built with this one, or with this test.
+pub fn program(name: &str) -> Result<PathBuf> {
+    let own = env::current_exe().doing(|| "finding the own program".into())?;
+    // Tests are one folder below.
     let beside = own.ancestors().skip(1).take(2).map(|folder| folder.join(name)).find(|file| file.is_file());
-    beside.ok_or_else(|| {
-        Error::refused(format!(
-            "the program `{name}` is not beside the tests: build it with `cargo build -p {package}`"
-        ))
-    })
+    beside.ok_or_else(|| Error::refused(format!("the program `{name}` is not built: run `cargo build --workspace`")))
 }
 
 /// A new namespace for one test. It is removed by [`remove_namespace`], or with the cluster.

@@ -112,7 +112,6 @@ async fn change(client: &Client, namespace: &str, name: &str, change: Value) {
 struct Own {
     name: &'static str,
     client: Client,
-    _turn: tokio::sync::RwLockReadGuard<'static, ()>,
 }
 
 impl Own {
@@ -122,10 +121,9 @@ impl Own {
             eprintln!("skipped: an existing cluster was named, which must not be disturbed");
             return None;
         }
-        let turn = crate::testbed::turn().await;
         harness::testbed(&["up", "--light", "--name", name]).unwrap();
         let client = harness::client(&cluster::find(name).unwrap().kubeconfig()).await.unwrap();
-        Some(Self { name, client, _turn: turn })
+        Some(Self { name, client })
     }
 
     fn cluster(&self) -> Cluster {

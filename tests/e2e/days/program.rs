@@ -31,7 +31,7 @@ pub(super) struct Operator {
 impl Operator {
     /// Starts it for one namespace.
     pub(super) fn start(kubeconfig: &Path, namespace: &str, more: &[&str]) -> Self {
-        let program: PathBuf = harness::program("messina", "messina-operator").unwrap();
+        let program: PathBuf = harness::program("messina").unwrap();
         let started = Instant::now();
         let mut child = Command::new(program)
             .args(["operator", "--image=localhost/messina:test", "--listen=127.0.0.1:0", "--log-format=json"])

@@ -44,7 +44,7 @@ async fn started(name: &'static str) -> (Started, kube::Client) {
 
 #[tokio::test]
 async fn a_datacenter_is_watched_all_its_life() {
-    let _turn = machine!();
+    machine!();
     let (_cluster, client) = started(CLUSTER).await;
     nine_nodes_take_few_writes(&client).await;
     let home = Home::new(&client, CLUSTER, "life").await;
@@ -57,7 +57,7 @@ async fn a_datacenter_is_watched_all_its_life() {
 #[ignore = "it takes six minutes: `make soak` runs it"]
 async fn damage_and_changes_by_chance_end_well() {
     const CLUSTER: &str = "soak";
-    let _turn = machine!();
+    machine!();
     let (_cluster, client) = started(CLUSTER).await;
     let home = Home::new(&client, CLUSTER, "soak").await;
     let observer = Observer::start(&cluster_named(CLUSTER), &home.namespace);

@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn pods_of_three_clusters_reach_one_another_by_address() {
-    let _turn = machine!();
+    machine!();
     let names = ["west", "east", "south"];
     let started = std::time::Instant::now();
     let clusters = std::thread::scope(|scope| {
@@ -44,10 +44,10 @@ async fn pods_of_three_clusters_reach_one_another_by_address() {
 
 #[tokio::test]
 async fn a_program_becomes_an_image_that_runs_on_every_node() {
-    let _turn = machine!();
+    machine!();
     let cluster = Started::up("images", &["--nodes", "2"]);
     // A program that is linked against libraries, which must come along.
-    let program = harness::testbed_program().unwrap();
+    let program = harness::program("testbed").unwrap();
     let reference = "localhost/messina/testbed:e2e";
     succeeds(&mut testbed(&["image", "--name", "images", reference, &program.to_string_lossy()]));
     let client = cluster.client().await;
@@ -67,7 +67,7 @@ async fn a_program_becomes_an_image_that_runs_on_every_node() {
 
 #[tokio::test]
 async fn pods_become_ready_on_nodes_that_are_made_up() {
-    let _turn = machine!();
+    machine!();
     let cluster = Started::up("made-up", &["--light", "--fake-nodes", "20"]);
     let client = cluster.client().await;
     let deployment = json!({
@@ -92,7 +92,7 @@ async fn pods_become_ready_on_nodes_that_are_made_up() {
 
 #[tokio::test]
 async fn a_claim_gets_a_volume_that_keeps_its_data_grows_and_goes() {
-    let _turn = machine!();
+    machine!();
     let client = harness::full().await.unwrap();
     let namespace = harness::namespace(&client, "volumes").await.unwrap();
     let claim = "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data}, \
@@ -137,7 +137,7 @@ async fn a_claim_gets_a_volume_that_keeps_its_data_grows_and_goes() {
 
 #[tokio::test]
 async fn services_have_names_and_an_unknown_image_fails_at_once() {
-    let _turn = machine!();
+    machine!();
     let client = harness::full().await.unwrap();
     let namespace = harness::namespace(&client, "names").await.unwrap();
     let service = "{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}}";

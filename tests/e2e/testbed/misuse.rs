@@ -14,7 +14,7 @@ use super::{Started, cluster_named, machine, refuses, succeeds, testbed};
 
 #[tokio::test]
 async fn names_and_numbers_that_cannot_be_are_refused() {
-    let _turn = machine!();
+    machine!();
     refuses(
         &mut testbed(&["down", "--name", "nosuch"]),
         &["no cluster is called \"nosuch\"", "testbed up --name nosuch"],
@@ -34,7 +34,7 @@ async fn names_and_numbers_that_cannot_be_are_refused() {
 
 #[tokio::test]
 async fn a_port_that_is_taken_is_named_and_can_be_had_later() {
-    let _turn = machine!();
+    machine!();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     refuses(
@@ -49,7 +49,7 @@ async fn a_port_that_is_taken_is_named_and_can_be_had_later() {
 
 #[tokio::test]
 async fn another_shape_under_a_name_in_use_is_refused() {
-    let _turn = machine!();
+    machine!();
     let shape = Started::up("shape", &["--light"]);
     refuses(&mut testbed(&["up", "--name", "shape"]), &["is running already", "testbed down --name shape"]);
     succeeds(&mut testbed(&["up", "--light", "--name", "shape"]));
@@ -58,7 +58,7 @@ async fn another_shape_under_a_name_in_use_is_refused() {
 
 #[tokio::test]
 async fn an_existing_cluster_serves_under_a_name() {
-    let _turn = machine!();
+    machine!();
     let existing = Started::up("existing", &["--light"]);
     let kubeconfig = cluster_named("existing").kubeconfig();
     let adopted = Started::up("adopted", &["--kubeconfig", &kubeconfig.to_string_lossy()]);
@@ -72,7 +72,7 @@ async fn an_existing_cluster_serves_under_a_name() {
 
 #[tokio::test]
 async fn given_programs_are_taken_instead_of_built() {
-    let _turn = machine!();
+    machine!();
     let cache = Cache::new("given", "512m");
     let kubectl = Tools::control_plane(&Steps::quiet()).unwrap().program("kubectl");
     let given = |arguments: &[&str]| {
@@ -87,7 +87,7 @@ async fn given_programs_are_taken_instead_of_built() {
 
 #[tokio::test]
 async fn a_full_disk_and_an_interrupted_build_are_survived() {
-    let _turn = machine!();
+    machine!();
     let cache = Cache::new("full", "8m");
     let up = || cache.testbed(&["up", "--light", "--name", "built"]);
     refuses(&mut up(), &["o space left on device", "make room on that disk", "The whole log is"]);

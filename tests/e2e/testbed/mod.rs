@@ -13,61 +13,38 @@ use std::{
 
 use messina_e2e::clusters::{Started, cluster_named, refuses, succeeds, testbed};
 use messina_testbed::harness;
-use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Skips the test, saying why, where the testbed cannot run; else keeps those waiting that look at the whole machine.
+/// Skips the test, saying why, where the testbed cannot run.
 macro_rules! machine {
     () => {
-        $crate::testbed::machine!($crate::testbed::beside_others())
-    };
-    ($turn:expr) => {
-        match messina_e2e::clusters::unsuitable() {
-            Some(reason) => {
-                eprintln!("skipped: {reason}");
-                return;
-            }
-            None => $turn.await,
+        if let Some(reason) = messina_e2e::clusters::unsuitable() {
+            eprintln!("skipped: {reason}");
+            return;
         }
     };
 }
 pub(crate) use machine;
 
-static TURN: RwLock<()> = RwLock::const_new(());
-
-/// Keeps those waiting that look at the whole machine, and would see what is changed there now.
-pub(crate) async fn turn() -> RwLockReadGuard<'static, ()> {
-    TURN.read().await
+/// What a testbed could change on a machine, by subject. What is of other clusters than these is left aside: other tests
+/// start and remove them.
+struct Machine {
+    clusters: &'static [&'static str],
+    subjects: BTreeMap<&'static str, BTreeSet<String>>,
 }
-
-/// For tests with clusters of their own. The clusters that all tests share are there before.
-pub(crate) async fn beside_others() -> RwLockReadGuard<'static, ()> {
-    let turn = turn().await;
-    shared_clusters().await;
-    turn
-}
-
-/// For tests that look at the whole machine: nobody else starts or removes a cluster meanwhile.
-pub(crate) async fn alone() -> RwLockWriteGuard<'static, ()> {
-    let turn = TURN.write().await;
-    shared_clusters().await;
-    turn
-}
-
-async fn shared_clusters() {
-    harness::light().await.unwrap();
-    harness::full().await.unwrap();
-}
-
-/// What a testbed could change on a machine, by subject.
-struct Machine(BTreeMap<&'static str, BTreeSet<String>>);
 
 impl Machine {
-    fn now() -> Self {
+    async fn before(clusters: &'static [&'static str]) -> Self {
+        // What all clusters share is there as long as one of them is.
+        harness::full().await.unwrap();
+        Self::with(clusters)
+    }
+
+    fn with(clusters: &'static [&'static str]) -> Self {
         let kernel = ["vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"];
         let kernel = kernel.into_iter().chain(["kernel/keys/root_maxkeys", "net/ipv4/ip_forward"]);
         let value = |key: &str| fs::read_to_string(Path::new("/proc/sys").join(key)).unwrap_or_default();
         let mounts = fs::read_to_string("/proc/self/mounts").expect("/proc is there");
-        Self(BTreeMap::from([
+        let mut subjects = BTreeMap::from([
             ("process", processes()),
             ("network namespace", lines(Command::new("ip").args(["netns", "list"]), first_word)),
             ("link", lines(Command::new("ip").args(["-brief", "link"]), first_word)),
@@ -76,13 +53,17 @@ impl Machine {
             ("control group", control_groups()),
             ("kernel parameter", kernel.map(|key| format!("{key} = {}", value(key))).collect()),
             ("file", ["/run", "/var/lib", "/var/log", "/etc", "/opt"].into_iter().flat_map(entries).collect()),
-        ]))
+        ]);
+        for seen in subjects.values_mut() {
+            seen.retain(|one| !is_of_another(one, clusters));
+        }
+        Self { clusters, subjects }
     }
 
     /// What is different now, a line each.
     fn changes(&self) -> Vec<String> {
-        let now = Self::now();
-        let subjects = self.0.iter().zip(now.0.values());
+        let now = Self::with(self.clusters);
+        let subjects = self.subjects.iter().zip(now.subjects.values());
         let changes = subjects.flat_map(|((subject, before), now)| {
             let gone = before.difference(now).map(move |one| format!("gone: {subject} {one}"));
             let new = now.difference(before).map(move |one| format!("new: {subject} {one}"));
@@ -98,13 +79,18 @@ impl Machine {
     }
 }
 
-/// The command lines that speak of a cluster's folder, but for those of the clusters that all tests share: other tests
-/// are at work there.
+/// Whether a name, a path or a command line is of a cluster, and of none of these.
+fn is_of_another(text: &str, clusters: &[&str]) -> bool {
+    let names = ["messina-", "/messina/clusters/"].into_iter().filter_map(|before| Some(text.split_once(before)?.1));
+    let mut names = names.peekable();
+    names.peek().is_some() && names.all(|name| clusters.iter().chain([&"fabric"]).all(|own| !name.starts_with(own)))
+}
+
+/// The command lines that speak of a cluster's folder.
 fn processes() -> BTreeSet<String> {
     let entries = fs::read_dir("/proc").expect("/proc is there").filter_map(|entry| entry.ok());
     let commands = entries.filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok());
-    let is_seen =
-        |command: &String| command.contains("/messina/clusters/") && !command.contains("/messina/clusters/test");
+    let is_seen = |command: &String| command.contains("/messina/clusters/");
     commands.filter(is_seen).map(|command| command.replace('\0', " ")).collect()
 }
 

@@ -114,9 +114,19 @@ pub(crate) fn next_below_partition(observed: &Observed, stateful_set: &StatefulS
 
 /// Names of the pods that are missing, going or not ready, as far as is known.
 pub(crate) fn nodes_down(observed: &Observed, stateful_set: &StatefulSet) -> Vec<String> {
+    nodes_that_are(observed, stateful_set, is_down)
+}
+
+/// Names of the pods of which it is not known that they are ready.
+pub(crate) fn nodes_not_ready(observed: &Observed, stateful_set: &StatefulSet) -> Vec<String> {
+    nodes_that_are(observed, stateful_set, |pod| is_down(pod) || is_ready(pod).is_none())
+}
+
+/// Names of the pods that are missing, or are so.
+fn nodes_that_are(observed: &Observed, stateful_set: &StatefulSet, are_so: impl Fn(&Pod) -> bool) -> Vec<String> {
     let name = stateful_set.metadata.name.as_deref().unwrap_or_default();
-    let down = pods(observed, stateful_set).filter(|(_, pod)| pod.is_none_or(is_down));
-    down.map(|(ordinal, _)| names::datacenter::member(name, ordinal)).collect()
+    let found = pods(observed, stateful_set).filter(|(_, pod)| pod.is_none_or(&are_so));
+    found.map(|(ordinal, _)| names::datacenter::member(name, ordinal)).collect()
 }
 
 /// Whether there are places from this one on, and no node there has ever joined.

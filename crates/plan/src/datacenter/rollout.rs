@@ -19,7 +19,7 @@ use super::{
     difference::{changes_pods, says_the_same},
     joining::{has_cluster, may_be_corrected, may_be_joining},
     restart::{
-        Restart, correcting, holding, is_settled, last_only, next_below_partition, nodes_down, partition,
+        Restart, correcting, holding, is_settled, last_only, next_below_partition, nodes_down, nodes_not_ready, partition,
         set_partition, stuck, template_version,
     },
     stateful_set::{around_its_nodes, kept_in_place, stateful_set},
@@ -504,11 +504,11 @@ fn reference(observed: &Observed, stateful_set: &StatefulSet) -> String {
 
 fn rolling_out(observed: &Observed, stateful_set: &StatefulSet) -> Note {
     let status = stateful_set.status.clone().unwrap_or_default();
-    let down = nodes_down(observed, stateful_set);
-    let who = match down.first() {
+    let absent = nodes_not_ready(observed, stateful_set);
+    let who = match absent.first() {
         Some(first) => format!(
             "; node(s) {} are not ready: if that lasts, `kubectl describe pod {first}` says why",
-            down.join(", ")
+            absent.join(", ")
         ),
         None => String::new(),
     };
