@@ -18,6 +18,7 @@ pub mod facts;
 pub mod faults;
 pub mod harness;
 pub mod image;
+pub mod inotify;
 pub mod manifests;
 pub mod network;
 pub mod node;

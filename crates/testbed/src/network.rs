@@ -9,7 +9,7 @@ use std::{net::Ipv4Addr, path::Path, process::Command};
 use crate::{
     cache::Lock,
     error::{Error, Result},
-    exec,
+    exec, inotify,
 };
 
 const PREFIX: &str = "messina-";
@@ -58,12 +58,13 @@ pub fn namespace(cluster: &str, number: u8) -> String {
     format!("{PREFIX}{cluster}-n{number}")
 }
 
-/// Makes the fabric, if it is not there.
+/// Makes the fabric, if it is not there, and room for many clusters.
 pub fn make_fabric() -> Result<()> {
     if namespaces()?.iter().any(|name| name == FABRIC) {
         return Ok(());
     }
     refuse_overlap()?;
+    inotify::raise()?;
     let made = ip_all(&[
         &format!("netns add {FABRIC}"),
         &format!("-n {FABRIC} link set lo up"),
@@ -111,7 +112,7 @@ fn remove_fabric() -> Result<()> {
     if namespaces()?.iter().any(|name| name == FABRIC) {
         ip(&format!("netns del {FABRIC}"))?;
     }
-    Ok(())
+    inotify::put_back()
 }
 
 /// Held while addresses are chosen or given back, by whichever user's testbed.
@@ -163,7 +164,11 @@ pub fn add_node(cluster: &str, addresses: Addresses, number: u8) -> Result<()> {
 pub fn remove_nodes(cluster: &str) -> Result<()> {
     let prefix = format!("{PREFIX}{cluster}-n");
     let is_ours = |name: &String| name.strip_prefix(&prefix).is_some_and(|number| number.parse::<u8>().is_ok());
-    namespaces()?.into_iter().filter(is_ours).try_for_each(|name| ip(&format!("netns del {name}")))
+    namespaces()?.into_iter().filter(is_ours).try_for_each(|name| {
+        // Its addresses are free as soon as the link is gone; the namespace itself goes some time after its name.
+        remove_link(&format!("-n {name} link del eth0"));
+        ip(&format!("netns del {name}"))
+    })
 }
 
 /// Removes a link that may not be there.

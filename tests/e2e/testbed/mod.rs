@@ -41,7 +41,11 @@ impl Machine {
 
     fn with(clusters: &'static [&'static str]) -> Self {
         let kernel = ["vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"];
-        let kernel = kernel.into_iter().chain(["kernel/keys/root_maxkeys", "net/ipv4/ip_forward"]);
+        let kernel = kernel.into_iter().chain([
+            "kernel/keys/root_maxkeys",
+            "net/ipv4/ip_forward",
+            "fs/inotify/max_user_instances",
+        ]);
         let value = |key: &str| fs::read_to_string(Path::new("/proc/sys").join(key)).unwrap_or_default();
         let mounts = fs::read_to_string("/proc/self/mounts").expect("/proc is there");
         let mut subjects = BTreeMap::from([

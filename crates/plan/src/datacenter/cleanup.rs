@@ -174,6 +174,13 @@ impl Cleanup {
         };
         let job = job(observed, rack, member, ring, &address);
         match existing.map(|existing| (existing, progress(existing))) {
+            None if !see_one_ring(observed) => {
+                let message = format!(
+                    "node {member} is cleaned up by {reference} when the sidecars of all nodes say that they see the \
+                     same token ring"
+                );
+                self.waiting.push(note("WaitingForTokenRing", message));
+            }
             None => {
                 let message = format!("{reference} is created; it removes from node {member} what it no longer owns");
                 self.waiting.push(note("CleaningUp", message));
@@ -211,6 +218,20 @@ impl Cleanup {
     fn leave(&mut self, name: String) {
         self.left_alone.push(LeftAlone { kind: "Job", name });
     }
+}
+
+/// Whether all nodes see the same token ring. They hear of a change one after the other, and who is cleaned up for the one
+/// before it has to be cleaned up again.
+fn see_one_ring(observed: &Observed) -> bool {
+    let datacenter = &observed.datacenter;
+    let nodes = datacenter.racks.iter().flat_map(|rack| {
+        let stateful_set = datacenter.stateful_set_name(rack);
+        (0..rack.nodes.min(MOST_NODES)).map(move |ordinal| names::datacenter::member(&stateful_set, ordinal))
+    });
+    let mut rings =
+        nodes.map(|node| words::annotation(observed.services.get(&node)?, annotation::CURRENT_TOKEN_RING_HASH));
+    let first = rings.next().flatten();
+    rings.all(|ring| ring == first)
 }
 
 fn note(reason: &'static str, message: String) -> Note {

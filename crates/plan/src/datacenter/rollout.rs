@@ -19,8 +19,8 @@ use super::{
     difference::{changes_pods, says_the_same},
     joining::{has_cluster, may_be_corrected, may_be_joining},
     restart::{
-        Restart, correcting, holding, is_settled, last_only, next_below_partition, nodes_down, nodes_not_ready, partition,
-        set_partition, stuck, template_version,
+        Restart, correcting, holding, is_settled, last_only, next_below_partition, nodes_down, nodes_not_ready,
+        partition, set_partition, stuck, template_version,
     },
     stateful_set::{around_its_nodes, kept_in_place, stateful_set},
     topology::{Topology, is_being_upgraded, is_prepared_for, known_nodes, nodes_without_place},

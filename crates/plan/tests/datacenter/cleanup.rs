@@ -105,6 +105,15 @@ fn with_job(mut observed: Observed) -> Observed {
     observed
 }
 
+/// The node's sidecar says which ring it sees, or does not.
+fn see_ring(observed: &mut Observed, node: &str, ring: Option<&str>) {
+    let annotations = observed.services.get_mut(node).unwrap().metadata.annotations.as_mut().unwrap();
+    match ring {
+        Some(ring) => _ = annotations.insert(CURRENT_TOKEN_RING_HASH.into(), ring.into()),
+        None => _ = annotations.remove(CURRENT_TOKEN_RING_HASH),
+    }
+}
+
 fn set_status(observed: &mut Observed, status: JobStatus) {
     observed.jobs.get_mut(JOB).unwrap().status = Some(status);
 }
@@ -162,11 +171,11 @@ fn a_job_is_made_watched_noted_and_removed() {
 #[test]
 fn a_job_for_another_ring_or_another_address_is_replaced() {
     let mut observed = with_job(changed_ring());
-    let annotations = observed.services.get_mut("orders-dc-a-0").unwrap().metadata.annotations.as_mut().unwrap();
-    annotations.insert(CURRENT_TOKEN_RING_HASH.into(), "newer".into());
+    see_ring(&mut observed, "orders-dc-a-0", Some("newer"));
     let newer = plan(&observed);
     assert_eq!((fate(&newer), notes(&newer.waiting)), ("goes", vec!["ReplacingJob"]));
     observed.jobs.clear();
+    see_ring(&mut observed, "orders-dc-b-0", Some("newer"));
     assert_eq!(fate(&plan(&observed)), "is made");
 
     let mut observed = with_job(changed_ring());
@@ -176,6 +185,20 @@ fn a_job_for_another_ring_or_another_address_is_replaced() {
     let mut observed = with_job(changed_ring());
     observed.operator_image = "another".into();
     assert_eq!(fate(&plan(&observed)), "stays", "a new version of the operator does not begin anew");
+}
+
+/// Else one would be cleaned up for the ring before the last node, and again for that with it.
+#[test]
+fn nothing_begins_before_all_nodes_see_the_same_ring() {
+    let mut observed = changed_ring();
+    for other in [None, Some("newer")] {
+        see_ring(&mut observed, "orders-dc-b-0", other);
+        let plan = plan(&observed);
+        assert!(plan.objects.cleanup_jobs.is_empty(), "{other:?}");
+        assert!(notes(&plan.waiting).contains(&"WaitingForTokenRing"), "{other:?}: {:?}", plan.waiting);
+    }
+    see_ring(&mut observed, "orders-dc-a-0", Some("newer"));
+    assert_eq!(plan(&observed).objects.cleanup_jobs.len(), 2);
 }
 
 #[test]
