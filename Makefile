@@ -50,12 +50,12 @@ e2e: needs-cargo ## Runs the tests that need a cluster, on clusters of their own
 	trap 'for name in test test-light faults; do $(TESTBED) down --name $$name || true; done' EXIT
 	$(TESTBED) up --light --name test-light
 	if [ "$$(id -u)" = 0 ]; then $(TESTBED) up --name test; fi
-	# They wait more than they work.
+	# So many keep two processors busy; more of them wait too long for each other.
 	cargo test --package messina-e2e --lib --test e2e -- --test-threads 5
 	cargo test --package messina-e2e --test faults
 
 .PHONY: soak
-soak: needs-cargo ## Damages all objects of a datacenter in turn, and changes it again and again (six minutes)
+soak: needs-cargo ## Damages all objects of a datacenter in turn, and changes it again and again
 	@cargo build --workspace
 	trap 'for name in test test-light; do $(TESTBED) down --name $$name || true; done' EXIT
 	cargo test --package messina-e2e --test e2e -- --ignored --nocapture damage_and_changes_by_chance_end_well

@@ -54,7 +54,7 @@ async fn a_datacenter_is_watched_all_its_life() {
 }
 
 #[tokio::test]
-#[ignore = "it takes six minutes: `make soak` runs it"]
+#[ignore = "it takes long: `make soak` runs it"]
 async fn damage_and_changes_by_chance_end_well() {
     const CLUSTER: &str = "soak";
     machine!();
