@@ -154,7 +154,7 @@ impl Player {
     /// All do what there is to do; answers whether nothing is left.
     async fn go_on(&mut self) -> bool {
         loop {
-            let has_started = self.start().await;
+            let Ok(has_started) = self.start().await else { return false };
             let jobs_at_work: Vec<String> =
                 self.seen.jobs.iter().filter(|(_, is_at_work)| **is_at_work).map(|(name, _)| name.clone()).collect();
             let words = self.ring.lock().unwrap().tend(&self.seen.services, &jobs_at_work);
@@ -174,8 +174,8 @@ impl Player {
         }
     }
 
-    /// Starts nodes in pods that run and have none.
-    async fn start(&self) -> bool {
+    /// Starts nodes in pods that run and have none; answers whether one did.
+    async fn start(&self) -> kube::Result<bool> {
         let is_idle = |(name, pod): &(&String, &Pod)| {
             let runs = pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Running"));
             runs && !self.ring.lock().unwrap().runs(name, &pod.uid().unwrap())
@@ -183,10 +183,10 @@ impl Player {
         let mut has_started = false;
         for (name, pod) in self.seen.pods.iter().filter(is_idle) {
             // As they are now, and not as they were last heard of. A pod that is still there has had this claim.
-            let claim = self.claims.get_opt(&names::datacenter::data_claim(name)).await;
-            let service = self.services.get_opt(name).await;
-            let now = self.pods.get_opt(name).await;
-            let (Ok(Some(claim)), Ok(Some(service)), Ok(Some(now))) = (claim, service, now) else { continue };
+            let claim = self.claims.get_opt(&names::datacenter::data_claim(name)).await?;
+            let service = self.services.get_opt(name).await?;
+            let now = self.pods.get_opt(name).await?;
+            let (Some(claim), Some(service), Some(now)) = (claim, service, now) else { continue };
             if now.uid() != pod.uid() || now.metadata.deletion_timestamp.is_some() {
                 continue;
             }
@@ -196,7 +196,7 @@ impl Player {
             ring.start(name, &pod, &claim, replaces);
             has_started |= ring.runs(name, &pod);
         }
-        has_started
+        Ok(has_started)
     }
 }
 
