@@ -19,3 +19,12 @@ mod runtime;
 mod testbed;
 mod upgrade;
 mod volumes;
+
+use testbed::machine;
+
+// Its name is the first of all, so that it begins first: it takes longest, and the others go on beside it.
+#[tokio::test]
+async fn a_datacenter_is_watched_all_its_life() {
+    machine!();
+    life::lives().await;
+}

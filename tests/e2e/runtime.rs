@@ -14,7 +14,7 @@ use kube::{
 };
 use messina_e2e::{SOON, in_a_namespace};
 use messina_runtime::{
-    apply::{Applied, Part, Wanted, compact_records, no_longer_wanted},
+    apply::{Applied, AsSeen, Part, Wanted, compact_records, no_longer_wanted},
     caches::{Caches, Surroundings},
     client::{self, Source, Transport},
     controller::{AnyController, Controller, Running},
@@ -23,7 +23,7 @@ use messina_runtime::{
     fence::Fence,
     metrics::Metrics,
     process::Process,
-    queue::Backoff,
+    queue::{Backoff, ObjectKey},
     server::Readiness,
     status::Report,
     store::Store,
@@ -40,6 +40,8 @@ const MANAGER: &str = "messina-toy";
 const FINALIZER: &str = "messina.test/farewell";
 const PARENT: &str = "messina.test/parent";
 const PAUSE: &str = "messina.test/pause";
+/// A Secret with this entry rests on another one, whose name ends with it.
+const RESTS: &str = "rests";
 
 struct Toy {
     secrets: Arc<Store<Secret>>,
@@ -87,7 +89,16 @@ impl Controller for Toy {
     }
 
     fn parts(&self, observed: &Family, plan: &Vec<Secret>) -> Result<Vec<Part>, Error> {
-        let objects = plan.iter().map(Wanted::new).collect::<Result<Vec<_>, _>>()?;
+        let wanted = |secret: &Secret| -> Result<Wanted, Error> {
+            let wanted = Wanted::new(secret)?;
+            if !secret.data.iter().flatten().any(|(word, _)| word == RESTS) {
+                return Ok(wanted);
+            }
+            let key = ObjectKey { namespace: secret.namespace(), name: format!("{}-{RESTS}", secret.name_any()) };
+            let version = self.secrets.get(&key)?.and_then(|secret| secret.resource_version());
+            Ok(wanted.resting_on(vec![AsSeen::new::<Secret>(key, version)]))
+        };
+        let objects = plan.iter().map(wanted).collect::<Result<Vec<_>, _>>()?;
         let unwanted = no_longer_wanted(&observed.children, &objects);
         Ok(vec![Part { name: "Secret", objects, unwanted, ..Part::default() }])
     }
@@ -244,6 +255,42 @@ async fn drift_is_reverted_and_what_is_not_ours_is_left_alone() {
         assert_eq!(children(client, namespace).await, "p-a=x p-b=more+x p-theirs=mine", "what others add stays");
         secrets.delete("p-a", &DeleteParams::default()).await.unwrap();
         children_become(client, namespace, "p-a=x p-b=more+x p-theirs=mine").await;
+        drop(program);
+        release_parent(client, namespace).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_rests_on_another_object_is_written_when_that_is_as_it_was_seen() {
+    in_a_namespace("runtime", async |client, namespace| {
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+        let other = json!({"metadata": {"name": "p-a-rests"}});
+        secrets.create(&PostParams::default(), &serde_json::from_value(other).unwrap()).await.unwrap();
+        // Only its own list of Secrets tells of what is late, and the parent is heard of at once.
+        let faults = Faults::new(|asked| match asked.uri.path().ends_with("/secrets") {
+            true if asked.is_watch => Fault::DelayLines(Duration::from_millis(500)),
+            _ => Fault::None,
+        });
+        let program = program(namespace, &faults).await;
+        set_parent(client, namespace, &[("a", RESTS), ("b", "x")]).await;
+        eventually("a look at the other one", SOON, async || {
+            let requested = faults.requested();
+            let has_looked = requested.iter().any(|line| line.starts_with("GET ") && line.ends_with("/p-a-rests"));
+            Ok(if has_looked { Seen::Ready(()) } else { Seen::NotYet(requested.join(", ")) })
+        })
+        .await
+        .unwrap();
+        // What is not found by its labels is not taken for missing, and holds up what comes after it in its part.
+        silence(&faults).await;
+        assert_eq!(children(client, namespace).await, "p-a-rests=");
+        for value in [json!(MANAGER), json!(null), json!(MANAGER)] {
+            let label = json!({"metadata": {"labels": {"app": value}}});
+            secrets.patch("p-a-rests", &PatchParams::default(), &Patch::Merge(&label)).await.unwrap();
+        }
+        // Nobody owns it, so it is its user who has it looked at again.
+        set_parent(client, namespace, &[("a", RESTS), ("b", "y")]).await;
+        children_become(client, namespace, "p-a-rests= p-a=rests p-b=y").await;
         drop(program);
         release_parent(client, namespace).await;
     })

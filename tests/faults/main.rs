@@ -116,6 +116,23 @@ fn lists_are_old(like: &Undisturbed, first: usize, also_datacenters: bool) -> Tr
     })
 }
 
+/// The operator crashes at the first write of each phase. From then on it sees objects of one kind as they were before the
+/// beginning, and hears of what became of them long after all else. Their list is old once after each crash: see
+/// [`lists_are_old`].
+fn one_kind_is_late(path: &'static str, late: Duration) -> Trouble {
+    let (crashed, shown) = (Mutex::<HashSet<Phase>>::default(), Mutex::<HashSet<Phase>>::default());
+    Box::new(move |asked, phase, write| {
+        if write.is_some() {
+            return if crashed.lock().unwrap().insert(phase) { Fault::CrashAfter } else { Fault::None };
+        }
+        match asked.uri.path().ends_with(path) {
+            true if asked.is_list && shown.lock().unwrap().insert(phase) => Fault::OldList,
+            true if asked.is_watch && !asked.is_list => Fault::DelayLines(late),
+            _ => Fault::None,
+        }
+    })
+}
+
 fn cases(like: &Undisturbed) -> Vec<Case> {
     let mut cases = vec![
         // It takes longest.
@@ -133,6 +150,10 @@ fn cases(like: &Undisturbed) -> Vec<Case> {
         _ => Fault::None,
     });
     cases.push(Case { name: "late-datacenters".into(), group: "watches", trouble });
+    for (name, path, milliseconds) in [("claims", "/persistentvolumeclaims", 500), ("pods", "/pods", 200)] {
+        let trouble = one_kind_is_late(path, Duration::from_millis(milliseconds));
+        cases.push(Case { name: format!("late-{name}"), group: "watches", trouble });
+    }
     for first in 0..OLD_LISTS {
         let trouble = lists_are_old(like, first, first.is_multiple_of(2));
         cases.push(Case { name: format!("old-lists-{first}"), group: "old-lists", trouble });

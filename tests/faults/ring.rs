@@ -48,6 +48,7 @@ pub(crate) struct Word {
 }
 
 /// The truth about the nodes.
+#[derive(Debug)]
 pub(crate) struct Ring {
     phase: Phase,
     /// By UIDs of claims.

@@ -239,7 +239,8 @@ impl World {
             let lost = format!("host-{LOST}-1");
             let outcome = eventually("the lost node to be replaced", PATIENCE, async || {
                 let is_there = self.nodes.with(|ring| ring.has(&lost));
-                Ok(if is_there { Seen::NotYet("it is in the ring".into()) } else { Seen::Ready(()) })
+                let says = || self.nodes.with(|ring| format!("it is in the ring: {ring:?}"));
+                Ok(if is_there { Seen::NotYet(says()) } else { Seen::Ready(()) })
             });
             outcome.await.unwrap_or_else(|error| panic!("{}: {error}", self.namespace));
         }

@@ -42,9 +42,8 @@ async fn started(name: &'static str) -> (Started, kube::Client) {
     (cluster, client)
 }
 
-#[tokio::test]
-async fn a_datacenter_is_watched_all_its_life() {
-    machine!();
+/// A datacenter lives, and is watched.
+pub(super) async fn lives() {
     let (_cluster, client) = started(CLUSTER).await;
     nine_nodes_take_few_writes(&client).await;
     let home = Home::new(&client, CLUSTER, "life").await;

@@ -16,6 +16,7 @@ mod pod;
 mod quantity;
 mod restart;
 mod rollout;
+mod seen;
 mod services;
 mod stateful_set;
 mod status;
@@ -45,6 +46,7 @@ use serde_json::Value;
 pub use certificates::CertificateChain;
 pub use operations::{Ending, NodeState, Operation, cleanup_that_ended, node_states, operation_that_ended};
 pub use rollout::is_rolled_out;
+pub use seen::{RestsOn, Seen};
 pub use status::{PartCondition, Report, refusal, report};
 pub(crate) use validate::may_start_together;
 pub use validate::{Alternator, Datacenter, Fault, Rack, Storage, validate};
@@ -117,6 +119,8 @@ pub struct Plan {
     pub changes: Vec<Change>,
     /// Objects to delete, each by its UID, after the changes.
     pub deletions: Vec<Deletion>,
+    /// What has to be as it was observed when something is written.
+    pub rests_on: RestsOn,
     /// What the datacenter owns beside those objects, and must neither be changed nor removed now.
     pub left_alone: Vec<LeftAlone>,
     /// What is not done yet, and what happens next.
@@ -357,6 +361,8 @@ pub fn plan(observed: &Observed) -> Plan {
         && rollout.waiting.is_empty()
         && rollout.wrong.is_empty();
     let cleanup = cleanup::cleanup(observed, is_settled);
+    let mut rests_on = topology.rests_on;
+    rests_on.extend(seen::of_stateful_sets(observed, &rollout.stateful_sets, &rollout.restarting));
     Plan {
         objects: Objects {
             service_account: access::service_account(datacenter),
@@ -376,6 +382,7 @@ pub fn plan(observed: &Observed) -> Plan {
         },
         changes: [topology.changes, growth.changes].concat(),
         deletions: [topology.deletions, growth.deletions, rollout.deletions].concat(),
+        rests_on,
         left_alone: [
             rollout.left_alone,
             services.left_alone,

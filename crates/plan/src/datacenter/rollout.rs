@@ -37,6 +37,8 @@ pub(crate) struct Rollout {
     pub(crate) wrong: Vec<Note>,
     /// StatefulSets that are as they are to be, but for the size of disks.
     pub(crate) as_wanted: BTreeSet<String>,
+    /// StatefulSets of which another node may restart when they are written, or may not any more.
+    pub(crate) restarting: BTreeSet<String>,
     /// StatefulSets that are made anew around their nodes.
     restored: BTreeSet<String>,
 }
@@ -337,6 +339,7 @@ fn mend(observed: &Observed, racks: Racks<'_>, topology: &Topology, rollout: &mu
         let is_moving = moving.iter().any(|other| std::ptr::eq(*other, one.now));
         if let Some(partition) = holding(observed, one.now).filter(|_| is_moving) {
             rollout.waiting.push(held(observed, one.now));
+            rollout.restarting.insert(one.name.clone());
             rollout.stateful_sets.push(one.held_at(partition));
         } else if Some(position) != first_moving || !may_be_corrected(observed, one.now) {
             keep(observed, one, rollout);
@@ -373,6 +376,7 @@ fn correct(observed: &Observed, one: Standing<'_>, topology: &Topology, rollout:
         return hold(observed, one, rollout);
     }
     let kept = if lacks_place { partition(one.now) } else { 0 };
+    rollout.restarting.insert(one.name.clone());
     rollout.stateful_sets.push(one.unscaled(first.max(kept)));
 }
 
@@ -453,6 +457,7 @@ fn change_next(observed: &Observed, racks: Racks<'_>, topology: &Topology, rollo
         } else {
             rollout.waiting.push(updating(observed, &one, next.as_ref()));
             let is_rolled = one.changes_pods || partition(one.now) > 0;
+            rollout.restarting.extend(is_rolled.then(|| one.name.clone()));
             let replicas = replicas(one.now);
             let mut changed = if is_rolled { one.rolled_on(next.as_ref()) } else { one.wanted };
             // Nodes join when the rolling change is over.

@@ -55,6 +55,8 @@ fn happen(world: &mut World) {
             let reason = ["", "", "first", "second"][world.below(4)];
             world.respecify_all(racks, version, reason);
         }
+        95 if world.below(3) == 0 => world.lose_sight(),
+        95 if world.below(2) == 0 => world.hear_again(),
         95 => world.crash_the_operator(),
         96 => world.crash_a_node(),
         97 => world.edit_a_label(),
@@ -109,6 +111,7 @@ fn live(mut world: World, steps: usize) -> Sum {
         happen(&mut world);
     }
     let racks = specification(&mut world);
+    world.hear_again();
     while world.write() {}
     if world.has_orphans() {
         put_back(&mut world);

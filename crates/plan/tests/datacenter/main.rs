@@ -17,6 +17,7 @@ mod properties;
 mod restarts;
 mod rollout;
 mod rounds;
+mod seen;
 mod storage;
 mod token;
 mod topology;

@@ -1,10 +1,10 @@
 //! Nodes that leave and nodes that are replaced, whatever happens meanwhile.
 
 use messina_api::names::{
-    annotation::{HOST_ID, LEAVING_BEGAN, LEAVING_HOST_ID, LEFT_HOST_ID, NODE_JOINED},
+    annotation::{HOST_ID, LEAVING_BEGAN, LEAVING_HOST_ID, LEFT_HOST_ID, NODE_JOINED, RESTART_REQUEST},
     label::{DECOMMISSIONED, NODE_MAINTENANCE, REPLACE, REPLACING_NODE_HOST_ID},
 };
-use messina_plan::datacenter::{Change, plan};
+use messina_plan::datacenter::{Change, Kind, plan};
 
 use crate::{
     name_of,
@@ -516,4 +516,44 @@ fn nothing_begins_while_somebody_works_on_a_node() {
             assert!(uids(&world) != pods, "{wish}");
         }
     }
+}
+
+/// Nobody can leave while a node cannot be found, and that one does not restart while somebody leaves.
+#[test]
+fn a_node_stays_until_another_one_has_restarted_with_its_new_address() {
+    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    world.respecify(&[("a", 1), ("b", 1)]);
+    for _ in 0..20 {
+        if world.label(A, DECOMMISSIONED).is_some() {
+            break;
+        }
+        for pod in world.pods().into_iter().filter(|pod| pod != A) {
+            world.gossip(&pod);
+            world.see(&pod);
+            world.tend(&pod);
+        }
+        world.look();
+        while world.write() {}
+    }
+    assert_eq!((world.label(A, DECOMMISSIONED), world.annotation(A, LEAVING_BEGAN)), (Some("false"), None));
+    let pod = world.kept.pods["orders-dc-b-0"].metadata.uid.clone().unwrap();
+    let service = world.kept.services.get_mut("orders-dc-b-0").unwrap();
+    service.metadata.annotations.get_or_insert_default().insert(RESTART_REQUEST.into(), pod);
+    // With that, its Service is of another version, so it is looked at.
+    world.set_label("orders-dc-b-0", "seen", Some("anew"));
+    world.look();
+    while world.write() {}
+    assert_eq!(world.label(A, DECOMMISSIONED), None, "it stays");
+    let is_restarted = |world: &World| {
+        plan(&world.kept).deletions.iter().any(|one| (one.kind, one.name.as_str()) == (Kind::Pod, "orders-dc-b-0"))
+    };
+    let restarts = (0..20).any(|_| {
+        round_of_others(&mut world);
+        is_restarted(&world) || {
+            world.look();
+            while world.write() {}
+            false
+        }
+    });
+    assert!(restarts, "{:?}", reasons(&world));
 }

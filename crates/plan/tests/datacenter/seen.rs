@@ -1,0 +1,114 @@
+//! What is written only if something else is as it was seen.
+
+use messina_api::names::{
+    annotation::{HOST_ID, NODE_JOINED},
+    label::{REPLACE, REPLACING_NODE_HOST_ID},
+};
+use messina_plan::datacenter::{Kind, Seen, plan};
+
+use crate::{
+    rounds::{at_rest, check_fresh, round, round_of_others, settle, until},
+    world::World,
+};
+
+const NODE: &str = "orders-dc-b-0";
+
+fn rests_on(world: &World, kind: Kind, name: &str) -> Vec<Seen> {
+    plan(&world.kept).rests_on.remove(&(kind, name.to_owned())).unwrap_or_default()
+}
+
+fn claim(world: &World, member: &str) -> Seen {
+    let name = format!("data-{member}");
+    let version = world.kept.claims.get(&name).and_then(|claim| claim.metadata.resource_version.clone());
+    Seen { kind: Kind::PersistentVolumeClaim, name, version }
+}
+
+fn pod(world: &World, member: &str) -> Seen {
+    let version = world.kept.pods.get(member).and_then(|pod| pod.metadata.resource_version.clone());
+    Seen { kind: Kind::Pod, name: member.to_owned(), version }
+}
+
+#[test]
+fn a_rack_that_gets_nodes_rests_on_the_claims_that_they_would_find() {
+    let mut world = at_rest(&[("a", 1), ("b", 1)]);
+    assert_eq!(rests_on(&world, Kind::StatefulSet, "orders-dc-a"), []);
+    world.respecify(&[("a", 2), ("b", 1)]);
+    let expected = [claim(&world, "orders-dc-a-1")];
+    assert_eq!((rests_on(&world, Kind::StatefulSet, "orders-dc-a"), &expected[0].version), (expected.to_vec(), &None));
+}
+
+#[test]
+fn a_restart_rests_on_the_pods_of_all_nodes() {
+    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    world.respecify_all(&[("a", 2), ("b", 1)], "2026.2.4", "for the test");
+    let found = (0..20).find_map(|_| {
+        round_of_others(&mut world);
+        let found = plan(&world.kept).rests_on.into_values().find(|all| !all.is_empty());
+        world.look();
+        while world.write() {}
+        found
+    });
+    let expected = ["orders-dc-a-0", "orders-dc-a-1", NODE].map(|member| pod(&world, member));
+    assert_eq!(found.as_deref(), Some(expected.as_slice()));
+}
+
+/// A claim that is not seen has no mark of whose it was, so a node of the same name would get it.
+#[test]
+fn nothing_is_put_away_while_claims_are_not_seen() {
+    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    world.respecify(&[("a", 1), ("b", 1)]);
+    until(&mut world, "its place is gone", |world| world.replicas("orders-dc-a") == 1);
+    world.see_no_claims();
+    for _ in 0..40 {
+        round(&mut world, &mut 20);
+    }
+    assert!(world.kept.services.contains_key("orders-dc-a-1"), "its claim is there, and has no mark");
+    world.hear_again();
+    assert!(settle(&mut world));
+    check_fresh(&world, &[("a", 1), ("b", 1)]);
+}
+
+#[test]
+fn a_replacement_begins_when_claims_are_seen() {
+    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    world.lose(NODE);
+    world.set_label(NODE, REPLACE, Some(""));
+    world.see_no_claims();
+    for _ in 0..40 {
+        round(&mut world, &mut 20);
+    }
+    assert_eq!(world.label(NODE, REPLACING_NODE_HOST_ID), None, "it is not known which claim is to go");
+    world.hear_again();
+    assert!(settle(&mut world));
+    assert_eq!(world.replaced, 1);
+}
+
+/// The user has withdrawn the request when the disk was gone already, and the lost node had joined without a word.
+#[test]
+fn a_newcomer_knows_whom_it_replaces_until_it_has_joined() {
+    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    let lost = world.host_of(NODE).unwrap();
+    world.lose(NODE);
+    let annotations = &mut world.kept.services.get_mut(NODE).unwrap().metadata.annotations;
+    annotations.get_or_insert_default().insert(NODE_JOINED.into(), "false".into());
+    world.set_label(NODE, REPLACE, Some(""));
+    until(&mut world, "an empty node has the pod", |world| {
+        world.kept.pods.contains_key(NODE) && world.host_of(NODE).as_ref() != Some(&lost)
+    });
+    world.set_label(NODE, REPLACE, None);
+    while world.host_of(NODE).is_none() {
+        world.live(NODE);
+    }
+    for _ in 0..10 {
+        world.see(NODE);
+        world.tend(NODE);
+        world.look();
+        while world.write() {}
+    }
+    assert_eq!(world.annotation(NODE, HOST_ID), world.host_of(NODE).as_deref(), "it has said who it is");
+    assert_eq!(world.label(NODE, REPLACING_NODE_HOST_ID), Some(lost.as_str()), "and has not joined yet");
+    world.stop(NODE);
+    assert!(settle(&mut world));
+    assert_eq!((world.replaced, world.ring.contains(&lost)), (1, false));
+    check_fresh(&world, &[("a", 2), ("b", 1)]);
+}
