@@ -33,16 +33,13 @@ use crate::{
     error::{Error, chain},
     events::Note,
     ledger::{Expectation, is_caught_up},
+    pace::{News, Pace},
     pause,
     queue::{Backoff, ObjectKey, Outcome, Queue, Work},
     status::{self, Report},
     store::{Change, Kind, Store, Version},
 };
 
-/// The status of one object is written no more often than this: what changes in between is written together.
-const STATUS_PAUSE: Duration = Duration::from_secs(1);
-/// The same as long as all conditions hold, or do not, as before: nobody waits for a count or a word.
-const WORDS_PAUSE: Duration = Duration::from_secs(20);
 /// A cache that has not shown our write is looked at again after this time, should its watch say nothing.
 const CATCHING_UP: Duration = Duration::from_secs(10);
 /// The same trouble with an object is not told again before this time is over.
@@ -109,7 +106,7 @@ pub trait Controller: Send + Sync + 'static {
 #[derive(Default)]
 struct Memory {
     expectations: Vec<Expectation>,
-    status_written: Option<Instant>,
+    pace: Pace,
     silent_writes: u8,
     /// The trouble that was last told, and when.
     told: Option<(String, Instant)>,
@@ -122,7 +119,7 @@ struct Memory {
 impl Memory {
     fn is_empty(&self) -> bool {
         let has_nothing_to_say = self.silent_writes == 0 && self.told.is_none() && !self.is_paused;
-        self.expectations.is_empty() && self.status_written.is_none() && has_nothing_to_say
+        self.expectations.is_empty() && self.pace.is_new() && has_nothing_to_say
     }
 }
 
@@ -339,12 +336,12 @@ impl<C: Controller> Running<C> {
                 report.status
             };
             if is_urgent {
-                memory.status_written = None;
+                memory.pace.hurry();
             }
             // What has failed is tried again before long, and its condition comes first.
             let is_awaited = failure.is_some() || !C::HAS_CONDITIONS || status::is_transition(&current, &wanted);
-            let pause = if is_awaited { STATUS_PAUSE } else { WORDS_PAUSE };
-            let written = self.write_status(object.meta(), &current, &wanted, pause, memory).await?;
+            let news = if is_awaited { News::Awaited } else { News::Words };
+            let written = self.write_status(object.meta(), &current, &wanted, news, memory).await?;
             Ok::<_, Error>((written, again_after))
         };
         let (written, again_after) = reporting.instrument(debug_span!("report")).await?;
@@ -405,7 +402,7 @@ impl<C: Controller> Running<C> {
             let current = status_of(object);
             let wanted = status::paused(&sentence, object.meta().generation, &current, Timestamp::now());
             if let Written::Later(rest) =
-                self.write_status(object.meta(), &current, &wanted, STATUS_PAUSE, memory).await?
+                self.write_status(object.meta(), &current, &wanted, News::Awaited, memory).await?
             {
                 return Ok(Outcome::After(rest));
             }
@@ -421,7 +418,7 @@ impl<C: Controller> Running<C> {
         if C::HAS_CONDITIONS {
             let current = status_of(object);
             let wanted = status::failed(&error, object.meta().generation, &current, Timestamp::now());
-            let writing = self.write_status(object.meta(), &current, &wanted, STATUS_PAUSE, memory);
+            let writing = self.write_status(object.meta(), &current, &wanted, News::Awaited, memory);
             if let Written::Later(pause) = writing.instrument(debug_span!("report")).await? {
                 // The condition is still to be written: it is looked at again, and fails then.
                 return Ok(Outcome::After(pause));
@@ -464,15 +461,16 @@ impl<C: Controller> Running<C> {
         metadata: &ObjectMeta,
         current: &Value,
         wanted: &Value,
-        pause: Duration,
+        news: News,
         memory: &mut Memory,
     ) -> Result<Written, Error> {
         let Some(patch) = status::patch(current, wanted) else { return Ok(Written::Not) };
-        let rest = memory.status_written.map(|when| pause.saturating_sub(when.elapsed())).unwrap_or_default();
+        let now = Instant::now();
+        let rest = memory.pace.rest(news, now);
         if !rest.is_zero() {
             return Ok(Written::Later(rest));
         }
-        memory.status_written = Some(Instant::now());
+        memory.pace.writes(news, now);
         let patch = json!({"metadata": {"uid": metadata.uid}, "status": patch});
         self.patch(metadata, "/status", &patch, memory).await?;
         Ok(Written::Now)

@@ -24,6 +24,7 @@ pub mod fence;
 pub mod lease;
 mod ledger;
 pub mod metrics;
+mod pace;
 pub mod pause;
 pub mod process;
 pub mod queue;

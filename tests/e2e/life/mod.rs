@@ -188,6 +188,11 @@ async fn nine_nodes_take_few_writes(client: &kube::Client) {
         *kinds.entry(format!("{who} {} {} {}", write.verb, write.resource, write.code)).or_default() += 1;
     }
     println!("{objects} objects; {kinds:#?}");
+    let first = writes.iter().map(|write| write.received).min();
+    for write in writes.iter().filter(|write| is_operators(write) && write.verb != "create") {
+        let since = first.map(|first| write.received.duration_since(first).as_secs()).unwrap_or_default();
+        println!("after {since} s: {} {} {}", write.verb, write.resource, write.name);
+    }
     println!("the observer: {}", observer.ends());
     home.ends().await;
     let operators = writes.iter().filter(|write| is_operators(write)).count();

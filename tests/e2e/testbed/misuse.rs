@@ -3,12 +3,13 @@
 use std::{
     env, fs,
     net::TcpListener,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
 use messina_testbed::{progress::Steps, tools::Tools};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use super::{Started, cluster_named, machine, refuses, succeeds, testbed};
 
@@ -114,12 +115,18 @@ impl Cache {
     fn new(name: &str, size: &str) -> Self {
         let folder = env::temp_dir().join(format!("messina-cache-{name}"));
         fs::create_dir_all(&folder).unwrap();
-        mount(&["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"], &folder);
-        Self(folder)
+        let cache = Self(folder);
+        cache.mount(MsFlags::empty(), size);
+        cache
     }
 
     fn resize(&self, size: &str) {
-        mount(&["-o", &format!("remount,size={size}")], &self.0);
+        self.mount(MsFlags::MS_REMOUNT, size);
+    }
+
+    /// Without the program of that name, which leaves `/run/mount` behind: other tests look whether anything is left.
+    fn mount(&self, flags: MsFlags, size: &str) {
+        mount(Some("tmpfs"), &self.0, Some("tmpfs"), flags, Some(format!("size={size}").as_str())).unwrap();
     }
 
     /// `testbed` with this cache; what Go has compiled before stays known to it.
@@ -142,13 +149,8 @@ impl Cache {
 
 impl Drop for Cache {
     fn drop(&mut self) {
-        let unmounted = Command::new("umount").arg("--lazy").arg(&self.0).status();
-        if unmounted.is_ok_and(|status| status.success()) {
+        if umount2(&self.0, MntFlags::MNT_DETACH).is_ok() {
             let _ = fs::remove_dir(&self.0);
         }
     }
-}
-
-fn mount(options: &[&str], at: &Path) {
-    assert!(Command::new("mount").args(options).arg(at).status().unwrap().success(), "mounting {}", at.display());
 }

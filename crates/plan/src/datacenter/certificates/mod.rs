@@ -39,7 +39,7 @@ const SHORT: Term =
 /// Clocks differ.
 const BACKDATED: SignedDuration = SignedDuration::from_secs(1);
 /// While nodes get addresses one after another, they are certified together, once in this time.
-const PAUSE: SignedDuration = SignedDuration::from_mins(1);
+const PAUSE: SignedDuration = SignedDuration::from_mins(2);
 /// However far away the next time is: clocks are set, and machines sleep.
 const LONGEST_REST: SignedDuration = DAY;
 
