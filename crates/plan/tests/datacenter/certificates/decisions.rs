@@ -206,7 +206,7 @@ fn nodes_that_come_together_are_certified_together() {
     let last = observed.pods.remove("orders-dc-a-1").unwrap();
     later(&mut observed, 10);
     assert_eq!(look(&mut observed), [""; 0], "the other node is to come");
-    later(&mut observed, 49);
+    later(&mut observed, 109);
     assert_eq!(look(&mut observed), [SECRETS[3]], "it takes too long");
     later(&mut observed, 600);
     assert_eq!(look(&mut observed), [""; 0], "there is nothing new");
