@@ -11,6 +11,8 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/messina
 export RUST_BACKTRACE := 0
 BUILT := target/$(shell uname -m)-unknown-linux-gnu
 TESTBED := $(BUILT)/debug/testbed
+# With the tests, and so with the features that they need of others: nothing is built twice, for unit tests and for these.
+BUILD_ALL := cargo build --workspace --all-targets
 DENY_VERSION := 0.20.2
 DENY := $(CACHE)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 
@@ -46,20 +48,20 @@ unit: needs-cargo $(CACHE)/python/yaml ## Runs the tests that need no cluster
 
 .PHONY: e2e
 e2e: needs-cargo ## Runs the tests that need a cluster, on clusters of their own
-	@cargo build --workspace
+	@$(BUILD_ALL)
 	trap 'for name in test test-light faults; do $(TESTBED) down --name $$name || true; done' EXIT
 	$(TESTBED) up --light --name test-light
 	if [ "$$(id -u)" = 0 ]; then $(TESTBED) up --name test; fi
 	# So many keep two processors busy; more of them wait too long for each other.
-	cargo test --package messina-e2e --lib --test e2e -- --test-threads 5
-	cargo test --package messina-e2e --test faults
+	cargo test --workspace --test e2e -- --test-threads 5
+	cargo test --workspace --test faults
 
 .PHONY: soak
 soak: needs-cargo ## Damages all objects of a datacenter in turn, and changes it again and again
-	@cargo build --workspace
+	@$(BUILD_ALL)
 	# The test removes its cluster, unless it was interrupted.
 	trap '$(TESTBED) down --name soak 2> /dev/null || true' EXIT
-	cargo test --package messina-e2e --test e2e -- --ignored --nocapture damage_and_changes_by_chance_end_well
+	cargo test --workspace --test e2e -- --ignored --nocapture damage_and_changes_by_chance_end_well
 
 .PHONY: bench
 bench: needs-cargo release ## Measures clusters and the operator: how long, how much, how many requests

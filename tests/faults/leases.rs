@@ -13,7 +13,10 @@ use jiff::Timestamp;
 use kube::Client;
 use messina_e2e::operator::Operator;
 use messina_runtime::{fence::Fence, lease::Settings};
-use messina_testbed::faults::{Fault, Faults};
+use messina_testbed::{
+    audit::Log,
+    faults::{Fault, Faults},
+};
 use serde_json::Value;
 use tokio::sync::Notify;
 
@@ -130,6 +133,7 @@ pub(crate) async fn life_of_two(
     of_life: &[Phase],
 ) -> usize {
     let world = World::new(client).await;
+    let log = audit_log().map(|file| Log::from_now(file).unwrap());
     let common = Arc::new(Common::default());
     let agents = [0, 1].map(|who| format!("messina-{}-{}", world.namespace, NAMES[who]));
     let faults = [0, 1].map(|who| {
@@ -154,18 +158,17 @@ pub(crate) async fn life_of_two(
         assert!(is_alone, "{name}: {who} wrote {line} while its fence was not the only open one");
     }
     harmless(name, &world, of_life, &common.written());
-    let changes = writers_held_the_lease(name, &world.namespace, &agents);
+    let changes = log.map_or(0, |log| writers_held_the_lease(name, &log, &agents));
     world.ends().await;
     changes
 }
 
 /// By the API server's own log, each write came from whoever held the lease. Gives how often it changed hands.
-fn writers_held_the_lease(name: &str, namespace: &str, agents: &[String; 2]) -> usize {
-    let Some(log) = audit_log() else { return 0 };
-    let text = std::fs::read_to_string(log).unwrap();
+fn writers_held_the_lease(name: &str, log: &Log, agents: &[String; 2]) -> usize {
+    let text = log.text().unwrap();
     let mut requests: Vec<(Timestamp, Value)> = text
         .lines()
-        .filter(|line| line.contains(namespace) && agents.iter().any(|agent| line.contains(agent.as_str())))
+        .filter(|line| agents.iter().any(|agent| line.contains(agent.as_str())))
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
         .filter(|entry| !["get", "list", "watch"].contains(&entry["verb"].as_str().unwrap_or_default()))
         .map(|entry| (entry["requestReceivedTimestamp"].as_str().unwrap().parse().unwrap(), entry))

@@ -37,7 +37,7 @@ use crate::{life::Phase, nodes::Nodes};
 /// The cluster that these tests run on; it has nodes, which KWOK plays.
 const CLUSTER: &str = "faults";
 /// How long a disturbed operator may take to get where an undisturbed one gets, on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 /// The datacenter's name.
 const NAME: &str = "dc";
 /// Between two looks at everything, which is many requests.

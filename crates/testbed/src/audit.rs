@@ -1,13 +1,14 @@
 //! What the API server was asked, from its audit log.
 
-use std::path::PathBuf;
+use std::{
+    fs::{self, File},
+    io::{Read, Seek, SeekFrom},
+    path::PathBuf,
+};
 
 use serde_json::Value;
 
-use crate::{
-    cache,
-    error::{Result, malformed},
-};
+use crate::error::{Doing, Result, malformed};
 
 /// A request that was answered.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,7 +33,7 @@ pub struct Request {
 #[derive(Clone, Debug)]
 pub struct Log {
     file: PathBuf,
-    from: usize,
+    from: u64,
 }
 
 impl Log {
@@ -43,15 +44,23 @@ impl Log {
 
     /// The log from now on.
     pub fn from_now(file: PathBuf) -> Result<Self> {
-        let from = cache::read(&file)?.len();
+        let from = fs::metadata(&file).doing(|| format!("looking at {}", file.display()))?.len();
         Ok(Self { file, from })
     }
 
     /// What was answered since then. Watches are there when they began and when they ended.
     pub fn requests(&self) -> Result<Vec<Request>> {
-        let text = cache::read(&self.file)?;
-        let lines = text.get(self.from..).unwrap_or_default().lines();
-        lines.map(request).collect()
+        self.text()?.lines().map(request).collect()
+    }
+
+    /// What was written since then. The log of many tests is long, so what comes before is not read.
+    pub fn text(&self) -> Result<String> {
+        let doing = || format!("reading {}", self.file.display());
+        let mut file = File::open(&self.file).doing(doing)?;
+        file.seek(SeekFrom::Start(self.from)).doing(doing)?;
+        let mut text = String::new();
+        file.read_to_string(&mut text).doing(doing)?;
+        Ok(text)
     }
 }
 
