@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_scylla-sim");
 /// Nothing here takes that long, unless it never comes.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 static CLUSTERS: AtomicU8 = AtomicU8::new(1);
 
@@ -160,7 +160,8 @@ impl Node {
             .arg(format!("--seeds={}", self.seeds))
             .arg(format!("--listen-address={address}"))
             .arg(format!("--api-address={address}"))
-            .args(["--sim-gossip-interval=100ms", "--sim-failure-timeout=1s", "--sim-join-timeout=8s"])
+            // A busy machine may not let a node speak for a second or two.
+            .args(["--sim-gossip-interval=100ms", "--sim-failure-timeout=4s", "--sim-join-timeout=16s"])
             .args(["--sim-bootstrap-duration=200ms", "--sim-decommission-duration=200ms"])
             .args(&self.arguments)
             .stdin(Stdio::null())

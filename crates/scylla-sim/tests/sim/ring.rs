@@ -45,7 +45,7 @@ fn a_node_comes_back_as_itself() {
 
     let start = Instant::now();
     assert!(nodes[1].stop().success());
-    assert!(start.elapsed() < Duration::from_secs(1), "an orderly stop takes {:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(3), "an orderly stop takes {:?}", start.elapsed());
     nodes[0].sees_down(&nodes[1]);
     nodes[1].start();
     nodes[1].becomes("NORMAL");
