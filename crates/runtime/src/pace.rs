@@ -49,11 +49,13 @@ impl Pace {
 
     /// The status is written now.
     pub(crate) fn writes(&mut self, news: News, now: Instant) {
-        if news == News::Words {
-            let last = self.words.unwrap_or(WORDS);
-            let follows = self.written.is_some_and(|written| now.duration_since(written) < 2 * last);
-            self.words = follows.then(|| (2 * last).min(LONGEST));
-        }
+        let last = self.words.unwrap_or(WORDS);
+        let follows = self.written.is_some_and(|written| now.duration_since(written) < 2 * last);
+        self.words = match news {
+            _ if !follows => None,
+            News::Awaited => self.words,
+            News::Words => Some((2 * last).min(LONGEST)),
+        };
         self.written = Some(now);
     }
 }
@@ -91,7 +93,9 @@ mod tests {
         }
         assert_eq!(pace.rest(News::Words, at(61)), Duration::from_secs(79));
         assert_eq!(pace.rest(News::Awaited, at(61)), Duration::ZERO);
-        pace.writes(News::Words, at(1000));
+        pace.writes(News::Awaited, at(61));
+        assert_eq!(pace.rest(News::Words, at(61)), LONGEST, "words still follow one another");
+        pace.writes(News::Awaited, at(1000));
         assert_eq!(pace.rest(News::Words, at(1000)), WORDS);
         pace.hurry();
         assert_eq!(pace.rest(News::Words, at(1000)), Duration::ZERO);
