@@ -7,7 +7,7 @@ use clap::Args;
 use messina_api::names::annotation;
 use messina_clients::Reach;
 use messina_plan::{
-    datacenter::{Gates, NODE_EXPORTER_IMAGE},
+    datacenter::{Gates, NODE_EXPORTER_IMAGE, ProbePeriod},
     etcd_task::job,
 };
 use messina_runtime::{
@@ -70,6 +70,10 @@ pub struct Options {
     /// The port at which Ingresses take CQL over TLS, for the files by which clients connect; without it, they name none
     #[arg(long, env = "MESSINA_CQLS_INGRESS_PORT", value_name = "PORT")]
     pub cqls_ingress_port: Option<std::num::NonZeroU16>,
+    /// Seconds between two probes of a node's containers, 10 at most. A node is seen to be ready that much sooner, and one that
+    /// answers late is restarted later. A change restarts all nodes, one after the other
+    #[arg(long, env = "MESSINA_NODE_PROBE_SECONDS", value_name = "SECONDS", default_value = "10", value_parser = probe_seconds)]
+    pub node_probe_seconds: std::num::NonZeroU8,
     /// How many objects each controller works on at once
     #[arg(long, env = "MESSINA_WORKERS", value_name = "NUMBER", default_value = "8")]
     pub workers: std::num::NonZeroUsize,
@@ -111,6 +115,7 @@ impl Options {
             operator_image: self.image.clone(),
             node_exporter_image: self.node_exporter_image.clone(),
             gates: Gates { automatic_tls_certificates: self.automatic_tls_certificates, ..Gates::default() },
+            probe_period: ProbePeriod::from_seconds(self.node_probe_seconds),
             keys: match self.crypto_key_type {
                 KeyType::Ecdsa => KeyKind::Ecdsa(self.crypto_ecdsa_key_size),
                 KeyType::Rsa => KeyKind::Rsa(self.crypto_rsa_key_size),
@@ -120,6 +125,12 @@ impl Options {
             counts: datacenter::Counts::new(metrics),
         }
     }
+}
+
+fn probe_seconds(text: &str) -> Result<std::num::NonZeroU8, String> {
+    let seconds =
+        text.parse().ok().filter(|seconds: &std::num::NonZeroU8| seconds.get() <= ProbePeriod::DEFAULT_SECONDS);
+    seconds.ok_or_else(|| format!("it has to be 1 to {}", ProbePeriod::DEFAULT_SECONDS))
 }
 
 /// The controllers of the operator, and what they watch.

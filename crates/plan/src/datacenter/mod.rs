@@ -13,6 +13,7 @@ mod joining;
 mod metadata;
 mod operations;
 mod pod;
+mod probe;
 mod quantity;
 mod restart;
 mod rollout;
@@ -45,6 +46,7 @@ use serde_json::Value;
 
 pub use certificates::CertificateChain;
 pub use operations::{Ending, NodeState, Operation, cleanup_that_ended, node_states, operation_that_ended};
+pub use probe::ProbePeriod;
 pub use rollout::is_rolled_out;
 pub use seen::{RestsOn, Seen};
 pub use status::{PartCondition, Report, refusal, report};
@@ -89,6 +91,8 @@ pub struct Observed {
     pub node_exporter_image: String,
     /// What is switched on.
     pub gates: Gates,
+    /// How often the containers of nodes are probed.
+    pub probe_period: ProbePeriod,
     /// A random text to become the token of the agents. It is used only as long as there is no other token.
     pub new_token: String,
     /// What was signed of [`certificates::orders`], by the name of the Secret, or why that failed.
@@ -330,6 +334,7 @@ impl Observed {
             operator_image: operator_image.to_owned(),
             node_exporter_image: String::new(),
             gates: Gates::default(),
+            probe_period: ProbePeriod::default(),
             new_token: String::new(),
             signed: BTreeMap::new(),
             proofs: certificates::Proofs::default(),

@@ -3,10 +3,10 @@
 use k8s_openapi::{
     api::core::v1::{
         Affinity, Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource, EnvVar,
-        EnvVarSource, HTTPGetAction, ObjectFieldSelector, PodSecurityContext, PodSpec, Probe, ResourceFieldSelector,
-        ResourceRequirements, SecretVolumeSource, SecurityContext, TCPSocketAction, Volume, VolumeMount,
+        EnvVarSource, ObjectFieldSelector, PodSecurityContext, PodSpec, ResourceFieldSelector, ResourceRequirements,
+        SecretVolumeSource, SecurityContext, Volume, VolumeMount,
     },
-    apimachinery::pkg::{api::resource::Quantity, util::intstr::IntOrString},
+    apimachinery::pkg::api::resource::Quantity,
 };
 use messina_api::{
     names::{self, DATA_VOLUME},
@@ -16,6 +16,7 @@ use messina_api::{
 use super::{
     Datacenter, Observed, Rack,
     config::AGENT_CONFIG_FILE,
+    probe::{Limits, ProbePeriod},
     services::{alternator_ports, ip_family},
     token::TOKEN_FILE,
     version::Version,
@@ -44,7 +45,7 @@ const BARRIER_SINCE: Version = Version::release(2025, 2, 0);
 const WITHOUT_NODE_EXPORTER_SINCE: Version = Version::release(2026, 3, 0);
 
 pub(crate) fn pod_spec(observed: &Observed, rack: &Rack) -> PodSpec {
-    let datacenter = &observed.datacenter;
+    let (datacenter, probes) = (&observed.datacenter, observed.probe_period);
     let placement = &rack.placement;
     let affinity = Affinity {
         node_affinity: placement.node_affinity.clone(),
@@ -53,8 +54,8 @@ pub(crate) fn pod_spec(observed: &Observed, rack: &Rack) -> PodSpec {
     };
     let settings = (!datacenter.sysctls.is_empty()).then(|| kernel_settings(datacenter, &observed.operator_image));
     let barrier = has_barrier(observed).then(|| bootstrap_barrier(datacenter));
-    let agent = datacenter.agent_image.as_deref().map(|image| agent(rack, image));
-    let node_exporter = has_node_exporter(datacenter).then(|| node_exporter(&observed.node_exporter_image));
+    let agent = datacenter.agent_image.as_deref().map(|image| agent(rack, image, probes));
+    let node_exporter = has_node_exporter(datacenter).then(|| node_exporter(&observed.node_exporter_image, probes));
     PodSpec {
         host_network: datacenter.host_network.then_some(true),
         dns_policy: Some(dns_policy(&datacenter.dns_policy).to_owned()),
@@ -74,8 +75,8 @@ pub(crate) fn pod_spec(observed: &Observed, rack: &Rack) -> PodSpec {
         ),
         containers: [
             scylla(observed, rack),
-            status_probe(datacenter, &observed.operator_image),
-            ignition(datacenter, &observed.operator_image),
+            status_probe(datacenter, &observed.operator_image, probes),
+            ignition(datacenter, &observed.operator_image, probes),
         ]
         .into_iter()
         .chain(agent)
@@ -191,7 +192,7 @@ fn bootstrap_barrier(datacenter: &Datacenter) -> Container {
 }
 
 fn scylla(observed: &Observed, rack: &Rack) -> Container {
-    let datacenter = &observed.datacenter;
+    let (datacenter, probes) = (&observed.datacenter, observed.probe_period);
     Container {
         command: Some(scylla_command(datacenter)),
         env: Some(vec![service_name(), cpu_count()]),
@@ -203,9 +204,9 @@ fn scylla(observed: &Observed, rack: &Rack) -> Container {
             capabilities: Some(Capabilities { add: Some(vec!["SYS_NICE".into()]), drop: None }),
             ..SecurityContext::default()
         }),
-        startup_probe: Some(http_probe("/healthz", PROBE_PORT, [40, 10, 30])),
-        liveness_probe: Some(http_probe("/healthz", PROBE_PORT, [12, 10, 10])),
-        readiness_probe: Some(http_probe("/readyz", PROBE_PORT, [1, 10, 30])),
+        startup_probe: Some(probes.http("/healthz", PROBE_PORT, Limits { failures: 40, period: 10, timeout: 30 })),
+        liveness_probe: Some(probes.http("/healthz", PROBE_PORT, Limits { failures: 12, period: 10, timeout: 10 })),
+        readiness_probe: Some(probes.http("/readyz", PROBE_PORT, Limits { failures: 1, period: 10, timeout: 30 })),
         volume_mounts: Some(scylla_mounts(observed, rack)),
         ..container(SCYLLA_CONTAINER, &datacenter.image)
     }
@@ -271,26 +272,26 @@ fn scylla_mounts(observed: &Observed, rack: &Rack) -> Vec<VolumeMount> {
 }
 
 /// Answers Kubernetes' questions about the node.
-fn status_probe(datacenter: &Datacenter, operator_image: &str) -> Container {
+fn status_probe(datacenter: &Datacenter, operator_image: &str, probes: ProbePeriod) -> Container {
     let loopback = if *datacenter.ip_family() == IpFamily::IPv6 { "::1" } else { "127.0.0.1" };
     let port = format!("--port={PROBE_PORT}");
     let address = format!("--scylla-localhost-address={loopback}");
     Container {
         command: command([PROGRAM, "probe", &port, "--service-name=$(SERVICE_NAME)", &address]),
         env: Some(vec![service_name()]),
-        readiness_probe: Some(Probe { tcp_socket: tcp(PROBE_PORT), ..thresholds([1, 5, 30]) }),
+        readiness_probe: Some(probes.tcp(PROBE_PORT, Limits { failures: 1, period: 5, timeout: 30 })),
         resources: Some(fixed_resources("50m", "40Mi")),
         ..container("scylladb-api-status-probe", operator_image)
     }
 }
 
 /// Says when the node may start.
-fn ignition(datacenter: &Datacenter, operator_image: &str) -> Container {
+fn ignition(datacenter: &Datacenter, operator_image: &str, probes: ProbePeriod) -> Container {
     let [nodes, clients] = broadcast_arguments(datacenter);
     Container {
         command: command([PROGRAM, "ignition", "--service-name=$(SERVICE_NAME)", &nodes, &clients]),
         env: Some(vec![service_name()]),
-        readiness_probe: Some(http_probe("/readyz", IGNITION_PORT, [1, 5, 30])),
+        readiness_probe: Some(probes.http("/readyz", IGNITION_PORT, Limits { failures: 1, period: 5, timeout: 30 })),
         resources: Some(fixed_resources("50m", "40Mi")),
         volume_mounts: Some(vec![mount("shared", SHARED_FOLDER)]),
         ..container("scylladb-ignition", operator_image)
@@ -298,7 +299,7 @@ fn ignition(datacenter: &Datacenter, operator_image: &str) -> Container {
 }
 
 /// The agent of ScyllaDB Manager, which waits for the node to run.
-fn agent(rack: &Rack, image: &str) -> Container {
+fn agent(rack: &Rack, image: &str, probes: ProbePeriod) -> Container {
     let files = [
         format!("/etc/scylla-manager-agent/{AGENT_CONFIG_FILE}"),
         format!("/mnt/scylla-managed-agent-config/{AGENT_CONFIG_FILE}"),
@@ -317,7 +318,7 @@ fn agent(rack: &Rack, image: &str) -> Container {
     Container {
         command: command(words.into_iter().chain(files.iter().flat_map(|file| ["-c", file]))),
         ports: Some(vec![container_port("agent-rest-api", AGENT_PORT)]),
-        readiness_probe: Some(Probe { tcp_socket: tcp(AGENT_PORT), ..Probe::default() }),
+        readiness_probe: Some(probes.tcp_with_defaults(AGENT_PORT)),
         resources: rack.agent_resources.clone(),
         volume_mounts: Some(mounts),
         ..container("scylla-manager-agent", image)
@@ -325,10 +326,10 @@ fn agent(rack: &Rack, image: &str) -> Container {
 }
 
 /// Metrics of the machine, for versions of ScyllaDB whose image has no exporter.
-fn node_exporter(image: &str) -> Container {
+fn node_exporter(image: &str, probes: ProbePeriod) -> Container {
     Container {
         ports: Some(vec![container_port("node-exporter", NODE_EXPORTER_PORT)]),
-        liveness_probe: Some(Probe { tcp_socket: tcp(NODE_EXPORTER_PORT), ..Probe::default() }),
+        liveness_probe: Some(probes.tcp_with_defaults(NODE_EXPORTER_PORT)),
         resources: Some(fixed_resources("10m", "50Mi")),
         volume_mounts: Some(vec![read_only(DATA_VOLUME, DATA_FOLDER)]),
         ..container("scylladb-node-exporter", image)
@@ -400,25 +401,6 @@ fn container_port(name: &str, port: i32) -> ContainerPort {
         protocol: Some("TCP".into()),
         ..ContainerPort::default()
     }
-}
-
-fn tcp(port: i32) -> Option<TCPSocketAction> {
-    Some(TCPSocketAction { port: IntOrString::Int(port), host: None })
-}
-
-/// How many failures count, every how many seconds it is asked, and after how many no answer is a failure.
-fn thresholds([failures, period, timeout]: [i32; 3]) -> Probe {
-    Probe {
-        failure_threshold: Some(failures),
-        period_seconds: Some(period),
-        timeout_seconds: Some(timeout),
-        ..Probe::default()
-    }
-}
-
-fn http_probe(path: &str, port: i32, limits: [i32; 3]) -> Probe {
-    let get = HTTPGetAction { path: Some(path.into()), port: IntOrString::Int(port), ..HTTPGetAction::default() };
-    Probe { http_get: Some(get), ..thresholds(limits) }
 }
 
 /// As much as is asked for, and no more.

@@ -23,7 +23,7 @@ use k8s_openapi::api::{
 };
 use kube::core::PartialObjectMeta;
 use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
-use messina_plan::datacenter::{self, Gates, Observed, Plan, certificates::Proofs};
+use messina_plan::datacenter::{self, Gates, Observed, Plan, ProbePeriod, certificates::Proofs};
 use messina_runtime::{
     apply::{Applied, Part},
     caches::Caches,
@@ -50,6 +50,8 @@ pub struct Settings {
     pub node_exporter_image: String,
     /// What is switched on.
     pub gates: Gates,
+    /// How often the containers of nodes are probed.
+    pub probe_period: ProbePeriod,
     /// What the keys of new certificates are.
     pub keys: KeyKind,
     /// The port at which Ingresses take CQL over TLS, if clients are to know it.

@@ -49,6 +49,7 @@ impl DatacenterController {
             operator_image: self.settings.operator_image.clone(),
             node_exporter_image: self.settings.node_exporter_image.clone(),
             gates: self.settings.gates,
+            probe_period: self.settings.probe_period,
             new_token: random_text()?,
             signed: BTreeMap::new(),
             proofs: self.proofs.clone(),
