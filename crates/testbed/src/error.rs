@@ -2,6 +2,8 @@
 
 use std::{io, path::PathBuf, process::ExitStatus, time::Duration};
 
+use crate::release::ReleaseError;
+
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -47,6 +49,9 @@ pub enum Error {
         /// What is wrong with it.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The official programs of Kubernetes; without them, they are built.
+    #[error(transparent)]
+    Release(ReleaseError),
     /// Something awaited did not come.
     #[error("waited {} s for {what}; last seen: {seen}", waited.as_secs())]
     Late {

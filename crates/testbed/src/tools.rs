@@ -1,4 +1,4 @@
-//! The programs that a cluster consists of: built from registry packages once, kept in the user's cache.
+//! The programs that a cluster consists of: downloaded, or built from registry packages, once, and kept in the user's cache.
 
 use std::{
     borrow::Cow,
@@ -11,15 +11,16 @@ use std::{
 use sha2::{Digest, Sha256};
 
 use crate::{
-    cache,
+    cache::{self, Lock},
     error::{Doing, Error, Result},
     exec,
     image::Image,
     progress::Steps,
+    release::{self, DownloadLimits, ServerArchive},
     supervise::Component,
 };
 
-/// The version of Kubernetes; `tools/go.mod` names the same.
+/// The version of Kubernetes that is built; `tools/go.mod` names the same. [`release::VERSION`] is what is downloaded.
 pub const KUBERNETES: &str = "v1.36.3";
 
 /// The version of Go that is installed where there is none; it must satisfy `tools/go.mod`.
@@ -37,7 +38,7 @@ const SOURCES: [(&str, &str); 5] = [
     ("pause/main.go", include_str!("../tools/pause/main.go")),
 ];
 
-/// The commands that the program `kube` is called by.
+/// The commands of Kubernetes: names of the program `kube` where that is built, else programs of their own.
 const KUBE_COMMANDS: [&str; 6] =
     ["kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubelet", "kubectl"];
 
@@ -204,34 +205,111 @@ pub fn kwok(steps: &Steps) -> Result<Kwok> {
     Ok(Kwok { program: dir.join("kwok"), stages: dir.join("stages.yaml") })
 }
 
+/// Kubernetes, etcd, CoreDNS and pause: official programs of Kubernetes where they can be downloaded, the rest built.
 fn go_programs(steps: &Steps) -> Result<PathBuf> {
+    let archive = ServerArchive::pinned();
+    let tools = cache::root()?.join("tools");
+    programs_in(&tools, archive.as_ref(), DownloadLimits::default(), steps, |partial, official| match official {
+        Some(official) => build_beside(official, partial, steps),
+        None => build_all(partial, steps),
+    })
+}
+
+/// The folder of the programs below `tools`. One that was built earlier and one with official programs are equally good: what
+/// is there is used, without a request to the network. `make` builds what is missing into a folder, given that of the
+/// official programs if there are any.
+fn programs_in(
+    tools: &Path,
+    archive: Option<&ServerArchive>,
+    limits: DownloadLimits,
+    steps: &Steps,
+    make: impl FnOnce(&Path, Option<&Path>) -> Result<()>,
+) -> Result<PathBuf> {
     let made_from: Vec<&str> = SOURCES.iter().flat_map(|(name, content)| [*name, *content]).collect();
-    let dir = cache::root()?.join(format!("tools/kubernetes-{KUBERNETES}-{}", key(&made_from)));
-    cache::once(&dir, steps, "building Kubernetes", |partial| {
-        let go = go(steps)?;
-        let sources = sources(partial)?;
-        let log = cache::root()?.join("logs/build-kubernetes.log");
-        cache::remove(&log)?;
-        let step = steps.begin(format!("building Kubernetes {KUBERNETES}, etcd and CoreDNS (once; some ten minutes)"));
-        let mut compiled = 0;
-        let mut count = |line: &str| {
-            compiled += usize::from(!line.starts_with("go: "));
-            step.progress(&if line.starts_with("go: ") {
-                line.to_owned()
-            } else {
-                format!("{compiled} packages compiled")
-            });
-        };
-        let out = partial.to_string_lossy();
-        go_build(&go, &sources, &["-o", &format!("{out}/"), "./kube", "./coredns", "./pause"], &log, &mut count)?;
-        go_build(&go, &sources, &["-o", &format!("{out}/etcd"), "go.etcd.io/etcd/server/v3"], &log, &mut count)?;
-        for command in KUBE_COMMANDS {
-            symlink("kube", partial.join(command)).doing(|| format!("linking {command}"))?;
+    let built = tools.join(format!("kubernetes-{KUBERNETES}-{}", key(&made_from)));
+    let official = archive.map(|archive| {
+        let key = key(&[made_from.as_slice(), &[archive.sha512()]].concat());
+        (archive, tools.join(format!("kubernetes-{}-official-{key}", release::VERSION)))
+    });
+    let existing = || official.iter().map(|(_, dir)| dir).chain([&built]).find(|dir| dir.exists()).cloned();
+    if let Some(dir) = existing() {
+        return Ok(dir);
+    }
+    // Held over the choice: no run builds what another one downloads.
+    let _lock = Lock::take(&tools.join("kubernetes.lock"), steps, "getting Kubernetes")?;
+    if let Some(dir) = existing() {
+        return Ok(dir);
+    }
+    if let Some((archive, dir)) = &official {
+        match official_programs(tools, archive, limits, steps) {
+            Ok(programs) => {
+                cache::once(dir, steps, "building etcd and CoreDNS", |partial| make(partial, Some(&programs)))?;
+                return Ok(dir.clone());
+            }
+            Err(Error::Release(reason)) => {
+                steps.say(format!("{reason}. Kubernetes {KUBERNETES} is built from its sources instead."));
+            }
+            Err(error) => return Err(error),
         }
+    }
+    cache::once(&built, steps, "building Kubernetes", |partial| make(partial, None))?;
+    Ok(built)
+}
+
+/// Downloads the official programs of Kubernetes; they stay when the build of the others fails.
+fn official_programs(tools: &Path, archive: &ServerArchive, limits: DownloadLimits, steps: &Steps) -> Result<PathBuf> {
+    let dir = tools.join(format!("kubernetes-{}-release-{}", release::VERSION, key(&[archive.sha512()])));
+    cache::once(&dir, steps, "downloading Kubernetes", |partial| {
+        let step = steps.begin(format!("downloading Kubernetes {} (once)", release::VERSION));
+        archive.unpack(&KUBE_COMMANDS, partial, limits, &step)?;
         step.done("");
         Ok(())
     })?;
     Ok(dir)
+}
+
+/// Builds etcd, CoreDNS and pause, and puts the official programs of Kubernetes beside them.
+fn build_beside(official: &Path, partial: &Path, steps: &Steps) -> Result<()> {
+    build(partial, &["./coredns", "./pause"], "building etcd and CoreDNS (once; some minutes)", steps)?;
+    for command in KUBE_COMMANDS {
+        // No symbolic links: Kubernetes nodes see this folder at another path.
+        fs::hard_link(official.join(command), partial.join(command)).doing(|| format!("linking {command}"))?;
+    }
+    Ok(())
+}
+
+/// Builds Kubernetes, etcd, CoreDNS and pause.
+fn build_all(partial: &Path, steps: &Steps) -> Result<()> {
+    let what = format!("building Kubernetes {KUBERNETES}, etcd and CoreDNS (once; some ten minutes)");
+    build(partial, &["./kube", "./coredns", "./pause"], &what, steps)?;
+    for command in KUBE_COMMANDS {
+        symlink("kube", partial.join(command)).doing(|| format!("linking {command}"))?;
+    }
+    Ok(())
+}
+
+/// Builds these packages of the Go module, and etcd.
+fn build(partial: &Path, packages: &[&str], what: &str, steps: &Steps) -> Result<()> {
+    let go = go(steps)?;
+    let sources = sources(partial)?;
+    let log = cache::root()?.join("logs/build-kubernetes.log");
+    cache::remove(&log)?;
+    let step = steps.begin(what);
+    let mut compiled = 0;
+    let mut count = |line: &str| {
+        compiled += usize::from(!line.starts_with("go: "));
+        step.progress(&if line.starts_with("go: ") {
+            line.to_owned()
+        } else {
+            format!("{compiled} packages compiled")
+        });
+    };
+    let out = partial.to_string_lossy();
+    let folder = format!("{out}/");
+    go_build(&go, &sources, &[&["-o", folder.as_str()], packages].concat(), &log, &mut count)?;
+    go_build(&go, &sources, &["-o", &format!("{out}/etcd"), "go.etcd.io/etcd/server/v3"], &log, &mut count)?;
+    step.done("");
+    Ok(())
 }
 
 /// A short name for whatever is made from these.
@@ -352,3 +430,6 @@ fn debian_release() -> String {
     let version = release.lines().find_map(|line| line.strip_prefix("VERSION_ID="));
     version.map(|version| version.trim_matches('"').to_owned()).unwrap_or_else(|| "unknown".into())
 }
+
+#[cfg(test)]
+mod tests;
