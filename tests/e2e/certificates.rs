@@ -10,19 +10,9 @@ use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{ConfigMap, Pod, Secret},
 };
-use kube::{
-    Api, Client,
-    api::{DeleteParams, Patch, PatchParams},
-};
-use messina_e2e::{
-    clusters::{Started, cluster_named},
-    observer::Observer,
-};
-use messina_testbed::{
-    deploy,
-    harness::{Seen, eventually, until},
-    progress::Steps,
-};
+use kube::api::{DeleteParams, Patch, PatchParams};
+use messina_e2e::datacenter::{TestDatacenter, manifest};
+use messina_testbed::harness::{Seen, eventually, until};
 use rustls::{
     ClientConfig, RootCertStore,
     crypto::ring::default_provider,
@@ -36,10 +26,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use crate::{
-    datacenter::{apply, manifest, settled},
-    testbed::machine,
-};
+use crate::testbed::machine;
 
 const POD: &str = "orders-dc-a-0";
 const SERVING: &str = "orders-local-serving-certs";
@@ -61,10 +48,10 @@ struct Knowledge {
 }
 
 impl Knowledge {
-    async fn read(client: &Client) -> Self {
-        let pod = Api::<Pod>::default_namespaced(client.clone()).get(POD).await.unwrap();
-        let bundle = Api::<ConfigMap>::default_namespaced(client.clone()).get(SERVING_AUTHORITY).await.unwrap();
-        let admin = data(client, ADMIN).await;
+    async fn read(datacenter: &TestDatacenter) -> Self {
+        let pod = datacenter.api::<Pod>().get(POD).await.unwrap();
+        let bundle = datacenter.api::<ConfigMap>().get(SERVING_AUTHORITY).await.unwrap();
+        let admin = data(datacenter, ADMIN).await;
         Self {
             address: pod.status.unwrap().pod_ip.unwrap().parse().unwrap(),
             authorities: bundle.data.unwrap()["ca-bundle.crt"].clone(),
@@ -112,17 +99,17 @@ fn certificates(pem: &[u8]) -> Vec<CertificateDer<'static>> {
 }
 
 /// Certificate and key of a Secret.
-async fn data(client: &Client, secret: &str) -> (Vec<u8>, Vec<u8>) {
-    let secret = Api::<Secret>::default_namespaced(client.clone()).get(secret).await.unwrap();
+async fn data(datacenter: &TestDatacenter, secret: &str) -> (Vec<u8>, Vec<u8>) {
+    let secret = datacenter.api::<Secret>().get(secret).await.unwrap();
     let mut data = secret.data.unwrap();
     (data.remove("tls.crt").unwrap().0, data.remove("tls.key").unwrap().0)
 }
 
 /// Waits until a client that reads everything anew is shown what the Secret holds, another one than before, and gives it.
-async fn shown(client: &Client, what: &str, before: &[u8]) -> Vec<u8> {
+async fn shown(datacenter: &TestDatacenter, what: &str, before: &[u8]) -> Vec<u8> {
     eventually(what, SEEN_BY_NODES, async || {
-        let stored = certificates(&data(client, SERVING).await.0).remove(0).to_vec();
-        Ok(match Knowledge::read(client).await.ask().await {
+        let stored = certificates(&data(datacenter, SERVING).await.0).remove(0).to_vec();
+        Ok(match Knowledge::read(datacenter).await.ask().await {
             Ok(shown) if shown == stored && shown != before => Seen::Ready(shown),
             Ok(shown) if shown == before => Seen::NotYet("the former certificate is shown".into()),
             Ok(_) => Seen::NotYet("another certificate is shown".into()),
@@ -134,8 +121,8 @@ async fn shown(client: &Client, what: &str, before: &[u8]) -> Vec<u8> {
 }
 
 /// Deletes a Secret, and waits until there is another one.
-async fn replaced(client: &Client, name: &str) {
-    let secrets: Api<Secret> = Api::default_namespaced(client.clone());
+async fn replaced(datacenter: &TestDatacenter, name: &str) {
+    let secrets = datacenter.api::<Secret>();
     let before = secrets.get(name).await.unwrap().metadata.uid;
     secrets.delete(name, &DeleteParams::default()).await.unwrap();
     until(secrets, name, "another Secret", SOON, |seen| match seen {
@@ -149,41 +136,39 @@ async fn replaced(client: &Client, name: &str) {
 #[tokio::test]
 async fn a_client_sees_certificates_and_their_rotation() {
     machine!();
-    let cluster = Started::up("certificates", &[]);
-    let client = cluster.client().await;
-    deploy::images(&cluster_named("certificates"), &Steps::quiet()).unwrap();
-    deploy::operator(&client, &Steps::quiet()).await.unwrap();
-    let observer = Observer::start(&cluster_named("certificates"), "default");
-    apply(&client, &manifest(&[("a", 1)])).await;
-    settled(&client, 1).await;
+    let datacenter = TestDatacenter::create("certificates", &[]).await;
+    let observer = datacenter.observe();
+    datacenter.apply(&manifest(&[("a", 1)])).await;
+    datacenter.settled(1).await;
 
     // The node began with a certificate that knew none of its addresses.
-    let first = shown(&client, "the node to show a certificate for its address", &[]).await;
-    let known = Knowledge::read(&client).await;
-    let stranger = Knowledge { identity: None, ..Knowledge::read(&client).await };
+    let first = shown(&datacenter, "the node to show a certificate for its address", &[]).await;
+    let known = Knowledge::read(&datacenter).await;
+    let stranger = Knowledge { identity: None, ..Knowledge::read(&datacenter).await };
     stranger.ask().await.expect_err("nobody is let in without a certificate");
 
-    replaced(&client, SERVING).await;
-    let second = shown(&client, "the node to show its new certificate", &first).await;
+    replaced(&datacenter, SERVING).await;
+    let second = shown(&datacenter, "the node to show its new certificate", &first).await;
     assert_eq!(known.ask().await.as_ref(), Ok(&second), "who knew the authority before knows it still");
 
-    new_keys_are_rsa_keys(&client).await;
-    settled(&client, 1).await;
+    new_keys_are_rsa_keys(&datacenter).await;
+    datacenter.settled(1).await;
     assert_eq!(known.ask().await.as_ref(), Ok(&second), "certificates that are good stay, whatever their keys are");
-    replaced(&client, SERVING_AUTHORITY).await;
-    both_are_trusted(&client).await;
-    let third = shown(&client, "the node to show a certificate of the new authority", &second).await;
+    replaced(&datacenter, SERVING_AUTHORITY).await;
+    both_are_trusted(&datacenter).await;
+    let third = shown(&datacenter, "the node to show a certificate of the new authority", &second).await;
     assert_eq!([&first, &second, &third].map(|one| has_rsa_key(one)), [false, false, true]);
     known.ask().await.expect_err("who does not know the new authority is not fooled");
 
-    nobody_changes_a_key(&client).await;
-    settled(&client, 1).await;
+    nobody_changes_a_key(&datacenter).await;
+    datacenter.settled(1).await;
     println!("the observer: {}", observer.ends());
+    datacenter.remove().await;
 }
 
 /// Tells the operator to make RSA keys from now on.
-async fn new_keys_are_rsa_keys(client: &Client) {
-    let deployments: Api<Deployment> = Api::namespaced(client.clone(), "messina");
+async fn new_keys_are_rsa_keys(datacenter: &TestDatacenter) {
+    let deployments = datacenter.operator_api::<Deployment>();
     let settings = json!([
         {"name": "MESSINA_CRYPTO_KEY_TYPE", "value": "RSA"}, {"name": "MESSINA_CRYPTO_RSA_KEY_SIZE", "value": "2048"},
     ]);
@@ -207,8 +192,8 @@ fn has_rsa_key(certificate: &[u8]) -> bool {
     certificate.windows(RSA.len()).any(|part| part == RSA)
 }
 
-async fn both_are_trusted(client: &Client) {
-    let bundles: Api<ConfigMap> = Api::default_namespaced(client.clone());
+async fn both_are_trusted(datacenter: &TestDatacenter) {
+    let bundles = datacenter.api::<ConfigMap>();
     until(bundles, SERVING_AUTHORITY, "a bundle of two authorities", SOON, |seen| {
         let text = seen.and_then(|bundle| bundle.data).and_then(|mut data| data.remove("ca-bundle.crt"));
         match certificates(text.unwrap_or_default().as_bytes()).len() {
@@ -221,13 +206,12 @@ async fn both_are_trusted(client: &Client) {
 }
 
 /// A key that does not belong to its certificate is replaced, together with the certificate.
-async fn nobody_changes_a_key(client: &Client) {
-    let secrets: Api<Secret> = Api::default_namespaced(client.clone());
-    let before = data(client, ADMIN).await;
+async fn nobody_changes_a_key(datacenter: &TestDatacenter) {
+    let before = data(datacenter, ADMIN).await;
     let damage = json!({"stringData": {"tls.key": "nothing"}});
-    secrets.patch(ADMIN, &PatchParams::default(), &Patch::Merge(damage)).await.unwrap();
+    datacenter.patch::<Secret>(ADMIN, damage).await;
     eventually("another certificate of the administrator", SOON, async || {
-        let now = data(client, ADMIN).await;
+        let now = data(datacenter, ADMIN).await;
         let is_repaired = now.0 != before.0 && PrivateKeyDer::from_pem_slice(&now.1).is_ok();
         Ok(if is_repaired { Seen::Ready(()) } else { Seen::NotYet("it is damaged".into()) })
     })

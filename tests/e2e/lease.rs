@@ -5,7 +5,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use http::Request;
@@ -22,7 +22,7 @@ use messina_runtime::{
     lease::{Candidate, Settings},
     metrics::Metrics,
 };
-use messina_testbed::harness;
+use messina_testbed::{harness, patience::Moment};
 use serde_json::{Value, json};
 use tower::{BoxError, filter::FilterLayer};
 
@@ -66,9 +66,9 @@ async fn a_lease_that_is_given_back_is_taken_at_once() {
         assert!(!second_fence.is_open());
         holder.releases().await.unwrap();
         assert!(!first_fence.is_open());
-        let released = Instant::now();
+        let released = Moment::now();
         let _second = waiting.await;
-        assert!(released.elapsed() < DURATION / 2, "{:?}", released.elapsed());
+        assert!(released.usable() < DURATION * 3 / 4, "{:?}", released.usable());
         assert!(second_fence.is_open());
     })
     .await;

@@ -1,6 +1,6 @@
 //! End-to-end tests, on the real API server and on real nodes.
 //!
-//! `make e2e` starts the clusters that they share and removes them. Run by themselves, tests start what is missing and
+//! `make test` starts the clusters that they share and removes them. Run by themselves, tests start what is missing and
 //! leave it running for the next run.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -9,6 +9,8 @@ mod api;
 mod certificates;
 mod datacenter;
 mod days;
+mod etcd;
+mod faults;
 mod kubectl;
 mod kubectl_etcd;
 mod lease;
@@ -19,12 +21,3 @@ mod runtime;
 mod testbed;
 mod upgrade;
 mod volumes;
-
-use testbed::machine;
-
-// Its name is the first of all, so that it begins first: it takes longest, and the others go on beside it.
-#[tokio::test]
-async fn a_datacenter_is_watched_all_its_life() {
-    machine!();
-    life::lives().await;
-}

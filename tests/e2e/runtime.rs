@@ -361,8 +361,8 @@ async fn nothing_is_written_for_an_object_that_is_paused() {
 }
 
 /// Brings the namespace through a life of changes, with a program that is started again whenever it crashes. Gives how
-/// often that was.
-async fn life(client: &Client, namespace: &str, faults: &Faults) -> usize {
+/// often that was, once it was as often as expected: a crash after the last write is seen later than the write.
+async fn life(client: &Client, namespace: &str, faults: &Faults, expected: usize) -> usize {
     let keep_running = async {
         let mut crashes = 0;
         let mut running = program(namespace, faults).await;
@@ -384,6 +384,12 @@ async fn life(client: &Client, namespace: &str, faults: &Faults) -> usize {
         children_become(client, namespace, "p-a=x+y p-b=z").await;
         set_parent(client, namespace, &[("a", "x"), ("c", "v")]).await;
         children_become(client, namespace, "p-a=x p-c=v").await;
+        eventually("the crashes", SOON, async || {
+            let crashes = CRASHES.with(std::cell::Cell::get);
+            Ok(if crashes >= expected { Seen::Ready(()) } else { Seen::NotYet(format!("{crashes} crashes")) })
+        })
+        .await
+        .unwrap();
     };
     tokio::select! {
         crashes = keep_running => panic!("{crashes} crashes, and still not done"),
@@ -397,7 +403,7 @@ async fn a_crash_before_or_after_any_write_changes_nothing_about_the_end() {
         let undisturbed = Faults::none();
         let only = format!("{namespace}-0");
         new_namespace(client, &only).await;
-        assert_eq!(life(client, &only, &undisturbed).await, 0);
+        assert_eq!(life(client, &only, &undisturbed, 0).await, 0);
         let writes = undisturbed.writes();
         let mut crashes = 0;
         for (number, fault) in (0..writes).flat_map(|n| [(n, Fault::CrashBefore), (n, Fault::CrashAfter)]) {
@@ -405,7 +411,7 @@ async fn a_crash_before_or_after_any_write_changes_nothing_about_the_end() {
                 Faults::new(move |asked: &Asked| if asked.write == Some(number) { fault } else { Fault::None });
             let name = format!("{namespace}-{number}-{}", if fault == Fault::CrashBefore { "b" } else { "a" });
             new_namespace(client, &name).await;
-            crashes += life(client, &name, &faults).await;
+            crashes += life(client, &name, &faults, 1).await;
             remove_namespace(client, &name).await;
         }
         println!("{writes} writes, {crashes} crashes before and after each");
@@ -447,7 +453,7 @@ async fn lost_answers_conflicts_and_failures_change_nothing_about_the_end() {
                 Faults::new(move |asked| if asked.write.is_some_and(|n| n % 2 == 0) { fault } else { Fault::None });
             let name = format!("{namespace}-{name}");
             new_namespace(client, &name).await;
-            life(client, &name, &faults).await;
+            life(client, &name, &faults, 0).await;
             remove_namespace(client, &name).await;
         }
     })
@@ -463,7 +469,7 @@ async fn watches_cut_at_every_line_and_old_lists_change_nothing_about_the_end() 
             );
         let name = format!("{namespace}-cut");
         new_namespace(client, &name).await;
-        life(client, &name, &cut).await;
+        life(client, &name, &cut, 0).await;
         remove_namespace(client, &name).await;
 
         let old = Faults::new(|asked| match asked.write {
@@ -473,7 +479,7 @@ async fn watches_cut_at_every_line_and_old_lists_change_nothing_about_the_end() 
         });
         let name = format!("{namespace}-old");
         new_namespace(client, &name).await;
-        let crashes = life(client, &name, &old).await;
+        let crashes = life(client, &name, &old, 0).await;
         assert!(crashes > 0, "it was started again, and saw old lists");
         remove_namespace(client, &name).await;
     })

@@ -1,68 +1,64 @@
-//! Disks that grow while nodes run, a node that somebody works on, and one whose machine is gone.
+//! Disks that grow while nodes run, a node under maintenance, and one whose Kubernetes node is gone.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, panic::AssertUnwindSafe, time::Duration};
 
+use futures::FutureExt;
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
-    core::v1::{Node, PersistentVolumeClaim, Pod, Service},
+    core::v1::{Node, NodeSpec, PersistentVolumeClaim, Pod, Service},
     storage::v1::StorageClass,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::{
-    Api, Client, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
-use messina_api::{
-    names::{annotation, label},
-    scylla::v1alpha1::ScyllaDBDatacenter,
-};
-use messina_e2e::{
-    clusters::{Started, cluster_named},
-    observer::Observer,
-    permissions::{OPERATOR, permissions},
-};
+use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
+use messina_e2e::datacenter::{LONG, NAME, NODE_PODS, TestDatacenter, manifest};
 use messina_testbed::{
     audit::Log,
-    deploy,
     harness::{Seen, until},
-    progress::Steps,
+    reserved,
 };
 use serde_json::{Value, json};
 
-use crate::{
-    datacenter::{apply, manifest, settled},
-    testbed::machine,
-};
+use crate::testbed::machine;
 
-const LONG: Duration = Duration::from_secs(300);
-const NODES: &str = "scylla/cluster=orders,scylla-operator.scylladb.com/pod-type=scylladb-node";
 const RACKS: [&str; 3] = ["orders-dc-a", "orders-dc-b", "orders-dc-c"];
+/// The member whose pod is on the Kubernetes node that this test deletes.
+const LOST: &str = "orders-dc-c-0";
 
-fn with_capacity(capacity: &str) -> Value {
+/// The StorageClass of a test: the test changes it, and no other one uses it.
+fn class_name(datacenter: &TestDatacenter) -> String {
+    format!("local-{}", datacenter.namespace)
+}
+
+/// Three nodes with disks of this size. One of them runs on the Kubernetes node that is reserved for this test, as long as
+/// there is that one.
+fn with_capacity(datacenter: &TestDatacenter, capacity: &str) -> Value {
     let mut manifest = manifest(&[("a", 1), ("b", 1), ("c", 1)]);
-    manifest["spec"]["rackTemplate"]["scyllaDB"]["storage"]["capacity"] = capacity.into();
+    let storage = &mut manifest["spec"]["rackTemplate"]["scyllaDB"]["storage"];
+    *storage = json!({"capacity": capacity, "storageClassName": class_name(datacenter)});
     let others = json!({
-        "topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"scylla/cluster": "orders"}},
+        "topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"scylla/cluster": NAME}},
     });
-    manifest["spec"]["rackTemplate"]["placement"]["podAntiAffinity"] =
+    let apart =
         json!({"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": others}]});
+    let is_reserved = json!({"key": reserved::KEY, "operator": "In", "values": [reserved::VALUE]});
+    let near = json!({"weight": 100, "preference": {"matchExpressions": [is_reserved]}});
+    manifest["spec"]["rackTemplate"]["placement"] = json!({"podAntiAffinity": apart});
+    // A rack's placement takes the place of the template's.
+    manifest["spec"]["racks"][2]["placement"] = json!({
+        "podAntiAffinity": apart,
+        "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [near]},
+        "tolerations": [{"key": reserved::KEY, "operator": "Equal", "value": reserved::VALUE, "effect": "NoSchedule"}],
+    });
     manifest
 }
 
-/// UID and number of restarts of each pod.
-async fn pods(client: &Client) -> BTreeMap<String, (String, i32)> {
-    let nodes = ListParams::default().labels(NODES);
-    let pods = Api::<Pod>::default_namespaced(client.clone()).list(&nodes).await.unwrap();
-    let one = |pod: &Pod| {
-        let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
-        (pod.uid().unwrap(), containers.map(|container| container.restart_count).sum())
-    };
-    pods.iter().map(|pod| (pod.name_any(), one(pod))).collect()
-}
-
 /// Request and capacity of each claim.
-async fn claims(client: &Client) -> Vec<(String, String)> {
-    let claims = Api::<PersistentVolumeClaim>::default_namespaced(client.clone());
+async fn claims(datacenter: &TestDatacenter) -> Vec<(String, String)> {
+    let claims = datacenter.api::<PersistentVolumeClaim>();
     let claims = claims.list(&ListParams::default()).await.unwrap();
     let sizes = |claim: &PersistentVolumeClaim| {
         let claim = json!(claim);
@@ -73,8 +69,8 @@ async fn claims(client: &Client) -> Vec<(String, String)> {
 }
 
 /// UID of each StatefulSet, and the size of the disks of its new nodes.
-async fn stateful_sets(client: &Client) -> BTreeMap<String, (String, String)> {
-    let sets = Api::<StatefulSet>::default_namespaced(client.clone()).list(&ListParams::default()).await.unwrap();
+async fn stateful_sets(datacenter: &TestDatacenter) -> BTreeMap<String, (String, String)> {
+    let sets = datacenter.api::<StatefulSet>().list(&ListParams::default()).await.unwrap();
     let one = |set: &StatefulSet| {
         let size = json!(set)["spec"]["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"].clone();
         (set.uid().unwrap(), size.as_str().unwrap_or_default().to_owned())
@@ -83,131 +79,131 @@ async fn stateful_sets(client: &Client) -> BTreeMap<String, (String, String)> {
 }
 
 /// Waits for a condition that is true and has these words in its reason or message.
-async fn told(client: &Client, condition: &str, words: &str) -> Condition {
-    let api: Api<ScyllaDBDatacenter> = Api::default_namespaced(client.clone());
-    until(api, "orders", &format!("{condition} with {words}"), LONG, |seen| {
-        let conditions = seen.and_then(|datacenter| datacenter.status?.conditions).unwrap_or_default();
-        let says = |one: &Condition| one.reason.contains(words) || one.message.contains(words);
-        let is_it = |one: &&Condition| one.type_ == condition && one.status == "True" && says(one);
-        match conditions.iter().find(is_it) {
-            Some(found) => Seen::Ready(found.clone()),
-            None => Seen::NotYet(format!("{conditions:#?}")),
-        }
-    })
-    .await
-    .unwrap()
+async fn await_condition(datacenter: &TestDatacenter, name: &str, words: &str) -> Condition {
+    let has_words = |one: &Condition| one.reason.contains(words) || one.message.contains(words);
+    datacenter.condition(name, "True", has_words).await
 }
 
 #[tokio::test]
 async fn disks_grow_while_nodes_run() {
     machine!();
-    let cluster = Started::up("volumes", &["--nodes", "3"]);
-    let client = cluster.client().await;
-    let log_file = cluster_named("volumes").audit_log().to_owned();
-    deploy::images(&cluster_named("volumes"), &Steps::quiet()).unwrap();
-    deploy::operator(&client, &Steps::quiet()).await.unwrap();
-    let observer = Observer::start(&cluster_named("volumes"), "default");
-    apply(&client, &with_capacity("50Mi")).await;
-    settled(&client, 3).await;
+    let datacenter = &TestDatacenter::create("volumes", &[]).await;
+    let observer = datacenter.observe();
+    create_class(datacenter).await;
+    datacenter.apply(&with_capacity(datacenter, "50Mi")).await;
+    datacenter.settled(3).await;
 
-    all_disks_grow(&client, &Log::from_now(log_file.clone()).unwrap()).await;
-    none_becomes_smaller(&client).await;
-    a_class_may_forbid_it(&client).await;
-    somebody_works_on_a_node(&client).await;
-    a_machine_goes_for_good(&client).await;
+    all_disks_grow(datacenter, &datacenter.log_from_now()).await;
+    none_becomes_smaller(datacenter).await;
+    a_class_may_forbid_it(datacenter).await;
+    somebody_works_on_a_node(datacenter).await;
+    a_kubernetes_node_goes_for_good(datacenter).await;
     println!("the observer: {}", observer.ends());
-    permissions(&client, &Log::new(log_file)).await;
+    datacenter.permissions().await;
+    classes(datacenter).delete(&class_name(datacenter), &DeleteParams::default()).await.unwrap();
+    datacenter.remove().await;
 }
 
 /// Since when it has been available.
-async fn available_since(client: &Client) -> Value {
-    let api: Api<ScyllaDBDatacenter> = Api::default_namespaced(client.clone());
-    let conditions = api.get("orders").await.unwrap().status.unwrap().conditions.unwrap();
+async fn available_since(datacenter: &TestDatacenter) -> Value {
+    let api = datacenter.api::<ScyllaDBDatacenter>();
+    let conditions = api.get(NAME).await.unwrap().status.unwrap().conditions.unwrap();
     let available = conditions.iter().find(|one| one.type_ == "Available" && one.status == "True").unwrap();
     json!(available.last_transition_time)
 }
 
-async fn all_disks_grow(client: &Client, log: &Log) {
-    let (pods_before, sets_before) = (pods(client).await, stateful_sets(client).await);
-    let since = available_since(client).await;
-    apply(client, &with_capacity("80Mi")).await;
+async fn all_disks_grow(datacenter: &TestDatacenter, log: &Log) {
+    let (pods_before, sets_before) = (datacenter.nodes().await.pods, stateful_sets(datacenter).await);
+    let since = available_since(datacenter).await;
+    datacenter.apply(&with_capacity(datacenter, "80Mi")).await;
     let of_80 = |(request, capacity): &(String, String)| request == "80Mi" && capacity == "80Mi";
-    settled(client, 3).await;
-    let sizes = claims(client).await;
+    datacenter.settled(3).await;
+    let sizes = claims(datacenter).await;
     assert!(sizes.len() == 3 && sizes.iter().all(of_80), "{sizes:?}");
-    assert_eq!(pods(client).await, pods_before, "no pod was made anew, no container started again");
-    assert_eq!(available_since(client).await, since, "it was available all the time");
-    let sets = stateful_sets(client).await;
+    assert_eq!(datacenter.nodes().await.pods, pods_before, "no pod was made anew, no container started again");
+    assert_eq!(available_since(datacenter).await, since, "it was available all the time");
+    let sets = stateful_sets(datacenter).await;
     for rack in RACKS {
         assert_eq!(sets[rack].1, "80Mi", "{rack}");
         assert_ne!(sets[rack].0, sets_before[rack].0, "{rack} is another StatefulSet");
     }
-    let requests = log.requests().unwrap();
+    let requests = log.requests_by(&[&datacenter.operator.user()]).unwrap();
     let wrote = |resource: &str, verb: &str| {
-        let is_it = |one: &&messina_testbed::audit::Request| {
-            one.user == OPERATOR && one.resource == resource && one.verb == verb && one.code < 300
-        };
-        requests.iter().filter(is_it).count()
+        let done = requests.iter().filter(|one| one.code < 300);
+        done.filter(|one| one.resource == resource && one.verb == verb).count()
     };
     let counts = [("persistentvolumeclaims", "patch"), ("statefulsets", "delete"), ("statefulsets", "create")];
     assert_eq!(counts.map(|(resource, verb)| wrote(resource, verb)), [3, 3, 3]);
     // A claim that a StatefulSet makes from now on has the new size, too: it adopted its pods, and goes on with them.
-    let sets = Api::<StatefulSet>::default_namespaced(client.clone());
+    let sets = datacenter.api::<StatefulSet>();
     for rack in RACKS {
         let set = sets.get(rack).await.unwrap();
-        let pod = Api::<Pod>::default_namespaced(client.clone()).get(&format!("{rack}-0")).await.unwrap();
+        let pod = datacenter.api::<Pod>().get(&format!("{rack}-0")).await.unwrap();
         let owner = pod.owner_references().first().map(|owner| owner.uid.clone());
         assert_eq!(owner, set.uid(), "{rack} has adopted its pod");
     }
 }
 
-async fn none_becomes_smaller(client: &Client) {
-    let before = stateful_sets(client).await;
-    apply(client, &with_capacity("60Mi")).await;
-    let condition = told(client, "StorageControllerDegraded", "StorageCannotShrink").await;
+async fn none_becomes_smaller(datacenter: &TestDatacenter) {
+    let before = stateful_sets(datacenter).await;
+    datacenter.apply(&with_capacity(datacenter, "60Mi")).await;
+    let condition = await_condition(datacenter, "StorageControllerDegraded", "StorageCannotShrink").await;
     println!("smaller: {}", condition.message);
-    assert_eq!(stateful_sets(client).await, before);
-    assert!(claims(client).await.iter().all(|(request, _)| request == "80Mi"));
-    apply(client, &with_capacity("80Mi")).await;
-    settled(client, 3).await;
+    assert_eq!(stateful_sets(datacenter).await, before);
+    assert!(claims(datacenter).await.iter().all(|(request, _)| request == "80Mi"));
+    datacenter.apply(&with_capacity(datacenter, "80Mi")).await;
+    datacenter.settled(3).await;
 }
 
-async fn allow(client: &Client, is_allowed: bool) {
-    let classes: Api<StorageClass> = Api::all(client.clone());
+fn classes(datacenter: &TestDatacenter) -> Api<StorageClass> {
+    Api::all(datacenter.client.clone())
+}
+
+/// Creates the StorageClass of the test: as `local` is, but not the default one.
+async fn create_class(datacenter: &TestDatacenter) {
+    let local = classes(datacenter).get("local").await.unwrap();
+    let metadata = ObjectMeta { name: Some(class_name(datacenter)), ..ObjectMeta::default() };
+    classes(datacenter).create(&PostParams::default(), &StorageClass { metadata, ..local }).await.unwrap();
+}
+
+async fn allow_expansion(datacenter: &TestDatacenter, is_allowed: bool) {
     let patch = Patch::Merge(json!({"allowVolumeExpansion": is_allowed}));
-    classes.patch("local", &PatchParams::default(), &patch).await.unwrap();
+    classes(datacenter).patch(&class_name(datacenter), &PatchParams::default(), &patch).await.unwrap();
 }
 
 /// Nothing is changed then; as soon as the class allows it, all goes on.
-async fn a_class_may_forbid_it(client: &Client) {
-    let before = (claims(client).await, stateful_sets(client).await);
-    allow(client, false).await;
-    apply(client, &with_capacity("90Mi")).await;
-    let condition = told(client, "StorageControllerDegraded", "ExpansionForbidden").await;
+async fn a_class_may_forbid_it(datacenter: &TestDatacenter) {
+    let before = (claims(datacenter).await, stateful_sets(datacenter).await);
+    allow_expansion(datacenter, false).await;
+    datacenter.apply(&with_capacity(datacenter, "90Mi")).await;
+    let condition = await_condition(datacenter, "StorageControllerDegraded", "ExpansionForbidden").await;
     println!("forbidden: {}", condition.message);
-    assert!(condition.message.contains("PersistentVolumeClaim default/data-orders-dc-a-0"), "{}", condition.message);
-    assert!(condition.message.contains("StorageClass local"), "{}", condition.message);
-    assert_eq!((claims(client).await, stateful_sets(client).await), before, "nothing is changed");
-    allow(client, true).await;
-    settled(client, 3).await;
-    assert!(claims(client).await.iter().all(|(_, capacity)| capacity == "90Mi"));
+    let claim = format!("PersistentVolumeClaim {}/data-orders-dc-a-0", datacenter.namespace);
+    let class = format!("StorageClass {}", class_name(datacenter));
+    assert!(condition.message.contains(&claim), "{}", condition.message);
+    assert!(condition.message.contains(&class), "{}", condition.message);
+    assert_eq!((claims(datacenter).await, stateful_sets(datacenter).await), before, "nothing is changed");
+    allow_expansion(datacenter, true).await;
+    datacenter.settled(3).await;
+    assert!(claims(datacenter).await.iter().all(|(_, capacity)| capacity == "90Mi"));
 }
 
 /// It gets no traffic, nothing restarts it, and nothing begins until that is over.
-async fn somebody_works_on_a_node(client: &Client) {
+async fn somebody_works_on_a_node(datacenter: &TestDatacenter) {
     let node = "orders-dc-b-0";
-    let before = pods(client).await;
-    let services: Api<Service> = Api::default_namespaced(client.clone());
+    let before = datacenter.nodes().await.pods;
     let mark = async |value: Option<&str>| {
-        let patch = Patch::Merge(json!({"metadata": {"labels": {label::NODE_MAINTENANCE: value}}}));
-        services.patch(node, &PatchParams::default(), &patch).await.unwrap();
+        let patch = json!({"metadata": {"labels": {label::NODE_MAINTENANCE: value}}});
+        datacenter.patch::<Service>(node, patch).await;
     };
     mark(Some("")).await;
-    let condition = told(client, "StatefulSetControllerProgressing", "NodeUnderMaintenance").await;
+    let condition = await_condition(datacenter, "StatefulSetControllerProgressing", "NodeUnderMaintenance").await;
     println!("maintenance: {}", condition.message);
-    assert!(condition.message.contains("kubectl label service -n default orders-dc-b-0 scylla/node-maintenance-"));
+    let namespace = &datacenter.namespace;
+    let command = format!("kubectl label service -n {namespace} orders-dc-b-0 scylla/node-maintenance-");
+    assert!(condition.message.contains(&command), "{}", condition.message);
     let ready = async |wanted: &'static str| {
-        until(Api::<Pod>::default_namespaced(client.clone()), node, "its readiness", LONG, |seen| {
+        until(datacenter.api::<Pod>(), node, "its readiness", LONG, |seen| {
             let conditions = seen.and_then(|pod| pod.status?.conditions).unwrap_or_default();
             let is_it = conditions.iter().any(|one| one.type_ == "Ready" && one.status == wanted);
             if is_it { Seen::Ready(()) } else { Seen::NotYet(format!("{conditions:?}")) }
@@ -217,42 +213,69 @@ async fn somebody_works_on_a_node(client: &Client) {
     };
     ready("False").await;
     // One more node, and a restart of all, are wanted; neither begins.
-    let mut wish = with_capacity("90Mi");
+    let mut wish = with_capacity(datacenter, "90Mi");
     wish["spec"]["racks"][0]["nodes"] = 2.into();
     wish["spec"]["forceRedeploymentReason"] = "maintenance".into();
-    apply(client, &wish).await;
-    told(client, "StatefulSetControllerProgressing", "StatefulSet default/orders-dc-a is to change").await;
-    assert_eq!(pods(client).await, before, "no pod comes, goes or is restarted");
-    apply(client, &with_capacity("90Mi")).await;
+    datacenter.apply(&wish).await;
+    let change = format!("StatefulSet {namespace}/orders-dc-a is to change");
+    await_condition(datacenter, "StatefulSetControllerProgressing", &change).await;
+    assert_eq!(datacenter.nodes().await.pods, before, "no pod comes, goes or is restarted");
+    datacenter.apply(&with_capacity(datacenter, "90Mi")).await;
     mark(None).await;
     ready("True").await;
-    settled(client, 3).await;
-    assert_eq!(pods(client).await, before, "and none was");
+    datacenter.settled(3).await;
+    assert_eq!(datacenter.nodes().await.pods, before, "and none was");
 }
 
-/// Its Node object is deleted, and the disk was nowhere else. That is told, and it is replaced when that is switched on.
-async fn a_machine_goes_for_good(client: &Client) {
-    let pods: Api<Pod> = Api::default_namespaced(client.clone());
-    let nodes = pods.list(&ListParams::default().labels(NODES)).await.unwrap();
-    let machine = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap();
-    let machines: Vec<String> = nodes.iter().map(machine).collect();
-    // The control plane is where the first one is.
-    let is_alone = |name: &String| !name.ends_with("n1") && machines.iter().filter(|other| *other == name).count() == 1;
-    let lost = nodes.iter().find(|pod| is_alone(&machine(pod))).unwrap_or_else(|| panic!("{machines:?}"));
-    let (name, machine) = (lost.name_any(), machine(lost));
-    let services: Api<Service> = Api::default_namespaced(client.clone());
-    let host_id = async || services.get(&name).await.unwrap().annotations()[annotation::HOST_ID].clone();
-    let before = host_id().await;
-    Api::<Node>::all(client.clone()).delete(&machine, &DeleteParams::default()).await.unwrap();
-    let condition = told(client, "ServiceControllerDegraded", "NodeGone").await;
+/// The Kubernetes node of one pod is deleted, and its disk with it. The test creates it again, whatever the outcome: the kubelet
+/// goes on writing its status, and the next run needs it.
+async fn a_kubernetes_node_goes_for_good(datacenter: &TestDatacenter) {
+    let nodes: Api<Node> = Api::all(datacenter.client.clone());
+    let pods = datacenter.api::<Pod>().list(&ListParams::default().labels(NODE_PODS)).await.unwrap();
+    let is_there = |pod: &&Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.as_deref() == Some(reserved::NODE));
+    let there: Vec<String> = pods.iter().filter(is_there).map(ResourceExt::name_any).collect();
+    assert_eq!(there, [LOST], "pods on the Kubernetes node that is reserved");
+    let node = nodes.get(reserved::NODE).await.unwrap();
+    nodes.delete(reserved::NODE, &DeleteParams::default()).await.unwrap();
+    let outcome = AssertUnwindSafe(lost_node_is_replaced_when_asked(datacenter)).catch_unwind().await;
+    create_again(&nodes, node).await;
+    if let Err(panic) = outcome {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// The operator reports that the node is gone, and replaces it only when automatic replacement is enabled.
+async fn lost_node_is_replaced_when_asked(datacenter: &TestDatacenter) {
+    let before = datacenter.host_id(LOST).await;
+    let condition = await_condition(datacenter, "ServiceControllerDegraded", "NodeGone").await;
     println!("gone: {}", condition.message);
-    let command = format!("kubectl label service -n default {name} scylla/replace=");
+    let command = format!("kubectl label service -n {} {LOST} scylla/replace=", datacenter.namespace);
     assert!(condition.message.contains(&command), "{}", condition.message);
-    assert_eq!(host_id().await, before, "nothing is done unasked");
-    let mut switched_on = with_capacity("90Mi");
-    switched_on["spec"]["disableAutomaticOrphanedNodeReplacement"] = false.into();
-    apply(client, &switched_on).await;
-    settled(client, 3).await;
-    assert_ne!(host_id().await, before, "another node is in its place");
-    assert_eq!(services.get(&name).await.unwrap().labels().get(label::REPLACE), None);
+    assert_eq!(datacenter.host_id(LOST).await, before, "nothing is done unasked");
+    let mut enabled = with_capacity(datacenter, "90Mi");
+    enabled["spec"]["disableAutomaticOrphanedNodeReplacement"] = false.into();
+    datacenter.apply(&enabled).await;
+    datacenter.settled(3).await;
+    assert_ne!(datacenter.host_id(LOST).await, before, "another node is in its place");
+    let service = datacenter.api::<Service>().get(LOST).await.unwrap();
+    assert_eq!(service.labels().get(label::REPLACE), None);
+}
+
+/// Creates a Node object as it was, without its status, and waits until the kubelet reports that it is ready.
+async fn create_again(nodes: &Api<Node>, node: Node) {
+    let ObjectMeta { name, labels, annotations, .. } = node.metadata;
+    let NodeSpec { pod_cidr, pod_cidrs, provider_id, taints, .. } = node.spec.unwrap_or_default();
+    let again = Node {
+        metadata: ObjectMeta { name, labels, annotations, ..ObjectMeta::default() },
+        spec: Some(NodeSpec { pod_cidr, pod_cidrs, provider_id, taints, ..NodeSpec::default() }),
+        status: None,
+    };
+    nodes.create(&PostParams::default(), &again).await.unwrap();
+    until(nodes.clone(), reserved::NODE, "the Kubernetes node to be ready again", Duration::from_secs(60), |seen| {
+        let conditions = seen.and_then(|node| node.status?.conditions).unwrap_or_default();
+        let is_ready = conditions.iter().any(|one| one.type_ == "Ready" && one.status == "True");
+        if is_ready { Seen::Ready(()) } else { Seen::NotYet(format!("{conditions:?}")) }
+    })
+    .await
+    .unwrap();
 }

@@ -6,6 +6,7 @@
 #![expect(clippy::panic, reason = "a test fails by panicking")]
 
 pub mod clusters;
+pub mod datacenter;
 pub mod observer;
 pub mod operator;
 pub mod permissions;
@@ -18,9 +19,8 @@ use kube::{
     api::{DeleteParams, DynamicObject, GetParams, ListParams, PostParams},
     core::{ApiResource, GroupVersionKind, Request},
 };
-use messina_testbed::{cluster, demo, exec, harness, progress::Steps, tools::Tools};
+use messina_testbed::{cluster, exec, harness, progress::Steps, tools::Tools};
 use serde_json::Value;
-use tokio::sync::OnceCell;
 
 /// Every definition that Messina installs.
 pub static DEFINITIONS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(messina_api::crd::all);
@@ -28,16 +28,9 @@ pub static DEFINITIONS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(
 /// How long the API server may take to serve what it has just been told.
 pub const SOON: Duration = Duration::from_secs(60);
 
-/// The light cluster, with our definitions in it.
+/// A client for the light cluster, with our definitions in it.
 pub async fn light() -> Client {
-    static INSTALLED: OnceCell<()> = OnceCell::const_new();
-    let client = well(harness::light().await);
-    INSTALLED
-        .get_or_init(async || {
-            well(demo::install_definitions(&client).await);
-        })
-        .await;
-    client
+    well(harness::light().await)
 }
 
 /// Runs a test in a new namespace of the light cluster. The namespace is removed afterwards, and kept for a look when
@@ -62,7 +55,7 @@ pub async fn in_a_namespace(test: &str, body: impl AsyncFnOnce(&Client, &str)) {
 pub fn light_kubeconfig() -> PathBuf {
     match env::var_os(harness::KUBECONFIG_VARIABLE) {
         Some(given) => PathBuf::from(given),
-        None => well(cluster::find("test-light")).kubeconfig(),
+        None => well(cluster::find(harness::LIGHT)).kubeconfig(),
     }
 }
 

@@ -8,9 +8,6 @@ use messina_testbed::audit::{Log, Request};
 
 use crate::well;
 
-/// Who the operator is, where it is deployed as users do.
-pub const OPERATOR: &str = "system:serviceaccount:messina:messina";
-
 /// Group, resource and verb.
 pub type Permission = (String, String, String);
 
@@ -23,15 +20,14 @@ pub struct Permissions {
     pub used: BTreeSet<Permission>,
 }
 
-/// What the operator that was deployed may do, and what it did; it was refused nothing.
-pub async fn permissions(client: &Client, log: &Log) -> Permissions {
-    let requests = well(log.requests());
-    let refused: Vec<&Request> =
-        requests.iter().filter(|request| request.user == OPERATOR && request.code == 403).collect();
-    assert!(refused.is_empty(), "it was refused {refused:?}");
+/// What the operator may do, and what it did, by this user's requests in the log. The API server refused none of them.
+pub async fn permissions(client: &Client, log: &Log, user: &str) -> Permissions {
+    let requests = well(log.requests_by(&[user]));
+    let refused: Vec<&Request> = requests.iter().filter(|request| request.is_unauthorized).collect();
+    assert!(refused.is_empty(), "the API server refused {refused:?}");
     let used = requests
         .iter()
-        .filter(|request| request.user == OPERATOR && request.resource != "leases")
+        .filter(|request| request.resource != "leases")
         .map(|request| (request.group.clone(), request.resource.clone(), request.verb.clone()))
         .collect();
     let roles: Api<ClusterRole> = Api::all(client.clone());

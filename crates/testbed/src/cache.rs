@@ -122,6 +122,13 @@ fn beside(dir: &Path, suffix: &str) -> PathBuf {
     dir.with_file_name(name)
 }
 
+/// Adds a line of JSON to a file. Lines that several processes add at once stay whole.
+pub fn append_line(file: &Path, value: &impl Serialize) -> Result<()> {
+    let line = serde_json::to_string(value).map_err(malformed(format!("writing {}", file.display())))? + "\n";
+    let opened = File::options().create(true).append(true).open(file);
+    opened.and_then(|mut file| file.write_all(line.as_bytes())).doing(|| format!("writing {}", file.display()))
+}
+
 /// Removes a folder or file that may not be there.
 pub fn remove(path: &Path) -> Result<()> {
     let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };

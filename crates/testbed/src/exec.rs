@@ -1,10 +1,12 @@
 //! Running other programs, with their output in a log and its end in the error.
 
 use std::{
+    collections::HashMap,
     fs::{self, File},
     io::{BufRead, BufReader, Write},
     path::Path,
     process::{Command, Stdio},
+    time::Duration,
 };
 
 use crate::error::{Doing, Error, Result};
@@ -63,6 +65,40 @@ pub fn own_program() -> Result<String> {
     Ok(program.to_string_lossy().into_owned())
 }
 
+/// The processor time of a process and of those of its children that have ended; none when it is gone.
+pub fn processor_time(pid: i32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // "4711 (name) S ...": the name may hold anything, so what counts comes after the last parenthesis.
+    let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
+    // utime, stime, cutime and cstime, the 14th to 17th of all.
+    let ticks: u64 = after.split_whitespace().skip(11).take(4).filter_map(|number| number.parse::<u64>().ok()).sum();
+    // Linux counts in hundredths of a second for everyone who asks.
+    Duration::from_millis(ticks * 10)
+}
+
+/// The process and all that descend from it.
+pub fn descendants(of: i32) -> Vec<i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let parent = |pid: i32| -> Option<i32> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    };
+    let mut children = HashMap::<i32, Vec<i32>>::new();
+    for pid in pids {
+        if let Some(parent) = parent(pid) {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    let mut found = vec![of];
+    let mut next = 0;
+    while let Some(pid) = found.get(next) {
+        found.extend(children.remove(pid).unwrap_or_default());
+        next += 1;
+    }
+    found
+}
+
 /// Whether a file can be run.
 pub fn is_executable(file: &Path) -> bool {
     nix::unistd::access(file, nix::unistd::AccessFlags::X_OK).is_ok() && file.is_file()
@@ -70,7 +106,12 @@ pub fn is_executable(file: &Path) -> bool {
 
 /// The last lines of a log.
 pub fn tail(log: &Path) -> String {
+    last_lines(log, TAIL)
+}
+
+/// So many last lines of a log.
+pub fn last_lines(log: &Path, count: usize) -> String {
     let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(TAIL)..].iter().map(|line| format!("  {line}\n")).collect()
+    lines[lines.len().saturating_sub(count)..].iter().map(|line| format!("  {line:.2000}\n")).collect()
 }

@@ -145,6 +145,11 @@ impl Faults {
         self.0.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// How many requests besides watches were made.
+    pub fn requests(&self) -> usize {
+        self.0.requests.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// Waits until a request is held.
     pub async fn held(&self) {
         self.0.held.notified().await;

@@ -6,7 +6,7 @@ use std::{
     future::Future,
     path::{Path, PathBuf},
     process::Command,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use futures::TryStreamExt;
@@ -22,13 +22,27 @@ use serde::de::DeserializeOwned;
 use tokio::sync::OnceCell;
 
 use crate::{
-    cluster,
+    cache::{self, Lock},
+    cluster, demo,
     error::{Doing, Error, Result, malformed},
     exec,
+    patience::Patience,
+    progress::Steps,
+    reserved,
 };
 
 /// Names the cluster that tests run against, where it is not to be the testbed's own.
 pub const KUBECONFIG_VARIABLE: &str = "MESSINA_TEST_KUBECONFIG";
+
+/// Set to `1` by a runner of tests that has called [`prepare_light`] and [`prepare_full`]: tests then only connect to the shared clusters.
+pub const PREPARED_VARIABLE: &str = "MESSINA_TEST_PREPARED";
+
+/// The name of the light cluster that tests share.
+pub const LIGHT: &str = "test-light";
+/// The name of the cluster with Kubernetes nodes that tests share.
+pub const FULL: &str = "test";
+/// Two Kubernetes nodes for all tests, and one that is reserved, see [`reserved`].
+const FULL_NODES: &str = "3";
 
 /// Who writes what tests and the testbed apply.
 const FIELD_MANAGER: &str = "messina-testbed";
@@ -63,8 +77,8 @@ pub fn get(path: &str) -> Result<http::Request<Vec<u8>>> {
     http::Request::get(path).body(vec![]).map_err(malformed("making a request"))
 }
 
-/// The light cluster that all tests of a run share, started if it is not running. It is left running for the next run;
-/// `testbed down --name test-light` removes it.
+/// A client for the light cluster that all tests of a run share, with Messina's definitions in it. The cluster is started
+/// if it is not running, and left running for the next run; `testbed down --name test-light` removes it.
 pub async fn light() -> Result<Client> {
     // Each test has a runtime of its own, and a client does not outlive the one that it was made in.
     client(light_kubeconfig().await?).await
@@ -77,21 +91,93 @@ pub async fn light_config() -> Result<Config> {
 
 async fn light_kubeconfig() -> Result<&'static Path> {
     static CLUSTER: OnceCell<PathBuf> = OnceCell::const_new();
-    CLUSTER.get_or_try_init(|| shared("test-light", &["--light"])).await.map(PathBuf::as_path)
+    CLUSTER.get_or_try_init(|| shared(LIGHT, &["--light"])).await.map(PathBuf::as_path)
 }
 
-/// The cluster with one node that all tests of a run share; as [`light`] in all else.
+/// A client for the cluster with Kubernetes nodes that all tests of a run share; as [`light`] in all else.
 pub async fn full() -> Result<Client> {
     static CLUSTER: OnceCell<PathBuf> = OnceCell::const_new();
-    client(CLUSTER.get_or_try_init(|| shared("test", &[])).await?).await
+    let kubeconfig = CLUSTER.get_or_try_init(async || {
+        let kubeconfig = shared(FULL, &["--nodes", FULL_NODES]).await?;
+        if !is_prepared() && !is_existing() {
+            reserved::reserve(&client(&kubeconfig).await?).await?;
+        }
+        Ok::<_, Error>(kubeconfig)
+    });
+    client(kubeconfig.await?).await
 }
 
-async fn shared(name: &str, arguments: &[&str]) -> Result<PathBuf> {
-    if let Some(kubeconfig) = env::var_os(KUBECONFIG_VARIABLE) {
-        return Ok(kubeconfig.into());
+/// As [`full`], with the images of the operator and of simulated nodes on every Kubernetes node.
+pub async fn full_with_images() -> Result<Client> {
+    static IMPORTED: OnceCell<()> = OnceCell::const_new();
+    let client = full().await?;
+    if !is_prepared() && !is_existing() {
+        let import = async || {
+            let _lock = lock(FULL)?;
+            testbed(&["images", "--name", FULL]).map(drop)
+        };
+        IMPORTED.get_or_try_init(import).await?;
     }
-    testbed(&[&["up", "--name", name], arguments].concat())?;
-    Ok(cluster::find(name)?.kubeconfig())
+    Ok(client)
+}
+
+/// Starts the light cluster and brings into it what tests need: for a runner that then starts many test processes with
+/// [`PREPARED_VARIABLE`] set.
+pub async fn prepare_light(steps: &Steps) -> Result<()> {
+    let step = steps.begin(format!("preparing the cluster {LIGHT:?}"));
+    light().await?;
+    step.done("");
+    Ok(())
+}
+
+/// The same for the cluster with Kubernetes nodes.
+pub async fn prepare_full(steps: &Steps) -> Result<()> {
+    let step = steps.begin(format!("preparing the cluster {FULL:?}"));
+    full_with_images().await?;
+    step.done("");
+    Ok(())
+}
+
+/// Whether the shared clusters are prepared already.
+fn is_prepared() -> bool {
+    env::var_os(PREPARED_VARIABLE).is_some_and(|value| value == "1")
+}
+
+/// Whether the tests run against a cluster that the testbed has not started.
+fn is_existing() -> bool {
+    env::var_os(KUBECONFIG_VARIABLE).is_some()
+}
+
+/// The kubeconfig of a shared cluster, which is prepared unless a runner has done so.
+async fn shared(name: &str, arguments: &[&str]) -> Result<PathBuf> {
+    if !is_prepared() {
+        return started(name, arguments).await;
+    }
+    match env::var_os(KUBECONFIG_VARIABLE) {
+        Some(kubeconfig) => Ok(kubeconfig.into()),
+        None => Ok(cluster::find(name)?.kubeconfig()),
+    }
+}
+
+/// Starts a cluster if it is not running, installs Messina's definitions in it, and returns its kubeconfig. Other processes
+/// that start the same cluster wait meanwhile.
+async fn started(name: &str, arguments: &[&str]) -> Result<PathBuf> {
+    let _lock = lock(name)?;
+    let kubeconfig = match env::var_os(KUBECONFIG_VARIABLE) {
+        Some(kubeconfig) => kubeconfig.into(),
+        None => {
+            testbed(&[&["up", "--name", name], arguments].concat())?;
+            cluster::find(name)?.kubeconfig()
+        }
+    };
+    demo::install_definitions(&client(&kubeconfig).await?).await?;
+    Ok(kubeconfig)
+}
+
+/// Held while one process prepares a cluster: `testbed up` refuses where another one is at work.
+fn lock(cluster: &str) -> Result<Lock> {
+    let file = cache::root()?.join(format!("prepare-{cluster}.lock"));
+    Lock::take(&file, &Steps::quiet(), "preparing a cluster for tests")
 }
 
 /// Runs the program `testbed`, and gives what it printed.
@@ -155,15 +241,20 @@ where
     Look: FnMut() -> Looking,
     Looking: Future<Output = Result<Seen<T>>>,
 {
-    let started = Instant::now();
+    let (mut patience, mut last) = (Patience::new(limit), String::new());
     loop {
-        match look().await? {
+        let seen = match look().await? {
             Seen::Ready(value) => return Ok(value),
-            Seen::NotYet(seen) if started.elapsed() > limit => {
-                return Err(Error::Late { what: what.into(), waited: limit, seen });
-            }
-            Seen::NotYet(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            Seen::NotYet(seen) => seen,
+        };
+        if seen != last {
+            patience.progress();
+            last = seen;
         }
+        if patience.left().is_none() {
+            return Err(Error::Late { what: what.into(), waited: patience.waited(), seen: last });
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
@@ -178,23 +269,24 @@ pub async fn until<K, T>(
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let mut seen = "nothing".to_owned();
-    let watching = async {
-        let mut versions = Box::pin(watcher::watch_object(api, name));
-        loop {
-            match versions.try_next().await {
-                Ok(Some(object)) => match look(object) {
-                    Seen::Ready(value) => return value,
-                    Seen::NotYet(now) => seen = now,
-                },
-                // The watch is made anew by itself; a failure is only worth a note.
-                Ok(None) => seen = "the watch ended".into(),
-                Err(error) => seen = error.to_string(),
-            }
+    let (mut patience, mut seen) = (Patience::new(limit), "nothing".to_owned());
+    let mut versions = Box::pin(watcher::watch_object(api, name));
+    while let Some(left) = patience.left() {
+        let now = match tokio::time::timeout(left, versions.try_next()).await {
+            // Whether the limit is over depends on what the processors did meanwhile.
+            Err(_) => continue,
+            Ok(Ok(Some(object))) => match look(object) {
+                Seen::Ready(value) => return Ok(value),
+                Seen::NotYet(now) => now,
+            },
+            // The watch starts again by itself; a failure is only worth a note.
+            Ok(Ok(None)) => "the watch ended".into(),
+            Ok(Err(error)) => error.to_string(),
+        };
+        if now != seen {
+            patience.progress();
+            seen = now;
         }
-    };
-    match tokio::time::timeout(limit, watching).await {
-        Ok(value) => Ok(value),
-        Err(_) => Err(Error::Late { what: what.into(), waited: limit, seen }),
     }
+    Err(Error::Late { what: what.into(), waited: patience.waited(), seen })
 }

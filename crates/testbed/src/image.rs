@@ -1,4 +1,5 @@
-//! Container images without a container engine: an archive of one layer that `ctr images import` reads.
+//! Container images without a container engine: an archive of one layer that `ctr images import`,
+//! `kind load image-archive` and `docker load` read.
 
 use std::{
     fs::{self, File},
@@ -18,7 +19,7 @@ use crate::{
 /// An image in the making.
 #[derive(Clone, Debug)]
 pub struct Image {
-    reference: String,
+    references: Vec<String>,
     entrypoint: Vec<String>,
     user: String,
     entries: Vec<(String, Content)>,
@@ -37,7 +38,13 @@ impl Image {
     pub fn new(reference: impl Into<String>, entrypoint: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let entrypoint = entrypoint.into_iter().map(Into::into).collect();
         let entries = vec![("/tmp".into(), Content::Folder)];
-        Self { reference: reference.into(), entrypoint, user: "0:0".into(), entries }
+        Self { references: vec![reference.into()], entrypoint, user: "0:0".into(), entries }
+    }
+
+    /// Adds another name for the same image.
+    pub fn also_named(mut self, reference: impl Into<String>) -> Self {
+        self.references.push(reference.into());
+        self
     }
 
     /// Sets whom the program runs as, as USER:GROUP in numbers. Without it, as root.
@@ -142,7 +149,7 @@ impl Image {
         .to_string();
         let config_name = format!("{}.json", hex(Sha256::new_with_prefix(&config)));
         let manifest =
-            json!([{"Config": config_name, "RepoTags": [self.reference], "Layers": ["layer.tar"]}]).to_string();
+            json!([{"Config": config_name, "RepoTags": self.references, "Layers": ["layer.tar"]}]).to_string();
         let write = || -> io::Result<()> {
             let mut archive = tar::Builder::new(io::BufWriter::new(File::create(out)?));
             for (name, content) in [(config_name.as_str(), &config), ("manifest.json", &manifest)] {
@@ -239,13 +246,13 @@ mod tests {
     fn an_archive_describes_the_layer_that_it_holds() {
         let out = std::env::temp_dir().join(format!("messina-image-test-{}.tar", std::process::id()));
         let program = Path::new("/bin/sh");
-        let image = Image::new("example/image:1", ["/bin/program"]).user("1:2");
+        let image = Image::new("example/image:1", ["/bin/program"]).also_named("example/image:2").user("1:2");
         image.program(program, "/bin/program").unwrap().link("program", "/bin/alias").write(&out).unwrap();
 
         let archive = entries(File::open(&out).unwrap());
         let json = |name: &str| serde_json::from_slice::<Value>(&archive[name].1).unwrap();
         let manifest = &json("manifest.json")[0];
-        assert_eq!(manifest["RepoTags"], json!(["example/image:1"]));
+        assert_eq!(manifest["RepoTags"], json!(["example/image:1", "example/image:2"]));
         let config = json(manifest["Config"].as_str().unwrap());
         assert_eq!(config["config"]["Entrypoint"], json!(["/bin/program"]));
         assert_eq!(config["config"]["User"], "1:2");

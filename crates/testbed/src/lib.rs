@@ -10,6 +10,8 @@ pub mod cgroup;
 pub mod cluster;
 pub mod components;
 pub mod demo;
+#[cfg(test)]
+mod dependencies;
 pub mod deploy;
 pub mod error;
 pub mod etcd;
@@ -22,10 +24,14 @@ pub mod inotify;
 pub mod manifests;
 pub mod network;
 pub mod node;
+pub mod patience;
 pub mod pki;
 pub mod progress;
 pub mod provisioner;
+pub mod release;
+pub mod reserved;
 pub mod suitability;
+pub mod suite;
 pub mod supervise;
 pub mod tools;
 

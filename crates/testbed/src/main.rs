@@ -6,13 +6,14 @@ use clap::{Args, Parser, Subcommand};
 use messina_testbed::{
     bench,
     cluster::{self, Cluster, Kind, State, Wish},
-    demo,
+    demo, deploy,
     etcd::{self, Shape},
     facts, harness,
     image::Image,
     node,
     progress::Steps,
-    provisioner, supervise,
+    provisioner, suitability, suite, supervise,
+    tools::NodeTools,
 };
 
 /// A real Kubernetes on one machine, for development and tests.
@@ -28,17 +29,23 @@ enum Command {
     /// Starts a cluster; one that runs already is left as it is
     Up(Up),
     /// Stops a cluster and removes all traces of it
-    Down(Name),
+    Down(Down),
     /// Lists the clusters of this machine
     Status,
     /// Prints a cluster's kubeconfig
     Kubeconfig(Name),
     /// Makes an image of a program and imports it into every node
     Image(ImageOf),
+    /// Imports the images of the operator and of simulated nodes into every node, or writes them as archives
+    Images(Images),
+    /// Downloads or builds the programs and images of a full cluster, so that `up` finds them
+    Tools,
     /// Starts a cluster, installs the custom resource definitions and says what to try
     Demo(Up),
     /// Prints what the API server says of Kubernetes' own types that stand inside ours
     SchemaFacts(Name),
+    /// Runs the tests of this workspace, and prints what each of them costs
+    Test(Test),
     /// Measures what the operator costs, on a cluster of its own
     Bench(Bench),
     #[command(hide = true)]
@@ -56,6 +63,15 @@ struct Name {
     /// The cluster's name
     #[arg(long, default_value = cluster::DEFAULT_NAME)]
     name: String,
+}
+
+#[derive(Args)]
+struct Down {
+    #[command(flatten)]
+    name: Name,
+    /// All clusters of tests, those that tests share and those that interrupted tests have left
+    #[arg(long, conflicts_with = "name")]
+    tests: bool,
 }
 
 #[derive(Args)]
@@ -94,6 +110,34 @@ fn one_or_three(text: &str) -> Result<u8, String> {
         "3" => Ok(3),
         _ => Err("it has to be 1 or 3".into()),
     }
+}
+
+#[derive(Args)]
+struct Images {
+    #[command(flatten)]
+    name: Name,
+    /// A folder for the archives, for clusters that are not the testbed's (docs/existing-cluster.md)
+    #[arg(long, conflicts_with = "name")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct Test {
+    /// The slow tier, too
+    #[arg(long)]
+    slow: bool,
+    /// Tests of the testbed itself, also where nothing has changed since they passed
+    #[arg(long)]
+    selftests: bool,
+    /// Only tests whose name contains this text
+    #[arg(long)]
+    only: Option<String>,
+    /// How many tests go on at once [default: four for each processor]
+    #[arg(long)]
+    at_once: Option<std::num::NonZeroUsize>,
+    /// Leaves the clusters that tests share running
+    #[arg(long)]
+    keep: bool,
 }
 
 #[derive(Args)]
@@ -159,7 +203,8 @@ async fn run(command: Command) -> messina_testbed::Result<()> {
             println!("export KUBECONFIG={}", cluster.kubeconfig().display());
             Ok(())
         }
-        Command::Down(arguments) => cluster::down(&arguments.name, &steps),
+        Command::Down(Down { tests: true, .. }) => cluster::remove_those_of_tests(&[harness::LIGHT, harness::FULL]),
+        Command::Down(Down { name, .. }) => cluster::down(&name.name, &steps),
         Command::Status => status(),
         Command::Kubeconfig(arguments) => {
             let file = cluster::find(&arguments.name)?.kubeconfig();
@@ -167,6 +212,17 @@ async fn run(command: Command) -> messina_testbed::Result<()> {
             Ok(())
         }
         Command::Image(arguments) => image(arguments, &steps),
+        Command::Images(Images { name, output: None }) => deploy::images(&cluster::find(&name.name)?, &steps),
+        Command::Images(Images { output: Some(folder), .. }) => {
+            for archive in deploy::write_images(&folder, &steps)? {
+                println!("{}", archive.display());
+            }
+            Ok(())
+        }
+        Command::Tools => {
+            suitability::check_nodes(&steps)?;
+            NodeTools::get(&steps).map(drop)
+        }
         Command::Demo(arguments) => {
             let cluster = up(arguments, &steps).await?;
             demo::run(&cluster, &steps).await
@@ -175,6 +231,12 @@ async fn run(command: Command) -> messina_testbed::Result<()> {
             let client = harness::client(&cluster::find(&arguments.name)?.kubeconfig()).await?;
             println!("{:#}", facts::gather(&client).await?);
             Ok(())
+        }
+        Command::Test(Test { slow, selftests, only, at_once, keep }) => {
+            // Tests wait more than they work.
+            let usual = || 4 * std::thread::available_parallelism().map_or(1, usize::from);
+            let at_once = at_once.map_or_else(usual, usize::from);
+            suite::run(&suite::Selection { slow, selftests, only, at_once, keep }, &steps).await
         }
         Command::Bench(Bench { operator, datacenters, idle }) => {
             let measure = bench::Measure { operator, datacenters, idle: Duration::from_secs(idle) };

@@ -7,7 +7,7 @@ use kube::Api;
 use messina_e2e::{in_a_namespace, light_kubeconfig};
 
 use super::{
-    apply, condition, datacenter, delete_service, is_back, is_made, is_tended,
+    apply, condition, datacenter, delete_service, holds, is_back, is_made, is_tended,
     program::Operator,
     way::{Credentials, Way},
     writes,
@@ -25,16 +25,16 @@ async fn one_that_is_stopped_gives_the_lease_back_and_another_leads_at_once() {
 
         let (status, took) = first.stops().await;
         assert!(status.success(), "{status}");
-        assert!(took < Duration::from_secs(2), "it took {took:?}");
+        assert!(took < Duration::from_secs(5), "it took {took:?}");
         assert_eq!(holder().await, None);
         first.logged(0);
 
         let second = Operator::start(&light_kubeconfig(), namespace, &["--identity=second"]);
         second.says(0, "leading").await;
-        let leads = second.started.elapsed();
+        let leads = second.started.usable();
         eprintln!("stopped in {took:?}; the next one led {leads:?} after its start");
         // The lease lasts 15 s, so it was not waited for; what is left is for a busy machine to start a process.
-        assert!(leads < Duration::from_secs(5), "it took {leads:?}");
+        assert!(leads < Duration::from_secs(10), "it took {leads:?}");
         is_tended(client, namespace, "dc").await;
     })
     .await;
@@ -73,6 +73,13 @@ async fn one_that_is_cut_off_writes_nothing_after_its_lease_and_leads_when_it_is
         first.goes_on();
         assert!(first.warnings(mark).len() <= 2, "{:#?}", first.warnings(mark));
 
+        // The API server logs a write after it has told of it.
+        holds("its last write to be in the audit log", async || {
+            let all = writes(&credentials.audit_log(), &user);
+            let is_logged = all.iter().any(|write| write.at > lost && write.what == "create services");
+            if is_logged { Ok(()) } else { Err(format!("{all:#?}")) }
+        })
+        .await;
         let all = writes(&credentials.audit_log(), &user);
         let after: Vec<_> = all.iter().filter(|write| write.at > lost).collect();
         let leads = after.iter().position(|write| write.what == "update leases" && write.code == 200);

@@ -21,6 +21,7 @@ use messina_api::{names::datacenter::identity_service, scylla::v1alpha1::ScyllaD
 use messina_testbed::{
     cluster::{self, Cluster},
     harness::{self, Seen},
+    patience::Patience,
 };
 use serde_json::{Value, json};
 
@@ -166,11 +167,11 @@ struct Written {
 
 /// Waits until something holds that has no watch.
 async fn holds(what: &str, mut look: impl AsyncFnMut() -> Result<(), String>) {
-    let limit = std::time::Instant::now() + LIMIT;
+    let patience = Patience::new(LIMIT);
     loop {
         match look().await {
             Ok(()) => return,
-            Err(seen) => assert!(std::time::Instant::now() < limit, "waited for {what}; last seen: {seen}"),
+            Err(seen) => assert!(patience.left().is_some(), "waited for {what}; last seen: {seen}"),
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

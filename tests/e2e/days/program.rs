@@ -5,10 +5,13 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use messina_testbed::harness;
+use messina_testbed::{
+    harness,
+    patience::{Moment, Patience},
+};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -25,19 +28,24 @@ use super::{LIMIT, holds};
 pub(super) struct Operator {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
-    pub(super) started: Instant,
+    pub(super) started: Moment,
 }
 
 impl Operator {
     /// Starts it for one namespace.
     pub(super) fn start(kubeconfig: &Path, namespace: &str, more: &[&str]) -> Self {
+        Self::start_for_all(kubeconfig, namespace, &[&["--namespace", namespace], more].concat())
+    }
+
+    /// Starts it for all namespaces, with its lease in one of them.
+    pub(super) fn start_for_all(kubeconfig: &Path, lease_namespace: &str, more: &[&str]) -> Self {
         let program: PathBuf = harness::program("messina").unwrap();
-        let started = Instant::now();
+        let started = Moment::now();
         let mut child = Command::new(program)
             .args(["operator", "--image=localhost/messina:test", "--listen=127.0.0.1:0", "--log-format=json"])
             .arg("--kubeconfig")
             .arg(kubeconfig)
-            .args(["--namespace", namespace, "--lease-namespace", namespace])
+            .args(["--lease-namespace", lease_namespace])
             .args(more)
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
@@ -78,14 +86,14 @@ impl Operator {
 
     /// Waits until it has said these words, since the mark. Gives the line.
     pub(super) async fn says(&self, mark: usize, words: &str) -> Value {
-        let limit = Instant::now() + LIMIT;
+        let patience = Patience::new(LIMIT);
         loop {
             let lines = self.logged(mark);
             let said = |line: &&Value| line["message"].as_str().is_some_and(|message| message.contains(words));
             if let Some(line) = lines.iter().find(said) {
                 return line.clone();
             }
-            assert!(Instant::now() < limit, "the operator should say {words:?}");
+            assert!(patience.left().is_some(), "the operator should say {words:?}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -118,15 +126,15 @@ impl Operator {
         self.logged(0);
     }
 
-    /// Asks it to end, and waits until it has. Gives how it ended, and how long it took.
+    /// Asks it to end, and waits until it has. Gives how it ended, and how long it took while the processors were there.
     pub(super) async fn stops(&mut self) -> (ExitStatus, Duration) {
-        let asked = Instant::now();
+        let asked = Moment::now();
         kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM).unwrap();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
-                return (status, asked.elapsed());
+                return (status, asked.usable());
             }
-            assert!(asked.elapsed() < LIMIT, "the operator should end");
+            assert!(asked.usable() < LIMIT, "the operator should end");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }

@@ -8,10 +8,9 @@ use kube::{
     discovery::{ApiCapabilities, Discovery, Scope, verbs},
 };
 use messina_api::{names::annotation, scylla::v1alpha1::ScyllaDBDatacenter};
+use messina_e2e::datacenter::{LONG, NAME, TestDatacenter};
 use messina_testbed::harness::{Seen, eventually};
 use serde_json::{Value, json};
-
-use super::home::{Home, LONG, NAME};
 
 /// Objects by kind and name.
 pub(super) type Picture = BTreeMap<String, Value>;
@@ -30,10 +29,10 @@ impl Owned {
 }
 
 /// The kinds of which the datacenter has something, or has at times.
-pub(super) async fn kinds(home: &Home) -> Vec<ApiResource> {
+pub(super) async fn kinds(datacenter: &TestDatacenter) -> Vec<ApiResource> {
     let found = eventually("the API server to say what it serves", LONG, async || {
         // A definition that was just installed may be announced before it is served.
-        Ok(match Discovery::new(home.client.clone()).run().await {
+        Ok(match Discovery::new(datacenter.client.clone()).run().await {
             Ok(found) => Seen::Ready(found),
             Err(error) => Seen::NotYet(error.to_string()),
         })
@@ -50,16 +49,16 @@ pub(super) async fn kinds(home: &Home) -> Vec<ApiResource> {
     let listed =
         all.filter(|(resource, kind)| is_listed(kind) && resource.kind != "Event").map(|(resource, _)| resource);
     let listed: Vec<ApiResource> = listed.collect();
-    let used: BTreeSet<String> = owned(home, &listed).await.into_iter().map(|one| one.resource.kind).collect();
+    let used: BTreeSet<String> = owned(datacenter, &listed).await.into_iter().map(|one| one.resource.kind).collect();
     listed.into_iter().filter(|resource| resource.kind == "Job" || used.contains(&resource.kind)).collect()
 }
 
 /// What the datacenter owns now.
-pub(super) async fn owned(home: &Home, kinds: &[ApiResource]) -> Vec<Owned> {
-    let uid = home.api::<ScyllaDBDatacenter>().get(NAME).await.unwrap().uid().unwrap();
+pub(super) async fn owned(datacenter: &TestDatacenter, kinds: &[ApiResource]) -> Vec<Owned> {
+    let uid = datacenter.api::<ScyllaDBDatacenter>().get(NAME).await.unwrap().uid().unwrap();
     let mut found = Vec::new();
     for resource in kinds {
-        let api: Api<DynamicObject> = Api::namespaced_with(home.client.clone(), &home.namespace, resource);
+        let api: Api<DynamicObject> = Api::namespaced_with(datacenter.client.clone(), &datacenter.namespace, resource);
         let objects = api.list(&ListParams::default()).await.unwrap();
         let is_its = |object: &DynamicObject| object.owner_references().iter().any(|owner| owner.uid == uid);
         let its = objects.items.into_iter().filter(is_its);
@@ -69,17 +68,17 @@ pub(super) async fn owned(home: &Home, kinds: &[ApiResource]) -> Vec<Owned> {
 }
 
 /// A picture of what the datacenter owns now.
-pub(super) async fn picture(home: &Home, kinds: &[ApiResource]) -> Picture {
-    let owned = owned(home, kinds).await;
+pub(super) async fn picture(datacenter: &TestDatacenter, kinds: &[ApiResource]) -> Picture {
+    let owned = owned(datacenter, kinds).await;
     let hosts: BTreeMap<String, String> = owned
         .iter()
         .filter_map(|one| Some((one.object.annotations().get(annotation::HOST_ID)?.clone(), one.object.name_any())))
         .collect();
-    owned.iter().map(|one| (one.key(), plain(home, &hosts, one))).collect()
+    owned.iter().map(|one| (one.key(), plain(datacenter, &hosts, one))).collect()
 }
 
 /// An object without what is of one deployment only: addresses, keys, times, versions; host IDs become the names of nodes.
-fn plain(home: &Home, hosts: &BTreeMap<String, String>, one: &Owned) -> Value {
+fn plain(datacenter: &TestDatacenter, hosts: &BTreeMap<String, String>, one: &Owned) -> Value {
     let (kind, name, mut value) = (&one.resource.kind, one.object.name_any(), json!(one.object));
     let labels = &value["metadata"]["labels"];
     let kept = json!({"labels": labels, "annotations": value["metadata"]["annotations"]});
@@ -105,8 +104,8 @@ fn plain(home: &Home, hosts: &BTreeMap<String, String>, one: &Owned) -> Value {
         // They count when a claim is made, and nobody can change them afterwards.
         claims.iter_mut().for_each(|claim| claim["metadata"] = json!({"name": claim["metadata"]["name"]}));
     }
-    let text = value.to_string().replace(&format!("\"{}\"", home.namespace), "\"NAMESPACE\"");
-    let text = text.replace(&format!(".{}.svc", home.namespace), ".NAMESPACE.svc");
+    let text = value.to_string().replace(&format!("\"{}\"", datacenter.namespace), "\"NAMESPACE\"");
+    let text = text.replace(&format!(".{}.svc", datacenter.namespace), ".NAMESPACE.svc");
     let text = hosts.iter().fold(text, |text, (host, member)| text.replace(host, &format!("host of {member}")));
     serde_json::from_str(&text).unwrap()
 }

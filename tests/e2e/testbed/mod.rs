@@ -1,6 +1,7 @@
 //! The testbed itself: it starts, it fits beside others of its kind, and it leaves nothing behind.
 
 mod clusters;
+mod etcd;
 mod lifecycle;
 mod misuse;
 

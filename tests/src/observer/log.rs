@@ -1,12 +1,9 @@
 //! What was written, from the API server's audit log.
 
-use std::{
-    fs::File,
-    io::{Read, Seek, SeekFrom},
-    path::PathBuf,
-};
+use std::path::PathBuf;
 
 use jiff::Timestamp;
+use messina_testbed::audit;
 use serde_json::Value;
 
 use crate::well;
@@ -77,37 +74,25 @@ impl Write {
     }
 }
 
-/// The log, read on and on.
+/// What is written into one namespace, read on and on.
 #[derive(Debug)]
 pub struct Log {
-    file: PathBuf,
+    log: audit::Log,
     namespace: String,
-    place: u64,
 }
 
 impl Log {
-    /// From its beginning: what was written into a namespace.
-    pub fn new(file: PathBuf, namespace: &str) -> Self {
-        Self { file, namespace: namespace.into(), place: 0 }
-    }
-
     /// From now on.
     pub fn from_now(file: PathBuf, namespace: &str) -> Self {
-        let place = well(file.metadata()).len();
-        Self { file, namespace: namespace.into(), place }
+        Self { log: well(audit::Log::from_now(file)), namespace: namespace.into() }
     }
 
     /// What was written since the last time.
     pub fn more(&mut self) -> Vec<Write> {
-        let mut file = well(File::open(&self.file));
-        well(file.seek(SeekFrom::Start(self.place)));
-        let mut bytes = Vec::new();
-        well(file.read_to_end(&mut bytes));
-        // The last line may be half written.
-        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-        self.place += whole as u64;
-        let text = String::from_utf8_lossy(&bytes[..whole]);
-        let writes = text.lines().filter_map(Write::read);
+        // Of the log that many tests share, most lines are of other namespaces: they are not parsed.
+        let named = format!(r#""namespace":"{}""#, self.namespace);
+        let text = well(self.log.advance());
+        let writes = text.lines().filter(|line| line.contains(&named)).filter_map(Write::read);
         writes.filter(|write| write.namespace == self.namespace).collect()
     }
 }

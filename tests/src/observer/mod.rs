@@ -45,12 +45,10 @@ use messina_scylla_sim::{
 use messina_testbed::{cluster::Cluster, harness};
 use serde::de::DeserializeOwned;
 
-use crate::well;
+use crate::{datacenter::NODE_PODS, well};
 use log::{Log, Write};
 use rules::{Counts, Disk, Judge, PodSeen, Sample, Stage, Violation};
 
-/// The label by which pods of nodes are told from pods of Jobs.
-const NODES: &str = "scylla-operator.scylladb.com/pod-type=scylladb-node";
 /// Which of the machine's nodes a claim's volume is on.
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 /// Between two looks.
@@ -86,12 +84,13 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Begins before anything is there.
+    /// Starts observing; nothing of the datacenter is there yet.
     pub fn start(cluster: &Cluster, namespace: &str) -> Self {
         let (is_over, findings) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Findings>>::default());
         let watch = Watch {
             cluster: cluster.clone(),
             namespace: namespace.into(),
+            log: Log::from_now(cluster.audit_log(), namespace),
             is_over: Arc::clone(&is_over),
             findings: Arc::clone(&findings),
         };
@@ -136,17 +135,17 @@ impl Drop for Observer {
 struct Watch {
     cluster: Cluster,
     namespace: String,
+    log: Log,
     is_over: Arc<AtomicBool>,
     findings: Arc<Mutex<Findings>>,
 }
 
 impl Watch {
-    async fn run(self) {
+    async fn run(mut self) {
         let client = well(harness::client(&self.cluster.kubeconfig()).await);
-        let pods = watched::<Pod>(&client, &self.namespace, Some(NODES)).await;
+        let pods = watched::<Pod>(&client, &self.namespace, Some(NODE_PODS)).await;
         let claims = watched::<PersistentVolumeClaim>(&client, &self.namespace, None).await;
         let budgets = watched::<PodDisruptionBudget>(&client, &self.namespace, None).await;
-        let mut log = Log::new(self.cluster.audit_log(), &self.namespace);
         let mut judge = Judge::default();
         let mut before = Sample::default();
         let mut waiting: Vec<Write> = Vec::new();
@@ -154,7 +153,7 @@ impl Watch {
             // The last look comes after the end, so that all that was written before is judged.
             let is_last = self.is_over.load(Ordering::SeqCst);
             let after = self.look(&pods, &claims, &budgets);
-            waiting.extend(log.more());
+            waiting.extend(self.log.more());
             waiting.sort_by_key(|write| write.answered);
             let later = waiting.split_off(waiting.partition_point(|write| write.answered <= after.began));
             let violations = judge.judge(&before, &after, &waiting);

@@ -162,8 +162,10 @@ fn whatever_happens_no_data_is_lost_and_it_ends_as_a_fresh_deployment() {
     let sum = sums.into_inner().unwrap();
     println!("{} steps in {worlds} worlds: {sum:?}", worlds * steps as u64);
     let Sum { left, replaced, cleaned_up, refused, restarted, upgraded } = sum;
-    let all = [left, replaced, cleaned_up, refused, restarted, upgraded];
-    assert!(all.iter().all(|count| *count > 0), "this shows nothing: {all:?}");
+    let all = [left, replaced, cleaned_up, restarted, upgraded];
+    // A change is refused in one of ten worlds or so.
+    let is_seen = refused > 0 || worlds < 40;
+    assert!(is_seen && all.iter().all(|count| *count > 0), "this shows nothing: {all:?}, {refused} refused");
 }
 
 /// The operator stops after each of its writes in turn, and another copy takes over.

@@ -7,7 +7,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use super::{Cluster, Description, Kind, Wish, folder};
+use super::{Cluster, Description, Kind, TEST_VARIABLE, Wish, folder};
 use crate::{
     cache,
     components::ControlPlane,
@@ -57,6 +57,7 @@ pub(super) fn launch(wish: &Wish, programs: &Programs) -> Result<(Cluster, Child
         fake_nodes: wish.fake_nodes,
         etcd: wish.etcd,
         server: control_plane.server(),
+        test: std::env::var(TEST_VARIABLE).ok(),
     };
     let cluster = Cluster { name: wish.name.clone(), folder: folder.clone(), description };
     fs::create_dir_all(cluster.logs()).doing(|| format!("creating {}", cluster.logs().display()))?;
@@ -138,7 +139,8 @@ impl Cluster {
             .arg("supervise")
             .arg(&self.folder)
             // Processors are scarcer than memory where tests run; a fifth of the API server's time was collecting garbage.
-            .env("GOGC", "400")
+            .env("GOGC", "1000")
+            .env("GOMEMLIMIT", "1500MiB")
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(also)

@@ -11,6 +11,7 @@ mod removal;
 use std::{
     fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
@@ -19,7 +20,7 @@ use crate::{
     cache::{self, Lock},
     error::{Doing, Error, Result},
     etcd::{self, Shape},
-    harness, network, node,
+    exec, harness, network, node,
     progress::Steps,
     suitability,
     tools::{self, NodeTools, Tools},
@@ -30,6 +31,22 @@ pub const DEFAULT_NAME: &str = "messina";
 
 /// The file, in a cluster's folder, that describes it.
 const DESCRIPTION: &str = "cluster.json";
+
+/// Names a file to which the processor time of each cluster is added when it is removed.
+pub const COSTS_VARIABLE: &str = "MESSINA_CLUSTER_COSTS";
+/// Names the test that removes a cluster.
+pub const TEST_VARIABLE: &str = "MESSINA_TEST";
+
+/// The processor time of a cluster, a line of that file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ClusterCost {
+    /// The test that had it.
+    pub test: String,
+    /// Its name.
+    pub cluster: String,
+    /// Processor time in seconds.
+    pub seconds: f64,
+}
 
 /// What a cluster consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,6 +88,9 @@ struct Description {
     #[serde(default)]
     etcd: Option<Shape>,
     server: String,
+    /// The test that started it, if one did.
+    #[serde(default)]
+    test: Option<String>,
 }
 
 /// A cluster of this machine.
@@ -231,8 +251,14 @@ async fn adopt(name: &str, kubeconfig: &Path) -> Result<Cluster> {
         )));
     }
     cache::write_private(&folder.join("pki/admin.kubeconfig"), text)?;
-    let description =
-        Description { kind: Kind::External, nodes: 0, fake_nodes: 0, etcd: None, server: version.git_version };
+    let description = Description {
+        kind: Kind::External,
+        nodes: 0,
+        fake_nodes: 0,
+        etcd: None,
+        server: version.git_version,
+        test: None,
+    };
     let cluster = Cluster { name: name.into(), folder, description };
     cluster.write()?;
     Ok(cluster)
@@ -244,8 +270,23 @@ pub fn down(name: &str, steps: &Steps) -> Result<()> {
     let _lock = lock(name)?;
     let cluster = find(name)?;
     let step = steps.begin(format!("removing the cluster {name:?}"));
+    let used = cluster.processor_time();
+    if let (Some(file), Some(test)) = (std::env::var_os(COSTS_VARIABLE), std::env::var(TEST_VARIABLE).ok()) {
+        let line = ClusterCost { test, cluster: name.into(), seconds: used.as_secs_f64() };
+        cache::append_line(Path::new(&file), &line)?;
+    }
     removal::erase(&cluster.name)?;
-    step.done("");
+    step.done(&format!("it used {:.1} s of processor time", used.as_secs_f64()));
+    Ok(())
+}
+
+/// Removes the clusters that tests have started and left, because they were interrupted, and those of these names.
+pub fn remove_those_of_tests(shared: &[&str]) -> Result<()> {
+    for cluster in all()? {
+        if cluster.description.test.is_some() || shared.contains(&cluster.name.as_str()) {
+            down(&cluster.name, &Steps::quiet())?;
+        }
+    }
     Ok(())
 }
 
@@ -261,7 +302,8 @@ impl Cluster {
     }
 
     fn is(&self, wish: &Wish) -> bool {
-        let Description { kind, nodes, fake_nodes, etcd, .. } = self.description;
+        let Description { kind, nodes, fake_nodes, etcd, .. } = &self.description;
+        let (kind, nodes, fake_nodes, etcd) = (*kind, *nodes, *fake_nodes, *etcd);
         (kind, nodes, fake_nodes, etcd) == (wish.kind, wish.nodes, wish.fake_nodes, wish.etcd)
     }
 
@@ -272,6 +314,12 @@ impl Cluster {
         } else {
             State::Dead
         }
+    }
+
+    /// The processor time that its processes and pods have used up to now.
+    pub fn processor_time(&self) -> Duration {
+        let owner = removal::owner(&self.folder).into_iter();
+        owner.flat_map(|pid| exec::descendants(pid.as_raw())).map(exec::processor_time).sum()
     }
 
     /// The file that tells clients how to reach it.

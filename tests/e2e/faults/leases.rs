@@ -10,7 +10,6 @@ use std::{
 };
 
 use jiff::Timestamp;
-use kube::Client;
 use messina_e2e::operator::Operator;
 use messina_runtime::{fence::Fence, lease::Settings};
 use messina_testbed::{
@@ -20,16 +19,16 @@ use messina_testbed::{
 use serde_json::Value;
 use tokio::sync::Notify;
 
-use crate::{
+use super::{
     life::{Phase, Undisturbed, harmless, phases},
     operator::datacenters,
-    world::{PATIENCE, World, audit_log, kubeconfig},
+    world::{Ground, PATIENCE, Requests, World},
 };
 
 /// So many writes are made between one loss of the lease and the next: enough for whoever leads to get somewhere.
 pub(crate) const STRIDE: usize = 13;
 /// Long enough for a busy machine to renew in time.
-const SECONDS: u16 = 6;
+const SECONDS: u16 = 4;
 
 /// How the lease is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,14 +125,14 @@ impl Common {
 
 /// A life with two operators ends as an undisturbed one with one. Gives how often the lease changed hands.
 pub(crate) async fn life_of_two(
-    client: &Client,
+    ground: &Ground,
     like: &Undisturbed,
     name: &str,
     loss: Loss,
     of_life: &[Phase],
 ) -> usize {
-    let world = World::new(client).await;
-    let log = audit_log().map(|file| Log::from_now(file).unwrap());
+    let world = World::new(ground).await;
+    let log = ground.audit_log.clone().map(|file| Log::from_now(file).unwrap());
     let common = Arc::new(Common::default());
     let agents = [0, 1].map(|who| format!("messina-{}-{}", world.namespace, NAMES[who]));
     let faults = [0, 1].map(|who| {
@@ -143,14 +142,13 @@ pub(crate) async fn life_of_two(
         });
         [Faults::named(&agents[who], move |asked| of_client.fault(who, asked, loss)), lease]
     });
-    let kubeconfig = kubeconfig().await;
-    let requested = || [faults[0][0].requested(), faults[1][0].requested()].concat();
+    let requests = Requests(vec![&faults[0][0], &faults[1][0]]);
     let begin = |_| common.begun.store(common.writes.load(Ordering::SeqCst), Ordering::SeqCst);
     let done = tokio::time::timeout(PATIENCE * 4, async {
         tokio::select! {
-            () = common.run(0, &kubeconfig, &world, loss, &faults[0]) => {}
-            () = common.run(1, &kubeconfig, &world, loss, &faults[1]) => {}
-            () = phases(&world, like, name, of_life, true, &begin, &requested) => {}
+            () = common.run(0, &ground.kubeconfig, &world, loss, &faults[0]) => {}
+            () = common.run(1, &ground.kubeconfig, &world, loss, &faults[1]) => {}
+            () = phases(&world, like, name, of_life, true, &begin, &requests) => {}
         }
     });
     assert!(done.await.is_ok(), "{name}: it does not end");

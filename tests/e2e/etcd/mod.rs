@@ -2,7 +2,6 @@
 //! what the operator does.
 
 mod alone;
-mod clusters;
 mod fake;
 mod gate;
 mod many;

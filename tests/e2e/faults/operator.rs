@@ -6,13 +6,14 @@ use messina_operator::{
     certificates::KeyKind,
     controllers::{self, datacenter},
 };
-use messina_plan::datacenter::Gates;
+use messina_plan::datacenter::{Gates, ProbePeriod};
 use messina_runtime::{caches::Caches, controller::AnyController, metrics::Metrics};
 
 /// The controller of datacenters alone.
 pub(crate) fn datacenters(caches: &mut Caches, metrics: &Metrics) -> Vec<Arc<dyn AnyController>> {
     let settings = datacenter::Settings {
         operator_image: "localhost/messina/operator:test".into(),
+        probe_period: ProbePeriod::default(),
         node_exporter_image: "localhost/messina/node-exporter:test".into(),
         // Without certificates: no two runs have the same keys, and here they are compared.
         gates: Gates::default(),

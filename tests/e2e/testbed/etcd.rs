@@ -19,15 +19,13 @@ use messina_testbed::{
 };
 use serde_json::Value;
 
-use super::is_unsuitable;
+use super::machine;
 
 const LIMIT: Duration = Duration::from_secs(90);
 
 #[tokio::test]
 async fn an_etcd_cluster_of_one_member_survives_troubles_and_can_be_restored() {
-    if is_unsuitable() {
-        return;
-    }
+    machine!();
     let started = Started::up("etcd-one", &[]);
     let (cluster, client) = (cluster_named("etcd-one"), started.client().await);
     etcd::prepare(&cluster, &client, &Steps::quiet()).await.unwrap();
@@ -106,9 +104,7 @@ async fn an_etcd_cluster_of_one_member_survives_troubles_and_can_be_restored() {
 
 #[tokio::test]
 async fn an_etcd_cluster_of_three_members_with_tls_is_served_by_whichever_is_asked() {
-    if is_unsuitable() {
-        return;
-    }
+    machine!();
     let arguments = ["--with-etcd", "--etcd-members", "3", "--etcd-tls"];
     let began = Instant::now();
     let started = Started::up("etcd-three", &arguments);

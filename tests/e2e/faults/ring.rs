@@ -19,7 +19,7 @@ use messina_plan::node::{
 };
 use serde_json::{Value, json};
 
-use crate::life::Phase;
+use super::life::Phase;
 
 /// What is on a disk.
 #[derive(Clone, Debug, Default)]

@@ -3,17 +3,12 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use futures::TryStreamExt;
-use k8s_openapi::api::{
-    apps::v1::StatefulSet,
-    batch::v1::Job,
-    core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount},
-    policy::v1::PodDisruptionBudget,
-    rbac::v1::RoleBinding,
-};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Secret, Service};
 use kube::{
     Api, Client, Resource,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
@@ -24,24 +19,28 @@ use messina_api::{
     names::{self, annotation, label},
     scylla::v1alpha1::ScyllaDBDatacenter,
 };
+use messina_e2e::clusters::{Started, cluster_named};
 use messina_testbed::{
-    cluster, demo,
+    demo,
+    faults::Faults,
     harness::{self, Seen, eventually},
+    patience::Patience,
 };
-use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use tokio::{sync::OnceCell, task::JoinHandle};
+use tokio::task::JoinHandle;
 
-use crate::{life::Phase, nodes::Nodes};
+use super::{
+    life::Phase,
+    nodes::Nodes,
+    snapshots::{Namespaced, Snapshot, Snapshots},
+};
 
-/// The cluster that these tests run on; it has nodes, which KWOK plays.
-const CLUSTER: &str = "faults";
 /// How long a disturbed operator may take to get where an undisturbed one gets, on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 /// The datacenter's name.
 const NAME: &str = "dc";
-/// Between two looks at everything, which is many requests.
-const PAUSE: Duration = Duration::from_millis(500);
+/// Between two comparisons of everything that a namespace holds.
+const PAUSE: Duration = Duration::from_millis(200);
 /// For how long nothing may be asked once all is done. A status is written once a second at most, and whatever failed is
 /// tried again five times a second.
 const SILENCE: Duration = Duration::from_secs(2);
@@ -49,20 +48,28 @@ const SILENCE: Duration = Duration::from_secs(2);
 const EXTRA: &str = "dc-dc-a-1";
 const LOST: &str = "dc-dc-b-0";
 
-/// The cluster, with our definitions in it.
-pub(crate) async fn kubeconfig() -> PathBuf {
-    static STARTED: OnceCell<PathBuf> = OnceCell::const_new();
-    let started = STARTED.get_or_init(async || {
-        if let Some(given) = std::env::var_os(harness::KUBECONFIG_VARIABLE) {
-            return PathBuf::from(given);
-        }
-        harness::testbed(&["up", "--light", "--fake-nodes", "4", "--name", CLUSTER]).unwrap();
-        let kubeconfig = cluster::find(CLUSTER).unwrap().kubeconfig();
+/// A cluster for scenarios, each in a namespace of its own.
+pub(crate) struct Ground {
+    pub(crate) client: Client,
+    pub(crate) kubeconfig: PathBuf,
+    /// None where the cluster is not the testbed's own.
+    pub(crate) audit_log: Option<PathBuf>,
+    pub(crate) objects: Arc<Snapshots>,
+    _cluster: Option<Started>,
+}
+
+impl Ground {
+    /// Starts a cluster of this name whose Kubernetes nodes are KWOK's, with our definitions in it.
+    pub(crate) async fn new(name: &'static str) -> Self {
+        let given = std::env::var_os(harness::KUBECONFIG_VARIABLE).map(PathBuf::from);
+        let cluster = given.is_none().then(|| Started::up(name, &["--light", "--fake-nodes", "4"]));
+        let kubeconfig = given.unwrap_or_else(|| cluster_named(name).kubeconfig());
+        let audit_log = cluster.is_some().then(|| cluster_named(name).audit_log());
         let client = harness::client(&kubeconfig).await.unwrap();
         demo::install_definitions(&client).await.unwrap();
-        kubeconfig
-    });
-    started.await.clone()
+        let objects = Snapshots::watch(&client).await;
+        Self { client, kubeconfig, audit_log, objects, _cluster: cluster }
+    }
 }
 
 /// Does again what no answer came to: this client is not the one that is to have trouble.
@@ -77,21 +84,14 @@ async fn surely<T, F: Future<Output = kube::Result<T>>>(what: impl Fn() -> F) ->
     panic!("the API server does not answer");
 }
 
-/// The audit log of the cluster; none where it is not the testbed's own.
-pub(crate) fn audit_log() -> Option<PathBuf> {
-    std::env::var_os(harness::KUBECONFIG_VARIABLE).is_none().then(|| cluster::find(CLUSTER).unwrap().audit_log())
-}
-
-/// What a namespace holds, but for what differs from one namespace to another.
-pub(crate) type Picture = BTreeMap<String, Value>;
-
 /// One namespace with one datacenter.
 pub(crate) struct World {
     pub(crate) client: Client,
     pub(crate) namespace: String,
+    pub(crate) objects: Namespaced,
     nodes: Nodes,
     tokens: JoinHandle<()>,
-    seen_tokens: std::sync::Arc<std::sync::Mutex<BTreeSet<String>>>,
+    seen_tokens: Arc<std::sync::Mutex<BTreeSet<String>>>,
 }
 
 impl Drop for World {
@@ -101,15 +101,16 @@ impl Drop for World {
 }
 
 impl World {
-    pub(crate) async fn new(client: &Client) -> Self {
+    pub(crate) async fn new(ground: &Ground) -> Self {
+        let client = &ground.client;
         let mut namespace = Namespace::default();
         namespace.metadata.generate_name = Some("faults-".into());
         let created: Namespace =
             surely(|| async { Api::all(client.clone()).create(&PostParams::default(), &namespace).await }).await;
         let namespace = created.metadata.name.unwrap();
-        let seen_tokens = std::sync::Arc::<std::sync::Mutex<BTreeSet<String>>>::default();
+        let seen_tokens = Arc::<std::sync::Mutex<BTreeSet<String>>>::default();
         let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
-        let seen = std::sync::Arc::clone(&seen_tokens);
+        let seen = Arc::clone(&seen_tokens);
         let tokens = tokio::spawn(async move {
             let versions = watcher::watch_object(secrets, &names::datacenter::agent_auth_token(NAME));
             let mut versions = std::pin::pin!(versions);
@@ -123,7 +124,8 @@ impl World {
             }
         });
         let nodes = Nodes::new(client, &namespace);
-        Self { client: client.clone(), namespace, nodes, tokens, seen_tokens }
+        let objects = ground.objects.of(&namespace);
+        Self { client: client.clone(), namespace, objects, nodes, tokens, seen_tokens }
     }
 
     fn api<K>(&self) -> Api<K>
@@ -268,16 +270,24 @@ impl World {
     }
 
     /// The namespace comes to hold what `wanted` says.
-    pub(crate) async fn becomes(&self, wanted: &Picture, what: &str) {
-        let outcome = eventually(what, PATIENCE, async || {
-            let now = self.picture().await;
-            if now == *wanted {
-                return Ok(Seen::Ready(()));
+    pub(crate) async fn becomes(&self, wanted: &Snapshot, what: &str) {
+        self.holds(what, |now| if now == wanted { Ok(()) } else { Err(difference(wanted, now)) }).await;
+    }
+
+    /// Waits until the namespace holds what `check` is content with.
+    async fn holds(&self, what: &str, check: impl Fn(&Snapshot) -> Result<(), String>) {
+        let (mut changes, mut patience) = (self.objects.changes(), Patience::new(PATIENCE));
+        let mut last = String::new();
+        while let Err(now) = check(&self.objects.snapshot()) {
+            if now != last {
+                patience.progress();
+                last = now;
             }
+            let Some(left) = patience.left() else { panic!("{}: waited for {what}; {last}", self.namespace) };
+            // What comes at once is looked at together.
             tokio::time::sleep(PAUSE).await;
-            Ok(Seen::NotYet(difference(wanted, &now)))
-        });
-        outcome.await.unwrap_or_else(|error| panic!("{}: {error}", self.namespace));
+            let _something_else_may_be_over = tokio::time::timeout(left, changes.changed()).await;
+        }
     }
 
     /// Everything of the datacenter goes but its data, which is these claims.
@@ -288,15 +298,11 @@ impl World {
 
     /// Everything of the datacenter goes but its data.
     pub(crate) async fn keeps_nothing_but_claims(&self) {
-        let outcome = eventually("the datacenter's objects to go", PATIENCE, async || {
-            let left: Vec<String> = self.picture().await.into_keys().filter(|key| !is_claim(key)).collect();
-            if left.is_empty() {
-                return Ok(Seen::Ready(()));
-            }
-            tokio::time::sleep(PAUSE).await;
-            Ok(Seen::NotYet(left.join(", ")))
-        });
-        outcome.await.unwrap_or_else(|error| panic!("{}: {error}", self.namespace));
+        let left = |now: &Snapshot| {
+            let left: Vec<&str> = now.keys().map(String::as_str).filter(|key| !is_claim(key)).collect();
+            if left.is_empty() { Ok(()) } else { Err(left.join(", ")) }
+        };
+        self.holds("the datacenter's objects to go", left).await;
     }
 
     /// The claims, each with its UID.
@@ -310,46 +316,6 @@ impl World {
     pub(crate) fn tokens(&self) -> usize {
         self.seen_tokens.lock().unwrap().len()
     }
-
-    /// What the namespace holds.
-    pub(crate) async fn picture(&self) -> Picture {
-        let mut picture = Picture::new();
-        let datacenter = surely(|| async { self.api::<ScyllaDBDatacenter>().get_opt(NAME).await }).await;
-        // It is part of names in the records of who owns which field.
-        let uid = datacenter.and_then(|datacenter| datacenter.metadata.uid).unwrap_or_else(|| "none".into());
-        self.add::<ScyllaDBDatacenter>(&mut picture, &uid).await;
-        self.add::<ServiceAccount>(&mut picture, &uid).await;
-        self.add::<RoleBinding>(&mut picture, &uid).await;
-        self.add::<Secret>(&mut picture, &uid).await;
-        self.add::<ConfigMap>(&mut picture, &uid).await;
-        self.add::<Service>(&mut picture, &uid).await;
-        self.add::<PodDisruptionBudget>(&mut picture, &uid).await;
-        self.add::<StatefulSet>(&mut picture, &uid).await;
-        self.add::<Pod>(&mut picture, &uid).await;
-        self.add::<Job>(&mut picture, &uid).await;
-        self.add::<PersistentVolumeClaim>(&mut picture, &uid).await;
-        picture
-    }
-
-    async fn add<K>(&self, picture: &mut Picture, uid: &str)
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + DeserializeOwned
-            + Serialize
-            + std::fmt::Debug,
-    {
-        let kind = K::kind(&()).into_owned();
-        for object in surely(|| async { self.api::<K>().list(&ListParams::default()).await }).await {
-            let name = object.meta().name.clone().unwrap_or_default();
-            // These are in every namespace.
-            if !["default", "kube-root-ca.crt"].contains(&name.as_str()) {
-                let text = serde_json::to_string(&object).unwrap();
-                let text = text.replace(&self.namespace, "NAMESPACE").replace(uid, "UID");
-                picture.insert(format!("{kind} {name}"), essence(&kind, serde_json::from_str(&text).unwrap()));
-            }
-        }
-    }
 }
 
 fn is_claim(key: &str) -> bool {
@@ -357,7 +323,7 @@ fn is_claim(key: &str) -> bool {
 }
 
 /// An object without what no two namespaces have in common.
-fn essence(kind: &str, mut object: Value) -> Value {
+pub(crate) fn essence(kind: &str, mut object: Value) -> Value {
     match kind {
         // Only what comes from us: the rest is of those who run pods and bind volumes.
         "Pod" => json!({"labels": object["metadata"]["labels"], "images": images(&object["spec"])}),
@@ -414,7 +380,7 @@ fn strip(value: &mut Value) {
     }
 }
 
-fn difference(wanted: &Picture, now: &Picture) -> String {
+fn difference(wanted: &Snapshot, now: &Snapshot) -> String {
     let names: BTreeSet<&String> = wanted.keys().chain(now.keys()).collect();
     let differing = names.into_iter().filter(|name| wanted.get(*name) != now.get(*name));
     differing
@@ -455,11 +421,11 @@ fn places(wanted: &Value, now: &Value) -> Vec<String> {
 }
 
 /// Waits until nothing was asked for a while.
-pub(crate) async fn becomes_silent(requested: impl Fn() -> Vec<String>) {
+pub(crate) async fn becomes_silent(requests: &Requests<'_>) {
     let quiet = async {
         let mut last = (usize::MAX, Instant::now());
         while last.1.elapsed() < SILENCE {
-            let now = requested().len();
+            let now = requests.count();
             if now != last.0 {
                 last = (now, Instant::now());
             }
@@ -467,13 +433,27 @@ pub(crate) async fn becomes_silent(requested: impl Fn() -> Vec<String>) {
         }
     };
     let outcome = tokio::time::timeout(PATIENCE, quiet).await;
-    assert!(outcome.is_ok(), "something is asked again and again: {:?}", requested().last());
+    assert!(outcome.is_ok(), "something is asked again and again: {:?}", requests.all().last());
+}
+
+/// What operators ask for besides watches.
+pub(crate) struct Requests<'a>(pub(crate) Vec<&'a Faults>);
+
+impl Requests<'_> {
+    fn count(&self) -> usize {
+        self.0.iter().map(|faults| faults.requests()).sum()
+    }
+
+    fn all(&self) -> Vec<String> {
+        self.0.iter().flat_map(|faults| faults.requested()).collect()
+    }
 }
 
 /// Nothing is asked for a while but by watches. It cannot be awaited, only listened to.
-pub(crate) async fn silence(requested: impl Fn() -> Vec<String>, world: &World) {
-    let before = requested().len();
+pub(crate) async fn silence(faults: &Faults, world: &World) {
+    let before = faults.requests();
     tokio::time::sleep(SILENCE).await;
-    let now = requested();
-    assert_eq!(now[before..], [] as [String; 0], "{}: all is done, and something is asked", world.namespace);
+    if faults.requests() != before {
+        panic!("{}: all is done, and something is asked: {:?}", world.namespace, &faults.requested()[before..]);
+    }
 }

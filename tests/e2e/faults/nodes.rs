@@ -29,7 +29,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use crate::ring::{Ring, Word};
+use super::ring::{Ring, Word};
 
 /// After a write that failed: what is seen next may be what was missing, or the API server was away.
 const PAUSE: Duration = Duration::from_millis(200);

@@ -10,16 +10,13 @@ use std::{
     time::Instant,
 };
 
-use kube::Client;
 use messina_e2e::operator::Operator;
-use messina_testbed::{
-    faults::{Asked, Fault, Faults},
-    harness,
-};
+use messina_testbed::faults::{Asked, Fault, Faults};
 
-use crate::{
+use super::{
     operator::datacenters,
-    world::{Picture, World, becomes_silent, kubeconfig, silence},
+    snapshots::Snapshot,
+    world::{Ground, Requests, World, becomes_silent, silence},
 };
 
 /// What the user wants of the operator.
@@ -47,7 +44,7 @@ impl Phase {
 #[derive(Debug)]
 pub(crate) struct Undisturbed {
     /// What there is at the end of each phase.
-    pub(crate) pictures: BTreeMap<Phase, Picture>,
+    pub(crate) snapshots: BTreeMap<Phase, Snapshot>,
     /// What was written in each phase.
     pub(crate) writes: BTreeMap<Phase, Vec<Write>>,
 }
@@ -180,11 +177,10 @@ pub(crate) async fn while_running<T>(
 }
 
 /// An undisturbed life.
-pub(crate) async fn undisturbed() -> Undisturbed {
-    let client = harness::client(&kubeconfig().await).await.unwrap();
-    let world = World::new(&client).await;
+pub(crate) async fn undisturbed(ground: &Ground) -> Undisturbed {
+    let world = World::new(ground).await;
     let troubled = Troubled::new("messina-undisturbed", Box::new(|_, _, _| Fault::None));
-    let mut pictures = BTreeMap::new();
+    let mut snapshots = BTreeMap::new();
     let deeds = async {
         for phase in Phase::OF_LIFE {
             let began = Instant::now();
@@ -192,21 +188,21 @@ pub(crate) async fn undisturbed() -> Undisturbed {
             world.begin(phase).await;
             world.is_done(phase).await;
             // Its last word may be on its way.
-            becomes_silent(|| troubled.faults.requested()).await;
-            silence(|| troubled.faults.requested(), &world).await;
-            pictures.insert(phase, world.picture().await);
+            becomes_silent(&Requests(vec![&troubled.faults])).await;
+            silence(&troubled.faults, &world).await;
+            snapshots.insert(phase, world.objects.snapshot());
             println!("{phase:?} takes {:.1} s without trouble", began.elapsed().as_secs_f64());
         }
         let claims = world.claims().await;
         troubled.begin(Phase::Delete);
         world.begin(Phase::Delete).await;
         world.keeps_only_claims(&claims).await;
-        silence(|| troubled.faults.requested(), &world).await;
+        silence(&troubled.faults, &world).await;
     };
-    while_running(&kubeconfig().await, &world.namespace, &troubled.faults, deeds).await;
+    while_running(&ground.kubeconfig, &world.namespace, &troubled.faults, deeds).await;
     harmless("undisturbed", &world, &Phase::OF_LIFE, &troubled.faults.written());
     world.ends().await;
-    Undisturbed { pictures, writes: troubled.written() }
+    Undisturbed { snapshots, writes: troubled.written() }
 }
 
 /// A life ends, in each of its phases, as an undisturbed one.
@@ -217,37 +213,37 @@ pub(crate) async fn phases(
     of_life: &[Phase],
     is_foreground: bool,
     begin: &(impl Fn(Phase) + Sync),
-    requested: &(impl Fn() -> Vec<String> + Sync),
+    requests: &Requests<'_>,
 ) {
     for &phase in of_life {
         begin(phase);
         world.begin(phase).await;
         world.is_done(phase).await;
         // An operator that crashed at its last word has still to catch up when all is done.
-        world.becomes(&like.pictures[&phase], &format!("{name}: {phase:?} as without trouble")).await;
+        world.becomes(&like.snapshots[&phase], &format!("{name}: {phase:?} as without trouble")).await;
     }
-    becomes_silent(requested).await;
+    becomes_silent(requests).await;
     let claims = world.claims().await;
     begin(Phase::Delete);
     world.delete(is_foreground).await;
     world.keeps_only_claims(&claims).await;
-    becomes_silent(requested).await;
+    becomes_silent(requests).await;
 }
 
 /// A life with trouble ends as one without.
 pub(crate) async fn life(
-    client: &Client,
+    ground: &Ground,
     like: &Undisturbed,
     name: &str,
     is_foreground: bool,
     trouble: Trouble,
 ) -> Told {
-    let world = World::new(client).await;
+    let world = World::new(ground).await;
     let troubled = Troubled::new(&format!("messina-{name}"), trouble);
-    let requested = || troubled.faults.requested();
+    let requests = Requests(vec![&troubled.faults]);
     let begin = |phase| troubled.begin(phase);
-    let deeds = phases(&world, like, name, &Phase::OF_LIFE, is_foreground, &begin, &requested);
-    let ((), crashes) = while_running(&kubeconfig().await, &world.namespace, &troubled.faults, deeds).await;
+    let deeds = phases(&world, like, name, &Phase::OF_LIFE, is_foreground, &begin, &requests);
+    let ((), crashes) = while_running(&ground.kubeconfig, &world.namespace, &troubled.faults, deeds).await;
     harmless(name, &world, &Phase::OF_LIFE, &troubled.faults.written());
     let hit = troubled.hit();
     world.ends().await;
@@ -255,9 +251,9 @@ pub(crate) async fn life(
 }
 
 /// A datacenter that is deleted while its operator is about to make its n-th write leaves nothing behind but claims.
-pub(crate) async fn deleted_at(client: &Client, number: usize) {
+pub(crate) async fn deleted_at(ground: &Ground, number: usize) {
     let name = format!("deleted-at-{number}");
-    let world = World::new(client).await;
+    let world = World::new(ground).await;
     let troubled = Troubled::new(
         &format!("messina-{name}"),
         Box::new(move |asked, _, _| if asked.write == Some(number) { Fault::Hold } else { Fault::None }),
@@ -268,11 +264,11 @@ pub(crate) async fn deleted_at(client: &Client, number: usize) {
         world.delete(number.is_multiple_of(2)).await;
         troubled.faults.release();
         // What was decided before is still done, and collected as garbage then.
-        becomes_silent(|| troubled.faults.requested()).await;
+        becomes_silent(&Requests(vec![&troubled.faults])).await;
         world.keeps_nothing_but_claims().await;
-        silence(|| troubled.faults.requested(), &world).await;
+        silence(&troubled.faults, &world).await;
     };
-    while_running(&kubeconfig().await, &world.namespace, &troubled.faults, deeds).await;
+    while_running(&ground.kubeconfig, &world.namespace, &troubled.faults, deeds).await;
     assert!(world.tokens() <= 1, "{name}: the token has changed");
     world.ends().await;
 }

@@ -1,0 +1,128 @@
+//! One test, as a process.
+
+use std::{
+    fs::{self, File},
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::{
+        signal::{Signal, kill},
+        wait::{Id, WaitPidFlag, waitid},
+    },
+    unistd::Pid,
+};
+
+use super::{Item, LIMIT, Needs};
+use crate::{
+    cluster::{COSTS_VARIABLE, TEST_VARIABLE},
+    error::{Doing, Result},
+    exec,
+    patience::Patience,
+};
+
+/// What came of a test.
+#[derive(Clone, Debug)]
+pub(super) struct Outcome {
+    pub(super) name: String,
+    pub(super) ending: Ending,
+    pub(super) wall: Duration,
+    /// Processor time of the process and of those that it waited for.
+    pub(super) processor: Duration,
+    pub(super) log: PathBuf,
+}
+
+/// How a test ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    Passed,
+    /// It says why it cannot run here.
+    Skipped,
+    Failed,
+}
+
+impl Outcome {
+    /// Shows it, and what it printed if it failed.
+    pub(super) fn print(&self, number: usize, total: usize, since: Duration) {
+        let mark = match self.ending {
+            Ending::Passed => "✓",
+            Ending::Skipped => "-",
+            Ending::Failed => "✗",
+        };
+        let (wall, since) = (self.wall.as_secs_f64(), since.as_secs());
+        println!("{mark} {wall:>6.1} s  {} ({number} of {total}, after {since} s)", self.name);
+        if self.ending == Ending::Failed {
+            println!("{}", exec::last_lines(&self.log, 80));
+        }
+    }
+}
+
+/// Runs a test to its end.
+pub(super) fn run(item: &Item, logs: &Path) -> Outcome {
+    let file: String = item.name.chars().map(|c| if c.is_alphanumeric() || c == '_' { c } else { '-' }).collect();
+    let log = logs.join(format!("{file}.log"));
+    let began = Instant::now();
+    let (passed, processor) = start(item, &log, logs).and_then(wait).unwrap_or_else(|error| {
+        // The log says it where whoever looks for the failure finds it.
+        let _ = fs::write(&log, error.to_string());
+        (false, Duration::ZERO)
+    });
+    // Of a program with many tests, some may be skipped.
+    let is_skipped = item.needs > Needs::Nothing && fs::read_to_string(&log).is_ok_and(|text| says_skipped(&text));
+    let ending = match passed {
+        false => Ending::Failed,
+        true if is_skipped => Ending::Skipped,
+        true => Ending::Passed,
+    };
+    Outcome { name: item.name.clone(), ending, wall: began.elapsed(), processor, log }
+}
+
+/// Whether a test says that it does not run here.
+fn says_skipped(log: &str) -> bool {
+    log.lines().any(|line| line.starts_with("skipped: "))
+}
+
+fn start(item: &Item, log: &Path, logs: &Path) -> Result<(Child, File)> {
+    let output = File::create(log).doing(|| format!("creating {}", log.display()))?;
+    let copy = || output.try_clone().doing(|| format!("opening {}", log.display()));
+    let (also, ours) = (copy()?, copy()?);
+    let child = Command::new(&item.program.file)
+        .args(&item.arguments)
+        .envs(item.variables.iter().map(|(name, value)| (name, value)))
+        // Meant for a person who runs one test.
+        .env_remove("MESSINA_FAULTS_ONLY")
+        .env("CARGO_MANIFEST_DIR", &item.program.folder)
+        .env(COSTS_VARIABLE, logs.join("clusters.jsonl"))
+        .env(TEST_VARIABLE, &item.name)
+        .current_dir(&item.program.folder)
+        .stdin(Stdio::null())
+        .stdout(output)
+        .stderr(also)
+        .spawn()
+        .doing(|| format!("starting {}", item.program.file.display()))?;
+    Ok((child, ours))
+}
+
+/// Waits for the end. Gives whether the test passed, and its processor time.
+fn wait((mut child, mut file): (Child, File)) -> Result<(bool, Duration)> {
+    let pid = Pid::from_raw(child.id().cast_signed());
+    let patience = Patience::new(LIMIT);
+    // It stays a zombie while its times are read; they are gone when it is waited for.
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT | WaitPidFlag::WNOHANG;
+    while let Ok(nix::sys::wait::WaitStatus::StillAlive) = waitid(Id::Pid(pid), flags) {
+        if patience.left().is_none() {
+            // With what it has started: it cannot see to that any more.
+            let _ = writeln!(file, "it was ended because it took longer than {} s", LIMIT.as_secs());
+            for one in exec::descendants(pid.as_raw()) {
+                let _it_may_have_ended = kill(Pid::from_raw(one), Signal::SIGKILL);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let processor = exec::processor_time(pid.as_raw());
+    let status = child.wait().doing(|| "waiting for a test".into())?;
+    Ok((status.success(), processor))
+}

@@ -1,0 +1,116 @@
+//! Tests of the testbed itself. They start many clusters, and only a change of the testbed can break them.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use sha2::{Digest, Sha256};
+
+use super::programs;
+use crate::{
+    cache,
+    error::{Doing, Result},
+};
+
+/// What the testbed and its tests are made from.
+const MADE_FROM: [&str; 12] = [
+    "crates/api",
+    "crates/scylla-sim",
+    "crates/testbed",
+    "deploy/operator.yaml",
+    "tests/e2e/testbed",
+    "tests/src/clusters.rs",
+    "tests/src/lib.rs",
+    "tests/Cargo.toml",
+    ".cargo/config.toml",
+    "Cargo.lock",
+    "Cargo.toml",
+    "rust-toolchain.toml",
+];
+
+/// Whether these tests are to be run.
+#[derive(Debug)]
+pub(super) struct State {
+    is_selected: bool,
+    key: String,
+    /// In the target folder, which a clean clone does not have.
+    stamp: PathBuf,
+}
+
+impl State {
+    pub(super) fn read(is_selected: bool) -> Result<Self> {
+        let mut hash = Sha256::new();
+        for part in MADE_FROM {
+            add(&mut hash, &programs::workspace().join(part))?;
+        }
+        let key = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Self { is_selected, key, stamp: programs::target_folder()?.join("selftests-passed") })
+    }
+
+    /// Whether they belong to this run: they were selected, and have not passed in this folder as they are now.
+    pub(super) fn are_due(&self) -> bool {
+        self.is_selected && cache::read(&self.stamp).ok().as_deref() != Some(&self.key)
+    }
+
+    /// A run in which they were selected has passed.
+    pub(super) fn passed(&self) -> Result<()> {
+        if self.is_selected { cache::write(&self.stamp, &self.key) } else { Ok(()) }
+    }
+}
+
+/// Adds a file, or all files of a folder in the order of their names, each with its path.
+fn add(hash: &mut Sha256, path: &Path) -> Result<()> {
+    let doing = || format!("reading {}", path.display());
+    if !path.is_dir() {
+        hash.update(path.to_string_lossy().as_bytes());
+        hash.update(fs::read(path).doing(doing)?);
+        return Ok(());
+    }
+    let mut entries = fs::read_dir(path)
+        .doing(doing)?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<std::io::Result<Vec<_>>>()
+        .doing(doing)?;
+    entries.sort();
+    entries.iter().try_for_each(|entry| add(hash, entry))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selftests_are_due_until_they_passed_as_they_are() {
+        let folder = std::env::temp_dir().join(format!("messina-selftests-{}", std::process::id()));
+        let state = |key: &str, is_selected| State { is_selected, key: key.into(), stamp: folder.join("passed") };
+        assert!(state("one", true).are_due(), "a clean clone has no stamp");
+        assert!(!state("one", false).are_due(), "the quick tier leaves them out");
+        state("one", false).passed().unwrap();
+        assert!(state("one", true).are_due(), "a run without them proves nothing");
+        state("one", true).passed().unwrap();
+        assert!(!state("one", true).are_due());
+        assert!(state("two", true).are_due(), "something has changed");
+        cache::remove(&folder).unwrap();
+    }
+
+    #[test]
+    fn whatever_a_folder_holds_counts() {
+        let folder = std::env::temp_dir().join(format!("messina-selftests-hash-{}", std::process::id()));
+        let key = || {
+            let mut hash = Sha256::new();
+            add(&mut hash, &folder).unwrap();
+            hash.finalize()
+        };
+        cache::write(&folder.join("a/b"), "one").unwrap();
+        let first = key();
+        assert_eq!(first, key());
+        cache::write(&folder.join("a/b"), "two").unwrap();
+        let second = key();
+        assert_ne!(first, second);
+        cache::write(&folder.join("c"), "").unwrap();
+        assert_ne!(second, key());
+        cache::remove(&folder).unwrap();
+    }
+}

@@ -1,0 +1,131 @@
+//! What the namespaces of a cluster hold, fed from one watch for each kind.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex},
+};
+
+use futures::StreamExt;
+use k8s_openapi::api::{
+    apps::v1::StatefulSet,
+    batch::v1::Job,
+    core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount},
+    policy::v1::PodDisruptionBudget,
+    rbac::v1::RoleBinding,
+};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{ApiResource, DynamicObject},
+    core::NamespaceResourceScope,
+    runtime::{
+        WatchStreamExt,
+        reflector::{self, Store},
+        watcher,
+    },
+};
+use messina_api::scylla::v1alpha1::ScyllaDBDatacenter;
+use serde_json::Value;
+use tokio::{sync::watch, task::JoinSet};
+
+use super::world::essence;
+
+/// What a namespace holds, but for what differs from one namespace to another.
+pub(crate) type Snapshot = BTreeMap<String, Value>;
+
+/// The objects of all namespaces, as they are now.
+pub(crate) struct Snapshots {
+    stores: Vec<(String, Store<DynamicObject>)>,
+    /// Changes with every object.
+    changes: watch::Receiver<u64>,
+    _watches: JoinSet<()>,
+}
+
+impl Snapshots {
+    /// Watches all kinds that a datacenter owns, and its own.
+    pub(crate) async fn watch(client: &Client) -> Arc<Self> {
+        let (sender, changes) = watch::channel(0);
+        let mut snapshots = Self { stores: Vec::new(), changes, _watches: JoinSet::new() };
+        macro_rules! add {
+            ($($kind:ty),*) => { $(snapshots.add::<$kind>(client, &sender);)* };
+        }
+        add!(ScyllaDBDatacenter, ServiceAccount, RoleBinding, Secret, ConfigMap, Service, PodDisruptionBudget);
+        add!(StatefulSet, Pod, Job, PersistentVolumeClaim);
+        for (_, store) in &snapshots.stores {
+            store.wait_until_ready().await.unwrap();
+        }
+        Arc::new(snapshots)
+    }
+
+    fn add<K>(&mut self, client: &Client, sender: &watch::Sender<u64>)
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        let resource = ApiResource::erase::<K>(&());
+        let writer = reflector::store::Writer::new(resource.clone());
+        self.stores.push((resource.kind.clone(), writer.as_reader()));
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        let config = watcher::Config::default().streaming_lists();
+        let objects = watcher(api, config).default_backoff().reflect(writer);
+        let sender = sender.clone();
+        self._watches.spawn(objects.for_each(move |_| {
+            sender.send_modify(|number| *number += 1);
+            std::future::ready(())
+        }));
+    }
+
+    /// One namespace of them.
+    pub(crate) fn of(self: &Arc<Self>, namespace: &str) -> Namespaced {
+        Namespaced { all: Arc::clone(self), namespace: namespace.into(), known: Mutex::default() }
+    }
+}
+
+/// The objects of one namespace.
+pub(crate) struct Namespaced {
+    all: Arc<Snapshots>,
+    namespace: String,
+    /// What was made of objects before, by kind and name, each with what it was made from.
+    known: Mutex<HashMap<(String, String), (Source, Value)>>,
+}
+
+/// Version of the object, and UID of the datacenter.
+type Source = (Option<String>, String);
+
+impl Namespaced {
+    /// What the namespace holds now.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let mut snapshot = Snapshot::new();
+        let mut known = self.known.lock().unwrap();
+        let is_here = |object: &Arc<DynamicObject>| object.metadata.namespace.as_ref() == Some(&self.namespace);
+        let datacenter = self.all.stores[0].1.state().into_iter().find(is_here);
+        // It is part of names in the records of who owns which field.
+        let uid = datacenter.and_then(|datacenter| datacenter.uid()).unwrap_or_else(|| "none".into());
+        for (kind, store) in &self.all.stores {
+            for object in store.state().into_iter().filter(is_here) {
+                let name = object.name_any();
+                // These are in every namespace.
+                if ["default", "kube-root-ca.crt"].contains(&name.as_str()) {
+                    continue;
+                }
+                let source = (object.resource_version(), uid.clone());
+                let key = (kind.clone(), name);
+                let value = match known.get(&key) {
+                    Some((made_from, value)) if *made_from == source => value.clone(),
+                    _ => {
+                        let text = serde_json::to_string(&*object).unwrap();
+                        let text = text.replace(&self.namespace, "NAMESPACE").replace(&uid, "UID");
+                        let value = essence(kind, serde_json::from_str(&text).unwrap());
+                        known.insert(key.clone(), (source, value.clone()));
+                        value
+                    }
+                };
+                snapshot.insert(format!("{} {}", key.0, key.1), value);
+            }
+        }
+        snapshot
+    }
+
+    /// Changes from now on, in whatever namespace.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.all.changes.clone()
+    }
+}
