@@ -66,7 +66,7 @@ build: needs-cargo $(CACHE)/python/yaml
 
 .PHONY: unit
 unit: needs-cargo $(CACHE)/python/yaml ## Runs the tests that need no cluster
-	@PYTHONPATH=$(CACHE)/python cargo test --workspace --exclude messina-e2e
+	@MESSINA_WORLDS=10 PYTHONPATH=$(CACHE)/python cargo test --workspace --exclude messina-e2e
 
 .PHONY: e2e
 e2e: build ## Runs tests whose name contains ONLY, of either tier, and leaves the clusters running: make e2e ONLY=upgrade
@@ -91,7 +91,7 @@ bench: needs-cargo release ## Measures clusters and the operator: how long, how 
 	$(TESTBED) bench $(BUILT)/release/messina
 
 .PHONY: lint
-lint: needs-cargo ## Checks form and mistakes; licences and sources are a unit test
+lint: needs-cargo ## Checks formatting and runs clippy; licences and sources are a unit test
 	@started=$$SECONDS
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings

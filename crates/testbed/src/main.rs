@@ -36,7 +36,7 @@ enum Command {
     Kubeconfig(Name),
     /// Makes an image of a program and imports it into every node
     Image(ImageOf),
-    /// Imports the images of the operator and of simulated nodes into every node, or writes them as archives
+    /// Imports the images of the operator and of simulated nodes into every Kubernetes node, or writes them as archives
     Images(Images),
     /// Downloads or builds the programs and images of a full cluster, so that `up` finds them
     Tools,
@@ -69,7 +69,7 @@ struct Name {
 struct Down {
     #[command(flatten)]
     name: Name,
-    /// All clusters of tests, those that tests share and those that interrupted tests have left
+    /// Remove all test clusters: the shared ones and those of interrupted tests
     #[arg(long, conflicts_with = "name")]
     tests: bool,
 }
@@ -123,19 +123,19 @@ struct Images {
 
 #[derive(Args)]
 struct Test {
-    /// The slow tier, too
+    /// Also run the slow tier (docs/testing.md)
     #[arg(long)]
     slow: bool,
-    /// Tests of the testbed itself, also where nothing has changed since they passed
-    #[arg(long)]
+    /// Run the tests of the testbed itself even if it has not changed since they passed
+    #[arg(long, requires = "slow")]
     selftests: bool,
     /// Only tests whose name contains this text
     #[arg(long)]
     only: Option<String>,
-    /// How many tests go on at once [default: four for each processor]
+    /// Number of tests to run in parallel [default: 4 per CPU]
     #[arg(long)]
     at_once: Option<std::num::NonZeroUsize>,
-    /// Leaves the clusters that tests share running
+    /// Leave the shared clusters `test-light` and `test` running
     #[arg(long)]
     keep: bool,
 }
@@ -203,7 +203,7 @@ async fn run(command: Command) -> messina_testbed::Result<()> {
             println!("export KUBECONFIG={}", cluster.kubeconfig().display());
             Ok(())
         }
-        Command::Down(Down { tests: true, .. }) => cluster::remove_those_of_tests(&[harness::LIGHT, harness::FULL]),
+        Command::Down(Down { tests: true, .. }) => suite::remove_clusters(),
         Command::Down(Down { name, .. }) => cluster::down(&name.name, &steps),
         Command::Status => status(),
         Command::Kubeconfig(arguments) => {

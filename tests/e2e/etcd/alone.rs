@@ -247,8 +247,8 @@ async fn jobs_work_on_the_snapshots(world: &World) {
     .unwrap();
 }
 
-/// Short, so that a request of which nothing is known is not waited for long.
-const SECONDS: u64 = 8;
+/// Short, so that a request of which nothing is known is not waited for long; long enough for a busy host.
+const SECONDS: u64 = 24;
 
 fn full(name: &str) -> EtcdOperatorTask {
     task(name, "OnDemandSnapshot", ETCD, json!({"timeoutSeconds": SECONDS}))

@@ -83,7 +83,7 @@ impl Costs {
         let clusters: f64 = rows.iter().map(|(_, cost)| cost.clusters).sum();
         let shared: f64 = self.shared.iter().map(|(_, time)| time.as_secs_f64()).sum();
         println!(
-            "{:>8.1} {own:>11.1} {:>17.1}   all; {:.0} % of the processors' time was taken away from this host",
+            "{:>8.1} {own:>11.1} {:>17.1}   all; {:.0} % steal time",
             began.elapsed().as_secs_f64(),
             clusters + shared,
             began.stolen() * 100.0

@@ -10,7 +10,7 @@ mod selftests;
 
 use std::{
     collections::HashMap,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -104,8 +104,8 @@ fn weight_of(test: &str) -> usize {
 
 /// Runs tests, prints what each of them cost, and fails if one of them did.
 pub async fn run(selection: &Selection, steps: &Steps) -> Result<()> {
-    // Two runs would use the same clusters, with the images of whichever came last.
-    let _lock = Lock::take(&cache::root()?.join("test-run.lock"), steps, "running tests")?;
+    // Two runs would use the same clusters, with the images of the later one.
+    let _lock = Lock::take(&lock_file()?, steps, "running tests")?;
     // What an interrupted run has left.
     cluster::remove_those_of_tests(&[])?;
     let began = Moment::now();
@@ -113,7 +113,11 @@ pub async fn run(selection: &Selection, steps: &Steps) -> Result<()> {
     let selftests = selftests::State::read(selection.slow)?;
     let (items, left_out) = items(selection, &programs, &selftests)?;
     if items.is_empty() {
-        return Err(Error::refused("no test has such a name"));
+        return Err(Error::refused(format!(
+            "no selected test has a name that contains {:?}; {left_out} tests of the testbed are left out because it has not \
+             changed since they passed (--selftests runs them)",
+            selection.only.as_deref().unwrap_or_default()
+        )));
     }
     let logs = programs::target_folder()?.join("test-logs");
     cache::remove(&logs)?;
@@ -151,6 +155,17 @@ pub async fn run(selection: &Selection, steps: &Steps) -> Result<()> {
     Ok(())
 }
 
+fn lock_file() -> Result<PathBuf> {
+    Ok(cache::root()?.join("test-run.lock"))
+}
+
+/// Removes the clusters that tests share, and those that interrupted tests have left.
+pub fn remove_clusters() -> Result<()> {
+    let _lock = Lock::try_take(&lock_file()?)?
+        .map_err(|holder| Error::refused(format!("tests are running ({holder}): wait for their end")))?;
+    cluster::remove_those_of_tests(&SHARED_CLUSTERS)
+}
+
 /// What is selected, and how much is left out because nothing that it tests has changed.
 fn items(selection: &Selection, programs: &[Program], selftests: &selftests::State) -> Result<(Vec<Item>, usize)> {
     let (mut items, mut left_out) = (Vec::new(), 0);
@@ -160,7 +175,8 @@ fn items(selection: &Selection, programs: &[Program], selftests: &selftests::Sta
                 name: program.name.clone(),
                 is_slow: false,
                 program: program.clone(),
-                arguments: vec![],
+                // What a test says when it skips is then in the log.
+                arguments: vec!["--show-output".into()],
                 variables: vec![("MESSINA_WORLDS", QUICK_WORLDS.to_string())],
                 needs: Needs::Nothing,
                 weight: 1,
@@ -241,7 +257,7 @@ struct State {
     free: usize,
     /// What is there of the clusters that tests share.
     ready: Needs,
-    /// Clusters cannot be had, so nothing more is begun.
+    /// The shared clusters failed to start, so no further test begins.
     failed: bool,
 }
 

@@ -66,7 +66,7 @@ pub(super) fn run(item: &Item, logs: &Path) -> Outcome {
     let log = logs.join(format!("{file}.log"));
     let began = Instant::now();
     let (passed, processor) = start(item, &log, logs).and_then(wait).unwrap_or_else(|error| {
-        // The log says it where whoever looks for the failure finds it.
+        // The log is where the reason of a failure is looked for.
         let _ = fs::write(&log, error.to_string());
         (false, Duration::ZERO)
     });
@@ -115,7 +115,7 @@ fn wait((mut child, mut file): (Child, File)) -> Result<(bool, Duration)> {
     while let Ok(nix::sys::wait::WaitStatus::StillAlive) = waitid(Id::Pid(pid), flags) {
         if patience.left().is_none() {
             // With what it has started: it cannot see to that any more.
-            let _ = writeln!(file, "it was ended because it took longer than {} s", LIMIT.as_secs());
+            let _ = writeln!(file, "the runner killed this test: it took longer than {} s", LIMIT.as_secs());
             for one in exec::descendants(pid.as_raw()) {
                 let _it_may_have_ended = kill(Pid::from_raw(one), Signal::SIGKILL);
             }

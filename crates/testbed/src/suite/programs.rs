@@ -46,7 +46,7 @@ impl Program {
     }
 }
 
-/// The test programs, built by whoever called this one: `make` shows cargo's progress.
+/// The test programs. `make` has built them before, and shown cargo's progress.
 pub(super) fn built() -> Result<Vec<Program>> {
     let mut command = Command::new("cargo");
     command.args(["build", "--workspace", "--all-targets", "--quiet", "--message-format=json"]);

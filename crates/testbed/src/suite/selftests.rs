@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_folder_holds_counts() {
+    fn hash_changes_with_any_file_of_a_folder() {
         let folder = std::env::temp_dir().join(format!("messina-selftests-hash-{}", std::process::id()));
         let key = || {
             let mut hash = Sha256::new();
