@@ -33,7 +33,7 @@ use life::{Phase, Told, Trouble, Undisturbed, Write, deleted_at, life, undisturb
 use world::Ground;
 
 /// How many lives go on at once. Most of a life is waiting.
-const AT_ONCE: usize = 14;
+const AT_ONCE: usize = 8;
 
 /// A life to be lived.
 struct Case {

@@ -22,7 +22,7 @@ use super::{
 use crate::error::{Doing, Error, Result, malformed};
 
 /// How long etcd may take to answer.
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 
 /// How a request was answered, whatever the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]

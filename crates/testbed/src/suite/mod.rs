@@ -96,8 +96,8 @@ impl Needs {
 /// How many of eight places an end-to-end test takes, by how busy it keeps two processors.
 fn weight_of(test: &str) -> usize {
     match test {
-        _ if test.starts_with("faults::slow::") => 5,
-        _ if test.starts_with("faults::") => 2,
+        _ if test.starts_with("faults::slow::") => 6,
+        _ if test.starts_with("faults::") || test.starts_with(SELFTESTS) || test.contains("::slow::") => 2,
         _ => 1,
     }
 }
