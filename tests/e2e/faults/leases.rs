@@ -27,7 +27,7 @@ use super::{
 
 /// So many writes are made between one loss of the lease and the next: enough for whoever leads to get somewhere.
 pub(crate) const STRIDE: usize = 13;
-/// Long enough for a busy machine to renew in time.
+/// Short, because each loss is waited for; a holder that renews late on a busy host loses the lease once more, and no harm is done.
 const SECONDS: u16 = 4;
 
 /// How the lease is lost.
