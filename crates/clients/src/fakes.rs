@@ -17,7 +17,7 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
     server::WebPkiClientVerifier,
 };
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio_rustls::TlsAcceptor;
 
 use crate::server::{Reach, Stream};
@@ -117,9 +117,13 @@ pub(crate) async fn mute() -> SocketAddr {
     .await
 }
 
-/// An address where nobody listens.
-pub(crate) async fn nobody() -> SocketAddr {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap()
+/// An address where nobody listens. It stays taken until the process ends, so that no other program listens there either.
+pub(crate) fn nobody() -> SocketAddr {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let address = socket.local_addr().unwrap();
+    std::mem::forget(socket);
+    address
 }
 
 /// All names lead to this address.

@@ -24,7 +24,7 @@ use kube::{
     },
 };
 use messina_api::scylla::v1alpha1::ScyllaDBDatacenter;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::{sync::watch, task::JoinSet};
 
 use super::world::essence;
@@ -122,6 +122,22 @@ impl Namespaced {
             }
         }
         snapshot
+    }
+
+    /// What is said of pods and of those who make them, a line for each.
+    pub(crate) fn states(&self) -> Vec<String> {
+        let of_kind = |(kind, store): &(String, Store<DynamicObject>)| {
+            let is_here = |object: &Arc<DynamicObject>| object.metadata.namespace.as_ref() == Some(&self.namespace);
+            let line = |object: Arc<DynamicObject>| {
+                let (metadata, data) = (&object.metadata, &object.data);
+                let state = json!([data["spec"]["replicas"], data["spec"]["updateStrategy"], data["status"]]);
+                let marks = json!([metadata.deletion_timestamp, metadata.labels, metadata.annotations]);
+                format!("{kind} {} at {:?}: {state} {marks}", object.name_any(), metadata.resource_version)
+            };
+            store.state().into_iter().filter(is_here).map(line).collect::<Vec<_>>()
+        };
+        let kinds = ["Service", "StatefulSet", "Pod", "Job", "PersistentVolumeClaim"];
+        self.all.stores.iter().filter(|(kind, _)| kinds.contains(&kind.as_str())).flat_map(of_kind).collect()
     }
 
     /// Changes from now on, in whatever namespace.

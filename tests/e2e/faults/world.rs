@@ -8,7 +8,10 @@ use std::{
 };
 
 use futures::TryStreamExt;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::{
+    api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Secret, Service},
+    apimachinery::pkg::apis::meta::v1::Condition,
+};
 use kube::{
     Api, Client, Resource,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
@@ -252,7 +255,7 @@ impl World {
             let status = object.status.unwrap_or_default();
             let conditions = status.conditions.clone().unwrap_or_default();
             let holds = |name: &str, wanted: &str| {
-                let is_it = |one: &&k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| one.type_ == name;
+                let is_it = |one: &&Condition| one.type_ == name;
                 conditions
                     .iter()
                     .find(is_it)
@@ -263,10 +266,25 @@ impl World {
             if is_seen && holds("Available", "True") && is_still && holds("Degraded", "False") {
                 Seen::Ready(())
             } else {
-                Seen::NotYet(json!(status).to_string())
+                let unmet = |one: &&Condition| {
+                    let is_good = one.status == if one.type_ == "Available" { "True" } else { "False" };
+                    !is_good || one.observed_generation != object.metadata.generation
+                };
+                let unmet: Vec<&Condition> = conditions.iter().filter(unmet).collect();
+                let generations = (object.metadata.generation, status.observed_generation);
+                Seen::NotYet(format!("generations {generations:?}, unmet: {}", json!(unmet)))
             }
         });
-        seen.await.unwrap_or_else(|error| panic!("{error}"));
+        if let Err(error) = seen.await {
+            let now = surely(|| async { self.api::<ScyllaDBDatacenter>().get(NAME).await }).await;
+            panic!("{error}\nand without a watch: {}\n{}", json!(now.status), self.objects_at_a_glance());
+        }
+    }
+
+    /// What tells where a datacenter is stuck, a line for each object.
+    fn objects_at_a_glance(&self) -> String {
+        let ring = self.nodes.with(|ring| format!("{ring:?}"));
+        self.objects.states().into_iter().chain([ring]).collect::<Vec<_>>().join("\n")
     }
 
     /// The namespace comes to hold what `wanted` says.
@@ -438,6 +456,16 @@ pub(crate) async fn becomes_silent(requests: &Requests<'_>) {
 
 /// What operators ask for besides watches.
 pub(crate) struct Requests<'a>(pub(crate) Vec<&'a Faults>);
+
+/// A life that does not go on as it should says what was last asked.
+impl Drop for Requests<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let all = self.all();
+            eprintln!("of {} requests, the last are {:#?}", all.len(), &all[all.len().saturating_sub(40)..]);
+        }
+    }
+}
 
 impl Requests<'_> {
     fn count(&self) -> usize {

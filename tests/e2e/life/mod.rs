@@ -63,8 +63,26 @@ async fn damage_and_changes_by_chance_end_well() {
     datacenter.settled_and_cleaned_up(desired.nodes()).await;
     damage::is_repaired(&datacenter, &desired).await;
     println!("the observer: {}", observer.is_content());
-    random::changes_end_well(&datacenter, &observer, desired).await;
+    random::changes_end_well(&datacenter, &observer, desired, 55).await;
     println!("the observer: {}", observer.ends());
+}
+
+mod slow {
+    use super::*;
+
+    /// What `make soak` does for long.
+    #[tokio::test]
+    async fn a_few_changes_by_chance_end_well() {
+        machine!();
+        let datacenter = TestDatacenter::create("chance", &[]).await;
+        let observer = datacenter.observe();
+        let desired = Desired::of(&[("a", 1), ("b", 1), ("c", 1)]);
+        datacenter.apply(&desired.manifest()).await;
+        datacenter.settled_and_cleaned_up(desired.nodes()).await;
+        random::changes_end_well(&datacenter, &observer, desired, 12).await;
+        println!("the observer: {}", observer.ends());
+        datacenter.remove().await;
+    }
 }
 
 /// From three racks of one node to three of two and back, restarted node by node, and with one node replaced: in the end it

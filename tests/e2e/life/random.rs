@@ -25,7 +25,6 @@ use super::{
 
 /// Names another seed, for other changes.
 const SEED: &str = "MESSINA_SEED";
-const CHANGES: usize = 55;
 const RACKS: [&str; 4] = ["a", "b", "c", "d"];
 
 /// Chance, the same for the same seed.
@@ -53,17 +52,22 @@ fn seed() -> u64 {
     env::var(SEED).map_or(1, |seed| seed.parse().expect("a number"))
 }
 
-/// Changes a datacenter again and again. In the end it is as one that never was anything else.
-pub(super) async fn changes_end_well(datacenter: &TestDatacenter, observer: &Observer, mut desired: Desired) {
+/// Changes a datacenter so many times. In the end it is as one that never was anything else.
+pub(super) async fn changes_end_well(
+    datacenter: &TestDatacenter,
+    observer: &Observer,
+    mut desired: Desired,
+    changes: usize,
+) {
     let seed = seed();
     println!("random changes: {SEED}={seed}");
     let mut chance = Chance(seed);
-    let phase = Phase::begin(datacenter, &format!("{CHANGES} random changes"));
+    let phase = Phase::begin(datacenter, &format!("{changes} random changes"));
     let began = Instant::now();
     let kinds = kinds(datacenter).await;
     let mut is_paused = false;
     let mut leaders = 0;
-    for number in 1..=CHANGES {
+    for number in 1..=changes {
         let what = match chance.below(20) {
             0..=6 => resize(&mut chance, &mut desired),
             7..=9 => change_racks(&mut chance, &mut desired),
@@ -101,6 +105,7 @@ pub(super) async fn changes_end_well(datacenter: &TestDatacenter, observer: &Obs
     let expected = picture(&fresh, &kinds).await;
     is_as(datacenter, &kinds, &expected).await;
     phase.end();
+    fresh.remove().await;
     println!("{desired:?}");
 }
 

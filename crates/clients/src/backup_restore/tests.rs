@@ -148,7 +148,7 @@ async fn every_answer_has_its_meaning() {
 
 #[tokio::test]
 async fn where_nobody_listens_nothing_is_sent() {
-    let error = failure(&at(nobody().await), PATIENCE).await;
+    let error = failure(&at(nobody()), PATIENCE).await;
     assert!(matches!(error, Error::NotSent { .. }), "{error:?}");
     assert_eq!((error.code(), error.is_final()), ("ERR_SNAPSHOT_SIDECAR_UNREACHABLE", false));
     assert!(!error.may_have_been_carried_out());

@@ -195,7 +195,7 @@ async fn an_alarm_or_the_lack_of_a_leader_is_no_health() {
     assert!(!at(address).is_healthy().await.unwrap());
     let (address, _) = etcd(None, Reply::Refuses("3", "etcdserver: user name is empty")).await;
     assert!(matches!(at(address).is_healthy().await, Err(Error::Answered { code: Code::InvalidArgument, .. })));
-    assert!(matches!(at(nobody().await).is_healthy().await, Err(Error::NotSent { .. })));
+    assert!(matches!(at(nobody()).is_healthy().await, Err(Error::NotSent { .. })));
 }
 
 #[tokio::test]
@@ -247,7 +247,7 @@ async fn a_revision_that_cannot_be_compacted_is_told_apart() {
 
 #[tokio::test]
 async fn where_nobody_listens_nothing_is_sent() {
-    let error = at(nobody().await).defragment(PATIENCE).await.unwrap_err();
+    let error = at(nobody()).defragment(PATIENCE).await.unwrap_err();
     assert!(matches!(error, Error::NotSent { .. }), "{error:?}");
     assert_eq!((error.code(), error.is_final()), ("ERR_ETCD_UNREACHABLE", false));
     let error = securely_at(mute().await, &Authority::new(), None).defragment(MOMENT).await.unwrap_err();

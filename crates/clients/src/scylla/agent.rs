@@ -221,7 +221,7 @@ mod tests {
         let (agent, _) = agent_that_says(refusal).await;
         let error = agent.stop_cleanup().await.unwrap_err();
         assert!(error.to_string().ends_with("was answered with 401 Unauthorized: unauthorized"), "{error}");
-        let nobody = Agent::at("127.0.0.1", fakes::nobody().await.port(), "secret").unwrap();
+        let nobody = Agent::at("127.0.0.1", fakes::nobody().port(), "secret").unwrap();
         assert!(matches!(nobody.stop_cleanup().await.unwrap_err(), Error::Unreachable { .. }));
         let mute = Agent::at("127.0.0.1", fakes::mute().await.port(), "secret").unwrap();
         let impatient = mute.cleanup("k", Duration::from_millis(50)).await.unwrap_err();

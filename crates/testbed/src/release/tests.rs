@@ -15,6 +15,7 @@ use std::{
 };
 
 use flate2::{Compression, write::GzEncoder};
+use tokio::net::TcpSocket;
 
 use super::*;
 use crate::{patience::Moment, progress::Steps};
@@ -286,8 +287,10 @@ fn assert_unreachable(test: &str, url: String) -> String {
 
 #[test]
 fn a_refused_connection_is_noticed_within_two_seconds() {
-    // No process listens on a port that was just released.
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // A port that is taken, so that no other program gets it, and on which nobody listens.
+    let taken = TcpSocket::new_v4().unwrap();
+    taken.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let address = taken.local_addr().unwrap();
     let text = assert_unreachable("refused", format!("http://{address}/"));
     assert!(text.contains("Connection refused"), "{text}");
 }
