@@ -33,6 +33,13 @@ pub(crate) fn belongings(observed: &Observed, member: &str) -> Vec<Seen> {
     vec![claim(observed, member), pod(observed, member)]
 }
 
+/// What a number of places rests on that was decided for one node: on the node's Service, because another node may have its
+/// place by now, and on the claims with which pods start that come with it, because they may be of nodes that have left.
+pub(crate) fn of_places(observed: &Observed, stateful_set: &StatefulSet, wanted: i32, member: &str) -> Vec<Seen> {
+    let newcomers = members(stateful_set, replicas(stateful_set)..wanted).map(|member| claim(observed, &member));
+    newcomers.chain([service(observed, member)]).collect()
+}
+
 /// What StatefulSets rest on: those that get more nodes on their claims, because no node starts on the disk of one that has
 /// left; those that let nodes restart on all pods, because one restarts at a time, and only while all others are up. One that
 /// is created rests on nothing: decision 0017 says why.
@@ -56,6 +63,11 @@ fn members(stateful_set: &StatefulSet, ordinals: Range<i32>) -> impl Iterator<It
 fn pod(observed: &Observed, member: &str) -> Seen {
     let version = version(observed.pods.get(member).map(|pod| &pod.metadata));
     Seen { kind: Kind::Pod, name: member.to_owned(), version }
+}
+
+fn service(observed: &Observed, member: &str) -> Seen {
+    let version = version(observed.services.get(member).map(|service| &service.metadata));
+    Seen { kind: Kind::Service, name: member.to_owned(), version }
 }
 
 fn claim(observed: &Observed, member: &str) -> Seen {

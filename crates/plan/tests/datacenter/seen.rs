@@ -23,6 +23,11 @@ fn claim(world: &World, member: &str) -> Seen {
     Seen { kind: Kind::PersistentVolumeClaim, name, version }
 }
 
+fn service(world: &World, member: &str) -> Seen {
+    let version = world.kept.services.get(member).and_then(|service| service.metadata.resource_version.clone());
+    Seen { kind: Kind::Service, name: member.to_owned(), version }
+}
+
 fn pod(world: &World, member: &str) -> Seen {
     let version = world.kept.pods.get(member).and_then(|pod| pod.metadata.resource_version.clone());
     Seen { kind: Kind::Pod, name: member.to_owned(), version }
@@ -35,6 +40,44 @@ fn a_rack_that_gets_nodes_rests_on_the_claims_that_they_would_find() {
     world.respecify(&[("a", 2), ("b", 1)]);
     let expected = [claim(&world, "orders-dc-a-1")];
     assert_eq!((rests_on(&world, Kind::StatefulSet, "orders-dc-a"), &expected[0].version), (expected.to_vec(), &None));
+}
+
+/// Services and claims are seen as they were when the node was about to join, and its StatefulSet as it is now that the node
+/// has left: a pod would start on the disk of a node that has left, which no node survives.
+#[test]
+fn a_place_for_a_node_that_lacks_one_rests_on_its_service_and_its_claim() {
+    const LEFT: &str = "orders-dc-a-1";
+    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    let mut service_then = world.kept.services[LEFT].clone();
+    service_then.metadata.annotations.get_or_insert_default().retain(|key, _| key != HOST_ID && key != NODE_JOINED);
+    let (claim, claim_then) = (claim(&world, LEFT), world.kept.claims["data-orders-dc-a-1"].clone());
+    world.respecify(&[("a", 1), ("b", 1)]);
+    assert!(settle(&mut world));
+    world.kept.services.insert(LEFT.into(), service_then);
+    world.kept.claims.insert(claim.name.clone(), claim_then);
+    assert!(changes_places(&world));
+    assert_eq!(rests_on(&world, Kind::StatefulSet, "orders-dc-a"), [claim, service(&world, LEFT)]);
+}
+
+/// Its Service may be from before another node came to its place.
+#[test]
+fn taking_away_the_place_of_a_node_that_has_left_rests_on_its_service() {
+    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    world.respecify(&[("a", 1), ("b", 1)]);
+    let found = (0..60).find_map(|_| {
+        round_of_others(&mut world);
+        let found = changes_places(&world).then(|| rests_on(&world, Kind::StatefulSet, "orders-dc-a"));
+        world.look();
+        let expected = vec![service(&world, "orders-dc-a-1")];
+        while world.write() {}
+        found.map(|found| (found, expected))
+    });
+    let (found, expected) = found.expect("its place goes");
+    assert_eq!(found, expected);
+}
+
+fn changes_places(world: &World) -> bool {
+    plan(&world.kept).changes.iter().any(|change| change.kind == Kind::StatefulSet)
 }
 
 #[test]

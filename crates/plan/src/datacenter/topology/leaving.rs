@@ -70,7 +70,7 @@ fn clear_blank(steps: &mut Steps<'_>, member: &Member<'_>) {
         );
         steps.lacks_place(member);
         steps.wait(Part::StatefulSet, "NodeWithoutPlace", message.clone());
-        steps.set_replicas(stateful_set, member.ordinal + 1, ("NodeWithoutPlace", message));
+        steps.set_replicas(stateful_set, member.ordinal + 1, member, ("NodeWithoutPlace", message));
         return;
     }
     if is_used {
@@ -134,7 +134,7 @@ fn clear(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) {
             steps.wait(Part::StatefulSet, "NodeWithoutPlace", message.clone());
             // It comes back as it was, which is no change of the ring, so it waits for nothing.
             if let Some(stateful_set) = stateful_set {
-                steps.set_replicas(stateful_set, member.ordinal + 1, ("NodeWithoutPlace", message));
+                steps.set_replicas(stateful_set, member.ordinal + 1, member, ("NodeWithoutPlace", message));
             }
         }
         Place::NotKnown => {
@@ -322,7 +322,7 @@ fn go_on(steps: &mut Steps<'_>, member: &Member<'_>, is_replacing: bool) {
             member.stateful_set, member.ordinal
         );
         steps.wait(Part::StatefulSet, "ScalingIn", message.clone());
-        return steps.set_replicas(now, member.ordinal, ("NodeLeft", message));
+        return steps.set_replicas(now, member.ordinal, member, ("NodeLeft", message));
     }
     // A node that is up and normal waits for the word; nobody else may have said that it has left.
     if member.label(DECOMMISSIONED) == Some(TRUE) && steps.ring.is_seen(host_id, UP, member.name) {

@@ -167,7 +167,16 @@ impl<'a> Steps<'a> {
         self.change(Kind::Service, &member.service.metadata, json!({"metadata": metadata}), event);
     }
 
-    fn set_replicas(&mut self, stateful_set: &StatefulSet, replicas: i32, event: (&'static str, String)) {
+    /// Gives a node its place, or takes it away.
+    fn set_replicas(
+        &mut self,
+        stateful_set: &StatefulSet,
+        replicas: i32,
+        member: &Member<'_>,
+        event: (&'static str, String),
+    ) {
+        let rests_on = seen::of_places(self.observed, stateful_set, replicas, member.name);
+        self.done.rests_on.entry((Kind::StatefulSet, member.stateful_set.to_owned())).or_default().extend(rests_on);
         self.change(Kind::StatefulSet, &stateful_set.metadata, json!({"spec": {"replicas": replicas}}), Some(event));
     }
 

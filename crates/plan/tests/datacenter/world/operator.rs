@@ -126,7 +126,8 @@ impl World {
             let now = match seen.kind {
                 Kind::PersistentVolumeClaim => self.kept.claims.get(&seen.name).map(|claim| &claim.metadata),
                 Kind::Pod => self.kept.pods.get(&seen.name).map(|pod| &pod.metadata),
-                Kind::Service | Kind::StatefulSet => panic!("nothing rests on {seen:?}"),
+                Kind::Service => self.kept.services.get(&seen.name).map(|service| &service.metadata),
+                Kind::StatefulSet => panic!("nothing rests on {seen:?}"),
             };
             seen.version == now.and_then(|metadata| metadata.resource_version.clone())
         };
