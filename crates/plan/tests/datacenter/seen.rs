@@ -72,7 +72,7 @@ fn taking_away_the_place_of_a_node_that_has_left_rests_on_its_service() {
         while world.write() {}
         found.map(|found| (found, expected))
     });
-    let (found, expected) = found.expect("its place goes");
+    let (found, expected) = found.unwrap();
     assert_eq!(found, expected);
 }
 
