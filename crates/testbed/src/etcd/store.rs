@@ -7,6 +7,7 @@ use std::{
     process::Command,
 };
 
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use serde_json::Value;
 
 use super::{member, programs::Programs};
@@ -96,20 +97,30 @@ impl Store {
 
     /// Takes the store away: whatever its sidecars do with it now fails.
     pub fn take_away(&self) -> Result<()> {
-        let (place, away) = (self.place(), self.away());
-        fs::rename(&place, &away).doing(|| format!("moving {} away", place.display()))?;
+        let away = self.away();
+        if away.exists() {
+            return Err(Error::refused(format!("{} was taken away already", self.place().display())));
+        }
         // Else it would be made anew, empty.
-        cache::write(&place, "the store was taken away\n")
+        cache::write(&away, "the store was taken away\n")?;
+        self.exchange()
     }
 
     /// Brings it back with all that it held.
     pub fn bring_back(&self) -> Result<()> {
-        let (place, away) = (self.place(), self.away());
+        let away = self.away();
         if !away.exists() {
-            return Err(Error::refused(format!("{} was not taken away", place.display())));
+            return Err(Error::refused(format!("{} was not taken away", self.place().display())));
         }
-        cache::remove(&place)?;
-        fs::rename(&away, &place).doing(|| format!("bringing {} back", place.display()))
+        self.exchange()?;
+        cache::remove(&away)
+    }
+
+    /// In one step: sidecars make a store that they do not find.
+    fn exchange(&self) -> Result<()> {
+        let (place, away) = (self.place(), self.away());
+        renameat2(AT_FDCWD, &place, AT_FDCWD, &away, RenameFlags::RENAME_EXCHANGE)
+            .doing(|| format!("exchanging {} and {}", place.display(), away.display()))
     }
 
     /// Restores the newest full snapshot and those after it into an etcd of its own, and gives the keys and values that
