@@ -91,16 +91,20 @@ pub(crate) struct Namespaced {
 type Source = (Option<String>, String);
 
 impl Namespaced {
+    /// Those of one kind.
+    fn objects(&self, store: &Store<DynamicObject>) -> impl Iterator<Item = Arc<DynamicObject>> + use<'_> {
+        store.state().into_iter().filter(|object| object.metadata.namespace.as_ref() == Some(&self.namespace))
+    }
+
     /// What the namespace holds now.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let mut snapshot = Snapshot::new();
         let mut known = self.known.lock().unwrap();
-        let is_here = |object: &Arc<DynamicObject>| object.metadata.namespace.as_ref() == Some(&self.namespace);
-        let datacenter = self.all.stores[0].1.state().into_iter().find(is_here);
+        let datacenter = self.objects(&self.all.stores[0].1).next();
         // It is part of names in the records of who owns which field.
         let uid = datacenter.and_then(|datacenter| datacenter.uid()).unwrap_or_else(|| "none".into());
         for (kind, store) in &self.all.stores {
-            for object in store.state().into_iter().filter(is_here) {
+            for object in self.objects(store) {
                 let name = object.name_any();
                 // These are in every namespace.
                 if ["default", "kube-root-ca.crt"].contains(&name.as_str()) {
@@ -127,14 +131,13 @@ impl Namespaced {
     /// What is said of pods and of those who make them, a line for each.
     pub(crate) fn states(&self) -> Vec<String> {
         let of_kind = |(kind, store): &(String, Store<DynamicObject>)| {
-            let is_here = |object: &Arc<DynamicObject>| object.metadata.namespace.as_ref() == Some(&self.namespace);
             let line = |object: Arc<DynamicObject>| {
                 let (metadata, data) = (&object.metadata, &object.data);
                 let state = json!([data["spec"]["replicas"], data["spec"]["updateStrategy"], data["status"]]);
                 let marks = json!([metadata.deletion_timestamp, metadata.labels, metadata.annotations]);
                 format!("{kind} {} at {:?}: {state} {marks}", object.name_any(), metadata.resource_version)
             };
-            store.state().into_iter().filter(is_here).map(line).collect::<Vec<_>>()
+            self.objects(store).map(line).collect::<Vec<_>>()
         };
         let kinds = ["Service", "StatefulSet", "Pod", "Job", "PersistentVolumeClaim"];
         self.all.stores.iter().filter(|(kind, _)| kinds.contains(&kind.as_str())).flat_map(of_kind).collect()
