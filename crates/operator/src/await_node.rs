@@ -37,8 +37,10 @@ pub fn run(options: Options) -> Result<()> {
     let (program, arguments) = options.program.split_first().ok_or_else(|| anyhow!("no program is given"))?;
     let is_there = pod::runtime()?.block_on(async {
         tokio::select! {
-            () = node_answers(&options) => Ok(true),
+            // Signals are listened for before it says that it waits.
+            biased;
             stopped = pod::stopped() => stopped.map(|()| false),
+            () = node_answers(&options) => Ok(true),
         }
     })?;
     if !is_there {
