@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -9,7 +10,7 @@ use std::{
     time::Instant,
 };
 
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
     core::v1::{Event, Pod, Service},
@@ -20,10 +21,11 @@ use kube::{
     runtime::{WatchStreamExt, watcher},
 };
 use messina_api::names::{annotation, label};
-use messina_e2e::datacenter::{LONG, NODE_PODS, SHORT_LEASE, TestDatacenter, manifest};
+use messina_e2e::datacenter::{LONG, NODE_PODS, SHORT_LEASE, TestDatacenter, manifest, restarts};
 use messina_testbed::{
     deploy,
     harness::{Seen, eventually, until},
+    patience::Patience,
 };
 use serde_json::Value;
 
@@ -44,9 +46,9 @@ async fn a_version_changes_node_by_node() {
     let observer = datacenter.observe();
     datacenter.apply(&with_image(deploy::SCYLLA_IMAGE)).await;
     datacenter.settled(3).await;
-    let watch = Watch::begin(&datacenter).await;
+    let (watch, mut services) = (Watch::begin(&datacenter).await, Versions::begin(&datacenter).await);
 
-    a_disagreement_on_the_schema_is_told_and_got_over(&datacenter).await;
+    a_disagreement_on_the_schema_is_told_and_got_over(&datacenter, &mut services).await;
     an_image_that_is_missing_is_taken_back(&datacenter).await;
     watch.end();
     println!("the observer: {}", observer.ends());
@@ -55,7 +57,7 @@ async fn a_version_changes_node_by_node() {
 
 /// One node has another schema: nothing restarts, and it is told which node it is. When it agrees again, the upgrade goes on
 /// by itself, and the operator is killed while nodes prepare, while they restart, and while they clear up.
-async fn a_disagreement_on_the_schema_is_told_and_got_over(datacenter: &TestDatacenter) {
+async fn a_disagreement_on_the_schema_is_told_and_got_over(datacenter: &TestDatacenter, services: &mut Versions) {
     tool(datacenter, "orders-dc-b-0", &["simctl", "schema", "00000000-0000-0000-0000-00000000000b"]);
     let pods = uids(datacenter).await;
     datacenter.apply(&with_image(deploy::NEWER_SCYLLA_IMAGE)).await;
@@ -73,14 +75,14 @@ async fn a_disagreement_on_the_schema_is_told_and_got_over(datacenter: &TestData
     tool(datacenter, "orders-dc-b-0", &["simctl", "schema", "common"]);
 
     let began = Instant::now();
-    some(datacenter, "a node keeps its data", |service| text(service, annotation::UPGRADE_ANSWER).contains("\"data\""))
+    services
+        .has_one("a node keeps its data", |service| text(service, annotation::UPGRADE_ANSWER).contains("\"data\""))
         .await;
     until_version(datacenter, "orders-dc-a-0", "2026.2.5").await;
     kill_the_leader(datacenter, "rolling").await;
-    some(datacenter, "snapshots are removed", |service| {
-        text(service, annotation::UPGRADE_REQUEST).contains("\"keep\":[]")
-    })
-    .await;
+    services
+        .has_one("snapshots are removed", |service| text(service, annotation::UPGRADE_REQUEST).contains("\"keep\":[]"))
+        .await;
     let leader = datacenter.kill_leader().await;
     println!("clearing: {leader} is killed");
     let is_left_to_another = !left_to_clear(datacenter).await.is_empty();
@@ -161,24 +163,6 @@ fn text(service: &Service, key: &str) -> String {
     service.annotations().get(key).cloned().unwrap_or_default()
 }
 
-/// Waits until the Service of some node is so.
-async fn some(datacenter: &TestDatacenter, what: &str, is_so: impl Fn(&Service) -> bool) {
-    let services = datacenter.api::<Service>();
-    eventually(what, LONG, async || {
-        let mut seen = Vec::new();
-        for node in NODES {
-            let service = services.get(node).await.unwrap();
-            if is_so(&service) {
-                return Ok(Seen::Ready(()));
-            }
-            seen.push(format!("{node}: {:?}", service.annotations()));
-        }
-        Ok(Seen::NotYet(seen.join("\n")))
-    })
-    .await
-    .unwrap();
-}
-
 async fn until_version(datacenter: &TestDatacenter, pod: &str, version: &str) {
     let pods = datacenter.api::<Pod>();
     until(pods, pod, "another version", LONG, |seen| {
@@ -225,7 +209,36 @@ fn snapshots(datacenter: &TestDatacenter, pod: &str) -> BTreeSet<(String, String
         .collect()
 }
 
+/// The Services of nodes in all versions that there have been, one by one: what is so for a moment is not missed.
+struct Versions(Pin<Box<dyn Stream<Item = watcher::Result<watcher::Event<Service>>>>>);
+
+impl Versions {
+    async fn begin(datacenter: &TestDatacenter) -> Self {
+        let mut events = Box::pin(watcher(datacenter.api::<Service>(), watcher::Config::default()).default_backoff());
+        while !matches!(events.next().await, Some(Ok(watcher::Event::InitDone))) {}
+        Self(events)
+    }
+
+    /// Waits until a Service is, or was, so.
+    async fn has_one(&mut self, what: &str, is_so: impl Fn(&Service) -> bool) {
+        let (mut patience, mut seen) = (Patience::new(LONG), String::new());
+        while let Some(left) = patience.left() {
+            let Ok(event) = tokio::time::timeout(left, self.0.next()).await else { continue };
+            let Some(Ok(watcher::Event::Apply(service) | watcher::Event::InitApply(service))) = event else { continue };
+            if is_so(&service) {
+                return;
+            }
+            patience.progress();
+            seen = format!("{}: {:?}", service.name_any(), service.annotations());
+        }
+        panic!("{what} is not so: {seen}");
+    }
+}
+
 /// Watches pods: never are two nodes down at once.
+///
+/// A node is up from when its pod is ready until that is deleted, or its container restarts. A pod whose probe gets no answer in
+/// time, on processors that others use, is not down: nobody has stopped it.
 struct Watch {
     task: tokio::task::JoinHandle<()>,
     is_broken: Arc<AtomicBool>,
@@ -237,8 +250,11 @@ impl Watch {
         let nodes = watcher::Config::default().labels(NODE_PODS);
         let is_broken = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&is_broken);
+        let mut up: BTreeMap<String, Option<(String, i32)>> = BTreeMap::new();
+        for (name, life) in datacenter.nodes().await.pods {
+            up.insert(name, Some(life));
+        }
         let task = tokio::spawn(async move {
-            let mut up: BTreeMap<String, bool> = NODES.map(|node| (node.to_owned(), true)).into();
             let mut events = Box::pin(watcher(pods, nodes).default_backoff());
             while let Some(event) = events.next().await {
                 let (pod, is_there) = match event {
@@ -246,10 +262,13 @@ impl Watch {
                     Ok(watcher::Event::Delete(pod)) => (pod, false),
                     _ => continue,
                 };
-                let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-                let is_ready = conditions.clone().any(|one| one.type_ == "Ready" && one.status == "True");
-                up.insert(pod.name_any(), is_there && is_ready && pod.metadata.deletion_timestamp.is_none());
-                let down: Vec<&String> = up.iter().filter(|(_, is_up)| !**is_up).map(|(name, _)| name).collect();
+                let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+                let is_ready = conditions.any(|one| one.type_ == "Ready" && one.status == "True");
+                let life = Some((pod.uid().unwrap_or_default(), restarts(&pod)));
+                let was_up = up.get(&pod.name_any()).is_some_and(|known| *known == life);
+                let is_up = is_there && pod.metadata.deletion_timestamp.is_none() && (is_ready || was_up);
+                up.insert(pod.name_any(), life.filter(|_| is_up));
+                let down: Vec<&String> = up.iter().filter(|(_, life)| life.is_none()).map(|(name, _)| name).collect();
                 if down.len() > 1 {
                     eprintln!("{down:?} are down at once");
                     flag.store(true, Ordering::Relaxed);

@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Debug,
     process::Command,
+    sync::Arc,
     time::Duration,
 };
 
@@ -46,6 +47,7 @@ use crate::{
     },
     permissions::{Permissions, permissions},
     well,
+    witness::Witness,
 };
 
 /// The name of the datacenter, in every namespace.
@@ -108,6 +110,7 @@ pub struct TestDatacenter {
     pub operator: Deployed,
     /// The audit log since before the operator was deployed.
     log: Log,
+    _witness: Arc<Witness>,
 }
 
 impl TestDatacenter {
@@ -126,8 +129,9 @@ impl TestDatacenter {
             watches: Some(namespace.clone()),
             settings: settings.into_iter().map(|(name, value)| (name, value.to_owned())).collect(),
         };
+        let witness = Arc::new(Witness::new(cluster, &namespace, operator.namespace()));
         well(deploy::deploy(client, &operator, &Steps::quiet()).await);
-        Self { client: client.clone(), cluster: cluster.clone(), namespace, operator, log }
+        Self { client: client.clone(), cluster: cluster.clone(), namespace, operator, log, _witness: witness }
     }
 
     /// Asks for the removal of both namespaces, at the end of a test that has passed. What a failed test leaves can be
@@ -274,23 +278,27 @@ impl TestDatacenter {
         leader
     }
 
-    /// Kills the leader, and returns its name.
+    /// Kills the leader, and returns its name. One that could not keep its lease gives it back, and another one takes it.
     pub async fn kill_leader(&self) -> String {
-        let leader = self.leader().await.unwrap_or_else(|| panic!("no copy of the operator leads"));
+        let leader = self.leads("a copy of the operator to lead", |_| true).await;
         well(self.kill(&leader).await);
         leader
     }
 
     /// Waits until another copy than this one leads.
     pub async fn another_leads(&self, leader: &str) {
-        let another =
-            until(self.operator_api::<Lease>(), OPERATOR, "another copy to lead", Duration::from_secs(60), |seen| {
-                match seen.and_then(|lease| lease.spec).and_then(|spec| spec.holder_identity) {
-                    Some(next) if !next.is_empty() && next != leader => Seen::Ready(()),
-                    other => Seen::NotYet(format!("held by {other:?}")),
-                }
-            });
-        well(another.await);
+        self.leads("another copy of the operator to lead", |next| next != leader).await;
+    }
+
+    /// Waits until such a copy leads, and returns its name.
+    async fn leads(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
+        let found = until(self.operator_api::<Lease>(), OPERATOR, what, LONG, |seen| {
+            match seen.and_then(|lease| lease.spec).and_then(|spec| spec.holder_identity) {
+                Some(holder) if !holder.is_empty() && is_so(&holder) => Seen::Ready(holder),
+                other => Seen::NotYet(format!("held by {other:?}")),
+            }
+        });
+        well(found.await)
     }
 
     /// The requests in a log from the operator and from pods of the datacenter.

@@ -10,6 +10,7 @@ pub mod datacenter;
 pub mod observer;
 pub mod operator;
 pub mod permissions;
+mod witness;
 
 use std::{env, ffi::OsStr, fmt::Display, path::PathBuf, process::Command, sync::LazyLock, time::Duration};
 

@@ -65,12 +65,12 @@ fn pod(observed: &Observed, member: &str) -> Seen {
     Seen { kind: Kind::Pod, name: member.to_owned(), version }
 }
 
-fn service(observed: &Observed, member: &str) -> Seen {
+pub(crate) fn service(observed: &Observed, member: &str) -> Seen {
     let version = version(observed.services.get(member).map(|service| &service.metadata));
     Seen { kind: Kind::Service, name: member.to_owned(), version }
 }
 
-fn claim(observed: &Observed, member: &str) -> Seen {
+pub(crate) fn claim(observed: &Observed, member: &str) -> Seen {
     let name = names::datacenter::data_claim(member);
     let version = version(observed.claim(&name));
     Seen { kind: Kind::PersistentVolumeClaim, name, version }

@@ -155,3 +155,53 @@ fn a_newcomer_knows_whom_it_replaces_until_it_has_joined() {
     assert_eq!((world.replaced, world.ring.contains(&lost)), (1, false));
     check_fresh(&world, &[("a", 2), ("b", 1)]);
 }
+
+/// A node is lost, and all goes on until the operator is about to delete an object of this kind for it.
+fn until_deletion(world: &mut World, kind: Kind) {
+    let is_next = |world: &World| plan(&world.kept).deletions.iter().any(|one| one.kind == kind);
+    for _ in 0..60 {
+        round_of_others(world);
+        if is_next(world) {
+            return;
+        }
+        world.look();
+        while world.write() {}
+    }
+    panic!("no {kind:?} is deleted");
+}
+
+fn lose_and_replace() -> World {
+    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    world.lose(NODE);
+    world.set_label(NODE, REPLACE, Some(""));
+    world
+}
+
+/// Answers of other nodes may be of long ago, and another node may have the claim by now.
+#[test]
+fn the_disk_and_the_pod_of_a_replaced_node_go_if_all_services_are_as_seen() {
+    let mut world = lose_and_replace();
+    let services = |world: &World| ["orders-dc-a-0", "orders-dc-a-1", NODE].map(|member| service(world, member));
+    until_deletion(&mut world, Kind::PersistentVolumeClaim);
+    let expected = services(&world).to_vec();
+    assert_eq!(rests_on(&world, Kind::PersistentVolumeClaim, "data-orders-dc-b-0"), expected);
+    until_deletion(&mut world, Kind::Pod);
+    let expected: Vec<Seen> = services(&world).into_iter().chain([claim(&world, NODE)]).collect();
+    assert_eq!(rests_on(&world, Kind::Pod, NODE), expected);
+}
+
+/// The pod was made anew after it was written down which one is the lost node's, and in the same second in which the claim was
+/// given up: times do not tell which was first.
+#[test]
+fn a_pod_that_came_just_before_its_claim_was_given_up_goes_with_it() {
+    let mut world = lose_and_replace();
+    until_deletion(&mut world, Kind::PersistentVolumeClaim);
+    world.kept.pods.get_mut(NODE).unwrap().metadata.uid = Some("another".into());
+    world.look();
+    while world.write() {}
+    let given_up = world.kept.claims["data-orders-dc-b-0"].metadata.deletion_timestamp.clone();
+    assert!(given_up.is_some());
+    world.kept.pods.get_mut(NODE).unwrap().metadata.creation_timestamp = given_up;
+    assert!(settle(&mut world));
+    assert_eq!(world.replaced, 1);
+}

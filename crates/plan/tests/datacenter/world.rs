@@ -172,9 +172,14 @@ impl World {
             name: Some(name.into()),
             uid: Some(format!("uid-{version}")),
             resource_version: Some(version),
-            creation_timestamp: Some(Time(Timestamp::new(self.version as i64, 0).unwrap())),
+            creation_timestamp: Some(self.now()),
             ..ObjectMeta::default()
         }
+    }
+
+    /// The time, as Kubernetes tells it: in whole seconds, in each of which several things happen.
+    fn now(&self) -> Time {
+        Time(Timestamp::new(self.version as i64 / 8, 0).unwrap())
     }
 
     // The user.

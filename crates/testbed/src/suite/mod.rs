@@ -135,7 +135,7 @@ pub async fn run(selection: &Selection, steps: &Steps) -> Result<()> {
     let of = |ending: Ending| outcomes.iter().filter(move |outcome| outcome.ending == ending);
     let failed: Vec<&Outcome> = of(Ending::Failed).collect();
     for outcome in &failed {
-        println!("\nFAILED {}: its output is in {}", outcome.name, outcome.log.display());
+        println!("\nFAILED {}: its output is in {}\n{}", outcome.name, outcome.log.display(), outcome.why());
     }
     let skipped = of(Ending::Skipped).count() + left_out;
     println!("\n{} passed, {} failed, {skipped} skipped", of(Ending::Passed).count(), failed.len());

@@ -55,7 +55,17 @@ impl Outcome {
         let (wall, since) = (self.wall.as_secs_f64(), since.as_secs());
         println!("{mark} {wall:>6.1} s  {} ({number} of {total}, after {since} s)", self.name);
         if self.ending == Ending::Failed {
-            println!("{}", exec::last_lines(&self.log, 80));
+            println!("{}", exec::last_lines(&self.log, 250));
+        }
+    }
+
+    /// Why it failed, in few lines: what the first panic said, or else the last lines.
+    pub(super) fn why(&self) -> String {
+        const LINES: usize = 12;
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        match log.lines().position(|line| line.contains("panicked at")) {
+            Some(first) => log.lines().skip(first).take(LINES).map(|line| format!("  {line:.2000}\n")).collect(),
+            None => exec::last_lines(&self.log, LINES),
         }
     }
 }

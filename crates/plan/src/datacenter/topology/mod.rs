@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use super::{
     Change, Deletion, Kind, Note, Observed, Part,
     rollout::{Racks, replicas},
-    seen::{self, RestsOn},
+    seen::{self, RestsOn, Seen},
     validate::MOST_NODES,
 };
 pub(crate) use members::{Member, has_joined, is_replaced, members};
@@ -191,6 +191,14 @@ impl<'a> Steps<'a> {
     fn rests_on_belongings(&mut self, member: &Member<'_>) {
         let belongings = seen::belongings(self.observed, member.name);
         self.done.rests_on.insert((Kind::Service, member.name.to_owned()), belongings);
+    }
+
+    /// What a lost node leaves is deleted only if all that was said of the ring, and what was written down of this node, is as
+    /// it was observed, and so is this.
+    fn deletion_rests_on(&mut self, kind: Kind, metadata: &ObjectMeta, also: Vec<Seen>) {
+        let said = self.ring.members.iter().map(|member| seen::service(self.observed, member.name));
+        let name = metadata.name.clone().unwrap_or_default();
+        self.done.rests_on.insert((kind, name), said.chain(also).collect());
     }
 
     fn delete(&mut self, kind: Kind, metadata: &ObjectMeta, event: (&'static str, String)) {

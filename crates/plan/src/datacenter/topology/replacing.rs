@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{Member, Place, Steps, lost, maintenance};
 use crate::{
-    datacenter::{Kind, Part},
+    datacenter::{Kind, Part, seen},
     node::answer::{DOWN, UP},
 };
 
@@ -111,8 +111,7 @@ fn go_on(steps: &mut Steps<'_>, member: &Member<'_>, replaced: &str) -> bool {
 /// Whether the disk goes as soon as its pod does, which nobody has asked for any more.
 fn waits_for_pod(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) -> bool {
     let claim = steps.observed.claim(&names::datacenter::data_claim(member.name));
-    let is_going = claim.is_some_and(|claim| claim.deletion_timestamp.is_some());
-    let is_waiting = is_going && steps.observed.pods.contains_key(member.name);
+    let is_waiting = is_going(claim) && steps.observed.pods.contains_key(member.name);
     if is_waiting {
         let message = format!(
             "the disk of node {} ({host_id}) is already being deleted, which cannot be undone: it goes as soon as the pod \
@@ -192,7 +191,8 @@ impl<'a> Belongings<'a> {
         let claim = observed.claim(&names::datacenter::data_claim(member.name));
         let claim = claim.filter(|claim| claim.uid.as_deref() == Some(claim_uid));
         let pod = observed.pods.get(member.name).map(|pod| &pod.metadata);
-        let pod = pod.filter(|pod| pod.uid.as_deref() == Some(pod_uid) || uses(pod, claim));
+        // One that was made since it was written down has the same claim: while that is there, no other one has its name.
+        let pod = pod.filter(|pod| pod.uid.as_deref() == Some(pod_uid) || is_going(claim));
         Self { claim, pod }
     }
 
@@ -201,12 +201,8 @@ impl<'a> Belongings<'a> {
     }
 }
 
-/// Whether a pod that was made since it was written down has the lost node's claim: Kubernetes makes none for a claim that
-/// is being deleted.
-fn uses(pod: &ObjectMeta, claim: Option<&ObjectMeta>) -> bool {
-    let given_up = claim.and_then(|claim| claim.deletion_timestamp.as_ref());
-    let (Some(given_up), Some(made)) = (given_up, &pod.creation_timestamp) else { return false };
-    made.0 < given_up.0
+fn is_going(claim: Option<&ObjectMeta>) -> bool {
+    claim.is_some_and(|claim| claim.deletion_timestamp.is_some())
 }
 
 /// Takes claim and pod away from a node that is down for all others.
@@ -242,9 +238,11 @@ fn empty(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str, own: &str) {
     match (left.claim, left.pod) {
         // The pod goes when the claim is seen to be going, so that the next pod does not get the same one.
         (Some(claim), _) if claim.deletion_timestamp.is_none() => {
+            steps.deletion_rests_on(Kind::PersistentVolumeClaim, claim, vec![]);
             steps.delete(Kind::PersistentVolumeClaim, claim, ("ReplacingNode", message));
         }
         (_, Some(pod)) if pod.deletion_timestamp.is_none() => {
+            steps.deletion_rests_on(Kind::Pod, pod, vec![seen::claim(observed, member.name)]);
             steps.delete(Kind::Pod, pod, ("ReplacingNode", message));
         }
         _ => {}

@@ -4,11 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{
     api::{apps::v1::StatefulSet, batch::v1::Job, core::v1::Service},
-    apimachinery::pkg::{
-        api::resource::Quantity,
-        apis::meta::v1::{ObjectMeta, Time},
-    },
-    jiff::Timestamp,
+    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
 };
 use messina_api::names::label::REPLACING_NODE_HOST_ID;
 use messina_plan::{
@@ -325,7 +321,7 @@ impl World {
                 if self.kept.claims.get(name).is_some_and(|claim| is_same(&claim.metadata)) {
                     assert!(self.may_lose(&member), "claim {name} is deleted, whose node is in the ring");
                     self.version += 1;
-                    let now = Time(Timestamp::new(self.version as i64, 0).unwrap());
+                    let now = self.now();
                     self.kept.claims.get_mut(name).unwrap().metadata.deletion_timestamp = Some(now);
                     self.finish_claim(&member);
                 }

@@ -1,0 +1,110 @@
+//! What was there when a test failed: a run on another host leaves nothing but its output.
+
+use std::process::Command;
+
+use messina_testbed::{cluster::Cluster, exec, progress::Steps, tools::Tools};
+use serde_json::Value;
+
+/// How long each question may take, in seconds: what has failed may not answer.
+const PATIENCE: &str = "20";
+/// How many last lines of a log are told.
+const LINES: usize = 12;
+
+/// Tells, when it is dropped by a test that fails, what there is in two namespaces: a datacenter's and its operator's.
+#[derive(Debug)]
+pub(crate) struct Witness {
+    cluster: Cluster,
+    namespace: String,
+    operator: String,
+}
+
+impl Witness {
+    /// Of a datacenter in `namespace`, whose operator is in another.
+    pub(crate) fn new(cluster: &Cluster, namespace: &str, operator: String) -> Self {
+        Self { cluster: cluster.clone(), namespace: namespace.to_owned(), operator }
+    }
+
+    fn tell(&self) {
+        let now = jiff::Timestamp::now();
+        eprintln!("\nwhat there is in {} at {now:.0}:", self.namespace);
+        self.tell_conditions();
+        self.print(
+            &self.namespace,
+            &["get", "pods,statefulsets,persistentvolumeclaims,jobs", "--no-headers"],
+            usize::MAX,
+        );
+        self.tell_services();
+        let events = ["get", "events", "--no-headers", "--sort-by=.lastTimestamp"];
+        self.print(&self.namespace, &events, 2 * LINES);
+        let pods =
+            self.ask(&self.namespace, &["get", "pods", "--output=name", "--selector", super::datacenter::NODE_PODS]);
+        for pod in pods.lines() {
+            self.print(&self.namespace, &["exec", pod, "--container=scylla", "--", "nodetool", "status"], LINES);
+            self.print(&self.namespace, &["logs", pod, "--container=scylla", "--timestamps"], LINES);
+        }
+        for pod in self.ask(&self.operator, &["get", "pods", "--output=name"]).lines() {
+            self.print(&self.operator, &["logs", pod], 2 * LINES);
+        }
+    }
+
+    fn tell_conditions(&self) {
+        let listed = self.ask(&self.namespace, &["get", "scylladbdatacenters", "--output=json"]);
+        let listed: Value = serde_json::from_str(&listed).unwrap_or_default();
+        for datacenter in listed["items"].as_array().into_iter().flatten() {
+            for one in datacenter["status"]["conditions"].as_array().into_iter().flatten() {
+                let is_met =
+                    (one["status"] == "True") == one["type"].as_str().is_some_and(|name| name.ends_with("Available"));
+                if !is_met {
+                    eprintln!(
+                        "  {} {} since {}: {}",
+                        one["type"], one["status"], one["lastTransitionTime"], one["message"]
+                    );
+                }
+            }
+        }
+    }
+
+    fn tell_services(&self) {
+        let listed = self.ask(&self.namespace, &["get", "services", "--output=json"]);
+        let listed: Value = serde_json::from_str(&listed).unwrap_or_default();
+        for service in listed["items"].as_array().into_iter().flatten() {
+            let metadata = &service["metadata"];
+            let texts = ["labels", "annotations"].into_iter().flat_map(|key| metadata[key].as_object()).flatten();
+            // What is as in every namespace is left out.
+            let texts =
+                texts.filter(|(key, _)| !key.starts_with("app.kubernetes.io/") && !key.ends_with("/managed-hash"));
+            let texts: Vec<String> = texts.map(|(key, value)| format!("{key}={value}")).collect();
+            eprintln!("  Service {}: {}", metadata["name"], texts.join(" "));
+        }
+    }
+
+    /// The last lines that kubectl prints, or why it prints none.
+    fn print(&self, namespace: &str, arguments: &[&str], lines: usize) {
+        let said = self.ask(namespace, arguments);
+        let said: Vec<&str> = said.lines().collect();
+        eprintln!("  {}", arguments.join(" "));
+        for line in &said[said.len().saturating_sub(lines)..] {
+            eprintln!("    {line:.500}");
+        }
+    }
+
+    /// What kubectl prints, or why it prints nothing.
+    fn ask(&self, namespace: &str, arguments: &[&str]) -> String {
+        let kubectl = match Tools::control_plane(&Steps::quiet()) {
+            Ok(tools) => tools.program("kubectl"),
+            Err(error) => return error.to_string(),
+        };
+        let mut command = Command::new("timeout");
+        command.arg(PATIENCE).arg(kubectl).arg("--kubeconfig").arg(self.cluster.kubeconfig());
+        command.args(["--namespace", namespace]).args(arguments);
+        exec::output("kubectl", &mut command).unwrap_or_else(|error| error.to_string())
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.tell();
+        }
+    }
+}
