@@ -76,7 +76,8 @@ e2e: build ## Runs tests whose name contains ONLY, of either tier, and leaves th
 soak: build ## Damages all objects of a datacenter in turn, changes it again and again, and tests the testbed itself
 	@$(REMOVE_CLUSTERS)
 	$(RUN_TESTS) --slow --selftests --only testbed::
-	MESSINA_TEST=soak cargo test --workspace --test e2e -- --ignored --nocapture damage_and_changes_by_chance_end_well
+	# No other run of tests begins meanwhile: it would remove the cluster of this one.
+	MESSINA_TEST=soak flock $(CACHE)/test-run.lock cargo test --workspace --test e2e -- --ignored --nocapture damage_and_changes_by_chance_end_well
 
 .PHONY: bench
 bench: needs-cargo release ## Measures clusters and the operator: how long, how much, how many requests

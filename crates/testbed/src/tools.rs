@@ -51,6 +51,9 @@ const STAGES: [&str; 5] = [
     "pod/fast/pod-delete.yaml",
 ];
 
+/// Names a folder of programs that are taken instead of ours.
+pub(crate) const GIVEN_PROGRAMS_VARIABLE: &str = "KUBEBUILDER_ASSETS";
+
 /// The Debian packages that nodes run, or find in their images.
 const PACKAGES: [&str; 4] = ["containerd", "runc", "containernetworking-plugins", "busybox"];
 
@@ -81,7 +84,7 @@ impl Tools {
 
     /// Builds the programs, unless all that are needed were given.
     fn get(needed: &[&str], steps: &Steps) -> Result<Self> {
-        let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from).filter(|folder| folder.is_dir());
+        let assets = std::env::var_os(GIVEN_PROGRAMS_VARIABLE).map(PathBuf::from).filter(|folder| folder.is_dir());
         let given = Self { bin: PathBuf::new(), assets };
         if needed.iter().all(|name| given.asset(name).is_some()) {
             return Ok(given);

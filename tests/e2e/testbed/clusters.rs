@@ -151,7 +151,7 @@ async fn services_have_names_and_an_unknown_image_fails_at_once() {
     let pod = "{apiVersion: v1, kind: Pod, metadata: {name: unknown}, spec: {containers: [{name: main, image: 'nowhere/nothing:1'}]}}";
     harness::apply(&client, pod, Some(&namespace)).await.unwrap();
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
-    harness::until(pods, "unknown", "the pull to fail", Duration::from_secs(8), |pod| {
+    harness::until(pods, "unknown", "the pull to fail", Duration::from_secs(30), |pod| {
         let status = pod.and_then(|pod| pod.status?.container_statuses?.pop());
         match status.and_then(|status| status.state?.waiting?.reason) {
             Some(reason) if reason.contains("ImagePull") => Seen::Ready(()),

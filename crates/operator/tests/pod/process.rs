@@ -15,7 +15,7 @@ use std::{
 };
 
 /// How long anything may take that is awaited.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Waits until `condition` holds.
 #[track_caller]

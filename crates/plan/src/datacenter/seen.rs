@@ -60,7 +60,7 @@ fn members(stateful_set: &StatefulSet, ordinals: Range<i32>) -> impl Iterator<It
     (ordinals.start..ordinals.end.min(MOST_NODES)).map(move |ordinal| names::datacenter::member(&name, ordinal))
 }
 
-fn pod(observed: &Observed, member: &str) -> Seen {
+pub(crate) fn pod(observed: &Observed, member: &str) -> Seen {
     let version = version(observed.pods.get(member).map(|pod| &pod.metadata));
     Seen { kind: Kind::Pod, name: member.to_owned(), version }
 }

@@ -128,7 +128,7 @@ fn spared<'a>(plan: &'a Plan, kind: &str, applied: impl Iterator<Item = &'a Opti
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.div_ceil(6), ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_happens((racks, spec) in specification(), events in vec(event(), 1..20)) {

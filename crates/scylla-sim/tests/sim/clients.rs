@@ -6,7 +6,6 @@ use std::{
     net::{SocketAddr, TcpStream},
     path::Path,
     sync::Arc,
-    time::Duration,
 };
 
 use jiff::Timestamp;
@@ -20,7 +19,7 @@ use rustls::{
 };
 use serde_json::{Value, json};
 
-use crate::harness::{Cluster, Node, all_see_all, exchange, http, request, until};
+use crate::harness::{Cluster, Node, PATIENCE, all_see_all, exchange, http, request, until};
 
 /// Trusts everybody: tests look at the certificate themselves.
 #[derive(Debug)]
@@ -82,8 +81,8 @@ fn tls_as(
     };
     let name = ServerName::from(address.ip()).to_owned();
     let connection = ClientConnection::new(Arc::new(config), name).unwrap();
-    let stream = TcpStream::connect_timeout(&address, Duration::from_secs(2))?;
-    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
     let mut stream = StreamOwned::new(connection, stream);
     stream.conn.complete_io(&mut stream.sock)?;
     let certificate = stream.conn.peer_certificates().and_then(|chain| chain.first()).map(|first| first.to_vec());

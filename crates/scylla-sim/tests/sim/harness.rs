@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_scylla-sim");
 /// Nothing here takes that long, unless it never comes.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 static CLUSTERS: AtomicU8 = AtomicU8::new(1);
 
@@ -341,7 +341,7 @@ impl Drop for Node {
 /// One HTTP exchange.
 pub(crate) fn http(address: SocketAddr, method: &str, path: &str, body: &str) -> Result<(u16, String), String> {
     let describe = |error: std::io::Error| error.to_string();
-    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(2)).map_err(describe)?;
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(describe)?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(describe)?;
     exchange(&mut stream, &request(address, method, path, "", body)).map_err(describe)
 }

@@ -1,10 +1,10 @@
 //! Nodes find each other, come back, and keep out who does not belong.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::json;
 
-use crate::harness::{Cluster, all_see_all, until};
+use crate::harness::{Cluster, PATIENCE, all_see_all, until};
 
 #[test]
 fn three_nodes_form_a_ring() {
@@ -45,7 +45,7 @@ fn a_node_comes_back_as_itself() {
 
     let start = Instant::now();
     assert!(nodes[1].stop().success());
-    assert!(start.elapsed() < Duration::from_secs(3), "an orderly stop takes {:?}", start.elapsed());
+    assert!(start.elapsed() < PATIENCE / 3, "an orderly stop takes {:?}", start.elapsed());
     nodes[0].sees_down(&nodes[1]);
     nodes[1].start();
     nodes[1].becomes("NORMAL");

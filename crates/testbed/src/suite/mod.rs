@@ -15,11 +15,20 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nix::{
+    sys::{
+        prctl::set_pdeathsig,
+        signal::{Signal, kill},
+    },
+    unistd::Pid,
+};
+use tokio::signal::unix::{SignalKind, signal};
+
 use crate::{
     cache::{self, Lock},
     cluster,
-    error::{Error, Result},
-    etcd, harness,
+    error::{Doing, Error, Result},
+    etcd, exec, harness,
     patience::Moment,
     progress::Steps,
     tools::{self, NodeTools},
@@ -35,9 +44,50 @@ const SHARED_CLUSTERS: [&str; 2] = [harness::LIGHT, harness::FULL];
 const SELFTESTS: &str = "testbed::";
 
 /// How many worlds the model of a datacenter is run in by the quick tier, of the 50 that the slow tier completes.
-const QUICK_WORLDS: u32 = 10;
-const ALL_WORLDS: u32 = 50;
-const MODEL: &str = "chance::whatever_happens_no_data_is_lost_and_it_ends_as_a_fresh_deployment";
+const QUICK_WORLDS: &str = "10";
+
+/// What the slow tier runs once more, with more of what chance brings.
+const MORE_CHANCES: [MoreChances; 4] = [
+    MoreChances {
+        what: "40 more worlds",
+        program: "plan datacenter",
+        tests: &["chance::whatever_happens_no_data_is_lost_and_it_ends_as_a_fresh_deployment"],
+        variables: &[("MESSINA_FIRST_WORLD", QUICK_WORLDS), ("MESSINA_WORLDS", "40")],
+    },
+    MoreChances {
+        what: "properties in 10 times as many cases",
+        program: "plan datacenter",
+        tests: &["properties::whatever_happens", "certificates::properties::whatever_happens"],
+        variables: &TEN_TIMES_AS_MANY,
+    },
+    MoreChances {
+        what: "properties in 10 times as many cases",
+        program: "plan unit",
+        tests: &[
+            "etcd_task::decide::tests::every_task_ends",
+            "etcd_task::defragment::tests::whoever_leads_when_all_get_their_turn_once",
+            "datacenter::quantity::tests::no_text_is_too_odd",
+            "datacenter::quantity::tests::the_form_of_a_form_is_itself",
+        ],
+        variables: &TEN_TIMES_AS_MANY,
+    },
+    MoreChances {
+        what: "properties in 10 times as many cases",
+        program: "runtime unit",
+        tests: &["queue::tests::no_order_of_events_loses_an_object_or_gives_it_out_twice"],
+        variables: &TEN_TIMES_AS_MANY,
+    },
+];
+
+/// Each property says which part of the usual 256 cases it has.
+const TEN_TIMES_AS_MANY: [(&str, &str); 1] = [("PROPTEST_CASES", "2560")];
+
+struct MoreChances {
+    what: &'static str,
+    program: &'static str,
+    tests: &'static [&'static str],
+    variables: &'static [(&'static str, &'static str)],
+}
 
 /// What is to be run.
 #[derive(Clone, Debug)]
@@ -62,10 +112,34 @@ struct Item {
     is_slow: bool,
     program: Program,
     arguments: Vec<String>,
-    variables: Vec<(&'static str, String)>,
+    variables: Vec<(&'static str, &'static str)>,
     needs: Needs,
     /// How many places it takes: scenarios of faults go on side by side in one test.
     weight: usize,
+}
+
+impl MoreChances {
+    fn item(&self, programs: &[Program]) -> Result<Item> {
+        let program = programs.iter().find(|program| program.name == self.program);
+        let program = program.ok_or_else(|| Error::refused(format!("there is no test program {:?}", self.program)))?;
+        let there = program.tests()?;
+        if let Some(missing) = self.tests.iter().find(|test| !there.iter().any(|one| one == *test)) {
+            return Err(Error::refused(format!("{} has no test {missing}", program.name)));
+        }
+        Ok(Item {
+            is_slow: true,
+            name: format!("{}, {}", program.name, self.what),
+            program: program.clone(),
+            arguments: ["--exact", "--nocapture"]
+                .into_iter()
+                .chain(self.tests.iter().copied())
+                .map(str::to_owned)
+                .collect(),
+            variables: self.variables.to_vec(),
+            needs: Needs::Nothing,
+            weight: 2,
+        })
+    }
 }
 
 /// What has to be there before a test begins.
@@ -106,11 +180,16 @@ fn weight_of(test: &str) -> usize {
 pub async fn run(selection: &Selection, steps: &Steps) -> Result<()> {
     // Two runs would use the same clusters, with the images of the later one.
     let _lock = Lock::take(&lock_file()?, steps, "running tests")?;
+    end_when_told()?;
     // What an interrupted run has left.
     cluster::remove_those_of_tests(&[])?;
     let began = Moment::now();
-    let programs = programs::built()?;
+    // Before anything is built: what is changed meanwhile counts as changed.
     let selftests = selftests::State::read(selection.slow)?;
+    let programs = programs::built()?;
+    if !programs.iter().any(Program::is_end_to_end) {
+        return Err(Error::refused("cargo has built no end-to-end tests"));
+    }
     let (items, left_out) = items(selection, &programs, &selftests)?;
     if items.is_empty() {
         return Err(Error::refused(format!(
@@ -149,9 +228,37 @@ pub async fn run(selection: &Selection, steps: &Steps) -> Result<()> {
         let names: Vec<&str> = failed.iter().map(|outcome| outcome.name.as_str()).collect();
         return Err(Error::refused(format!("{} failed: {}", failed.len(), names.join(", "))));
     }
-    if selection.only.is_none() && !of(Ending::Skipped).any(|outcome| outcome.name.starts_with(SELFTESTS)) {
+    let selftests_of = |ending: Ending| of(ending).filter(|outcome| outcome.name.starts_with(SELFTESTS)).count();
+    let have_run = selftests_of(Ending::Passed) > 0 || !selftests.are_due();
+    if selection.only.is_none() && have_run && selftests_of(Ending::Skipped) == 0 {
         selftests.passed()?;
     }
+    Ok(())
+}
+
+/// Ends the run, its tests and its clusters when somebody says so, or when the one who started it has ended: nobody would wait
+/// for the rest, and the next run would wait for this one.
+fn end_when_told() -> Result<()> {
+    set_pdeathsig(Signal::SIGTERM).doing(|| "asking to be told of the end of what started this run".into())?;
+    let listen = |kind| signal(kind).doing(|| "listening for signals".into());
+    let (mut stop, mut hang_up) = (listen(SignalKind::terminate())?, listen(SignalKind::hangup())?);
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = stop.recv() => {}
+            _ = hang_up.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        eprintln!("the run is stopped: its clusters are removed");
+        let own = std::process::id().cast_signed();
+        for one in exec::descendants(own).into_iter().filter(|pid| *pid != own) {
+            let _it_may_have_ended = kill(Pid::from_raw(one), Signal::SIGKILL);
+        }
+        if let Err(error) = cluster::remove_those_of_tests(&SHARED_CLUSTERS) {
+            eprintln!("{error}");
+        }
+        std::process::exit(1);
+    });
     Ok(())
 }
 
@@ -177,7 +284,7 @@ fn items(selection: &Selection, programs: &[Program], selftests: &selftests::Sta
                 program: program.clone(),
                 // What a test says when it skips is then in the log.
                 arguments: vec!["--show-output".into()],
-                variables: vec![("MESSINA_WORLDS", QUICK_WORLDS.to_string())],
+                variables: vec![("MESSINA_WORLDS", QUICK_WORLDS)],
                 needs: Needs::Nothing,
                 weight: 1,
             });
@@ -198,34 +305,18 @@ fn items(selection: &Selection, programs: &[Program], selftests: &selftests::Sta
             if selection.slow || !is_slow {
                 items.push(Item {
                     is_slow,
-                    arguments: ["--exact", "--nocapture", &test].map(str::to_owned).into(),
+                    arguments: ["--exact", "--nocapture", "--test-threads=2", &test].map(str::to_owned).into(),
                     needs: Needs::of(&test),
                     weight: weight_of(&test),
                     name: test,
                     program: program.clone(),
-                    variables: vec![(harness::PREPARED_VARIABLE, "1".into())],
+                    variables: vec![(harness::PREPARED_VARIABLE, "1")],
                 });
             }
         }
     }
-    if selection.slow {
-        let program = programs.iter().find(|program| program.has_model());
-        let program = program.ok_or_else(|| Error::refused("no test program has the model of a datacenter"))?;
-        if !program.tests()?.iter().any(|test| test == MODEL) {
-            return Err(Error::refused(format!("{} has no test {MODEL}", program.name)));
-        }
-        items.push(Item {
-            is_slow: true,
-            name: format!("{}, {} more worlds", program.name, ALL_WORLDS - QUICK_WORLDS),
-            program: program.clone(),
-            arguments: ["--exact", "--nocapture", MODEL].map(str::to_owned).into(),
-            variables: vec![
-                ("MESSINA_FIRST_WORLD", QUICK_WORLDS.to_string()),
-                ("MESSINA_WORLDS", (ALL_WORLDS - QUICK_WORLDS).to_string()),
-            ],
-            needs: Needs::Nothing,
-            weight: 2,
-        });
+    for more in MORE_CHANCES.iter().filter(|_| selection.slow) {
+        items.push(more.item(programs)?);
     }
     items.retain(|item| selection.only.as_ref().is_none_or(|only| item.name.contains(only)));
     Ok((items, left_out))

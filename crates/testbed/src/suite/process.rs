@@ -62,7 +62,7 @@ impl Outcome {
     /// Why it failed, in few lines: what the first panic said, or else the last lines.
     pub(super) fn why(&self) -> String {
         const LINES: usize = 12;
-        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        let log = text_of(&self.log);
         match log.lines().position(|line| line.contains("panicked at")) {
             Some(first) => log.lines().skip(first).take(LINES).map(|line| format!("  {line:.2000}\n")).collect(),
             None => exec::last_lines(&self.log, LINES),
@@ -81,13 +81,17 @@ pub(super) fn run(item: &Item, logs: &Path) -> Outcome {
         (false, Duration::ZERO)
     });
     // Of a program with many tests, some may be skipped.
-    let is_skipped = item.needs > Needs::Nothing && fs::read_to_string(&log).is_ok_and(|text| says_skipped(&text));
+    let is_skipped = item.needs > Needs::Nothing && says_skipped(&text_of(&log));
     let ending = match passed {
         false => Ending::Failed,
         true if is_skipped => Ending::Skipped,
         true => Ending::Passed,
     };
     Outcome { name: item.name.clone(), ending, wall: began.elapsed(), processor, log }
+}
+
+fn text_of(log: &Path) -> String {
+    fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
 /// Whether a test says that it does not run here.
@@ -101,9 +105,12 @@ fn start(item: &Item, log: &Path, logs: &Path) -> Result<(Child, File)> {
     let (also, ours) = (copy()?, copy()?);
     let child = Command::new(&item.program.file)
         .args(&item.arguments)
-        .envs(item.variables.iter().map(|(name, value)| (name, value)))
         // Meant for a person who runs one test.
         .env_remove("MESSINA_FAULTS_ONLY")
+        .env_remove("PROPTEST_CASES")
+        // With one thread, what a test says follows its name in the same line.
+        .env_remove("RUST_TEST_THREADS")
+        .envs(item.variables.iter().map(|(name, value)| (name, value)))
         .env("CARGO_MANIFEST_DIR", &item.program.folder)
         .env(COSTS_VARIABLE, logs.join("clusters.jsonl"))
         .env(TEST_VARIABLE, &item.name)
@@ -135,4 +142,44 @@ fn wait((mut child, mut file): (Child, File)) -> Result<(bool, Duration)> {
     let processor = exec::processor_time(pid.as_raw());
     let status = child.wait().doing(|| "waiting for a test".into())?;
     Ok((status.success(), processor))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suite::programs::Program;
+
+    /// What comes of a test that runs these commands, and why.
+    fn outcome(name: &str, needs: Needs, commands: &str) -> (Ending, String) {
+        let logs = std::env::temp_dir().join(format!("messina-process-{}-{name}", std::process::id()));
+        let _ = fs::create_dir_all(&logs);
+        let program = Program { name: "a shell".into(), file: "/bin/sh".into(), folder: logs.clone() };
+        let arguments = ["-c".to_owned(), commands.to_owned()].into();
+        let item = Item { name: name.into(), is_slow: false, program, arguments, variables: vec![], needs, weight: 1 };
+        let outcome = run(&item, &logs);
+        let why = outcome.why();
+        let _ = fs::remove_dir_all(&logs);
+        (outcome.ending, why)
+    }
+
+    #[test]
+    fn a_test_passes_only_if_its_process_ends_well() {
+        for (name, needs, commands, expected) in [
+            ("well", Needs::Light, "echo fine", Ending::Passed),
+            ("skipped", Needs::Light, "echo 'skipped: no root'", Ending::Skipped),
+            ("many", Needs::Nothing, "echo 'skipped: one of many'", Ending::Passed),
+            ("failed", Needs::Light, "echo 'skipped: no root'; exit 101", Ending::Failed),
+            ("killed", Needs::Light, "kill -KILL $$", Ending::Failed),
+        ] {
+            assert_eq!(outcome(name, needs, commands).0, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn why_a_test_failed_is_what_its_first_panic_said() {
+        let said = "echo before; echo \"thread 'a' panicked at b.rs:1:\"; echo no disk; seq 30; exit 101";
+        let (_, why) = outcome("why", Needs::Light, said);
+        assert!(why.starts_with("  thread 'a' panicked at b.rs:1:\n  no disk\n  1\n") && !why.contains("30"), "{why}");
+        assert_eq!(outcome("silent", Needs::Light, "echo done for; exit 1").1, "  done for\n");
+    }
 }

@@ -28,11 +28,6 @@ impl Program {
         self.name == "e2e e2e"
     }
 
-    /// Whether the model of a datacenter is one of its tests.
-    pub(super) fn has_model(&self) -> bool {
-        self.name == "plan datacenter"
-    }
-
     /// The names of its tests, but for those that are ignored.
     pub(super) fn tests(&self) -> Result<Vec<String>> {
         let list = |more: &[&str]| {

@@ -1,6 +1,7 @@
 //! Tests of the testbed itself. They start many clusters, and only a change of the testbed can break them.
 
 use std::{
+    ffi::OsString,
     fs,
     path::{Path, PathBuf},
 };
@@ -11,6 +12,7 @@ use super::programs;
 use crate::{
     cache,
     error::{Doing, Result},
+    tools::GIVEN_PROGRAMS_VARIABLE,
 };
 
 /// What the testbed and its tests are made from.
@@ -44,6 +46,7 @@ impl State {
         for part in MADE_FROM {
             add(&mut hash, &programs::workspace().join(part))?;
         }
+        hash.update(format!("{:?}", tools()?));
         let key = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(Self { is_selected, key, stamp: programs::target_folder()?.join("selftests-passed") })
     }
@@ -57,6 +60,16 @@ impl State {
     pub(super) fn passed(&self) -> Result<()> {
         if self.is_selected { cache::write(&self.stamp, &self.key) } else { Ok(()) }
     }
+}
+
+/// What else the testbed uses: the names of the folders say which versions they hold, and what they were made from. A run that
+/// first has to make them does not know them yet, and is repeated.
+fn tools() -> Result<(Vec<OsString>, Option<OsString>)> {
+    let names =
+        fs::read_dir(cache::root()?.join("tools")).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let mut names: Vec<OsString> = names.collect();
+    names.sort();
+    Ok((names, std::env::var_os(GIVEN_PROGRAMS_VARIABLE)))
 }
 
 /// Adds a file, or all files of a folder in the order of their names, each with its path.

@@ -8,7 +8,7 @@ use messina_api::names::{self, annotation::LEFT_HOST_ID};
 use serde_json::json;
 
 use super::{Member, Place, Steps, desired};
-use crate::datacenter::{Kind, Part, rollout::nodes_to_keep, validate::MOST_NODES};
+use crate::datacenter::{Kind, Part, rollout::nodes_to_keep, seen, validate::MOST_NODES};
 
 /// Keeps the claim of a node that has left, or deletes it, as the user says; answers whether that is done.
 pub(super) fn put_away(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) -> bool {
@@ -22,6 +22,8 @@ pub(super) fn put_away(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str
         steps.wait(Part::Service, "WaitingForClaim", message);
         return false;
     }
+    // Another node may have the name by now, and the claim.
+    steps.rests_on_ring(Kind::PersistentVolumeClaim, claim, vec![seen::pod(observed, member.name)]);
     if observed.datacenter.deletes_claims_of_left_nodes {
         let message = format!(
             "PersistentVolumeClaim {namespace}/{name} of node {host_id}, which has left, is \
@@ -96,6 +98,7 @@ fn is_in_the_way(steps: &mut Steps<'_>, member: &str) -> bool {
                  that node {member} can join with an empty disk"
             );
             steps.wait(Part::StatefulSet, "DeletingClaim", message.clone());
+            steps.rests_on_ring(Kind::PersistentVolumeClaim, claim, vec![seen::pod(observed, member)]);
             steps.delete(Kind::PersistentVolumeClaim, claim, ("DeletingClaim", message));
         }
         Place::NotKnown if others.is_empty() => steps.fault(

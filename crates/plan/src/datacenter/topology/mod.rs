@@ -193,9 +193,9 @@ impl<'a> Steps<'a> {
         self.done.rests_on.insert((Kind::Service, member.name.to_owned()), belongings);
     }
 
-    /// What a lost node leaves is deleted only if all that was said of the ring, and what was written down of this node, is as
+    /// What a node leaves behind is put away only if all that was said of the ring, and what was written down of this node, is as
     /// it was observed, and so is this.
-    fn deletion_rests_on(&mut self, kind: Kind, metadata: &ObjectMeta, also: Vec<Seen>) {
+    fn rests_on_ring(&mut self, kind: Kind, metadata: &ObjectMeta, also: Vec<Seen>) {
         let said = self.ring.members.iter().map(|member| seen::service(self.observed, member.name));
         let name = metadata.name.clone().unwrap_or_default();
         self.done.rests_on.insert((kind, name), said.chain(also).collect());

@@ -238,11 +238,11 @@ fn empty(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str, own: &str) {
     match (left.claim, left.pod) {
         // The pod goes when the claim is seen to be going, so that the next pod does not get the same one.
         (Some(claim), _) if claim.deletion_timestamp.is_none() => {
-            steps.deletion_rests_on(Kind::PersistentVolumeClaim, claim, vec![]);
+            steps.rests_on_ring(Kind::PersistentVolumeClaim, claim, vec![]);
             steps.delete(Kind::PersistentVolumeClaim, claim, ("ReplacingNode", message));
         }
         (_, Some(pod)) if pod.deletion_timestamp.is_none() => {
-            steps.deletion_rests_on(Kind::Pod, pod, vec![seen::claim(observed, member.name)]);
+            steps.rests_on_ring(Kind::Pod, pod, vec![seen::claim(observed, member.name)]);
             steps.delete(Kind::Pod, pod, ("ReplacingNode", message));
         }
         _ => {}

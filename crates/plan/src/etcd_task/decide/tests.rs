@@ -287,7 +287,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases * 8, ..ProptestConfig::default() })]
 
     /// From every state, under every order of events, a task takes the ways of the design alone; and once the world leaves it
     /// in peace, it comes to its end and is deleted.

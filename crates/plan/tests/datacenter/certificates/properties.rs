@@ -52,7 +52,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.div_ceil(10), ..ProptestConfig::default() })]
 
     /// After a few looks everything is trusted and nothing more is signed; and nobody who trusted a bundle is left out
     /// before the authorities in it ran out.
