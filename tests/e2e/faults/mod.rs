@@ -164,7 +164,8 @@ fn cases(like: &Undisturbed) -> Vec<Case> {
         _ => Fault::None,
     });
     cases.push(Case { name: "late-datacenters".into(), group: "watches", trouble });
-    for (name, path, milliseconds) in [("claims", "/persistentvolumeclaims", 500), ("pods", "/pods", 200)] {
+    let kinds = [("claims", "/persistentvolumeclaims", 500), ("pods", "/pods", 200), ("services", "/services", 300)];
+    for (name, path, milliseconds) in kinds {
         let trouble = one_kind_is_late(path, Duration::from_millis(milliseconds));
         cases.push(Case { name: format!("late-{name}"), group: "watches", trouble });
     }

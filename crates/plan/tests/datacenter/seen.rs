@@ -205,3 +205,21 @@ fn a_pod_that_came_just_before_its_claim_was_given_up_goes_with_it() {
     assert!(settle(&mut world));
     assert_eq!(world.replaced, 1);
 }
+
+/// The request is withdrawn just before the disk goes, which the operator does not hear of.
+#[test]
+fn a_disk_stays_if_its_replacement_was_withdrawn_though_services_are_seen_late() {
+    let mut world = lose_and_replace();
+    until_deletion(&mut world, Kind::PersistentVolumeClaim);
+    world.see_old_services();
+    world.set_label(NODE, REPLACE, None);
+    for _ in 0..5 {
+        world.look();
+        while world.write() {}
+    }
+    assert_eq!(world.kept.claims["data-orders-dc-b-0"].metadata.deletion_timestamp, None);
+    world.hear_again();
+    world.look();
+    while world.write() {}
+    assert_eq!(world.label(NODE, REPLACING_NODE_HOST_ID), None, "it is forgotten");
+}

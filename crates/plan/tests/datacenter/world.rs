@@ -83,7 +83,8 @@ pub(crate) struct World {
     writes: VecDeque<Write>,
     /// What these rest on.
     rests_on: RestsOn,
-    /// Claims and pods as the operator sees them, where it hears of them late.
+    /// Services, claims and pods as the operator sees them, where it hears of them late.
+    seen_services: Option<BTreeMap<String, Service>>,
     seen_claims: Option<BTreeMap<String, PersistentVolumeClaim>>,
     seen_pods: Option<BTreeMap<String, Pod>>,
     version: u64,
@@ -132,6 +133,7 @@ impl World {
             ring: BTreeSet::new(),
             writes: VecDeque::new(),
             rests_on: RestsOn::new(),
+            seen_services: None,
             seen_claims: None,
             seen_pods: None,
             version: 1,

@@ -23,10 +23,11 @@ impl World {
         if !self.writes.is_empty() || self.idle == Some(self.version) {
             return;
         }
-        let plan = match (&self.seen_claims, &self.seen_pods) {
-            (None, None) => plan(&self.kept),
-            (claims, pods) => {
+        let plan = match (&self.seen_services, &self.seen_claims, &self.seen_pods) {
+            (None, None, None) => plan(&self.kept),
+            (services, claims, pods) => {
                 let mut seen = self.kept.clone();
+                seen.services = services.clone().unwrap_or(seen.services);
                 seen.claims = claims.clone().unwrap_or(seen.claims);
                 seen.pods = pods.clone().unwrap_or(seen.pods);
                 plan(&seen)
@@ -77,16 +78,27 @@ impl World {
         self.writes.clear();
     }
 
-    /// From now on the operator does not hear what becomes of claims, or of pods; it may even see fewer than there are.
+    /// From now on the operator does not hear what becomes of Services, of claims, or of pods; it may even see fewer claims and
+    /// pods than there are.
     pub(crate) fn lose_sight(&mut self) {
         self.version += 1;
-        if self.below(2) == 0 {
-            let claims = self.kept.claims.clone();
-            self.seen_claims = Some(self.some_of(claims));
-        } else {
-            let pods = self.kept.pods.clone();
-            self.seen_pods = Some(self.some_of(pods));
+        match self.below(3) {
+            0 => self.see_old_services(),
+            1 => {
+                let claims = self.kept.claims.clone();
+                self.seen_claims = Some(self.some_of(claims));
+            }
+            _ => {
+                let pods = self.kept.pods.clone();
+                self.seen_pods = Some(self.some_of(pods));
+            }
         }
+    }
+
+    /// From now on the operator does not hear what becomes of Services.
+    pub(crate) fn see_old_services(&mut self) {
+        self.version += 1;
+        self.seen_services = Some(self.kept.services.clone());
     }
 
     /// From now on the operator sees no claims at all.
@@ -105,6 +117,7 @@ impl World {
     /// The operator hears of everything again.
     pub(crate) fn hear_again(&mut self) {
         self.version += 1;
+        self.seen_services = None;
         self.seen_claims = None;
         self.seen_pods = None;
     }
@@ -184,6 +197,13 @@ impl World {
 
     fn apply_service(&mut self, wanted: Service) -> bool {
         let name = wanted.metadata.name.clone().unwrap();
+        let version = |service: Option<&Service>| service.and_then(|one| one.metadata.resource_version.clone());
+        // It is written for the version that was seen.
+        if let Some(seen) = &self.seen_services
+            && version(seen.get(&name)) != version(self.kept.services.get(&name))
+        {
+            return false;
+        }
         if let Some(now) = self.kept.services.get_mut(&name) {
             now.metadata.labels.get_or_insert_default().extend(wanted.metadata.labels.unwrap_or_default());
             now.metadata.annotations.get_or_insert_default().extend(wanted.metadata.annotations.unwrap_or_default());
@@ -321,8 +341,9 @@ impl World {
                 if self.kept.claims.get(name).is_some_and(|claim| is_same(&claim.metadata)) {
                     assert!(self.may_lose(&member), "claim {name} is deleted, whose node is in the ring");
                     self.version += 1;
-                    let now = self.now();
-                    self.kept.claims.get_mut(name).unwrap().metadata.deletion_timestamp = Some(now);
+                    let (version, now) = (self.version.to_string(), self.now());
+                    let metadata = &mut self.kept.claims.get_mut(name).unwrap().metadata;
+                    (metadata.resource_version, metadata.deletion_timestamp) = (Some(version), Some(now));
                     self.finish_claim(&member);
                 }
             }
