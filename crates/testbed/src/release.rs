@@ -10,7 +10,7 @@ use std::{
     io::{self, BufReader, Write},
     os::unix::fs::OpenOptionsExt,
     path::Path,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -164,9 +164,9 @@ impl fmt::Display for Sums {
 /// How long a download may wait for what.
 #[derive(Clone, Copy, Debug)]
 pub struct DownloadLimits {
-    /// All connections together, with name resolution and TLS.
+    /// The first connection, with name resolution and TLS.
     pub connect: Duration,
-    /// An answer, and each further piece of the file.
+    /// A connection that the site redirects to, an answer, and each further piece of the file.
     pub stall: Duration,
     /// Everything.
     pub total: Duration,
@@ -290,12 +290,12 @@ impl ServerArchive {
         for _ in 0..=REDIRECTS {
             let unreachable = |cause: String| ReleaseError::Unreachable { url: url.clone(), cause };
             let uri: Uri = url.parse().map_err(|error| unreachable(chain(&error)))?;
-            let started = Instant::now();
             let stream = timeout(connect_limit, connect(&uri))
                 .await
-                .unwrap_or_else(|_| Err(format!("no connection after {:.1} s", limits.connect.as_secs_f64())))
+                .unwrap_or_else(|_| Err(format!("no connection after {:.1} s", connect_limit.as_secs_f64())))
                 .map_err(unreachable)?;
-            connect_limit = connect_limit.saturating_sub(started.elapsed());
+            // The site can be reached, so the one that it points to has more time.
+            connect_limit = limits.stall;
             let response = timeout(limits.stall, get(stream, &uri))
                 .await
                 .unwrap_or_else(|_| Err(ReleaseError::Stalled { url: url.clone(), waited: limits.stall }))?;
