@@ -13,7 +13,10 @@ use messina_clients::scylla::{Error, Node};
 use tokio::time::sleep;
 use tracing::info;
 
-use crate::pod::{self, Shared};
+use crate::{
+    kubernetes::Access,
+    pod::{self, Shared},
+};
 
 /// How often to ask.
 const LOOK: Duration = Duration::from_millis(500);
@@ -24,9 +27,15 @@ pub struct Options {
     /// Where ScyllaDB's REST API is; without it, loopback of either family
     #[arg(long)]
     pub scylla_localhost_address: Option<IpAddr>,
+    /// Name of the pod; without it, or outside of one, nobody knows that it was being deleted already when this began
+    #[arg(long, env = "HOSTNAME")]
+    pub pod_name: Option<String>,
     #[command(flatten)]
     #[expect(missing_docs, reason = "its fields say it")]
     pub shared: Shared,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its fields say it")]
+    pub access: Access,
     /// The program to become, and its arguments
     #[arg(last = true, required = true)]
     pub program: Vec<OsString>,
@@ -39,7 +48,7 @@ pub fn run(options: Options) -> Result<()> {
         tokio::select! {
             // Signals are listened for before it says that it waits.
             biased;
-            stopped = pod::stopped() => stopped.map(|()| false),
+            stopped = pod::stopped(is_going(&options)) => stopped.map(|()| false),
             () = node_answers(&options) => Ok(true),
         }
     })?;
@@ -50,6 +59,18 @@ pub fn run(options: Options) -> Result<()> {
     info!(program = %program.to_string_lossy(), "ScyllaDB answers: starting the program");
     let error = Command::new(program).args(arguments).exec();
     Err(error).with_context(|| format!("starting {}", program.to_string_lossy()))
+}
+
+/// See [`Member::is_going`](crate::kubernetes::Member::is_going).
+async fn is_going(options: &Options) {
+    let Some(name) = &options.pod_name else { return std::future::pending().await };
+    match options.access.member(name).await {
+        Ok(member) => member.is_going().await,
+        Err(error) => {
+            info!("it is not known whether the pod is being deleted: {error:#}");
+            std::future::pending().await
+        }
+    }
 }
 
 async fn node_answers(options: &Options) {

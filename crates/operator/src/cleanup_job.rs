@@ -43,7 +43,7 @@ pub fn run(options: &Options) -> Result<()> {
     pod::runtime()?.block_on(async {
         tokio::select! {
             outcome = clean_up(&agent) => outcome,
-            stopped = pod::stopped() => {
+            stopped = pod::stopped(std::future::pending()) => {
                 stopped?;
                 stop(&agent).await?;
                 bail!("stopped before the node was cleaned up")

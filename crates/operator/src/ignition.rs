@@ -44,9 +44,11 @@ pub fn run(options: Options) -> Result<()> {
         let member = options.access.member(&options.service_name).await?;
         let (said, hear) = watch::channel(Err("nothing is known yet of the Pod and its Service".to_owned()));
         tokio::select! {
+            // Signals are listened for first.
+            biased;
+            stopped = pod::stopped(member.is_going()) => stopped,
             ended = serve::serve(options.port, move |path| answer(path, hear.borrow().clone())) => ended,
             () = decide(&options, &member, &said) => Ok(()),
-            stopped = pod::stopped() => stopped,
         }
     })
 }

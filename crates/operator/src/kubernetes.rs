@@ -13,11 +13,13 @@ use kube::{
     runtime::{WatchStreamExt, watcher},
 };
 use serde::de::DeserializeOwned;
-use tokio::time::timeout;
-use tracing::warn;
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
 
-/// How long a write may take.
+/// How long a request may take.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The pause after a request that failed.
+const PAUSE: Duration = Duration::from_secs(2);
 
 /// Which API server, and which namespace.
 #[derive(Clone, Debug, clap::Args)]
@@ -74,6 +76,24 @@ impl Member {
     /// The pod as it is and as it becomes; none when it is not there.
     pub(crate) fn pod(&self) -> impl Stream<Item = Option<Pod>> + Send + use<> {
         versions(self.pods.clone(), &self.name)
+    }
+
+    /// Ends if the pod is being deleted when this is called, and never otherwise: call it once signals are listened for. The
+    /// first process of a container loses a signal that comes before that, and Kubernetes sends it once: the pod would stay for
+    /// its whole grace period.
+    pub(crate) async fn is_going(&self) {
+        loop {
+            match timeout(PATIENCE, self.pods.get_metadata_opt(&self.name)).await {
+                Ok(Ok(pod)) if pod.as_ref().is_some_and(|pod| pod.metadata.deletion_timestamp.is_some()) => {
+                    info!("the pod is being deleted: this container ends");
+                    return;
+                }
+                Ok(Ok(_)) => std::future::pending().await,
+                Ok(Err(error)) => warn!(error = %chain(&error), "it is not known whether the pod is being deleted"),
+                Err(_) => warn!("it is not known whether the pod is being deleted: the API server does not answer"),
+            }
+            sleep(PAUSE).await;
+        }
     }
 
     /// Changes the Service, if nobody has changed it since it was seen, and answers what it is then.

@@ -44,13 +44,15 @@ pub(crate) fn runtime() -> Result<Runtime> {
     Builder::new_current_thread().enable_all().build().context("preparing to run")
 }
 
-/// Waits until the container is to stop. The first process of a container must listen to be stopped at all.
-pub(crate) async fn stopped() -> Result<()> {
+/// Waits until the container is to stop. The first process of a container must listen to be stopped at all; `is_going` tells
+/// whether it was to stop before that.
+pub(crate) async fn stopped(is_going: impl Future<Output = ()>) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listening for SIGINT")?;
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
+        () = is_going => {}
     }
     Ok(())
 }

@@ -43,9 +43,11 @@ pub fn run(options: Options) -> Result<()> {
         let node = Node::at_ip(options.scylla_localhost_address).within(PATIENCE);
         let (said, hear) = watch::channel(false);
         tokio::select! {
+            // Signals are listened for first.
+            biased;
+            stopped = pod::stopped(member.is_going()) => stopped,
             ended = serve::serve(options.port, move |path| answer(path, node, *hear.borrow())) => ended,
             () = follow_maintenance(&member, &said) => Ok(()),
-            stopped = pod::stopped() => stopped,
         }
     })
 }

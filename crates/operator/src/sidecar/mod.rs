@@ -163,6 +163,7 @@ async fn live(options: &Options) -> Result<i32> {
         prepared = prepare::prepare(options, &member) => prepared?,
         _ = told.stop.recv() => return Ok(stopped_early()),
         _ = told.interrupt.recv() => return Ok(stopped_early()),
+        () = member.is_going() => return Ok(stopped_early()),
     };
     let child = Child::start(command)?;
     let tending = tend::tend(options, &member, &announced);

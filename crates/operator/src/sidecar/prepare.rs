@@ -118,6 +118,9 @@ struct Ring {
 async fn look(options: &Options, member: &Member) -> Result<Ring> {
     let service = member.services.get(&member.name).await.context("reading the Service of this node")?;
     let own = member.pods.get(&member.name).await.context("reading the Pod of this node")?;
+    if own.metadata.deletion_timestamp.is_some() {
+        return Err(anyhow!("the Pod of this node is being deleted"));
+    }
     let on_disk = read_if_there(&options.files.kept_host_id())?;
     if is_given_up(service.labels(), service.annotations(), on_disk.as_deref(), own.metadata.uid.as_deref()) {
         // Tried again, because it may be withdrawn.

@@ -181,3 +181,35 @@ fn waiting_for_scylladb_can_be_stopped() {
     process.signal(Signal::SIGTERM);
     assert_eq!(process.end().code(), Some(0));
 }
+
+/// Kubernetes sends its signal once; to the first process of a container that has yet to listen, it is lost.
+#[test]
+fn containers_of_a_pod_that_is_being_deleted_end_by_themselves() {
+    let folder = Folder::new();
+    let api = FakeApi::start(&folder.path("kubeconfig"));
+    api.put("services", json!({"metadata": {"name": "n", "uid": "1", "labels": {}}}));
+    api.put("pods", json!({"metadata": {"name": "n", "uid": "2", "deletionTimestamp": "2026-11-17T00:32:15Z"}}));
+    let containers: [&[&str]; 3] = [
+        &["probe", "--port=0", "--service-name=n"],
+        &[
+            "ignition",
+            "--port=0",
+            "--service-name=n",
+            "--nodes-broadcast-address-type=PodIP",
+            "--clients-broadcast-address-type=PodIP",
+        ],
+        &["await-node", "--pod-name=n"],
+    ];
+    for arguments in containers {
+        let mut command = messina();
+        command.args(arguments).arg("--kubeconfig").arg(folder.path("kubeconfig"));
+        if arguments[0] != "probe" {
+            command.arg("--shared-dir").arg(folder.path(""));
+        }
+        if arguments[0] == "await-node" {
+            command.args(["--", "/bin/false"]);
+        }
+        let mut process = Process::start(command);
+        assert_eq!(process.end().code(), Some(0), "{arguments:?}");
+    }
+}

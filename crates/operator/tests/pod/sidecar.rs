@@ -499,3 +499,18 @@ fn orphans_are_reaped() {
     eventually("there is an orphan", || children(sidecar).len() > 1);
     eventually("the orphan is reaped", || children(sidecar).len() == 1);
 }
+
+#[test]
+fn a_node_whose_pod_is_being_deleted_ends_before_it_starts() {
+    for (number, may_start) in [(92, false), (93, true)] {
+        let mut pod = Pod::new(number, Says::default());
+        if may_start {
+            pod = pod.ignite();
+        }
+        pod.api.edit("pods", NAME, |pod| pod["metadata"]["deletionTimestamp"] = json!("2026-11-17T00:32:15Z"));
+        let mut command = messina();
+        command.args(pod.arguments()).env("NODE_DIR", pod.folder.path(""));
+        assert_eq!(Process::start(command).end().code(), Some(0));
+        assert!(!pod.has_started());
+    }
+}
