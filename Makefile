@@ -43,7 +43,7 @@ demo: needs-cargo ## Starts a local Kubernetes with the operator and a datacente
 
 .PHONY: demo-down
 demo-down: needs-cargo ## Removes what `make demo` started
-	@if [ ! -x $(TESTBED) ]; then $(BUILD_PROGRAMS); fi
+	@if [ ! -x $(TESTBED) ]; then cargo build --workspace --bin testbed; fi
 	$(TESTBED) down --name demo
 
 .PHONY: check
