@@ -248,7 +248,7 @@ async fn jobs_work_on_the_snapshots(world: &World) {
 }
 
 /// Short, so that a request of which nothing is known is not waited for long; long enough for a busy host.
-const SECONDS: u64 = 24;
+const SECONDS: u64 = 60;
 
 fn full(name: &str) -> EtcdOperatorTask {
     task(name, "OnDemandSnapshot", ETCD, json!({"timeoutSeconds": SECONDS}))
