@@ -109,9 +109,14 @@ pub fn tail(log: &Path) -> String {
     last_lines(log, TAIL)
 }
 
+/// What is in a log; nothing where there is none.
+pub fn text_of(log: &Path) -> String {
+    fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+}
+
 /// So many last lines of a log.
 pub fn last_lines(log: &Path, count: usize) -> String {
-    let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let text = text_of(log);
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(count)..].iter().map(|line| format!("  {line:.2000}\n")).collect()
 }

@@ -156,7 +156,7 @@ fn a_newcomer_knows_whom_it_replaces_until_it_has_joined() {
     check_fresh(&world, &[("a", 2), ("b", 1)]);
 }
 
-/// A node is lost, and all goes on until the operator is about to delete an object of this kind for it.
+/// All goes on until the operator is about to delete an object of this kind.
 fn until_deletion(world: &mut World, kind: Kind) {
     let is_next = |world: &World| plan(&world.kept).deletions.iter().any(|one| one.kind == kind);
     for _ in 0..60 {

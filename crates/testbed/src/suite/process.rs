@@ -62,7 +62,7 @@ impl Outcome {
     /// Why it failed, in few lines: what the first panic said, or else the last lines.
     pub(super) fn why(&self) -> String {
         const LINES: usize = 12;
-        let log = text_of(&self.log);
+        let log = exec::text_of(&self.log);
         match log.lines().position(|line| line.contains("panicked at")) {
             Some(first) => log.lines().skip(first).take(LINES).map(|line| format!("  {line:.2000}\n")).collect(),
             None => exec::last_lines(&self.log, LINES),
@@ -81,17 +81,13 @@ pub(super) fn run(item: &Item, logs: &Path) -> Outcome {
         (false, Duration::ZERO)
     });
     // Of a program with many tests, some may be skipped.
-    let is_skipped = item.needs > Needs::Nothing && says_skipped(&text_of(&log));
+    let is_skipped = item.needs > Needs::Nothing && says_skipped(&exec::text_of(&log));
     let ending = match passed {
         false => Ending::Failed,
         true if is_skipped => Ending::Skipped,
         true => Ending::Passed,
     };
     Outcome { name: item.name.clone(), ending, wall: began.elapsed(), processor, log }
-}
-
-fn text_of(log: &Path) -> String {
-    fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
 /// Whether a test says that it does not run here.
