@@ -66,9 +66,9 @@ pub fn testbed(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs `testbed` and expects it to do what it was asked.
+/// Runs a program and expects it to do what it was asked.
 pub fn succeeds(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|error| panic!("testbed: {error}"));
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(output.status.success(), "{command:?}: {}", all_of(&output));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }

@@ -16,6 +16,9 @@ const PREFIX: &str = "messina-";
 const FABRIC: &str = "messina-fabric";
 const HOST_LINK: &str = "messina0";
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 240, 0, 1);
+/// Given, because a bridge without takes the lowest address of its links, so another one as clusters come and go; and for
+/// about 40 s nodes go on sending to the one that they know.
+const GATEWAY_HARDWARE: &str = "02:6d:73:01:00:01";
 const HOST: Ipv4Addr = Ipv4Addr::new(10, 240, 0, 2);
 const NODES: &str = "10.240.0.0/16";
 const PODS: &str = "10.241.0.0/16";
@@ -68,7 +71,7 @@ pub fn make_fabric() -> Result<()> {
     let made = ip_all(&[
         &format!("netns add {FABRIC}"),
         &format!("-n {FABRIC} link set lo up"),
-        &format!("-n {FABRIC} link add nodes type bridge"),
+        &format!("-n {FABRIC} link add nodes address {GATEWAY_HARDWARE} type bridge"),
         &format!("-n {FABRIC} addr add {GATEWAY}/16 dev nodes"),
         &format!("-n {FABRIC} link set nodes up"),
         &format!("link add {HOST_LINK} type veth peer name host netns {FABRIC}"),

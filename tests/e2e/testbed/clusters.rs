@@ -1,6 +1,6 @@
 //! What a cluster can do.
 
-use std::time::Duration;
+use std::{process::Command, time::Duration};
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -39,7 +39,21 @@ async fn pods_of_three_clusters_reach_one_another_by_address() {
         let said = output_of(&client, "default", &format!("visit-{}", names[to]), &look).await;
         assert_eq!(said.trim(), names[to], "from {} to {}", names[from], names[to]);
     }
+    a_new_link_leaves_the_gateway_as_it_is();
     clusters.into_iter().for_each(Started::down);
+}
+
+/// Nodes know the gateway by its hardware address, and lose their way for half a minute if it changes.
+fn a_new_link_leaves_the_gateway_as_it_is() {
+    let in_fabric =
+        |arguments: &str| succeeds(Command::new("ip").args(["-n", "messina-fabric"]).args(arguments.split(' ')));
+    let gateway = || in_fabric("-brief link show nodes");
+    let before = gateway();
+    in_fabric("link add lowest address 00:00:00:00:00:01 type veth peer name of-lowest");
+    in_fabric("link set lowest master nodes");
+    let after = gateway();
+    in_fabric("link del lowest");
+    assert_eq!(after, before);
 }
 
 #[tokio::test]

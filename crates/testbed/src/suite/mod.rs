@@ -170,10 +170,8 @@ impl Needs {
 /// How many of eight places an end-to-end test takes, by how busy it keeps two processors.
 fn weight_of(test: &str) -> usize {
     match test {
-        // They start, kill and remove clusters and networks of this host, one after the other, and beside nothing else.
-        _ if test.starts_with(SELFTESTS) => 8,
         _ if test.starts_with("faults::slow::") => 6,
-        _ if test.starts_with("faults::") || test.contains("::slow::") => 2,
+        _ if test.starts_with("faults::") || test.starts_with(SELFTESTS) || test.contains("::slow::") => 2,
         _ => 1,
     }
 }
