@@ -69,8 +69,8 @@ unit: needs-cargo $(CACHE)/python/yaml ## Runs the tests that need no cluster
 	@MESSINA_WORLDS=10 PYTHONPATH=$(CACHE)/python cargo test --workspace --exclude messina-e2e
 
 .PHONY: e2e
-e2e: build ## Runs tests whose name contains ONLY, of either tier, and leaves the clusters running: make e2e ONLY=upgrade
-	@$(RUN_TESTS) --slow --keep --only "$(ONLY)"
+e2e: needs-only build ## Runs tests whose name contains ONLY, of either tier, and leaves the clusters running: make e2e ONLY=upgrade
+	@$(RUN_TESTS) --slow --keep --only "$$ONLY"
 
 .PHONY: soak
 soak: build ## Damages all objects of a datacenter in turn, changes it again and again, and tests the testbed itself
@@ -114,6 +114,10 @@ schema-facts: needs-cargo ## Asks the API server anew what it says of Kubernetes
 release: needs-cargo ## Builds the statically linked programs `messina` and `kubectl-messina`
 	@cargo build --release --package messina-operator --package messina-kubectl
 	ls -l $(BUILT)/release/{messina,kubectl-messina}
+
+.PHONY: needs-only
+needs-only:
+	@: $${ONLY:?says which tests, such as \`make e2e ONLY=upgrade\`; target/test-costs.json names those of the last run}
 
 .PHONY: needs-cargo
 needs-cargo:

@@ -70,8 +70,8 @@ pub struct Options {
     /// The port at which Ingresses take CQL over TLS, for the files by which clients connect; without it, they name none
     #[arg(long, env = "MESSINA_CQLS_INGRESS_PORT", value_name = "PORT")]
     pub cqls_ingress_port: Option<std::num::NonZeroU16>,
-    /// Seconds between two probes of a node's containers, 10 at most. A node is seen to be ready that much sooner, and one that
-    /// answers late is restarted later. A change restarts all nodes, one after the other
+    /// Seconds between two probes of a node's containers: 1 to 10. The fewer, the sooner a node that is ready is seen to be. A
+    /// change restarts all nodes, one after the other
     #[arg(long, env = "MESSINA_NODE_PROBE_SECONDS", value_name = "SECONDS", default_value = "10", value_parser = probe_seconds)]
     pub node_probe_seconds: std::num::NonZeroU8,
     /// How many objects each controller works on at once

@@ -66,10 +66,11 @@ The cluster {:?} is up ({}). In this folder, try:
   kubectl patch scylladbdatacenter orders --namespace scylla --type=json \\
     --patch='[{{\"op\": \"replace\", \"path\": \"/spec/racks/0/nodes\", \"value\": 2}}]'
   kubectl exec --namespace scylla orders-messina-1-a-0 -c scylla -- nodetool status
-  kubectl exec --namespace scylla orders-messina-1-b-0 -c scylla -- simctl pause
+  kubectl exec --namespace scylla orders-messina-1-b-0 -c scylla -- simctl pause   # it answers nothing now
+  kubectl exec --namespace scylla orders-messina-1-b-0 -c scylla -- simctl resume
   kubectl delete service orders-client --namespace scylla   # it comes back
-  kubectl delete scylladbdatacenter orders --namespace scylla   # volumes stay
   kubectl logs --namespace messina deployment/messina
+  kubectl delete scylladbdatacenter orders --namespace scylla   # volumes stay
 
 `make demo-down` removes it all.",
         cluster.name,

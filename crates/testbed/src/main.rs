@@ -40,7 +40,7 @@ enum Command {
     Images(Images),
     /// Downloads or builds the programs and images of a full cluster, so that `up` finds them
     Tools,
-    /// Starts a cluster, installs the custom resource definitions and says what to try
+    /// Starts a cluster with the operator and a datacenter of simulated nodes, and says what to try
     Demo(Up),
     /// Prints what the API server says of Kubernetes' own types that stand inside ours
     SchemaFacts(Name),
