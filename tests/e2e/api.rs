@@ -16,6 +16,11 @@ fn cluster(name: &str, spec: &str) -> String {
     format!("{{apiVersion: scylla.scylladb.com/v1, kind: ScyllaCluster, metadata: {{name: {name}}}, spec: {spec}}}")
 }
 
+/// A ScyllaDBDatacenter with this spec.
+fn datacenter(name: &str, spec: &str) -> String {
+    other("ScyllaDBDatacenter", name, &format!("spec: {spec}"))
+}
+
 /// An EtcdOperatorTask with this spec, after which other fields of the object may follow; as after the name, of its
 /// metadata.
 fn task(name: &str, spec: &str) -> String {

@@ -18,6 +18,7 @@ mod life;
 mod observer;
 mod plan;
 mod runtime;
+mod settings;
 mod testbed;
 mod upgrade;
 mod volumes;

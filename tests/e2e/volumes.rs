@@ -221,6 +221,8 @@ async fn somebody_works_on_a_node(datacenter: &TestDatacenter) {
     await_condition(datacenter, "StatefulSetControllerProgressing", &change).await;
     assert_eq!(datacenter.nodes().await.pods, before, "no pod comes, goes or is restarted");
     datacenter.apply(&with_capacity(datacenter, "90Mi")).await;
+    // The operator hears of Services and of datacenters by different watches: it is to know that nothing is wanted any more.
+    datacenter.condition("StatefulSetControllerProgressing", "True", |one| !one.message.contains(&change)).await;
     mark(None).await;
     ready("True").await;
     datacenter.settled(3).await;

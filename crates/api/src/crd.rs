@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, CustomResourceValidation,
+    CustomResourceDefinition, CustomResourceValidation, ValidationRule,
 };
 use kube::CustomResourceExt;
 use schemars::JsonSchema;
 use serde_json::{Value, json};
 
-use crate::{druid, schema, scylla::v1, scylla::v1alpha1};
+use crate::{druid, schema, scylla::v1, scylla::v1alpha1, unchanging};
 
 /// Every definition, in the order in which they are installed.
 pub fn all() -> Vec<CustomResourceDefinition> {
@@ -35,8 +35,13 @@ fn served() -> Vec<Served> {
         definition::<v1alpha1::ScyllaDBCluster, v1alpha1::ScyllaDBClusterSpec, v1alpha1::ScyllaDBClusterStatus>(
             "A ScyllaDB cluster of one or more datacenters, each in a Kubernetes cluster of its own.",
         ),
-        definition::<v1alpha1::ScyllaDBDatacenter, v1alpha1::ScyllaDBDatacenterSpec, v1alpha1::ScyllaDBDatacenterStatus>(
-            "A datacenter of ScyllaDB: racks of nodes in this Kubernetes cluster.",
+        with_rules(
+            definition::<
+                v1alpha1::ScyllaDBDatacenter,
+                v1alpha1::ScyllaDBDatacenterSpec,
+                v1alpha1::ScyllaDBDatacenterStatus,
+            >("A datacenter of ScyllaDB: racks of nodes in this Kubernetes cluster."),
+            unchanging::of_datacenters(),
         ),
         definition::<
             v1alpha1::ScyllaDBManagerClusterRegistration,
@@ -98,6 +103,15 @@ fn requiring_spec(mut served: Served) -> Served {
     for version in &mut served.definition.spec.versions {
         if let Some(schema) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut()) {
             schema.required = Some(vec!["spec".into()]);
+        }
+    }
+    served
+}
+
+fn with_rules(mut served: Served, rules: Vec<ValidationRule>) -> Served {
+    for version in &mut served.definition.spec.versions {
+        if let Some(schema) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut()) {
+            schema.x_kubernetes_validations = Some(rules.clone());
         }
     }
     served

@@ -14,3 +14,4 @@ pub mod druid;
 pub mod names;
 mod schema;
 pub mod scylla;
+mod unchanging;

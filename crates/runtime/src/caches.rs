@@ -10,8 +10,9 @@ use crate::{
     events::{Events, Note},
     metrics::Metrics,
     queue::{Backoff, ObjectKey},
+    references::{self, References},
     store::{Kind, Store, Unreadable, Version},
-    watch::{BACKOFF, Scope, Watch},
+    watch::{BACKOFF, Filter, Scope, Watch},
 };
 
 /// What everything that runs in a process shares.
@@ -131,6 +132,22 @@ impl Caches {
         self.watch_scope(scope, trim)
     }
 
+    /// The objects of a kind that others name. To be asked for once for each kind, whoever names them; metadata of objects
+    /// with the usual names is kept in any case, so that those which are not there cost no request.
+    pub fn references<K>(&mut self, usual_names: &[&'static str]) -> Arc<References<K>>
+    where
+        K: Kind,
+        kube::core::PartialObjectMeta<K>: Kind,
+    {
+        let store = Arc::new(Store::default());
+        let references = References::new(self.client.clone(), Arc::clone(&store), usual_names);
+        let scope = Scope { namespace: self.namespace.clone(), is_metadata_only: true, ..Scope::default() };
+        let name = format!("{} (references)", K::plural(&()));
+        let filter: Filter = Box::new(references.filter());
+        self.add(References::<K>::collection(), name, store, scope, references::trim, Some(filter));
+        references
+    }
+
     fn watch_scope<K: Kind>(&mut self, scope: Scope, trim: fn(&mut K)) -> Arc<Store<K>> {
         self.watch_in(self.namespace.clone(), scope, trim)
     }
@@ -138,19 +155,31 @@ impl Caches {
     fn watch_in<K: Kind>(&mut self, namespace: Option<String>, scope: Scope, trim: fn(&mut K)) -> Arc<Store<K>> {
         let scope = Scope { namespace, ..scope };
         let store = Arc::new(Store::<K>::default());
+        self.add(K::url_path(&(), None), K::plural(&()).into_owned(), Arc::clone(&store), scope, trim, None);
+        store
+    }
+
+    fn add<K: Kind>(
+        &mut self,
+        path: String,
+        name: String,
+        store: Arc<Store<K>>,
+        scope: Scope,
+        trim: fn(&mut K),
+        filter: Option<Filter>,
+    ) {
         store.believe_from(self.believe_from);
-        let shelf = Shelf { store: Arc::clone(&store) };
-        self.collections.insert(K::url_path(&(), None), Arc::new(shelf));
+        self.collections.insert(path, Arc::new(Shelf { store: Arc::clone(&store), name }));
         let watch = Watch {
-            store: Arc::clone(&store),
+            store,
             scope,
             client: self.client.clone(),
             trim,
+            filter,
             surroundings: Arc::clone(&self.surroundings),
             streams_lists: true,
         };
         self.starts.push(Box::new(move |tasks| drop(tasks.spawn(watch.run()))));
-        store
     }
 
     /// Begins to watch. Whoever wants to hear of changes has said so by now.

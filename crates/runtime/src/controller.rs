@@ -21,7 +21,7 @@ use std::{
 use http::Method;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::{Resource as _, api::ObjectMeta};
+use kube::{Resource as _, api::ObjectMeta, core::PartialObjectMeta};
 use serde_json::{Value, json};
 use tokio::{task::JoinSet, time::Instant};
 use tracing::{Instrument, Span, debug, debug_span, field::Empty, info_span, warn};
@@ -36,6 +36,7 @@ use crate::{
     pace::{News, Pace},
     pause,
     queue::{Backoff, ObjectKey, Outcome, Queue, Work},
+    references::References,
     status::{self, Report},
     store::{Change, Kind, Store, Version},
 };
@@ -225,6 +226,17 @@ impl<C: Controller> Running<C> {
     pub fn awaits<T: Send + 'static>(self: &Arc<Self>, errands: &Errands<T>) {
         let queue = Arc::clone(&self.queue);
         errands.on_return(move |key| queue.add(key));
+    }
+
+    /// Looks at an object again whenever something changes that it names.
+    pub fn refers_to<K>(self: &Arc<Self>, references: &References<K>)
+    where
+        K: Kind,
+        PartialObjectMeta<K>: Kind,
+    {
+        self.needs.lock().unwrap_or_else(PoisonError::into_inner).insert(References::<K>::collection());
+        let queue = Arc::clone(&self.queue);
+        references.on_change(C::NAME, move |key| queue.add(key));
     }
 
     fn needs<K: Kind>(&self) {

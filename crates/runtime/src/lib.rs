@@ -6,7 +6,8 @@
 //!
 //! [`watch`] keeps a [`store`] for each kind, one for the whole process ([`caches`]). A change puts objects into the
 //! [`queue`] of a [`controller`], which decides what there should be. [`apply`] writes what differs, [`status`] writes how
-//! the object stands, [`events`] tells people, [`errands`] take time outside of Kubernetes. The ledger keeps anything from being decided from a cache that is older than
+//! the object stands, [`events`] tells people, [`errands`] take time outside of Kubernetes, [`references`] are objects that others
+//! name and do not own. The ledger keeps anything from being decided from a cache that is older than
 //! our own last write. [`lease`] says whether this process leads, and [`fence`] keeps its writes back when it does not.
 //! [`process`] holds it all together.
 
@@ -28,6 +29,7 @@ mod pace;
 pub mod pause;
 pub mod process;
 pub mod queue;
+pub mod references;
 pub mod server;
 pub mod status;
 pub mod store;

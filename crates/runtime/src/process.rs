@@ -103,12 +103,12 @@ impl Process {
         self.surroundings.metrics.on_read(move |metrics| {
             for collection in counted.values() {
                 let (objects, unreadable) = collection.size();
-                metrics.cached(&collection.plural(), objects, unreadable);
+                metrics.cached(collection.name(), objects, unreadable);
             }
         });
         self.readiness.is_told_by(move || {
             let missing = collections.values().filter(|collection| collection.is_awaited());
-            missing.map(|collection| collection.plural()).collect()
+            missing.map(|collection| collection.name().to_owned()).collect()
         });
         let (mut watches, mut workers) = (JoinSet::new(), JoinSet::new());
         caches.start(&mut watches);

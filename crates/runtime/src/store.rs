@@ -249,6 +249,13 @@ impl<K: Kind> Store<K> {
         self.advance_and_tell(version, change);
     }
 
+    /// Takes in an object that was read beside the watch, which may not have come as far.
+    pub(crate) fn learn(&self, key: ObjectKey, entry: Entry<K>) {
+        let version = entry.version;
+        let change = self.write().put_newer(key, version, Some(entry));
+        self.tell(change);
+    }
+
     /// Takes in that an object went at this version.
     pub(crate) fn remove(&self, key: ObjectKey, version: Version) {
         let change = self.write().put_newer(key, version, None);

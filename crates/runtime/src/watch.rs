@@ -137,6 +137,9 @@ struct ListMetadata {
     r#continue: Option<String>,
 }
 
+/// Which objects of a watch are kept.
+pub(crate) type Filter = Box<dyn Fn(&ObjectKey) -> bool + Send + Sync>;
+
 type Objects<K> = HashMap<ObjectKey, Entry<K>>;
 
 /// The watch of one kind.
@@ -146,6 +149,8 @@ pub(crate) struct Watch<K> {
     pub(crate) client: Client,
     /// Takes away what nobody reads.
     pub(crate) trim: fn(&mut K),
+    /// Which objects are kept; all where there is none.
+    pub(crate) filter: Option<Filter>,
     pub(crate) surroundings: Arc<Surroundings>,
     /// Whether the server streams lists; true until it says otherwise.
     pub(crate) streams_lists: bool,
@@ -235,12 +240,17 @@ impl<K: Kind> Watch<K> {
             match (r#type, &mut listed) {
                 ("ADDED" | "MODIFIED", Some(listed)) => {
                     let (key, entry) = self.read(object)?;
-                    listed.insert(key, entry);
+                    if self.is_kept(&key) {
+                        listed.insert(key, entry);
+                    }
                 }
                 ("ADDED" | "MODIFIED", None) => {
                     let (key, entry) = self.read(object)?;
                     *position = entry.version;
-                    self.store.put(key, entry);
+                    match self.is_kept(&key) {
+                        true => self.store.put(key, entry),
+                        false => self.store.advance(entry.version),
+                    }
                 }
                 ("DELETED", listed) => {
                     let metadata = metadata_of(object)?;
@@ -315,7 +325,9 @@ impl<K: Kind> Watch<K> {
             let List { metadata, items } = serde_json::from_str(&text).map_err(Ended::Malformed)?;
             for item in items {
                 let (key, entry) = self.read(item)?;
-                objects.insert(key, entry);
+                if self.is_kept(&key) {
+                    objects.insert(key, entry);
+                }
             }
             parameters.continue_token = metadata.r#continue.filter(|token| !token.is_empty());
             if parameters.continue_token.is_none() {
@@ -327,6 +339,10 @@ impl<K: Kind> Watch<K> {
 
     fn request(&self) -> Request {
         Request::new(K::url_path(&(), self.scope.namespace.as_deref()))
+    }
+
+    fn is_kept(&self, key: &ObjectKey) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter(key))
     }
 
     /// An object, or what is wrong with it.

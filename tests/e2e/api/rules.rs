@@ -2,13 +2,13 @@
 
 use messina_e2e::{DEFINITIONS, accepts, accepts_change, accepts_status, in_a_namespace, refuses, refuses_change};
 
-use super::{cluster, each_field, task};
+use super::{cluster, datacenter, each_field, task};
 
 /// What breaks one rule.
 struct Case {
     /// Kind and field that have the rule.
     at: &'static str,
-    /// Words of the rule's message, and of no other's at the same place.
+    /// Words of the refusal, and of no other's at the same place: of the rule's message, or the field that it names.
     says: &'static str,
     /// Specs that cannot be created.
     created: &'static [&'static str],
@@ -16,7 +16,67 @@ struct Case {
     changed: &'static [(&'static str, &'static str)],
 }
 
-const CASES: [Case; 3] = [
+const CASES: [Case; 9] = [
+    Case {
+        at: "ScyllaDBDatacenter ",
+        says: "spec.clusterName",
+        created: &[],
+        changed: &[("{clusterName: a}", "{clusterName: b}"), ("{clusterName: a}", "{}"), ("{}", "{clusterName: a}")],
+    },
+    Case {
+        at: "ScyllaDBDatacenter ",
+        says: "spec.datacenterName",
+        created: &[],
+        changed: &[
+            ("{datacenterName: a}", "{datacenterName: b}"),
+            ("{datacenterName: a}", "{}"),
+            ("{datacenterName: a}", "{datacenterName: ''}"),
+            ("{}", "{datacenterName: a}"),
+        ],
+    },
+    Case {
+        at: "ScyllaDBDatacenter ",
+        says: "spec.ipFamilies",
+        created: &[],
+        changed: &[
+            ("{}", "{ipFamilies: [IPv6]}"),
+            ("{ipFamilies: [IPv6, IPv4]}", "{ipFamilies: [IPv4, IPv6]}"),
+            ("{ipFamilies: [IPv6]}", "{}"),
+        ],
+    },
+    Case {
+        at: "ScyllaDBDatacenter ",
+        says: "spec.exposeOptions.nodeService.type",
+        created: &[],
+        changed: &[
+            ("{}", "{exposeOptions: {nodeService: {type: Headless}}}"),
+            ("{exposeOptions: {nodeService: {type: LoadBalancer}}}", "{exposeOptions: {}}"),
+        ],
+    },
+    Case {
+        at: "ScyllaDBDatacenter ",
+        says: "spec.exposeOptions.broadcastOptions.nodes.type",
+        created: &[],
+        changed: &[
+            ("{}", "{exposeOptions: {broadcastOptions: {nodes: {type: PodIP}, clients: {type: ServiceClusterIP}}}}"),
+            (
+                "{exposeOptions: {broadcastOptions: {nodes: {type: PodIP}, clients: {type: PodIP}}}}",
+                "{exposeOptions: {broadcastOptions: {nodes: {type: ServiceClusterIP}, clients: {type: PodIP}}}}",
+            ),
+        ],
+    },
+    Case {
+        at: "ScyllaDBDatacenter ",
+        says: "spec.exposeOptions.broadcastOptions.clients.type",
+        created: &[],
+        changed: &[
+            ("{}", "{exposeOptions: {broadcastOptions: {nodes: {type: ServiceClusterIP}, clients: {type: PodIP}}}}"),
+            (
+                "{exposeOptions: {broadcastOptions: {nodes: {type: PodIP}, clients: {type: PodIP}}}}",
+                "{exposeOptions: {broadcastOptions: {nodes: {type: PodIP}, clients: {type: ServiceClusterIP}}}}",
+            ),
+        ],
+    },
     Case {
         at: "ScyllaCluster spec.alternator",
         says: "port serves plain HTTP, so insecureEnableHTTP cannot be false beside it: remove port",
@@ -82,7 +142,8 @@ fn every_rule_has_a_case() {
         each_field(definition, |path, schema| {
             for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
                 let message = rule["message"].as_str().unwrap_or_else(|| panic!("no message: {rule}"));
-                rules.push((format!("{} {path}", definition.spec.names.kind), message.to_owned()));
+                let field = rule["fieldPath"].as_str().unwrap_or_default().trim_start_matches('.');
+                rules.push((format!("{} {path}", definition.spec.names.kind), format!("{field}: {message}")));
             }
         });
     }
@@ -100,6 +161,7 @@ async fn what_breaks_a_rule_is_refused_with_its_message() {
         for case in &CASES {
             let yaml = match case.at.split_once(' ') {
                 Some(("ScyllaCluster", _)) => cluster,
+                Some(("ScyllaDBDatacenter", _)) => datacenter,
                 Some(("EtcdOperatorTask", _)) => task,
                 _ => panic!("this test cannot write what {} is in", case.at),
             };
@@ -134,6 +196,22 @@ async fn what_only_comes_close_to_breaking_a_rule_is_accepted() {
         {
             let yaml = cluster(&format!("alternator-{number}"), &format!("{{alternator: {alternator}}}"));
             accepts(client, namespace, &yaml).await;
+        }
+        for (number, (before, after)) in [
+            ("{}", "{datacenterName: datacenter-0}"),
+            ("{datacenterName: datacenter-1}", "{}"),
+            ("{}", "{ipFamilies: [IPv4, IPv6]}"),
+            ("{}", "{exposeOptions: {nodeService: {type: ClusterIP, labels: {a: b}}}}"),
+            ("{exposeOptions: {nodeService: {type: Headless}}}", "{exposeOptions: {nodeService: {type: Headless}, cql: {}}}"),
+            ("{}", "{exposeOptions: {broadcastOptions: {nodes: {type: ServiceClusterIP}, clients: {type: ServiceClusterIP}}}}"),
+            ("{exposeOptions: {broadcastOptions: {}}}", "{exposeOptions: {broadcastOptions: {nodes: {type: PodIP}}}}"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let name = format!("datacenter-{number}");
+            accepts(client, namespace, &datacenter(&name, before)).await;
+            accepts_change(client, namespace, &datacenter(&name, after)).await;
         }
         for reference in ["etcdReference", "etcdRef", "ownerEtcdReference"] {
             let yaml = task(&reference.to_lowercase(), &format!("{{type: T, {reference}: {{name: a}}}}"));

@@ -9,6 +9,9 @@ pub const APPLIED_HASH: &str = "messina.scylladb.com/applied-hash";
 pub const PAUSE: &str = "messina.scylladb.com/pause";
 /// On a pod template, by the operator: hash of the configuration that the pods read only when they start.
 pub const INPUTS_HASH: &str = "scylla-operator.scylladb.com/inputs-hash";
+/// On a StatefulSet, by the operator: hash of what [`INPUTS_HASH`] stands for where an operator made it that did not read
+/// what users put beside a datacenter. As long as it is the same, nodes are not restarted.
+pub const INPUTS_STAND_FOR: &str = "messina.scylladb.com/inputs-stand-for";
 /// On a pod template, by the operator: the user's reason for a restart of all nodes.
 pub const FORCE_REDEPLOYMENT_REASON: &str = "scylla-operator.scylladb.com/force-redeployment-reason";
 /// On a pod template, by the operator: whether Prometheus reads the metrics of the pod.

@@ -122,18 +122,35 @@ fn alternator_lines(alternator: &Alternator) -> Vec<String> {
     lines
 }
 
-/// Stands for everything that a node of the rack reads when it starts, and at no other time. The operator's part of the
-/// agents' settings is not in it: it changes with what is in it anyway.
-pub(crate) fn inputs_hash(observed: &Observed, rack: &Rack) -> String {
+/// Hashes of everything that a node of a rack reads when it starts, and at no other time. The operator's part of the agents'
+/// settings is not in them: it changes with what is in them anyway.
+pub(crate) struct Inputs {
+    /// Of all of it.
+    pub(crate) all: String,
+    /// As it was made by operators that did not read what users put beside a datacenter.
+    pub(crate) without_users: String,
+}
+
+pub(crate) fn inputs(observed: &Observed, rack: &Rack) -> Inputs {
     let datacenter = &observed.datacenter;
-    let users = observed.config_maps.get(rack.config_map());
-    let agents = observed.secrets.get(rack.agent_secret()).filter(|_| datacenter.agent_image.is_some());
-    let inputs: BTreeMap<&str, Value> = [
-        ("managed", json!(managed_config(datacenter, observed.gates).data)),
-        ("rack", json!(snitch_config(datacenter, rack).data)),
-        ("user", json!(users.map(|map| (&map.data, &map.binary_data)))),
-        ("agent", json!(agents.map(|secret| &secret.data))),
-    ]
-    .into();
-    BASE64_STANDARD.encode(Sha512::digest(json!(inputs).to_string()))
+    let users = observed.named.config_maps.get(rack.config_map());
+    let agents = observed.named.secrets.get(rack.agent_secret()).filter(|_| datacenter.agent_image.is_some());
+    let hash = |user: Value, agent: Value, more: &[(&'static str, Value)]| {
+        let inputs: BTreeMap<&str, Value> = [
+            ("managed", json!(managed_config(datacenter, observed.gates).data)),
+            ("rack", json!(snitch_config(datacenter, rack).data)),
+            ("user", user),
+            ("agent", agent),
+        ]
+        .into_iter()
+        .chain(more.iter().cloned())
+        .collect();
+        BASE64_STANDARD.encode(Sha512::digest(json!(inputs).to_string()))
+    };
+    let of_user = json!(users.map(|map| (&map.data, &map.binary_data)));
+    let of_agent = json!(agents.map(|secret| &secret.data));
+    Inputs {
+        all: hash(of_user, of_agent, &[("reads", json!("user"))]),
+        without_users: hash(Value::Null, Value::Null, &[]),
+    }
 }

@@ -4,10 +4,12 @@
 //! StatefulSet get fewer replicas, or is a StatefulSet, a Service, a pod or a claim of a node given up.
 
 mod access;
+pub mod cached;
 pub mod certificates;
 mod cleanup;
 mod config;
 mod difference;
+mod identity;
 mod ingresses;
 mod joining;
 mod metadata;
@@ -28,7 +30,10 @@ mod validate;
 mod version;
 mod volumes;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use jiff::Timestamp;
 use k8s_openapi::api::{
@@ -45,13 +50,14 @@ use messina_api::scylla::v1alpha1::ScyllaDBDatacenterStatus;
 use serde_json::Value;
 
 pub use certificates::CertificateChain;
+pub use identity::changes_of_identity;
 pub use operations::{Ending, NodeState, Operation, cleanup_that_ended, node_states, operation_that_ended};
 pub use probe::ProbePeriod;
 pub use rollout::is_rolled_out;
 pub use seen::{RestsOn, Seen};
 pub use status::{PartCondition, Report, refusal, report};
 pub(crate) use validate::may_start_together;
-pub use validate::{Alternator, Datacenter, Fault, Rack, Storage, validate};
+pub use validate::{Alternator, Datacenter, Fault, Rack, Storage, USUAL_AGENT_SECRET, USUAL_CONFIG_MAP, validate};
 pub use volumes::is_without_machine;
 
 /// The image of the exporter of a machine's metrics, where no other one is named.
@@ -76,11 +82,12 @@ pub struct Observed {
     pub lost_volumes: BTreeSet<String>,
     /// All StorageClasses.
     pub storage_classes: BTreeMap<String, StorageClass>,
-    /// The ConfigMaps that the datacenter owns, and those that [`Datacenter::config_map_references`] names. All of them:
-    /// nodes are restarted when one comes or goes.
+    /// The ConfigMaps that the datacenter owns.
     pub config_maps: BTreeMap<String, ConfigMap>,
-    /// The Secrets that the datacenter owns, and those that [`Datacenter::secret_references`] names. All of them, too.
+    /// The Secrets that the datacenter owns.
     pub secrets: BTreeMap<String, Secret>,
+    /// What the user has put beside the datacenter.
+    pub named: Named,
     /// The Ingresses that the datacenter owns.
     pub ingresses: BTreeMap<String, Ingress>,
     /// The Jobs that the datacenter owns.
@@ -103,6 +110,15 @@ pub struct Observed {
     pub cqls_ingress_port: Option<u16>,
     /// The time.
     pub now: Timestamp,
+}
+
+/// Objects that are the user's own. All of them that are there: nodes are restarted when one comes or goes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Named {
+    /// Those that [`Datacenter::config_map_references`] names.
+    pub config_maps: BTreeMap<String, Arc<ConfigMap>>,
+    /// Those that [`Datacenter::secret_references`] names.
+    pub secrets: BTreeMap<String, Arc<Secret>>,
 }
 
 /// Features that can be switched on.
@@ -329,6 +345,7 @@ impl Observed {
             storage_classes: BTreeMap::new(),
             config_maps: BTreeMap::new(),
             secrets: BTreeMap::new(),
+            named: Named::default(),
             ingresses: BTreeMap::new(),
             jobs: BTreeMap::new(),
             operator_image: operator_image.to_owned(),

@@ -13,7 +13,7 @@ use messina_api::names::{self, DATA_VOLUME, annotation};
 
 use super::{
     Datacenter, Note, Observed, Part, Rack,
-    config::inputs_hash,
+    config::{Inputs, inputs},
     difference::{RESTARTED_AT, is_within},
     metadata::{map, node_labels, owned, rack_labels, some, with},
     pod::{SCYLLA_CONTAINER, pod_spec},
@@ -24,9 +24,11 @@ use super::{
 /// The StatefulSet as it is to be, whatever it is now.
 pub(crate) fn stateful_set(observed: &Observed, rack: &Rack) -> StatefulSet {
     let datacenter = &observed.datacenter;
+    let name = datacenter.stateful_set_name(rack);
+    let inputs = InputsOf::of(observed, rack, &name);
     let policy = if datacenter.parallel_node_operations { "Parallel" } else { "OrderedReady" };
     StatefulSet {
-        metadata: owned(datacenter, datacenter.stateful_set_name(rack), node_labels(datacenter, rack)),
+        metadata: inputs.noted(owned(datacenter, name, node_labels(datacenter, rack))),
         spec: Some(StatefulSetSpec {
             replicas: Some(nodes_to_keep(observed, rack)),
             service_name: Some(names::datacenter::identity_service(&datacenter.name)),
@@ -44,7 +46,7 @@ pub(crate) fn stateful_set(observed: &Observed, rack: &Rack) -> StatefulSet {
                     ..RollingUpdateStatefulSetStrategy::default()
                 }),
             }),
-            template: pod_template(observed, rack),
+            template: pod_template(observed, rack, &inputs.hash),
             volume_claim_templates: Some(vec![claim(datacenter, rack)]),
             ..StatefulSetSpec::default()
         }),
@@ -52,16 +54,48 @@ pub(crate) fn stateful_set(observed: &Observed, rack: &Rack) -> StatefulSet {
     }
 }
 
-fn pod_template(observed: &Observed, rack: &Rack) -> PodTemplateSpec {
+/// Which hash of what nodes read at their start their pods have.
+struct InputsOf {
+    hash: String,
+    /// What the hash stands for, where it was made by an operator that did not read what users put beside a datacenter: as
+    /// long as that stays the same, nodes are not restarted for the sake of a better hash.
+    stands_for: Option<String>,
+}
+
+impl InputsOf {
+    fn of(observed: &Observed, rack: &Rack, stateful_set: &str) -> Self {
+        let Inputs { all, without_users } = inputs(observed, rack);
+        let existing = observed.stateful_sets.get(stateful_set);
+        let template = existing.and_then(|one| one.spec.as_ref()?.template.metadata.as_ref());
+        let annotation = |metadata: Option<&ObjectMeta>, key| {
+            metadata.and_then(|metadata| metadata.annotations.as_ref()?.get(key).cloned())
+        };
+        let has_old_hash = annotation(template, annotation::INPUTS_HASH) == Some(without_users.clone());
+        let stood_for = annotation(existing.map(|one| &one.metadata), annotation::INPUTS_STAND_FOR);
+        if has_old_hash && stood_for.is_none_or(|stood_for| stood_for == all) {
+            Self { hash: without_users, stands_for: Some(all) }
+        } else {
+            Self { hash: all, stands_for: None }
+        }
+    }
+
+    fn noted(&self, mut metadata: ObjectMeta) -> ObjectMeta {
+        let noted = self.stands_for.iter().map(|inputs| (annotation::INPUTS_STAND_FOR.to_owned(), inputs.clone()));
+        metadata.annotations.get_or_insert_default().extend(noted);
+        metadata.annotations = metadata.annotations.and_then(some);
+        metadata
+    }
+}
+
+fn pod_template(observed: &Observed, rack: &Rack, inputs_hash: &str) -> PodTemplateSpec {
     let datacenter = &observed.datacenter;
     let labels = datacenter.pod_labels.clone().unwrap_or_else(|| datacenter.labels.clone());
     let annotations = datacenter.pod_annotations.clone().unwrap_or_else(|| datacenter.annotations.clone());
-    let hash = inputs_hash(observed, rack);
     let reason = datacenter.force_redeployment_reason.as_deref();
     let own = map([
         (annotation::PROMETHEUS_SCRAPE, "true"),
         (annotation::PROMETHEUS_PORT, "9180"),
-        (annotation::INPUTS_HASH, hash.as_str()),
+        (annotation::INPUTS_HASH, inputs_hash),
     ]
     .into_iter()
     .chain(reason.map(|reason| (annotation::FORCE_REDEPLOYMENT_REASON, reason))));

@@ -1,5 +1,7 @@
 //! The token by which ScyllaDB Manager and the agents know each other.
 
+use std::sync::Arc;
+
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use messina_api::names;
 use serde::Deserialize;
@@ -42,9 +44,13 @@ pub(crate) fn token(observed: &Observed) -> Token {
     let own = names::datacenter::agent_auth_token(&datacenter.name);
     let of_user = datacenter.racks.first().and_then(|rack| rack.agent_custom_config_secret.as_deref());
     let named = [(of_user, AGENT_CONFIG_FILE), (datacenter.token_override.as_deref(), TOKEN_FILE)];
-    let named = named.into_iter().filter_map(|(name, key)| Some(find(observed, name?, key)));
+    let of_others = &observed.named.secrets;
+    let named = named.into_iter().filter_map(|(name, key)| {
+        let name = name?;
+        Some(find(observed, name, of_others.get(name).map(Arc::as_ref), key))
+    });
     // The own Secret is made when it is not there, so its absence is no reason to wait.
-    let existing = observed.secrets.contains_key(&own).then(|| find(observed, &own, TOKEN_FILE));
+    let existing = observed.secrets.get(&own).map(|secret| find(observed, &own, Some(secret), TOKEN_FILE));
     for found in named.chain(existing) {
         match found {
             Found::Nothing => {}
@@ -69,9 +75,9 @@ fn note(reason: &'static str, message: String) -> Note {
     Note { part: Part::AgentToken, reason, message }
 }
 
-fn find(observed: &Observed, name: &str, key: &str) -> Found {
+fn find(observed: &Observed, name: &str, secret: Option<&Secret>, key: &str) -> Found {
     let reference = format!("Secret {}/{name}", observed.datacenter.namespace);
-    let Some(secret) = observed.secrets.get(name) else {
+    let Some(secret) = secret else {
         return Found::Absent(format!(
             "{reference} is not there yet; the agents take their token from it as soon as it is, and nodes start then"
         ));

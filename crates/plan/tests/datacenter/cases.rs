@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
+use crate::{plan, report};
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
     core::v1::{ConfigMap, Container, Pod, PodSpec, Service},
@@ -11,7 +12,7 @@ use messina_api::scylla::{
     v1alpha1::{RackStatus, ScyllaDBDatacenter},
 };
 use messina_plan::{
-    datacenter::{Datacenter, Fault, Gates, Observed, is_rolled_out, plan, report, validate},
+    datacenter::{Datacenter, Fault, Gates, Observed, is_rolled_out, validate},
     defaulting,
 };
 use serde_json::{Value, json};

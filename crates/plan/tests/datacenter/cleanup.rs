@@ -1,5 +1,6 @@
 //! Jobs that clean up nodes: the peer's cases, and the life of a Job.
 
+use crate::plan;
 use k8s_openapi::api::{
     batch::v1::{Job, JobCondition, JobStatus},
     core::v1::Pod,
@@ -8,7 +9,7 @@ use messina_api::names::{
     annotation::{CURRENT_TOKEN_RING_HASH, LAST_CLEANED_UP_TOKEN_RING_HASH},
     label,
 };
-use messina_plan::datacenter::{LeftAlone, Note, Observed, Part, Plan, plan};
+use messina_plan::datacenter::{LeftAlone, Note, Observed, Part, Plan};
 use serde_json::{Value, json};
 
 use crate::{

@@ -2,11 +2,12 @@
 
 use std::{collections::BTreeMap, fs};
 
+use crate::plan;
 use messina_api::{
     names::annotation::{self, INPUTS_HASH},
     scylla::v1alpha1::ScyllaDBDatacenter,
 };
-use messina_plan::datacenter::{Gates, Observed, Plan, is_rolled_out, plan, validate};
+use messina_plan::datacenter::{Gates, Observed, Plan, is_rolled_out, validate};
 use serde_json::{Value, json};
 
 use crate::{

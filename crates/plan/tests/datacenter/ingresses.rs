@@ -1,11 +1,12 @@
 //! Ingresses to CQL: the peer's cases, and what stays when something is not known.
 
+use crate::plan;
 use k8s_openapi::api::core::v1::Service;
 use messina_api::names::{
     annotation::HOST_ID,
     label::{self, value},
 };
-use messina_plan::datacenter::{LeftAlone, Observed, Part, plan};
+use messina_plan::datacenter::{LeftAlone, Observed, Part};
 use serde_json::{Value, json};
 
 use crate::{

@@ -1,9 +1,10 @@
 //! Nodes that are gone for good.
 
+use crate::plan;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use messina_api::names::label::{REPLACE, REPLACING_NODE_HOST_ID};
-use messina_plan::datacenter::{is_without_machine, plan};
+use messina_plan::datacenter::is_without_machine;
 use serde_json::{Value, json};
 
 use crate::{

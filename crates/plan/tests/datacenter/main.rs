@@ -31,8 +31,18 @@ use std::{
 
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
 use messina_api::scylla::v1alpha1::ScyllaDBDatacenter;
-use messina_plan::datacenter::{Datacenter, Observed, validate};
+use messina_plan::datacenter::{self, Datacenter, Observed, Plan, Report, validate};
 use serde_json::{Value, json};
+
+/// Decides from no more than the operator's caches have.
+fn plan(observed: &Observed) -> Plan {
+    datacenter::plan(&observed.clone().as_cached())
+}
+
+/// Tells no more than the operator's caches have.
+fn report(observed: &Observed, plan: &Plan) -> Report {
+    datacenter::report(&observed.clone().as_cached(), plan)
+}
 
 const OPERATOR_IMAGE: &str = "scylladb/scylla-operator:latest";
 

@@ -1,10 +1,10 @@
 //! What pods get of what the specification asks for.
 
 use messina_api::scylla::v1alpha1::ScyllaDBDatacenter;
-use messina_plan::datacenter::{plan, validate};
+use messina_plan::datacenter::validate;
 use serde_json::{Value, json};
 
-use crate::{datacenter, observed};
+use crate::{datacenter, observed, plan};
 
 const SYSCTLS: &str = "internal.scylla-operator.scylladb.com/sysctls";
 

@@ -7,11 +7,11 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use messina_api::{names::annotation::NODE_JOINED, scylla::v1alpha1::ScyllaDBDatacenter};
-use messina_plan::datacenter::{Note, Objects, Observed, Part, Plan, plan, report, validate};
+use messina_plan::datacenter::{Note, Objects, Observed, Part, Plan, validate};
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 
-use crate::{OPERATOR_IMAGE, certificates, datacenter_with, name_of, observed, rolled_out};
+use crate::{OPERATOR_IMAGE, certificates, datacenter_with, name_of, observed, plan, report, rolled_out};
 
 /// Decides when certificates are there: nodes wait for them.
 fn decide(observed: &mut Observed) -> Plan {

@@ -9,12 +9,12 @@ use messina_api::names::{
     label::REPLACING_NODE_HOST_ID,
 };
 use messina_plan::{
-    datacenter::{Observed, Plan, plan},
+    datacenter::{Observed, Plan},
     node::upgrade::{Kept, Request},
 };
 use serde_json::{Value, json};
 
-use crate::{datacenter_with, name_of, observed, rolled_out};
+use crate::{datacenter_with, name_of, observed, plan, rolled_out};
 
 const A2: &str = "orders-dc-a-2";
 

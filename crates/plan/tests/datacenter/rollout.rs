@@ -3,15 +3,21 @@
 use k8s_openapi::{
     api::{
         apps::v1::StatefulSet,
-        core::v1::{Container, Pod},
+        core::v1::{ConfigMap, Container, Pod},
     },
     apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry},
 };
-use messina_api::names::annotation::{CURRENT_TOKEN_RING_HASH, HOST_ID, LAST_CLEANED_UP_TOKEN_RING_HASH, NODE_JOINED};
-use messina_plan::datacenter::{LeftAlone, Observed, Part, Plan, plan, report};
+use messina_api::names::annotation::{
+    CURRENT_TOKEN_RING_HASH, HOST_ID, INPUTS_HASH, INPUTS_STAND_FOR, LAST_CLEANED_UP_TOKEN_RING_HASH, NODE_JOINED,
+};
+use messina_plan::datacenter::{LeftAlone, Observed, Part, Plan, changes_of_identity};
 use serde_json::{Value, json};
 
-use crate::{datacenter, datacenter_with, name_of, observed, rolled_out};
+use crate::{datacenter, datacenter_with, name_of, observed, plan, report, rolled_out};
+
+/// What an operator that did not read the user's settings made of them in [`running`].
+const HASH_WITHOUT_USERS: &str =
+    "45BICBNyDSUVXbuOh+zVOK1ZpaUHaqYZmZ0TpPsF3ngUOb8QwzJ31gsihtiTDPwqnKw+c3JCy8sSESnfYh+h8g==";
 
 /// A datacenter whose racks all run as the specification says.
 fn running(racks: &[(&str, i32)], spec: Value) -> Observed {
@@ -340,9 +346,47 @@ fn no_number_of_replicas_is_too_large_to_keep() {
 #[test]
 fn a_change_of_the_users_settings_restarts_nodes() {
     let mut observed = running(&[("a", 1)], json!({}));
-    let config = serde_json::from_value(json!({"metadata": {}, "data": {"scylla.yaml": "a: 1"}})).unwrap();
-    observed.config_maps.insert("scylla-config".into(), config);
+    set_users_settings(&mut observed, "a: 1");
     assert_eq!(reasons(&plan(&observed)), ["UpdatingStatefulSet"]);
+}
+
+fn set_users_settings(observed: &mut Observed, text: &str) {
+    let data = [("scylla.yaml".to_owned(), text.to_owned())];
+    let config = ConfigMap { data: Some(data.into()), ..ConfigMap::default() };
+    observed.named.config_maps.insert("scylla-config".into(), config.into());
+}
+
+/// An operator that did not read the user's settings made the StatefulSet; then comes one that does.
+#[test]
+fn nodes_are_not_restarted_only_because_the_users_settings_are_read_now() {
+    let mut observed = running(&[("a", 1)], json!({}));
+    let stateful_set = observed.stateful_sets.get_mut("orders-dc-a").unwrap();
+    let template = stateful_set.spec.as_mut().unwrap().template.metadata.as_mut().unwrap();
+    template.annotations.as_mut().unwrap().insert(INPUTS_HASH.into(), HASH_WITHOUT_USERS.into());
+    for settings in [None, Some("a: 1")] {
+        let mut observed = observed.clone();
+        settings.into_iter().for_each(|text| set_users_settings(&mut observed, text));
+        let taken_over = plan(&observed);
+        assert!(taken_over.waiting.iter().all(|note| !note.message.contains("restarts")), "{:?}", taken_over.waiting);
+        let noted = &taken_over.objects.stateful_sets[0];
+        assert_eq!(noted.spec.as_ref().unwrap().template, stateful_set_of(&observed).spec.as_ref().unwrap().template);
+        assert!(noted.metadata.annotations.as_ref().unwrap().contains_key(INPUTS_STAND_FOR));
+        observed.stateful_sets.insert("orders-dc-a".into(), rolled_out(noted.clone()));
+        assert_eq!(reasons(&plan(&observed)), [""; 0], "nor later");
+        set_users_settings(&mut observed, "a: 2");
+        let changed = plan(&observed);
+        assert_eq!(
+            reasons(&changed),
+            ["UpdatingStatefulSet"],
+            "a change of them does restart nodes, with {settings:?}"
+        );
+        let annotations = changed.objects.stateful_sets[0].metadata.annotations.clone().unwrap_or_default();
+        assert!(!annotations.contains_key(INPUTS_STAND_FOR), "{annotations:?}");
+    }
+}
+
+fn stateful_set_of(observed: &Observed) -> &StatefulSet {
+    &observed.stateful_sets["orders-dc-a"]
 }
 
 #[test]
@@ -398,4 +442,16 @@ fn a_pause_is_not_handed_on() {
     let objects = |annotations: Value| plan(&observed(datacenter(object(annotations)))).objects;
     assert!(objects(json!({"messina.scylladb.com/pause": "true"})) == objects(json!({})));
     assert!(objects(json!({"team": "blue"})) != objects(json!({})), "others are");
+}
+
+#[test]
+fn another_name_of_the_datacenter_is_a_fault_as_long_as_there_are_nodes() {
+    let observed = running(&[("a", 1)], json!({}));
+    assert_eq!(changes_of_identity(&observed), None);
+    let fault = changes_of_identity(&respecified(&observed, &[("a", 1)], json!({"datacenterName": "other"}))).unwrap();
+    assert_eq!(fault.field, "spec.datacenterName");
+    assert!(fault.message.contains("\"dc\" again"), "{}", fault.message);
+    let mut empty = respecified(&observed, &[("a", 1)], json!({"datacenterName": "other"}));
+    empty.stateful_sets.clear();
+    assert_eq!(changes_of_identity(&empty), None);
 }

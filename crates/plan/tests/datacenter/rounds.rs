@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::plan;
 use messina_api::names::{
     annotation::{
         CURRENT_TOKEN_RING_HASH, LAST_CLEANED_UP_TOKEN_RING_HASH, LEAVING_HOST_ID, REPLACING_CLAIM, RING_ANSWER,
@@ -9,7 +10,7 @@ use messina_api::names::{
     },
     label::{DECOMMISSIONED, REPLACE, REPLACING_NODE_HOST_ID},
 };
-use messina_plan::datacenter::{Note, plan};
+use messina_plan::datacenter::Note;
 
 use crate::world::World;
 

@@ -1,10 +1,11 @@
 //! What is written only if something else is as it was seen.
 
+use crate::plan;
 use messina_api::names::{
     annotation::{HOST_ID, NODE_JOINED},
     label::{REPLACE, REPLACING_NODE_HOST_ID},
 };
-use messina_plan::datacenter::{Kind, Seen, plan};
+use messina_plan::datacenter::{Kind, Seen};
 
 use crate::{
     rounds::{at_rest, check_fresh, round, round_of_others, settle, until},

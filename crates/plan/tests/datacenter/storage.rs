@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::{plan, report};
 use k8s_openapi::{
     api::{apps::v1::StatefulSetSpec, core::v1::PersistentVolumeClaim},
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Time},
@@ -11,7 +12,7 @@ use messina_api::names::{
     annotation::LEFT_HOST_ID,
     label::{REPLACE, SCYLLA_VERSION},
 };
-use messina_plan::datacenter::{Kind, Observed, Part, plan, report};
+use messina_plan::datacenter::{Kind, Observed, Part};
 use serde_json::{Value, json};
 
 use crate::{

@@ -1,23 +1,23 @@
 //! Which token the agents get.
 
 use k8s_openapi::{ByteString, api::core::v1::Secret};
-use messina_plan::datacenter::{Observed, Part, plan};
+use messina_plan::datacenter::{Observed, Part};
 use serde_json::json;
 
-use crate::{datacenter_with, observed};
+use crate::{datacenter_with, observed, plan};
 
 fn given(own: Option<&str>, of_user: Option<&str>, of_another: Option<&str>) -> Observed {
     let agent = of_user.map(|_| json!({"rackTemplate": {"scyllaDBManagerAgent": {"customConfigSecretRef": "mine"}}}));
     let mut observed = observed(datacenter_with(&[("a", 1)], agent.unwrap_or(json!({}))));
     observed.datacenter.token_override = of_another.map(|_| "other".into());
-    for (name, key, text) in [
-        ("orders-auth-token", "auth-token.yaml", own),
-        ("mine", "scylla-manager-agent.yaml", of_user),
-        ("other", "auth-token.yaml", of_another),
-    ] {
-        let data = text.map(|text| [(key.to_owned(), ByteString(text.into()))].into());
-        observed.secrets.extend(data.map(|data| (name.into(), Secret { data: Some(data), ..Secret::default() })));
-    }
+    let secret = |key: &str, text: &str| {
+        let data = [(key.to_owned(), ByteString(text.into()))];
+        Secret { data: Some(data.into()), ..Secret::default() }
+    };
+    observed.secrets.extend(own.map(|text| ("orders-auth-token".into(), secret("auth-token.yaml", text))));
+    let of_user = of_user.map(|text| ("mine".into(), secret("scylla-manager-agent.yaml", text).into()));
+    let of_another = of_another.map(|text| ("other".into(), secret("auth-token.yaml", text).into()));
+    observed.named.secrets.extend(of_user.into_iter().chain(of_another));
     observed
 }
 
@@ -43,7 +43,7 @@ fn a_token_is_kept_and_a_new_one_is_the_last_resort() {
 #[test]
 fn a_secret_that_is_named_is_waited_for() {
     let mut observed = given(Some("auth_token: own"), Some("auth_token: user"), None);
-    observed.secrets.remove("mine");
+    observed.named.secrets.remove("mine");
     let plan = plan(&observed);
     assert_eq!(plan.objects.agent_auth_token, None, "agents must not get one token now and another one later");
     assert_eq!((plan.waiting[0].part, plan.waiting[0].reason), (Part::AgentToken, "WaitingForSecret"));

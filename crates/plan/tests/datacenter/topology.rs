@@ -1,10 +1,11 @@
 //! Nodes that leave and nodes that are replaced, whatever happens meanwhile.
 
+use crate::plan;
 use messina_api::names::{
     annotation::{HOST_ID, LEAVING_BEGAN, LEAVING_HOST_ID, LEFT_HOST_ID, NODE_JOINED, RESTART_REQUEST},
     label::{DECOMMISSIONED, NODE_MAINTENANCE, REPLACE, REPLACING_NODE_HOST_ID},
 };
-use messina_plan::datacenter::{Change, Kind, plan};
+use messina_plan::datacenter::{Change, Kind};
 
 use crate::{
     name_of,

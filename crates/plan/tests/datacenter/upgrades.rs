@@ -1,8 +1,9 @@
 //! Nodes are prepared before their version changes, and then restart one at a time.
 
+use crate::plan;
 use messina_api::names::annotation::{UPGRADE_ANSWER, UPGRADE_REQUEST};
 use messina_plan::{
-    datacenter::{Datacenter, Observed, Plan, plan},
+    datacenter::{Datacenter, Observed, Plan},
     node::upgrade::{Answer, Failure, Kept, Request, Snapshot, Step},
 };
 use serde_json::json;

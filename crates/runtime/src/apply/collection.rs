@@ -28,12 +28,15 @@ pub(crate) trait Collection: Send + Sync {
     /// Whether it is still to be seen what there is.
     fn is_awaited(&self) -> bool;
     fn size(&self) -> (usize, usize);
-    fn plural(&self) -> String;
+    /// What it is called in metrics.
+    fn name(&self) -> &str;
 }
 
 /// A store as a collection.
 pub(crate) struct Shelf<K> {
     pub(crate) store: Arc<Store<K>>,
+    /// What it is called in metrics.
+    pub(crate) name: String,
 }
 
 impl<K: Kind> Collection for Shelf<K> {
@@ -69,7 +72,7 @@ impl<K: Kind> Collection for Shelf<K> {
         (self.store.len(), self.store.unreadable())
     }
 
-    fn plural(&self) -> String {
-        K::plural(&()).into_owned()
+    fn name(&self) -> &str {
+        &self.name
     }
 }

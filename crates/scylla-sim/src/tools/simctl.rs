@@ -32,6 +32,7 @@ pub async fn run(arguments: &[String]) -> Result<(), ToolError> {
         ["snapshots", "refused"] => json!({ "refuse_snapshots": true }),
         ["snapshots", "granted"] => json!({ "refuse_snapshots": false }),
         ["faults"] => json!({}),
+        ["config", entry] => return print(&api.get(&format!("/v2/config/{entry}")).await?),
         ["state"] => return print(&api.get("/sim/state").await?),
         ["steps"] => {
             STEPS.iter().for_each(|step| println!("{step}"));
@@ -56,6 +57,7 @@ const USAGE: &str = "simctl [-h HOST] [-p PORT] COMMAND
   view frozen | down [NODE...] | up [NODE...] | true   what the REST API tells of the ring
   schema VERSION|common                the schema that the node has, if not that of all others
   snapshots refused|granted            whether the node takes snapshots
+  config ENTRY                         what the node reads in scylla.yaml
   faults | state | steps               what is in force; what the node knows; the named steps";
 
 fn milliseconds(text: &str) -> Result<u64, ToolError> {

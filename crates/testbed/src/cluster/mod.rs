@@ -268,23 +268,17 @@ async fn adopt(name: &str, kubeconfig: &Path) -> Result<Cluster> {
 pub fn down(name: &str, steps: &Steps) -> Result<()> {
     check_name(name)?;
     let _lock = lock(name)?;
-    let cluster = find(name)?;
-    let step = steps.begin(format!("removing the cluster {name:?}"));
-    let used = cluster.processor_time();
-    if let (Some(file), Some(test)) = (std::env::var_os(COSTS_VARIABLE), std::env::var(TEST_VARIABLE).ok()) {
-        let line = ClusterCost { test, cluster: name.into(), seconds: used.as_secs_f64() };
-        cache::append_line(Path::new(&file), &line)?;
-    }
-    removal::erase(&cluster.name)?;
-    step.done(&format!("it used {:.1} s of processor time", used.as_secs_f64()));
-    Ok(())
+    find(name)?.remove(steps)
 }
 
-/// Removes the clusters that tests have started and left, because they were interrupted, and those of these names.
+/// Removes the clusters that tests have started and left, because they were interrupted, and those of these names. One that
+/// an interrupted test was just starting is waited for.
 pub fn remove_those_of_tests(shared: &[&str]) -> Result<()> {
-    for cluster in all()? {
-        if cluster.description.test.is_some() || shared.contains(&cluster.name.as_str()) {
-            down(&cluster.name, &Steps::quiet())?;
+    let is_of_tests = |cluster: &Cluster| cluster.description.test.is_some() || shared.contains(&cluster.name.as_str());
+    for Cluster { name, .. } in all()?.into_iter().filter(is_of_tests) {
+        let _lock = Lock::take(&lock_file(&name)?, &Steps::quiet(), "starting or stopping it")?;
+        if let Some(cluster) = Cluster::read(&name)? {
+            cluster.remove(&Steps::quiet())?;
         }
     }
     Ok(())
@@ -295,6 +289,19 @@ impl Cluster {
         let folder = folder(name)?;
         let description = cache::read_json(&folder.join(DESCRIPTION))?;
         Ok(description.map(|description| Self { name: name.into(), folder, description }))
+    }
+
+    /// Removes it. The caller holds its lock.
+    fn remove(&self, steps: &Steps) -> Result<()> {
+        let step = steps.begin(format!("removing the cluster {:?}", self.name));
+        let used = self.processor_time();
+        if let (Some(file), Some(test)) = (std::env::var_os(COSTS_VARIABLE), std::env::var(TEST_VARIABLE).ok()) {
+            let line = ClusterCost { test, cluster: self.name.clone(), seconds: used.as_secs_f64() };
+            cache::append_line(Path::new(&file), &line)?;
+        }
+        removal::erase(&self.name)?;
+        step.done(&format!("it used {:.1} s of processor time", used.as_secs_f64()));
+        Ok(())
     }
 
     fn write(&self) -> Result<()> {

@@ -161,7 +161,7 @@ impl Needs {
             Some("observer") => Self::Nothing,
             Some("faults") => Self::Programs,
             Some("datacenter") if test.contains("::slow::") => Self::Programs,
-            Some("certificates" | "datacenter" | "life" | "testbed" | "upgrade" | "volumes") => Self::Full,
+            Some("certificates" | "datacenter" | "life" | "settings" | "testbed" | "upgrade" | "volumes") => Self::Full,
             _ => Self::Light,
         }
     }

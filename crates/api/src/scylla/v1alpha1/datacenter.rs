@@ -46,7 +46,7 @@ pub struct ScyllaDBDatacenterSpec {
     /// Name of the ScyllaDB cluster that this datacenter is a part of. Datacenters of one cluster have the same one. It
     /// cannot be changed.
     pub cluster_name: Option<String>,
-    /// Name of the datacenter, as ScyllaDB itself knows it. Without it, the name of this object.
+    /// Name of the datacenter, as ScyllaDB itself knows it. Without it, the name of this object. It cannot be changed.
     pub datacenter_name: Option<String>,
     /// What all nodes have in common in how they run ScyllaDB.
     #[serde(rename = "scyllaDB")]
@@ -70,7 +70,7 @@ pub struct ScyllaDBDatacenterSpec {
     /// for them. Without it, names inside the Kubernetes cluster are all there is.
     pub dns_domains: Option<Vec<String>>,
     /// IP families of Services and of ScyllaDB's own addresses, the first being the one that matters most: IPv4, IPv6.
-    /// Without it, IPv4.
+    /// Without it, IPv4. The first one cannot be changed.
     #[schemars(extend("default" = ["IPv4"]))]
     pub ip_families: Option<Vec<IpFamily>>,
     /// Whether Services have addresses of both IP families: SingleStack, PreferDualStack or RequireDualStack. Without

@@ -7,15 +7,13 @@ mod observe;
 mod parts;
 mod report;
 
-use std::{collections::BTreeSet, future::ready, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc};
 
+use futures::TryFutureExt as _;
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
     batch::v1::Job,
-    core::v1::{
-        ConfigMap, ContainerStatus, Node, PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec, Pod,
-        PodCondition, PodStatus, Secret, Service, ServiceAccount,
-    },
+    core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount},
     networking::v1::Ingress,
     policy::v1::PodDisruptionBudget,
     rbac::v1::RoleBinding,
@@ -23,13 +21,14 @@ use k8s_openapi::api::{
 };
 use kube::core::PartialObjectMeta;
 use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
-use messina_plan::datacenter::{self, Gates, Observed, Plan, ProbePeriod, certificates::Proofs};
+use messina_plan::datacenter::{self, Gates, Observed, Plan, ProbePeriod, cached, certificates::Proofs};
 use messina_runtime::{
     apply::{Applied, Part},
     caches::Caches,
     controller::{Controller, Running},
     error::Error,
     queue::{Backoff, ObjectKey},
+    references::References,
     status::Report,
     store::{Kind, Store},
 };
@@ -78,6 +77,8 @@ pub struct DatacenterController {
     storage_classes: Arc<Store<StorageClass>>,
     volumes: Arc<Store<PersistentVolume>>,
     machines: Arc<Store<PartialObjectMeta<Node>>>,
+    named_config_maps: Arc<References<ConfigMap>>,
+    named_secrets: Arc<References<Secret>>,
     proofs: Proofs,
 }
 
@@ -99,11 +100,13 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
         secrets: caches.watch(Some(&ours), trim),
         ingresses: caches.watch(Some(&ours), trim),
         jobs: Arc::clone(jobs),
-        pods: caches.watch(Some(&nodes), trim_pod),
-        claims: caches.watch(Some(&ours), trim_claim),
-        storage_classes: caches.watch_unnamespaced(trim_class),
-        volumes: caches.watch_unnamespaced(trim_volume),
+        pods: caches.watch(Some(&nodes), |one| trimmed(one, cached::trim_pod)),
+        claims: caches.watch(Some(&ours), |one| trimmed(one, cached::trim_claim)),
+        storage_classes: caches.watch_unnamespaced(|one| trimmed(one, cached::trim_class)),
+        volumes: caches.watch_unnamespaced(|one| trimmed(one, cached::trim_volume)),
         machines: caches.watch_unnamespaced_metadata(trim_machine),
+        named_config_maps: caches.references(&[datacenter::USUAL_CONFIG_MAP]),
+        named_secrets: caches.references(&[datacenter::USUAL_AGENT_SECRET]),
         proofs: Proofs::default(),
     };
     let expiry = controller.settings.expiry.clone();
@@ -111,6 +114,15 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     controller.secrets.on_change(move |change| {
         expiry.take_in(change);
         own_keys.upgrade().into_iter().for_each(|keys| keys.take_in(change));
+    });
+    let (named_config_maps, named_secrets) =
+        (Arc::clone(&controller.named_config_maps), Arc::clone(&controller.named_secrets));
+    let (of_config_maps, of_secrets) = (Arc::downgrade(&named_config_maps), Arc::downgrade(&named_secrets));
+    datacenters.on_change(move |change| {
+        if change.after.is_none() {
+            of_config_maps.upgrade().into_iter().for_each(|all| all.forget(DatacenterController::NAME, &change.key));
+            of_secrets.upgrade().into_iter().for_each(|all| all.forget(DatacenterController::NAME, &change.key));
+        }
     });
     let own_keys = Arc::downgrade(&new_keys);
     datacenters.on_change(move |change| {
@@ -142,6 +154,8 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     running.owns(&budgets);
     running.owns(&ingresses);
     running.owns(jobs);
+    running.refers_to(&named_config_maps);
+    running.refers_to(&named_secrets);
     running.watches(&pods, |pod| datacenter_of(pod).into_iter().collect());
     running.watches(&claims, |claim| datacenter_of(claim).into_iter().collect());
     let all = Arc::clone(&claims);
@@ -193,54 +207,10 @@ fn has_volume(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> bool 
     has.is_some() && has == volume.metadata.name.as_ref()
 }
 
-/// Leaves of a pod who it is, where it is reached, whether it is ready, and what keeps it from starting: there are many,
-/// and the rest is long.
-fn trim_pod(pod: &mut Pod) {
-    trim(pod);
-    pod.spec = None;
-    pod.status = pod.status.take().map(|status| PodStatus {
-        pod_ip: status.pod_ip,
-        pod_ips: status.pod_ips,
-        conditions: status.conditions.map(told_conditions),
-        container_statuses: status.container_statuses.map(waiting_containers),
-        ..PodStatus::default()
-    });
-}
-
-/// Whether a pod has a machine, and is ready.
-fn told_conditions(conditions: Vec<PodCondition>) -> Vec<PodCondition> {
-    let told = conditions.into_iter().filter(|one| ["PodScheduled", "Ready"].contains(&one.type_.as_str()));
-    told.map(|one| PodCondition { type_: one.type_, status: one.status, ..PodCondition::default() }).collect()
-}
-
-/// Containers that have yet to start, and why they have not.
-fn waiting_containers(containers: Vec<ContainerStatus>) -> Vec<ContainerStatus> {
-    let waiting = containers.into_iter().filter(|one| one.state.as_ref().is_some_and(|state| state.waiting.is_some()));
-    waiting.map(|one| ContainerStatus { name: one.name, state: one.state, ..ContainerStatus::default() }).collect()
-}
-
-/// Leaves of a claim how large it is, how large it is to be, and what keeps it from that.
-fn trim_claim(claim: &mut PersistentVolumeClaim) {
-    trim(claim);
-    if let Some(spec) = claim.spec.as_mut() {
-        (spec.selector, spec.access_modes, spec.data_source, spec.data_source_ref) = (None, None, None, None);
-    }
-}
-
-/// Leaves of a StorageClass whether its volumes can grow.
-fn trim_class(class: &mut StorageClass) {
-    trim(class);
-    (class.parameters, class.mount_options, class.allowed_topologies) = (None, None, None);
-}
-
-/// Leaves of a volume which machines can have it.
-fn trim_volume(volume: &mut PersistentVolume) {
-    trim(volume);
-    (volume.metadata.annotations, volume.metadata.managed_fields, volume.status) = (None, None, None);
-    volume.spec = volume
-        .spec
-        .take()
-        .map(|spec| PersistentVolumeSpec { node_affinity: spec.node_affinity, ..PersistentVolumeSpec::default() });
+/// Takes away what no controller reads, and then what decisions on datacenters do not need.
+fn trimmed<K: Kind>(object: &mut K, trim_more: fn(&mut K)) {
+    trim(object);
+    trim_more(object);
 }
 
 /// Leaves of a machine which one it is.
@@ -256,9 +226,7 @@ impl Controller for DatacenterController {
     const NAME: &'static str = "datacenter";
 
     fn observe(&self, object: &Arc<ScyllaDBDatacenter>) -> impl Future<Output = Result<Observed, Error>> + Send {
-        let observed = self.observed(object);
-        observed.iter().for_each(|observed| self.settings.counts.observed(observed));
-        ready(observed)
+        self.observed(object).inspect_ok(|observed| self.settings.counts.observed(observed))
     }
 
     fn plan(&self, observed: &Observed) -> Plan {

@@ -9,11 +9,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
 use messina_plan::datacenter::{
-    Datacenter, Observed,
+    Datacenter, Fault, Named, Observed,
     certificates::{Order, Signed, orders},
-    is_without_machine, validate,
+    changes_of_identity, is_without_machine, validate,
 };
 use messina_runtime::{
+    controller::Controller as _,
     error::{Error, chain},
     queue::ObjectKey,
     store::{Kind, Store, key_of},
@@ -24,11 +25,14 @@ use super::DatacenterController;
 use crate::certificates;
 
 impl DatacenterController {
-    pub(super) fn observed(&self, object: &ScyllaDBDatacenter) -> Result<Observed, Error> {
-        let datacenter = validate(object).map_err(|faults| {
-            let lines: Vec<String> = faults.iter().map(|fault| format!("{}: {}", fault.field, fault.message)).collect();
-            Error::Invalid { reason: "InvalidSpecification", message: lines.join("\n") }
-        })?;
+    pub(super) async fn observed(&self, object: &ScyllaDBDatacenter) -> Result<Observed, Error> {
+        let datacenter = validate(object).map_err(|faults| invalid(&faults))?;
+        let key = key_of(&object.metadata);
+        // First what may have to be asked for: what is read from the stores is of one moment.
+        let named = Named {
+            config_maps: self.named_config_maps.read(Self::NAME, &key, datacenter.config_map_references()).await?,
+            secrets: self.named_secrets.read(Self::NAME, &key, datacenter.secret_references()).await?,
+        };
         let uid = datacenter.uid.clone();
         let stateful_sets = owned(&self.stateful_sets, &uid)?;
         let pods = of_datacenter(&self.pods, &datacenter)?;
@@ -41,9 +45,10 @@ impl DatacenterController {
             pods,
             lost_volumes: self.lost_volumes(&claims),
             claims,
-            storage_classes: self.storage_classes.all().into_iter().map(named).collect(),
+            storage_classes: self.storage_classes.all().into_iter().map(by_name).collect(),
             config_maps: owned(&self.config_maps, &uid)?,
             secrets: owned(&self.secrets, &uid)?,
+            named,
             ingresses: owned(&self.ingresses, &uid)?,
             jobs: owned(&self.jobs, &uid)?,
             operator_image: self.settings.operator_image.clone(),
@@ -56,7 +61,10 @@ impl DatacenterController {
             cqls_ingress_port: self.settings.cqls_ingress_port,
             now: Timestamp::now(),
         };
-        observed.signed = self.signed(&key_of(&object.metadata), &observed);
+        if let Some(fault) = changes_of_identity(&observed) {
+            return Err(invalid(&[fault]));
+        }
+        observed.signed = self.signed(&key, &observed);
         Ok(observed)
     }
 
@@ -86,21 +94,26 @@ impl DatacenterController {
     }
 }
 
+fn invalid(faults: &[Fault]) -> Error {
+    let lines: Vec<String> = faults.iter().map(|fault| format!("{}: {}", fault.field, fault.message)).collect();
+    Error::Invalid { reason: "InvalidSpecification", message: lines.join("\n") }
+}
+
 /// What has the datacenter's name on it. Fails when something of that cannot be read: it is there, so it may not be taken
 /// for missing. What others have and cannot be read is their affair.
 fn of_datacenter<K: Kind>(store: &Store<K>, datacenter: &Datacenter) -> Result<BTreeMap<String, K>, Error> {
     let is_its = |key: &ObjectKey, labels: &BTreeMap<String, String>| {
         key.namespace.as_ref() == Some(&datacenter.namespace) && labels.get(label::CLUSTER) == Some(&datacenter.name)
     };
-    Ok(store.select(is_its)?.into_iter().map(named).collect())
+    Ok(store.select(is_its)?.into_iter().map(by_name).collect())
 }
 
 /// What a datacenter has of one kind, by name.
 fn owned<K: Kind>(store: &Store<K>, uid: &str) -> Result<BTreeMap<String, K>, Error> {
-    Ok(store.controlled_by(uid)?.into_iter().map(named).collect())
+    Ok(store.controlled_by(uid)?.into_iter().map(by_name).collect())
 }
 
-fn named<K: Kind>(object: Arc<K>) -> (String, K) {
+fn by_name<K: Kind>(object: Arc<K>) -> (String, K) {
     (object.meta().name.clone().unwrap_or_default(), K::clone(&object))
 }
 

@@ -208,15 +208,20 @@ impl Datacenter {
     }
 }
 
+/// The ConfigMap with the user's settings of ScyllaDB, where a rack names no other.
+pub const USUAL_CONFIG_MAP: &str = "scylla-config";
+/// The Secret with the user's settings of the agent, where a rack names no other.
+pub const USUAL_AGENT_SECRET: &str = "scylla-agent-config-secret";
+
 impl Rack {
     /// The ConfigMap with the user's settings of ScyllaDB; it need not be there.
     pub fn config_map(&self) -> &str {
-        self.custom_config_map.as_deref().unwrap_or("scylla-config")
+        self.custom_config_map.as_deref().unwrap_or(USUAL_CONFIG_MAP)
     }
 
     /// The Secret with the user's settings of the agent; it need not be there.
     pub fn agent_secret(&self) -> &str {
-        self.agent_custom_config_secret.as_deref().unwrap_or("scylla-agent-config-secret")
+        self.agent_custom_config_secret.as_deref().unwrap_or(USUAL_AGENT_SECRET)
     }
 }
 

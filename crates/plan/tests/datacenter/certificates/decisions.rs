@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::plan;
 use jiff::SignedDuration;
 use k8s_openapi::{
     ByteString,
@@ -11,7 +12,6 @@ use messina_api::names::annotation::{self, certificate as noted};
 use messina_plan::datacenter::{
     Gates, Observed, Part,
     certificates::{Purpose, Signed, keys, orders},
-    plan,
 };
 use rcgen::KeyPair;
 use serde_json::json;

@@ -10,7 +10,6 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus, Secret};
 use messina_plan::datacenter::{
     Gates, Observed, Plan,
     certificates::{Order, Purpose, Signed, keys, orders},
-    plan,
 };
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -18,7 +17,7 @@ use rcgen::{
 };
 use x509_parser::{certificate::X509Certificate, pem::Pem};
 
-use crate::{datacenter_with, observed};
+use crate::{datacenter_with, observed, plan};
 
 const SECRETS: [&str; 4] =
     ["orders-local-client-ca", "orders-local-user-admin", "orders-local-serving-ca", "orders-local-serving-certs"];

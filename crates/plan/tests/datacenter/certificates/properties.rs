@@ -1,6 +1,7 @@
 //! Rules that hold whatever happens.
 
-use messina_plan::datacenter::{Observed, Plan, certificates::orders, plan};
+use crate::plan;
+use messina_plan::datacenter::{Observed, Plan, certificates::orders};
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::json;
 

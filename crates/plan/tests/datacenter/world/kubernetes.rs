@@ -10,7 +10,10 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use messina_api::names::label::{NODE_MAINTENANCE, SCYLLA_VERSION};
-use messina_plan::node::{Mode, upgrade::Snapshot};
+use messina_plan::{
+    datacenter::cached::{trim_claim, trim_pod},
+    node::{Mode, upgrade::Snapshot},
+};
 
 use super::{Disk, REVISION, World, partition_of, readiness, revision_of};
 
@@ -202,6 +205,7 @@ impl World {
             let mut made = PersistentVolumeClaim { metadata, ..templates[0].clone() };
             made.spec.as_mut().unwrap().storage_class_name = Some("local".into());
             made.status.get_or_insert_default().phase = Some("Bound".into());
+            trim_claim(&mut made);
             self.kept.claims.insert(claim, made);
         }
         let disk = self.disk(pod).unwrap();
@@ -216,7 +220,9 @@ impl World {
             ..Container::default()
         };
         let spec = Some(PodSpec { containers: vec![container], ..PodSpec::default() });
-        self.kept.pods.insert(pod.to_owned(), Pod { metadata, spec, status: Some(readiness(false)) });
+        let mut made = Pod { metadata, spec, status: Some(readiness(false)) };
+        trim_pod(&mut made);
+        self.kept.pods.insert(pod.to_owned(), made);
         true
     }
 
