@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use futures::TryStreamExt;
 use http::StatusCode;
 use k8s_openapi::{
     ByteString,
@@ -10,7 +11,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, ResourceExt,
-    api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams, WatchEvent, WatchParams},
 };
 use messina_e2e::{SOON, in_a_namespace};
 use messina_runtime::{
@@ -42,6 +43,13 @@ const PARENT: &str = "messina.test/parent";
 const PAUSE: &str = "messina.test/pause";
 /// A Secret with this entry rests on another one, whose name ends with it.
 const RESTS: &str = "rests";
+
+/// A Secret with this entry is written only in the version that was seen.
+const EXACT: &str = "exact";
+
+fn has(secret: &Secret, entry: &str) -> bool {
+    secret.data.iter().flatten().any(|(word, _)| word == entry)
+}
 
 struct Toy {
     secrets: Arc<Store<Secret>>,
@@ -91,7 +99,8 @@ impl Controller for Toy {
     fn parts(&self, observed: &Family, plan: &Vec<Secret>) -> Result<Vec<Part>, Error> {
         let wanted = |secret: &Secret| -> Result<Wanted, Error> {
             let wanted = Wanted::new(secret)?;
-            if !secret.data.iter().flatten().any(|(word, _)| word == RESTS) {
+            let wanted = if has(secret, EXACT) { wanted.as_seen() } else { wanted };
+            if !has(secret, RESTS) {
                 return Ok(wanted);
             }
             let key = ObjectKey { namespace: secret.namespace(), name: format!("{}-{RESTS}", secret.name_any()) };
@@ -291,6 +300,54 @@ async fn what_rests_on_another_object_is_written_when_that_is_as_it_was_seen() {
         // Nobody owns it, so it is its user who has it looked at again.
         set_parent(client, namespace, &[("a", RESTS), ("b", "y")]).await;
         children_become(client, namespace, "p-a-rests= p-a=rests p-b=y").await;
+        drop(program);
+        release_parent(client, namespace).await;
+    })
+    .await;
+}
+
+/// A process that was stopped in the middle of a write goes on when another one leads.
+#[tokio::test]
+async fn a_write_that_comes_late_undoes_nothing_where_it_is_for_what_was_seen() {
+    in_a_namespace("runtime", async |client, namespace| {
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+        let faults = Faults::none();
+        let program = program(namespace, &faults).await;
+        set_parent(client, namespace, &[("a", "exact first")]).await;
+        children_become(client, namespace, "p-a=exact+first").await;
+        faults.follow(|asked| match asked.write.is_some() && asked.uri.path().ends_with("/secrets/p-a") {
+            true => Fault::Hold,
+            false => Fault::None,
+        });
+        set_parent(client, namespace, &[("a", "exact late")]).await;
+        faults.held().await;
+        // What another one decides and does meanwhile.
+        set_parent(client, namespace, &[("a", "exact last")]).await;
+        let last = json!({"data": {"first": null, "last": "eA=="}});
+        secrets.patch("p-a", &PatchParams::default(), &Patch::Merge(&last)).await.unwrap();
+        let version = secrets.get("p-a").await.unwrap().resource_version().unwrap();
+        faults.follow(|_| Fault::None);
+        faults.release();
+        // Everything that became of it, until what is changed at the very end.
+        let watched = WatchParams::default().fields("metadata.name=p-a");
+        let mut changes = std::pin::pin!(secrets.watch(&watched, &version).await.unwrap());
+        eventually("a write after the late one", SOON, async || {
+            let requested = faults.requested();
+            let writes =
+                requested.iter().filter(|line| line.starts_with("PATCH") && line.contains("/secrets/p-a")).count();
+            Ok(if writes > 1 { Seen::Ready(()) } else { Seen::NotYet(requested.join(", ")) })
+        })
+        .await
+        .unwrap();
+        let end = json!({"metadata": {"annotations": {"messina.test/end": ""}}});
+        secrets.patch("p-a", &PatchParams::default(), &Patch::Merge(&end)).await.unwrap();
+        while let Some(WatchEvent::Modified(secret)) = changes.try_next().await.unwrap() {
+            assert!(!has(&secret, "late"), "what was decided before came last: {secret:?}");
+            if secret.annotations().contains_key("messina.test/end") {
+                break;
+            }
+        }
+        children_become(client, namespace, "p-a=exact+last").await;
         drop(program);
         release_parent(client, namespace).await;
     })

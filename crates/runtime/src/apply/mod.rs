@@ -251,7 +251,7 @@ impl Applier {
             self.are_as_seen(doing, &wanted.rests_on, decision, expectations).await?;
             // Whoever wrote it before may have written later than what is seen here.
             let mut of_version = match self.written().get(&id) {
-                Some(uid) if Some(uid) == live.metadata.uid.as_ref() => None,
+                Some(uid) if Some(uid) == live.metadata.uid.as_ref() && !wanted.is_as_seen => None,
                 _ => live.metadata.resource_version.clone(),
             };
             if ours.iter().any(|(_, entry)| entry.operation.as_deref() == Some("Update")) {

@@ -20,6 +20,7 @@ pub struct Wanted {
     pub(super) key: ObjectKey,
     pub(super) value: Value,
     pub(super) rests_on: Vec<AsSeen>,
+    pub(super) is_as_seen: bool,
 }
 
 impl Wanted {
@@ -33,13 +34,20 @@ impl Wanted {
         value["apiVersion"] = K::api_version(&()).into();
         value["kind"] = kind.clone().into();
         let path = K::url_path(&(), key.namespace.as_deref());
-        Ok(Self { kind, collection: K::url_path(&(), None), path, key, value, rests_on: Vec::new() })
+        Ok(Self { kind, collection: K::url_path(&(), None), path, key, value, rests_on: Vec::new(), is_as_seen: false })
     }
 
     /// Written only if all of these are as they were seen.
     #[must_use]
     pub fn resting_on(self, rests_on: Vec<AsSeen>) -> Self {
         Self { rests_on, ..self }
+    }
+
+    /// Written only if it is of the version that was seen: a process that was stopped for a while, and leads no longer, must not
+    /// undo what another one has done since.
+    #[must_use]
+    pub fn as_seen(self) -> Self {
+        Self { is_as_seen: true, ..self }
     }
 
     /// Which object it is.

@@ -52,7 +52,7 @@ pub(super) fn parts(observed: &Observed, plan: &Plan) -> Result<Vec<Part>, Error
     let (ingresses, jobs) = (wanted(ingresses)?, wanted(cleanup_jobs)?);
     let stateful_sets = wanted(stateful_sets)?.into_iter().map(|one| {
         let rests_on = rests_on(observed, plan, Changed::StatefulSet, &one.key().name);
-        one.resting_on(rests_on)
+        one.resting_on(rests_on).as_seen()
     });
     let stateful_sets = stateful_sets.collect();
     // The authorities that are trusted are ConfigMaps, too.
