@@ -145,10 +145,7 @@ async fn is_as(datacenter: &TestDatacenter, kinds: &[kube::api::ApiResource], ex
 async fn a_node_that_lost_its_disk_is_replaced(datacenter: &TestDatacenter, member: &str) {
     let before = datacenter.nodes().await;
     let claim = format!("data-{member}");
-    // From now on no node starts there.
-    let never = json!({"metadata": {"annotations": {annotation::FORCE_IGNITION_VALUE: "false"}}});
-    datacenter.patch::<Service>(member, never).await;
-    // The node crashes before it can answer.
+    // The node crashes before it can answer. It does not start again as another one.
     let _ = datacenter.exec(member, &["simctl", "lose-disk"]);
     eventually("the disk to be empty", LONG, async || {
         let found = datacenter.host_on_disk(&claim).await;
@@ -157,7 +154,13 @@ async fn a_node_that_lost_its_disk_is_replaced(datacenter: &TestDatacenter, memb
     })
     .await
     .unwrap();
-    datacenter.api::<Pod>().delete(member, &DeleteParams::default()).await.unwrap();
+    let told = datacenter.condition("Degraded", "True", |one| one.message.contains("its disk is empty")).await;
+    assert!(
+        told.message.contains(&before.hosts[member]) && told.message.contains("scylla/replace="),
+        "{}",
+        told.message
+    );
+    assert_eq!(datacenter.host_on_disk(&claim).await, None);
     datacenter.patch::<Service>(member, json!({"metadata": {"labels": {label::REPLACE: ""}}})).await;
     until(datacenter.api::<PersistentVolumeClaim>(), &claim, "another disk", LONG, |seen| {
         let uid = seen.and_then(|claim| claim.uid());
@@ -166,9 +169,6 @@ async fn a_node_that_lost_its_disk_is_replaced(datacenter: &TestDatacenter, memb
     })
     .await
     .unwrap();
-    datacenter
-        .patch::<Service>(member, json!({"metadata": {"annotations": {annotation::FORCE_IGNITION_VALUE: null}}}))
-        .await;
     until(datacenter.api::<Service>(), member, "another node", LONG, |seen| {
         let service = seen.unwrap_or_default();
         let is_done = !service.labels().keys().any(|key| key.contains("replac"));

@@ -48,6 +48,9 @@ pub const RING_ANSWER: &str = "messina.scylladb.com/ring-answer";
 /// On a member Service, by the node's sidecar: UID of its pod, which is to be made anew, because the node announces an
 /// address that the Service does not have any more.
 pub const RESTART_REQUEST: &str = "messina.scylladb.com/restart-request";
+/// On a member Service, by the node's sidecar: UID of its pod, in which no node starts, because one that has joined should be on
+/// the disk, and the disk is empty.
+pub const EMPTY_DISK: &str = "messina.scylladb.com/empty-disk";
 /// On a member Service, by the node's sidecar: which requests it understands. [`SIDECAR_PROTOCOL_VALUE`] stands for
 /// [`RING_QUESTION`] and [`UPGRADE_REQUEST`]; sidecars that write nothing here are not waited for in a rolling change.
 pub const SIDECAR_PROTOCOL: &str = "messina.scylladb.com/sidecar-protocol";

@@ -5,14 +5,16 @@ use std::{fs, io, path::Path, process::Command, time::Duration};
 use anyhow::{Context, Result, anyhow};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::{ResourceExt, api::ListParams};
-use messina_api::names::label;
+use messina_api::names::{annotation, label};
 use messina_plan::node::{
     address::{AddressError, broadcast_address, is_outdated},
     arguments::{Arguments, Start, managed},
     configuration::{Document, merge_rackdc, merge_yaml},
+    emptied::lacks_disk_of,
     replaced::is_given_up,
     seeds::{Asker, seeds},
 };
+use serde_json::json;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
@@ -130,6 +132,20 @@ async fn look(options: &Options, member: &Member) -> Result<Ring> {
             label::REPLACE
         ));
     }
+    let is_emptied = lacks_disk_of(service.labels(), service.annotations(), is_empty(&options.files)?);
+    let emptied = own.metadata.uid.as_deref().filter(|_| is_emptied.is_some());
+    if service.annotations().get(annotation::EMPTY_DISK).map(String::as_str) != emptied {
+        let what = json!({"metadata": {"annotations": {annotation::EMPTY_DISK: emptied}}});
+        member.change_service(&service, what).await?;
+    }
+    if let Some(host_id) = is_emptied {
+        // Tried again, because the disk may come back.
+        return Err(anyhow!(
+            "the disk is empty, and node {host_id}, which has joined, should be on it; a new node starts here only as its \
+             replacement: set the label {} on the Service of this node",
+            label::REPLACE
+        ));
+    }
     let announced = Announced::new(options, &service, own)?;
 
     let (pods, services) = datacenter(member, &service).await?;
@@ -144,6 +160,22 @@ async fn look(options: &Options, member: &Member) -> Result<Ring> {
     let seeds = seeds(asker, &pods, &services, &external)?;
     let replaces = service.labels().get(label::REPLACING_NODE_HOST_ID).filter(|host_id| !host_id.is_empty()).cloned();
     Ok(Ring { seeds, announced, replaces })
+}
+
+/// Whether no node was ever on the disk. What the file system and the sidecar have there does not count.
+fn is_empty(files: &Files) -> Result<bool> {
+    let own = [files.kept_host_id(), files.kept_io_properties(), files.data_dir.join("lost+found")];
+    let doing = || format!("reading {}", files.data_dir.display());
+    let entries = match fs::read_dir(&files.data_dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        other => other.with_context(doing)?,
+    };
+    for entry in entries {
+        if !own.contains(&entry.with_context(doing)?.path()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// All nodes of the datacenter that `service` belongs to.

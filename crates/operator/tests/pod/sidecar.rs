@@ -15,6 +15,7 @@ const NAME: &str = "db-dc1-r1-0";
 const HOST_ID: &str = "internal.scylla-operator.scylladb.com/host-id";
 const JOINED: &str = "internal.scylla-operator.scylladb.com/node-joined-scylladb-cluster";
 const RING: &str = "internal.scylla-operator.scylladb.com/current-token-ring-hash";
+const EMPTY_DISK: &str = "messina.scylladb.com/empty-disk";
 const DECOMMISSIONED: &str = "scylla/decommissioned";
 const LEAVING: &str = "messina.scylladb.com/leaving-host-id";
 const BEGAN: &str = "messina.scylladb.com/leaving-began";
@@ -513,4 +514,21 @@ fn a_node_whose_pod_is_being_deleted_ends_before_it_starts() {
         assert_eq!(Process::start(command).end().code(), Some(0));
         assert!(!pod.has_started());
     }
+}
+
+#[test]
+fn a_node_that_has_lost_its_disk_starts_only_as_a_replacement() {
+    let pod = Pod::new(94, Says::default()).ignite();
+    pod.api.edit("services", NAME, |service| {
+        service["metadata"]["annotations"] = json!({HOST_ID: "former", JOINED: "true"});
+    });
+    std::fs::remove_file(pod.folder.path("data/.keep")).unwrap();
+    let process = pod.run();
+    eventually("it waits", || process.has_said("the disk is empty, and node former"));
+    assert!(!pod.has_started());
+    assert_eq!(pod.fact(EMPTY_DISK).as_deref(), pod.api.get("pods", NAME).unwrap()["metadata"]["uid"].as_str());
+    assert_eq!(pod.fact(HOST_ID).as_deref(), Some("former"), "what a replacement needs is kept");
+    pod.api.edit("services", NAME, |service| service["metadata"]["labels"][REPLACING] = json!("former"));
+    eventually("ScyllaDB starts", || pod.has_started());
+    assert_eq!(pod.fact(EMPTY_DISK), None);
 }

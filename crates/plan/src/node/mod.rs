@@ -5,6 +5,7 @@ pub mod answer;
 pub mod arguments;
 pub mod configuration;
 pub mod decommission;
+pub mod emptied;
 pub mod facts;
 pub mod ignition;
 pub mod replaced;

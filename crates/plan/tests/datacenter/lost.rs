@@ -3,7 +3,10 @@
 use crate::plan;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use messina_api::names::label::{REPLACE, REPLACING_NODE_HOST_ID};
+use messina_api::names::{
+    annotation::EMPTY_DISK,
+    label::{REPLACE, REPLACING_NODE_HOST_ID},
+};
 use messina_plan::datacenter::is_without_machine;
 use serde_json::{Value, json};
 
@@ -149,4 +152,30 @@ fn a_volume_is_lost_when_no_machine_can_have_it() {
         assert_eq!(is_without_machine(&volume(terms), machines.iter()), expected, "{why}");
     }
     assert!(!is_without_machine(&PersistentVolume::default(), machines.iter()));
+}
+
+/// It is known from its sidecar, which does not let it start.
+#[test]
+fn a_disk_that_is_empty_is_told_and_nothing_is_done_unasked() {
+    for is_automatic in [false, true] {
+        let mut world = at_rest(&[("a", 2), ("b", 1)]);
+        world.kept.datacenter.replaces_lost_nodes = is_automatic;
+        let uid = world.kept.pods[NODE].metadata.uid.clone().unwrap();
+        let told = |world: &World| {
+            plan(&world.kept).wrong.into_iter().find(|note| note.reason == "DiskIsEmpty").map(|note| note.message)
+        };
+        let annotate = |world: &mut World, uid: &str| {
+            let annotations = world.kept.services.get_mut(NODE).unwrap().metadata.annotations.get_or_insert_default();
+            annotations.insert(EMPTY_DISK.into(), uid.into());
+        };
+        annotate(&mut world, "of-a-former-pod");
+        assert_eq!(told(&world), None);
+        annotate(&mut world, &uid);
+        let message = told(&world).unwrap();
+        for words in ["`kubectl label service -n shop orders-dc-b-0 scylla/replace=`", CLAIM] {
+            assert!(message.contains(words), "{message}");
+        }
+        assert_eq!(world.label(NODE, REPLACE), None);
+        assert!(plan(&world.kept).deletions.is_empty() && plan(&world.kept).changes.is_empty());
+    }
 }

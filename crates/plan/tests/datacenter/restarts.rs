@@ -306,7 +306,10 @@ fn nodes_that_can_be_asked_have_to_see_each_other_up() {
             let host = |name: &String| format!("host-{name}");
             let mut nodes: serde_json::Map<String, Value> =
                 names.iter().map(|name| (host(name), json!("UN"))).collect();
-            nodes.insert(host(&names[0]), state.into());
+            match state {
+                "" => drop(nodes.remove(&host(&names[0]))),
+                state => drop(nodes.insert(host(&names[0]), state.into())),
+            }
             // Who is down elsewhere holds up nothing here.
             nodes.insert("somebody-else".into(), "DN".into());
             let text = json!({"asked": "7", "hostID": host(&(*name).to_owned()), "nodes": nodes}).to_string();
@@ -321,6 +324,7 @@ fn nodes_that_can_be_asked_have_to_see_each_other_up() {
     assert_eq!(answer("UN", &two), (vec![], true), "one has yet to answer");
     let all = [two[0], two[1], "orders-dc-b-0"];
     assert_eq!(answer("DN", &all), (vec![], true), "one is down for others");
+    assert_eq!(answer("", &all), (vec![], true), "one is not in the ring for others");
     assert_eq!(answer("UN", &all), (vec![("orders-dc-a".to_owned(), 1)], false));
 }
 

@@ -1,7 +1,7 @@
 //! Nodes that are gone for good: their volume is lost, or the only machine that could have it.
 
 use k8s_openapi::api::core::v1::Pod;
-use messina_api::names::{self, label::REPLACE};
+use messina_api::names::{self, annotation::EMPTY_DISK, label::REPLACE};
 
 use super::{Member, Steps};
 use crate::datacenter::{Observed, Part};
@@ -24,6 +24,26 @@ fn has_machine(pod: Option<&Pod>) -> bool {
     let Some(pod) = pod else { return false };
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     !conditions.into_iter().any(|one| one.type_ == "PodScheduled" && one.status == "False")
+}
+
+/// Whether the node that should be on the disk of the pod is not.
+pub(super) fn is_emptied(observed: &Observed, member: &Member<'_>) -> bool {
+    let uid = observed.pods.get(member.name).and_then(|pod| pod.metadata.uid.as_deref());
+    uid.is_some() && member.annotation(EMPTY_DISK) == uid
+}
+
+/// Says what to do about a node whose disk is empty. Nothing is done without asking: the disk may only not be mounted.
+pub(super) fn tell_of_empty_disk(steps: &mut Steps<'_>, member: &Member<'_>) {
+    let (namespace, name) = (&steps.observed.datacenter.namespace, member.name);
+    let message = format!(
+        "node {} ({}) does not start: it has joined, and its disk is empty (PersistentVolumeClaim {namespace}/{}). If its data is \
+         elsewhere, bring it back and delete the pod. To have an empty node take its place: `kubectl label service -n \
+         {namespace} {name} {REPLACE}=`",
+        steps.named(member),
+        member.host_id().unwrap_or_default(),
+        names::datacenter::data_claim(name),
+    );
+    steps.fault(Part::Service, "DiskIsEmpty", message);
 }
 
 /// Says what to do about a node that is gone for good.

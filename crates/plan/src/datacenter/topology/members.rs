@@ -277,7 +277,17 @@ impl<'a> Ring<'a> {
             let (node, state) = answer.nodes.iter().find(|(node, state)| is_ours(node) && *state != UP)?;
             Some(format!("node {name} sees node {} in state {state}", self.called(node)))
         });
-        trouble.map_or(Ok(()), Err)
+        // One that is about to go may be missing.
+        let stays = |member: &&&Member<'_>| !member.is_asked_to_leave() && !member.is_replaced();
+        let missing = || {
+            ours.iter().filter(stays).filter_map(|member| member.host_id()).filter(|host_id| is_ours(host_id)).find_map(
+                |host_id| {
+                    let (name, _) = self.answers.iter().find(|(_, answer)| !answer.nodes.contains_key(host_id))?;
+                    Some(format!("node {name} does not see node {} in the ring", self.called(host_id)))
+                },
+            )
+        };
+        trouble.or_else(missing).map_or(Ok(()), Err)
     }
 
     /// What people call a node: its name where it is ours.

@@ -39,6 +39,10 @@ pub(super) fn replace(steps: &mut Steps<'_>) -> bool {
         !is_marked && !member.is_outside(steps.observed)
     };
     for member in members.iter().filter(is_unmarked) {
+        if lost::is_emptied(steps.observed, member) {
+            lost::tell_of_empty_disk(steps, member);
+            continue;
+        }
         let Some(why) = lost::loss(steps.observed, member) else { continue };
         if steps.observed.datacenter.replaces_lost_nodes && member.host_id().is_some() {
             is_under_way |= begin(steps, member, is_under_way);
