@@ -315,14 +315,7 @@ fn is_for_bad_days((group, resource, verb): &Permission) -> bool {
 }
 
 mod slow {
-    use k8s_openapi::{
-        apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-        apimachinery::pkg::apis::meta::v1::Condition,
-    };
-    use kube::{
-        Api, Client,
-        api::{Patch, PatchParams},
-    };
+    use kube::Api;
     use messina_e2e::clusters::{Started, cluster_named};
     use messina_testbed::{deploy, harness, progress::Steps};
 
@@ -351,43 +344,6 @@ mod slow {
             .await
             .unwrap();
         }
-        another_name_is_a_fault(&client, &namespaces[0]).await;
         cluster.down();
-    }
-
-    /// Definitions of others have no rule that refuses it: the operator does.
-    async fn another_name_is_a_fault(client: &Client, namespace: &str) {
-        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-        let path = "/spec/versions/0/schema/openAPIV3Schema/x-kubernetes-validations";
-        let patch = serde_json::from_value(json!([{"op": "remove", "path": path}])).unwrap();
-        let name = "scylladbdatacenters.scylla.scylladb.com";
-        definitions.patch(name, &PatchParams::default(), &Patch::<()>::Json(patch)).await.unwrap();
-        let stateful_sets: Api<StatefulSet> = Api::namespaced(client.clone(), namespace);
-        let before = stateful_sets.get("orders-dc-a").await.unwrap();
-        let mut renamed = manifest(&[("a", 1)]);
-        renamed["spec"]["datacenterName"] = json!("other");
-        // The API server takes in a changed definition after a moment.
-        eventually("the definition without the rule", LONG, async || {
-            Ok(match harness::apply(client, &renamed.to_string(), Some(namespace)).await {
-                Ok(_) => Seen::Ready(()),
-                Err(error) => Seen::NotYet(error.to_string()),
-            })
-        })
-        .await
-        .unwrap();
-        let api: Api<ScyllaDBDatacenter> = Api::namespaced(client.clone(), namespace);
-        until(api, NAME, "the fault to be told", LONG, |seen| {
-            let conditions = seen.and_then(|datacenter| datacenter.status?.conditions).unwrap_or_default();
-            let is_told = |one: &Condition| {
-                let is_fault = one.type_ == "Degraded" && one.status == "True";
-                is_fault && one.message.contains("spec.datacenterName") && one.message.contains("\"dc\" again")
-            };
-            if conditions.iter().any(is_told) { Seen::Ready(()) } else { Seen::NotYet(format!("{conditions:?}")) }
-        })
-        .await
-        .unwrap();
-        let after = stateful_sets.list(&ListParams::default()).await.unwrap().items;
-        let versions = after.iter().map(|one| (one.name_any(), one.metadata.generation)).collect::<Vec<_>>();
-        assert_eq!(versions, [("orders-dc-a".to_owned(), before.metadata.generation)]);
     }
 }

@@ -11,6 +11,7 @@ use kube::{
     api::{DynamicObject, ListParams},
     core::{ApiResource, GroupVersionKind},
 };
+use messina_api::names::annotation;
 use messina_e2e::{SOON, accepts, in_a_namespace, kubectl, light_kubeconfig, objects, program};
 use messina_plan::preview::SIGNED;
 use messina_testbed::harness::{Seen, eventually};
@@ -163,6 +164,11 @@ fn without_placeholders(object: &Value) -> Value {
     let mut object = object.clone();
     object["metadata"]["ownerReferences"][0].as_object_mut().unwrap().remove("uid");
     object.as_object_mut().unwrap().remove("stringData");
+    // The token of the agents is in it.
+    if let Some(annotations) = object.pointer_mut("/spec/template/metadata/annotations").and_then(Value::as_object_mut)
+    {
+        annotations.remove(annotation::INPUTS_HASH);
+    }
     if let Some(data) = object["data"].as_object_mut() {
         data.retain(|_, value| value != SIGNED);
     }

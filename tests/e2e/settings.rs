@@ -2,14 +2,16 @@
 
 use k8s_openapi::{
     ByteString,
-    api::core::v1::{ConfigMap, Secret},
+    api::{
+        apps::v1::StatefulSet,
+        core::v1::{ConfigMap, Pod, Secret},
+    },
 };
-use kube::api::{DeleteParams, ObjectMeta, PostParams};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use messina_api::names::annotation;
 use messina_e2e::datacenter::{LONG, SHORT_LEASE, TestDatacenter, manifest};
-use messina_runtime::error::chain as error_chain;
-use messina_testbed::harness::{self, Seen, eventually, until};
-use serde_json::json;
+use messina_testbed::harness::{Seen, until};
+use serde_json::{Value, json};
 
 use crate::testbed::machine;
 
@@ -33,9 +35,13 @@ async fn what_users_put_beside_a_datacenter_reaches_its_nodes() {
     datacenter.api().create(&PostParams::default(), &agent("auth_token: users-own")).await.unwrap();
     datacenter.settled(1).await;
     has_token(&datacenter, "users-own").await;
+    let racks = datacenter.api::<StatefulSet>().list(&ListParams::default()).await.unwrap().items;
+    let generations: Vec<_> = racks.iter().map(|rack| rack.metadata.generation).collect();
+    assert_eq!(generations, [Some(1)], "nodes are not started before their settings are there");
     assert_eq!(entry(&datacenter, "batch_size_warn_threshold_in_kb"), "64");
 
     another_leader_restarts_nothing(&datacenter).await;
+    settings_that_are_gone_restart_nothing(&datacenter).await;
     a_change_restarts_the_node(&datacenter).await;
     objects_with_the_usual_names_count_where_none_is_named(&datacenter).await;
     another_objects_token_is_used(&datacenter).await;
@@ -47,6 +53,20 @@ async fn what_users_put_beside_a_datacenter_reaches_its_nodes() {
 async fn another_leader_restarts_nothing(datacenter: &TestDatacenter) {
     let before = datacenter.nodes().await;
     datacenter.replace_leader().await;
+    datacenter.settled(1).await;
+    assert_eq!(datacenter.nodes().await, before);
+}
+
+/// They are named, so nodes are to have them: it is a slip.
+async fn settings_that_are_gone_restart_nothing(datacenter: &TestDatacenter) {
+    let before = datacenter.nodes().await;
+    let config_maps = datacenter.api::<ConfigMap>();
+    let mine = config_maps.get("mine").await.unwrap();
+    config_maps.delete("mine", &DeleteParams::default()).await.unwrap();
+    let told = datacenter.condition("Progressing", "True", |one| is_because(one, "WaitingForConfigMap")).await;
+    assert!(told.message.contains(&format!("ConfigMap {}/mine", datacenter.namespace)), "{}", told.message);
+    let again = ConfigMap { metadata: self::mine(), ..mine };
+    config_maps.create(&PostParams::default(), &again).await.unwrap();
     datacenter.settled(1).await;
     assert_eq!(datacenter.nodes().await, before);
 }
@@ -85,14 +105,16 @@ async fn another_objects_token_is_used(datacenter: &TestDatacenter) {
     others.metadata.name = Some("others".into());
     others.data = Some([("auth-token.yaml".to_owned(), ByteString(b"auth_token: of-another".to_vec()))].into());
     datacenter.api().create(&PostParams::default(), &others).await.unwrap();
-    let mut overridden = manifest(&[("a", 1)]);
-    overridden["metadata"]["annotations"] = json!({annotation::AGENT_AUTH_TOKEN_OVERRIDE_SECRET_REF: "others"});
-    datacenter.apply(&overridden).await;
+    datacenter.apply(&overridden()).await;
     has_token(datacenter, "of-another").await;
+    // Agents read it when they start.
+    datacenter.settled(1).await;
+    let uid = datacenter.nodes().await.pods[NODE].0.clone();
     datacenter
         .patch::<Secret>("others", json!({"stringData": {"auth-token.yaml": "auth_token: of-another-still"}}))
         .await;
     has_token(datacenter, "of-another-still").await;
+    has_another_pod(datacenter, &uid).await;
 }
 
 async fn nobody_deletes_what_is_the_users(datacenter: &TestDatacenter) {
@@ -105,17 +127,26 @@ async fn nobody_deletes_what_is_the_users(datacenter: &TestDatacenter) {
 
 async fn another_name_of_the_datacenter_changes_nothing(datacenter: &TestDatacenter) {
     let before = datacenter.nodes().await;
-    let mut renamed = manifest(&[("a", 1)]);
+    let mut renamed = overridden();
     renamed["spec"]["datacenterName"] = json!("other");
-    let refused = harness::apply(&datacenter.client, &renamed.to_string(), Some(&datacenter.namespace)).await;
-    let refusal = error_chain(&refused.unwrap_err());
-    assert!(refusal.contains("spec.datacenterName"), "{refusal}");
+    datacenter.apply(&renamed).await;
+    let told = datacenter.condition("Degraded", "True", |one| one.message.contains("spec.datacenterName")).await;
+    assert!(told.message.contains("\"dc\" again"), "{}", told.message);
+    assert_eq!(datacenter.nodes().await, before);
+    datacenter.apply(&overridden()).await;
     datacenter.settled(1).await;
     assert_eq!(datacenter.nodes().await, before);
 }
 
 fn is_because(condition: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition, reason: &str) -> bool {
     condition.reason.contains(reason) || condition.message.contains(reason)
+}
+
+/// With the token of another object.
+fn overridden() -> Value {
+    let mut overridden = manifest(&[("a", 1)]);
+    overridden["metadata"]["annotations"] = json!({annotation::AGENT_AUTH_TOKEN_OVERRIDE_SECRET_REF: "others"});
+    overridden
 }
 
 fn scylla_yaml(text: &str) -> ConfigMap {
@@ -150,10 +181,12 @@ async fn has_token(datacenter: &TestDatacenter, token: &str) {
 
 /// The node has restarted, and serves again.
 async fn has_another_pod(datacenter: &TestDatacenter, uid: &str) {
-    eventually("another pod", LONG, async || {
-        let pods = datacenter.nodes().await.pods;
-        let is_another = pods.get(NODE).is_some_and(|(now, _)| now != uid);
-        Ok(if is_another { Seen::Ready(()) } else { Seen::NotYet(format!("{pods:?}")) })
+    until(datacenter.api::<Pod>(), NODE, "another pod that is ready", LONG, |seen| {
+        let pod = seen.unwrap_or_default();
+        let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref()).into_iter().flatten();
+        let is_ready = conditions.into_iter().any(|one| one.type_ == "Ready" && one.status == "True");
+        let is_another = pod.metadata.uid.as_deref() != Some(uid);
+        if is_another && is_ready { Seen::Ready(()) } else { Seen::NotYet(format!("{:?}", pod.status)) }
     })
     .await
     .unwrap();

@@ -138,6 +138,8 @@ impl Memory {
     }
 }
 
+type Forget = Box<dyn Fn(&ObjectKey) + Send + Sync>;
+
 /// A controller with its queue.
 pub struct Running<C: Controller> {
     controller: C,
@@ -150,6 +152,8 @@ pub struct Running<C: Controller> {
     losses: Arc<Mutex<HashMap<ObjectKey, Version>>>,
     /// What has to be complete before anything is decided.
     needs: Mutex<BTreeSet<String>>,
+    /// Called with an object that is gone, when nobody works on it any more.
+    forgets: Mutex<Vec<Forget>>,
 }
 
 impl<C: Controller> Running<C> {
@@ -172,6 +176,7 @@ impl<C: Controller> Running<C> {
             memories: Mutex::default(),
             losses: Arc::default(),
             needs: Mutex::default(),
+            forgets: Mutex::default(),
         };
         running.needs::<C::Object>();
         let queue = Arc::clone(&running.queue);
@@ -229,7 +234,7 @@ impl<C: Controller> Running<C> {
     }
 
     /// Looks at an object again whenever something changes that it names.
-    pub fn refers_to<K>(self: &Arc<Self>, references: &References<K>)
+    pub fn refers_to<K>(self: &Arc<Self>, references: &Arc<References<K>>)
     where
         K: Kind,
         PartialObjectMeta<K>: Kind,
@@ -237,6 +242,9 @@ impl<C: Controller> Running<C> {
         self.needs.lock().unwrap_or_else(PoisonError::into_inner).insert(References::<K>::collection());
         let queue = Arc::clone(&self.queue);
         references.on_change(C::NAME, move |key| queue.add(key));
+        let references = Arc::clone(references);
+        let forget = Box::new(move |key: &ObjectKey| references.forget(C::NAME, key));
+        self.forgets.lock().unwrap_or_else(PoisonError::into_inner).push(forget);
     }
 
     fn needs<K: Kind>(&self) {
@@ -283,6 +291,7 @@ impl<C: Controller> Running<C> {
             *memory = Memory::default();
             self.losses().remove(key);
             self.applier.forget_missing();
+            self.forgets.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|forget| forget(key));
             return Ok(Outcome::Done);
         };
         if let Some(sentence) = self.pause_of(object.meta()) {

@@ -129,7 +129,7 @@ where
     }
 
     /// An object names nothing any more.
-    pub fn forget(&self, controller: &'static str, referrer: &ObjectKey) {
+    pub(crate) fn forget(&self, controller: &'static str, referrer: &ObjectKey) {
         locked(&self.state).refer(Referrer { controller, key: referrer.clone() }, BTreeSet::new());
     }
 
@@ -152,11 +152,14 @@ where
         };
         let is_known_absent = is_usual && self.metadata.version() > 0 && self.metadata.get(key)?.is_none();
         let object = if is_known_absent { None } else { self.get(key).await? };
-        let known = object.clone().map_or(Known::Absent, Known::Present);
-        if let Some(named) = locked(&self.state).named.get_mut(key).filter(|named| named.changes == changes) {
-            named.known = known;
-        }
-        if let Some(object) = &object {
+        let is_kept = match locked(&self.state).named.get_mut(key).filter(|named| named.changes == changes) {
+            Some(named) => {
+                named.known = object.clone().map_or(Known::Absent, Known::Present);
+                true
+            }
+            None => false,
+        };
+        if let Some(object) = object.as_ref().filter(|_| is_kept) {
             let version = version_of(object.meta());
             let mut metadata = object.meta().clone().into_response_partial::<K>();
             trim(&mut metadata);
@@ -411,6 +414,21 @@ mod tests {
         world.references.forget("toy", &key("a"));
         let state = locked(&world.references.state);
         assert!(state.named.is_empty() && state.by_referrer.is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_is_deleted_while_it_is_read_for_the_first_time_is_read_again() {
+        let world = World::new(&[("mine", 5)]);
+        locked(&world.references.state).refer(Referrer { controller: "toy", key: key("a") }, [key("mine")].into());
+        let key = key("mine");
+        // The answer was on its way when the watch told that it is gone.
+        let read = world.references.one(&key);
+        let told = async { world.references.metadata.remove(key.clone(), 7) };
+        let (object, ()) = tokio::join!(read, told);
+        assert!(object.unwrap().is_some(), "the answer is older");
+        assert_eq!(world.looked_at(), ["a"]);
+        locked(&world.there).clear();
+        assert_eq!(world.reads("a", &["mine"]).await, [""; 0]);
     }
 
     #[tokio::test]

@@ -324,7 +324,8 @@ impl<K: Kind> State<K> {
         if let Some(uid) = controller {
             self.by_controller.entry(uid).or_default().insert(key.clone());
         }
-        if old.as_ref().map(|old| old.version) == version {
+        // That something is gone is news, also where it was not known.
+        if version.is_some() && old.as_ref().map(|old| old.version) == version {
             return None;
         }
         Some(Change { key, before: old.and_then(|old| old.object.ok()), after })

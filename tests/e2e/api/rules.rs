@@ -16,23 +16,12 @@ struct Case {
     changed: &'static [(&'static str, &'static str)],
 }
 
-const CASES: [Case; 9] = [
+const CASES: [Case; 8] = [
     Case {
         at: "ScyllaDBDatacenter ",
         says: "spec.clusterName",
         created: &[],
         changed: &[("{clusterName: a}", "{clusterName: b}"), ("{clusterName: a}", "{}"), ("{}", "{clusterName: a}")],
-    },
-    Case {
-        at: "ScyllaDBDatacenter ",
-        says: "spec.datacenterName",
-        created: &[],
-        changed: &[
-            ("{datacenterName: a}", "{datacenterName: b}"),
-            ("{datacenterName: a}", "{}"),
-            ("{datacenterName: a}", "{datacenterName: ''}"),
-            ("{}", "{datacenterName: a}"),
-        ],
     },
     Case {
         at: "ScyllaDBDatacenter ",
@@ -173,6 +162,11 @@ async fn what_breaks_a_rule_is_refused_with_its_message() {
                 count += 1;
                 let name = format!("changed-{count}");
                 accepts(client, namespace, &yaml(&name, before)).await;
+                if case.at.starts_with("ScyllaDBDatacenter") {
+                    // Without nodes, there is nothing that could not be changed.
+                    let status = datacenter(&name, &format!("{before}, status: {{nodes: 1}}"));
+                    accepts_status(client, namespace, &status).await;
+                }
                 refuses_change(client, namespace, &yaml(&name, after), case.says).await;
             }
         }
@@ -198,9 +192,7 @@ async fn what_only_comes_close_to_breaking_a_rule_is_accepted() {
             accepts(client, namespace, &yaml).await;
         }
         for (number, (before, after)) in [
-            ("{}", "{datacenterName: datacenter-0}"),
-            ("{datacenterName: datacenter-1}", "{}"),
-            ("{}", "{ipFamilies: [IPv4, IPv6]}"),
+            ("{ipFamilies: [IPv4]}", "{ipFamilies: [IPv4, IPv6]}"),
             ("{}", "{exposeOptions: {nodeService: {type: ClusterIP, labels: {a: b}}}}"),
             ("{exposeOptions: {nodeService: {type: Headless}}}", "{exposeOptions: {nodeService: {type: Headless}, cql: {}}}"),
             ("{}", "{exposeOptions: {broadcastOptions: {nodes: {type: ServiceClusterIP}, clients: {type: ServiceClusterIP}}}}"),
@@ -211,8 +203,13 @@ async fn what_only_comes_close_to_breaking_a_rule_is_accepted() {
         {
             let name = format!("datacenter-{number}");
             accepts(client, namespace, &datacenter(&name, before)).await;
+            accepts_status(client, namespace, &datacenter(&name, &format!("{before}, status: {{nodes: 1}}"))).await;
             accepts_change(client, namespace, &datacenter(&name, after)).await;
         }
+        // As long as there are no nodes, everything can be corrected.
+        accepts(client, namespace, &datacenter("corrected", "{clusterName: a, ipFamilies: [IPv5]}")).await;
+        let corrected = "{clusterName: b, ipFamilies: [IPv6], exposeOptions: {nodeService: {type: Headless}}}";
+        accepts_change(client, namespace, &datacenter("corrected", corrected)).await;
         for reference in ["etcdReference", "etcdRef", "ownerEtcdReference"] {
             let yaml = task(&reference.to_lowercase(), &format!("{{type: T, {reference}: {{name: a}}}}"));
             accepts(client, namespace, &yaml).await;

@@ -16,10 +16,13 @@ use super::{
     metadata::{cluster_labels, map, owned},
     pod::{CONFIG_MAPS, SECRETS},
     rollout::removed_racks,
+    token::token,
 };
 use crate::words;
 
 const MANAGED_CONFIG_FILE: &str = "scylladb-managed-config.yaml";
+/// Key of the user's settings.
+const USERS_CONFIG_FILE: &str = "scylla.yaml";
 const RACK_FILE: &str = "cassandra-rackdc.properties";
 /// Key of the agent's settings, in ConfigMaps and Secrets.
 pub(crate) const AGENT_CONFIG_FILE: &str = "scylla-manager-agent.yaml";
@@ -134,23 +137,29 @@ pub(crate) struct Inputs {
 pub(crate) fn inputs(observed: &Observed, rack: &Rack) -> Inputs {
     let datacenter = &observed.datacenter;
     let users = observed.named.config_maps.get(rack.config_map());
-    let agents = observed.named.secrets.get(rack.agent_secret()).filter(|_| datacenter.agent_image.is_some());
-    let hash = |user: Value, agent: Value, more: &[(&'static str, Value)]| {
-        let inputs: BTreeMap<&str, Value> = [
+    // What else there is in them, nobody reads.
+    let user = |file: &str| {
+        let data = users.and_then(|map| map.data.as_ref()?.get(file).map(|text| json!(text)));
+        data.or_else(|| users.and_then(|map| map.binary_data.as_ref()?.get(file).map(|bytes| json!(bytes))))
+    };
+    let has_agent = datacenter.agent_image.is_some();
+    let agents = observed.named.secrets.get(rack.agent_secret()).filter(|_| has_agent);
+    let agent = agents.and_then(|secret| secret.data.as_ref()?.get(AGENT_CONFIG_FILE));
+    let token = token(observed).secret.filter(|_| has_agent).and_then(|secret| secret.data);
+    let hash = |inputs: &[(&'static str, Value)]| {
+        let own = [
             ("managed", json!(managed_config(datacenter, observed.gates).data)),
             ("rack", json!(snitch_config(datacenter, rack).data)),
-            ("user", user),
-            ("agent", agent),
-        ]
-        .into_iter()
-        .chain(more.iter().cloned())
-        .collect();
+        ];
+        let inputs: BTreeMap<&str, Value> = own.into_iter().chain(inputs.iter().cloned()).collect();
         BASE64_STANDARD.encode(Sha512::digest(json!(inputs).to_string()))
     };
-    let of_user = json!(users.map(|map| (&map.data, &map.binary_data)));
-    let of_agent = json!(agents.map(|secret| &secret.data));
     Inputs {
-        all: hash(of_user, of_agent, &[("reads", json!("user"))]),
-        without_users: hash(Value::Null, Value::Null, &[]),
+        all: hash(&[
+            ("user", json!([user(USERS_CONFIG_FILE), user(RACK_FILE)])),
+            ("agent", json!(agent)),
+            ("token", json!(token)),
+        ]),
+        without_users: hash(&[("user", Value::Null), ("agent", Value::Null)]),
     }
 }

@@ -1,20 +1,19 @@
 //! What nodes are known by. A datacenter of another name has other racks, and those that there are would count as removed:
 //! a slip in one field would send all nodes away.
 
+use k8s_openapi::api::apps::v1::StatefulSet;
 use messina_api::names::label;
 
 use super::{Fault, Observed};
 
-/// Fields of the specification that want the nodes that there are to be others. StatefulSets tell: nobody can change which
-/// pods they select.
-pub fn changes_of_identity(observed: &Observed) -> Option<Fault> {
+/// What the specification wants the nodes that there are to be called, if that is something else. StatefulSets tell: nobody can
+/// change which pods they select. Where a change had begun already, the oldest one says what it was.
+pub fn change_of_identity(observed: &Observed) -> Option<Fault> {
     let wanted = &observed.datacenter.scylla_datacenter;
-    let selected = observed.stateful_sets.values().filter_map(|one| {
-        let selector = &one.spec.as_ref()?.selector;
-        selector.match_labels.as_ref()?.get(label::DATACENTER)
-    });
-    let is = selected.into_iter().find(|is| *is != wanted)?;
-    Some(Fault {
+    let age = |one: &&StatefulSet| (one.metadata.creation_timestamp.clone(), one.metadata.name.clone());
+    let oldest = observed.stateful_sets.values().min_by_key(age)?;
+    let is = oldest.spec.as_ref()?.selector.match_labels.as_ref()?.get(label::DATACENTER)?;
+    (is != wanted).then(|| Fault {
         field: "spec.datacenterName".into(),
         message: format!(
             "the datacenter would be {wanted:?} now, and its nodes are in {is:?}, which cannot change as long as they live: \

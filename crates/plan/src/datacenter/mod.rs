@@ -13,6 +13,7 @@ mod identity;
 mod ingresses;
 mod joining;
 mod metadata;
+mod named;
 mod operations;
 mod pod;
 mod probe;
@@ -50,7 +51,7 @@ use messina_api::scylla::v1alpha1::ScyllaDBDatacenterStatus;
 use serde_json::Value;
 
 pub use certificates::CertificateChain;
-pub use identity::changes_of_identity;
+pub use identity::change_of_identity;
 pub use operations::{Ending, NodeState, Operation, cleanup_that_ended, node_states, operation_that_ended};
 pub use probe::ProbePeriod;
 pub use rollout::is_rolled_out;
@@ -371,9 +372,17 @@ pub fn plan(observed: &Observed) -> Plan {
     let certificates = certificates::certificates(observed);
     let mut rollout = rollout::rollout(observed, racks, &topology);
     if certificates.are_awaited {
-        rollout.hold(observed);
+        rollout.hold(observed, "WaitingForCertificates", "the certificates are there that its nodes serve with");
     }
-    let growth = storage::growth(observed, &topology, &rollout);
+    let missing = named::missing(observed);
+    if !missing.is_empty() {
+        rollout.hold(observed, "WaitingForSettings", "the settings are there that its racks name");
+    }
+    let mut growth = storage::growth(observed, &topology, &rollout);
+    if !token.wrong.is_empty() {
+        // No StatefulSet would be made in place of one that is deleted.
+        growth.deletions.clear();
+    }
     let ingresses = ingresses::ingresses(observed);
     // ScyllaDB refuses to clean up while nodes come or go. A label that is wrong holds nothing up.
     let is_of_nodes = |note: &Note| note.part == Part::StatefulSet;
@@ -418,6 +427,7 @@ pub fn plan(observed: &Observed) -> Plan {
         .concat(),
         waiting: [
             token.waiting,
+            missing,
             certificates.waiting,
             topology.waiting,
             rollout.waiting,

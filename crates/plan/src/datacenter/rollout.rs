@@ -12,7 +12,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use messina_api::names::{self, label};
+use messina_api::names::{self, annotation::INPUTS_STAND_FOR, label};
 
 use super::{
     Deletion, Kind, LeftAlone, Note, Observed, Part, Rack,
@@ -22,7 +22,7 @@ use super::{
         Restart, correcting, holding, is_settled, last_only, next_below_partition, nodes_down, nodes_not_ready,
         partition, set_partition, stuck, template_version,
     },
-    stateful_set::{around_its_nodes, kept_in_place, stateful_set},
+    stateful_set::{around_its_nodes, kept_in_place, stateful_set, take_new_hash},
     topology::{Topology, is_being_upgraded, is_prepared_for, known_nodes, nodes_without_place},
     validate::MOST_NODES,
 };
@@ -44,8 +44,8 @@ pub(crate) struct Rollout {
 }
 
 impl Rollout {
-    /// Pods that start now would not find the certificates that they need: no rack is made or changed before.
-    pub(crate) fn hold(&mut self, observed: &Observed) {
+    /// Pods that start now would not find what they need: no rack is made or changed before.
+    pub(crate) fn hold(&mut self, observed: &Observed, reason: &'static str, needed: &str) {
         let is_held =
             |one: &mut StatefulSet| one.metadata.name.as_ref().is_none_or(|name| !self.restored.contains(name));
         let names = self.stateful_sets.extract_if(.., is_held).filter_map(|stateful_set| stateful_set.metadata.name);
@@ -54,11 +54,8 @@ impl Rollout {
         self.left_alone.extend(existing.into_iter().map(|name| LeftAlone { kind: "StatefulSet", name }));
         self.waiting.extend(missing.into_iter().map(|name| Note {
             part: Part::StatefulSet,
-            reason: "WaitingForCertificates",
-            message: format!(
-                "StatefulSet {}/{name} is made as soon as the certificates are there that its nodes serve with",
-                observed.datacenter.namespace
-            ),
+            reason,
+            message: format!("StatefulSet {}/{name} is made as soon as {needed}", observed.datacenter.namespace),
         }));
     }
 }
@@ -132,6 +129,10 @@ impl Standing<'_> {
             scaled.template.clone_from(&now.template);
         }
         scaled.metadata.labels.clone_from(&self.now.metadata.labels);
+        // The template is the one that it speaks of.
+        let stand_for = words::annotation(self.now, INPUTS_STAND_FOR);
+        let stand_for = stand_for.map(|inputs| (INPUTS_STAND_FOR.to_owned(), inputs.to_owned()));
+        scaled.metadata.annotations.get_or_insert_default().extend(stand_for);
         scaled
     }
 
@@ -177,6 +178,9 @@ pub(crate) fn racks(observed: &Observed) -> Racks<'_> {
                 wrong.extend(faults);
                 set_partition(&mut wanted, partition(now));
                 let changes_pods = changes_pods(&wanted, now);
+                if changes_pods {
+                    take_new_hash(&mut wanted);
+                }
                 let changes = changes_pods || !says_the_same(&wanted, now);
                 standing.push(Standing { name, now, wanted, changes, changes_pods });
             }

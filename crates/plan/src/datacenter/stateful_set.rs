@@ -66,11 +66,20 @@ impl InputsOf {
     fn of(observed: &Observed, rack: &Rack, stateful_set: &str) -> Self {
         let Inputs { all, without_users } = inputs(observed, rack);
         let existing = observed.stateful_sets.get(stateful_set);
-        let template = existing.and_then(|one| one.spec.as_ref()?.template.metadata.as_ref());
         let annotation = |metadata: Option<&ObjectMeta>, key| {
             metadata.and_then(|metadata| metadata.annotations.as_ref()?.get(key).cloned())
         };
-        let has_old_hash = annotation(template, annotation::INPUTS_HASH) == Some(without_users.clone());
+        let has_old_hash = match existing {
+            Some(existing) => {
+                let template = existing.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref());
+                annotation(template, annotation::INPUTS_HASH).as_ref() == Some(&without_users)
+            }
+            // It is made anew around its nodes, if there are any.
+            None => (0..rack.nodes).any(|ordinal| {
+                let pod = observed.pods.get(&names::datacenter::member(stateful_set, ordinal));
+                annotation(pod.map(|pod| &pod.metadata), annotation::INPUTS_HASH).as_ref() == Some(&without_users)
+            }),
+        };
         let stood_for = annotation(existing.map(|one| &one.metadata), annotation::INPUTS_STAND_FOR);
         if has_old_hash && stood_for.is_none_or(|stood_for| stood_for == all) {
             Self { hash: without_users, stands_for: Some(all) }
@@ -84,6 +93,15 @@ impl InputsOf {
         metadata.annotations.get_or_insert_default().extend(noted);
         metadata.annotations = metadata.annotations.and_then(some);
         metadata
+    }
+}
+
+/// Nodes restart anyway, so they need not keep a hash that was made without the user's settings.
+pub(crate) fn take_new_hash(stateful_set: &mut StatefulSet) {
+    let noted = stateful_set.metadata.annotations.as_mut().and_then(|all| all.remove(annotation::INPUTS_STAND_FOR));
+    if let (Some(hash), Some(spec)) = (noted, stateful_set.spec.as_mut()) {
+        let template = spec.template.metadata.get_or_insert_default();
+        template.annotations.get_or_insert_default().insert(annotation::INPUTS_HASH.into(), hash);
     }
 }
 

@@ -7,6 +7,8 @@ mod stored;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use k8s_openapi::api::{
     apps::v1::{StatefulSet, StatefulSetStatus},
     core::v1::Secret,
@@ -16,7 +18,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::datacenter::{
-    CertificateChain, Datacenter, Fault, Gates, Objects, Observed, Part, Plan, certificates, plan, validate,
+    CertificateChain, Datacenter, Fault, Gates, Named, Objects, Observed, Part, Plan, certificates, plan, validate,
 };
 
 /// Stands for the UID that an API server would give to the user's object.
@@ -139,6 +141,11 @@ fn planned(object: Value, settings: &Settings) -> Result<(Datacenter, Plan), Vec
         node_exporter_image: settings.node_exporter_image.clone(),
         gates: Gates { automatic_tls_certificates: true, ..Gates::default() },
         new_token: TOKEN.to_owned(),
+        // Whatever is in them.
+        named: Named {
+            config_maps: datacenter.config_map_references().into_iter().map(|name| (name, Arc::default())).collect(),
+            secrets: datacenter.secret_references().into_iter().map(|name| (name, Arc::default())).collect(),
+        },
         ..Observed::new(datacenter.clone(), &settings.operator_image)
     };
     Ok((datacenter, completed(observed)))

@@ -5,12 +5,12 @@ use k8s_openapi::{
         apps::v1::StatefulSet,
         core::v1::{ConfigMap, Container, Pod},
     },
-    apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry},
+    apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, Time},
 };
 use messina_api::names::annotation::{
     CURRENT_TOKEN_RING_HASH, HOST_ID, INPUTS_HASH, INPUTS_STAND_FOR, LAST_CLEANED_UP_TOKEN_RING_HASH, NODE_JOINED,
 };
-use messina_plan::datacenter::{LeftAlone, Observed, Part, Plan, changes_of_identity};
+use messina_plan::datacenter::{LeftAlone, Observed, Part, Plan, change_of_identity};
 use serde_json::{Value, json};
 
 use crate::{datacenter, datacenter_with, name_of, observed, plan, report, rolled_out};
@@ -359,10 +359,7 @@ fn set_users_settings(observed: &mut Observed, text: &str) {
 /// An operator that did not read the user's settings made the StatefulSet; then comes one that does.
 #[test]
 fn nodes_are_not_restarted_only_because_the_users_settings_are_read_now() {
-    let mut observed = running(&[("a", 1)], json!({}));
-    let stateful_set = observed.stateful_sets.get_mut("orders-dc-a").unwrap();
-    let template = stateful_set.spec.as_mut().unwrap().template.metadata.as_mut().unwrap();
-    template.annotations.as_mut().unwrap().insert(INPUTS_HASH.into(), HASH_WITHOUT_USERS.into());
+    let observed = with_old_hash();
     for settings in [None, Some("a: 1")] {
         let mut observed = observed.clone();
         settings.into_iter().for_each(|text| set_users_settings(&mut observed, text));
@@ -383,6 +380,50 @@ fn nodes_are_not_restarted_only_because_the_users_settings_are_read_now() {
         let annotations = changed.objects.stateful_sets[0].metadata.annotations.clone().unwrap_or_default();
         assert!(!annotations.contains_key(INPUTS_STAND_FOR), "{annotations:?}");
     }
+}
+
+fn with_old_hash() -> Observed {
+    let mut observed = running(&[("a", 1)], json!({}));
+    let stateful_set = observed.stateful_sets.get_mut("orders-dc-a").unwrap();
+    let template = stateful_set.spec.as_mut().unwrap().template.metadata.as_mut().unwrap();
+    template.annotations.as_mut().unwrap().insert(INPUTS_HASH.into(), HASH_WITHOUT_USERS.into());
+    let pod = observed.pods.get_mut("orders-dc-a-0").unwrap();
+    pod.metadata.annotations = template.annotations.clone();
+    observed
+}
+
+fn inputs_hash(stateful_set: &StatefulSet) -> &str {
+    let template = stateful_set.spec.as_ref().unwrap().template.metadata.as_ref().unwrap();
+    &template.annotations.as_ref().unwrap()[INPUTS_HASH]
+}
+
+#[test]
+fn what_an_old_hash_stands_for_is_not_forgotten_while_nodes_join() {
+    let mut observed = with_old_hash();
+    let noted = plan(&observed).objects.stateful_sets.remove(0);
+    let stood_for = noted.metadata.annotations.as_ref().unwrap()[INPUTS_STAND_FOR].clone();
+    observed.stateful_sets.insert("orders-dc-a".into(), rolled_out(noted));
+    set_users_settings(&mut observed, "a: 1");
+    let grown = plan(&respecified(&observed, &[("a", 2)], json!({}))).objects.stateful_sets.remove(0);
+    assert_eq!((grown.spec.as_ref().unwrap().replicas, inputs_hash(&grown)), (Some(2), HASH_WITHOUT_USERS));
+    assert_eq!(grown.metadata.annotations.unwrap()[INPUTS_STAND_FOR], stood_for, "the change is yet to come");
+}
+
+#[test]
+fn a_stateful_set_that_is_made_anew_has_the_old_hash_of_its_pods() {
+    let mut observed = with_old_hash();
+    observed.stateful_sets.clear();
+    let restored = plan(&observed).objects.stateful_sets.remove(0);
+    assert_eq!(inputs_hash(&restored), HASH_WITHOUT_USERS);
+}
+
+#[test]
+fn nodes_that_restart_anyway_get_the_new_hash() {
+    let observed = with_old_hash();
+    let changed = plan(&respecified(&observed, &[("a", 1)], json!({"forceRedeploymentReason": "x"})));
+    let stateful_set = &changed.objects.stateful_sets[0];
+    assert_ne!(inputs_hash(stateful_set), HASH_WITHOUT_USERS);
+    assert!(!stateful_set.metadata.annotations.clone().unwrap_or_default().contains_key(INPUTS_STAND_FOR));
 }
 
 fn stateful_set_of(observed: &Observed) -> &StatefulSet {
@@ -447,11 +488,21 @@ fn a_pause_is_not_handed_on() {
 #[test]
 fn another_name_of_the_datacenter_is_a_fault_as_long_as_there_are_nodes() {
     let observed = running(&[("a", 1)], json!({}));
-    assert_eq!(changes_of_identity(&observed), None);
-    let fault = changes_of_identity(&respecified(&observed, &[("a", 1)], json!({"datacenterName": "other"}))).unwrap();
+    assert_eq!(change_of_identity(&observed), None);
+    let fault = change_of_identity(&respecified(&observed, &[("a", 1)], json!({"datacenterName": "other"}))).unwrap();
     assert_eq!(fault.field, "spec.datacenterName");
     assert!(fault.message.contains("\"dc\" again"), "{}", fault.message);
+    // Another operator has begun to obey: it can be set back, and only back.
+    let mut begun = respecified(&observed, &[("a", 1)], json!({"datacenterName": "other"}));
+    let time = |seconds| Some(Time(jiff::Timestamp::from_second(seconds).unwrap()));
+    begun.stateful_sets.get_mut("orders-dc-a").unwrap().metadata.creation_timestamp = time(1);
+    let mut newer = plan(&begun).objects.stateful_sets.remove(0);
+    assert_eq!(newer.metadata.name.as_deref(), Some("orders-other-a"));
+    newer.metadata.creation_timestamp = time(2);
+    begun.stateful_sets.insert("orders-other-a".into(), newer);
+    assert!(change_of_identity(&begun).unwrap().message.contains("\"dc\" again"));
+    assert_eq!(change_of_identity(&respecified(&begun, &[("a", 1)], json!({}))), None);
     let mut empty = respecified(&observed, &[("a", 1)], json!({"datacenterName": "other"}));
     empty.stateful_sets.clear();
-    assert_eq!(changes_of_identity(&empty), None);
+    assert_eq!(change_of_identity(&empty), None);
 }

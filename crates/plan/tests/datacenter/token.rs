@@ -1,10 +1,16 @@
 //! Which token the agents get.
 
-use k8s_openapi::{ByteString, api::core::v1::Secret};
+use std::{collections::BTreeSet, sync::Arc};
+
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{ConfigMap, Secret},
+};
+use messina_api::names::annotation::INPUTS_HASH;
 use messina_plan::datacenter::{Observed, Part};
 use serde_json::json;
 
-use crate::{datacenter_with, observed, plan};
+use crate::{datacenter_with, observed, plan, rolled_out};
 
 fn given(own: Option<&str>, of_user: Option<&str>, of_another: Option<&str>) -> Observed {
     let agent = of_user.map(|_| json!({"rackTemplate": {"scyllaDBManagerAgent": {"customConfigSecretRef": "mine"}}}));
@@ -61,4 +67,51 @@ fn a_token_is_never_empty() {
     let mut observed = given(None, None, None);
     observed.new_token = String::new();
     assert_eq!(plan(&observed).objects.agent_auth_token, None);
+}
+
+#[test]
+fn nothing_is_made_or_changed_while_settings_are_missing_that_a_rack_names() {
+    let named = json!({"racks": [
+        {"name": "a", "nodes": 1, "scyllaDB": {"customConfigMapRef": "mine", "storage": {"capacity": "1Gi"}}},
+        {"name": "b", "nodes": 1, "scyllaDB": {"storage": {"capacity": "1Gi"}},
+         "scyllaDBManagerAgent": {"customConfigSecretRef": "ours"}},
+    ]});
+    let mut observed = observed(datacenter_with(&[], named));
+    let reasons = |observed: &Observed| {
+        let plan = plan(observed);
+        let reasons: BTreeSet<&str> = plan.waiting.iter().map(|note| note.reason).collect();
+        (plan.objects.stateful_sets.len(), reasons)
+    };
+    let missing = |observed: &Observed, expected: &[&str]| {
+        let (made, reasons) = reasons(observed);
+        assert_eq!(made, 0);
+        assert!(expected.iter().chain(&["WaitingForSettings"]).all(|reason| reasons.contains(reason)), "{reasons:?}");
+    };
+    missing(&observed, &["WaitingForConfigMap", "WaitingForSecret"]);
+    observed.named.config_maps.insert("mine".into(), Arc::default());
+    missing(&observed, &["WaitingForSecret"]);
+    observed.named.secrets.insert("ours".into(), Arc::default());
+    assert_eq!(reasons(&observed).0, 1);
+    // Nodes that run go on as they are.
+    let made = plan(&observed).objects.stateful_sets.remove(0);
+    observed.stateful_sets.insert("orders-dc-a".into(), rolled_out(made));
+    observed.named.config_maps.clear();
+    let plan = plan(&observed);
+    assert!(plan.objects.stateful_sets.is_empty());
+    assert!(plan.left_alone.iter().any(|left| left.name == "orders-dc-a"), "{:?}", plan.left_alone);
+}
+
+#[test]
+fn agents_are_restarted_for_another_token_and_not_for_what_they_do_not_read() {
+    let hash = |observed: &Observed| {
+        let template = plan(observed).objects.stateful_sets[0].spec.as_ref().unwrap().template.clone();
+        template.metadata.unwrap().annotations.unwrap()[INPUTS_HASH].clone()
+    };
+    let first = given(Some("auth_token: own"), None, None);
+    assert_ne!(hash(&given(Some("auth_token: another"), None, None)), hash(&first));
+    let mut more = first.clone();
+    let data = [("readme".to_owned(), "text".to_owned())];
+    let config = ConfigMap { data: Some(data.into()), ..ConfigMap::default() };
+    more.named.config_maps.insert("scylla-config".into(), config.into());
+    assert_eq!(hash(&more), hash(&first));
 }

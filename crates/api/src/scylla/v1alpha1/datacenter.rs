@@ -46,7 +46,8 @@ pub struct ScyllaDBDatacenterSpec {
     /// Name of the ScyllaDB cluster that this datacenter is a part of. Datacenters of one cluster have the same one. It
     /// cannot be changed.
     pub cluster_name: Option<String>,
-    /// Name of the datacenter, as ScyllaDB itself knows it. Without it, the name of this object. It cannot be changed.
+    /// Name of the datacenter, as ScyllaDB itself knows it. Without it, the name of this object. It cannot be changed
+    /// as long as there are nodes.
     pub datacenter_name: Option<String>,
     /// What all nodes have in common in how they run ScyllaDB.
     #[serde(rename = "scyllaDB")]

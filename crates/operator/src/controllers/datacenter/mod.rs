@@ -117,13 +117,6 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     });
     let (named_config_maps, named_secrets) =
         (Arc::clone(&controller.named_config_maps), Arc::clone(&controller.named_secrets));
-    let (of_config_maps, of_secrets) = (Arc::downgrade(&named_config_maps), Arc::downgrade(&named_secrets));
-    datacenters.on_change(move |change| {
-        if change.after.is_none() {
-            of_config_maps.upgrade().into_iter().for_each(|all| all.forget(DatacenterController::NAME, &change.key));
-            of_secrets.upgrade().into_iter().for_each(|all| all.forget(DatacenterController::NAME, &change.key));
-        }
-    });
     let own_keys = Arc::downgrade(&new_keys);
     datacenters.on_change(move |change| {
         let uid =

@@ -11,7 +11,7 @@ use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
 use messina_plan::datacenter::{
     Datacenter, Fault, Named, Observed,
     certificates::{Order, Signed, orders},
-    changes_of_identity, is_without_machine, validate,
+    change_of_identity, is_without_machine, validate,
 };
 use messina_runtime::{
     controller::Controller as _,
@@ -61,7 +61,7 @@ impl DatacenterController {
             cqls_ingress_port: self.settings.cqls_ingress_port,
             now: Timestamp::now(),
         };
-        if let Some(fault) = changes_of_identity(&observed) {
+        if let Some(fault) = change_of_identity(&observed) {
             return Err(invalid(&[fault]));
         }
         observed.signed = self.signed(&key, &observed);

@@ -330,8 +330,14 @@ fn read(object: &ScyllaDBDatacenter, faults: &mut Faults) -> Option<Datacenter> 
         parallel_node_operations,
         host_network: given.contains_key(annotation::HOST_NETWORKING),
         sysctls: options::sysctls(&given, faults),
-        token_override: given.get(annotation::AGENT_AUTH_TOKEN_OVERRIDE_SECRET_REF).cloned(),
+        token_override: token_override(&given, faults),
     })
+}
+
+fn token_override(given: &BTreeMap<String, String>, faults: &mut Faults) -> Option<String> {
+    let key = annotation::AGENT_AUTH_TOKEN_OVERRIDE_SECRET_REF;
+    let name = given.get(key).filter(|name| !name.is_empty())?;
+    forms::object_name(name, &format!("metadata.annotations[{key}]"), faults).then(|| name.clone())
 }
 
 fn required(value: Option<&String>, field: &str, faults: &mut Faults) -> Option<String> {
