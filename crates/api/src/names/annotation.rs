@@ -51,6 +51,9 @@ pub const RESTART_REQUEST: &str = "messina.scylladb.com/restart-request";
 /// On a member Service, by the node's sidecar: UID of its pod, in which no node starts, because one that has joined should be on
 /// the disk, and the disk is empty.
 pub const EMPTY_DISK: &str = "messina.scylladb.com/empty-disk";
+/// On a member Service, by the user: host ID of the node that [`EMPTY_DISK`] speaks of. It is given up, and a new node starts in its
+/// place without replacing it: for where no other node could tell of it.
+pub const START_EMPTY: &str = "messina.scylladb.com/start-empty";
 /// On a member Service, by the node's sidecar: which requests it understands. [`SIDECAR_PROTOCOL_VALUE`] stands for
 /// [`RING_QUESTION`] and [`UPGRADE_REQUEST`]; sidecars that write nothing here are not waited for in a rolling change.
 pub const SIDECAR_PROTOCOL: &str = "messina.scylladb.com/sidecar-protocol";

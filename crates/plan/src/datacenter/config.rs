@@ -145,7 +145,9 @@ pub(crate) fn inputs(observed: &Observed, rack: &Rack) -> Inputs {
     let has_agent = datacenter.agent_image.is_some();
     let agents = observed.named.secrets.get(rack.agent_secret()).filter(|_| has_agent);
     let agent = agents.and_then(|secret| secret.data.as_ref()?.get(AGENT_CONFIG_FILE));
-    let token = token(observed).secret.filter(|_| has_agent).and_then(|secret| secret.data);
+    // While it is not known which one it is to be, it is the one that there is.
+    let stored = || observed.secrets.get(&names::datacenter::agent_auth_token(&datacenter.name)).cloned();
+    let token = token(observed).secret.or_else(stored).filter(|_| has_agent).and_then(|secret| secret.data);
     let hash = |inputs: &[(&'static str, Value)]| {
         let own = [
             ("managed", json!(managed_config(datacenter, observed.gates).data)),

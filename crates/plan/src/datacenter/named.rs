@@ -11,15 +11,15 @@ pub(crate) fn missing(observed: &Observed) -> Vec<Note> {
     let racks = &datacenter.racks;
     let config_maps: BTreeSet<&String> = racks.iter().filter_map(|rack| rack.custom_config_map.as_ref()).collect();
     let secrets = racks.iter().filter_map(|rack| rack.agent_custom_config_secret.as_ref());
-    let secrets: BTreeSet<&String> = secrets.filter(|_| datacenter.agent_image.is_some()).collect();
+    let secrets: BTreeSet<&String> = secrets.chain(&datacenter.token_override).collect();
     let config_maps = config_maps.into_iter().filter(|name| !observed.named.config_maps.contains_key(*name));
     let secrets = secrets.into_iter().filter(|name| !observed.named.secrets.contains_key(*name));
     let note = |kind: &str, reason, name: &String| Note {
         part: Part::StatefulSet,
         reason,
         message: format!(
-            "{kind} {}/{name}, which a rack names, is not there: no node is started or restarted before it is; create it, or \
-             take its name out of the specification",
+            "{kind} {}/{name}, which the datacenter or a rack of it names, is not there: no rack is made or changed before it \
+             is; create it, or take its name away",
             datacenter.namespace
         ),
     };

@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 
 use messina_api::names::{
-    annotation::{HOST_ID, NODE_JOINED},
+    annotation::{HOST_ID, NODE_JOINED, START_EMPTY},
     label::{REPLACING_NODE_HOST_ID, value::TRUE},
 };
 
-/// Host ID of the node whose disk it should be, where a node is about to start on an empty one. A new node may, and one that
-/// takes the place of another.
+/// Host ID of the node whose disk it should be, where a node is about to start on an empty one. A new node may, one that takes
+/// the place of another, and one that the user has given up by its name.
 pub fn lacks_disk_of<'a>(
     labels: &BTreeMap<String, String>,
     annotations: &'a BTreeMap<String, String>,
@@ -20,7 +20,7 @@ pub fn lacks_disk_of<'a>(
     let has_joined = annotations.get(NODE_JOINED).is_some_and(|joined| joined == TRUE);
     let replaces = labels.get(REPLACING_NODE_HOST_ID).is_some_and(|host_id| !host_id.is_empty());
     let host_id = annotations.get(HOST_ID).filter(|_| is_empty && has_joined && !replaces)?;
-    Some(host_id)
+    (annotations.get(START_EMPTY) != Some(host_id)).then_some(host_id)
 }
 
 #[cfg(test)]
@@ -32,6 +32,11 @@ mod tests {
         let service = |joined: &str| {
             BTreeMap::from([(HOST_ID.to_owned(), "a".to_owned()), (NODE_JOINED.to_owned(), joined.to_owned())])
         };
+        let given_up = |host_id: &str| {
+            let mut service = service("true");
+            service.insert(START_EMPTY.to_owned(), host_id.to_owned());
+            service
+        };
         let replacing = BTreeMap::from([(REPLACING_NODE_HOST_ID.to_owned(), "a".to_owned())]);
         let none = BTreeMap::new();
         for (labels, annotations, is_empty, expected, why) in [
@@ -39,6 +44,8 @@ mod tests {
             (&none, service("true"), false, None, "it comes back"),
             (&none, service("false"), true, None, "it had not joined"),
             (&none, BTreeMap::new(), true, None, "it is new"),
+            (&none, given_up("a"), true, None, "it is given up"),
+            (&none, given_up("b"), true, Some("a"), "another one is given up"),
             (&replacing, service("true"), true, None, "it takes the place of the one that had joined"),
         ] {
             assert_eq!(lacks_disk_of(labels, &annotations, is_empty), expected, "{why}");

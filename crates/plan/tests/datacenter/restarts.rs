@@ -326,6 +326,16 @@ fn nodes_that_can_be_asked_have_to_see_each_other_up() {
     assert_eq!(answer("DN", &all), (vec![], true), "one is down for others");
     assert_eq!(answer("", &all), (vec![], true), "one is not in the ring for others");
     assert_eq!(answer("UN", &all), (vec![("orders-dc-a".to_owned(), 1)], false));
+    // What one said that has left since counts no more.
+    let mut left = observed.services["orders-dc-b-0"].clone();
+    let annotations = left.metadata.annotations.get_or_insert_default();
+    annotations.insert(HOST_ID.into(), "host-that-left".into());
+    annotations.insert(NODE_JOINED.into(), "false".into());
+    let alone = json!({"asked": "7", "hostID": "host-that-left", "nodes": {"host-that-left": "UN"}}).to_string();
+    annotations.insert(RING_ANSWER.into(), alone);
+    left.metadata.name = Some("orders-dc-b-1".into());
+    observed.services.insert("orders-dc-b-1".into(), left);
+    assert_eq!(changed(&observed, &plan(&observed)), [("orders-dc-a".to_owned(), 1)]);
 }
 
 /// A datacenter that is to change, where these nodes ask for another pod, the one of this UID.

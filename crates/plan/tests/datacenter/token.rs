@@ -115,3 +115,16 @@ fn agents_are_restarted_for_another_token_and_not_for_what_they_do_not_read() {
     more.named.config_maps.insert("scylla-config".into(), config.into());
     assert_eq!(hash(&more), hash(&first));
 }
+
+#[test]
+fn a_named_token_that_is_gone_for_a_while_restarts_nobody() {
+    let mut observed = given(Some("auth_token: another"), None, Some("auth_token: another"));
+    let made = plan(&observed).objects.stateful_sets.remove(0);
+    observed.stateful_sets.insert("orders-dc-a".into(), rolled_out(made));
+    let secrets = std::mem::take(&mut observed.named.secrets);
+    let gone = plan(&observed);
+    assert!(gone.objects.stateful_sets.is_empty() && gone.objects.agent_auth_token.is_none());
+    assert!(gone.waiting.iter().any(|note| (note.part, note.reason) == (Part::StatefulSet, "WaitingForSecret")));
+    observed.named.secrets = secrets;
+    assert!(plan(&observed).waiting.iter().all(|note| note.reason != "UpdatingStatefulSet"));
+}

@@ -1,7 +1,11 @@
 //! Nodes that are gone for good: their volume is lost, or the only machine that could have it.
 
 use k8s_openapi::api::core::v1::Pod;
-use messina_api::names::{self, annotation::EMPTY_DISK, label::REPLACE};
+use messina_api::names::{
+    self,
+    annotation::{EMPTY_DISK, START_EMPTY},
+    label::REPLACE,
+};
 
 use super::{Member, Steps};
 use crate::datacenter::{Observed, Part};
@@ -35,15 +39,17 @@ pub(super) fn is_emptied(observed: &Observed, member: &Member<'_>) -> bool {
 /// Says what to do about a node whose disk is empty. Nothing is done without asking: the disk may only not be mounted.
 pub(super) fn tell_of_empty_disk(steps: &mut Steps<'_>, member: &Member<'_>) {
     let (namespace, name) = (&steps.observed.datacenter.namespace, member.name);
+    let host_id = member.host_id().unwrap_or_default();
     let message = format!(
-        "node {} ({}) does not start: it has joined, and its disk is empty (PersistentVolumeClaim {namespace}/{}). If its data is \
+        "node {} ({host_id}) does not start: it has joined, and its disk is empty (PersistentVolumeClaim {namespace}/{}). If its data is \
          elsewhere, bring it back and delete the pod. To have an empty node take its place: `kubectl label service -n \
-         {namespace} {name} {REPLACE}=`",
+         {namespace} {name} {REPLACE}=`. Only if no other node is left that could tell of it, give it up, and its data with \
+         it: `kubectl annotate service -n {namespace} {name} {START_EMPTY}={host_id}`",
         steps.named(member),
-        member.host_id().unwrap_or_default(),
         names::datacenter::data_claim(name),
     );
-    steps.fault(Part::Service, "DiskIsEmpty", message);
+    // Of a part that no other needs: the rest goes on.
+    steps.fault(Part::Storage, "DiskIsEmpty", message);
 }
 
 /// Says what to do about a node that is gone for good.

@@ -273,7 +273,9 @@ impl<'a> Ring<'a> {
             ours.iter().any(|member| member.host_id() == Some(host_id))
                 && !lost.iter().any(|member| member.host_id() == Some(host_id))
         };
-        let trouble = self.answers.iter().find_map(|(name, answer)| {
+        // What a node said that has left since counts no more.
+        let answers = || self.answers.iter().filter(|(name, _)| ours.iter().any(|member| member.name == **name));
+        let trouble = answers().find_map(|(name, answer)| {
             let (node, state) = answer.nodes.iter().find(|(node, state)| is_ours(node) && *state != UP)?;
             Some(format!("node {name} sees node {} in state {state}", self.called(node)))
         });
@@ -282,7 +284,7 @@ impl<'a> Ring<'a> {
         let missing = || {
             ours.iter().filter(stays).filter_map(|member| member.host_id()).filter(|host_id| is_ours(host_id)).find_map(
                 |host_id| {
-                    let (name, _) = self.answers.iter().find(|(_, answer)| !answer.nodes.contains_key(host_id))?;
+                    let (name, _) = answers().find(|(_, answer)| !answer.nodes.contains_key(host_id))?;
                     Some(format!("node {name} does not see node {} in the ring", self.called(host_id)))
                 },
             )

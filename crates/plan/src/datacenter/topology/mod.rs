@@ -207,7 +207,8 @@ impl<'a> Steps<'a> {
             kind,
             name: metadata.name.clone().unwrap_or_default(),
             uid: metadata.uid.clone().unwrap_or_default(),
-            version: None,
+            // A rack that was asked for again meanwhile is kept.
+            version: metadata.resource_version.clone().filter(|_| kind == Kind::StatefulSet),
             orphans: false,
             event: Some(event),
         });
