@@ -344,7 +344,11 @@ fn is_claim(key: &str) -> bool {
 pub(crate) fn essence(kind: &str, mut object: Value) -> Value {
     match kind {
         // Only what comes from us: the rest is of those who run pods and bind volumes.
-        "Pod" => json!({"labels": object["metadata"]["labels"], "images": images(&object["spec"])}),
+        "Pod" => {
+            // Made of the token of the agents, among others.
+            object["metadata"]["labels"].as_object_mut().map(|labels| labels.remove("controller-revision-hash"));
+            json!({"labels": object["metadata"]["labels"], "images": images(&object["spec"])})
+        }
         "PersistentVolumeClaim" => {
             let left = &object["metadata"]["annotations"][annotation::LEFT_HOST_ID];
             json!({"labels": object["metadata"]["labels"], "wants": object["spec"]["resources"], "left": left})
@@ -354,6 +358,9 @@ pub(crate) fn essence(kind: &str, mut object: Value) -> Value {
                 // Made of the namespace and the owner's UID, among others.
                 annotations.remove(annotation::APPLIED_HASH);
             }
+            if kind == "StatefulSet" {
+                without_token(&mut object);
+            }
             if kind == "Secret" {
                 for value in object["data"].as_object_mut().into_iter().flat_map(|data| data.values_mut()) {
                     *value = json!(value.as_str().map(str::len));
@@ -362,6 +369,16 @@ pub(crate) fn essence(kind: &str, mut object: Value) -> Value {
             strip(&mut object);
             object
         }
+    }
+}
+
+/// Without what is made of the token of the agents: of revisions, whether they are the same.
+fn without_token(stateful_set: &mut Value) {
+    let template = stateful_set.pointer_mut("/spec/template/metadata/annotations").and_then(Value::as_object_mut);
+    template.map(|annotations| annotations.remove(annotation::INPUTS_HASH));
+    if let Some(status) = stateful_set["status"].as_object_mut() {
+        let revisions = [status.remove("currentRevision"), status.remove("updateRevision")];
+        status.insert("isUpdated".into(), json!(revisions[0] == revisions[1]));
     }
 }
 
