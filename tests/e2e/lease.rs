@@ -22,9 +22,13 @@ use messina_runtime::{
     lease::{Candidate, Settings},
     metrics::Metrics,
 };
-use messina_testbed::{harness, patience::Moment};
+use messina_testbed::{
+    faults::{Fault, Faults},
+    harness,
+    patience::Moment,
+};
 use serde_json::{Value, json};
-use tower::{BoxError, filter::FilterLayer};
+use tower::{BoxError, Layer, filter::FilterLayer};
 
 /// Long enough for a busy machine to renew in time.
 const SECONDS: u16 = 5;
@@ -144,6 +148,31 @@ async fn only_who_leads_can_write() {
         create().await.unwrap();
         drop(holder);
         assert!(maps.delete("written", &Default::default()).await.is_err());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_lease_is_not_given_back_while_a_write_may_be_on_its_way() {
+    in_a_namespace("lease", async |client, namespace| {
+        let (leader, fence) = candidate(client, namespace, "leader");
+        let source = Source::File { path: messina_e2e::light_kubeconfig(), context: None };
+        let faults = Faults::new(|asked| if asked.write.is_some() { Fault::Hold } else { Fault::None });
+        let transport = faults.layer(Transport::new(source).await.unwrap());
+        let fenced = client::client(transport, namespace, Metrics::default(), Some(fence));
+        let maps: Api<ConfigMap> = Api::namespaced(fenced, namespace);
+        let map: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "late"}})).unwrap();
+
+        let holder = leader.wins().await;
+        let parameters = PostParams::default();
+        tokio::select! {
+            _ = maps.create(&parameters, &map) => panic!("it is held"),
+            () = faults.held() => {}
+        }
+        holder.releases().await.unwrap();
+        let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+        let held_by = leases.get("leader").await.unwrap().spec.unwrap().holder_identity;
+        assert_eq!(held_by.as_deref(), Some("leader"), "who comes next waits until it has run out");
     })
     .await;
 }

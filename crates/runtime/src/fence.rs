@@ -4,7 +4,7 @@
 //! Whoever holds the lease opens it, each time for no longer than the lease is certain to last.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
     time::Duration,
 };
@@ -22,13 +22,26 @@ pub struct NotLeading;
 
 /// Open as long as this process leads. Clones are the same fence.
 #[derive(Clone, Debug, Default)]
-pub struct Fence(Arc<Mutex<Option<Instant>>>);
+pub struct Fence(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    open_until: Option<Instant>,
+    /// When a write was last given up without an answer: it may yet be carried out.
+    gave_up: Option<Instant>,
+}
 
 impl Fence {
     /// A fence for a process that is alone.
     pub fn open_for_ever() -> Self {
         // So far that clocks can still express it.
-        Self(Arc::new(Mutex::new(Some(Instant::now() + Duration::from_secs(100 * 365 * 24 * 3600)))))
+        let fence = Self::default();
+        fence.open_until(Instant::now() + Duration::from_secs(100 * 365 * 24 * 3600));
+        fence
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a write may leave now.
@@ -38,15 +51,20 @@ impl Fence {
 
     /// When it closes by itself; none when it is closed for good.
     pub(crate) fn until(&self) -> Option<Instant> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state().open_until
     }
 
     pub(crate) fn open_until(&self, until: Instant) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+        self.state().open_until = Some(until);
     }
 
     pub(crate) fn close(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.state().open_until = None;
+    }
+
+    /// Whether a write was given up without an answer, no longer ago than this.
+    pub(crate) fn gave_up_within(&self, time: Duration) -> bool {
+        self.state().gave_up.is_some_and(|when| when.elapsed() < time)
     }
 }
 
@@ -86,9 +104,32 @@ where
         let only_reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
         async move {
             // Not before the request is on its way: on a busy machine, time passes until this is first polled.
-            if only_reads || fence.is_open() { inner.call(request).await } else { Err(NotLeading.into()) }
+            if only_reads {
+                return inner.call(request).await;
+            }
+            if !fence.is_open() {
+                return Err(NotLeading.into());
+            }
+            let mut write = Write { fence, is_answered: false };
+            let answer = inner.call(request).await;
+            write.is_answered = answer.is_ok();
+            answer
         }
         .boxed()
+    }
+}
+
+/// A write that has left.
+struct Write {
+    fence: Fence,
+    is_answered: bool,
+}
+
+impl Drop for Write {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.fence.state().gave_up = Some(Instant::now());
+        }
     }
 }
 
@@ -128,6 +169,26 @@ mod tests {
         let called = fenced.ready().await.unwrap().call(request);
         tokio::time::advance(Duration::from_secs(2)).await;
         assert!(called.await.is_err(), "it was called in time, and not polled");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_was_given_up_is_remembered_for_as_long_as_it_may_matter() {
+        let fence = Fence::open_for_ever();
+        send(&fence, Method::POST).await.unwrap();
+        let second = Duration::from_secs(1);
+        assert!(!fence.gave_up_within(second), "it was answered");
+        let request = |method| Request::builder().method(method).body(Body::empty()).unwrap();
+        let silent = service_fn(|_: Request<Body>| std::future::pending::<Result<(), BoxError>>());
+        let broken_off = |method| tokio::time::timeout(second, fence.layer(silent).oneshot(request(method)));
+        assert!(broken_off(Method::GET).await.is_err());
+        assert!(!fence.gave_up_within(second), "it changes nothing");
+        assert!(broken_off(Method::POST).await.is_err());
+        assert!(fence.gave_up_within(second));
+        tokio::time::advance(second).await;
+        assert!(!fence.gave_up_within(second), "it was long ago");
+        let failing = service_fn(|_: Request<Body>| async { Err::<(), _>(BoxError::from("the connection broke")) });
+        fence.layer(failing).oneshot(request(Method::DELETE)).await.unwrap_err();
+        assert!(fence.gave_up_within(second), "whether it was carried out is not known");
     }
 
     #[tokio::test(start_paused = true)]

@@ -19,7 +19,7 @@ use kube::{
     runtime::{WatchStreamExt, utils::Backoff, watcher},
 };
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use crate::{
     contact::is_told,
@@ -265,10 +265,16 @@ impl Holder<'_> {
         Ok(true)
     }
 
-    /// Gives the lease back, so that another need not wait for it to run out.
+    /// Gives the lease back, so that another need not wait for it to run out. A lease under which a write was given up just
+    /// now is left to run out: that write may still be on its way, and would arrive while another leads.
     pub async fn releases(self) -> kube::Result<()> {
+        let Candidate { settings, fence, .. } = self.candidate;
         // Closed first: between the two nobody leads, which is better than two.
-        self.candidate.fence.close();
+        fence.close();
+        if fence.gave_up_within(settings.duration()) {
+            info!(lease = settings.name, "a write was not answered; the lease is left to run out");
+            return Ok(());
+        }
         let mut lease = self.lease.clone();
         lease.spec.get_or_insert_default().holder_identity = None;
         self.candidate.replace(lease).await.map(drop)

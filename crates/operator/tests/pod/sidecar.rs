@@ -532,3 +532,18 @@ fn a_node_that_has_lost_its_disk_starts_only_as_a_replacement() {
     eventually("ScyllaDB starts", || pod.has_started());
     assert_eq!(pod.fact(EMPTY_DISK), None);
 }
+
+#[test]
+fn a_node_that_has_lost_its_disk_can_be_given_up() {
+    let pod = Pod::new(95, Says::default()).ignite();
+    let facts = json!({HOST_ID: "former", JOINED: "true", "messina.scylladb.com/start-empty": "another"});
+    pod.api.edit("services", NAME, |service| service["metadata"]["annotations"] = facts);
+    std::fs::remove_file(pod.folder.path("data/.keep")).unwrap();
+    let process = pod.run();
+    eventually("it waits", || process.has_said("the disk is empty, and node former"));
+    let given_up = json!("former");
+    pod.api.edit("services", NAME, |service| {
+        service["metadata"]["annotations"]["messina.scylladb.com/start-empty"] = given_up;
+    });
+    eventually("ScyllaDB starts", || pod.has_started());
+}

@@ -9,7 +9,7 @@ use k8s_openapi::api::{
     storage::v1::StorageClass,
 };
 
-use super::{Observed, pod::SCYLLA_CONTAINER};
+use super::pod::SCYLLA_CONTAINER;
 
 /// Leaves of a pod who it is, which image it runs, where it is reached, whether it is ready, and what keeps it from starting.
 pub fn trim_pod(pod: &mut Pod) {
@@ -62,15 +62,4 @@ pub fn trim_volume(volume: &mut PersistentVolume) {
         .spec
         .take()
         .map(|spec| PersistentVolumeSpec { node_affinity: spec.node_affinity, ..PersistentVolumeSpec::default() });
-}
-
-impl Observed {
-    /// The same as caches have it.
-    #[must_use]
-    pub fn as_cached(mut self) -> Self {
-        self.pods.values_mut().for_each(trim_pod);
-        self.claims.values_mut().for_each(trim_claim);
-        self.storage_classes.values_mut().for_each(trim_class);
-        self
-    }
 }

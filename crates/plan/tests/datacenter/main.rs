@@ -31,17 +31,25 @@ use std::{
 
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
 use messina_api::scylla::v1alpha1::ScyllaDBDatacenter;
-use messina_plan::datacenter::{self, Datacenter, Observed, Plan, Report, validate};
+use messina_plan::datacenter::{self, Datacenter, Observed, Plan, Report, cached, validate};
 use serde_json::{Value, json};
 
 /// Decides from no more than the operator's caches have.
 fn plan(observed: &Observed) -> Plan {
-    datacenter::plan(&observed.clone().as_cached())
+    datacenter::plan(&as_cached(observed))
 }
 
 /// Tells no more than the operator's caches have.
 fn report(observed: &Observed, plan: &Plan) -> Report {
-    datacenter::report(&observed.clone().as_cached(), plan)
+    datacenter::report(&as_cached(observed), plan)
+}
+
+fn as_cached(observed: &Observed) -> Observed {
+    let mut cached = observed.clone();
+    cached.pods.values_mut().for_each(cached::trim_pod);
+    cached.claims.values_mut().for_each(cached::trim_claim);
+    cached.storage_classes.values_mut().for_each(cached::trim_class);
+    cached
 }
 
 const OPERATOR_IMAGE: &str = "scylladb/scylla-operator:latest";

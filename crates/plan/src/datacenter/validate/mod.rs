@@ -214,12 +214,12 @@ pub const USUAL_CONFIG_MAP: &str = "scylla-config";
 pub const USUAL_AGENT_SECRET: &str = "scylla-agent-config-secret";
 
 impl Rack {
-    /// The ConfigMap with the user's settings of ScyllaDB; it need not be there.
+    /// The ConfigMap with the user's settings of ScyllaDB; one with the usual name need not be there.
     pub fn config_map(&self) -> &str {
         self.custom_config_map.as_deref().unwrap_or(USUAL_CONFIG_MAP)
     }
 
-    /// The Secret with the user's settings of the agent; it need not be there.
+    /// The Secret with the user's settings of the agent; one with the usual name need not be there.
     pub fn agent_secret(&self) -> &str {
         self.agent_custom_config_secret.as_deref().unwrap_or(USUAL_AGENT_SECRET)
     }
