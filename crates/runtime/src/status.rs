@@ -46,16 +46,17 @@ pub fn condition(
 
 /// The conditions of parts: what is wrong with each, and whether it is done.
 pub(crate) fn part_conditions(applied: &[Applied], generation: Option<i64>) -> Vec<Condition> {
-    let of_part = |Applied { part, written, failure, waits_for, .. }: &Applied| {
+    let of_part = |Applied { part, written, failure, waits_for, remark, .. }: &Applied| {
         let degraded = match failure {
             // Somebody was faster: it is looked at again at once, and nobody has to do anything.
             Some(error) if !error.is_conflict() => (true, error.reason(), chain(error)),
             _ => (false, AS_EXPECTED, String::new()),
         };
-        let progressing = match (failure, waits_for) {
-            (Some(error), _) if error.is_conflict() => (true, error.reason(), chain(error)),
-            (_, Some(Waiting { reason, message })) => (true, *reason, message.clone()),
+        let progressing = match (failure, waits_for, remark) {
+            (Some(error), ..) if error.is_conflict() => (true, error.reason(), chain(error)),
+            (_, Some(Waiting { reason, message }), _) => (true, *reason, message.clone()),
             _ if !written.is_empty() => (true, "Written", format!("Just written: {}.", written.join(", "))),
+            (.., Some(Waiting { reason, message })) => (false, *reason, message.clone()),
             _ => (false, AS_EXPECTED, String::new()),
         };
         [("Degraded", degraded), ("Progressing", progressing)].map(|(kind, (status, reason, message))| {
@@ -172,7 +173,7 @@ mod tests {
 
     fn applied(failure: Option<Error>, waits_for: Option<&str>) -> Applied {
         let waits_for = waits_for.map(|message| Waiting { reason: "RollingOut", message: message.into() });
-        Applied { part: "Service", written: vec![], events: vec![], failure, waits_for }
+        Applied { part: "Service", written: vec![], events: vec![], failure, waits_for, remark: None }
     }
 
     fn at(seconds: i64) -> Timestamp {
@@ -189,6 +190,17 @@ mod tests {
         let third = whole(report(), &[applied(None, Some("one more"))], Some(1), &second, at(3));
         let patched = patch(&second, &third).unwrap();
         assert_eq!(patched.as_object().unwrap().keys().collect::<Vec<_>>(), ["conditions"]);
+    }
+
+    #[test]
+    fn a_remark_is_told_where_nothing_else_is() {
+        let remark = Some(Waiting { reason: "GoodToKnow", message: "this".into() });
+        for (waits_for, told) in [(None, ("False", "GoodToKnow")), (Some("more"), ("True", "RollingOut"))] {
+            let applied = Applied { remark: remark.clone(), ..applied(None, waits_for) };
+            let conditions = part_conditions(&[applied], None);
+            let progressing = conditions.iter().find(|one| one.type_ == "ServiceProgressing").unwrap();
+            assert_eq!((progressing.status.as_str(), progressing.reason.as_str()), told);
+        }
     }
 
     #[test]

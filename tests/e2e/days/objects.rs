@@ -43,6 +43,20 @@ async fn install_lax_definitions(own: &Own) {
     .await;
 }
 
+#[tokio::test]
+async fn what_is_not_done_without_an_agent_is_told() {
+    in_a_namespace("days-agent", async |client, namespace| {
+        let mut without = datacenter("dc");
+        without["spec"].as_object_mut().unwrap().remove("scyllaDBManagerAgent");
+        apply(client, namespace, &without).await;
+        let _operator = Operator::start(&light_kubeconfig(), namespace, &[]);
+        let told = condition(client, namespace, "dc", "JobControllerProgressing", |one| one.status == "False").await;
+        assert_eq!(told.reason, "CleanupNotAvailable");
+        assert!(told.message.contains("nodetool cleanup"), "{}", told.message);
+    })
+    .await;
+}
+
 fn with_nodes(name: &str, nodes: Value) -> Value {
     let mut datacenter = datacenter(name);
     datacenter["spec"]["racks"][0]["nodes"] = nodes;

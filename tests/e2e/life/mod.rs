@@ -104,6 +104,13 @@ async fn it_grows_shrinks_restarts_and_is_mended(datacenter: &TestDatacenter, ob
     phase.end();
     assert_eq!(observer.is_content().counts.joins, 6);
 
+    // Racks are taken in their order, and the last node of each goes first.
+    let leaves = "orders-dc-a-1";
+    datacenter.exec(leaves, &["simctl", "replicas", "6"]).unwrap();
+    datacenter.apply(&desired.manifest()).await;
+    let told = datacenter.condition("Degraded", "True", |one| one.reason.contains("NodeRefusesToLeave")).await;
+    assert!(told.message.contains("5 node(s) would stay") && told.message.contains(leaves), "{}", told.message);
+    datacenter.exec(leaves, &["simctl", "replicas", "none"]).unwrap();
     let phase = Phase::begin(datacenter, "and back");
     datacenter.apply(&desired.manifest()).await;
     datacenter.settled_and_cleaned_up(desired.nodes()).await;

@@ -39,6 +39,8 @@ pub const CLEANUP_TOKEN_RING_HASH: &str = "internal.scylla-operator.scylladb.com
 pub const LEAVING_HOST_ID: &str = "messina.scylladb.com/leaving-host-id";
 /// On a member Service, by the node's sidecar: host ID of the node that has begun to leave, or is about to.
 pub const LEAVING_BEGAN: &str = "messina.scylladb.com/leaving-began";
+/// On a member Service, by the node's sidecar: in JSON, the host ID of the node that was to leave, and why ScyllaDB refused.
+pub const LEAVING_REFUSED: &str = "messina.scylladb.com/leaving-refused";
 /// On a member Service, by the operator: asks the node for the ring as it sees it. The value is a number that is
 /// never used twice.
 pub const RING_QUESTION: &str = "messina.scylladb.com/ring-question";

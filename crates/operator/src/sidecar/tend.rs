@@ -12,7 +12,7 @@ use messina_clients::scylla::{Decommission, Error, Node};
 use messina_plan::node::{
     Mode,
     answer::{self, Answer},
-    decommission::{Asked, Step, step},
+    decommission::{Asked, Refusal, Step, is_refusal_over, step},
     facts::{Observation, changes, is_member, knows_ring},
     replaced::is_given_up,
     upgrade,
@@ -35,8 +35,12 @@ const SELDOM: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long to wait for the answer that a node has left. Its mode tells too.
 const LEAVING_PATIENCE: Duration = Duration::from_secs(3600);
-/// Pauses after failed writes and refused requests, from the first to the longest.
+/// A node that has been leaving for so long was not refused.
+const NOT_REFUSED: Duration = Duration::from_secs(30);
+/// Pauses after failed writes, from the first to the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// The longest pause after ScyllaDB refused to leave: somebody has to do something about it.
+const LONGEST_REFUSED: Duration = Duration::from_secs(300);
 
 /// ScyllaDB must be ended and started anew, if it may be.
 pub(super) enum MustRestart {
@@ -61,7 +65,7 @@ pub(super) async fn tend(options: &Options, member: &Member, announced: &Announc
         requests: Pause::default(),
         attempts: Pause::default(),
         told: String::new(),
-        was_refused: false,
+        refusal: None,
         has_kept_io_properties: false,
         has_kept_host_id: false,
     };
@@ -82,9 +86,9 @@ pub(super) async fn tend(options: &Options, member: &Member, announced: &Announc
 }
 
 /// The answer to the request to leave, if one is awaited. A plain future in a loop's `select!` must not lose it.
-async fn left(leaving: &mut Option<Leaving>) -> Result<Decommission, Error> {
+async fn left(leaving: &mut Option<(Leaving, Instant)>) -> Result<Decommission, Error> {
     match leaving {
-        Some(request) => request.await,
+        Some((request, _)) => request.await,
         None => std::future::pending().await,
     }
 }
@@ -107,8 +111,8 @@ struct Tender<'a> {
     announced: &'a Announced,
     /// The Service as it was last seen, or as it was last written.
     service: Option<Service>,
-    /// The request to leave that is not answered yet.
-    leaving: Option<Leaving>,
+    /// The request to leave that is not answered yet, and when it was sent.
+    leaving: Option<(Leaving, Instant)>,
     /// What is being done for another version.
     upgrading: Option<Upgrading>,
     /// What came of that, to be written.
@@ -119,8 +123,8 @@ struct Tender<'a> {
     attempts: Pause,
     /// What was last told of ScyllaDB's answers, to be told once.
     told: String,
-    /// ScyllaDB said no when it was last asked to leave.
-    was_refused: bool,
+    /// ScyllaDB said no when it was last asked to leave, in these words, which are yet to be written.
+    refusal: Option<String>,
     has_kept_io_properties: bool,
     has_kept_host_id: bool,
 }
@@ -273,11 +277,19 @@ impl Tender<'_> {
             _ => false,
         };
         let next = step(asked, host_id, mode, has_native_transport);
-        if self.was_refused && *mode == Mode::Normal && has_begun {
+        if let Some(why) = self.refusal.as_deref().filter(|_| *mode == Mode::Normal && has_begun) {
             // It has not begun after all, so that the request can be withdrawn.
-            let what = json!({annotation::LEAVING_BEGAN: null});
-            self.was_refused = !self.write_as_seen(json!({"metadata": {"annotations": what}}), &what).await;
+            let refusal = Refusal::new(host_id, why).text();
+            let what = json!({annotation::LEAVING_BEGAN: null, annotation::LEAVING_REFUSED: refusal});
+            if self.write_as_seen(json!({"metadata": {"annotations": what}}), &what).await {
+                self.refusal = None;
+            }
             return Ok(is_named);
+        }
+        let leaves_for_long = self.leaving.as_ref().is_some_and(|(_, since)| since.elapsed() >= NOT_REFUSED);
+        if is_refusal_over(service.annotations(), host_id, leaves_for_long) {
+            let what = json!({annotation::LEAVING_REFUSED: null});
+            self.write(json!({"metadata": {"annotations": what}}), &what).await;
         }
         match next {
             Step::Nothing => return Ok(false),
@@ -301,7 +313,7 @@ impl Tender<'_> {
         // A node that was asked may be in mode NORMAL for a while still: it is asked once.
         if self.leaving.is_none() && self.requests.is_over() {
             info!("the node leaves the ring");
-            self.leaving = Some(self.node.decommission(LEAVING_PATIENCE).boxed());
+            self.leaving = Some((self.node.decommission(LEAVING_PATIENCE).boxed(), Instant::now()));
         }
     }
 
@@ -312,8 +324,12 @@ impl Tender<'_> {
             Ok(Decommission::Unanswered) => info!("the node has not answered for long; its mode tells how far it is"),
             Err(error) => {
                 warn!(error = %chain(&error), "the node cannot leave the ring now");
-                self.was_refused = matches!(error, Error::Refused { .. });
-                self.requests.grow();
+                if let Error::Refused { message, .. } = error {
+                    self.refusal = Some(message);
+                    self.requests.grow_to(LONGEST_REFUSED);
+                } else {
+                    self.requests.grow();
+                }
             }
         }
     }
@@ -394,7 +410,11 @@ impl Pause {
     }
 
     fn grow(&mut self) {
-        let (first, longest) = PAUSES;
+        self.grow_to(PAUSES.1);
+    }
+
+    fn grow_to(&mut self, longest: Duration) {
+        let (first, _) = PAUSES;
         let pause = self.last.map_or(first, |(pause, _)| (pause * 2).min(longest));
         self.last = Some((pause, Instant::now() + pause));
     }

@@ -441,8 +441,12 @@ fn a_refusal_to_leave_is_not_taken_for_having_left() {
     let process = pod.run();
     eventually("the refusal is told", || process.has_said("another node is joining"));
     pod.node.change(|says| says.refuses_to_leave = false);
-    eventually("it says that it has not begun", || {
-        pod.api.patches().iter().any(|patch| patch["metadata"]["annotations"].get(BEGAN).is_some_and(Value::is_null))
+    eventually("it says that it has not begun, and why", || {
+        pod.api.patches().iter().any(|patch| {
+            let told = &patch["metadata"]["annotations"];
+            let why = told["messina.scylladb.com/leaving-refused"].as_str().unwrap_or_default();
+            told.get(BEGAN).is_some_and(Value::is_null) && why.contains("another node is joining")
+        })
     });
     eventually("it is tried again", || pod.node.says().mode == "LEAVING");
     assert_eq!(pod.service()["metadata"]["labels"][DECOMMISSIONED], "false");

@@ -305,7 +305,8 @@ fn pod_spec(observed: &Observed, rack: &Rack, address: &str) -> PodSpec {
         affinity: (affinity != Affinity::default()).then_some(affinity),
         tolerations: placement.tolerations.clone().filter(|list| !list.is_empty()),
         image_pull_secrets: (!image_pull_secrets.is_empty()).then(|| image_pull_secrets.clone()),
-        restart_policy: Some("OnFailure".into()),
+        // Each attempt has a pod of its own, which stays with its log.
+        restart_policy: Some("Never".into()),
         containers: vec![Container {
             name: CONTAINER.into(),
             image: Some(observed.operator_image.clone()),

@@ -82,6 +82,11 @@ impl Racks<'_> {
         self.moving.is_empty() && self.standing.iter().all(is_done)
     }
 
+    /// Whether anything of them is to change, or one is to be made.
+    pub(crate) fn are_to_change(&self) -> bool {
+        !self.missing.is_empty() || self.standing.iter().any(|one| one.changes)
+    }
+
     /// Whether all nodes that there are are up.
     pub(crate) fn are_all_up(&self) -> bool {
         self.moving.is_empty() && self.orphaned.is_empty()

@@ -13,30 +13,49 @@ use super::{
 };
 use crate::words;
 
-/// How a datacenter stands, but for what only time tells.
+/// How a datacenter stands, but for its parts and for what only time tells.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// The status, without conditions.
     pub status: ScyllaDBDatacenterStatus,
-    /// Conditions of the parts, without times.
-    pub conditions: Vec<PartCondition>,
+    /// Whether the racks serve, all of them, as the specification says; and why not.
+    pub available: Result<(), Told>,
 }
 
-/// A condition of a part.
+/// What is told of something.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PartCondition {
-    /// Its type, such as `ServiceControllerProgressing`.
-    pub condition_type: String,
-    /// Whether it holds.
-    pub holds: bool,
-    /// Its reason, one word or several joined by commas.
-    pub reason: String,
-    /// Its message, one sentence on each line.
+pub struct Told {
+    /// One word.
+    pub reason: &'static str,
+    /// One sentence on each line.
     pub message: String,
 }
 
-/// Says how the datacenter stands, from what was observed and what was planned from it.
-pub fn report(observed: &Observed, plan: &Plan) -> Report {
+/// How a part stands, before anybody has tried to apply it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// What it waits for.
+    pub waiting: Option<Told>,
+    /// What is wrong.
+    pub wrong: Option<Told>,
+    /// What is good to know where it neither waits nor changes.
+    pub remark: Option<Told>,
+}
+
+impl Plan {
+    /// How a part stands.
+    pub fn state(&self, part: Part) -> State {
+        let told = |notes: &[Note]| {
+            let notes: Vec<&Note> = notes.iter().filter(|note| note.part == part).collect();
+            let messages: Vec<&str> = notes.iter().map(|note| note.message.as_str()).collect();
+            notes.first().map(|first| Told { reason: first.reason, message: messages.join("\n") })
+        };
+        State { waiting: told(&self.waiting), wrong: told(&self.wrong), remark: told(&self.ignored) }
+    }
+}
+
+/// Says how the datacenter stands, from what was observed.
+pub fn report(observed: &Observed) -> Report {
     let racks = rack_statuses(observed);
     let available = available(observed, &racks);
     let total = |count: fn(&RackStatus) -> Option<i32>| Some(racks.iter().filter_map(count).sum());
@@ -52,37 +71,13 @@ pub fn report(observed: &Observed, plan: &Plan) -> Report {
         racks: Some(racks),
         conditions: None,
     };
-    let mut conditions = Vec::new();
-    for part in Part::ALL {
-        conditions.push(condition(part, "Progressing", &plan.waiting));
-        conditions.push(condition(part, "Degraded", &plan.wrong));
-    }
-    conditions.push(available);
-    Report { status, conditions }
+    Report { status, available }
 }
 
 /// Says of a datacenter that cannot be worked on what is wrong with it.
-pub fn refusal(faults: &[Fault]) -> PartCondition {
+pub fn refusal(faults: &[Fault]) -> Told {
     let lines: Vec<String> = faults.iter().map(|fault| format!("{}: {}", fault.field, fault.message)).collect();
-    PartCondition {
-        condition_type: "SpecificationDegraded".into(),
-        holds: !faults.is_empty(),
-        reason: if faults.is_empty() { "AsExpected" } else { "InvalidSpecification" }.into(),
-        message: lines.join("\n"),
-    }
-}
-
-fn condition(part: Part, kind: &str, notes: &[Note]) -> PartCondition {
-    let notes: Vec<&Note> = notes.iter().filter(|note| note.part == part).collect();
-    let mut reasons: Vec<&str> = notes.iter().map(|note| note.reason).collect();
-    reasons.dedup();
-    let messages: Vec<&str> = notes.iter().map(|note| note.message.as_str()).collect();
-    PartCondition {
-        condition_type: format!("{}{kind}", part.name()),
-        holds: !notes.is_empty(),
-        reason: if notes.is_empty() { "AsExpected".into() } else { reasons.join(",") },
-        message: messages.join("\n"),
-    }
+    Told { reason: "InvalidSpecification", message: lines.join("\n") }
 }
 
 /// The racks of the specification, in its order, then those that are still there without it.
@@ -184,7 +179,7 @@ fn current_version(racks: &[RackStatus]) -> Option<String> {
 }
 
 /// The racks of the specification serve, all of them, as the specification says.
-fn available(observed: &Observed, racks: &[RackStatus]) -> PartCondition {
+fn available(observed: &Observed, racks: &[RackStatus]) -> Result<(), Told> {
     let datacenter = &observed.datacenter;
     let status_of = |rack: &Rack| racks.iter().find(|status| status.name.as_ref() == Some(&rack.name));
     let count = |count: fn(&RackStatus) -> Option<i32>| -> i32 {
@@ -221,12 +216,7 @@ fn available(observed: &Observed, racks: &[RackStatus]) -> PartCondition {
         );
         ("MembersNotReady", message)
     } else {
-        ("AsExpected", String::new())
+        return Ok(());
     };
-    PartCondition {
-        condition_type: "StatefulSetControllerAvailable".into(),
-        holds: reason == "AsExpected",
-        reason: reason.into(),
-        message,
-    }
+    Err(Told { reason, message })
 }

@@ -7,9 +7,10 @@
 use std::collections::BTreeMap;
 
 use messina_api::names::{
-    annotation::{LEAVING_BEGAN, LEAVING_HOST_ID},
+    annotation::{LEAVING_BEGAN, LEAVING_HOST_ID, LEAVING_REFUSED},
     label::{DECOMMISSIONED, value::FALSE},
 };
+use serde::{Deserialize, Serialize};
 
 use super::Mode;
 
@@ -57,6 +58,42 @@ impl<'a> Asked<'a> {
     }
 }
 
+/// How many characters of ScyllaDB's words are told.
+const LONGEST: usize = 1000;
+
+/// A node was asked to leave, and ScyllaDB said no.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// Host ID of the node.
+    #[serde(rename = "hostID")]
+    pub host_id: String,
+    /// Why, in ScyllaDB's words.
+    pub why: String,
+}
+
+impl Refusal {
+    /// As many of ScyllaDB's words as are told.
+    pub fn new(host_id: &str, why: &str) -> Self {
+        Self { host_id: host_id.to_owned(), why: why.chars().take(LONGEST).collect() }
+    }
+
+    /// What the annotation says, if anything that can be read.
+    pub fn of(annotation: &str) -> Option<Self> {
+        serde_json::from_str(annotation).ok()
+    }
+
+    /// What to write on a Service.
+    pub fn text(&self) -> String {
+        serde_json::json!(self).to_string()
+    }
+}
+
+/// Whether a refusal is told that does not hold any more: of another node, or of one that has been leaving for long.
+pub fn is_refusal_over(annotations: &BTreeMap<String, String>, own: &str, leaves_for_long: bool) -> bool {
+    let told = annotations.get(LEAVING_REFUSED);
+    told.is_some_and(|told| leaves_for_long || Refusal::of(told).is_none_or(|refusal| refusal.host_id != own))
+}
+
 /// What the node with the host ID `own` does next.
 pub fn step(asked: Asked<'_>, own: &str, mode: &Mode, has_native_transport: bool) -> Step {
     if !asked.names(own) {
@@ -101,5 +138,18 @@ mod tests {
         for (asked, mode, transport, expected, why) in cases {
             assert_eq!(step(asked, "me", &mode, transport), expected, "{why}");
         }
+    }
+
+    #[test]
+    fn a_refusal_holds_until_the_node_leaves_or_is_another_one() {
+        let told = |text: &str| BTreeMap::from([(LEAVING_REFUSED.to_owned(), text.to_owned())]);
+        let refusal = Refusal::new("me", &"too few nodes ".repeat(1000));
+        assert_eq!(refusal.why.chars().count(), LONGEST);
+        assert_eq!(Refusal::of(&refusal.text()), Some(refusal.clone()));
+        assert!(!is_refusal_over(&told(&refusal.text()), "me", false));
+        assert!(is_refusal_over(&told(&refusal.text()), "me", true));
+        assert!(is_refusal_over(&told(&refusal.text()), "another", false));
+        assert!(is_refusal_over(&told("nonsense"), "me", false));
+        assert!(!is_refusal_over(&BTreeMap::new(), "me", true));
     }
 }

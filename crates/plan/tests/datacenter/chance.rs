@@ -43,6 +43,7 @@ fn happen(world: &mut World) {
         66..76 => world.gossip(&pod),
         76..84 => world.see(&pod),
         84..92 => _ = world.tend(&pod),
+        92 if world.below(8) == 0 => world.needed = world.below(4) + 1,
         92..94 => world.edit_a_label(),
         94 if world.has_orphans() => put_back(world),
         94 if world.below(6) == 0 => {
@@ -123,6 +124,8 @@ fn live(mut world: World, steps: usize) -> Sum {
     for service in world.kept.services.keys().cloned().collect::<Vec<_>>() {
         world.set_label(&service, REPLACE, None);
     }
+    // The user alters keyspaces.
+    world.needed = 1;
     assert!(settle(&mut world), "it comes to rest: {:#?}", notes(&world));
     check_fresh(&world, racks);
     check_like_new(&world, racks);

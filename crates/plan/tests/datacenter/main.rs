@@ -40,8 +40,8 @@ fn plan(observed: &Observed) -> Plan {
 }
 
 /// Tells no more than the operator's caches have.
-fn report(observed: &Observed, plan: &Plan) -> Report {
-    datacenter::report(&as_cached(observed), plan)
+fn report(observed: &Observed) -> Report {
+    datacenter::report(&as_cached(observed))
 }
 
 fn as_cached(observed: &Observed) -> Observed {

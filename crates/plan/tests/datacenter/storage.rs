@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{plan, report};
+use crate::plan;
 use k8s_openapi::{
     api::{apps::v1::StatefulSetSpec, core::v1::PersistentVolumeClaim},
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Time},
@@ -249,9 +249,9 @@ fn what_keeps_a_disk_from_growing_is_told_and_changes_nothing() {
         );
         let touched = plan.changes.iter().any(|change| change.kind != Kind::Service);
         assert!(!touched && plan.deletions.is_empty(), "{case}: {:?}", plan.changes);
-        let kind = if is_fault { "StorageControllerDegraded" } else { "StorageControllerProgressing" };
-        let conditions = report(&world.kept, &plan).conditions;
-        assert!(conditions.iter().any(|one| one.condition_type == kind && one.holds && one.reason == reason), "{case}");
+        let state = plan.state(Part::Storage);
+        let told = if is_fault { state.wrong } else { state.waiting };
+        assert_eq!(told.map(|told| told.reason), Some(reason), "{case}");
     }
 }
 

@@ -58,7 +58,8 @@ struct Node {
     /// The Service as its sidecar last saw it.
     seen: Option<Service>,
     view: View,
-    was_refused: bool,
+    /// Why it does not leave, as its sidecar is yet to write.
+    refusal: Option<&'static str>,
 }
 
 #[derive(Clone)]
@@ -88,6 +89,8 @@ pub(crate) struct World {
     seen_claims: Option<BTreeMap<String, PersistentVolumeClaim>>,
     seen_pods: Option<BTreeMap<String, Pod>>,
     version: u64,
+    /// How many replicas keyspaces have: no fewer nodes may stay.
+    pub(crate) needed: usize,
     /// How large disks are to be.
     capacity: &'static str,
     /// StatefulSets that were deleted without their pods.
@@ -126,6 +129,7 @@ impl World {
         kept.storage_classes.insert("local".into(), class);
         Self {
             kept,
+            needed: 1,
             capacity: "1Gi",
             orphaned: BTreeSet::new(),
             disks: BTreeMap::new(),

@@ -55,6 +55,8 @@ pub struct Applied {
     pub failure: Option<Error>,
     /// What is awaited.
     pub waits_for: Option<Waiting>,
+    /// What is good to know where nothing is awaited.
+    pub remark: Option<Waiting>,
 }
 
 /// What was known when it was decided what there should be.
@@ -101,6 +103,7 @@ impl Applier {
                 events: Vec::new(),
                 failure: None,
                 waits_for: part.waits_for.clone(),
+                remark: part.remark.clone(),
             };
             let missing = results.iter().find(|done| done.failure.is_some() && part.needs.contains(&done.part));
             if let Some(missing) = missing {

@@ -100,7 +100,7 @@ impl AsSeen {
 pub struct Waiting {
     /// One word.
     pub reason: &'static str,
-    /// What is awaited, and what happens then.
+    /// What is awaited, and what happens then; of a remark, what is good to know.
     pub message: String,
 }
 
@@ -121,6 +121,8 @@ pub struct Part {
     pub waits_for: Option<Waiting>,
     /// What is wrong, though all objects are in place.
     pub fault: Option<Error>,
+    /// What is good to know where nothing is awaited.
+    pub remark: Option<Waiting>,
 }
 
 /// A change of single fields of an object that may be kept by others too. It is made for one version of the object, and

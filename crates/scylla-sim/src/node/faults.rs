@@ -55,6 +55,8 @@ pub struct Faults {
     pub is_disk_full: bool,
     /// Whether the node answers nobody.
     pub is_paused: bool,
+    /// How many replicas the keyspaces of users have in a datacenter, those with most.
+    pub replicas: Option<usize>,
 }
 
 impl Faults {

@@ -232,9 +232,25 @@ impl Node {
         self.set_status(Status::Leaving);
         self.commit(agreement, self.entry(&self.own).into_iter().collect()).await?;
         self.step("decommission-started");
+        self.can_hold_all_replicas()?;
         self.stream(Self::decommission_duration).await;
         self.step("decommission-streamed");
         Ok(())
+    }
+
+    /// Each node holds one replica of a row at most, so some have no place to go to.
+    fn can_hold_all_replicas(&self) -> Result<(), Refusal> {
+        let datacenter = &self.config.datacenter;
+        let stay = self.with(|state| {
+            let others = state.members.ring().filter(|one| one.host_id != self.own && one.datacenter == *datacenter);
+            others.count()
+        });
+        match self.faults().replicas {
+            Some(replicas) if stay < replicas => Err(Refusal::final_(format!(
+                "decommission: {stay} node(s) would stay in datacenter {datacenter}, too few for a keyspace with {replicas} replicas"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     async fn leave(self: &Arc<Self>, agreement: &Agreement) -> Result<(), Refusal> {

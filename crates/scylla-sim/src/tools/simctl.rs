@@ -31,6 +31,11 @@ pub async fn run(arguments: &[String]) -> Result<(), ToolError> {
         ["schema", version] => json!({ "schema": version }),
         ["snapshots", "refused"] => json!({ "refuse_snapshots": true }),
         ["snapshots", "granted"] => json!({ "refuse_snapshots": false }),
+        ["replicas", "none"] => json!({ "replicas": null }),
+        ["replicas", count] => match count.parse::<usize>() {
+            Ok(count) => json!({ "replicas": count }),
+            Err(_) => return Err(ToolError::Usage(format!("{count} is no number"))),
+        },
         ["faults"] => json!({}),
         ["config", entry] => return print(&api.get(&format!("/v2/config/{entry}")).await?),
         ["state"] => return print(&api.get("/sim/state").await?),
@@ -57,6 +62,7 @@ const USAGE: &str = "simctl [-h HOST] [-p PORT] COMMAND
   view frozen | down [NODE...] | up [NODE...] | true   what the REST API tells of the ring
   schema VERSION|common                the schema that the node has, if not that of all others
   snapshots refused|granted            whether the node takes snapshots
+  replicas COUNT|none                  how many replicas a keyspace has in each datacenter: no fewer nodes may stay
   config ENTRY                         what the node reads in scylla.yaml
   faults | state | steps               what is in force; what the node knows; the named steps";
 

@@ -101,6 +101,20 @@ fn a_decommission_needs_others_and_all_of_them_up() {
 }
 
 #[test]
+fn a_node_stays_where_replicas_need_it() {
+    let cluster = Cluster::new();
+    let nodes = cluster.ring(3);
+    nodes[2].simctl(&["replicas", "3"]);
+    let path = "/storage_service/decommission";
+    let refused = nodes[2].post(path).unwrap_err();
+    assert!(refused.contains("2 node(s) would stay") && refused.contains("3 replicas"), "{refused}");
+    nodes[2].becomes("NORMAL");
+    all_see_all(&nodes);
+    nodes[2].simctl(&["replicas", "2"]);
+    assert_eq!(nodes[2].post(path), Ok(()));
+}
+
+#[test]
 fn only_a_dead_node_is_removed() {
     let cluster = Cluster::new();
     let mut nodes = cluster.ring(3);

@@ -9,9 +9,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
 use messina_plan::datacenter::{
-    Datacenter, Fault, Named, Observed,
+    Datacenter, Fault, Named, Observed, Told,
     certificates::{Order, Signed, orders},
-    change_of_identity, is_without_machine, validate,
+    change_of_identity, is_without_machine, refusal, validate,
 };
 use messina_runtime::{
     controller::Controller as _,
@@ -95,8 +95,8 @@ impl DatacenterController {
 }
 
 fn invalid(faults: &[Fault]) -> Error {
-    let lines: Vec<String> = faults.iter().map(|fault| format!("{}: {}", fault.field, fault.message)).collect();
-    Error::Invalid { reason: "InvalidSpecification", message: lines.join("\n") }
+    let Told { reason, message } = refusal(faults);
+    Error::Invalid { reason, message }
 }
 
 /// What has the datacenter's name on it. Fails when something of that cannot be read: it is there, so it may not be taken

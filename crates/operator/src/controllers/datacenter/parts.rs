@@ -6,7 +6,7 @@ use k8s_openapi::api::{
     apps::v1::StatefulSet,
     core::v1::{PersistentVolumeClaim, Pod, Secret, Service},
 };
-use messina_plan::datacenter::{self, CertificateChain, Kind as Changed, Note, Objects, Observed, Plan, Seen};
+use messina_plan::datacenter::{self, CertificateChain, Kind as Changed, Objects, Observed, Plan, Seen, State, Told};
 use messina_runtime::{
     apply::{Amendment, AsSeen, Part, Unwanted, Waiting, Wanted, no_longer_wanted},
     error::Error,
@@ -59,14 +59,18 @@ pub(super) fn parts(observed: &Observed, plan: &Plan) -> Result<Vec<Part>, Error
     let unwanted_configs = unwanted(&observed.config_maps, &[configs.as_slice(), &certificates].concat(), plan);
     let unwanted_ingresses = unwanted(&observed.ingresses, &ingresses, plan);
     let unwanted_jobs = unwanted(&observed.jobs, &jobs, plan);
-    let part = |part: datacenter::Part, objects| Part {
-        name: part.name(),
-        objects,
-        changes: changes(part, observed, plan),
-        unwanted: deletions(part, observed, plan),
-        waits_for: waiting(part, &plan.waiting),
-        fault: fault(part, &plan.wrong),
-        ..Part::default()
+    let part = |part: datacenter::Part, objects| {
+        let State { waiting: waits, wrong, remark } = plan.state(part);
+        Part {
+            name: part.name(),
+            objects,
+            changes: changes(part, observed, plan),
+            unwanted: deletions(part, observed, plan),
+            waits_for: waits.map(waiting),
+            fault: wrong.map(fault),
+            remark: remark.map(waiting),
+            ..Part::default()
+        }
     };
     Ok(vec![
         part(datacenter::Part::ServiceAccount, wanted([service_account])?),
@@ -161,18 +165,12 @@ fn deletions(part: datacenter::Part, observed: &Observed, plan: &Plan) -> Vec<Un
     of_part.filter_map(unwanted).collect()
 }
 
-fn of_part(part: datacenter::Part, notes: &[Note]) -> Option<(&'static str, String)> {
-    let notes: Vec<&Note> = notes.iter().filter(|note| note.part == part).collect();
-    let messages: Vec<&str> = notes.iter().map(|note| note.message.as_str()).collect();
-    notes.first().map(|first| (first.reason, messages.join("\n")))
+fn waiting(Told { reason, message }: Told) -> Waiting {
+    Waiting { reason, message }
 }
 
-fn waiting(part: datacenter::Part, notes: &[Note]) -> Option<Waiting> {
-    of_part(part, notes).map(|(reason, message)| Waiting { reason, message })
-}
-
-fn fault(part: datacenter::Part, notes: &[Note]) -> Option<Error> {
-    of_part(part, notes).map(|(reason, message)| Error::Invalid { reason, message })
+fn fault(Told { reason, message }: Told) -> Error {
+    Error::Invalid { reason, message }
 }
 
 #[cfg(test)]

@@ -8,15 +8,15 @@ use messina_runtime::status::{Report, condition};
 use serde_json::json;
 
 pub(super) fn report(observed: &Observed, plan: &Plan) -> Report {
-    let datacenter::Report { status, conditions } = datacenter::report(observed, plan);
-    // Those of the parts are told by what came of applying them; these are about more than that.
-    let others = conditions.into_iter().filter(|one| one.condition_type.ends_with("Available"));
-    let generation = Some(observed.datacenter.generation);
+    let datacenter::Report { status, available } = datacenter::report(observed);
+    let (reason, message) = match &available {
+        Ok(()) => ("AsExpected", ""),
+        Err(told) => (told.reason, told.message.as_str()),
+    };
+    let name = format!("{}Available", datacenter::Part::StatefulSet.name());
     Report {
         status: json!(status),
-        conditions: others
-            .map(|one| condition(one.condition_type, one.holds, &one.reason, &one.message, generation))
-            .collect(),
+        conditions: vec![condition(name, available.is_ok(), reason, message, Some(observed.datacenter.generation))],
         again_after: plan.again_at.map(|at| rest(observed.now, at)),
         ..Report::default()
     }

@@ -7,7 +7,7 @@
 use k8s_openapi::{api::apps::v1::StatefulSet, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use messina_api::names::{
     self,
-    annotation::{LEAVING_HOST_ID, RING_QUESTION},
+    annotation::{LEAVING_HOST_ID, LEAVING_REFUSED, RING_QUESTION},
     label::{
         DECOMMISSIONED,
         value::{FALSE, TRUE},
@@ -25,7 +25,7 @@ use crate::{
         Kind, Part,
         cleanup::is_running,
         restart::{is_settled, partition},
-        rollout::{nodes_to_keep, removed_racks, replicas},
+        rollout::{Racks, nodes_to_keep, removed_racks, replicas},
     },
     node::answer::UP,
 };
@@ -212,7 +212,7 @@ fn remove_rack(steps: &mut Steps<'_>, stateful_set: &StatefulSet) {
 }
 
 /// Makes the next node leave, if one is to.
-pub(super) fn leave(steps: &mut Steps<'_>, is_replacing: bool) {
+pub(super) fn leave(steps: &mut Steps<'_>, racks: &Racks<'_>, is_replacing: bool) {
     let observed = steps.observed;
     let departing: Vec<&Member<'_>> = steps
         .ring
@@ -236,8 +236,8 @@ pub(super) fn leave(steps: &mut Steps<'_>, is_replacing: bool) {
         tidy(steps, member);
     }
     match current {
-        Some(member) => go_on(steps, member, is_replacing),
-        None => begin(steps, is_replacing),
+        Some(member) => go_on(steps, member, racks, is_replacing),
+        None => begin(steps, racks, is_replacing),
     }
 }
 
@@ -272,6 +272,21 @@ fn tidy(steps: &mut Steps<'_>, member: &Member<'_>) {
         let patch = json!({"labels": {DECOMMISSIONED: null}, "annotations": {LEAVING_HOST_ID: null}});
         steps.change_member(member, patch, Some(("LabelRemoved", message)));
     }
+    // Nobody is told of a refusal to do what is not wanted any more.
+    if member.annotation(LEAVING_REFUSED).is_some() && member.ordinal < desired(steps.observed, member.stateful_set) {
+        steps.change_member(member, json!({"annotations": {LEAVING_REFUSED: null}}), None);
+    }
+}
+
+/// What a person can do about a node that refuses to leave.
+fn tell_refusal(steps: &mut Steps<'_>, member: &Member<'_>, why: &str) {
+    let message = format!(
+        "node {} is to leave the ring, and ScyllaDB refuses: {why}. To keep the node, ask for it again in `nodes` of its rack, \
+         or put the rack back. To let it go, alter the keyspaces so that the nodes that stay can hold all replicas; it is \
+         asked again by and by",
+        steps.named(member)
+    );
+    steps.fault(Part::StatefulSet, "NodeRefusesToLeave", message);
 }
 
 fn withdraw(steps: &mut Steps<'_>, member: &Member<'_>, why: &str) {
@@ -290,13 +305,17 @@ fn ask_to_leave(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) {
     steps.change_member(member, patch, Some(("NodeLeaves", message)));
 }
 
-fn go_on(steps: &mut Steps<'_>, member: &Member<'_>, is_replacing: bool) {
+fn go_on(steps: &mut Steps<'_>, member: &Member<'_>, racks: &Racks<'_>, is_replacing: bool) {
     let observed = steps.observed;
     let Some(host_id) = member.host_id() else { return };
     steps.done.is_leaving = true;
     steps.asks = true;
     let node = steps.named(member);
     let place = steps.ring.place(host_id, member.name);
+    let refusal = member.refusal().filter(|_| place != Place::Out);
+    if let Some(why) = &refusal {
+        tell_refusal(steps, member, why);
+    }
     let is_asked = member.is_asked_to_leave() && matches!(member.label(DECOMMISSIONED), Some(FALSE | TRUE));
     if !member.has_begun_to_leave() && place != Place::Out {
         let trouble = steps.ring.trouble(host_id, member.name);
@@ -306,6 +325,8 @@ fn go_on(steps: &mut Steps<'_>, member: &Member<'_>, is_replacing: bool) {
             return withdraw(steps, member, "something else changes, or a node is not ready");
         } else if let Some(trouble) = trouble {
             return withdraw(steps, member, &trouble);
+        } else if refusal.is_some() && racks.are_to_change() {
+            return withdraw(steps, member, "it refused to leave, so other changes go first");
         }
     }
     if !is_asked {
@@ -370,12 +391,12 @@ fn unsettled(steps: &Steps<'_>) -> Option<String> {
     cleaning.map(|(name, _)| format!("Job {namespace}/{name} is cleaning up a node"))
 }
 
-fn begin(steps: &mut Steps<'_>, is_replacing: bool) {
+fn begin(steps: &mut Steps<'_>, racks: &Racks<'_>, is_replacing: bool) {
     let observed = steps.observed;
-    let racks = observed.datacenter.racks.iter().map(|rack| observed.datacenter.stateful_set_name(rack));
+    let wanted = observed.datacenter.racks.iter().map(|rack| observed.datacenter.stateful_set_name(rack));
     let removed = removed_racks(observed).filter_map(|one| one.metadata.name.clone());
     let superfluous: Vec<(String, i32)> = removed
-        .chain(racks)
+        .chain(wanted)
         .filter_map(|name| {
             let now = steps.replicas(&name)?;
             (now > desired(observed, &name)).then_some((name, now))
@@ -384,6 +405,11 @@ fn begin(steps: &mut Steps<'_>, is_replacing: bool) {
     let Some((stateful_set, now)) = superfluous.first() else { return };
     let name = names::datacenter::member(stateful_set, now - 1);
     let node = format!("{}/{name}", observed.datacenter.namespace);
+    let member = steps.ring.members.iter().find(|member| member.name == name);
+    let refused = member.and_then(|member| Some((member, member.refusal()?)));
+    if let Some((member, why)) = &refused {
+        tell_refusal(steps, member, why);
+    }
     if is_replacing {
         let message = format!("node {node} is to leave, and does when no node is being replaced");
         return steps.wait(Part::StatefulSet, "WaitingForReplacement", message);
@@ -395,7 +421,10 @@ fn begin(steps: &mut Steps<'_>, is_replacing: bool) {
             format!("node {node} is to leave; first, {reason}"),
         );
     }
-    let member = steps.ring.members.iter().find(|member| member.name == name);
+    if refused.is_some() && racks.are_to_change() {
+        let message = format!("node {node} is to leave, and is asked again when all other changes are made");
+        return steps.wait(Part::StatefulSet, "WaitingForOtherChanges", message);
+    }
     let Some((member, host_id)) = member.and_then(|member| Some((member, member.host_id()?))) else {
         let message = format!("node {node} is to leave; its Service does not say its host ID yet");
         return steps.wait(Part::StatefulSet, "WaitingForHostId", message);

@@ -8,15 +8,18 @@ use k8s_openapi::{
 };
 use messina_api::names::{
     annotation::{
-        HOST_ID, LEAVING_BEGAN, LEAVING_HOST_ID, NODE_JOINED, REPLACING_CLAIM, RING_ANSWER, RING_QUESTION,
-        SIDECAR_PROTOCOL, SIDECAR_PROTOCOL_VALUE,
+        HOST_ID, LEAVING_BEGAN, LEAVING_HOST_ID, LEAVING_REFUSED, NODE_JOINED, REPLACING_CLAIM, RING_ANSWER,
+        RING_QUESTION, SIDECAR_PROTOCOL, SIDECAR_PROTOCOL_VALUE,
     },
     label,
 };
 
 use crate::{
     datacenter::{Observed, rollout::replicas},
-    node::answer::{Answer, UP},
+    node::{
+        answer::{Answer, UP},
+        decommission::Refusal,
+    },
     words,
 };
 
@@ -68,6 +71,12 @@ impl<'a> Member<'a> {
     /// Whether this very node has begun to leave, or is about to.
     pub(crate) fn has_begun_to_leave(&self) -> bool {
         self.host_id().is_some() && self.annotation(LEAVING_BEGAN) == self.host_id()
+    }
+
+    /// Why this very node refused to leave, in ScyllaDB's words.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        let refusal = self.annotation(LEAVING_REFUSED).and_then(Refusal::of)?;
+        (self.host_id() == Some(&refusal.host_id)).then_some(refusal.why)
     }
 
     /// Whether another node takes its place. That one may be in the ring, and has not said so.

@@ -62,7 +62,7 @@ pub(crate) fn topology(observed: &Observed, racks: &Racks<'_>) -> Topology {
     let is_replacing = replacing::replace(&mut steps);
     leaving::clear_up(&mut steps);
     claims::clear_the_way(&mut steps);
-    leaving::leave(&mut steps, is_replacing);
+    leaving::leave(&mut steps, racks, is_replacing);
     let is_held = is_replacing || !steps.done.under_maintenance.is_empty();
     outdated::start_anew(&mut steps, racks, is_held);
     upgrading::prepare(&mut steps, racks, is_held);

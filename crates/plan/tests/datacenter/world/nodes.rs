@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use messina_api::names::{
-    annotation::{LEAVING_BEGAN, RING_ANSWER, UPGRADE_ANSWER},
+    annotation::{LEAVING_BEGAN, LEAVING_REFUSED, RING_ANSWER, UPGRADE_ANSWER},
     label::{DECOMMISSIONED, REPLACING_NODE_HOST_ID, SCYLLA_VERSION},
 };
 use messina_plan::node::{
     Mode,
     answer::{Answer, change, question},
-    decommission::{Asked, Step, step},
+    decommission::{Asked, Refusal, Step, is_refusal_over, step},
     facts::{Observation, changes},
     replaced::is_given_up,
     ring::View,
@@ -72,7 +72,7 @@ impl World {
         };
         let mode = if is_member { Mode::Normal } else { Mode::Starting };
         let replaces = labels.get(REPLACING_NODE_HOST_ID).cloned();
-        let node = Node { host_id, mode, replaces, seen: None, view: View::default(), was_refused: false };
+        let node = Node { host_id, mode, replaces, seen: None, view: View::default(), refusal: None };
         self.nodes.insert(pod.to_owned(), node);
         let version = self.kept.pods[pod].metadata.labels.as_ref().unwrap()[SCYLLA_VERSION].clone();
         self.disk_mut(pod).version = Some(version);
@@ -155,7 +155,7 @@ impl World {
         if !self.down().is_empty() {
             // As ScyllaDB does when it cannot go on.
             let node = self.nodes.get_mut(pod).unwrap();
-            (node.mode, node.was_refused) = (Mode::Normal, true);
+            (node.mode, node.refusal) = (Mode::Normal, Some("a node went down"));
             return true;
         }
         let uid = self.kept.claims[&format!("data-{pod}")].metadata.uid.clone().unwrap();
@@ -235,11 +235,20 @@ impl World {
             return true;
         }
         let asked = Asked::of(&labels, &annotations);
-        if node.was_refused && node.mode == Mode::Normal && asked.began == Some(&node.host_id) {
-            let cleared =
-                self.write_as_sidecar(pod, &json!({"metadata": {"annotations": {LEAVING_BEGAN: null}}}), true);
-            self.nodes.get_mut(pod).unwrap().was_refused = !cleared;
-            return cleared;
+        if let Some(why) = node.refusal
+            && node.mode == Mode::Normal
+            && asked.began == Some(&node.host_id)
+        {
+            let refusal = Refusal::new(&node.host_id, why).text();
+            let told = json!({"metadata": {"annotations": {LEAVING_BEGAN: null, LEAVING_REFUSED: refusal}}});
+            let is_told = self.write_as_sidecar(pod, &told, true);
+            if is_told {
+                self.nodes.get_mut(pod).unwrap().refusal = None;
+            }
+            return is_told;
+        }
+        if is_refusal_over(&annotations, &node.host_id, node.mode == Mode::Leaving) {
+            return self.write_as_sidecar(pod, &json!({"metadata": {"annotations": {LEAVING_REFUSED: null}}}), false);
         }
         match step(asked, &node.host_id, &node.mode, true) {
             Step::Announce => {
@@ -248,11 +257,14 @@ impl World {
             Step::Start => {
                 assert_eq!(self.underway(pod), 0, "{pod} leaves while another node joins or leaves");
                 assert_eq!(self.jobs_at_work(), [""; 0], "{pod} leaves while nodes are cleaned up");
-                let is_down = !self.down().is_empty() || self.ring.len() < 2;
+                let refusal = match self.down().is_empty() {
+                    false => Some("a node is down"),
+                    true if self.ring.len() <= self.needed => Some("too few nodes would stay"),
+                    true => None,
+                };
                 let node = self.nodes.get_mut(pod).unwrap();
-                if is_down {
-                    node.was_refused = true;
-                } else {
+                node.refusal = refusal;
+                if refusal.is_none() {
                     node.mode = Mode::Leaving;
                 }
                 true
