@@ -64,7 +64,8 @@ impl Operator {
         // Events tell people; whether they are written has no bearing on what becomes of objects.
         let (events, _) = Events::new(metrics.clone());
         let mut surroundings = Surroundings::new(metrics.clone(), events, FIELD_MANAGER, annotation::APPLIED_HASH)
-            .paused_by(annotation::PAUSE);
+            .paused_by(annotation::PAUSE)
+            .adopting_by(annotation::ADOPT);
         surroundings.backoff = Backoff { first: Duration::from_millis(20), longest: Duration::from_millis(200) };
         let process = Process {
             client,

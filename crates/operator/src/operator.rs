@@ -201,7 +201,9 @@ async fn run(options: Options, identity: String) -> anyhow::Result<()> {
         namespace: options.namespace.clone(),
         workers: options.workers.get(),
         surroundings: Arc::new(
-            Surroundings::new(metrics, events, FIELD_MANAGER, annotation::APPLIED_HASH).paused_by(annotation::PAUSE),
+            Surroundings::new(metrics, events, FIELD_MANAGER, annotation::APPLIED_HASH)
+                .paused_by(annotation::PAUSE)
+                .adopting_by(annotation::ADOPT),
         ),
         readiness,
     };

@@ -30,18 +30,46 @@ pub struct Surroundings {
     pub hash_annotation: &'static str,
     /// The annotation by which users stop all work on an object, if there is one.
     pub pause_annotation: Option<&'static str>,
+    /// The annotation by which users give an object that nobody owns to one that would own it, by that one's name.
+    pub adoption_annotation: Option<&'static str>,
 }
 
 impl Surroundings {
     /// With the ordinary waits.
     pub fn new(metrics: Metrics, events: Events, field_manager: &'static str, hash_annotation: &'static str) -> Self {
-        Self { metrics, events, backoff: BACKOFF, field_manager, hash_annotation, pause_annotation: None }
+        Self {
+            metrics,
+            events,
+            backoff: BACKOFF,
+            field_manager,
+            hash_annotation,
+            pause_annotation: None,
+            adoption_annotation: None,
+        }
     }
 
     /// The same, with an annotation by which users stop all work on an object.
     #[must_use]
     pub fn paused_by(self, annotation: &'static str) -> Self {
         Self { pause_annotation: Some(annotation), ..self }
+    }
+
+    /// The same, with an annotation by which users give away an object that nobody owns.
+    #[must_use]
+    pub fn adopting_by(self, annotation: &'static str) -> Self {
+        Self { adoption_annotation: Some(annotation), ..self }
+    }
+
+    /// Whether an object was written in our name.
+    pub(crate) fn has_written(&self, metadata: &ObjectMeta) -> bool {
+        let mut records = metadata.managed_fields.iter().flatten();
+        records.any(|record| record.manager.as_deref() == Some(self.field_manager) && record.subresource.is_none())
+    }
+
+    /// Whether the user gives an object to the one with this name.
+    pub(crate) fn is_given_to(&self, metadata: &ObjectMeta, name: &str) -> bool {
+        let given = |annotation| metadata.annotations.as_ref()?.get(annotation);
+        self.adoption_annotation.and_then(given).is_some_and(|given| given == name)
     }
 
     /// One object that cannot be read stops nothing; but somebody should know.

@@ -27,7 +27,7 @@ use tokio::{task::JoinSet, time::Instant};
 use tracing::{Instrument, Span, debug, debug_span, field::Empty, info_span, warn};
 
 use crate::{
-    apply::{Applied, Applier, Decision, Owner, Part, send},
+    apply::{Applied, Applier, Decision, Orphan, Owner, Part, send},
     caches::{Caches, Surroundings, controller_key},
     errands::Errands,
     error::{Error, chain},
@@ -38,7 +38,7 @@ use crate::{
     queue::{Backoff, ObjectKey, Outcome, Queue, Work},
     references::References,
     status::{self, Report},
-    store::{Change, Kind, Store, Version},
+    store::{Change, Kind, Store, Version, controller_of, key_of},
 };
 
 /// A cache that has not shown our write is looked at again after this time, should its watch say nothing.
@@ -139,6 +139,7 @@ impl Memory {
 }
 
 type Forget = Box<dyn Fn(&ObjectKey) + Send + Sync>;
+type Orphans = Box<dyn Fn(&ObjectKey) -> Vec<Orphan> + Send + Sync>;
 
 /// A controller with its queue.
 pub struct Running<C: Controller> {
@@ -154,6 +155,8 @@ pub struct Running<C: Controller> {
     needs: Mutex<BTreeSet<String>>,
     /// Called with an object that is gone, when nobody works on it any more.
     forgets: Mutex<Vec<Forget>>,
+    /// What belongs to an object, and has no controller.
+    orphans: Mutex<Vec<Orphans>>,
 }
 
 impl<C: Controller> Running<C> {
@@ -177,6 +180,7 @@ impl<C: Controller> Running<C> {
             losses: Arc::default(),
             needs: Mutex::default(),
             forgets: Mutex::default(),
+            orphans: Mutex::default(),
         };
         running.needs::<C::Object>();
         let queue = Arc::clone(&running.queue);
@@ -202,6 +206,30 @@ impl<C: Controller> Running<C> {
                 queue.add(key);
             }
         });
+    }
+
+    /// Takes over what has no controller, because a former object of the same name was deleted without it. `named` says whose
+    /// it may be. It is theirs if it was written in our name, which a copy of it is not, or if the user says so.
+    pub fn adopts<K: Kind>(
+        self: &Arc<Self>,
+        store: &Arc<Store<K>>,
+        named: impl Fn(&K) -> Option<ObjectKey> + Copy + Send + Sync + 'static,
+    ) {
+        let queue = Arc::clone(&self.queue);
+        store.on_change(move |change: &Change<K>| {
+            let orphan = change.after.as_ref().filter(|object| controller_of(object.meta()).is_none());
+            orphan.and_then(|orphan| named(orphan)).into_iter().for_each(|key| queue.add(key));
+        });
+        let (store, surroundings) = (Arc::clone(store), Arc::clone(&self.surroundings));
+        let orphans = move |key: &ObjectKey| {
+            let is_theirs = |one: &Arc<K>| {
+                named(one).as_ref() == Some(key)
+                    && one.meta().deletion_timestamp.is_none()
+                    && (surroundings.has_written(one.meta()) || surroundings.is_given_to(one.meta(), &key.name))
+            };
+            store.without_controller().iter().filter(|one| is_theirs(one)).map(|one| Orphan::new(one.as_ref())).collect()
+        };
+        self.orphans.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(orphans));
     }
 
     /// Looks at the objects that `concerns` names whenever something changes.
@@ -310,6 +338,10 @@ impl<C: Controller> Running<C> {
             self.set_finalizers(object.meta(), memory, |all| all.push(finalizer)).await?;
             return Ok(Outcome::After(CATCHING_UP));
         }
+        let orphans = self.orphans_of(key);
+        if !orphans.is_empty() {
+            return self.adopt(&object, &orphans, memory).await;
+        }
         // Before anything is read: what goes from now on is not made anew from what was decided when it was there.
         if !self.is_still_there(key, object.meta()).await? {
             return Ok(Outcome::After(CATCHING_UP));
@@ -384,6 +416,43 @@ impl<C: Controller> Running<C> {
         }
     }
 
+    fn orphans_of(&self, key: &ObjectKey) -> Vec<Orphan> {
+        let kinds = self.orphans.lock().unwrap_or_else(PoisonError::into_inner);
+        kinds.iter().flat_map(|of_kind| of_kind(key)).collect()
+    }
+
+    /// Nothing is decided before it is known what the object has.
+    async fn adopt(&self, object: &C::Object, orphans: &[Orphan], memory: &mut Memory) -> Result<Outcome, Error> {
+        let Some(owner) = object.controller_owner_ref(&()) else { return Ok(Outcome::Done) };
+        let key = key_of(object.meta());
+        // Asked past the cache: what is given to an object that is gone, or is going, would be deleted with it.
+        let now = self.asked(&key).await?;
+        let is_same = |now: ObjectMeta| now.uid == object.meta().uid && now.deletion_timestamp.is_none();
+        if !now.is_some_and(is_same) {
+            return Ok(Outcome::After(CATCHING_UP));
+        }
+        let mut taken_over = Vec::new();
+        for orphan in orphans {
+            if self.applier.adopt(orphan, &owner, &mut memory.expectations).await? {
+                taken_over.push(orphan.name());
+            }
+        }
+        memory.has_progressed = true;
+        let message = format!("Taken over from an earlier object of this name: {}.", taken_over.join(", "));
+        self.surroundings.events.tell(reference(object), Note::normal("TakenOver", message));
+        Ok(Outcome::After(CATCHING_UP))
+    }
+
+    /// The metadata of an object as the API server has it; none where it is gone.
+    async fn asked(&self, key: &ObjectKey) -> Result<Option<ObjectMeta>, Error> {
+        let path = format!("{}/{}", C::Object::url_path(&(), key.namespace.as_deref()), key.name);
+        match send(&self.applier.client, Method::GET, &path, "", &Value::Null).await {
+            Ok(now) => Ok(Some(now)),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+            Err(error) => Err(Error::of(|| format!("looking at {} {key}", C::Object::kind(&())), error)),
+        }
+    }
+
     /// Whether what an object owns is missing for another reason than that the object is gone itself: when it is deleted,
     /// its watch may tell of that later than others tell of what goes with it, and nothing may be made anew then. The
     /// API server is asked only where something has gone and the watch of the object has not come as far.
@@ -393,12 +462,7 @@ impl<C: Controller> Running<C> {
         let is_there = if self.objects.version() >= lost {
             self.objects.get(key)?.is_some_and(|object| is_same(object.meta()))
         } else {
-            let path = format!("{}/{}", C::Object::url_path(&(), key.namespace.as_deref()), key.name);
-            match send(&self.applier.client, Method::GET, &path, "", &Value::Null).await {
-                Ok(now) => is_same(&now),
-                Err(kube::Error::Api(status)) if status.is_not_found() => false,
-                Err(error) => return Err(Error::of(|| format!("looking at {} {key}", C::Object::kind(&())), error)),
-            }
+            self.asked(key).await?.is_some_and(|now| is_same(&now))
         };
         if is_there {
             // Something else may have gone meanwhile, which is another reason to ask.

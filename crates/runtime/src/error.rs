@@ -39,12 +39,14 @@ pub enum Error {
         status: Box<Status>,
     },
     /// The name is taken by an object that is not ours.
-    #[error("{kind} {key} is there already and belongs to somebody else: rename or delete it, and it is created anew")]
+    #[error("{kind} {key} is there already, and {remedy}")]
     Taken {
         /// The kind of the object.
         kind: String,
         /// The name that is taken.
         key: ObjectKey,
+        /// Whose it is, and what to do.
+        remedy: String,
     },
     /// What was given makes no sense.
     #[error("{message}")]

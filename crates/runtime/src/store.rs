@@ -103,6 +103,8 @@ pub struct Store<K> {
 struct State<K> {
     objects: HashMap<ObjectKey, Entry<K>>,
     by_controller: HashMap<String, BTreeSet<ObjectKey>>,
+    /// Those that have no controller.
+    alone: BTreeSet<ObjectKey>,
     /// No list of an earlier state is believed.
     floor: Version,
 }
@@ -120,7 +122,12 @@ pub struct Outdated {
 impl<K> Default for Store<K> {
     fn default() -> Self {
         Self {
-            state: RwLock::new(State { objects: HashMap::new(), by_controller: HashMap::new(), floor: 0 }),
+            state: RwLock::new(State {
+                objects: HashMap::new(),
+                by_controller: HashMap::new(),
+                alone: BTreeSet::new(),
+                floor: 0,
+            }),
             listeners: RwLock::default(),
             version: watch::Sender::new(0),
             is_missing: watch::Sender::new(None),
@@ -146,6 +153,12 @@ impl<K: Kind> Store<K> {
         let state = self.read();
         let keys = state.by_controller.get(uid).into_iter().flatten();
         keys.filter_map(|key| state.objects.get(key)).map(|entry| entry.object.clone()).collect()
+    }
+
+    /// The objects that have no controller and can be read, in order of their names.
+    pub fn without_controller(&self) -> Vec<Arc<K>> {
+        let state = self.read();
+        state.alone.iter().filter_map(|key| state.objects.get(key)?.object.clone().ok()).collect()
     }
 
     /// All objects that can be read.
@@ -321,8 +334,13 @@ impl<K: Kind> State<K> {
                 self.by_controller.remove(uid);
             }
         }
-        if let Some(uid) = controller {
-            self.by_controller.entry(uid).or_default().insert(key.clone());
+        match controller {
+            Some(uid) => {
+                self.alone.remove(&key);
+                self.by_controller.entry(uid).or_default().insert(key.clone());
+            }
+            None if version.is_some() => _ = self.alone.insert(key.clone()),
+            None => _ = self.alone.remove(&key),
         }
         // That something is gone is news, also where it was not known.
         if version.is_some() && old.as_ref().map(|old| old.version) == version {

@@ -1,20 +1,32 @@
 //! Objects that are wrong, or in the way.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::{
     api::{
         apps::v1::StatefulSet,
-        core::v1::{ConfigMap, Service, ServiceAccount},
+        core::v1::{ConfigMap, Secret, Service, ServiceAccount},
         events::v1::Event,
+        policy::v1::PodDisruptionBudget,
+        rbac::v1::RoleBinding,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    Api, Client, Resource, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy},
+    core::NamespaceResourceScope,
 };
-use messina_api::names::datacenter::{identity_service, managed_config, member_service_account};
+use messina_api::{
+    names::{
+        annotation,
+        datacenter::{identity_service, managed_config, member_service_account},
+    },
+    scylla::v1alpha1::ScyllaDBDatacenter,
+};
 use messina_e2e::{in_a_namespace, light_kubeconfig};
 use messina_testbed::{demo, harness};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{Own, apply, change, condition, datacenter, holds, is_made, program::Operator};
@@ -105,6 +117,82 @@ async fn an_object_that_cannot_be_read_is_told_and_keeps_no_other_from_its_due()
     operator.goes_on();
 }
 
+/// What there is of a datacenter, by kind and name: UIDs, and those of the owners.
+async fn belongings(client: &Client, namespace: &str) -> BTreeMap<String, (String, Option<String>)> {
+    async fn of<K>(client: &Client, namespace: &str, all: &mut BTreeMap<String, (String, Option<String>)>)
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        let ours = ListParams::default().labels("scylla/cluster=dc");
+        for object in Api::<K>::namespaced(client.clone(), namespace).list(&ours).await.unwrap() {
+            let owner = object.owner_references().first().map(|owner| owner.uid.clone());
+            all.insert(format!("{} {}", K::kind(&()), object.name_any()), (object.uid().unwrap(), owner));
+        }
+    }
+    let mut all = BTreeMap::new();
+    of::<StatefulSet>(client, namespace, &mut all).await;
+    of::<Service>(client, namespace, &mut all).await;
+    of::<ConfigMap>(client, namespace, &mut all).await;
+    of::<Secret>(client, namespace, &mut all).await;
+    of::<ServiceAccount>(client, namespace, &mut all).await;
+    of::<RoleBinding>(client, namespace, &mut all).await;
+    of::<PodDisruptionBudget>(client, namespace, &mut all).await;
+    all
+}
+
+#[tokio::test]
+async fn what_a_former_datacenter_left_behind_is_taken_over_as_it_is() {
+    in_a_namespace("days-orphans", async |client, namespace| {
+        apply(client, namespace, &datacenter("dc")).await;
+        let mut operator = Operator::start(&light_kubeconfig(), namespace, &[]);
+        is_made(client, namespace, "dc").await;
+        let before = belongings(client, namespace).await;
+        assert!(before.len() > 8 && before.values().all(|(_, owner)| owner.is_some()), "{before:?}");
+        // A copy that the user keeps looks the same, and stays the user's.
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+        let ours = maps.get(&managed_config("dc")).await.unwrap();
+        let metadata = json!({"name": "dc-copy", "labels": ours.metadata.labels, "annotations": ours.metadata.annotations});
+        let copy: ConfigMap = serde_json::from_value(json!({"metadata": metadata, "data": ours.data})).unwrap();
+        maps.create(&PostParams::default(), &copy).await.unwrap();
+
+        let datacenters: Api<ScyllaDBDatacenter> = Api::namespaced(client.clone(), namespace);
+        let orphan = DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..DeleteParams::default() };
+        datacenters.delete("dc", &orphan).await.unwrap();
+        holds("the datacenter to be gone", async || match datacenters.get_opt("dc").await.unwrap() {
+            None => Ok(()),
+            Some(_) => Err("it is there".into()),
+        })
+        .await;
+        let left = belongings(client, namespace).await;
+        assert!(left.values().all(|(_, owner)| owner.is_none()), "{left:?}");
+
+        apply(client, namespace, &datacenter("dc")).await;
+        let owner = datacenters.get("dc").await.unwrap().uid();
+        holds("everything to be taken over", async || {
+            let now = belongings(client, namespace).await;
+            let is_ours = |(name, (uid, _)): (&String, &(String, Option<String>))| {
+                now.get(name) == Some(&(uid.clone(), owner.clone()))
+            };
+            if before.iter().all(is_ours) { Ok(()) } else { Err(format!("{now:?}")) }
+        })
+        .await;
+        condition(client, namespace, "dc", "Degraded", |one| one.status == "False").await;
+        let copy = maps.get("dc-copy").await.unwrap();
+        assert_eq!(copy.metadata.owner_references, None);
+        operator.goes_on();
+
+        // Where nobody wrote it in our name, the user says whose it is.
+        let given = json!({"metadata": {"annotations": {annotation::ADOPT: "dc"}}});
+        maps.patch("dc-copy", &PatchParams::default(), &Patch::Merge(given)).await.unwrap();
+        holds("what is given, and not wanted, to go", async || match maps.get_opt("dc-copy").await.unwrap() {
+            None => Ok(()),
+            Some(_) => Err("it is there".into()),
+        })
+        .await;
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_name_that_is_taken_stays_with_its_owner_until_it_is_free() {
     in_a_namespace("days-taken", async |client, namespace| {
@@ -120,7 +208,7 @@ async fn a_name_that_is_taken_stays_with_its_owner_until_it_is_free() {
 
         let told = condition(client, namespace, "dc", "ServiceControllerDegraded", |one| one.status == "True").await;
         assert_eq!(told.reason, "NameTaken");
-        assert!(told.message.contains(&name) && told.message.contains("rename or delete it"), "{}", told.message);
+        assert!(told.message.contains(&name) && told.message.contains("Only if nobody needs it"), "{}", told.message);
         condition(client, namespace, "dc", "Degraded", |one| one.status == "True").await;
         let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
         accounts.get(&member_service_account("dc")).await.expect("other parts are done");

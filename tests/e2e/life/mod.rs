@@ -14,7 +14,7 @@ use std::{
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use kube::{
     ResourceExt,
-    api::{DeleteParams, ListParams},
+    api::{DeleteParams, ListParams, PropagationPolicy},
 };
 use messina_api::{
     names::{annotation, label},
@@ -97,6 +97,15 @@ async fn it_grows_shrinks_restarts_and_is_mended(datacenter: &TestDatacenter, ob
     let fresh = picture(datacenter, &kinds).await;
     let first = datacenter.nodes().await;
 
+    let phase = Phase::begin(datacenter, "deleted without its belongings, and made anew");
+    is_deleted_alone(datacenter).await;
+    datacenter.apply(&desired.manifest()).await;
+    datacenter.settled_and_cleaned_up(desired.nodes()).await;
+    phase.end();
+    is_as(datacenter, &kinds, &fresh).await;
+    let now = datacenter.nodes().await;
+    assert_eq!((&now.hosts, &now.pods, &now.claims), (&first.hosts, &first.pods, &first.claims));
+
     let phase = Phase::begin(datacenter, "3 racks of 2 nodes");
     let larger = Desired::of(&[("a", 2), ("b", 2), ("c", 2)]);
     datacenter.apply(&larger.manifest()).await;
@@ -144,6 +153,18 @@ async fn is_as(datacenter: &TestDatacenter, kinds: &[kube::api::ApiResource], ex
     eventually("all objects to be as expected", LONG, async || {
         let differences = differences(expected, &picture(datacenter, kinds).await);
         Ok(if differences.is_empty() { Seen::Ready(()) } else { Seen::NotYet(differences.join("\n")) })
+    })
+    .await
+    .unwrap();
+}
+
+async fn is_deleted_alone(datacenter: &TestDatacenter) {
+    let datacenters = datacenter.api::<ScyllaDBDatacenter>();
+    let orphan = DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..DeleteParams::default() };
+    datacenters.delete(NAME, &orphan).await.unwrap();
+    until(datacenters, NAME, "it to be gone", LONG, |seen| match seen {
+        None => Seen::Ready(()),
+        Some(_) => Seen::NotYet("it is there".into()),
     })
     .await
     .unwrap();

@@ -7,6 +7,8 @@ pub const APPLIED_HASH: &str = "messina.scylladb.com/applied-hash";
 /// On an object that the operator keeps, by the user: nothing is done for it any more. "false" is as good as none; any
 /// other value may say why.
 pub const PAUSE: &str = "messina.scylladb.com/pause";
+/// On an object that nobody owns, by the user: name of the object that takes it over.
+pub const ADOPT: &str = "messina.scylladb.com/adopt";
 /// On a pod template, by the operator: hash of the configuration that the pods read only when they start.
 pub const INPUTS_HASH: &str = "scylla-operator.scylladb.com/inputs-hash";
 /// On a StatefulSet, by the operator: hash of what [`INPUTS_HASH`] stands for where an operator made it that did not read

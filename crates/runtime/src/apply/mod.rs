@@ -1,6 +1,6 @@
 //! Brings objects to where they should be: in order, writing only what differs.
 //!
-//! What is not there is created, never taken over: a name that somebody else has stays theirs. What is there is changed by
+//! What is not there is created: a name that somebody else has stays theirs. What is there is changed by
 //! server-side apply, so that fields of others stay as they are; the first time, only if nobody has changed it since it was
 //! looked at. What we own and no longer want is deleted, by UID.
 //! Whether anything is to be written is decided from the caches alone.
@@ -15,7 +15,7 @@ use std::{
 };
 
 use http::{Method, Request, header::CONTENT_TYPE};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, OwnerReference};
 use kube::{Client, api::ObjectMeta};
 use serde_json::{Value, json};
 use tracing::info;
@@ -27,7 +27,7 @@ use crate::{
     events::Note,
     ledger::Expectation,
     queue::ObjectKey,
-    store::{Version, controller_of, version_of},
+    store::{Kind, Version, controller_of, key_of, version_of},
 };
 
 pub(crate) use collection::{Collection, Shelf};
@@ -57,6 +57,26 @@ pub struct Applied {
     pub waits_for: Option<Waiting>,
     /// What is good to know where nothing is awaited.
     pub remark: Option<Waiting>,
+}
+
+/// An object that has no controller any more.
+pub(crate) struct Orphan {
+    kind: String,
+    collection: String,
+    path: String,
+    metadata: ObjectMeta,
+}
+
+impl Orphan {
+    pub(crate) fn new<K: Kind>(object: &K) -> Self {
+        let metadata = object.meta().clone();
+        let path = K::url_path(&(), metadata.namespace.as_deref());
+        Self { kind: K::kind(&()).into_owned(), collection: K::url_path(&(), None), path, metadata }
+    }
+
+    pub(crate) fn name(&self) -> String {
+        format!("{} {}", self.kind, self.metadata.name.as_deref().unwrap_or_default())
+    }
 }
 
 /// What was known when it was decided what there should be.
@@ -226,7 +246,7 @@ impl Applier {
             return self.create(owner, &wanted, decision, expectations).await;
         };
         if controller_of(&live.metadata).is_none_or(|controller| controller.uid != owner.uid) {
-            return Err(Error::Taken { kind: wanted.kind, key: wanted.key });
+            return Err(self.taken(&wanted, &live.metadata));
         }
         // What is about to go comes back by itself once it is gone.
         if live.metadata.deletion_timestamp.is_some() {
@@ -317,7 +337,7 @@ impl Applier {
             .await
             .map_err(|error| self.failed(doing, error, &wanted.collection, &wanted.path, &wanted.key, expectations))?;
         if controller_of(&metadata).is_none_or(|controller| controller.uid != owner.uid) {
-            return Err(Error::Taken { kind: wanted.kind.clone(), key: wanted.key.clone() });
+            return Err(self.taken(wanted, &metadata));
         }
         expectations.push(Expectation::seen(&wanted.collection, &wanted.key, &metadata));
         let labels = &wanted.value["metadata"]["labels"];
@@ -336,6 +356,48 @@ impl Applier {
             .map_err(|error| self.failed(doing, error, &wanted.collection, &wanted.path, &wanted.key, expectations))?;
         expectations.push(Expectation::seen(&wanted.collection, &wanted.key, &metadata));
         Ok(())
+    }
+
+    /// A name is somebody else's. What is told may not lead to a loss: a former object's belongings look like this, too.
+    fn taken(&self, wanted: &Wanted, metadata: &ObjectMeta) -> Error {
+        let remedy = match controller_of(metadata) {
+            Some(other) => {
+                format!("belongs to {} {}, so it is left alone: give one of the two another name", other.kind, other.name)
+            }
+            None => format!(
+                "belongs to nobody, so it is left alone. If an earlier object of this name has left it, give it the labels that \
+                 its like have and the annotation {} with the name of the object that it is of: it is taken over as it is. Only \
+                 if nobody needs it, rename or delete it",
+                self.surroundings.adoption_annotation.unwrap_or_default()
+            ),
+        };
+        Error::Taken { kind: wanted.kind.clone(), key: wanted.key.clone(), remedy }
+    }
+
+    /// Makes `owner` the controller of an object that has none; answers whether it is that now.
+    pub(crate) async fn adopt(
+        &self,
+        orphan: &Orphan,
+        owner: &OwnerReference,
+        expectations: &mut Vec<Expectation>,
+    ) -> Result<bool, Error> {
+        let Orphan { kind, collection, path, metadata } = orphan;
+        let key = key_of(metadata);
+        let doing = || format!("taking over {kind} {key}");
+        let owners: Vec<&OwnerReference> = metadata.owner_references.iter().flatten().chain([owner]).collect();
+        let (uid, version) = (&metadata.uid, &metadata.resource_version);
+        let patch = json!({"metadata": {"uid": uid, "resourceVersion": version, "ownerReferences": owners}});
+        let address = format!("{path}/{}?fieldManager={}", key.name, self.surroundings.field_manager);
+        match self.send(Method::PATCH, &address, "application/merge-patch+json", &patch).await {
+            Ok(metadata) => {
+                info!(kind, object = %key, "taken over");
+                expectations.push(Expectation::seen(collection, &key, &metadata));
+                Ok(true)
+            }
+            // It is gone, which the watch will tell.
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(false),
+            Err(error) => Err(self.failed(doing, error, collection, path, &key, expectations)),
+        }
     }
 
     /// Applies what is wanted to an object that is there, and to no other of its name, nor to another version of it where

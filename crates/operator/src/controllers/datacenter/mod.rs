@@ -138,15 +138,15 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     let (volumes, machines) = (Arc::clone(&controller.volumes), Arc::clone(&controller.machines));
     let running = Running::new(caches, controller, datacenters, Backoff::default());
     running.awaits(new_keys.errands());
-    running.owns(&stateful_sets);
-    running.owns(&services);
-    running.owns(&config_maps);
-    running.owns(&secrets);
-    running.owns(&service_accounts);
-    running.owns(&role_bindings);
-    running.owns(&budgets);
-    running.owns(&ingresses);
-    running.owns(jobs);
+    owns(&running, &stateful_sets);
+    owns(&running, &services);
+    owns(&running, &config_maps);
+    owns(&running, &secrets);
+    owns(&running, &service_accounts);
+    owns(&running, &role_bindings);
+    owns(&running, &budgets);
+    owns(&running, &ingresses);
+    owns(&running, jobs);
     running.refers_to(&named_config_maps);
     running.refers_to(&named_secrets);
     running.watches(&pods, |pod| datacenter_of(pod).into_iter().collect());
@@ -173,7 +173,13 @@ impl Drop for DatacenterController {
     }
 }
 
-/// The datacenter that a pod or a claim is of.
+/// What a datacenter has of a kind, also where a former one of the same name left it behind.
+fn owns<K: Kind>(running: &Arc<Running<DatacenterController>>, store: &Arc<Store<K>>) {
+    running.owns(store);
+    running.adopts(store, datacenter_of);
+}
+
+/// The datacenter that an object is of, by its labels.
 fn datacenter_of<K: Kind>(object: &K) -> Option<ObjectKey> {
     let metadata = object.meta();
     let name = metadata.labels.as_ref()?.get(label::CLUSTER)?;
