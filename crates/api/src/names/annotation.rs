@@ -72,6 +72,9 @@ pub const UPGRADE_ANSWER: &str = "messina.scylladb.com/upgrade-answer";
 /// On a ScyllaDBDatacenter, by the user: "true" changes the version of ScyllaDB without asking nodes for agreement on
 /// the schema and for snapshots before.
 pub const SKIP_UPGRADE_HOOKS: &str = "messina.scylladb.com/skip-upgrade-hooks";
+/// On a ScyllaDBDatacenter, by the user: host IDs of nodes elsewhere in the ring, separated by commas, that are down and hold no
+/// restart up.
+pub const IGNORED_DOWN_NODES: &str = "messina.scylladb.com/ignored-down-nodes";
 /// On a member Service, by the operator: UID of the claim that a replacement of the node began with, or nothing.
 pub const REPLACING_CLAIM: &str = "messina.scylladb.com/replacing-claim-uid";
 /// On a claim, by the operator: host ID of the node whose data it holds, and which has left the ring.

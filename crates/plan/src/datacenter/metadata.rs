@@ -15,11 +15,12 @@ type Map = BTreeMap<String, String>;
 /// Labels of a datacenter that mean something for the datacenter alone.
 const OWN_LABELS: [&str; 1] = [label::REGISTER_WITH_GLOBAL_MANAGER];
 /// Annotations of a datacenter that mean something for the datacenter alone. To hand them on would restart nodes.
-const OWN_ANNOTATIONS: [&str; 7] = [
+const OWN_ANNOTATIONS: [&str; 8] = [
     annotation::PAUSE,
     label::MANAGED_HASH,
     annotation::CLAIMS_OF_LEFT_NODES,
     annotation::SKIP_UPGRADE_HOOKS,
+    annotation::IGNORED_DOWN_NODES,
     annotation::MANAGER_CLUSTER_NAME_OVERRIDE,
     annotation::NAME_OVERRIDE,
     annotation::LAST_APPLIED_CONFIGURATION,

@@ -310,8 +310,9 @@ fn nodes_that_can_be_asked_have_to_see_each_other_up() {
                 "" => drop(nodes.remove(&host(&names[0]))),
                 state => drop(nodes.insert(host(&names[0]), state.into())),
             }
-            // Who is down elsewhere holds up nothing here.
-            nodes.insert("somebody-else".into(), "DN".into());
+            // Who leaves elsewhere, or has yet to join, holds up nothing here.
+            nodes.insert("somebody-else".into(), "UL".into());
+            nodes.insert("10.0.0.9".into(), "DJ".into());
             let text = json!({"asked": "7", "hostID": host(&(*name).to_owned()), "nodes": nodes}).to_string();
             let annotations = observed.services.get_mut(*name).unwrap().metadata.annotations.get_or_insert_default();
             annotations.insert(RING_QUESTION.into(), "7".into());

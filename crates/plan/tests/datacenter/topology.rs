@@ -104,6 +104,24 @@ fn a_node_that_has_said_that_it_begins_is_not_held_back() {
     check_fresh(&world, &[("a", 2), ("b", 1)]);
 }
 
+/// A restart takes one more replica away for a while.
+#[test]
+fn a_node_elsewhere_that_is_down_holds_restarts_up_until_the_user_overrules_it() {
+    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    world.down_elsewhere.insert("elsewhere-1".into());
+    world.respecify_all(&[("a", 2), ("b", 1)], "2026.2.4", "first");
+    for _ in 0..30 {
+        round(&mut world, &mut usize::MAX.clone());
+    }
+    assert_eq!(world.restarted, 0);
+    let told = plan(&world.kept).waiting.into_iter().find(|note| note.reason == "WaitingForRing").unwrap();
+    assert!(told.message.contains("ignored-down-nodes=elsewhere-1"), "{}", told.message);
+    world.kept.datacenter.ignored_down_nodes.insert("elsewhere-1".into());
+    world.set_label(A, "seen", Some("anew"));
+    assert!(settle(&mut world));
+    assert_eq!(world.restarted, 3);
+}
+
 /// A node of the first rack is to leave, and does not: keyspaces have as many replicas as there are nodes.
 fn refusing() -> World {
     let mut world = at_rest(&[("a", 2), ("b", 1)]);

@@ -91,6 +91,8 @@ pub(crate) struct World {
     version: u64,
     /// How many replicas keyspaces have: no fewer nodes may stay.
     pub(crate) needed: usize,
+    /// Host IDs of nodes of another datacenter that are down.
+    pub(crate) down_elsewhere: BTreeSet<String>,
     /// How large disks are to be.
     capacity: &'static str,
     /// StatefulSets that were deleted without their pods.
@@ -130,6 +132,7 @@ impl World {
         Self {
             kept,
             needed: 1,
+            down_elsewhere: BTreeSet::new(),
             capacity: "1Gi",
             orphaned: BTreeSet::new(),
             disks: BTreeMap::new(),

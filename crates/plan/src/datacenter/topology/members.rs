@@ -1,6 +1,9 @@
 //! Nodes as their Services tell of them, and the ring as nodes tell of it on their Services.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use k8s_openapi::{
     api::{apps::v1::StatefulSet, core::v1::Service},
@@ -8,7 +11,7 @@ use k8s_openapi::{
 };
 use messina_api::names::{
     annotation::{
-        HOST_ID, LEAVING_BEGAN, LEAVING_HOST_ID, LEAVING_REFUSED, NODE_JOINED, REPLACING_CLAIM, RING_ANSWER,
+        HOST_ID, IGNORED_DOWN_NODES, LEAVING_BEGAN, LEAVING_HOST_ID, LEAVING_REFUSED, NODE_JOINED, REPLACING_CLAIM, RING_ANSWER,
         RING_QUESTION, SIDECAR_PROTOCOL, SIDECAR_PROTOCOL_VALUE,
     },
     label,
@@ -271,8 +274,8 @@ impl<'a> Ring<'a> {
         differs.map_or(Ok(()), Err)
     }
 
-    /// Whether one of our nodes may restart: all that can be asked have answered, and nobody sees another of our nodes not up
-    /// and normal, but for those whom nobody may find. If not, why.
+    /// Whether one of our nodes may restart: all that can be asked have answered, nobody sees another of our nodes not up and
+    /// normal, but for those whom nobody may find, and nobody sees a node of another datacenter down. If not, why.
     pub(crate) fn lets_restart(&self, observed: &Observed, lost: &[Member<'_>]) -> Result<(), String> {
         let ours = self.others(observed, "");
         if let Some(silent) = ours.iter().find(|member| member.answers() && !self.answers.contains_key(member.name)) {
@@ -298,7 +301,23 @@ impl<'a> Ring<'a> {
                 },
             )
         };
-        trouble.or_else(missing).map_or(Ok(()), Err)
+        let elsewhere = || {
+            // Whoever goes by an address is not in the ring yet.
+            let is_elsewhere = |host_id: &String| {
+                host_id.parse::<IpAddr>().is_err()
+                    && self.members.iter().all(|member| member.host_id() != Some(host_id))
+                    && !observed.datacenter.ignored_down_nodes.contains(host_id)
+            };
+            answers().find_map(|(name, answer)| {
+                let is_down = |(node, state): &(&String, &String)| state.starts_with('D') && is_elsewhere(node);
+                let (node, _) = answer.nodes.iter().find(is_down)?;
+                Some(format!(
+                    "node {name} sees node {node}, which is not of this datacenter, down; replace or remove it, or annotate the \
+                     ScyllaDBDatacenter with {IGNORED_DOWN_NODES}={node} to restart nodes all the same"
+                ))
+            })
+        };
+        trouble.or_else(missing).or_else(elsewhere).map_or(Ok(()), Err)
     }
 
     /// What people call a node: its name where it is ours.

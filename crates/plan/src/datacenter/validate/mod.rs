@@ -54,6 +54,8 @@ pub struct Datacenter {
     pub deletes_claims_of_left_nodes: bool,
     /// Whether the version changes without agreement on the schema and snapshots before.
     pub skips_upgrade_hooks: bool,
+    /// Host IDs of nodes elsewhere in the ring that may be down when nodes restart.
+    pub ignored_down_nodes: BTreeSet<String>,
     /// Whether nodes that are gone for good are replaced without a word of the user.
     pub replaces_lost_nodes: bool,
     /// Labels of pods in place of `labels`.
@@ -299,6 +301,10 @@ fn read(object: &ScyllaDBDatacenter, faults: &mut Faults) -> Option<Datacenter> 
             .get(annotation::CLAIMS_OF_LEFT_NODES)
             .is_some_and(|policy| policy == "Delete"),
         skips_upgrade_hooks: given.get(annotation::SKIP_UPGRADE_HOOKS).is_some_and(|skips| skips == "true"),
+        ignored_down_nodes: given
+            .get(annotation::IGNORED_DOWN_NODES)
+            .map(|list| list.split(',').map(|host_id| host_id.trim().to_owned()).collect())
+            .unwrap_or_default(),
         // Whoever says nothing has switched nothing on: a disk is given up, which cannot be undone.
         replaces_lost_nodes: spec.disable_automatic_orphaned_node_replacement == Some(false),
         pod_labels: spec.metadata.as_ref().and_then(|metadata| metadata.labels.clone()),

@@ -174,11 +174,11 @@ impl World {
         let leaving = self.nodes.values().filter(|node| node.mode == Mode::Leaving).map(|node| node.host_id.clone());
         let joining = self.nodes.values().filter(|node| node.mode == Mode::Joining && node.replaces.is_none());
         let view = View {
-            host_ids: self.ring.iter().map(|host_id| (host_id.clone(), host_id.clone())).collect(),
+            host_ids: self.ring.union(&self.down_elsewhere).map(|host_id| (host_id.clone(), host_id.clone())).collect(),
             live: self.ring.difference(&down).cloned().collect(),
             leaving: leaving.filter(|host_id| self.ring.contains(host_id)).collect(),
             joining: joining.map(|node| node.host_id.clone()).collect(),
-            down,
+            down: down.union(&self.down_elsewhere).cloned().collect(),
             ..View::default()
         };
         if let Some(node) = self.nodes.get_mut(pod) {
