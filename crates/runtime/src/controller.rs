@@ -48,6 +48,8 @@ const SAME_TROUBLE: Duration = Duration::from_secs(600);
 /// How often it is tried to create an object whose name is taken: nobody tells when that one is gone, because it is not
 /// among those that are watched.
 const TAKEN: Duration = Duration::from_secs(10);
+/// For so many seconds a new object waits until it is seen what becomes of what a former one had.
+const FORMER: i64 = 60;
 /// So many looks in a row may write without a word on how the object stands.
 const SILENT_WRITES: u8 = 3;
 
@@ -94,6 +96,11 @@ pub trait Controller: Send + Sync + 'static {
     fn parts(&self, observed: &Self::Observed, plan: &Self::Plan) -> Result<Vec<Part>, Error>;
     /// Says how the object stands.
     fn report(&self, observed: &Self::Observed, plan: &Self::Plan, applied: &[Applied]) -> Report;
+    /// Whether an object may take over what a former one left behind. What it owns goes with it, so one that makes no sense owns
+    /// nothing.
+    fn may_adopt(&self, _object: &Self::Object) -> Result<(), Error> {
+        Ok(())
+    }
     /// Does what was decided outside of Kubernetes, or begins to: first the word, then the deed. It is called when all
     /// that was decided is seen to be written, the status included.
     fn act(&self, _object: &Arc<Self::Object>, _observed: &Self::Observed, _plan: &Self::Plan) {}
@@ -140,6 +147,7 @@ impl Memory {
 
 type Forget = Box<dyn Fn(&ObjectKey) + Send + Sync>;
 type Orphans = Box<dyn Fn(&ObjectKey) -> Vec<Orphan> + Send + Sync>;
+type HasFormer = Box<dyn Fn(&ObjectKey, Option<&str>) -> bool + Send + Sync>;
 
 /// A controller with its queue.
 pub struct Running<C: Controller> {
@@ -157,6 +165,8 @@ pub struct Running<C: Controller> {
     forgets: Mutex<Vec<Forget>>,
     /// What belongs to an object, and has no controller.
     orphans: Mutex<Vec<Orphans>>,
+    /// Whether something still belongs to a former object of the same name.
+    formers: Mutex<Vec<HasFormer>>,
 }
 
 impl<C: Controller> Running<C> {
@@ -167,6 +177,7 @@ impl<C: Controller> Running<C> {
             client: caches.client().clone(),
             collections: caches.collections(),
             surroundings: Arc::clone(&surroundings),
+            adopted: Mutex::default(),
             certain: Mutex::default(),
             written: Mutex::default(),
         };
@@ -181,6 +192,7 @@ impl<C: Controller> Running<C> {
             needs: Mutex::default(),
             forgets: Mutex::default(),
             orphans: Mutex::default(),
+            formers: Mutex::default(),
         };
         running.needs::<C::Object>();
         let queue = Arc::clone(&running.queue);
@@ -220,6 +232,15 @@ impl<C: Controller> Running<C> {
             let orphan = change.after.as_ref().filter(|object| controller_of(object.meta()).is_none());
             orphan.and_then(|orphan| named(orphan)).into_iter().for_each(|key| queue.add(key));
         });
+        self.applier.adopted().insert(K::url_path(&(), None));
+        let of_former = Arc::clone(store);
+        let has_former = move |key: &ObjectKey, uid: Option<&str>| {
+            of_former.all().iter().any(|one| {
+                let is_own = controller_of(one.meta()).map(|owner| owner.uid.as_str()) == uid;
+                controller_key::<C::Object>(one.meta()).as_ref() == Some(key) && !is_own
+            })
+        };
+        self.formers.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(has_former));
         let (store, surroundings) = (Arc::clone(store), Arc::clone(&self.surroundings));
         let orphans = move |key: &ObjectKey| {
             let is_theirs = |one: &Arc<K>| {
@@ -338,9 +359,15 @@ impl<C: Controller> Running<C> {
             self.set_finalizers(object.meta(), memory, |all| all.push(finalizer)).await?;
             return Ok(Outcome::After(CATCHING_UP));
         }
+        if self.has_former(key, object.as_ref()) {
+            return Ok(Outcome::After(CATCHING_UP));
+        }
         let orphans = self.orphans_of(key);
         if !orphans.is_empty() {
-            return self.adopt(&object, &orphans, memory).await;
+            return match self.adopt(object.as_ref(), &orphans, memory).await {
+                Ok(outcome) => Ok(outcome),
+                Err(error) => self.tell_of_failure(&object, error, memory).await,
+            };
         }
         // Before anything is read: what goes from now on is not made anew from what was decided when it was there.
         if !self.is_still_there(key, object.meta()).await? {
@@ -421,26 +448,45 @@ impl<C: Controller> Running<C> {
         kinds.iter().flat_map(|of_kind| of_kind(key)).collect()
     }
 
-    /// Nothing is decided before it is known what the object has.
+    /// Whether an object is new, and a former one of its name was deleted a moment ago: what that one had goes, or is left behind,
+    /// and until that is seen nothing is decided. What stays for longer is told as a name that is taken.
+    fn has_former(&self, key: &ObjectKey, object: &C::Object) -> bool {
+        let created = object.meta().creation_timestamp.as_ref().map(|time| time.0);
+        let is_new = created.is_some_and(|created| Timestamp::now().duration_since(created).as_secs() < FORMER);
+        if !is_new || !status_of(object).is_null() {
+            return false;
+        }
+        let kinds = self.formers.lock().unwrap_or_else(PoisonError::into_inner);
+        kinds.iter().any(|of_kind| of_kind(key, object.meta().uid.as_deref()))
+    }
+
+    /// Nothing is decided before it is known what the object has. What cannot be taken over keeps nothing else back.
     async fn adopt(&self, object: &C::Object, orphans: &[Orphan], memory: &mut Memory) -> Result<Outcome, Error> {
         let Some(owner) = object.controller_owner_ref(&()) else { return Ok(Outcome::Done) };
+        self.controller.may_adopt(object)?;
         let key = key_of(object.meta());
-        // Asked past the cache: what is given to an object that is gone, or is going, would be deleted with it.
-        let now = self.asked(&key).await?;
-        let is_same = |now: ObjectMeta| now.uid == object.meta().uid && now.deletion_timestamp.is_none();
-        if !now.is_some_and(is_same) {
-            return Ok(Outcome::After(CATCHING_UP));
-        }
-        let mut taken_over = Vec::new();
+        let (mut taken_over, mut failure) = (Vec::new(), None);
         for orphan in orphans {
-            if self.applier.adopt(orphan, &owner, &mut memory.expectations).await? {
-                taken_over.push(orphan.name());
+            // Asked past the cache, for each: what is given to an object that is gone, or is going, is deleted with it.
+            let now = self.asked(&key).await?;
+            if !now.is_some_and(|now| now.uid == object.meta().uid && now.deletion_timestamp.is_none()) {
+                break;
+            }
+            match self.applier.adopt(orphan, &owner, &mut memory.expectations).await {
+                Ok(true) => taken_over.push(orphan.name()),
+                Ok(false) => {}
+                Err(error) => failure = failure.or(Some(error)),
             }
         }
-        memory.has_progressed = true;
-        let message = format!("Taken over from an earlier object of this name: {}.", taken_over.join(", "));
-        self.surroundings.events.tell(reference(object), Note::normal("TakenOver", message));
-        Ok(Outcome::After(CATCHING_UP))
+        if !taken_over.is_empty() {
+            memory.has_progressed = true;
+            let message = format!(
+                "Taken over from an earlier object of this name: {}. From now on, they are deleted with this one.",
+                taken_over.join(", ")
+            );
+            self.surroundings.events.tell(reference(object), Note::normal("TakenOver", message));
+        }
+        failure.map_or(Ok(Outcome::After(CATCHING_UP)), Err)
     }
 
     /// The metadata of an object as the API server has it; none where it is gone.

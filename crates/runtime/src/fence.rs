@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures::{FutureExt, future::BoxFuture};
-use http::{Method, Request};
+use http::{Method, Request, Response};
 use kube::client::Body;
 use tokio::time::Instant;
 use tower::{BoxError, Layer, Service};
@@ -83,9 +83,9 @@ pub struct Fenced<S> {
     fence: Fence,
 }
 
-impl<S> Service<Request<Body>> for Fenced<S>
+impl<S, B> Service<Request<Body>> for Fenced<S>
 where
-    S: Service<Request<Body>, Error = BoxError> + Clone + Send + 'static,
+    S: Service<Request<Body>, Response = Response<B>, Error = BoxError> + Clone + Send + 'static,
     S::Future: Send,
 {
     type Response = S::Response;
@@ -112,7 +112,8 @@ where
             }
             let mut write = Write { fence, is_answered: false };
             let answer = inner.call(request).await;
-            write.is_answered = answer.is_ok();
+            // A server that is in trouble may carry it out all the same.
+            write.is_answered = answer.as_ref().is_ok_and(|answer| !answer.status().is_server_error());
             answer
         }
         .boxed()
@@ -142,9 +143,9 @@ mod tests {
 
     /// What becomes of a request with this method.
     async fn send(fence: &Fence, method: Method) -> Result<(), String> {
-        let server = service_fn(|_: Request<Body>| async { Ok::<_, BoxError>(()) });
+        let server = service_fn(|_: Request<Body>| async { Ok::<_, BoxError>(Response::new(())) });
         let request = Request::builder().method(method).body(Body::empty()).unwrap();
-        fence.layer(server).oneshot(request).await.map_err(|error| error.to_string())
+        fence.layer(server).oneshot(request).await.map(drop).map_err(|error| error.to_string())
     }
 
     #[tokio::test(start_paused = true)]
@@ -163,7 +164,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_was_asked_for_in_time_and_is_sent_too_late_does_not_pass() {
         let fence = Fence::default();
-        let mut fenced = fence.layer(service_fn(|_: Request<Body>| async { Ok::<_, BoxError>(()) }));
+        let mut fenced = fence.layer(service_fn(|_: Request<Body>| async { Ok::<_, BoxError>(Response::new(())) }));
         fence.open_until(Instant::now() + Duration::from_secs(1));
         let request = Request::builder().method(Method::POST).body(Body::empty()).unwrap();
         let called = fenced.ready().await.unwrap().call(request);
@@ -178,7 +179,7 @@ mod tests {
         let second = Duration::from_secs(1);
         assert!(!fence.gave_up_within(second), "it was answered");
         let request = |method| Request::builder().method(method).body(Body::empty()).unwrap();
-        let silent = service_fn(|_: Request<Body>| std::future::pending::<Result<(), BoxError>>());
+        let silent = service_fn(|_: Request<Body>| std::future::pending::<Result<Response<()>, BoxError>>());
         let broken_off = |method| tokio::time::timeout(second, fence.layer(silent).oneshot(request(method)));
         assert!(broken_off(Method::GET).await.is_err());
         assert!(!fence.gave_up_within(second), "it changes nothing");
@@ -186,9 +187,18 @@ mod tests {
         assert!(fence.gave_up_within(second));
         tokio::time::advance(second).await;
         assert!(!fence.gave_up_within(second), "it was long ago");
-        let failing = service_fn(|_: Request<Body>| async { Err::<(), _>(BoxError::from("the connection broke")) });
+        let failing =
+            service_fn(|_: Request<Body>| async { Err::<Response<()>, _>(BoxError::from("the connection broke")) });
         fence.layer(failing).oneshot(request(Method::DELETE)).await.unwrap_err();
         assert!(fence.gave_up_within(second), "whether it was carried out is not known");
+        tokio::time::advance(second).await;
+        for (status, is_given_up) in [(409, false), (503, true)] {
+            let server = service_fn(move |_: Request<Body>| async move {
+                Ok::<_, BoxError>(Response::builder().status(status).body(()).unwrap())
+            });
+            fence.layer(server).oneshot(request(Method::PUT)).await.unwrap();
+            assert_eq!(fence.gave_up_within(second), is_given_up, "{status}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

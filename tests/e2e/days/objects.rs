@@ -166,6 +166,22 @@ async fn what_a_former_datacenter_left_behind_is_taken_over_as_it_is() {
         let left = belongings(client, namespace).await;
         assert!(left.values().all(|(_, owner)| owner.is_none()), "{left:?}");
 
+        // Who makes no sense owns nothing: it would all go with that one.
+        for (field, name) in [("datacenterName", "another"), ("clusterName", "another")] {
+            let mut wrong = datacenter("dc");
+            wrong["spec"][field] = name.into();
+            apply(client, namespace, &wrong).await;
+            let told = condition(client, namespace, "dc", "Degraded", |one| one.status == "True").await;
+            assert!(told.message.contains(&format!("spec.{field}: ")), "{}", told.message);
+            datacenters.delete("dc", &DeleteParams::default()).await.unwrap();
+            holds("the datacenter to be gone", async || match datacenters.get_opt("dc").await.unwrap() {
+                None => Ok(()),
+                Some(_) => Err("it is there".into()),
+            })
+            .await;
+            assert_eq!(belongings(client, namespace).await, left);
+        }
+
         apply(client, namespace, &datacenter("dc")).await;
         let owner = datacenters.get("dc").await.unwrap().uid();
         holds("everything to be taken over", async || {

@@ -12,7 +12,7 @@ use messina_clients::scylla::{Decommission, Error, Node};
 use messina_plan::node::{
     Mode,
     answer::{self, Answer},
-    decommission::{Asked, Refusal, Step, is_refusal_over, step},
+    decommission::{Asked, Refusal, Step, is_refusal_over, is_under_way, step},
     facts::{Observation, changes, is_member, knows_ring},
     replaced::is_given_up,
     upgrade,
@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long to wait for the answer that a node has left. Its mode tells too.
 const LEAVING_PATIENCE: Duration = Duration::from_secs(3600);
 /// A node that has been leaving for so long was not refused.
-const NOT_REFUSED: Duration = Duration::from_secs(30);
+const NOT_REFUSED: Duration = Duration::from_secs(600);
 /// Pauses after failed writes, from the first to the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// The longest pause after ScyllaDB refused to leave: somebody has to do something about it.
@@ -59,6 +59,7 @@ pub(super) async fn tend(options: &Options, member: &Member, announced: &Announc
         announced,
         service: None,
         leaving: None,
+        leaves_since: None,
         upgrading: None,
         upgraded: None,
         writes: Pause::default(),
@@ -86,9 +87,9 @@ pub(super) async fn tend(options: &Options, member: &Member, announced: &Announc
 }
 
 /// The answer to the request to leave, if one is awaited. A plain future in a loop's `select!` must not lose it.
-async fn left(leaving: &mut Option<(Leaving, Instant)>) -> Result<Decommission, Error> {
+async fn left(leaving: &mut Option<Leaving>) -> Result<Decommission, Error> {
     match leaving {
-        Some((request, _)) => request.await,
+        Some(request) => request.await,
         None => std::future::pending().await,
     }
 }
@@ -111,8 +112,10 @@ struct Tender<'a> {
     announced: &'a Announced,
     /// The Service as it was last seen, or as it was last written.
     service: Option<Service>,
-    /// The request to leave that is not answered yet, and when it was sent.
-    leaving: Option<(Leaving, Instant)>,
+    /// The request to leave that is not answered yet.
+    leaving: Option<Leaving>,
+    /// Since when the node has been seen to leave.
+    leaves_since: Option<Instant>,
     /// What is being done for another version.
     upgrading: Option<Upgrading>,
     /// What came of that, to be written.
@@ -286,7 +289,15 @@ impl Tender<'_> {
             }
             return Ok(is_named);
         }
-        let leaves_for_long = self.leaving.as_ref().is_some_and(|(_, since)| since.elapsed() >= NOT_REFUSED);
+        let forgiven = Refusal::forgiven(service.annotations(), host_id, is_named);
+        if let Some(refusal) = forgiven.filter(|_| self.requests.is_over()) {
+            let what = json!({annotation::LEAVING_REFUSED: refusal.text()});
+            self.write_as_seen(json!({"metadata": {"annotations": what}}), &what).await;
+            return Ok(false);
+        }
+        let now = Instant::now();
+        self.leaves_since = (*mode == Mode::Leaving).then(|| self.leaves_since.unwrap_or(now));
+        let leaves_for_long = self.leaves_since.is_some_and(|since| now - since >= NOT_REFUSED);
         if is_refusal_over(service.annotations(), host_id, leaves_for_long) {
             let what = json!({annotation::LEAVING_REFUSED: null});
             self.write(json!({"metadata": {"annotations": what}}), &what).await;
@@ -313,7 +324,7 @@ impl Tender<'_> {
         // A node that was asked may be in mode NORMAL for a while still: it is asked once.
         if self.leaving.is_none() && self.requests.is_over() {
             info!("the node leaves the ring");
-            self.leaving = Some((self.node.decommission(LEAVING_PATIENCE).boxed(), Instant::now()));
+            self.leaving = Some(self.node.decommission(LEAVING_PATIENCE).boxed());
         }
     }
 
@@ -324,11 +335,13 @@ impl Tender<'_> {
             Ok(Decommission::Unanswered) => info!("the node has not answered for long; its mode tells how far it is"),
             Err(error) => {
                 warn!(error = %chain(&error), "the node cannot leave the ring now");
-                if let Error::Refused { message, .. } = error {
-                    self.refusal = Some(message);
-                    self.requests.grow_to(LONGEST_REFUSED);
-                } else {
-                    self.requests.grow();
+                match error {
+                    // It was asked before, by a sidecar that is gone, and is at it.
+                    Error::Refused { message, .. } if !is_under_way(&message) => {
+                        self.refusal = Some(message);
+                        self.requests.grow_to(LONGEST_REFUSED);
+                    }
+                    _ => self.requests.grow(),
                 }
             }
         }

@@ -113,6 +113,21 @@ pub(crate) fn cleanup(observed: &Observed, is_settled: bool) -> Cleanup {
     cleanup
 }
 
+/// Whether a node is to be cleaned up.
+pub(crate) fn is_wanted(observed: &Observed) -> bool {
+    let datacenter = &observed.datacenter;
+    let is_failed = |member: &String| {
+        let job = observed.jobs.get(&names::datacenter::cleanup_job(member));
+        job.is_some_and(|job| matches!(progress(job), Progress::Failed(_)))
+    };
+    let mut members = datacenter.racks.iter().flat_map(|rack| {
+        let stateful_set = datacenter.stateful_set_name(rack);
+        (0..rack.nodes.min(MOST_NODES)).map(move |ordinal| names::datacenter::member(&stateful_set, ordinal))
+    });
+    datacenter.agent_image.is_some()
+        && members.any(|member| matches!(new_ring(observed, &member), Ok(Some(_))) && !is_failed(&member))
+}
+
 /// The ring that a node is to be cleaned up for, with its Service; none where that is done.
 fn new_ring<'a>(observed: &'a Observed, member: &str) -> Result<Option<(&'a Service, &'a str)>, Note> {
     let reference = format!("Service {}/{member}", observed.datacenter.namespace);

@@ -69,6 +69,13 @@ fn by_family<'a>(datacenter: &Datacenter, four: &'a str, six: &'a str) -> &'a st
     if *datacenter.ip_family() == IpFamily::IPv6 { six } else { four }
 }
 
+/// The name of the cluster in a ConfigMap that was made here.
+pub(crate) fn cluster_name(config: &ConfigMap) -> Option<String> {
+    let lines = config.data.iter().flatten().flat_map(|(_, text)| text.lines());
+    let name = lines.filter_map(|line| line.strip_prefix("cluster_name: ")).next()?;
+    serde_json::from_str(name).ok()
+}
+
 /// Texts are written as JSON, which is YAML whatever they hold.
 fn managed_config_text(datacenter: &Datacenter, gates: Gates) -> String {
     let any = by_family(datacenter, "0.0.0.0", "::");

@@ -2,9 +2,25 @@
 //! a slip in one field would send all nodes away.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use messina_api::names::label;
+use messina_api::names::{self, label};
 
-use super::{Fault, Observed};
+use super::{Fault, Observed, config};
+
+/// Why a datacenter cannot take over what a former one left behind: it would be of another name for its nodes.
+pub fn cannot_take_over(observed: &Observed) -> Option<Fault> {
+    change_of_identity(observed).or_else(|| {
+        let wanted = &observed.datacenter.cluster_name;
+        let config = observed.config_maps.get(&names::datacenter::managed_config(&observed.datacenter.name))?;
+        let is = config::cluster_name(config)?;
+        (!observed.stateful_sets.is_empty() && is != *wanted).then(|| Fault {
+            field: "spec.clusterName".into(),
+            message: format!(
+                "the cluster would be {wanted:?} now, and nodes that are there are of {is:?}, which cannot change: set it to {is:?}. \
+                 Nothing is taken over meanwhile"
+            ),
+        })
+    })
+}
 
 /// What the specification wants the nodes that there are to be called, if that is something else. StatefulSets tell: nobody can
 /// change which pods they select. Where a change had begun already, the oldest one says what it was.

@@ -15,8 +15,9 @@ type Map = BTreeMap<String, String>;
 /// Labels of a datacenter that mean something for the datacenter alone.
 const OWN_LABELS: [&str; 1] = [label::REGISTER_WITH_GLOBAL_MANAGER];
 /// Annotations of a datacenter that mean something for the datacenter alone. To hand them on would restart nodes.
-const OWN_ANNOTATIONS: [&str; 8] = [
+const OWN_ANNOTATIONS: [&str; 9] = [
     annotation::PAUSE,
+    annotation::ADOPT,
     label::MANAGED_HASH,
     annotation::CLAIMS_OF_LEFT_NODES,
     annotation::SKIP_UPGRADE_HOOKS,

@@ -51,7 +51,7 @@ use messina_api::scylla::v1alpha1::ScyllaDBDatacenterStatus;
 use serde_json::Value;
 
 pub use certificates::CertificateChain;
-pub use identity::change_of_identity;
+pub use identity::{cannot_take_over, change_of_identity};
 pub use operations::{Ending, NodeState, Operation, cleanup_that_ended, node_states, operation_that_ended};
 pub use probe::ProbePeriod;
 pub use rollout::is_rolled_out;
@@ -385,7 +385,7 @@ pub fn plan(observed: &Observed) -> Plan {
     }
     let ingresses = ingresses::ingresses(observed);
     // ScyllaDB refuses to clean up while nodes come or go. A label that is wrong holds nothing up.
-    let is_of_nodes = |note: &Note| note.part == Part::StatefulSet;
+    let is_of_nodes = |note: &Note| note.part == Part::StatefulSet && note.reason != topology::REFUSES;
     let is_settled = !topology.is_leaving
         && topology.waiting.is_empty()
         && !topology.wrong.iter().any(is_of_nodes)

@@ -69,12 +69,15 @@ pub struct Refusal {
     pub host_id: String,
     /// Why, in ScyllaDB's words.
     pub why: String,
+    /// Whether that was long enough ago to ask again.
+    #[serde(default)]
+    pub again: bool,
 }
 
 impl Refusal {
     /// As many of ScyllaDB's words as are told.
     pub fn new(host_id: &str, why: &str) -> Self {
-        Self { host_id: host_id.to_owned(), why: why.chars().take(LONGEST).collect() }
+        Self { host_id: host_id.to_owned(), why: why.chars().take(LONGEST).collect(), again: false }
     }
 
     /// What the annotation says, if anything that can be read.
@@ -86,6 +89,17 @@ impl Refusal {
     pub fn text(&self) -> String {
         serde_json::json!(self).to_string()
     }
+
+    /// That the node `own` may be asked again, where it refused and nobody asks any more.
+    pub fn forgiven(annotations: &BTreeMap<String, String>, own: &str, is_asked: bool) -> Option<Self> {
+        let refusal = annotations.get(LEAVING_REFUSED).and_then(|told| Self::of(told))?;
+        (!is_asked && !refusal.again && refusal.host_id == own).then_some(Self { again: true, ..refusal })
+    }
+}
+
+/// Whether ScyllaDB refuses to begin what it has begun already.
+pub fn is_under_way(words: &str) -> bool {
+    words.contains("decommission is in progress")
 }
 
 /// Whether a refusal is told that does not hold any more: of another node, or of one that has been leaving for long.
@@ -109,6 +123,7 @@ pub fn step(asked: Asked<'_>, own: &str, mode: &Mode, has_native_transport: bool
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
 
@@ -151,5 +166,13 @@ mod tests {
         assert!(is_refusal_over(&told(&refusal.text()), "another", false));
         assert!(is_refusal_over(&told("nonsense"), "me", false));
         assert!(!is_refusal_over(&BTreeMap::new(), "me", true));
+
+        let again = Refusal::forgiven(&told(&refusal.text()), "me", false).unwrap();
+        assert_eq!((again.again, &again.why), (true, &refusal.why));
+        assert_eq!(Refusal::forgiven(&told(&again.text()), "me", false), None, "it is said once");
+        assert_eq!(Refusal::forgiven(&told(&refusal.text()), "me", true), None, "it is being asked");
+        assert_eq!(Refusal::forgiven(&told(&refusal.text()), "another", false), None);
+        assert!(is_under_way("Operation decommission is in progress, try again"));
+        assert!(!is_under_way(&refusal.why));
     }
 }

@@ -91,6 +91,8 @@ pub(crate) struct World {
     version: u64,
     /// How many replicas keyspaces have: no fewer nodes may stay.
     pub(crate) needed: usize,
+    /// Nodes that refuse to leave.
+    pub(crate) stubborn: BTreeSet<String>,
     /// Host IDs of nodes of another datacenter that are down.
     pub(crate) down_elsewhere: BTreeSet<String>,
     /// How large disks are to be.
@@ -132,6 +134,7 @@ impl World {
         Self {
             kept,
             needed: 1,
+            stubborn: BTreeSet::new(),
             down_elsewhere: BTreeSet::new(),
             capacity: "1Gi",
             orphaned: BTreeSet::new(),

@@ -10,7 +10,7 @@ mod parts;
 mod records;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -92,6 +92,7 @@ pub(crate) struct Applier {
     pub(crate) client: Client,
     pub(crate) collections: Arc<BTreeMap<String, Arc<dyn Collection>>>,
     pub(crate) surroundings: Arc<Surroundings>,
+    pub(crate) adopted: Mutex<BTreeSet<String>>,
     /// Objects that are as wanted for certain: the hash of what was wanted, and the version that was looked at. It saves
     /// the comparison, and keeps a field that the server will not have from being written for ever.
     pub(crate) certain: Mutex<HashMap<(String, ObjectKey), (String, Version)>>,
@@ -360,9 +361,19 @@ impl Applier {
 
     /// A name is somebody else's. What is told may not lead to a loss: a former object's belongings look like this, too.
     fn taken(&self, wanted: &Wanted, metadata: &ObjectMeta) -> Error {
+        let is_namesake = |other: &&OwnerReference| {
+            let owners = wanted.value["metadata"]["ownerReferences"].as_array();
+            owners.into_iter().flatten().any(|own| own["kind"] == other.kind && own["name"] == other.name)
+        };
         let remedy = match controller_of(metadata) {
+            Some(former) if is_namesake(&former) => {
+                "belongs to a former object of this name that was deleted: it is made anew when it is gone".into()
+            }
             Some(other) => {
                 format!("belongs to {} {}, so it is left alone: give one of the two another name", other.kind, other.name)
+            }
+            None if !self.adopted().contains(&wanted.collection) => {
+                "belongs to nobody, so it is left alone: rename it, or delete it if nobody needs it".into()
             }
             None => format!(
                 "belongs to nobody, so it is left alone. If an earlier object of this name has left it, give it the labels that \
@@ -493,6 +504,11 @@ impl Applier {
 
     async fn send(&self, method: Method, path: &str, content: &str, value: &Value) -> kube::Result<ObjectMeta> {
         send(&self.client, method, path, content, value).await
+    }
+
+    /// Kinds of which objects without a controller are taken over.
+    pub(crate) fn adopted(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+        self.adopted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn certain(&self) -> std::sync::MutexGuard<'_, HashMap<(String, ObjectKey), (String, Version)>> {

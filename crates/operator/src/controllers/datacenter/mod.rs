@@ -228,6 +228,10 @@ impl Controller for DatacenterController {
         self.observed(object).inspect_ok(|observed| self.settings.counts.observed(observed))
     }
 
+    fn may_adopt(&self, object: &ScyllaDBDatacenter) -> Result<(), Error> {
+        self.may_take_over(object)
+    }
+
     fn plan(&self, observed: &Observed) -> Plan {
         datacenter::plan(observed)
     }

@@ -11,7 +11,7 @@ use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
 use messina_plan::datacenter::{
     Datacenter, Fault, Named, Observed, Told,
     certificates::{Order, Signed, orders},
-    change_of_identity, is_without_machine, refusal, validate,
+    cannot_take_over, change_of_identity, is_without_machine, refusal, validate,
 };
 use messina_runtime::{
     controller::Controller as _,
@@ -21,7 +21,7 @@ use messina_runtime::{
 };
 use tracing::info;
 
-use super::DatacenterController;
+use super::{DatacenterController, datacenter_of};
 use crate::certificates;
 
 impl DatacenterController {
@@ -68,6 +68,18 @@ impl DatacenterController {
         Ok(observed)
     }
 
+    /// Whether the datacenter may have what a former one left behind.
+    pub(super) fn may_take_over(&self, object: &ScyllaDBDatacenter) -> Result<(), Error> {
+        let datacenter = validate(object).map_err(|faults| invalid(&faults))?;
+        let key = key_of(&object.metadata);
+        let observed = Observed {
+            stateful_sets: left_behind(&self.stateful_sets, &key),
+            config_maps: left_behind(&self.config_maps, &key),
+            ..Observed::new(datacenter, &self.settings.operator_image)
+        };
+        cannot_take_over(&observed).map_or(Ok(()), |fault| Err(invalid(&[fault])))
+    }
+
     /// Volumes of claims whose machines are gone. One that is not there has no machine to miss.
     fn lost_volumes(&self, claims: &BTreeMap<String, PersistentVolumeClaim>) -> BTreeSet<String> {
         let names = claims.values().filter_map(|claim| claim.spec.as_ref()?.volume_name.clone());
@@ -111,6 +123,12 @@ fn of_datacenter<K: Kind>(store: &Store<K>, datacenter: &Datacenter) -> Result<B
 /// What a datacenter has of one kind, by name.
 fn owned<K: Kind>(store: &Store<K>, uid: &str) -> Result<BTreeMap<String, K>, Error> {
     Ok(store.controlled_by(uid)?.into_iter().map(by_name).collect())
+}
+
+/// What a former datacenter of this name left behind.
+fn left_behind<K: Kind>(store: &Store<K>, key: &ObjectKey) -> BTreeMap<String, K> {
+    let orphans = store.without_controller().into_iter();
+    orphans.filter(|one| datacenter_of(one.as_ref()).as_ref() == Some(key)).map(by_name).collect()
 }
 
 fn by_name<K: Kind>(object: Arc<K>) -> (String, K) {

@@ -23,11 +23,11 @@ use super::{
 use crate::{
     datacenter::{
         Kind, Part,
-        cleanup::is_running,
+        cleanup::{self, is_running},
         restart::{is_settled, partition},
         rollout::{Racks, nodes_to_keep, removed_racks, replicas},
     },
-    node::answer::UP,
+    node::{answer::UP, decommission::Refusal},
 };
 
 /// What is left of nodes for which their StatefulSets have no place: nodes that have left are put away.
@@ -278,15 +278,19 @@ fn tidy(steps: &mut Steps<'_>, member: &Member<'_>) {
     }
 }
 
+/// A node is to leave and refuses, which holds up nothing that does not touch the ring.
+pub(crate) const REFUSES: &str = "NodeRefusesToLeave";
+
 /// What a person can do about a node that refuses to leave.
-fn tell_refusal(steps: &mut Steps<'_>, member: &Member<'_>, why: &str) {
+fn tell_refusal(steps: &mut Steps<'_>, member: &Member<'_>, refusal: &Refusal) {
     let message = format!(
-        "node {} is to leave the ring, and ScyllaDB refuses: {why}. To keep the node, ask for it again in `nodes` of its rack, \
+        "node {} is to leave the ring, and ScyllaDB refuses: {}. To keep the node, ask for it again in `nodes` of its rack, \
          or put the rack back. To let it go, alter the keyspaces so that the nodes that stay can hold all replicas; it is \
          asked again by and by",
-        steps.named(member)
+        steps.named(member),
+        refusal.why
     );
-    steps.fault(Part::StatefulSet, "NodeRefusesToLeave", message);
+    steps.fault(Part::StatefulSet, REFUSES, message);
 }
 
 fn withdraw(steps: &mut Steps<'_>, member: &Member<'_>, why: &str) {
@@ -313,8 +317,8 @@ fn go_on(steps: &mut Steps<'_>, member: &Member<'_>, racks: &Racks<'_>, is_repla
     let node = steps.named(member);
     let place = steps.ring.place(host_id, member.name);
     let refusal = member.refusal().filter(|_| place != Place::Out);
-    if let Some(why) = &refusal {
-        tell_refusal(steps, member, why);
+    if let Some(refusal) = &refusal {
+        tell_refusal(steps, member, refusal);
     }
     let is_asked = member.is_asked_to_leave() && matches!(member.label(DECOMMISSIONED), Some(FALSE | TRUE));
     if !member.has_begun_to_leave() && place != Place::Out {
@@ -325,8 +329,8 @@ fn go_on(steps: &mut Steps<'_>, member: &Member<'_>, racks: &Racks<'_>, is_repla
             return withdraw(steps, member, "something else changes, or a node is not ready");
         } else if let Some(trouble) = trouble {
             return withdraw(steps, member, &trouble);
-        } else if refusal.is_some() && racks.are_to_change() {
-            return withdraw(steps, member, "it refused to leave, so other changes go first");
+        } else if refusal.is_some_and(|refusal| !refusal.again || is_anything_else_to_do(steps, racks)) {
+            return withdraw(steps, member, "it refuses to leave, so other changes go first");
         }
     }
     if !is_asked {
@@ -352,6 +356,11 @@ fn go_on(steps: &mut Steps<'_>, member: &Member<'_>, racks: &Racks<'_>, is_repla
     let message =
         format!("node {node} ({host_id}) leaves the ring; its place goes when another node says that it has left");
     steps.wait(Part::StatefulSet, "WaitingForNodeToLeave", message);
+}
+
+/// Whether something goes before a node that refused to leave is asked again.
+fn is_anything_else_to_do(steps: &Steps<'_>, racks: &Racks<'_>) -> bool {
+    racks.are_to_change() || cleanup::is_wanted(steps.observed)
 }
 
 /// What has to be over before a node may leave.
@@ -402,14 +411,22 @@ fn begin(steps: &mut Steps<'_>, racks: &Racks<'_>, is_replacing: bool) {
             (now > desired(observed, &name)).then_some((name, now))
         })
         .collect();
-    let Some((stateful_set, now)) = superfluous.first() else { return };
-    let name = names::datacenter::member(stateful_set, now - 1);
-    let node = format!("{}/{name}", observed.datacenter.namespace);
-    let member = steps.ring.members.iter().find(|member| member.name == name);
-    let refused = member.and_then(|member| Some((member, member.refusal()?)));
-    if let Some((member, why)) = &refused {
-        tell_refusal(steps, member, why);
+    let last: Vec<String> = superfluous.iter().map(|(name, now)| names::datacenter::member(name, now - 1)).collect();
+    let refused: Vec<(&Member<'_>, Refusal)> = last
+        .iter()
+        .filter_map(|name| steps.ring.members.iter().find(|member| member.name == *name))
+        .filter_map(|member| Some((member, member.refusal()?)))
+        .collect();
+    for (member, refusal) in &refused {
+        tell_refusal(steps, member, refusal);
     }
+    // Who refused comes after all others, and is not asked before that is some time ago.
+    let refusal = |name: &String| refused.iter().find(|(member, _)| member.name == *name).map(|(_, refusal)| refusal);
+    let next = last.iter().find(|name| refusal(name).is_none());
+    let next = next.or_else(|| last.iter().find(|name| refusal(name).is_some_and(|refusal| refusal.again)));
+    let Some(name) = next else { return };
+    let node = format!("{}/{name}", observed.datacenter.namespace);
+    let member = steps.ring.members.iter().find(|member| member.name == *name);
     if is_replacing {
         let message = format!("node {node} is to leave, and does when no node is being replaced");
         return steps.wait(Part::StatefulSet, "WaitingForReplacement", message);
@@ -421,9 +438,8 @@ fn begin(steps: &mut Steps<'_>, racks: &Racks<'_>, is_replacing: bool) {
             format!("node {node} is to leave; first, {reason}"),
         );
     }
-    if refused.is_some() && racks.are_to_change() {
-        let message = format!("node {node} is to leave, and is asked again when all other changes are made");
-        return steps.wait(Part::StatefulSet, "WaitingForOtherChanges", message);
+    if refusal(name).is_some() && is_anything_else_to_do(steps, racks) {
+        return;
     }
     let Some((member, host_id)) = member.and_then(|member| Some((member, member.host_id()?))) else {
         let message = format!("node {node} is to leave; its Service does not say its host ID yet");

@@ -76,10 +76,10 @@ impl<'a> Member<'a> {
         self.host_id().is_some() && self.annotation(LEAVING_BEGAN) == self.host_id()
     }
 
-    /// Why this very node refused to leave, in ScyllaDB's words.
-    pub(crate) fn refusal(&self) -> Option<String> {
+    /// That this very node refused to leave.
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
         let refusal = self.annotation(LEAVING_REFUSED).and_then(Refusal::of)?;
-        (self.host_id() == Some(&refusal.host_id)).then_some(refusal.why)
+        (self.host_id() == Some(&refusal.host_id)).then_some(refusal)
     }
 
     /// Whether another node takes its place. That one may be in the ring, and has not said so.

@@ -25,6 +25,7 @@ use super::{
     seen::{self, RestsOn, Seen},
     validate::MOST_NODES,
 };
+pub(crate) use leaving::REFUSES;
 pub(crate) use members::{Member, has_joined, is_replaced, members};
 use members::{Place, Ring};
 pub(crate) use upgrading::{is_being_upgraded, is_prepared_for};

@@ -247,6 +247,10 @@ impl World {
             }
             return is_told;
         }
+        if let Some(refusal) = Refusal::forgiven(&annotations, &node.host_id, asked.names(&node.host_id)) {
+            let told = json!({"metadata": {"annotations": {LEAVING_REFUSED: refusal.text()}}});
+            return self.write_as_sidecar(pod, &told, true);
+        }
         if is_refusal_over(&annotations, &node.host_id, node.mode == Mode::Leaving) {
             return self.write_as_sidecar(pod, &json!({"metadata": {"annotations": {LEAVING_REFUSED: null}}}), false);
         }
@@ -259,7 +263,7 @@ impl World {
                 assert_eq!(self.jobs_at_work(), [""; 0], "{pod} leaves while nodes are cleaned up");
                 let refusal = match self.down().is_empty() {
                     false => Some("a node is down"),
-                    true if self.ring.len() <= self.needed => Some("too few nodes would stay"),
+                    true if self.ring.len() <= self.needed || self.stubborn.contains(pod) => Some("too few nodes would stay"),
                     true => None,
                 };
                 let node = self.nodes.get_mut(pod).unwrap();
