@@ -70,3 +70,16 @@ fn a_node_that_is_stopped_has_the_time_that_it_is_given() {
     assert_eq!(argument(&longer).as_deref(), Some("--serve-seconds-before-stop=60"));
     assert_eq!(longer["terminationGracePeriodSeconds"], 960, "draining still has as long as before");
 }
+
+#[test]
+fn nodes_with_headless_services_announce_the_address_of_their_pods() {
+    let types = |spec: Value| -> Vec<String> {
+        let pod = pod(json!({}), spec);
+        let words = pod["containers"][0]["command"].as_array().unwrap().clone();
+        let words = words.iter().filter_map(|word| word.as_str()?.split_once("-broadcast-address-type="));
+        words.map(|(_, address)| address.to_owned()).collect()
+    };
+    assert_eq!(types(json!({})), ["ServiceClusterIP"; 2]);
+    assert_eq!(types(json!({"exposeOptions": {"nodeService": {"type": "Headless"}}})), ["PodIP"; 2]);
+    assert_eq!(types(json!({"exposeOptions": {"nodeService": {"type": "LoadBalancer"}}})), ["ServiceClusterIP"; 2]);
+}

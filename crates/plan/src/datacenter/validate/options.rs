@@ -139,7 +139,13 @@ pub(super) fn broadcast(
         .and_then(|service| service.service_type.clone())
         .unwrap_or(NodeServiceType::ClusterIP);
     let Some(options) = options.and_then(|options| options.broadcast_options.as_ref()) else {
-        return (BroadcastAddressType::ServiceClusterIP, BroadcastAddressType::ServiceClusterIP);
+        // A headless Service has no address: nodes would wait for it and never start.
+        let address = if service_type == NodeServiceType::Headless {
+            BroadcastAddressType::PodIP
+        } else {
+            BroadcastAddressType::ServiceClusterIP
+        };
+        return (address.clone(), address);
     };
     let mut address = |name: &str, address: Option<&BroadcastAddress>| {
         let field = format!("spec.exposeOptions.broadcastOptions.{name}.type");
