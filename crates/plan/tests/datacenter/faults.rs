@@ -58,6 +58,15 @@ fn every_fault_names_its_field() {
             &["spec.racks[0].scyllaDB.customConfigMapRef"],
         ),
         (json!({"spec": {"dnsPolicy": "Sometimes"}}), &["spec.dnsPolicy"]),
+        (
+            json!({"spec": {"exposeOptions": {"broadcastOptions": {"nodes": {"podIP": {"source": "Spec"}}}}}}),
+            &["spec.exposeOptions.broadcastOptions.nodes.podIP.source"],
+        ),
+        (
+            json!({"spec": {"exposeOptions": {"broadcastOptions": {"clients": {"podIP": {"source": "Spec"}}}}}}),
+            &["spec.exposeOptions.broadcastOptions.clients.podIP.source"],
+        ),
+        (json!({"spec": {"exposeOptions": {"broadcastOptions": {"clients": {"podIP": {"source": "Status"}}}}}}), &[]),
         (json!({"spec": {"ipFamilies": ["IPv4", "IPv5"]}}), &["spec.ipFamilies[1]"]),
         (
             json!({"spec": {"scyllaDB": {"alternatorOptions": {"writeIsolation": "none"}}}}),

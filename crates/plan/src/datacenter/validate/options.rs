@@ -6,8 +6,8 @@ use messina_api::{
     names::{annotation, image_version},
     scylla::v1alpha1::{
         AlternatorOptions, AlternatorWriteIsolation, BroadcastAddress, BroadcastAddressType, DnsPolicy, ExposeOptions,
-        IpFamily, IpFamilyPolicy, NodeServiceOptions, NodeServiceType, ScyllaDBDatacenterSpec, TlsCertificate,
-        TlsCertificateType, TrafficPolicy,
+        IpFamily, IpFamilyPolicy, NodeServiceOptions, NodeServiceType, PodIpSource, ScyllaDBDatacenterSpec,
+        TlsCertificate, TlsCertificateType, TrafficPolicy,
     },
 };
 
@@ -148,6 +148,10 @@ pub(super) fn broadcast(
         return (address.clone(), address);
     };
     let mut address = |name: &str, address: Option<&BroadcastAddress>| {
+        let source = address.and_then(|address| address.pod_ip.as_ref()?.source.as_ref());
+        if let Some(PodIpSource::Other(other)) = source {
+            unknown(&format!("spec.exposeOptions.broadcastOptions.{name}.podIP.source"), other, "Status", faults);
+        }
         let field = format!("spec.exposeOptions.broadcastOptions.{name}.type");
         let address = address.and_then(|address| address.address_type.clone()).unwrap_or(BroadcastAddressType::PodIP);
         let needs = match &address {
