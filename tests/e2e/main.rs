@@ -11,6 +11,7 @@ mod datacenter;
 mod days;
 mod etcd;
 mod faults;
+mod fields;
 mod kubectl;
 mod kubectl_etcd;
 mod lease;

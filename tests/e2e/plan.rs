@@ -87,10 +87,10 @@ async fn faults_are_told_and_nothing_is_printed() {
 }
 
 /// The operator, as a process of its own. It ends when this is dropped.
-struct Operator(Child);
+pub(crate) struct Operator(Child);
 
 impl Operator {
-    fn start(namespace: &str) -> Self {
+    pub(crate) fn start(namespace: &str) -> Self {
         let mut command = Command::new(program("messina"));
         command.args(["operator", "--no-leader-election", "--listen", "127.0.0.1:0", "--image", IMAGE]);
         command.args(["--namespace", namespace, "--kubeconfig"]).arg(light_kubeconfig());

@@ -161,7 +161,10 @@ impl Needs {
             Some("observer") => Self::Nothing,
             Some("faults") => Self::Programs,
             Some("datacenter") if test.contains("::slow::") => Self::Programs,
-            Some("certificates" | "datacenter" | "life" | "settings" | "testbed" | "upgrade" | "volumes") => Self::Full,
+            Some("fields") if !test.contains("::nodes::") => Self::Light,
+            Some(
+                "certificates" | "datacenter" | "fields" | "life" | "settings" | "testbed" | "upgrade" | "volumes",
+            ) => Self::Full,
             _ => Self::Light,
         }
     }
