@@ -8,7 +8,7 @@ use std::{
 use futures::StreamExt;
 use kube::{
     Api, Client, ResourceExt,
-    api::{DeleteParams, ListParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
     runtime::{WatchStreamExt, watcher},
 };
 use messina_api::druid::v1alpha1::{Etcd, EtcdOperatorTask, TaskState};
@@ -22,12 +22,12 @@ use messina_testbed::{
     faults::{Fault, Faults},
     harness::{self, Seen, eventually, until},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::{Mutex, mpsc};
 
 use super::{LONG, api, codes, create, description, done, fake::Sidecars, finished, is_unsuitable, task, tasks};
 
-async fn in_a_namespace(test: &str, body: impl AsyncFnOnce(&Client, &str)) {
+pub(super) async fn in_a_namespace(test: &str, body: impl AsyncFnOnce(&Client, &str)) {
     messina_e2e::in_a_namespace(test, async |client, namespace| {
         // No two of these at once: a kind is installed once.
         static INSTALLED: Mutex<bool> = Mutex::const_new(false);
@@ -43,19 +43,29 @@ async fn in_a_namespace(test: &str, body: impl AsyncFnOnce(&Client, &str)) {
     .await;
 }
 
-async fn create_etcd(client: &Client, namespace: &str, name: &str) {
+/// Creates an Etcd with a ready member.
+pub(super) async fn create_etcd(client: &Client, namespace: &str, name: &str) {
+    create_etcd_with_status(client, namespace, name, &json!({"replicas": 1, "readyReplicas": 1})).await;
+}
+
+pub(super) async fn create_etcd_with_status(client: &Client, namespace: &str, name: &str, status: &Value) {
     let etcd: Etcd = serde_json::from_value(json!({
         "metadata": {"name": name},
         "spec": {
             "replicas": 1,
-            "backup": {"store": {"provider": "Local", "container": "snapshots", "prefix": name}},
+            "backup": {"image": "backup-restore.example/etcdbrctl:test", "store": {"provider": "Local", "container": "snapshots", "prefix": name}},
         },
     }))
     .unwrap();
-    Api::<Etcd>::namespaced(client.clone(), namespace).create(&PostParams::default(), &etcd).await.unwrap();
+    let etcds: Api<Etcd> = Api::namespaced(client.clone(), namespace);
+    etcds.create(&PostParams::default(), &etcd).await.unwrap();
+    if !status.is_null() {
+        let patch = Patch::Merge(json!({"status": status}));
+        etcds.patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+    }
 }
 
-async fn are_gone(client: &Client, namespace: &str) {
+pub(super) async fn are_gone(client: &Client, namespace: &str) {
     eventually("all tasks to be gone", LONG, async || {
         let left = api(client, namespace).list_metadata(&ListParams::default()).await.unwrap().items.len();
         Ok(if left == 0 { Seen::Ready(()) } else { Seen::NotYet(format!("{left} are left")) })

@@ -5,6 +5,7 @@ mod alone;
 mod fake;
 mod gate;
 mod many;
+mod readiness;
 mod trio;
 
 use std::{sync::Arc, time::Duration};

@@ -209,7 +209,8 @@ fn status(seen: &[Seen], wanted: usize, backed_up: bool, generation: i64, before
     json!({
         "observedGeneration": generation,
         "replicas": seen.len(),
-        "readyReplicas": ready,
+        // etcd-druid omits a zero. In a merge patch, null removes the field.
+        "readyReplicas": (ready > 0).then_some(ready),
         "ready": all,
         "conditions": [
             condition("Ready", wanted > 0 && ready >= quorum, ["Quorate", "QuorumLost"], of_all.clone()),
@@ -242,7 +243,8 @@ fn is_same(before: &Value, after: &Value) -> bool {
         match status {
             Value::Array(entries) => entries.iter().map(said).collect(),
             Value::Object(fields) => {
-                let kept = fields.iter().filter(|(key, _)| *key != "id" && !key.ends_with("Time"));
+                let is_said = |key: &str, value: &Value| key != "id" && !key.ends_with("Time") && !value.is_null();
+                let kept = fields.iter().filter(|(key, value)| is_said(key, value));
                 Value::Object(kept.map(|(key, value)| (key.clone(), said(value))).collect())
             }
             other => other.clone(),
@@ -290,6 +292,17 @@ mod tests {
         assert_eq!(roles, [&json!("Leader"), &json!("Member"), &Value::Null]);
         assert_eq!(status["members"][2]["status"], "NotReady");
         assert_eq!((&status["readyReplicas"], &status["observedGeneration"]), (&json!(2), &json!(7)));
+    }
+
+    #[test]
+    fn zero_ready_replicas_are_omitted() {
+        let status = status(&[member(0, false, false)], 1, false, 1, &Value::Null, "now");
+        assert_eq!((&status["replicas"], &status["readyReplicas"]), (&json!(1), &Value::Null));
+        let mut read_back = status.clone();
+        if let Some(fields) = read_back.as_object_mut() {
+            fields.remove("readyReplicas");
+        }
+        assert!(is_same(&read_back, &status), "the same status is not written again");
     }
 
     #[test]

@@ -34,6 +34,13 @@ pub struct EtcdSpec {
     pub backup: Option<BackupSpec>,
 }
 
+impl Etcd {
+    /// Number of members that are ready. etcd-druid omits `status.readyReplicas` when it is zero, so an absent field is 0.
+    pub fn ready_replicas(&self) -> i32 {
+        self.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0)
+    }
+}
+
 /// How the members of an etcd cluster serve.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -112,7 +119,7 @@ pub struct EtcdStatus {
     pub observed_generation: Option<i64>,
     /// Whether all members are ready.
     pub ready: Option<bool>,
-    /// Number of members that are ready.
+    /// Number of members that are ready; absent when there are none. Read it with [`Etcd::ready_replicas`].
     pub ready_replicas: Option<i32>,
     /// Number of members.
     pub replicas: Option<i32>,
@@ -151,4 +158,23 @@ pub struct EtcdMember {
     pub role: Option<String>,
     /// How it stands: Ready, NotReady or Unknown.
     pub status: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absent_ready_replicas_are_zero() -> Result<(), serde_json::Error> {
+        for (status, expected) in [
+            (serde_json::Value::Null, 0),
+            (serde_json::json!({"replicas": 1}), 0),
+            (serde_json::json!({"readyReplicas": 0}), 0),
+            (serde_json::json!({"readyReplicas": 2}), 2),
+        ] {
+            let etcd: Etcd = serde_json::from_value(serde_json::json!({"spec": {}, "status": status}))?;
+            assert_eq!(etcd.ready_replicas(), expected, "{status}");
+        }
+        Ok(())
+    }
 }

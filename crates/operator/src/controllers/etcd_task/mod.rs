@@ -183,7 +183,7 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     let own_lines = Arc::clone(&lines);
     etcds.on_change(move |change| {
         // Much of an Etcd changes all the time, and says nothing of whether another attempt makes sense.
-        let ready = |etcd: &Option<Arc<Etcd>>| etcd.as_ref().and_then(|etcd| etcd.status.as_ref()?.ready_replicas);
+        let ready = |etcd: &Option<Arc<Etcd>>| etcd.as_ref().map_or(0, |etcd| etcd.ready_replicas());
         if ready(&change.before) != ready(&change.after) {
             own_lines.uids_of(&change.key).iter().for_each(|uid| memories.wake(uid));
         }

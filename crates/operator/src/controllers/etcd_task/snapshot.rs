@@ -100,8 +100,7 @@ fn may_go_on(error: &backup_restore::Error) -> bool {
 }
 
 fn is_ready(etcd: &Etcd) -> Result<(), TaskResult> {
-    let ready = etcd.status.as_ref().and_then(|status| status.ready_replicas);
-    if ready.is_some_and(|ready| ready < 1) {
+    if etcd.ready_replicas() < 1 {
         let description = "No member of the etcd cluster is ready, so that no snapshot can be taken.";
         return Err(TaskResult::trouble(Fault::new("ERR_PRECONDITION_CHECK_ON_DEMAND_SNAPSHOT", description)));
     }
