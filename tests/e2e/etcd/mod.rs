@@ -2,6 +2,7 @@
 //! what the operator does.
 
 mod alone;
+mod column;
 mod fake;
 mod gate;
 mod many;

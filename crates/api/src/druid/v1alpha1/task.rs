@@ -43,7 +43,12 @@ use crate::schema;
     schema = "disabled",
     printcolumn(name = "State", type_ = "string", json_path = ".status.state"),
     printcolumn(name = "Type", type_ = "string", json_path = ".spec.type"),
-    printcolumn(name = "Etcd", type_ = "string", json_path = ".spec.etcdReference.name"),
+    // At most one of the spellings is set, so this finds at most one name.
+    printcolumn(
+        name = "Etcd",
+        type_ = "string",
+        json_path = ".spec['etcdReference','etcdRef','ownerEtcdReference'].name"
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(name = "TTL", type_ = "integer", json_path = ".spec.ttlSecondsAfterFinished", priority = 1)
 )]
