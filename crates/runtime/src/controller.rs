@@ -53,12 +53,22 @@ const FORMER: i64 = 60;
 /// So many looks in a row may write without a word on how the object stands.
 const SILENT_WRITES: u8 = 3;
 
-/// What has to come before an object is gone.
+/// The result of [`Controller::finalize`]: how far the finalization of an object is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finalize {
+    /// The status of the object, if there is something to write. The object is finalized again once the write is seen, and
+    /// `step` is taken only when the status already is as given here.
+    pub status: Option<Value>,
+    /// What follows.
+    pub step: FinalizeStep,
+}
+
+/// What follows a call of [`Controller::finalize`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Farewell {
-    /// Everything is done.
-    Done,
-    /// It is not done yet; it is to be looked at again after this time.
+pub enum FinalizeStep {
+    /// The finalizer is removed: everything is done.
+    RemoveFinalizer,
+    /// The object is finalized again after this time.
     After(Duration),
 }
 
@@ -83,7 +93,7 @@ pub trait Controller: Send + Sync + 'static {
     type Plan: Send + Sync;
     /// Name of the controller, in logs and metrics.
     const NAME: &'static str;
-    /// What keeps an object from going before [`Controller::farewell`] is done.
+    /// What keeps an object from going before [`Controller::finalize`] is done.
     const FINALIZER: Option<&'static str> = None;
     /// Whether the status has conditions, which are made of what comes of the parts.
     const HAS_CONDITIONS: bool = true;
@@ -104,9 +114,9 @@ pub trait Controller: Send + Sync + 'static {
     /// Does what was decided outside of Kubernetes, or begins to: first the word, then the deed. It is called when all
     /// that was decided is seen to be written, the status included.
     fn act(&self, _object: &Arc<Self::Object>, _observed: &Self::Observed, _plan: &Self::Plan) {}
-    /// What to do outside before an object with our finalizer is gone.
-    fn farewell(&self, _object: &Arc<Self::Object>) -> impl Future<Output = Result<Farewell, Error>> + Send {
-        async { Ok(Farewell::Done) }
+    /// Does what has to be done before an object with our finalizer is removed, and reports on it.
+    fn finalize(&self, _object: &Arc<Self::Object>) -> impl Future<Output = Result<Finalize, Error>> + Send {
+        async { Ok(Finalize { status: None, step: FinalizeStep::RemoveFinalizer }) }
     }
 }
 
@@ -351,7 +361,7 @@ impl<C: Controller> Running<C> {
             self.surroundings.events.tell(reference(object.as_ref()), note);
         }
         if object.meta().deletion_timestamp.is_some() {
-            return self.take_leave(&object, memory).await;
+            return self.finalize(&object, memory).await;
         }
         if let Some(finalizer) = C::FINALIZER
             && !finalizers(object.meta()).contains(&finalizer)
@@ -559,13 +569,22 @@ impl<C: Controller> Running<C> {
         Err(error)
     }
 
-    async fn take_leave(&self, object: &Arc<C::Object>, memory: &mut Memory) -> Result<Outcome, Error> {
+    async fn finalize(&self, object: &Arc<C::Object>, memory: &mut Memory) -> Result<Outcome, Error> {
         let Some(finalizer) = C::FINALIZER.filter(|finalizer| finalizers(object.meta()).contains(finalizer)) else {
             return Ok(Outcome::Done);
         };
-        match self.controller.farewell(object).await? {
-            Farewell::After(pause) => Ok(Outcome::After(pause)),
-            Farewell::Done => {
+        let Finalize { status, step } = self.controller.finalize(object).await?;
+        if let Some(wanted) = status {
+            // A deletion has few steps, and a user waits for it.
+            memory.pace.hurry();
+            let current = status_of(object.as_ref());
+            if self.write_status(object.meta(), &current, &wanted, News::Awaited, memory).await? != Written::Not {
+                return Ok(Outcome::After(CATCHING_UP));
+            }
+        }
+        match step {
+            FinalizeStep::After(pause) => Ok(Outcome::After(pause)),
+            FinalizeStep::RemoveFinalizer => {
                 self.set_finalizers(object.meta(), memory, |all| all.retain(|one| *one != finalizer)).await?;
                 Ok(Outcome::Done)
             }

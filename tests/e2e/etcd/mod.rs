@@ -3,6 +3,7 @@
 
 mod alone;
 mod column;
+mod end;
 mod fake;
 mod gate;
 mod many;

@@ -35,6 +35,8 @@ pub enum Stage {
     Admit,
     /// To do what the task is for.
     Run,
+    /// To remove what the task needed while it ran.
+    CleanUp,
 }
 
 /// What has become of the last thing that the handler was asked for, in this process.
@@ -43,7 +45,7 @@ pub enum Errand {
     /// It was asked for nothing.
     None,
     /// It is at it.
-    UnderWay,
+    UnderWay(Stage),
     /// It has answered.
     Back(Stage, TaskResult),
     /// It has answered, and is to be asked again after this time.
@@ -63,6 +65,8 @@ pub struct Observed {
     pub time_to_live: Option<Duration>,
     /// What the handler makes of the options of the task, or why there is none.
     pub options: Result<Options, Fault>,
+    /// Whether tasks of this type leave something to remove when they are finished.
+    pub needs_cleanup: bool,
     /// Whether its etcd cluster can be seen.
     pub etcd: Sight,
     /// Tasks on the same etcd cluster that come before this one, the first in line first.
@@ -109,7 +113,7 @@ pub fn is_old_enough(created: Timestamp, now: Timestamp) -> bool {
 pub fn decide(observed: &Observed) -> Plan {
     let mut status = observed.status.clone();
     let next = match &observed.status.state {
-        Some(TaskState::Succeeded | TaskState::Failed | TaskState::Rejected) => finished(observed),
+        Some(TaskState::Succeeded | TaskState::Failed | TaskState::Rejected) => finished(observed, &mut status),
         Some(TaskState::InProgress) => in_progress(observed, &mut status),
         None | Some(TaskState::Pending | TaskState::Other(_)) => pending(observed, &mut status),
     };
@@ -120,14 +124,33 @@ pub fn decide(observed: &Observed) -> Plan {
     Plan { status, next }
 }
 
-fn finished(observed: &Observed) -> Next {
-    let Some(time_to_live) = observed.time_to_live else { return Next::Wait(None) };
+fn finished(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> Next {
     let operation = observed.status.last_operation.as_ref();
     let since =
         operation.and_then(|operation| operation.last_transition_time.as_ref()).map_or(observed.created, |time| time.0);
-    match left(since, time_to_live, observed.now) {
-        Some(rest) => Next::Wait(Some(rest)),
-        None => Next::Delete,
+    let rest = match observed.time_to_live.map(|time_to_live| left(since, time_to_live, observed.now)) {
+        None => None,
+        Some(Some(rest)) => Some(rest),
+        // Deletion includes the cleanup.
+        Some(None) => return Next::Delete,
+    };
+    let has_run = status.state != Some(TaskState::Rejected);
+    if !has_run || !observed.needs_cleanup || status.cleaned_up_at.is_some() {
+        return Next::Wait(rest);
+    }
+    match &observed.errand {
+        Errand::Back(Stage::CleanUp, result) => {
+            remember(observed, status, result.error.as_ref());
+            if result.is_completed {
+                status.cleaned_up_at = Some(Time(observed.now));
+                return Next::Wait(rest);
+            }
+            Next::Rest(result.requeue_after.unwrap_or_else(|| pause(observed.failures)))
+        }
+        Errand::UnderWay(Stage::CleanUp) => Next::Wait(rest),
+        Errand::Resting(pause) if !pause.is_zero() => Next::Wait(Some(rest.map_or(*pause, |rest| rest.min(*pause)))),
+        // What else is under way for a task that is finished is of no use.
+        Errand::None | Errand::UnderWay(_) | Errand::Back(..) | Errand::Resting(_) => Next::Ask(Stage::CleanUp),
     }
 }
 
@@ -179,9 +202,9 @@ fn pending(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> Next {
     }
     match &observed.errand {
         Errand::None => Next::Ask(Stage::Admit),
-        Errand::UnderWay => Next::Wait(None),
+        Errand::UnderWay(_) => Next::Wait(None),
         // It was asked to run a task that is pending again: somebody has changed the status.
-        Errand::Back(Stage::Run, _) | Errand::Resting(_) => Next::Ask(Stage::Admit),
+        Errand::Back(Stage::Run | Stage::CleanUp, _) | Errand::Resting(_) => Next::Ask(Stage::Admit),
         Errand::Back(Stage::Admit, result) => match &result.error {
             Some(fault) if result.is_completed => {
                 end(observed, status, TaskState::Rejected, Some(fault), &result.description)
@@ -237,7 +260,7 @@ fn in_progress(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> Next
     }
     match &observed.errand {
         Errand::None | Errand::Back(..) => Next::Ask(Stage::Run),
-        Errand::UnderWay => Next::Wait(Some(rest)),
+        Errand::UnderWay(_) => Next::Wait(Some(rest)),
         Errand::Resting(pause) if pause.is_zero() => Next::Ask(Stage::Run),
         Errand::Resting(pause) => Next::Wait(Some((*pause).min(rest))),
     }
@@ -274,6 +297,7 @@ fn say(
     let since = before.last_transition_time.filter(|_| is_same).unwrap_or(Time(observed.now));
     status.state = Some(state);
     status.last_operation = Some(LastOperation {
+        operation_type: None,
         state: Some(operation),
         last_transition_time: Some(since),
         description: Some(description.to_owned()),
@@ -282,7 +306,13 @@ fn say(
 
 /// Adds an error, unless it is the one that was met last.
 fn remember(observed: &Observed, status: &mut EtcdOperatorTaskStatus, fault: Option<&Fault>) {
-    let Some(fault) = fault else { return };
+    if let Some(fault) = fault {
+        add_error(status, fault, observed.now);
+    }
+}
+
+/// Adds an error, unless it is the last one already.
+pub(super) fn add_error(status: &mut EtcdOperatorTaskStatus, fault: &Fault, now: Timestamp) {
     let mut errors = status.last_errors.take().unwrap_or_default();
     let is_known = errors.last().is_some_and(|last| {
         last.code.as_deref() == Some(fault.code) && last.description.as_deref() == Some(&fault.description)
@@ -291,7 +321,7 @@ fn remember(observed: &Observed, status: &mut EtcdOperatorTaskStatus, fault: Opt
         errors.push(LastError {
             code: Some(fault.code.to_owned()),
             description: Some(fault.description.clone()),
-            observed_at: Some(Time(observed.now)),
+            observed_at: Some(Time(now)),
         });
     }
     let too_many = errors.len().saturating_sub(ERRORS);

@@ -375,6 +375,12 @@ pub fn result(job: &Job) -> TaskResult {
     TaskResult::goes_on(format!("The Job {name} runs{tried}."), std::time::Duration::from_secs(300))
 }
 
+/// Whether a Job has failed.
+pub fn has_failed(job: &Job) -> bool {
+    let conditions = job.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|one| one.type_ == "Failed" && one.status == "True")
+}
+
 /// The Job of a task failed.
 pub const JOB_FAILED: &str = "ERR_JOB_FAILED";
 

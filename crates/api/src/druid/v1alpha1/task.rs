@@ -133,8 +133,11 @@ pub struct EtcdOperatorTaskStatus {
     /// What went wrong, the newest error last; at most the last ten errors.
     #[schemars(extend("maxItems" = 10))]
     pub last_errors: Option<Vec<LastError>>,
-    /// The step that the task took last.
+    /// The operation on the task that the operator performed last: its execution, or its deletion.
     pub last_operation: Option<LastOperation>,
+    /// When the operator removed what the finished task needed while it ran. Absent for types of task that leave nothing
+    /// to remove.
+    pub cleaned_up_at: Option<Time>,
     /// How many tasks on the same etcd cluster come before this one, while it waits.
     pub place: Option<i32>,
     /// How far a task with several steps has come.
@@ -233,20 +236,34 @@ pub struct LastError {
     pub observed_at: Option<Time>,
 }
 
-/// A step of a task.
+/// An operation on a task.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LastOperation {
-    /// How the step stands: InProgress, Completed or Failed.
+    /// What the operation is: Delete once the task is being deleted; absent while the task is executed.
+    #[serde(rename = "type")]
+    pub operation_type: Option<OperationType>,
+    /// State of the operation: InProgress, Completed or Failed. A failed deletion is retried.
     pub state: Option<OperationState>,
-    /// When `state` changed last.
+    /// When `type` or `state` changed last.
     pub last_transition_time: Option<Time>,
-    /// What the step is and how it went, in words.
+    /// Details of the operation: what is done or awaited, how it ended, or why it failed.
     pub description: Option<String>,
 }
 
-/// How a step of a task stands.
+/// What an operation on a task is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = schema::any_text)]
+pub enum OperationType {
+    /// The task is deleted.
+    Delete,
+    /// Not known to this version.
+    #[serde(untagged)]
+    Other(String),
+}
+
+/// State of an operation on a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = schema::any_text)]
 pub enum OperationState {

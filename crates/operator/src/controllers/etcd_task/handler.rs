@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use futures::{FutureExt, future::BoxFuture};
+use futures::future::BoxFuture;
 use messina_api::druid::v1alpha1::{Etcd, EtcdOperatorTask, EtcdOperatorTaskStatus};
 use messina_plan::etcd_task::{Fault, Options, TaskResult, code};
 use serde_json::Value;
@@ -49,9 +49,10 @@ pub trait Handler: Send + Sync {
     /// Does what the task is for, or a step of it. It is asked again until it is completed, by whichever process leads, and
     /// so it finds out first what has already been done.
     fn run<'a>(&'a self, subject: &'a Subject) -> BoxFuture<'a, TaskResult>;
-    /// Removes what the task needed while it ran. It is asked for when the task is deleted, wherever it stood.
-    fn cleanup<'a>(&'a self, _task: &'a EtcdOperatorTask, _tools: &'a Tools) -> BoxFuture<'a, TaskResult> {
-        async { TaskResult::done("There is nothing to clean up.") }.boxed()
+    /// Removes what the task needed while it ran; none for a type that leaves nothing to remove. It is called when the
+    /// task has succeeded or failed, and once more when the task is deleted, in whatever state. It may be repeated.
+    fn cleanup<'a>(&'a self, _task: &'a EtcdOperatorTask, _tools: &'a Tools) -> Option<BoxFuture<'a, TaskResult>> {
+        None
     }
 }
 

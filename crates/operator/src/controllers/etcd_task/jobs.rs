@@ -21,6 +21,8 @@ use super::{
 /// A Job that should have appeared is looked for after this time, should its watch say nothing.
 const LOOK: Duration = Duration::from_secs(10);
 
+const NOT_WRITTEN: &str = "ERR_JOB_NOT_WRITTEN";
+
 /// A type of task that is done by a Job.
 pub(super) struct Jobs {
     read: fn(Option<&Value>) -> Result<Work, Fault>,
@@ -48,19 +50,28 @@ impl Handler for Jobs {
         async { self.look_or_create(subject).await.unwrap_or_else(|result| result) }.boxed()
     }
 
-    fn cleanup<'a>(&'a self, task: &'a EtcdOperatorTask, tools: &'a Tools) -> BoxFuture<'a, TaskResult> {
-        async {
-            let name = match job::name(task) {
-                Ok(name) => name,
-                Err(fault) => return TaskResult::failed(fault),
-            };
-            match jobs(task, tools).delete(&name, &DeleteParams::background()).await {
-                Ok(_) => TaskResult::done(format!("The Job {name} is deleted.")),
-                Err(kube::Error::Api(status)) if status.is_not_found() => TaskResult::done("There is no Job left."),
-                Err(error) => TaskResult::trouble(not_written(&name, &error)),
-            }
+    fn cleanup<'a>(&'a self, task: &'a EtcdOperatorTask, tools: &'a Tools) -> Option<BoxFuture<'a, TaskResult>> {
+        Some(clean_up(task, tools).boxed())
+    }
+}
+
+async fn clean_up(task: &EtcdOperatorTask, tools: &Tools) -> TaskResult {
+    let name = match job::name(task) {
+        Ok(name) => name,
+        Err(fault) => return TaskResult::failed(fault),
+    };
+    let key = ObjectKey { namespace: task.metadata.namespace.clone(), name: name.clone() };
+    let is_deleted = task.metadata.deletion_timestamp.is_some();
+    if !is_deleted && tools.jobs.get(&key).ok().flatten().is_some_and(|job| job::has_failed(&job)) {
+        return TaskResult::done(format!("The failed Job {name} is kept for its logs until the task is deleted."));
+    }
+    match jobs(task, tools).delete(&name, &DeleteParams::background()).await {
+        Ok(_) => TaskResult::done(format!("The Job {name} is deleted.")),
+        Err(kube::Error::Api(status)) if status.is_not_found() => TaskResult::done("There is no Job left."),
+        Err(error) => {
+            let description = format!("The Job {name} could not be deleted: {}", chain(&error));
+            TaskResult::trouble(Fault::new(NOT_WRITTEN, description))
         }
-        .boxed()
     }
 }
 
@@ -102,7 +113,7 @@ fn jobs(task: &EtcdOperatorTask, tools: &Tools) -> Api<Job> {
 }
 
 fn not_written(name: &str, error: &kube::Error) -> Fault {
-    Fault::new("ERR_JOB_NOT_WRITTEN", format!("The Job {name} could not be written: {}", chain(error)))
+    Fault::new(NOT_WRITTEN, format!("The Job {name} could not be written: {}", chain(error)))
 }
 
 /// The folder of the machine that holds the containers of a store, where it is one of those.

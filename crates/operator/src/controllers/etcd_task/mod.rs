@@ -28,12 +28,13 @@ use messina_api::{
 };
 use messina_clients::Reach;
 use messina_plan::etcd_task::{
-    self, Errand, Fault, Next, Options, Plan, Sight, Stage, TaskResult, code, is_finished, is_old_enough, line::created,
+    self, DeletionStep, Errand, Fault, Next, Options, Plan, Sight, Stage, TaskResult, code, decide_deletion,
+    is_finished, is_old_enough, line::created,
 };
 use messina_runtime::{
     apply::{Applied, Part, Unwanted},
     caches::Caches,
-    controller::{Controller, Farewell, Running, reference},
+    controller::{Controller, Finalize, FinalizeStep, Running, reference},
     errands::{Errands, Whereabouts},
     error::Error,
     events::{Events, Note},
@@ -51,9 +52,6 @@ use super::trim;
 
 /// The place of a task in line is written again after this time at the earliest, if nothing else has changed.
 const REFRESH: Duration = Duration::from_secs(120);
-
-/// What could not be removed is tried again after this time.
-const AGAIN: Duration = Duration::from_secs(5);
 
 /// What is the same for all tasks.
 #[derive(Clone, Debug)]
@@ -98,6 +96,8 @@ struct Memory {
     in_doubt_since: Option<Instant>,
     /// Whether its handler was asked to run already.
     has_run: bool,
+    /// What its handler was last asked for.
+    stage: Option<Stage>,
     /// How often its handler was asked in vain.
     failures: u32,
     /// When its handler is to be asked again.
@@ -106,9 +106,18 @@ struct Memory {
     is_woken: bool,
     /// When its place in line was last said.
     placed: Option<Instant>,
+    /// When a deletion that failed is retried.
+    deletion_retry_at: Option<Instant>,
 }
 
 impl Memory {
+    /// Its handler is asked for this now.
+    fn begin(&mut self, stage: Stage) {
+        self.stage = Some(stage);
+        self.rests_until = None;
+        self.is_woken = false;
+    }
+
     /// How long its handler is really left alone.
     fn rest(&self, time: Duration) -> Duration {
         if self.is_woken { Duration::ZERO } else { time }
@@ -225,6 +234,7 @@ fn type_of(task: &EtcdOperatorTask) -> String {
 impl TaskController {
     fn observed(&self, task: &Arc<EtcdOperatorTask>) -> Result<Observed, Error> {
         let handler = self.registry.find(&type_of(task));
+        let needs_cleanup = handler.as_ref().is_ok_and(|handler| handler.cleanup(task, &self.tools).is_some());
         let options = handler.clone().and_then(|handler| handler.options(task.spec.config.as_ref()));
         let (options, etcd, sight) = self.sight(task, options)?;
         let key = key_of(&task.metadata);
@@ -238,7 +248,7 @@ impl TaskController {
         let memory = memories.entry(uid).or_default();
         let errand = match (self.errands.whereabouts(&key), memory.rests_until) {
             (Whereabouts::Back((stage, result)), _) => Errand::Back(stage, result),
-            (Whereabouts::UnderWay, _) => Errand::UnderWay,
+            (Whereabouts::UnderWay, _) => Errand::UnderWay(memory.stage.unwrap_or(Stage::Run)),
             (Whereabouts::None, Some(until)) => Errand::Resting(until.saturating_duration_since(Instant::now())),
             (Whereabouts::None, None) => Errand::None,
         };
@@ -251,6 +261,7 @@ impl TaskController {
                 .ttl_seconds_after_finished
                 .map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or_default())),
             options,
+            needs_cleanup,
             etcd: sight,
             ahead,
             may_refresh: memory.placed.is_none_or(|placed| placed.elapsed() >= REFRESH),
@@ -285,7 +296,16 @@ impl TaskController {
 
     /// Asks the handler, beside the workers.
     fn ask(&self, key: ObjectKey, observed: &Observed, stage: Stage, memory: &mut Memory) {
-        let (Some(handler), Some(etcd)) = (observed.handler.clone(), observed.etcd.clone()) else { return };
+        let Some(handler) = observed.handler.clone() else { return };
+        if stage == Stage::CleanUp {
+            memory.begin(stage);
+            // What is still under way for a task that is finished is of no use.
+            self.errands.forget(&key);
+            let (task, tools) = (Arc::clone(&observed.task), Arc::clone(&self.tools));
+            self.errands.send(key, async move { (stage, clean_up(handler.as_ref(), &task, &tools).await) });
+            return;
+        }
+        let Some(etcd) = observed.etcd.clone() else { return };
         if stage == Stage::Run && !memory.began_here && !memory.has_run {
             // Another process may have asked for something a moment ago.
             memory.in_doubt_since = Some(Instant::now());
@@ -298,16 +318,34 @@ impl TaskController {
             is_repeated: memory.has_run,
         };
         memory.has_run |= stage == Stage::Run;
-        memory.rests_until = None;
-        memory.is_woken = false;
+        memory.begin(stage);
         self.errands.send(key, async move {
             let result = match stage {
                 Stage::Admit => handler.admit(&subject).await,
                 Stage::Run => handler.run(&subject).await,
+                Stage::CleanUp => clean_up(handler.as_ref(), &subject.task, &subject.tools).await,
             };
             (stage, result)
         });
     }
+
+    fn report_failed_cleanup(&self, task: &EtcdOperatorTask, result: &TaskResult) {
+        if let Some(fault) = &result.error {
+            warn!(code = fault.code, problem = fault.description, "the cleanup of the task failed");
+            self.events.tell(reference(task), Note::warning("CleanupFailed", fault.description.clone()));
+        }
+    }
+}
+
+async fn clean_up(handler: &dyn Handler, task: &EtcdOperatorTask, tools: &Tools) -> TaskResult {
+    match handler.cleanup(task, tools) {
+        Some(cleanup) => cleanup.await,
+        None => nothing_to_remove(),
+    }
+}
+
+fn nothing_to_remove() -> TaskResult {
+    TaskResult::done("The task left nothing to remove.")
 }
 
 impl Controller for TaskController {
@@ -341,6 +379,10 @@ impl Controller for TaskController {
         if before != now && now == Some(&TaskState::InProgress) {
             memory.began_here = true;
         }
+        if before != now && is_finished(now) {
+            // The cleanup does not wait for a retry of the execution.
+            (memory.rests_until, memory.failures) = (None, 0);
+        }
         if plan.status.place.is_some() && plan.status != observed.known.status {
             memory.placed = Some(Instant::now());
         }
@@ -363,7 +405,10 @@ impl Controller for TaskController {
         match plan.next {
             Next::Ask(stage) => self.ask(key, observed, stage, memory),
             Next::Rest(time) => {
-                if let Errand::Back(_, result) = &observed.known.errand {
+                if let Errand::Back(stage, result) = &observed.known.errand {
+                    if *stage == Stage::CleanUp {
+                        self.report_failed_cleanup(object, result);
+                    }
                     memory.failures = if result.error.is_some() { memory.failures + 1 } else { 0 };
                     if result.is_unanswered {
                         memory.in_doubt_since = Some(Instant::now());
@@ -373,23 +418,44 @@ impl Controller for TaskController {
                 self.errands.forget(&key);
             }
             // What is still under way for a task that is at its end is of no use.
-            Next::Wait(_) if is_finished(plan.status.state.as_ref()) => self.errands.forget(&key),
+            Next::Wait(_)
+                if is_finished(plan.status.state.as_ref())
+                    && observed.known.errand != Errand::UnderWay(Stage::CleanUp) =>
+            {
+                self.errands.forget(&key);
+            }
             Next::Wait(_) | Next::Delete => {}
         }
     }
 
-    async fn farewell(&self, object: &Arc<EtcdOperatorTask>) -> Result<Farewell, Error> {
+    async fn finalize(&self, object: &Arc<EtcdOperatorTask>) -> Result<Finalize, Error> {
         self.errands.forget(&key_of(&object.metadata));
-        // A type that nobody knows any more has left nothing that does not go with the task.
-        let Ok(handler) = self.registry.find(&type_of(object)) else { return Ok(Farewell::Done) };
-        let result = handler.cleanup(object, &self.tools).await;
-        if let Some(fault) = result.error {
-            warn!(code = fault.code, problem = fault.description, "what the task needed was not removed");
-            self.events.tell(reference(object.as_ref()), Note::warning("CleanupFailed", fault.description));
-            if !result.is_completed {
-                return Ok(Farewell::After(result.requeue_after.unwrap_or(AGAIN)));
+        let status = object.status.clone().unwrap_or_default();
+        let mut plan = decide_deletion(&status, None, Timestamp::now());
+        if plan.step == DeletionStep::CleanUp && plan.status == status {
+            let uid = object.metadata.uid.clone().unwrap_or_default();
+            let retry_at = self.memories.locked().get(&uid).and_then(|memory| memory.deletion_retry_at);
+            let pause = retry_at.map(|at| at.saturating_duration_since(Instant::now()));
+            if let Some(pause) = pause.filter(|pause| !pause.is_zero()) {
+                return Ok(Finalize { status: None, step: FinalizeStep::After(pause) });
+            }
+            // A task of a type that is not registered any more has left nothing that its owner references do not remove.
+            let result = match self.registry.find(&type_of(object)) {
+                Ok(handler) => clean_up(handler.as_ref(), object, &self.tools).await,
+                Err(_) => nothing_to_remove(),
+            };
+            self.report_failed_cleanup(object, &result);
+            plan = decide_deletion(&status, Some(&result), Timestamp::now());
+            if let DeletionStep::Retry(pause) = plan.step {
+                self.memories.locked().entry(uid).or_default().deletion_retry_at = Some(Instant::now() + pause);
             }
         }
-        Ok(Farewell::Done)
+        let step = match plan.step {
+            DeletionStep::RemoveFinalizer => FinalizeStep::RemoveFinalizer,
+            DeletionStep::Retry(pause) => FinalizeStep::After(pause),
+            // Once the status is written.
+            DeletionStep::CleanUp => FinalizeStep::After(Duration::ZERO),
+        };
+        Ok(Finalize { status: serde_json::to_value(&plan.status).ok(), step })
     }
 }

@@ -19,6 +19,7 @@ fn observed() -> Observed {
         created: at(0),
         time_to_live: Some(Duration::from_secs(600)),
         options: Ok(Options { deadline: DEADLINE }),
+        needs_cleanup: false,
         etcd: Sight::There,
         ahead: Vec::new(),
         may_refresh: true,
@@ -169,6 +170,40 @@ fn tasks_of_the_same_second_wait_until_it_is_over() {
     assert_eq!(decide(&observed).next, Next::Ask(Stage::Admit));
 }
 
+#[test]
+fn a_task_that_ran_is_cleaned_up_once_it_is_finished() {
+    for state in [TaskState::Succeeded, TaskState::Failed] {
+        let mut observed = Observed { needs_cleanup: true, ..in_state(state.clone()) };
+        // A run that the deadline ended may be under way still.
+        for errand in [
+            Errand::None,
+            Errand::UnderWay(Stage::Run),
+            Errand::Back(Stage::Run, TaskResult::done("done")),
+            Errand::Resting(Duration::ZERO),
+        ] {
+            observed.errand = errand;
+            assert_eq!(decide(&observed).next, Next::Ask(Stage::CleanUp), "{observed:?}");
+        }
+        observed.errand = Errand::UnderWay(Stage::CleanUp);
+        assert!(matches!(decide(&observed).next, Next::Wait(Some(_))));
+        let trouble = TaskResult::trouble(Fault::new("ERR_X", "the Job could not be deleted"));
+        observed.errand = Errand::Back(Stage::CleanUp, trouble);
+        let plan = decide(&observed);
+        assert_eq!((plan.next.clone(), codes(&plan)), (Next::Rest(FIRST_PAUSE), vec!["ERR_X".to_owned()]));
+        assert_eq!((plan.status.state.as_ref(), plan.status.cleaned_up_at), (Some(&state), None));
+        observed.errand = Errand::Back(Stage::CleanUp, TaskResult::done("removed"));
+        let plan = decide(&observed);
+        assert_eq!((plan.status.cleaned_up_at.clone(), &plan.status.last_operation), (Some(Time(at(5))), &None));
+        observed.status = plan.status;
+        observed.errand = Errand::None;
+        assert!(matches!(decide(&observed).next, Next::Wait(Some(_))), "it is done once, whichever process asks");
+    }
+    let rejected = Observed { needs_cleanup: true, ..in_state(TaskState::Rejected) };
+    assert!(matches!(decide(&rejected).next, Next::Wait(_)), "it has never run");
+    let unneeded = in_state(TaskState::Succeeded);
+    assert!(matches!(decide(&unneeded).next, Next::Wait(_)));
+}
+
 /// What may happen between two looks.
 #[derive(Clone, Debug)]
 enum Event {
@@ -227,7 +262,6 @@ fn is_allowed(before: Option<&TaskState>, after: Option<&TaskState>) -> bool {
 struct World {
     observed: Observed,
     now: i64,
-    asked: Vec<Stage>,
 }
 
 impl World {
@@ -241,13 +275,21 @@ impl World {
         if is_said {
             match plan.next {
                 Next::Ask(stage) => {
-                    assert!(!matches!(self.observed.errand, Errand::UnderWay), "one errand at a time");
+                    let is_free = match self.observed.errand {
+                        Errand::UnderWay(Stage::CleanUp) => false,
+                        Errand::UnderWay(_) => stage == Stage::CleanUp,
+                        _ => true,
+                    };
+                    assert!(is_free, "one errand at a time");
                     let state = self.observed.status.state.as_ref();
-                    let expected = if stage == Stage::Admit { TaskState::Pending } else { TaskState::InProgress };
-                    assert_eq!(state, Some(&expected), "{stage:?}");
-                    assert!(stage == Stage::Run || self.observed.ahead.is_empty(), "it is not its turn");
-                    self.observed.errand = Errand::UnderWay;
-                    self.asked.push(stage);
+                    let is_expected = match stage {
+                        Stage::Admit => state == Some(&TaskState::Pending),
+                        Stage::Run => state == Some(&TaskState::InProgress),
+                        Stage::CleanUp => is_finished(state) && self.observed.status.cleaned_up_at.is_none(),
+                    };
+                    assert!(is_expected, "{stage:?} in {state:?}");
+                    assert!(stage != Stage::Admit || self.observed.ahead.is_empty(), "it is not its turn");
+                    self.observed.errand = Errand::UnderWay(stage);
                 }
                 Next::Rest(time) => self.observed.errand = Errand::Resting(time),
                 Next::Wait(_) | Next::Delete => {}
@@ -260,8 +302,8 @@ impl World {
         match event {
             Event::Written => self.observed.status = plan.status.clone(),
             Event::Answer(result) => {
-                if let (Errand::UnderWay, Some(stage)) = (&self.observed.errand, self.asked.last()) {
-                    self.observed.errand = Errand::Back(*stage, result.clone());
+                if let Errand::UnderWay(stage) = self.observed.errand {
+                    self.observed.errand = Errand::Back(stage, result.clone());
                 }
             }
             Event::Crash => self.observed.errand = Errand::None,
@@ -299,8 +341,9 @@ proptest! {
         ],
         events in proptest::collection::vec(events(), 0..60),
         last_answer in results(),
+        needs_cleanup in any::<bool>(),
     ) {
-        let mut world = World { observed: observed(), now: 5, asked: Vec::new() };
+        let mut world = World { observed: Observed { needs_cleanup, ..observed() }, now: 5 };
         world.observed.status.state = begins_as.clone();
         if begins_as.is_some() {
             world.observed.status.observed_generation = Some(1);
