@@ -7,6 +7,7 @@ mod end;
 mod fake;
 mod gate;
 mod many;
+mod metrics;
 mod readiness;
 mod trio;
 

@@ -1,8 +1,14 @@
-//! What is counted of tasks.
+//! Metrics of tasks.
 
-use std::time::Duration;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
+    time::Duration,
+};
 
-use messina_api::druid::v1alpha1::{EtcdOperatorTask, EtcdOperatorTaskStatus, TaskState};
+use messina_api::druid::v1alpha1::{
+    EtcdOperatorTask, EtcdOperatorTaskStatus, EtcdOperatorTaskType, OperationType, TaskState,
+};
 use messina_plan::etcd_task::is_finished;
 use messina_runtime::{metrics::Metrics, queue::ObjectKey, store::Change};
 use prometheus_client::{
@@ -14,6 +20,10 @@ use super::{lines::etcd_of, type_of};
 
 /// Seconds at which buckets of durations end.
 const BUCKETS: [f64; 10] = [0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 10_800.0];
+/// At most this many tasks have series of their own, so that a flood of tasks is not a flood of series.
+const NAMED_TASKS: usize = 1000;
+/// At most this many Etcds are named by counters. The others are counted together, with empty labels.
+const NAMED_ETCDS: usize = 1000;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct OfType {
@@ -35,13 +45,36 @@ struct ByCode {
     code: String,
 }
 
-/// What is counted of tasks. Clones count together.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OfTask {
+    namespace: String,
+    task: String,
+    r#type: String,
+    etcd_namespace: String,
+    etcd: String,
+    state: String,
+}
+
+/// The objects that labels name.
+#[derive(Debug, Default)]
+struct Named {
+    /// Number of tasks, also of those without series.
+    count: usize,
+    tasks: HashMap<ObjectKey, OfTask>,
+    etcds: HashMap<ObjectKey, HashSet<Finished>>,
+}
+
+/// Metrics of tasks. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Counts {
     tasks: Family<OfType, Gauge>,
     finished: Family<Finished, Counter>,
     seconds: Family<OfType, Histogram, fn() -> Histogram>,
     errors: Family<ByCode, Counter>,
+    info: Family<OfTask, Gauge>,
+    duration: Family<OfTask, Gauge<f64, AtomicU64>>,
+    without_series: Gauge,
+    named: Arc<Mutex<Named>>,
 }
 
 impl Counts {
@@ -52,25 +85,47 @@ impl Counts {
             finished: Family::default(),
             seconds: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
             errors: Family::default(),
+            info: Family::default(),
+            duration: Family::default(),
+            without_series: Gauge::default(),
+            named: Arc::default(),
         };
         metrics.register(|registry| {
-            registry.register("etcd_tasks", "Tasks on etcd clusters, by how they stand", counts.tasks.clone());
+            registry.register("etcd_tasks", "Tasks on etcd clusters, by state", counts.tasks.clone());
             registry.register("etcd_tasks_finished", "Tasks that came to their end", counts.finished.clone());
             registry.register("etcd_task_seconds", "How long tasks ran", counts.seconds.clone());
-            registry.register("etcd_task_errors", "Errors that tasks met", counts.errors.clone());
+            registry.register("etcd_task_errors", "Errors of tasks", counts.errors.clone());
+            registry.register("etcd_task_info", "1 for each task, with its state", counts.info.clone());
+            registry.register(
+                "etcd_task_duration_seconds",
+                "How long a finished task ran, while it exists",
+                counts.duration.clone(),
+            );
+            registry.register(
+                "etcd_tasks_without_series",
+                "Tasks beyond the number of those that have series of their own",
+                counts.without_series.clone(),
+            );
         });
         counts
     }
 
-    /// What there is belongs to a leadership that is over.
+    /// Removes the gauges: another process may lead now.
     pub(super) fn forget_tasks(&self) {
         self.tasks.clear();
+        self.info.clear();
+        self.duration.clear();
+        self.without_series.set(0);
+        let mut named = self.named();
+        named.count = 0;
+        named.tasks.clear();
     }
 
     pub(super) fn take_in(&self, change: &Change<EtcdOperatorTask>) {
         if let Some(before) = change.before.as_deref() {
             self.tasks.get_or_create(&of_type(before)).dec();
         }
+        self.name_task(change);
         let Some(after) = change.after.as_deref() else { return };
         self.tasks.get_or_create(&of_type(after)).inc();
         let Some(before) = change.before.as_deref() else { return };
@@ -78,29 +133,81 @@ impl Counts {
         let (before_status, status) = (before_status.unwrap_or(&empty), after.status.as_ref().unwrap_or(&empty));
         self.count_errors(after, before_status, status);
         if is_finished(status.state.as_ref()) && !is_finished(before_status.state.as_ref()) {
-            let etcd = etcd_of(after).unwrap_or_else(|| ObjectKey { namespace: None, name: String::new() });
-            let OfType { r#type, state } = of_type(after);
-            let namespace = etcd.namespace.unwrap_or_default();
-            self.finished.get_or_create(&Finished { r#type, state, namespace, etcd: etcd.name }).inc();
-            let ran = status.state != Some(TaskState::Rejected);
-            if let Some(took) = took(status).filter(|_| ran) {
-                self.seconds.get_or_create(&of_type(after)).observe(took.as_secs_f64());
+            self.finished.get_or_create(&self.finished_labels(after)).inc();
+            if let Some(duration) = duration(status) {
+                self.seconds.get_or_create(&of_type(after)).observe(duration.as_secs_f64());
             }
         }
+    }
+
+    /// Removes the series of an Etcd that is deleted.
+    pub(super) fn remove_etcd(&self, etcd: &ObjectKey) {
+        for labels in self.named().etcds.remove(etcd).into_iter().flatten() {
+            self.finished.remove(&labels);
+        }
+    }
+
+    /// Brings the series of one task up to date, and removes those of one that is gone.
+    fn name_task(&self, change: &Change<EtcdOperatorTask>) {
+        let mut named = self.named();
+        let had_series = named.tasks.remove(&change.key);
+        if let Some(labels) = &had_series {
+            self.info.remove(labels);
+            self.duration.remove(labels);
+        }
+        match (&change.before, &change.after) {
+            (None, Some(_)) => named.count += 1,
+            (Some(_), None) => named.count = named.count.saturating_sub(1),
+            _ => {}
+        }
+        if let Some(task) = change.after.as_deref().filter(|_| named.tasks.len() < NAMED_TASKS) {
+            let labels = of_task(task, &change.key);
+            self.info.get_or_create(&labels).set(1);
+            if let Some(duration) = task.status.as_ref().and_then(duration) {
+                self.duration.get_or_create(&labels).set(duration.as_secs_f64());
+            }
+            named.tasks.insert(change.key.clone(), labels);
+        }
+        let without = named.count.saturating_sub(named.tasks.len());
+        self.without_series.set(i64::try_from(without).unwrap_or(i64::MAX));
+    }
+
+    fn finished_labels(&self, task: &EtcdOperatorTask) -> Finished {
+        let OfType { r#type, state } = of_type(task);
+        let mut named = self.named();
+        let has_room = named.etcds.len() < NAMED_ETCDS;
+        let Some(key) = etcd_of(task).filter(|key| has_room || named.etcds.contains_key(key)) else {
+            return Finished { r#type, state, namespace: String::new(), etcd: String::new() };
+        };
+        let namespace = key.namespace.clone().unwrap_or_default();
+        let labels = Finished { r#type, state, namespace, etcd: key.name.clone() };
+        named.etcds.entry(key).or_default().insert(labels.clone());
+        labels
     }
 
     fn count_errors(&self, task: &EtcdOperatorTask, before: &EtcdOperatorTaskStatus, now: &EtcdOperatorTaskStatus) {
         let known = before.last_errors.as_deref().unwrap_or_default();
         for error in now.last_errors.iter().flatten().filter(|error| !known.contains(error)) {
             let code = error.code.clone().unwrap_or_default();
-            self.errors.get_or_create(&ByCode { r#type: type_of(task), code }).inc();
+            self.errors.get_or_create(&ByCode { r#type: type_label(task), code }).inc();
         }
+    }
+
+    fn named(&self) -> MutexGuard<'_, Named> {
+        self.named.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn of_type(task: &EtcdOperatorTask) -> OfType {
-    let state = task.status.as_ref().and_then(|status| status.state.as_ref());
-    let state = match state {
+/// The type of a task. What the operator does not know is not a label: users may write anything there.
+fn type_label(task: &EtcdOperatorTask) -> String {
+    match &task.spec.task_type {
+        None | Some(EtcdOperatorTaskType::Other(_)) => "Other".to_owned(),
+        Some(_) => type_of(task),
+    }
+}
+
+fn state_label(task: &EtcdOperatorTask) -> &'static str {
+    match task.status.as_ref().and_then(|status| status.state.as_ref()) {
         None => "New",
         Some(TaskState::Pending) => "Pending",
         Some(TaskState::InProgress) => "InProgress",
@@ -108,11 +215,99 @@ fn of_type(task: &EtcdOperatorTask) -> OfType {
         Some(TaskState::Failed) => "Failed",
         Some(TaskState::Rejected) => "Rejected",
         Some(TaskState::Other(_)) => "Other",
-    };
-    OfType { r#type: type_of(task), state: state.to_owned() }
+    }
 }
 
-fn took(status: &EtcdOperatorTaskStatus) -> Option<Duration> {
-    let ended = status.last_operation.as_ref()?.last_transition_time.as_ref()?.0;
+fn of_type(task: &EtcdOperatorTask) -> OfType {
+    OfType { r#type: type_label(task), state: state_label(task).to_owned() }
+}
+
+fn of_task(task: &EtcdOperatorTask, key: &ObjectKey) -> OfTask {
+    let (etcd_namespace, etcd) = task.etcd().unwrap_or_default();
+    OfTask {
+        namespace: key.namespace.clone().unwrap_or_default(),
+        task: key.name.clone(),
+        r#type: type_label(task),
+        etcd_namespace,
+        etcd,
+        state: state_label(task).to_owned(),
+    }
+}
+
+/// How long a finished task ran. None for one that was rejected, and for one whose end the deletion has overwritten.
+fn duration(status: &EtcdOperatorTaskStatus) -> Option<Duration> {
+    let has_run = matches!(status.state, Some(TaskState::Succeeded | TaskState::Failed));
+    let operation = status.last_operation.as_ref().filter(|_| has_run)?;
+    if operation.operation_type == Some(OperationType::Delete) {
+        return None;
+    }
+    let ended = operation.last_transition_time.as_ref()?.0;
     Duration::try_from(ended.duration_since(status.initiated_at.as_ref()?.0)).ok()
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn key(number: usize) -> ObjectKey {
+        ObjectKey { namespace: Some("default".into()), name: format!("task-{number}") }
+    }
+
+    fn task(number: usize, state: &str) -> Arc<EtcdOperatorTask> {
+        let task = json!({
+            "metadata": {"name": format!("task-{number}"), "namespace": "default"},
+            "spec": {"type": "Compact", "etcdReference": {"name": format!("etcd-{number}")}},
+            "status": {
+                "state": state,
+                "initiatedAt": "2026-11-17T00:00:00Z",
+                "lastOperation": {"state": "Completed", "lastTransitionTime": "2026-11-17T00:00:09Z"},
+            },
+        });
+        Arc::new(serde_json::from_value(task).unwrap())
+    }
+
+    fn named_tasks(text: &str) -> usize {
+        text.lines().filter(|line| line.starts_with("messina_etcd_task_info{")).count()
+    }
+
+    #[test]
+    fn series_of_tasks_and_etcds_are_bounded_and_removed() {
+        let metrics = Metrics::default();
+        let counts = Counts::new(&metrics);
+        for number in 0..NAMED_TASKS + 5 {
+            counts.take_in(&Change { key: key(number), before: None, after: Some(task(number, "InProgress")) });
+            counts.take_in(&Change {
+                key: key(number),
+                before: Some(task(number, "InProgress")),
+                after: Some(task(number, "Succeeded")),
+            });
+        }
+        let text = metrics.text().unwrap();
+        assert_eq!(named_tasks(&text), NAMED_TASKS);
+        assert!(text.contains("messina_etcd_tasks_without_series 5"), "{text}");
+        let together = r#"finished_total{type="Compact",state="Succeeded",namespace="",etcd=""} 5"#;
+        assert!(text.contains(together), "{text}");
+        let ran = r#"messina_etcd_task_duration_seconds{namespace="default",task="task-7",type="Compact",etcd_namespace="default",etcd="etcd-7",state="Succeeded"} 9.0"#;
+        assert!(text.contains(ran), "{text}");
+
+        for number in 0..NAMED_TASKS {
+            counts.take_in(&Change { key: key(number), before: Some(task(number, "Succeeded")), after: None });
+            counts.remove_etcd(&ObjectKey { namespace: Some("default".into()), name: format!("etcd-{number}") });
+        }
+        let text = metrics.text().unwrap();
+        assert_eq!(named_tasks(&text), 0);
+        assert!(!text.contains(r#"etcd="etcd-"#), "{text}");
+        // There is room again for those that are left, once they change.
+        let last = NAMED_TASKS + 4;
+        let after = Some(task(last, "Failed"));
+        counts.take_in(&Change { key: key(last), before: Some(task(last, "Succeeded")), after });
+        let text = metrics.text().unwrap();
+        assert_eq!(named_tasks(&text), 1);
+        assert!(text.contains("messina_etcd_tasks_without_series 4"), "{text}");
+        counts.forget_tasks();
+        assert_eq!(named_tasks(&metrics.text().unwrap()), 0);
+    }
 }

@@ -170,10 +170,10 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     };
     // Before anything is looked at because of a change, the change is taken in.
     let (own_lines, own_memories, events) = (Arc::clone(&lines), Arc::clone(&memories), caches.events().clone());
-    let own_errands = Arc::downgrade(&errands);
+    let (own_errands, own_counts) = (Arc::downgrade(&errands), counts.clone());
     tasks.on_change(move |change| {
         own_lines.take_in(change);
-        counts.take_in(change);
+        own_counts.take_in(change);
         tell(&events, change);
         // Whatever another task of the same name asks for, this one's answer is not its own.
         let uid = |task: &Option<Arc<EtcdOperatorTask>>| task.as_ref().and_then(|task| task.metadata.uid.clone());
@@ -191,6 +191,9 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     });
     let own_lines = Arc::clone(&lines);
     etcds.on_change(move |change| {
+        if change.after.is_none() {
+            counts.remove_etcd(&change.key);
+        }
         // Much of an Etcd changes all the time, and says nothing of whether another attempt makes sense.
         let ready = |etcd: &Option<Arc<Etcd>>| etcd.as_ref().map_or(0, |etcd| etcd.ready_replicas());
         if ready(&change.before) != ready(&change.after) {
