@@ -258,7 +258,12 @@ impl<C: Controller> Running<C> {
                     && one.meta().deletion_timestamp.is_none()
                     && (surroundings.has_written(one.meta()) || surroundings.is_given_to(one.meta(), &key.name))
             };
-            store.without_controller().iter().filter(|one| is_theirs(one)).map(|one| Orphan::new(one.as_ref())).collect()
+            store
+                .without_controller()
+                .iter()
+                .filter(|one| is_theirs(one))
+                .map(|one| Orphan::new(one.as_ref()))
+                .collect()
         };
         self.orphans.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(orphans));
     }

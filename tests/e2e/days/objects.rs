@@ -151,7 +151,8 @@ async fn what_a_former_datacenter_left_behind_is_taken_over_as_it_is() {
         // A copy that the user keeps looks the same, and stays the user's.
         let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
         let ours = maps.get(&managed_config("dc")).await.unwrap();
-        let metadata = json!({"name": "dc-copy", "labels": ours.metadata.labels, "annotations": ours.metadata.annotations});
+        let metadata =
+            json!({"name": "dc-copy", "labels": ours.metadata.labels, "annotations": ours.metadata.annotations});
         let copy: ConfigMap = serde_json::from_value(json!({"metadata": metadata, "data": ours.data})).unwrap();
         maps.create(&PostParams::default(), &copy).await.unwrap();
 

@@ -2,7 +2,9 @@
 
 use crate::plan;
 use messina_api::names::{
-    annotation::{HOST_ID, LEAVING_BEGAN, LEAVING_HOST_ID, LEAVING_REFUSED, LEFT_HOST_ID, NODE_JOINED, RESTART_REQUEST},
+    annotation::{
+        HOST_ID, LEAVING_BEGAN, LEAVING_HOST_ID, LEAVING_REFUSED, LEFT_HOST_ID, NODE_JOINED, RESTART_REQUEST,
+    },
     label::{DECOMMISSIONED, NODE_MAINTENANCE, REPLACE, REPLACING_NODE_HOST_ID},
 };
 use messina_plan::datacenter::{Change, Kind};

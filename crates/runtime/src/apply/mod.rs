@@ -370,7 +370,10 @@ impl Applier {
                 "belongs to a former object of this name that was deleted: it is made anew when it is gone".into()
             }
             Some(other) => {
-                format!("belongs to {} {}, so it is left alone: give one of the two another name", other.kind, other.name)
+                format!(
+                    "belongs to {} {}, so it is left alone: give one of the two another name",
+                    other.kind, other.name
+                )
             }
             None if !self.adopted().contains(&wanted.collection) => {
                 "belongs to nobody, so it is left alone: rename it, or delete it if nobody needs it".into()

@@ -9,9 +9,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
 use messina_plan::datacenter::{
-    Datacenter, Fault, Named, Observed, Told,
+    Datacenter, Fault, Named, Observed, Told, cannot_take_over,
     certificates::{Order, Signed, orders},
-    cannot_take_over, change_of_identity, is_without_machine, refusal, validate,
+    change_of_identity, is_without_machine, refusal, validate,
 };
 use messina_runtime::{
     controller::Controller as _,

@@ -263,7 +263,9 @@ impl World {
                 assert_eq!(self.jobs_at_work(), [""; 0], "{pod} leaves while nodes are cleaned up");
                 let refusal = match self.down().is_empty() {
                     false => Some("a node is down"),
-                    true if self.ring.len() <= self.needed || self.stubborn.contains(pod) => Some("too few nodes would stay"),
+                    true if self.ring.len() <= self.needed || self.stubborn.contains(pod) => {
+                        Some("too few nodes would stay")
+                    }
                     true => None,
                 };
                 let node = self.nodes.get_mut(pod).unwrap();
