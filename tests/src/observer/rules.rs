@@ -254,6 +254,7 @@ impl Judge {
             let now = after.pods.get(member);
             !now.is_some_and(|pod| pod.is_ready && pod.uid != *uid)
         });
+        let departures = &mut self.counts.departures;
         self.changes.retain(|member, change| match change {
             Change::Joins => {
                 let disk = after.disk(member);
@@ -261,7 +262,11 @@ impl Judge {
                 let is_gone = !before.pods.contains_key(member) && !after.pods.contains_key(member);
                 !(has_joined || is_gone || disk.is_some_and(|disk| disk.stage == Stage::Left))
             }
-            Change::Leaves(host) => owners.contains(host.as_str()),
+            Change::Leaves(host) => {
+                let stays = owners.contains(host.as_str());
+                *departures += usize::from(!stays);
+                stays
+            }
             Change::IsReplaced => true,
         });
     }
@@ -279,7 +284,8 @@ impl Judge {
         }
         match change {
             Change::Joins => self.counts.joins += 1,
-            Change::Leaves(_) => self.counts.departures += 1,
+            // Who is asked to leave may refuse, and be asked again: it counts when it has left.
+            Change::Leaves(_) => {}
             Change::IsReplaced => self.counts.replacements += 1,
         }
         let others: Vec<String> =
