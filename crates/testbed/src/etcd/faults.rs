@@ -30,9 +30,20 @@ impl EtcdCluster {
         .await
     }
 
-    /// Stops a process of a member where it is: it answers nobody until it goes on.
+    /// Stops a process of a member where it is: it answers nobody until it goes on. On a busy machine it takes a while until
+    /// all its threads stand still.
     pub async fn pause(&self, member: u8, part: Part) -> Result<()> {
-        self.signal(member, part, Signal::SIGSTOP).await
+        let (_, process) = self.process(member, part).await?;
+        kill(process, Signal::SIGSTOP).doing(|| format!("stopping process {process}"))?;
+        harness::eventually(&format!("process {process} to stand still"), Duration::from_secs(30), || async {
+            let states = thread_states(process)?;
+            Ok(if states.iter().all(|state| *state == 'T') {
+                Seen::Ready(())
+            } else {
+                Seen::NotYet(format!("{states:?}"))
+            })
+        })
+        .await
     }
 
     /// Lets it go on.
@@ -71,6 +82,19 @@ impl EtcdCluster {
         })
         .await
     }
+}
+
+/// What the threads of a process are doing: one letter for each.
+fn thread_states(process: Pid) -> Result<Vec<char>> {
+    let folder = format!("/proc/{process}/task");
+    let threads = fs::read_dir(&folder).doing(|| format!("reading {folder}"))?;
+    let state = |thread: fs::DirEntry| {
+        // The name comes before, in parentheses, and may hold anything.
+        let text = fs::read_to_string(thread.path().join("stat")).ok()?;
+        text.rsplit_once(") ")?.1.chars().next()
+    };
+    // A thread that ends meanwhile does nothing any more.
+    Ok(threads.filter_map(|thread| state(thread.ok()?)).collect())
 }
 
 /// The running container of a part.
