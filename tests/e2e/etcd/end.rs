@@ -23,6 +23,7 @@ use messina_testbed::{
     harness::{Seen, eventually},
 };
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use super::{
     LONG, api, create,
@@ -123,13 +124,18 @@ async fn is_cleaned_up(client: &Client, namespace: &str, name: &str) {
 struct Operations(tokio::task::JoinHandle<()>, Arc<Mutex<Vec<(String, String, String)>>>);
 
 impl Operations {
-    fn watch(client: &Client, namespace: &str, name: &str) -> Self {
+    /// Returns when the watch has begun: nothing that becomes of the task from then on is missed.
+    async fn watch(client: &Client, namespace: &str, name: &str) -> Self {
         let tasks: Api<DynamicObject> =
             Api::namespaced_with(client.clone(), namespace, &ApiResource::erase::<EtcdOperatorTask>(&()));
         let seen = Arc::new(Mutex::new(Vec::new()));
-        let own = Arc::clone(&seen);
+        let begun = Arc::new(Notify::new());
+        let (own, first) = (Arc::clone(&seen), Arc::clone(&begun));
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
         let watching = watcher(tasks, config).applied_objects().for_each(move |task| {
+            if task.is_ok() {
+                first.notify_one();
+            }
             if let Some(task) = task.ok().filter(|task| task.metadata.deletion_timestamp.is_some()) {
                 let operation = &task.data["status"]["lastOperation"];
                 let [kind, state, description] =
@@ -141,7 +147,9 @@ impl Operations {
             }
             std::future::ready(())
         });
-        Self(tokio::spawn(watching), seen)
+        let operations = Self(tokio::spawn(watching), seen);
+        begun.notified().await;
+        operations
     }
 
     fn seen(&self) -> Vec<(String, String, String)> {
@@ -184,7 +192,7 @@ async fn a_deletion_is_recorded_in_last_operation() {
 
         create(client, namespace, &copy("running")).await;
         let job = the_job(client, namespace).await;
-        let operations = Operations::watch(client, namespace, "running");
+        let operations = Operations::watch(client, namespace, "running").await;
         api(client, namespace).delete("running", &DeleteParams::default()).await.unwrap();
         operations.become_states(&["InProgress", "Failed"]).await;
         let (kind, _, description) = operations.seen().pop().unwrap();
@@ -200,7 +208,7 @@ async fn a_deletion_is_recorded_in_last_operation() {
         // One that was rejected, and whose type the operator does not know.
         create(client, namespace, &task("rejected", "MakeCoffee", "main", json!({}))).await;
         assert_eq!(finished(client, namespace, "rejected").await.state, Some(TaskState::Rejected));
-        let operations = Operations::watch(client, namespace, "rejected");
+        let operations = Operations::watch(client, namespace, "rejected").await;
         api(client, namespace).delete("rejected", &DeleteParams::default()).await.unwrap();
         are_gone(client, namespace).await;
         operations.become_states(&["InProgress", "Completed"]).await;
