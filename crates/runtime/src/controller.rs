@@ -11,6 +11,9 @@
 //!
 //! Validation is the first thing that planning does, or the last that observing does: its faults are values, not errors.
 
+mod adoption;
+mod finalization;
+
 use std::{
     collections::{BTreeSet, HashMap},
     future::Future,
@@ -27,7 +30,7 @@ use tokio::{task::JoinSet, time::Instant};
 use tracing::{Instrument, Span, debug, debug_span, field::Empty, info_span, warn};
 
 use crate::{
-    apply::{Applied, Applier, Decision, Orphan, Owner, Part, send},
+    apply::{Applied, Applier, Decision, Owner, Part, send},
     caches::{Caches, Surroundings, controller_key},
     errands::Errands,
     error::{Error, chain},
@@ -38,8 +41,11 @@ use crate::{
     queue::{Backoff, ObjectKey, Outcome, Queue, Work},
     references::References,
     status::{self, Report},
-    store::{Change, Kind, Store, Version, controller_of, key_of},
+    store::{Change, Kind, Store, Version},
 };
+
+use self::{adoption::Adoptable, finalization::finalizers};
+pub use finalization::{Finalize, FinalizeStep};
 
 /// A cache that has not shown our write is looked at again after this time, should its watch say nothing.
 const CATCHING_UP: Duration = Duration::from_secs(10);
@@ -48,29 +54,8 @@ const SAME_TROUBLE: Duration = Duration::from_secs(600);
 /// How often it is tried to create an object whose name is taken: nobody tells when that one is gone, because it is not
 /// among those that are watched.
 const TAKEN: Duration = Duration::from_secs(10);
-/// For so many seconds a new object waits until it is seen what becomes of what a former one had.
-const FORMER: i64 = 60;
 /// So many looks in a row may write without a word on how the object stands.
 const SILENT_WRITES: u8 = 3;
-
-/// The result of [`Controller::finalize`]: how far the finalization of an object is.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Finalize {
-    /// The status of the object, if there is something to write. The object is finalized again once the write is seen, and
-    /// `step` is taken only when the status already is as given here.
-    pub status: Option<Value>,
-    /// What follows.
-    pub step: FinalizeStep,
-}
-
-/// What follows a call of [`Controller::finalize`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FinalizeStep {
-    /// The finalizer is removed: everything is done.
-    RemoveFinalizer,
-    /// The object is finalized again after this time.
-    After(Duration),
-}
 
 /// What became of a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,8 +91,8 @@ pub trait Controller: Send + Sync + 'static {
     fn parts(&self, observed: &Self::Observed, plan: &Self::Plan) -> Result<Vec<Part>, Error>;
     /// Says how the object stands.
     fn report(&self, observed: &Self::Observed, plan: &Self::Plan, applied: &[Applied]) -> Report;
-    /// Whether an object may take over what a former one left behind. What it owns goes with it, so one that makes no sense owns
-    /// nothing.
+    /// Whether an object may adopt what a former one of its name left behind. It is deleted together with what it owns, so an
+    /// invalid object adopts nothing.
     fn may_adopt(&self, _object: &Self::Object) -> Result<(), Error> {
         Ok(())
     }
@@ -156,8 +141,6 @@ impl Memory {
 }
 
 type Forget = Box<dyn Fn(&ObjectKey) + Send + Sync>;
-type Orphans = Box<dyn Fn(&ObjectKey) -> Vec<Orphan> + Send + Sync>;
-type HasFormer = Box<dyn Fn(&ObjectKey, Option<&str>) -> bool + Send + Sync>;
 
 /// A controller with its queue.
 pub struct Running<C: Controller> {
@@ -173,10 +156,8 @@ pub struct Running<C: Controller> {
     needs: Mutex<BTreeSet<String>>,
     /// Called with an object that is gone, when nobody works on it any more.
     forgets: Mutex<Vec<Forget>>,
-    /// What belongs to an object, and has no controller.
-    orphans: Mutex<Vec<Orphans>>,
-    /// Whether something still belongs to a former object of the same name.
-    formers: Mutex<Vec<HasFormer>>,
+    /// Finds what a former object of the same name had.
+    adoptable: Mutex<Vec<Adoptable>>,
 }
 
 impl<C: Controller> Running<C> {
@@ -201,8 +182,7 @@ impl<C: Controller> Running<C> {
             losses: Arc::default(),
             needs: Mutex::default(),
             forgets: Mutex::default(),
-            orphans: Mutex::default(),
-            formers: Mutex::default(),
+            adoptable: Mutex::default(),
         };
         running.needs::<C::Object>();
         let queue = Arc::clone(&running.queue);
@@ -228,44 +208,6 @@ impl<C: Controller> Running<C> {
                 queue.add(key);
             }
         });
-    }
-
-    /// Takes over what has no controller, because a former object of the same name was deleted without it. `named` says whose
-    /// it may be. It is theirs if it was written in our name, which a copy of it is not, or if the user says so.
-    pub fn adopts<K: Kind>(
-        self: &Arc<Self>,
-        store: &Arc<Store<K>>,
-        named: impl Fn(&K) -> Option<ObjectKey> + Copy + Send + Sync + 'static,
-    ) {
-        let queue = Arc::clone(&self.queue);
-        store.on_change(move |change: &Change<K>| {
-            let orphan = change.after.as_ref().filter(|object| controller_of(object.meta()).is_none());
-            orphan.and_then(|orphan| named(orphan)).into_iter().for_each(|key| queue.add(key));
-        });
-        self.applier.adopted().insert(K::url_path(&(), None));
-        let of_former = Arc::clone(store);
-        let has_former = move |key: &ObjectKey, uid: Option<&str>| {
-            of_former.all().iter().any(|one| {
-                let is_own = controller_of(one.meta()).map(|owner| owner.uid.as_str()) == uid;
-                controller_key::<C::Object>(one.meta()).as_ref() == Some(key) && !is_own
-            })
-        };
-        self.formers.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(has_former));
-        let (store, surroundings) = (Arc::clone(store), Arc::clone(&self.surroundings));
-        let orphans = move |key: &ObjectKey| {
-            let is_theirs = |one: &Arc<K>| {
-                named(one).as_ref() == Some(key)
-                    && one.meta().deletion_timestamp.is_none()
-                    && (surroundings.has_written(one.meta()) || surroundings.is_given_to(one.meta(), &key.name))
-            };
-            store
-                .without_controller()
-                .iter()
-                .filter(|one| is_theirs(one))
-                .map(|one| Orphan::new(one.as_ref()))
-                .collect()
-        };
-        self.orphans.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(orphans));
     }
 
     /// Looks at the objects that `concerns` names whenever something changes.
@@ -374,7 +316,7 @@ impl<C: Controller> Running<C> {
             self.set_finalizers(object.meta(), memory, |all| all.push(finalizer)).await?;
             return Ok(Outcome::After(CATCHING_UP));
         }
-        if self.has_former(key, object.as_ref()) {
+        if self.awaits_former(key, object.as_ref()) {
             return Ok(Outcome::After(CATCHING_UP));
         }
         let orphans = self.orphans_of(key);
@@ -458,52 +400,6 @@ impl<C: Controller> Running<C> {
         }
     }
 
-    fn orphans_of(&self, key: &ObjectKey) -> Vec<Orphan> {
-        let kinds = self.orphans.lock().unwrap_or_else(PoisonError::into_inner);
-        kinds.iter().flat_map(|of_kind| of_kind(key)).collect()
-    }
-
-    /// Whether an object is new, and a former one of its name was deleted a moment ago: what that one had goes, or is left behind,
-    /// and until that is seen nothing is decided. What stays for longer is told as a name that is taken.
-    fn has_former(&self, key: &ObjectKey, object: &C::Object) -> bool {
-        let created = object.meta().creation_timestamp.as_ref().map(|time| time.0);
-        let is_new = created.is_some_and(|created| Timestamp::now().duration_since(created).as_secs() < FORMER);
-        if !is_new || !status_of(object).is_null() {
-            return false;
-        }
-        let kinds = self.formers.lock().unwrap_or_else(PoisonError::into_inner);
-        kinds.iter().any(|of_kind| of_kind(key, object.meta().uid.as_deref()))
-    }
-
-    /// Nothing is decided before it is known what the object has. What cannot be taken over keeps nothing else back.
-    async fn adopt(&self, object: &C::Object, orphans: &[Orphan], memory: &mut Memory) -> Result<Outcome, Error> {
-        let Some(owner) = object.controller_owner_ref(&()) else { return Ok(Outcome::Done) };
-        self.controller.may_adopt(object)?;
-        let key = key_of(object.meta());
-        let (mut taken_over, mut failure) = (Vec::new(), None);
-        for orphan in orphans {
-            // Asked past the cache, for each: what is given to an object that is gone, or is going, is deleted with it.
-            let now = self.asked(&key).await?;
-            if !now.is_some_and(|now| now.uid == object.meta().uid && now.deletion_timestamp.is_none()) {
-                break;
-            }
-            match self.applier.adopt(orphan, &owner, &mut memory.expectations).await {
-                Ok(true) => taken_over.push(orphan.name()),
-                Ok(false) => {}
-                Err(error) => failure = failure.or(Some(error)),
-            }
-        }
-        if !taken_over.is_empty() {
-            memory.has_progressed = true;
-            let message = format!(
-                "Taken over from an earlier object of this name: {}. From now on, they are deleted with this one.",
-                taken_over.join(", ")
-            );
-            self.surroundings.events.tell(reference(object), Note::normal("TakenOver", message));
-        }
-        failure.map_or(Ok(Outcome::After(CATCHING_UP)), Err)
-    }
-
     /// The metadata of an object as the API server has it; none where it is gone.
     async fn asked(&self, key: &ObjectKey) -> Result<Option<ObjectMeta>, Error> {
         let path = format!("{}/{}", C::Object::url_path(&(), key.namespace.as_deref()), key.name);
@@ -572,43 +468,6 @@ impl<C: Controller> Running<C> {
         }
         self.tell(object, &error);
         Err(error)
-    }
-
-    async fn finalize(&self, object: &Arc<C::Object>, memory: &mut Memory) -> Result<Outcome, Error> {
-        let Some(finalizer) = C::FINALIZER.filter(|finalizer| finalizers(object.meta()).contains(finalizer)) else {
-            return Ok(Outcome::Done);
-        };
-        let Finalize { status, step } = self.controller.finalize(object).await?;
-        if let Some(wanted) = status {
-            // A deletion has few steps, and a user waits for it.
-            memory.pace.hurry();
-            let current = status_of(object.as_ref());
-            if self.write_status(object.meta(), &current, &wanted, News::Awaited, memory).await? != Written::Not {
-                return Ok(Outcome::After(CATCHING_UP));
-            }
-        }
-        match step {
-            FinalizeStep::After(pause) => Ok(Outcome::After(pause)),
-            FinalizeStep::RemoveFinalizer => {
-                self.set_finalizers(object.meta(), memory, |all| all.retain(|one| *one != finalizer)).await?;
-                Ok(Outcome::Done)
-            }
-        }
-    }
-
-    async fn set_finalizers<'a>(
-        &self,
-        metadata: &'a ObjectMeta,
-        memory: &mut Memory,
-        change: impl FnOnce(&mut Vec<&'a str>),
-    ) -> Result<(), Error> {
-        let mut all = finalizers(metadata);
-        change(&mut all);
-        // The list is replaced as a whole, so it must not have changed meanwhile.
-        let patch = json!({"metadata": {
-            "finalizers": all, "uid": metadata.uid, "resourceVersion": metadata.resource_version,
-        }});
-        self.patch(metadata, "", &patch, memory).await
     }
 
     async fn write_status(
@@ -685,10 +544,6 @@ pub fn reference<K: Kind>(object: &K) -> ObjectReference {
         uid: metadata.uid.clone(),
         ..ObjectReference::default()
     }
-}
-
-fn finalizers(metadata: &ObjectMeta) -> Vec<&str> {
-    metadata.finalizers.iter().flatten().map(String::as_str).collect()
 }
 
 fn status_of<K: Kind>(object: &K) -> Value {

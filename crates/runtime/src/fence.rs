@@ -34,8 +34,8 @@ struct State {
 impl Fence {
     /// A fence for a process that is alone.
     pub fn open_for_ever() -> Self {
-        // So far that clocks can still express it.
         let fence = Self::default();
+        // So far that clocks can still express it.
         fence.open_until(Instant::now() + Duration::from_secs(100 * 365 * 24 * 3600));
         fence
     }

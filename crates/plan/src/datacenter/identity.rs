@@ -6,8 +6,8 @@ use messina_api::names::{self, label};
 
 use super::{Fault, Observed, config};
 
-/// Why a datacenter cannot take over what a former one left behind: it would be of another name for its nodes.
-pub fn cannot_take_over(observed: &Observed) -> Option<Fault> {
+/// Why a datacenter cannot adopt what a former one left behind: its name, or that of its cluster, is not that of the nodes.
+pub fn cannot_adopt(observed: &Observed) -> Option<Fault> {
     change_of_identity(observed).or_else(|| {
         let wanted = &observed.datacenter.cluster_name;
         let config = observed.config_maps.get(&names::datacenter::managed_config(&observed.datacenter.name))?;
@@ -16,7 +16,7 @@ pub fn cannot_take_over(observed: &Observed) -> Option<Fault> {
             field: "spec.clusterName".into(),
             message: format!(
                 "the cluster would be {wanted:?} now, and nodes that are there are of {is:?}, which cannot change: set it to {is:?}. \
-                 Nothing is taken over meanwhile"
+                 Nothing is adopted meanwhile"
             ),
         })
     })

@@ -51,7 +51,7 @@ use messina_api::scylla::v1alpha1::ScyllaDBDatacenterStatus;
 use serde_json::Value;
 
 pub use certificates::CertificateChain;
-pub use identity::{cannot_take_over, change_of_identity};
+pub use identity::{cannot_adopt, change_of_identity};
 pub use operations::{Ending, NodeState, Operation, cleanup_that_ended, node_states, operation_that_ended};
 pub use probe::ProbePeriod;
 pub use rollout::is_rolled_out;

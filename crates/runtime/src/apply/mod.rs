@@ -92,6 +92,7 @@ pub(crate) struct Applier {
     pub(crate) client: Client,
     pub(crate) collections: Arc<BTreeMap<String, Arc<dyn Collection>>>,
     pub(crate) surroundings: Arc<Surroundings>,
+    /// See [`Applier::adopted`].
     pub(crate) adopted: Mutex<BTreeSet<String>>,
     /// Objects that are as wanted for certain: the hash of what was wanted, and the version that was looked at. It saves
     /// the comparison, and keeps a field that the server will not have from being written for ever.
@@ -359,7 +360,7 @@ impl Applier {
         Ok(())
     }
 
-    /// A name is somebody else's. What is told may not lead to a loss: a former object's belongings look like this, too.
+    /// The error for a name that another object has. Its advice must not lead to a loss: orphaned objects look like this, too.
     fn taken(&self, wanted: &Wanted, metadata: &ObjectMeta) -> Error {
         let is_namesake = |other: &&OwnerReference| {
             let owners = wanted.value["metadata"]["ownerReferences"].as_array();
@@ -367,7 +368,7 @@ impl Applier {
         };
         let remedy = match controller_of(metadata) {
             Some(former) if is_namesake(&former) => {
-                "belongs to a former object of this name that was deleted: it is made anew when it is gone".into()
+                "belongs to a former object of this name that was deleted: it is recreated when it is gone".into()
             }
             Some(other) => {
                 format!(
@@ -376,19 +377,19 @@ impl Applier {
                 )
             }
             None if !self.adopted().contains(&wanted.collection) => {
-                "belongs to nobody, so it is left alone: rename it, or delete it if nobody needs it".into()
+                "has no owner, so it is left alone: rename it, or delete it if nobody needs it".into()
             }
             None => format!(
-                "belongs to nobody, so it is left alone. If an earlier object of this name has left it, give it the labels that \
-                 its like have and the annotation {} with the name of the object that it is of: it is taken over as it is. Only \
-                 if nobody needs it, rename or delete it",
+                "has no owner, so it is left alone. If a former object of this name left it, add the labels that the operator's \
+                 objects have and the annotation {} with the name of the new object: the operator adopts it. Only if nobody needs \
+                 it, rename or delete it",
                 self.surroundings.adoption_annotation.unwrap_or_default()
             ),
         };
         Error::Taken { kind: wanted.kind.clone(), key: wanted.key.clone(), remedy }
     }
 
-    /// Makes `owner` the controller of an object that has none; answers whether it is that now.
+    /// Makes `owner` the controller of an orphan; false where the orphan is gone.
     pub(crate) async fn adopt(
         &self,
         orphan: &Orphan,
@@ -397,14 +398,14 @@ impl Applier {
     ) -> Result<bool, Error> {
         let Orphan { kind, collection, path, metadata } = orphan;
         let key = key_of(metadata);
-        let doing = || format!("taking over {kind} {key}");
+        let doing = || format!("adopting {kind} {key}");
         let owners: Vec<&OwnerReference> = metadata.owner_references.iter().flatten().chain([owner]).collect();
         let (uid, version) = (&metadata.uid, &metadata.resource_version);
         let patch = json!({"metadata": {"uid": uid, "resourceVersion": version, "ownerReferences": owners}});
         let address = format!("{path}/{}?fieldManager={}", key.name, self.surroundings.field_manager);
         match self.send(Method::PATCH, &address, "application/merge-patch+json", &patch).await {
             Ok(metadata) => {
-                info!(kind, object = %key, "taken over");
+                info!(kind, object = %key, "adopted");
                 expectations.push(Expectation::seen(collection, &key, &metadata));
                 Ok(true)
             }
@@ -509,7 +510,7 @@ impl Applier {
         send(&self.client, method, path, content, value).await
     }
 
-    /// Kinds of which objects without a controller are taken over.
+    /// Collections of which orphaned objects are adopted.
     pub(crate) fn adopted(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
         self.adopted.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -229,7 +229,7 @@ impl Controller for DatacenterController {
     }
 
     fn may_adopt(&self, object: &ScyllaDBDatacenter) -> Result<(), Error> {
-        self.may_take_over(object)
+        self.check_adoption(object)
     }
 
     fn plan(&self, observed: &Observed) -> Plan {

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
 use messina_plan::datacenter::{
-    Datacenter, Fault, Named, Observed, Told, cannot_take_over,
+    Datacenter, Fault, Named, Observed, Told, cannot_adopt,
     certificates::{Order, Signed, orders},
     change_of_identity, is_without_machine, refusal, validate,
 };
@@ -68,8 +68,8 @@ impl DatacenterController {
         Ok(observed)
     }
 
-    /// Whether the datacenter may have what a former one left behind.
-    pub(super) fn may_take_over(&self, object: &ScyllaDBDatacenter) -> Result<(), Error> {
+    /// Checks the specification against the orphaned objects of a former datacenter.
+    pub(super) fn check_adoption(&self, object: &ScyllaDBDatacenter) -> Result<(), Error> {
         let datacenter = validate(object).map_err(|faults| invalid(&faults))?;
         let key = key_of(&object.metadata);
         let observed = Observed {
@@ -77,7 +77,7 @@ impl DatacenterController {
             config_maps: left_behind(&self.config_maps, &key),
             ..Observed::new(datacenter, &self.settings.operator_image)
         };
-        cannot_take_over(&observed).map_or(Ok(()), |fault| Err(invalid(&[fault])))
+        cannot_adopt(&observed).map_or(Ok(()), |fault| Err(invalid(&[fault])))
     }
 
     /// Volumes of claims whose machines are gone. One that is not there has no machine to miss.
