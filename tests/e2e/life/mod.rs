@@ -117,7 +117,7 @@ async fn it_grows_shrinks_restarts_and_is_mended(datacenter: &TestDatacenter, ob
     let leaves = "orders-dc-a-1";
     datacenter.exec(leaves, &["simctl", "replicas", "6"]).unwrap();
     datacenter.apply(&desired.manifest()).await;
-    let told = datacenter.condition("Degraded", "True", |one| one.reason.contains("NodeRefusesToLeave")).await;
+    let told = datacenter.condition("Degraded", "True", |one| one.reason.contains("DecommissionRefused")).await;
     assert!(told.message.contains("5 node(s) would stay") && told.message.contains(leaves), "{}", told.message);
     datacenter.exec(leaves, &["simctl", "replicas", "none"]).unwrap();
     let phase = Phase::begin(datacenter, "and back");

@@ -289,8 +289,8 @@ impl Tender<'_> {
             }
             return Ok(is_named);
         }
-        let forgiven = Refusal::forgiven(service.annotations(), host_id, is_named);
-        if let Some(refusal) = forgiven.filter(|_| self.requests.is_over()) {
+        let retried = Refusal::with_retry(service.annotations(), host_id, is_named);
+        if let Some(refusal) = retried.filter(|_| self.requests.is_over()) {
             let what = json!({annotation::LEAVING_REFUSED: refusal.text()});
             self.write_as_seen(json!({"metadata": {"annotations": what}}), &what).await;
             return Ok(false);

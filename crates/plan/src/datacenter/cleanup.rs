@@ -99,15 +99,11 @@ pub(crate) fn cleanup(observed: &Observed, is_settled: bool) -> Cleanup {
         ));
         return cleanup;
     }
-    for rack in &datacenter.racks {
-        let stateful_set = datacenter.stateful_set_name(rack);
-        for ordinal in 0..rack.nodes.min(MOST_NODES) {
-            let member = names::datacenter::member(&stateful_set, ordinal);
-            match new_ring(observed, &member) {
-                Err(unknown) => cleanup.waiting.push(unknown),
-                Ok(None) => {}
-                Ok(Some((service, ring))) => cleanup.clean(observed, rack, service, &member, ring, is_settled),
-            }
+    for (rack, member) in members(datacenter) {
+        match new_ring(observed, &member) {
+            Err(unknown) => cleanup.waiting.push(unknown),
+            Ok(None) => {}
+            Ok(Some((service, ring))) => cleanup.clean(observed, rack, service, &member, ring, is_settled),
         }
     }
     cleanup
@@ -120,12 +116,17 @@ pub(crate) fn is_wanted(observed: &Observed) -> bool {
         let job = observed.jobs.get(&names::datacenter::cleanup_job(member));
         job.is_some_and(|job| matches!(progress(job), Progress::Failed(_)))
     };
-    let mut members = datacenter.racks.iter().flat_map(|rack| {
-        let stateful_set = datacenter.stateful_set_name(rack);
-        (0..rack.nodes.min(MOST_NODES)).map(move |ordinal| names::datacenter::member(&stateful_set, ordinal))
-    });
     datacenter.agent_image.is_some()
-        && members.any(|member| matches!(new_ring(observed, &member), Ok(Some(_))) && !is_failed(&member))
+        && members(datacenter)
+            .any(|(_, member)| matches!(new_ring(observed, &member), Ok(Some(_))) && !is_failed(&member))
+}
+
+/// The members that the specification asks for, with their racks.
+fn members(datacenter: &Datacenter) -> impl Iterator<Item = (&Rack, String)> {
+    datacenter.racks.iter().flat_map(|rack| {
+        let stateful_set = datacenter.stateful_set_name(rack);
+        (0..rack.nodes.min(MOST_NODES)).map(move |ordinal| (rack, names::datacenter::member(&stateful_set, ordinal)))
+    })
 }
 
 /// The ring that a node is to be cleaned up for, with its Service; none where that is done.
@@ -238,13 +239,8 @@ impl Cleanup {
 /// Whether all nodes see the same token ring. They hear of a change one after the other, and who is cleaned up for the one
 /// before it has to be cleaned up again.
 fn see_one_ring(observed: &Observed) -> bool {
-    let datacenter = &observed.datacenter;
-    let nodes = datacenter.racks.iter().flat_map(|rack| {
-        let stateful_set = datacenter.stateful_set_name(rack);
-        (0..rack.nodes.min(MOST_NODES)).map(move |ordinal| names::datacenter::member(&stateful_set, ordinal))
-    });
-    let mut rings =
-        nodes.map(|node| words::annotation(observed.services.get(&node)?, annotation::CURRENT_TOKEN_RING_HASH));
+    let mut rings = members(&observed.datacenter)
+        .map(|(_, member)| words::annotation(observed.services.get(&member)?, annotation::CURRENT_TOKEN_RING_HASH));
     let first = rings.next().flatten();
     rings.all(|ring| ring == first)
 }

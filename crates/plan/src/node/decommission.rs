@@ -58,10 +58,10 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// How many characters of ScyllaDB's words are told.
+/// How many characters of ScyllaDB's message are reported.
 const LONGEST: usize = 1000;
 
-/// A node was asked to leave, and ScyllaDB said no.
+/// ScyllaDB refused to decommission a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     /// Host ID of the node.
@@ -69,15 +69,15 @@ pub struct Refusal {
     pub host_id: String,
     /// Why, in ScyllaDB's words.
     pub why: String,
-    /// Whether that was long enough ago to ask again.
+    /// Whether the operator may ask again: the sidecar's pause is over.
     #[serde(default)]
-    pub again: bool,
+    pub retry: bool,
 }
 
 impl Refusal {
-    /// As many of ScyllaDB's words as are told.
+    /// A refusal with as much of ScyllaDB's message as is reported.
     pub fn new(host_id: &str, why: &str) -> Self {
-        Self { host_id: host_id.to_owned(), why: why.chars().take(LONGEST).collect(), again: false }
+        Self { host_id: host_id.to_owned(), why: why.chars().take(LONGEST).collect(), retry: false }
     }
 
     /// What the annotation says, if anything that can be read.
@@ -90,19 +90,19 @@ impl Refusal {
         serde_json::json!(self).to_string()
     }
 
-    /// That the node `own` may be asked again, where it refused and nobody asks any more.
-    pub fn forgiven(annotations: &BTreeMap<String, String>, own: &str, is_asked: bool) -> Option<Self> {
+    /// The refusal of the node `own` with `retry` set, where the operator has withdrawn its request.
+    pub fn with_retry(annotations: &BTreeMap<String, String>, own: &str, is_asked: bool) -> Option<Self> {
         let refusal = annotations.get(LEAVING_REFUSED).and_then(|told| Self::of(told))?;
-        (!is_asked && !refusal.again && refusal.host_id == own).then_some(Self { again: true, ..refusal })
+        (!is_asked && !refusal.retry && refusal.host_id == own).then_some(Self { retry: true, ..refusal })
     }
 }
 
-/// Whether ScyllaDB refuses to begin what it has begun already.
+/// Whether ScyllaDB's message says that the decommission it was asked for is already in progress.
 pub fn is_under_way(words: &str) -> bool {
     words.contains("decommission is in progress")
 }
 
-/// Whether a refusal is told that does not hold any more: of another node, or of one that has been leaving for long.
+/// Whether the annotation is outdated: it is of another node, or of one that has been leaving for long.
 pub fn is_refusal_over(annotations: &BTreeMap<String, String>, own: &str, leaves_for_long: bool) -> bool {
     let told = annotations.get(LEAVING_REFUSED);
     told.is_some_and(|told| leaves_for_long || Refusal::of(told).is_none_or(|refusal| refusal.host_id != own))
@@ -167,11 +167,11 @@ mod tests {
         assert!(is_refusal_over(&told("nonsense"), "me", false));
         assert!(!is_refusal_over(&BTreeMap::new(), "me", true));
 
-        let again = Refusal::forgiven(&told(&refusal.text()), "me", false).unwrap();
-        assert_eq!((again.again, &again.why), (true, &refusal.why));
-        assert_eq!(Refusal::forgiven(&told(&again.text()), "me", false), None, "it is said once");
-        assert_eq!(Refusal::forgiven(&told(&refusal.text()), "me", true), None, "it is being asked");
-        assert_eq!(Refusal::forgiven(&told(&refusal.text()), "another", false), None);
+        let retried = Refusal::with_retry(&told(&refusal.text()), "me", false).unwrap();
+        assert_eq!((retried.retry, &retried.why), (true, &refusal.why));
+        assert_eq!(Refusal::with_retry(&told(&retried.text()), "me", false), None, "it is said once");
+        assert_eq!(Refusal::with_retry(&told(&refusal.text()), "me", true), None, "it is being asked");
+        assert_eq!(Refusal::with_retry(&told(&refusal.text()), "another", false), None);
         assert!(is_under_way("Operation decommission is in progress, try again"));
         assert!(!is_under_way(&refusal.why));
     }

@@ -1,6 +1,9 @@
 //! What is wrong with an object, said of the right field.
 
-use messina_api::scylla::v1alpha1::ScyllaDBDatacenter;
+use messina_api::{
+    names::annotation::{ADOPT, IGNORED_DOWN_NODES},
+    scylla::v1alpha1::ScyllaDBDatacenter,
+};
 use messina_plan::datacenter::{refusal, validate};
 use serde_json::{Value, json};
 
@@ -96,6 +99,24 @@ fn an_empty_object_has_faults_and_nothing_worse() {
     assert!(faults.iter().all(|fault| fault.message.contains(':')), "each says what to do: {faults:?}");
     let refusal = refusal(&faults);
     assert_eq!(refusal.message.lines().next(), Some("metadata.name: it is missing: set it"));
+}
+
+#[test]
+fn ignored_down_nodes_are_read_and_not_propagated_to_pods() {
+    let object = json!({
+        "metadata": {
+            "name": "orders", "namespace": "shop", "uid": "the-uid",
+            "annotations": {IGNORED_DOWN_NODES: "first, second", ADOPT: "orders", "team": "blue"},
+        },
+        "spec": {
+            "clusterName": "orders",
+            "scyllaDB": {"image": "scylladb/scylla:2026.2.4"},
+            "racks": [{"name": "a", "nodes": 3, "scyllaDB": {"storage": {"capacity": "1Gi"}}}],
+        },
+    });
+    let datacenter = validate(&serde_json::from_value(object).unwrap()).unwrap();
+    assert_eq!(datacenter.ignored_down_nodes, ["first".to_owned(), "second".to_owned()].into());
+    assert_eq!(datacenter.annotations.into_keys().collect::<Vec<_>>(), ["team"]);
 }
 
 #[test]

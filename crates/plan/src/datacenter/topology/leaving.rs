@@ -278,8 +278,8 @@ fn tidy(steps: &mut Steps<'_>, member: &Member<'_>) {
     }
 }
 
-/// A node is to leave and refuses, which holds up nothing that does not touch the ring.
-pub(crate) const REFUSES: &str = "NodeRefusesToLeave";
+/// Reason of the fault when ScyllaDB refuses to decommission a node. It holds up nothing that does not change the ring.
+pub(crate) const REFUSES: &str = "DecommissionRefused";
 
 /// What a person can do about a node that refuses to leave.
 fn tell_refusal(steps: &mut Steps<'_>, member: &Member<'_>, refusal: &Refusal) {
@@ -329,7 +329,7 @@ fn go_on(steps: &mut Steps<'_>, member: &Member<'_>, racks: &Racks<'_>, is_repla
             return withdraw(steps, member, "something else changes, or a node is not ready");
         } else if let Some(trouble) = trouble {
             return withdraw(steps, member, &trouble);
-        } else if refusal.is_some_and(|refusal| !refusal.again || is_anything_else_to_do(steps, racks)) {
+        } else if refusal.is_some_and(|refusal| !refusal.retry || is_anything_else_to_do(steps, racks)) {
             return withdraw(steps, member, "it refuses to leave, so other changes go first");
         }
     }
@@ -411,22 +411,25 @@ fn begin(steps: &mut Steps<'_>, racks: &Racks<'_>, is_replacing: bool) {
             (now > desired(observed, &name)).then_some((name, now))
         })
         .collect();
-    let last: Vec<String> = superfluous.iter().map(|(name, now)| names::datacenter::member(name, now - 1)).collect();
-    let refused: Vec<(&Member<'_>, Refusal)> = last
+    let ring = steps.ring;
+    let last: Vec<(String, Option<&Member<'_>>, Option<Refusal>)> = superfluous
         .iter()
-        .filter_map(|name| steps.ring.members.iter().find(|member| member.name == *name))
-        .filter_map(|member| Some((member, member.refusal()?)))
+        .map(|(stateful_set, now)| {
+            let name = names::datacenter::member(stateful_set, now - 1);
+            let member = ring.members.iter().find(|member| member.name == name);
+            (name, member, member.and_then(Member::refusal))
+        })
         .collect();
-    for (member, refusal) in &refused {
-        tell_refusal(steps, member, refusal);
+    for (_, member, refusal) in &last {
+        if let (Some(member), Some(refusal)) = (member, refusal) {
+            tell_refusal(steps, member, refusal);
+        }
     }
-    // Who refused comes after all others, and is not asked before that is some time ago.
-    let refusal = |name: &String| refused.iter().find(|(member, _)| member.name == *name).map(|(_, refusal)| refusal);
-    let next = last.iter().find(|name| refusal(name).is_none());
-    let next = next.or_else(|| last.iter().find(|name| refusal(name).is_some_and(|refusal| refusal.again)));
-    let Some(name) = next else { return };
+    // A node that refused comes after all others, and not before its pause is over.
+    let next = last.iter().find(|(.., refusal)| refusal.is_none());
+    let next = next.or_else(|| last.iter().find(|(.., refusal)| refusal.as_ref().is_some_and(|one| one.retry)));
+    let Some((name, member, refusal)) = next else { return };
     let node = format!("{}/{name}", observed.datacenter.namespace);
-    let member = steps.ring.members.iter().find(|member| member.name == *name);
     if is_replacing {
         let message = format!("node {node} is to leave, and does when no node is being replaced");
         return steps.wait(Part::StatefulSet, "WaitingForReplacement", message);
@@ -438,7 +441,7 @@ fn begin(steps: &mut Steps<'_>, racks: &Racks<'_>, is_replacing: bool) {
             format!("node {node} is to leave; first, {reason}"),
         );
     }
-    if refusal(name).is_some() && is_anything_else_to_do(steps, racks) {
+    if refusal.is_some() && is_anything_else_to_do(steps, racks) {
         return;
     }
     let Some((member, host_id)) = member.and_then(|member| Some((member, member.host_id()?))) else {

@@ -301,23 +301,23 @@ impl<'a> Ring<'a> {
                 },
             )
         };
-        let elsewhere = || {
-            // Whoever goes by an address is not in the ring yet.
-            let is_elsewhere = |host_id: &String| {
-                host_id.parse::<IpAddr>().is_err()
-                    && self.members.iter().all(|member| member.host_id() != Some(host_id))
-                    && !observed.datacenter.ignored_down_nodes.contains(host_id)
-            };
-            answers().find_map(|(name, answer)| {
-                let is_down = |(node, state): &(&String, &String)| state.starts_with('D') && is_elsewhere(node);
-                let (node, _) = answer.nodes.iter().find(is_down)?;
-                Some(format!(
-                    "node {name} sees node {node}, which is not of this datacenter, down; replace or remove it, or annotate the \
-                     ScyllaDBDatacenter with {IGNORED_DOWN_NODES}={node} to restart nodes all the same"
-                ))
-            })
-        };
+        let elsewhere = || answers().find_map(|(name, answer)| self.down_elsewhere(observed, name, answer));
         trouble.or_else(missing).or_else(elsewhere).map_or(Ok(()), Err)
+    }
+
+    /// The message for a node of another datacenter that member `name` sees down, unless the user ignores it.
+    fn down_elsewhere(&self, observed: &Observed, name: &str, answer: &Answer) -> Option<String> {
+        let is_elsewhere = |host_id: &str| {
+            // A node that is known by its address only has not joined.
+            host_id.parse::<IpAddr>().is_err()
+                && self.members.iter().all(|member| member.host_id() != Some(host_id))
+                && !observed.datacenter.ignored_down_nodes.contains(host_id)
+        };
+        let (node, _) = answer.nodes.iter().find(|(node, state)| state.starts_with('D') && is_elsewhere(node))?;
+        Some(format!(
+            "node {name} sees node {node}, which is not of this datacenter, down; replace or remove it, or annotate the \
+             ScyllaDBDatacenter with {IGNORED_DOWN_NODES}={node} to restart nodes all the same"
+        ))
     }
 
     /// What people call a node: its name where it is ours.

@@ -247,7 +247,7 @@ impl World {
             }
             return is_told;
         }
-        if let Some(refusal) = Refusal::forgiven(&annotations, &node.host_id, asked.names(&node.host_id)) {
+        if let Some(refusal) = Refusal::with_retry(&annotations, &node.host_id, asked.names(&node.host_id)) {
             let told = json!({"metadata": {"annotations": {LEAVING_REFUSED: refusal.text()}}});
             return self.write_as_sidecar(pod, &told, true);
         }
