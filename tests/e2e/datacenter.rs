@@ -315,7 +315,9 @@ fn is_for_bad_days((group, resource, verb): &Permission) -> bool {
 }
 
 mod slow {
-    use kube::Api;
+    use jiff::Timestamp;
+    use k8s_openapi::api::core::v1::ResourceQuota;
+    use kube::{Api, Client, api::PostParams};
     use messina_e2e::clusters::{Started, cluster_named};
     use messina_testbed::{deploy, harness, progress::Steps};
 
@@ -344,6 +346,58 @@ mod slow {
             .await
             .unwrap();
         }
+        they_take_turns(&client, &namespaces).await;
         cluster.down();
+    }
+
+    /// A setting of the operator that is in every pod: one datacenter restarts its nodes, and the other one when it is back.
+    async fn they_take_turns(client: &Client, [first, second]: &[String; 2]) {
+        let pod = |namespace: &String| (Api::<Pod>::namespaced(client.clone(), namespace), "orders-dc-a-0");
+        let mut before = Vec::new();
+        for namespace in [first, second] {
+            let (pods, name) = pod(namespace);
+            before.push(pods.get(name).await.unwrap().uid());
+        }
+        // The pod of the first one cannot come back.
+        let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), first);
+        let none = json!({"metadata": {"name": "no-pods"}, "spec": {"hard": {"pods": "0"}}});
+        quotas.create(&PostParams::default(), &serde_json::from_value(none).unwrap()).await.unwrap();
+        let settings = vec![("MESSINA_NODE_PROBE_SECONDS", "1".to_owned())];
+        let operator = deploy::Deployed { settings, ..deploy::Deployed::default() };
+        deploy::deploy(client, &operator, &Steps::quiet()).await.unwrap();
+        let datacenters: Api<ScyllaDBDatacenter> = Api::namespaced(client.clone(), second);
+        until(datacenters, NAME, "the second one to wait for its turn", LONG, |seen| {
+            let conditions = seen.and_then(|one| one.status?.conditions).unwrap_or_default();
+            let told = format!("the turn of {first}/{NAME}");
+            match conditions.iter().any(|one| one.message.contains(&told)) {
+                true => Seen::Ready(()),
+                false => Seen::NotYet(format!("{conditions:?}")),
+            }
+        })
+        .await
+        .unwrap();
+        let (pods, name) = pod(second);
+        assert_eq!(pods.get(name).await.unwrap().uid(), before[1], "it was restarted out of turn");
+        quotas.delete("no-pods", &DeleteParams::default()).await.unwrap();
+        let mut restarted = Vec::new();
+        for (namespace, before) in [first, second].into_iter().zip(before) {
+            let (pods, name) = pod(namespace);
+            let times = until(pods, name, "another pod to be ready", LONG, |seen| {
+                let ready = seen.as_ref().filter(|pod| pod.uid() != before).and_then(ready_since);
+                match (seen, ready) {
+                    (Some(pod), Some(since)) => Seen::Ready((pod.creation_timestamp().unwrap().0, since)),
+                    (seen, _) => Seen::NotYet(format!("{:?}", seen.and_then(|pod| pod.status))),
+                }
+            });
+            restarted.push(times.await.unwrap());
+        }
+        // Times are those of the API server and of kubelets on the same machine, in whole seconds.
+        assert!(restarted[1].0 >= restarted[0].1, "the second one began when the first one was back: {restarted:?}");
+    }
+
+    fn ready_since(pod: &Pod) -> Option<Timestamp> {
+        let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+        let ready = conditions.iter().find(|one| one.type_ == "Ready" && one.status == "True")?;
+        Some(ready.last_transition_time.as_ref()?.0)
     }
 }

@@ -74,6 +74,9 @@ pub struct Options {
     /// change restarts all nodes, one after the other
     #[arg(long, env = "MESSINA_NODE_PROBE_SECONDS", value_name = "SECONDS", default_value = "10", value_parser = probe_seconds)]
     pub node_probe_seconds: std::num::NonZeroU8,
+    /// How many datacenters restart their nodes at once because this program, or one of its settings, has changed; 0 for all
+    #[arg(long, env = "MESSINA_DATACENTERS_AT_ONCE", value_name = "NUMBER", default_value = "1")]
+    pub datacenters_at_once: usize,
     /// How many objects each controller works on at once
     #[arg(long, env = "MESSINA_WORKERS", value_name = "NUMBER", default_value = "8")]
     pub workers: std::num::NonZeroUsize,
@@ -121,6 +124,7 @@ impl Options {
                 KeyType::Rsa => KeyKind::Rsa(self.crypto_rsa_key_size),
             },
             cqls_ingress_port: self.cqls_ingress_port.map(Into::into),
+            datacenters_at_once: self.datacenters_at_once,
             expiry: datacenter::Expiry::new(metrics),
             counts: datacenter::Counts::new(metrics),
         }

@@ -239,6 +239,12 @@ impl<C: Controller> Running<C> {
         errands.on_return(move |key| queue.add(key));
     }
 
+    /// Looks at an object again whenever this is called.
+    pub fn waker(self: &Arc<Self>) -> impl Fn(ObjectKey) + Send + Sync + 'static {
+        let queue = Arc::clone(&self.queue);
+        move |key| queue.add(key)
+    }
+
     /// Looks at an object again whenever something changes that it names.
     pub fn refers_to<K>(self: &Arc<Self>, references: &Arc<References<K>>)
     where

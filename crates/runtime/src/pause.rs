@@ -9,7 +9,7 @@ use crate::status::condition;
 pub const PAUSED: &str = "Paused";
 
 /// What the annotation says, if it pauses the object. "false" does not; other values may give a reason.
-pub(crate) fn pause<'a>(metadata: &'a ObjectMeta, annotation: Option<&str>) -> Option<&'a str> {
+pub fn pause<'a>(metadata: &'a ObjectMeta, annotation: Option<&str>) -> Option<&'a str> {
     let value = metadata.annotations.as_ref()?.get(annotation?)?.trim();
     (value != "false").then_some(value)
 }

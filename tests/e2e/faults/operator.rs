@@ -19,6 +19,7 @@ pub(crate) fn datacenters(caches: &mut Caches, metrics: &Metrics) -> Vec<Arc<dyn
         gates: Gates::default(),
         keys: KeyKind::default(),
         cqls_ingress_port: None,
+        datacenters_at_once: 1,
         expiry: datacenter::Expiry::new(metrics),
         counts: datacenter::Counts::new(metrics),
     };

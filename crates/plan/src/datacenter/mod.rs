@@ -109,8 +109,20 @@ pub struct Observed {
     pub proofs: certificates::Proofs,
     /// The port at which an Ingress takes CQL, for clients' files; none where it is the usual one.
     pub cqls_ingress_port: Option<u16>,
+    /// Whether nodes may restart for what changed of the operator.
+    pub turn: Turn,
     /// The time.
     pub now: Timestamp,
+}
+
+/// Whether a datacenter may change what pods are made of. What the user changed does not wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Turn {
+    /// It may.
+    #[default]
+    Own,
+    /// It is the turn of this one, and others may come before, too.
+    After(String),
 }
 
 /// Objects that are the user's own. All of them that are there: nodes are restarted when one comes or goes.
@@ -357,9 +369,28 @@ impl Observed {
             signed: BTreeMap::new(),
             proofs: certificates::Proofs::default(),
             cqls_ingress_port: None,
+            turn: Turn::Own,
             now: Timestamp::UNIX_EPOCH,
         }
     }
+}
+
+/// How far a change of pods is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rolling {
+    /// All nodes are up, and as they are to be.
+    Done,
+    /// Nodes are to change, and none has.
+    Pending,
+    /// Some nodes have changed, and others are yet to.
+    Begun,
+    /// Nothing is to change, but not all nodes are up.
+    Unsettled,
+}
+
+/// How far a change of pods is.
+pub fn rolling(observed: &Observed) -> Rolling {
+    rollout::racks(observed).rolling()
 }
 
 /// Decides what is to be.

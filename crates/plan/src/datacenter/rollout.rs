@@ -15,7 +15,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use messina_api::names::{self, annotation::INPUTS_STAND_FOR, label};
 
 use super::{
-    Deletion, Kind, LeftAlone, Note, Observed, Part, Rack,
+    Deletion, Kind, LeftAlone, Note, Observed, Part, Rack, Rolling, Turn,
     difference::{changes_pods, says_the_same},
     joining::{has_cluster, may_be_corrected, may_be_joining},
     restart::{
@@ -76,6 +76,19 @@ pub(crate) struct Racks<'a> {
 }
 
 impl Racks<'_> {
+    /// How far a change of pods is.
+    pub(crate) fn rolling(&self) -> Rolling {
+        if self.standing.iter().any(|one| partition(one.now) > 0) {
+            Rolling::Begun
+        } else if self.standing.iter().any(|one| one.changes_pods) {
+            Rolling::Pending
+        } else if self.are_done() {
+            Rolling::Done
+        } else {
+            Rolling::Unsettled
+        }
+    }
+
     /// Whether all nodes that there are are up, and are as they are to be.
     pub(crate) fn are_done(&self) -> bool {
         let is_done = |one: &Standing<'_>| !one.changes_pods && partition(one.now) == 0;
@@ -194,7 +207,7 @@ pub(crate) fn racks(observed: &Observed) -> Racks<'_> {
     let moving = observed.stateful_sets.values().filter(|one| !is_settled(observed, one)).collect();
     let is_rolling = standing.iter().any(|one| partition(one.now) > 0) || is_being_upgraded(observed);
     let mut racks = Racks { standing, missing, orphaned, wrong, moving, is_rolling, next: None };
-    racks.next = next_restart(observed, &racks);
+    racks.next = next_restart(observed, &racks).filter(|_| racks.is_rolling || observed.turn == Turn::Own);
     racks
 }
 
@@ -460,6 +473,12 @@ fn change_next(observed: &Observed, racks: Racks<'_>, topology: &Topology, rollo
             keep(observed, one, rollout);
         } else if topology.without_place.contains(&one.name) {
             hold(observed, one, rollout);
+        } else if let Turn::After(other) = &observed.turn
+            && one.changes_pods
+            && !is_rolling
+        {
+            rollout.waiting.push(waiting_for_turn(observed, &one, other));
+            rollout.left_alone.push(LeftAlone { kind: "StatefulSet", name: one.name });
         } else if next.is_some() && topology.holds_restart {
             rollout.waiting.push(waiting_to_restart(observed, &one, next.as_ref()));
             rollout.left_alone.push(LeftAlone { kind: "StatefulSet", name: one.name });
@@ -581,6 +600,14 @@ fn held_up(observed: &Observed, member: &str) -> Note {
         observed.datacenter.namespace
     );
     note("UpgradeHeldUp", message)
+}
+
+fn waiting_for_turn(observed: &Observed, one: &Standing<'_>, other: &str) -> Note {
+    let message = format!(
+        "{} is to change with the operator, which does that to a few datacenters at a time: it is the turn of {other}",
+        reference(observed, one.now)
+    );
+    note("WaitingForTurn", message)
 }
 
 fn waiting_to_restart(observed: &Observed, one: &Standing<'_>, next: Option<&Restart>) -> Note {

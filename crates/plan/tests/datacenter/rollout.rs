@@ -10,7 +10,7 @@ use k8s_openapi::{
 use messina_api::names::annotation::{
     CURRENT_TOKEN_RING_HASH, HOST_ID, INPUTS_HASH, INPUTS_STAND_FOR, LAST_CLEANED_UP_TOKEN_RING_HASH, NODE_JOINED,
 };
-use messina_plan::datacenter::{LeftAlone, Observed, Part, Plan, change_of_identity};
+use messina_plan::datacenter::{LeftAlone, Observed, Part, Plan, Rolling, Turn, change_of_identity, rolling};
 use serde_json::{Value, json};
 
 use crate::{datacenter, datacenter_with, name_of, observed, plan, report, rolled_out};
@@ -314,6 +314,28 @@ fn what_was_ours_and_is_to_go_is_a_difference() {
     let ours = fields(Value::String(json!({"f:spec": {"f:selector": {}}}).to_string()));
     observed.stateful_sets.get_mut("orders-dc-a").unwrap().metadata.managed_fields = Some(vec![ours, others]);
     assert_eq!(plan(&observed).waiting, []);
+}
+
+#[test]
+fn what_changes_with_the_operator_waits_for_the_turn_of_the_datacenter() {
+    let at_rest = running(&[("a", 1), ("b", 1)], json!({}));
+    assert_eq!(rolling(&at_rest), Rolling::Done);
+    let mut observed = Observed { operator_image: "messina:another".into(), ..at_rest };
+    assert_eq!(rolling(&observed), Rolling::Pending);
+    observed.turn = Turn::After("shop/another".into());
+    let waiting = plan(&observed);
+    assert_eq!(
+        (changed(&observed, &waiting), reasons(&waiting)),
+        (vec![], vec!["WaitingForTurn", "WaitingForOtherRacks"])
+    );
+    let told = waiting.waiting.iter().find(|note| note.reason == "WaitingForTurn").unwrap();
+    assert!(told.message.contains("the turn of shop/another"), "{}", told.message);
+    // Nodes join all the same, as the others are.
+    observed.datacenter.racks[0].nodes = 2;
+    assert_eq!(changed(&observed, &plan(&observed)), ["orders-dc-a"]);
+    observed.datacenter.racks[0].nodes = 1;
+    observed.turn = Turn::Own;
+    assert_eq!(changed(&observed, &plan(&observed)), ["orders-dc-a"]);
 }
 
 #[test]

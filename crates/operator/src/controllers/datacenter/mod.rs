@@ -6,6 +6,7 @@ mod new_keys;
 mod observe;
 mod parts;
 mod report;
+mod turns;
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -36,7 +37,7 @@ use messina_runtime::{
 pub use counts::Counts;
 pub use expiry::Expiry;
 
-use self::new_keys::NewKeys;
+use self::{new_keys::NewKeys, turns::Turns};
 use super::trim;
 use crate::certificates::KeyKind;
 
@@ -55,6 +56,8 @@ pub struct Settings {
     pub keys: KeyKind,
     /// The port at which Ingresses take CQL over TLS, if clients are to know it.
     pub cqls_ingress_port: Option<u16>,
+    /// How many datacenters restart their nodes at once for what changed of the operator; none for all.
+    pub datacenters_at_once: usize,
     /// Until when certificates are valid, for all to see.
     pub expiry: Expiry,
     /// What is counted of nodes, and of what becomes of them.
@@ -80,6 +83,7 @@ pub struct DatacenterController {
     named_config_maps: Arc<References<ConfigMap>>,
     named_secrets: Arc<References<Secret>>,
     proofs: Proofs,
+    turns: Arc<Turns>,
 }
 
 /// What is watched, and who is looked at when it changes. Jobs are watched already.
@@ -91,6 +95,7 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     let role_bindings = caches.watch::<RoleBinding>(Some(&ours), trim);
     let budgets = caches.watch::<PodDisruptionBudget>(Some(&ours), trim);
     let new_keys = Arc::new(NewKeys::new(settings.keys));
+    let turns = Arc::new(Turns::new(settings.datacenters_at_once));
     let controller = DatacenterController {
         settings,
         new_keys: Arc::clone(&new_keys),
@@ -108,6 +113,7 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
         named_config_maps: caches.references(&[datacenter::USUAL_CONFIG_MAP]),
         named_secrets: caches.references(&[datacenter::USUAL_AGENT_SECRET]),
         proofs: Proofs::default(),
+        turns: Arc::clone(&turns),
     };
     let expiry = controller.settings.expiry.clone();
     let own_keys = Arc::downgrade(&new_keys);
@@ -118,7 +124,9 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     let (named_config_maps, named_secrets) =
         (Arc::clone(&controller.named_config_maps), Arc::clone(&controller.named_secrets));
     let own_keys = Arc::downgrade(&new_keys);
+    let own_turns = Arc::downgrade(&turns);
     datacenters.on_change(move |change| {
+        own_turns.upgrade().into_iter().for_each(|turns| turns.take_in(change));
         let uid =
             |object: &Option<Arc<ScyllaDBDatacenter>>| object.as_ref().and_then(|object| object.metadata.uid.clone());
         if uid(&change.before) != uid(&change.after) {
@@ -137,6 +145,7 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     let classes = Arc::clone(&controller.storage_classes);
     let (volumes, machines) = (Arc::clone(&controller.volumes), Arc::clone(&controller.machines));
     let running = Running::new(caches, controller, datacenters, Backoff::default());
+    turns.on_change(running.waker());
     running.awaits(new_keys.errands());
     owns(&running, &stateful_sets);
     owns(&running, &services);

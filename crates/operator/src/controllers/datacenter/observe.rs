@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::Arc,
 };
 
@@ -9,9 +10,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
 use messina_plan::datacenter::{
-    Datacenter, Fault, Named, Observed, Told, cannot_adopt,
+    Datacenter, Fault, Named, Observed, Told, Turn, cannot_adopt,
     certificates::{Order, Signed, orders},
-    change_of_identity, is_without_machine, refusal, validate,
+    change_of_identity, is_without_machine, refusal, rolling, validate,
 };
 use messina_runtime::{
     controller::Controller as _,
@@ -26,6 +27,14 @@ use crate::certificates;
 
 impl DatacenterController {
     pub(super) async fn observed(&self, object: &ScyllaDBDatacenter) -> Result<Observed, Error> {
+        let observed = self.observed_in_turn(object).await;
+        if observed.is_err() {
+            self.turns.stand_back(&key_of(&object.metadata));
+        }
+        observed
+    }
+
+    async fn observed_in_turn(&self, object: &ScyllaDBDatacenter) -> Result<Observed, Error> {
         let datacenter = validate(object).map_err(|faults| invalid(&faults))?;
         let key = key_of(&object.metadata);
         // First what may have to be asked for: what is read from the stores is of one moment.
@@ -59,11 +68,14 @@ impl DatacenterController {
             signed: BTreeMap::new(),
             proofs: self.proofs.clone(),
             cqls_ingress_port: self.settings.cqls_ingress_port,
+            turn: Turn::Own,
             now: Timestamp::now(),
         };
         if let Some(fault) = change_of_identity(&observed) {
             return Err(invalid(&[fault]));
         }
+        let is_known = observed.status.observed_generation == Some(observed.datacenter.generation);
+        observed.turn = self.turns.turn(&key, of_user(&observed), is_known, || rolling(&observed));
         observed.signed = self.signed(&key, &observed);
         Ok(observed)
     }
@@ -104,6 +116,17 @@ impl DatacenterController {
         };
         orders.into_iter().filter_map(sign).collect()
     }
+}
+
+/// Tells versions of what the user wrote apart: the specification, and the objects that it names.
+fn of_user(observed: &Observed) -> u64 {
+    fn versions<K: Kind>(objects: &BTreeMap<String, Arc<K>>) -> Vec<(&String, &Option<String>)> {
+        objects.iter().map(|(name, object)| (name, &object.meta().resource_version)).collect()
+    }
+    let Named { config_maps, secrets } = &observed.named;
+    let mut hasher = DefaultHasher::new();
+    (observed.datacenter.generation, versions(config_maps), versions(secrets)).hash(&mut hasher);
+    hasher.finish()
 }
 
 fn invalid(faults: &[Fault]) -> Error {
