@@ -77,6 +77,10 @@ pub const SKIP_UPGRADE_HOOKS: &str = "messina.scylladb.com/skip-upgrade-hooks";
 pub const IGNORED_DOWN_NODES: &str = "messina.scylladb.com/ignored-down-nodes";
 /// On a member Service, by the operator: UID of the claim that a replacement of the node began with, or nothing.
 pub const REPLACING_CLAIM: &str = "messina.scylladb.com/replacing-claim-uid";
+/// On a claim, by the operator: host ID of the node whose data it holds, and which has joined.
+pub const JOINED_HOST_ID: &str = "messina.scylladb.com/joined-host-id";
+/// On a claim, by the operator: the image of ScyllaDB that the node last ran.
+pub const LAST_IMAGE: &str = "messina.scylladb.com/last-image";
 /// On a claim, by the operator: host ID of the node whose data it holds, and which has left the ring.
 pub const LEFT_HOST_ID: &str = "messina.scylladb.com/left-host-id";
 /// On a ScyllaDBDatacenter, by the user: `Delete` deletes claims of nodes that have left; else they are kept until their

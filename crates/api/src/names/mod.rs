@@ -34,6 +34,11 @@ pub mod datacenter {
         format!("{DATA_VOLUME}-{member}")
     }
 
+    /// The node for whose disk a claim of this name is.
+    pub fn member_of_claim(claim: &str) -> Option<&str> {
+        claim.strip_prefix(DATA_VOLUME)?.strip_prefix('-')
+    }
+
     /// The Service that leads to any node.
     pub fn identity_service(datacenter: &str) -> String {
         format!("{datacenter}-client")

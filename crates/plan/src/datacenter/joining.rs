@@ -43,7 +43,7 @@ pub(crate) fn may_be_joining(observed: &Observed, member: &str) -> bool {
 }
 
 /// Whether the pod has no machine, or its ScyllaDB container gives up again and again.
-fn cannot_start(pod: &Pod) -> bool {
+pub(crate) fn cannot_start(pod: &Pod) -> bool {
     let Some(status) = &pod.status else { return false };
     let is_unscheduled = |condition: &&k8s_openapi::api::core::v1::PodCondition| {
         condition.type_ == "PodScheduled" && condition.status == "False"

@@ -18,6 +18,7 @@ mod operations;
 mod pod;
 mod probe;
 mod quantity;
+mod recovery;
 mod restart;
 mod rollout;
 mod seen;
@@ -410,10 +411,18 @@ pub fn plan(observed: &Observed) -> Plan {
         rollout.hold(observed, "WaitingForSettings", "the settings are there that its racks name");
     }
     let mut growth = storage::growth(observed, &topology, &rollout);
+    let mut recovery = recovery::recovery(observed);
     if !token.wrong.is_empty() {
         // No StatefulSet would be made in place of one that is deleted.
         growth.deletions.clear();
     }
+    if !token.wrong.is_empty() || certificates.are_awaited || !missing.is_empty() {
+        recovery = recovery::Recovery::default();
+    }
+    if !recovery.deletions.is_empty() {
+        growth.deletions.clear();
+    }
+    let marks = recovery::marks(observed, &[topology.changes.as_slice(), &growth.changes].concat());
     let ingresses = ingresses::ingresses(observed);
     // ScyllaDB refuses to clean up while nodes come or go. A label that is wrong holds nothing up.
     let is_of_nodes = |note: &Note| note.part == Part::StatefulSet && note.reason != topology::REFUSES;
@@ -444,8 +453,8 @@ pub fn plan(observed: &Observed) -> Plan {
             ingresses: ingresses.ingresses,
             cleanup_jobs: cleanup.jobs,
         },
-        changes: [topology.changes, growth.changes].concat(),
-        deletions: [topology.deletions, growth.deletions, rollout.deletions].concat(),
+        changes: [topology.changes, growth.changes, marks].concat(),
+        deletions: [topology.deletions, growth.deletions, rollout.deletions, recovery.deletions].concat(),
         rests_on,
         left_alone: [
             rollout.left_alone,
@@ -462,6 +471,7 @@ pub fn plan(observed: &Observed) -> Plan {
             certificates.waiting,
             topology.waiting,
             rollout.waiting,
+            recovery.waiting,
             growth.waiting,
             ingresses.waiting,
             cleanup.waiting,

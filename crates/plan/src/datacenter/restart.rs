@@ -64,7 +64,8 @@ fn is_down(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some() || is_ready(pod) == Some(false)
 }
 
-fn is_ready(pod: &Pod) -> Option<bool> {
+/// What the pod says of itself, if it does.
+pub(crate) fn is_ready(pod: &Pod) -> Option<bool> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
     conditions.iter().find(|condition| condition.type_ == "Ready").map(|condition| condition.status == "True")
 }

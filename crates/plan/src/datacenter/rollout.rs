@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::{api::apps::v1::StatefulSet, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use messina_api::names::{self, annotation::INPUTS_STAND_FOR, label};
 
 use super::{
@@ -23,7 +23,10 @@ use super::{
         partition, set_partition, stuck, template_version,
     },
     stateful_set::{around_its_nodes, kept_in_place, stateful_set, take_new_hash},
-    topology::{Topology, is_being_upgraded, is_prepared_for, known_nodes, nodes_without_place},
+    topology::{
+        Member, Topology, has_joined, is_being_upgraded, is_of_a_node, is_prepared_for, known_nodes, members,
+        nodes_without_place,
+    },
     validate::MOST_NODES,
 };
 use crate::words;
@@ -321,11 +324,21 @@ fn leave_going(observed: &Observed, rollout: &mut Rollout) {
     }
 }
 
-/// Makes a StatefulSet anew around its nodes. What is in the way of new pods is in nobody's way where all pods are there.
+/// Makes a StatefulSet anew around its nodes. What is in the way of new ones is not in the way of these.
 fn restore(observed: &Observed, stateful_set: StatefulSet, topology: &Topology, rollout: &mut Rollout) {
     let name = stateful_set.metadata.name.clone().unwrap_or_default();
-    let has_pod = |ordinal| observed.pods.contains_key(&names::datacenter::member(&name, ordinal));
-    if topology.in_the_way.contains(&name) && !(0..replicas(&stateful_set)).all(has_pod) {
+    let members = members(observed);
+    let is_blocked = |ordinal| {
+        let member = names::datacenter::member(&name, ordinal);
+        let claim = observed.claim(&names::datacenter::data_claim(&member));
+        // Who has joined and never began to leave has not left, whatever a claim says.
+        let is_in = |one: &Member<'_>| one.name == member && has_joined(one.service) && !one.has_begun_to_leave();
+        let is_in_the_way = |claim: &ObjectMeta| {
+            claim.deletion_timestamp.is_some() || !is_of_a_node(claim) && !members.iter().any(is_in)
+        };
+        !observed.pods.contains_key(&member) && claim.is_some_and(is_in_the_way)
+    };
+    if topology.in_the_way.contains(&name) && (0..replicas(&stateful_set)).any(is_blocked) {
         return rollout.waiting.push(not_yet(observed, &stateful_set));
     }
     rollout.waiting.push(restoring(observed, &stateful_set));

@@ -3,9 +3,7 @@
 use k8s_openapi::{
     api::{
         apps::v1::{RollingUpdateStatefulSetStrategy, StatefulSet, StatefulSetSpec, StatefulSetUpdateStrategy},
-        core::v1::{
-            PersistentVolumeClaim, PersistentVolumeClaimSpec, Pod, PodTemplateSpec, VolumeResourceRequirements,
-        },
+        core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, PodTemplateSpec, VolumeResourceRequirements},
     },
     apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
 };
@@ -16,9 +14,10 @@ use super::{
     config::{Inputs, inputs},
     difference::{RESTARTED_AT, is_within},
     metadata::{map, node_labels, owned, rack_labels, some, with},
-    pod::{SCYLLA_CONTAINER, pod_spec},
-    rollout::nodes_to_keep,
-    status::pod_version,
+    pod::pod_spec,
+    recovery::{ORDERED_READY, PARALLEL, is_known, is_parallel, last_image, newest_image},
+    rollout::{nodes_to_keep, replicas},
+    topology::nodes_without_place,
 };
 
 /// The StatefulSet as it is to be, whatever it is now.
@@ -26,7 +25,7 @@ pub(crate) fn stateful_set(observed: &Observed, rack: &Rack) -> StatefulSet {
     let datacenter = &observed.datacenter;
     let name = datacenter.stateful_set_name(rack);
     let inputs = InputsOf::of(observed, rack, &name);
-    let policy = if datacenter.parallel_node_operations { "Parallel" } else { "OrderedReady" };
+    let policy = if datacenter.parallel_node_operations { PARALLEL } else { ORDERED_READY };
     StatefulSet {
         metadata: inputs.noted(owned(datacenter, name, node_labels(datacenter, rack))),
         spec: Some(StatefulSetSpec {
@@ -176,7 +175,8 @@ pub(crate) fn kept_in_place(
     if spec.service_name != now.service_name {
         differing.push("spec.serviceName");
     }
-    if spec.pod_management_policy != now.pod_management_policy {
+    // One that is `Parallel` without need gets its nodes one by one all the same.
+    if observed.datacenter.parallel_node_operations && !is_parallel(existing) {
         differing.push("spec.podManagementPolicy");
     }
     // What says the same is said in our words: else every rack would be written once more, with what the server filled in.
@@ -186,7 +186,13 @@ pub(crate) fn kept_in_place(
     spec.selector.clone_from(&now.selector);
     spec.service_name.clone_from(&now.service_name);
     spec.pod_management_policy.clone_from(&now.pod_management_policy);
-    spec.replicas = spec.replicas.max(now.replicas);
+    let joining = if observed.datacenter.parallel_node_operations || !is_parallel(existing) {
+        spec.replicas
+    } else {
+        let known = nodes_without_place(observed, existing.metadata.name.as_deref().unwrap_or_default());
+        spec.replicas.min(Some(known.max(replicas(existing) + 1)))
+    };
+    spec.replicas = joining.max(now.replicas);
     let restarted_at = now.template.metadata.as_ref().and_then(|one| one.annotations.as_ref()?.get(RESTARTED_AT));
     keep_restart(&mut spec.template, restarted_at);
     // Pods that their own StatefulSet does not select are refused.
@@ -208,25 +214,28 @@ fn keep_restart(template: &mut PodTemplateSpec, restarted_at: Option<&String>) {
 /// their pods are as it wants them. They keep their version, which changes in no other way than that of others.
 pub(crate) fn around_its_nodes(observed: &Observed, rack: &Rack, nodes: i32) -> StatefulSet {
     let name = observed.datacenter.stateful_set_name(rack);
-    let pods = || (0..nodes).filter_map(|ordinal| observed.pods.get(&names::datacenter::member(&name, ordinal)));
-    let mut restored = match pods().find_map(|pod| former_version(observed, pod)) {
-        Some(datacenter) => stateful_set(&Observed { datacenter, ..observed.clone() }, rack),
+    let members = || (0..nodes).map(|ordinal| names::datacenter::member(&name, ordinal));
+    let pods = || members().filter_map(|member| observed.pods.get(&member));
+    // Nodes that are there do not restart by this; those that are missing start with it.
+    let (there, missing): (Vec<_>, Vec<_>) = members().partition(|member| observed.pods.contains_key(member));
+    let is_former = |(version, _): &(String, String)| *version != observed.datacenter.version;
+    let former = newest_image(observed, &missing)
+        .or_else(|| there.iter().filter_map(|member| last_image(observed, member)).find(is_former));
+    let mut restored = match former.filter(is_former) {
+        Some((version, image)) => {
+            let datacenter = Datacenter { version, image, ..observed.datacenter.clone() };
+            stateful_set(&Observed { datacenter, ..observed.clone() }, rack)
+        }
         None => stateful_set(observed, rack),
     };
     let Some(spec) = restored.spec.as_mut() else { return restored };
     spec.replicas = Some(nodes);
+    if members().any(|member| is_known(observed, &member)) {
+        spec.pod_management_policy = Some(PARALLEL.into());
+    }
     let restarts = pods().filter_map(|pod| pod.metadata.annotations.as_ref()?.get(RESTARTED_AT));
     keep_restart(&mut spec.template, restarts.max());
     restored
-}
-
-/// The datacenter with the version that a pod has, where that is another one.
-fn former_version(observed: &Observed, pod: &Pod) -> Option<Datacenter> {
-    let datacenter = &observed.datacenter;
-    let version = pod_version(pod).filter(|version| *version != datacenter.version)?;
-    let containers = &pod.spec.as_ref()?.containers;
-    let image = containers.iter().find(|container| container.name == SCYLLA_CONTAINER)?.image.clone()?;
-    Some(Datacenter { version, image, ..datacenter.clone() })
 }
 
 fn cannot_change(observed: &Observed, stateful_set: &StatefulSet, field: &str) -> Note {
@@ -234,7 +243,7 @@ fn cannot_change(observed: &Observed, stateful_set: &StatefulSet, field: &str) -
     let remedy = match field {
         "spec.volumeClaimTemplates" => "undo the change of the rack's storage class, or move the nodes to a new rack",
         "spec.podManagementPolicy" => {
-            "undo the change of spec.enableParallelNodeOperations, or delete the StatefulSet with --cascade=orphan, so \
+            "set spec.enableParallelNodeOperations to false, or delete the StatefulSet with --cascade=orphan, so \
              that it is made anew around its pods"
         }
         _ => "delete the StatefulSet with --cascade=orphan, so that it is made anew around its pods",

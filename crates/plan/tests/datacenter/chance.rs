@@ -8,6 +8,7 @@ use std::{
     },
 };
 
+use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec};
 use messina_api::names::label::REPLACE;
 
 use crate::{
@@ -59,6 +60,7 @@ fn happen(world: &mut World) {
         95 if world.below(3) == 0 => world.lose_sight(),
         95 if world.below(2) == 0 => world.hear_again(),
         95 => world.crash_the_operator(),
+        96 if world.below(8) == 0 => world.lose_power(),
         96 => world.crash_a_node(),
         97 => world.edit_a_label(),
         98 if world.below(4) != 0 => _ = world.clean_up(),
@@ -83,9 +85,15 @@ fn check_like_new(world: &World, racks: &[(&str, i32)]) {
     new.respecify(racks);
     new.enlarge("3Gi");
     assert!(settle(&mut new), "a new datacenter comes to rest");
+    // One that was made anew around nodes is `Parallel`.
+    let spec = |one: &StatefulSet| {
+        let spec = one.spec.clone().unwrap();
+        assert!(["Parallel", "OrderedReady"].contains(&spec.pod_management_policy.as_deref().unwrap()));
+        StatefulSetSpec { pod_management_policy: None, ..spec }
+    };
     let sets = |world: &World| -> Vec<_> {
         let sets = world.kept.stateful_sets.iter();
-        sets.map(|(name, one)| (name.clone(), one.metadata.labels.clone(), one.spec.clone())).collect()
+        sets.map(|(name, one)| (name.clone(), one.metadata.labels.clone(), spec(one))).collect()
     };
     assert_eq!(sets(world), sets(&new), "StatefulSets");
     let services = |world: &World| -> Vec<_> {
@@ -104,6 +112,7 @@ struct Sum {
     refused: usize,
     restarted: usize,
     upgraded: usize,
+    powered_off: usize,
 }
 
 /// A world in which so much happens; it comes to rest, and is as a new one then.
@@ -130,8 +139,8 @@ fn live(mut world: World, steps: usize) -> Sum {
     check_fresh(&world, racks);
     check_like_new(&world, racks);
     assert_eq!(world.sizes(), BTreeSet::from(["3Gi"]), "sizes of disks");
-    let World { left, replaced, cleaned_up, refused, restarted, upgraded, .. } = world;
-    Sum { left, replaced, cleaned_up, refused, restarted, upgraded }
+    let World { left, replaced, cleaned_up, refused, restarted, upgraded, powered_off, .. } = world;
+    Sum { left, replaced, cleaned_up, refused, restarted, upgraded, powered_off }
 }
 
 /// `MESSINA_WORLDS` says in how many worlds, `MESSINA_FIRST_WORLD` with which one it begins.
@@ -155,6 +164,7 @@ fn whatever_happens_no_data_is_lost_and_it_ends_as_a_fresh_deployment() {
             sum.refused += one.refused;
             sum.restarted += one.restarted;
             sum.upgraded += one.upgraded;
+            sum.powered_off += one.powered_off;
         }
     };
     std::thread::scope(|scope| {
@@ -164,8 +174,8 @@ fn whatever_happens_no_data_is_lost_and_it_ends_as_a_fresh_deployment() {
     });
     let sum = sums.into_inner().unwrap();
     println!("{} steps in {worlds} worlds: {sum:?}", worlds * steps as u64);
-    let Sum { left, replaced, cleaned_up, refused, restarted, upgraded } = sum;
-    let all = [left, replaced, cleaned_up, restarted, upgraded];
+    let Sum { left, replaced, cleaned_up, refused, restarted, upgraded, powered_off } = sum;
+    let all = [left, replaced, cleaned_up, restarted, upgraded, powered_off];
     // A change is refused in one of ten worlds or so.
     let is_seen = refused > 0 || worlds < 40;
     assert!(is_seen && all.iter().all(|count| *count > 0), "this shows nothing: {all:?}, {refused} refused");

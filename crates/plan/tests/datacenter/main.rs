@@ -14,6 +14,7 @@ mod lost;
 mod operations;
 mod pods;
 mod properties;
+mod recovery;
 mod refusals;
 mod restarts;
 mod rollout;

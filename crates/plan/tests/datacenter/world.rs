@@ -54,6 +54,8 @@ pub(crate) struct Disk {
 struct Node {
     host_id: String,
     mode: Mode,
+    /// It has joined, or come back when a majority of the ring was there.
+    serves: bool,
     replaces: Option<String>,
     /// The Service as its sidecar last saw it.
     seen: Option<Service>,
@@ -113,6 +115,7 @@ pub(crate) struct World {
     down_when_decided: BTreeSet<String>,
     pub(crate) restarted: usize,
     pub(crate) upgraded: usize,
+    pub(crate) powered_off: usize,
     /// How often a node did not start, because another one takes its place.
     pub(crate) refused: usize,
 }
@@ -157,6 +160,7 @@ impl World {
             down_when_decided: BTreeSet::new(),
             restarted: 0,
             upgraded: 0,
+            powered_off: 0,
             refused: 0,
         }
     }
@@ -394,6 +398,29 @@ impl World {
         let names: Vec<String> = self.nodes.keys().cloned().collect();
         if let Some(name) = self.pick(&names) {
             self.nodes.remove(&name);
+        }
+    }
+
+    /// The datacenter is deleted, and another one of its name created. Claims stay.
+    pub(crate) fn recreate(&mut self) {
+        self.pods().iter().for_each(|pod| self.remove_pod(pod));
+        (self.kept.stateful_sets, self.kept.services, self.kept.jobs) = Default::default();
+        self.writes.clear();
+        self.restarting.clear();
+        self.current.clear();
+        self.version += 1;
+    }
+
+    /// All machines go down at once, and pods go with them. In the middle of an upgrade, a person has to help then.
+    pub(crate) fn lose_power(&mut self) {
+        let template = |one: &StatefulSet| revision_of(&one.spec.as_ref().unwrap().template);
+        let templates: Vec<String> = self.kept.stateful_sets.values().map(template).collect();
+        let version = |revision: &str| revision.split_once('_').unwrap().0.to_owned();
+        let mut versions: BTreeSet<String> = templates.iter().map(|revision| version(revision)).collect();
+        versions.extend(self.disks.values().filter_map(|disk| disk.version.clone()));
+        if versions.len() == 1 {
+            self.pods().iter().for_each(|pod| self.remove_pod(pod));
+            self.powered_off += 1;
         }
     }
 }

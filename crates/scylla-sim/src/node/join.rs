@@ -225,13 +225,32 @@ impl Node {
         self.faults().bootstrap_ms.map_or(self.config.pace.bootstrap, Duration::from_millis)
     }
 
-    /// Comes back to a ring after a restart. It needs nobody for it: a whole cluster may start again at once. But where
-    /// somebody answers that it left meanwhile, it has.
+    /// Comes back to a ring after a restart, when a majority of it is reachable: a whole cluster may start again at once, but
+    /// no node alone. Where somebody answers that it left meanwhile, it has.
     async fn come_back(self: &Arc<Self>) -> Result<(), NodeError> {
         if self.config.replaces.is_some() {
             log::warn("storage_service", "replace_node_first_boot is ignored: this is not the first boot");
         }
         self.set_mode(Mode::Joining);
+        self.look_for_ring().await?;
+        self.set_status(Status::Normal);
+        self.persist().await?;
+        self.with(|state| state.is_gossiping = true);
+        let mut told = 0;
+        while let Err((up, nodes)) = self.majority() {
+            if told != up {
+                log::info("raft_group0", format!("Waiting for a majority: {up} of {nodes} node(s) are reachable"));
+                told = up;
+            }
+            sleep(PAUSE).await;
+            // Others may have other addresses by now.
+            self.look_for_ring().await?;
+        }
+        Ok(())
+    }
+
+    /// Asks everybody who may be in the ring.
+    async fn look_for_ring(self: &Arc<Self>) -> Result<(), NodeError> {
         let others: Vec<(HostId, std::net::IpAddr)> = self.with(|state| {
             let others = state.members.present().filter(|member| member.host_id != self.own);
             let others = others.filter(|member| !named(&state.faults.refuse_to, &member.host_id, member.address));
@@ -253,9 +272,16 @@ impl Node {
                 _ => {}
             }
         }
-        self.set_status(Status::Normal);
-        self.persist().await?;
-        self.with(|state| state.is_gossiping = true);
         Ok(())
+    }
+
+    /// Whether more than half of the ring is up, this node included; else how many of how many are.
+    fn majority(&self) -> Result<(), (usize, usize)> {
+        self.with(|state| {
+            let up = self.up(state);
+            let ring = || state.members.ring();
+            let (up, nodes) = (ring().filter(|member| up.contains(&member.host_id)).count(), ring().count());
+            if 2 * up > nodes { Ok(()) } else { Err((up, nodes)) }
+        })
     }
 }

@@ -163,7 +163,8 @@ impl Needs {
             Some("datacenter") if test.contains("::slow::") => Self::Programs,
             Some("fields") if !test.contains("::nodes::") => Self::Light,
             Some(
-                "certificates" | "datacenter" | "fields" | "life" | "settings" | "testbed" | "upgrade" | "volumes",
+                "certificates" | "datacenter" | "fields" | "life" | "recovery" | "settings" | "testbed" | "upgrade"
+                | "volumes",
             ) => Self::Full,
             _ => Self::Light,
         }

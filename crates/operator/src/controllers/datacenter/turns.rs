@@ -143,8 +143,6 @@ impl Turns {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     fn key(name: &str) -> ObjectKey {
@@ -157,10 +155,9 @@ mod tests {
 
     /// Takes what the listener has heard since.
     fn heard(turns: &Turns) -> impl Fn() -> Vec<String> {
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let own = Arc::clone(&heard);
-        turns.on_change(move |key| own.lock().unwrap().push(key.name));
-        move || std::mem::take(&mut *heard.lock().unwrap())
+        let (sender, receiver) = std::sync::mpsc::channel();
+        turns.on_change(move |key: ObjectKey| _ = sender.send(key.name));
+        move || receiver.try_iter().collect()
     }
 
     #[test]

@@ -4,7 +4,10 @@
 //! of one that has left.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use messina_api::names::{self, annotation::LEFT_HOST_ID};
+use messina_api::names::{
+    self,
+    annotation::{JOINED_HOST_ID, LEFT_HOST_ID},
+};
 use serde_json::json;
 
 use super::{Member, Place, Steps, desired};
@@ -135,8 +138,14 @@ fn is_told_of(steps: &Steps<'_>, name: &str, host_id: &str) -> bool {
 }
 
 /// Whether a claim may hold the data of a node that has not left.
-pub(super) fn is_of_a_node(claim: &ObjectMeta) -> bool {
+pub(crate) fn is_of_a_node(claim: &ObjectMeta) -> bool {
     claim.annotations.as_ref().is_none_or(|all| !all.contains_key(LEFT_HOST_ID))
+}
+
+/// Whether a claim holds the data of a node that has joined and has not left.
+pub(crate) fn has_joined(claim: &ObjectMeta) -> bool {
+    let is_noted = claim.annotations.as_ref().is_some_and(|all| all.contains_key(JOINED_HOST_ID));
+    is_noted && is_of_a_node(claim) && claim.deletion_timestamp.is_none()
 }
 
 /// Whether a new node is wanted in the member's place.

@@ -16,7 +16,7 @@ mod upgrading;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{api::apps::v1::StatefulSet, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use messina_api::names::annotation::RING_QUESTION;
+use messina_api::names::{self, annotation::RING_QUESTION};
 use serde_json::{Value, json};
 
 use super::{
@@ -25,6 +25,7 @@ use super::{
     seen::{self, RestsOn, Seen},
     validate::MOST_NODES,
 };
+pub(crate) use claims::{has_joined as claim_has_joined, is_of_a_node};
 pub(crate) use leaving::REFUSES;
 pub(crate) use members::{Member, has_joined, is_replaced, members};
 use members::{Place, Ring};
@@ -107,8 +108,8 @@ pub(crate) fn nodes_without_place(observed: &Observed, stateful_set: &str) -> i3
     lost.filter(is_in).map(|(member, _)| member.ordinal + 1).max().unwrap_or(0).min(MOST_NODES)
 }
 
-/// One more than the last ordinal of which there is a pod, or a Service that knows a node. Those that have left do not
-/// count.
+/// One more than the last ordinal of which there is a pod, a Service that knows a node, or a claim with the data of one.
+/// Those that have left do not count.
 pub(crate) fn known_nodes(observed: &Observed, stateful_set: &str) -> i32 {
     let members = members(observed);
     let ring = Ring::new(&members);
@@ -118,9 +119,12 @@ pub(crate) fn known_nodes(observed: &Observed, stateful_set: &str) -> i32 {
     };
     let (left, there): (Vec<&Member<'_>>, Vec<_>) = members.iter().partition(|member| has_left(member));
     let services = there.iter().filter(|member| member.host_id().is_some()).map(|member| member.name);
-    let pods = observed.pods.keys().map(String::as_str).filter(|pod| left.iter().all(|member| member.name != *pod));
+    let has_not_left = |name: &&str| left.iter().all(|member| member.name != *name);
+    let pods = observed.pods.keys().map(String::as_str).filter(has_not_left);
+    let disks = observed.claims.iter().filter(|(_, claim)| claims::has_joined(&claim.metadata));
+    let disks = disks.filter_map(|(name, _)| names::datacenter::member_of_claim(name)).filter(has_not_left);
     let ordinal = |name: &str| name.strip_prefix(stateful_set)?.strip_prefix('-')?.parse::<u16>().ok();
-    services.chain(pods).filter_map(ordinal).max().map_or(0, |last| i32::from(last) + 1)
+    services.chain(pods).chain(disks).filter_map(ordinal).max().map_or(0, |last| i32::from(last) + 1)
 }
 
 /// How many nodes the specification wants in a StatefulSet.

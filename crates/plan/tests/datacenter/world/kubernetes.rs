@@ -69,7 +69,10 @@ impl World {
     pub(super) fn is_ready(&self, pod: &str) -> bool {
         // Nor is one that somebody works on.
         self.label(pod, NODE_MAINTENANCE).is_none()
-            && self.nodes.get(pod).is_some_and(|node| node.mode == Mode::Normal && self.ring.contains(&node.host_id))
+            && self
+                .nodes
+                .get(pod)
+                .is_some_and(|node| node.mode == Mode::Normal && node.serves && self.ring.contains(&node.host_id))
     }
 
     /// The StatefulSet controller does one thing.
@@ -118,10 +121,12 @@ impl World {
             self.remove_pod(&pod);
             return true;
         }
+        let spec = self.kept.stateful_sets[name].spec.as_ref().unwrap();
+        let is_parallel = spec.pod_management_policy.as_deref() == Some("Parallel");
         for ordinal in 0..replicas {
             let pod = format!("{name}-{ordinal}");
             if self.kept.pods.contains_key(&pod) {
-                if !self.is_ready(&pod) {
+                if !is_parallel && !self.is_ready(&pod) {
                     return false;
                 }
                 continue;
@@ -174,10 +179,10 @@ impl World {
 
     /// A node starts with a version that it has, goes back to or is prepared for.
     fn check_version(&self, pod: &str, version: &str) {
-        let Some(disk) = self.disk(pod).filter(|disk| disk.version.as_deref().is_some_and(|last| last != version))
-        else {
-            return;
-        };
+        // One that has not joined may begin with any.
+        let has_joined = |disk: &&Disk| disk.host_id.as_ref().is_some_and(|host_id| self.ring.contains(host_id));
+        let is_another = |disk: &&Disk| disk.version.as_deref().is_some_and(|last| last != version);
+        let Some(disk) = self.disk(pod).filter(has_joined).filter(is_another) else { return };
         // One that is down may be corrected when it was prepared for another version, and come up before that is done.
         let has = |kind: Snapshot, version: &str| disk.snapshots.contains(&(version.to_owned(), kind));
         let is_prepared = has(Snapshot::System, version) && has(Snapshot::Data, version)

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use messina_api::names::{
     annotation::{LEAVING_BEGAN, LEAVING_REFUSED, RING_ANSWER, UPGRADE_ANSWER},
-    label::{DECOMMISSIONED, REPLACING_NODE_HOST_ID, SCYLLA_VERSION},
+    label::{DECOMMISSIONED, REPLACE, REPLACING_NODE_HOST_ID, SCYLLA_VERSION},
 };
 use messina_plan::node::{
     Mode,
@@ -43,7 +43,7 @@ impl World {
             Some(Mode::Starting) => self.begin_to_join(pod),
             Some(Mode::Joining) => self.join(pod),
             Some(Mode::Leaving) => self.finish_leaving(pod),
-            Some(_) => false,
+            Some(_) => self.come_back(pod),
         }
     }
 
@@ -72,11 +72,35 @@ impl World {
         };
         let mode = if is_member { Mode::Normal } else { Mode::Starting };
         let replaces = labels.get(REPLACING_NODE_HOST_ID).cloned();
-        let node = Node { host_id, mode, replaces, seen: None, view: View::default(), refusal: None };
+        let node = Node { host_id, mode, serves: false, replaces, seen: None, view: View::default(), refusal: None };
         self.nodes.insert(pod.to_owned(), node);
         let version = self.kept.pods[pod].metadata.labels.as_ref().unwrap()[SCYLLA_VERSION].clone();
         self.disk_mut(pod).version = Some(version);
         true
+    }
+
+    /// A node that has joined serves again when a majority of the ring is there; then it goes on serving. Those that cannot
+    /// come back, for the loss of their disks or because they are given up, do not count: a ring that has lost its majority
+    /// for good needs a person.
+    fn come_back(&mut self, pod: &str) -> bool {
+        let is_given_up = |name: &String| {
+            let (labels, _) = self.said_of(name);
+            [REPLACE, REPLACING_NODE_HOST_ID].iter().any(|label| labels.contains_key(*label))
+        };
+        let gone = self.kept.claims.iter().filter_map(|(claim, object)| {
+            let disk = &self.disks[object.metadata.uid.as_ref()?];
+            let name = claim.strip_prefix("data-")?.to_owned();
+            disk.host_id.clone().filter(|_| disk.is_lost || is_given_up(&name))
+        });
+        let gone: BTreeSet<String> = gone.collect();
+        let up = || self.nodes.values().filter(|node| self.ring.contains(&node.host_id));
+        let ring =
+            self.ring.iter().filter(|one| !gone.contains(*one) || up().any(|node| node.host_id == **one)).count();
+        let up = up().count();
+        let node = self.nodes.get_mut(pod).unwrap();
+        let comes_back = node.mode == Mode::Normal && !node.serves && 2 * up > ring;
+        node.serves |= comes_back;
+        comes_back
     }
 
     fn disk_mut(&mut self, pod: &str) -> &mut Disk {
@@ -147,7 +171,8 @@ impl World {
             self.replaced += 1;
         }
         self.ring.insert(node.host_id);
-        self.nodes.get_mut(pod).unwrap().mode = Mode::Normal;
+        let node = self.nodes.get_mut(pod).unwrap();
+        (node.mode, node.serves) = (Mode::Normal, true);
         true
     }
 

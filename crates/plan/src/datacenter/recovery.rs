@@ -1,0 +1,175 @@
+//! Nodes that come back all at once: after a power loss, or when a datacenter is created on the disks of a former one.
+//!
+//! A node that has joined becomes ready only when a majority of its ring is reachable. `OrderedReady` creates a pod when
+//! the one before it is ready, so nodes of one rack would wait for one another for ever. A StatefulSet around nodes that
+//! have joined is `Parallel` instead, and `replicas` says when new nodes join. Claims carry the host IDs of nodes that have
+//! joined, and what they ran, because nothing else is left of a datacenter that was deleted.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::{apps::v1::StatefulSet, core::v1::Pod},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use messina_api::names::{
+    self,
+    annotation::{JOINED_HOST_ID, LAST_IMAGE},
+    image_version,
+};
+use serde_json::json;
+
+use super::{
+    Change, Deletion, Kind, Note, Observed, Part,
+    joining::cannot_start,
+    pod::SCYLLA_CONTAINER,
+    restart::is_ready,
+    rollout::{is_going, replicas},
+    status::pod_version,
+    topology::{Member, claim_has_joined, has_joined, members},
+    validate::MOST_NODES,
+    version::Version,
+};
+
+/// All pods are created at once.
+pub(crate) const PARALLEL: &str = "Parallel";
+/// A pod is created when the one before it is ready.
+pub(crate) const ORDERED_READY: &str = "OrderedReady";
+
+pub(crate) fn is_parallel(stateful_set: &StatefulSet) -> bool {
+    stateful_set.spec.as_ref().and_then(|spec| spec.pod_management_policy.as_deref()) == Some(PARALLEL)
+}
+
+/// The image of ScyllaDB that a node runs or last ran, and its version.
+pub(crate) fn last_image(observed: &Observed, member: &str) -> Option<(String, String)> {
+    match observed.pods.get(member) {
+        Some(pod) => Some((pod_version(pod)?, pod_image(pod)?.to_owned())),
+        None => {
+            let claim = observed.claim(&names::datacenter::data_claim(member))?;
+            let image = claim.annotations.as_ref()?.get(LAST_IMAGE)?;
+            Some((image_version(image).ok()?.to_owned(), image.clone()))
+        }
+    }
+}
+
+/// What nodes are to run that are missing: what they last ran, and the newest of that where it differs, because a disk cannot
+/// go back to a former version.
+pub(crate) fn newest_image(observed: &Observed, members: &[String]) -> Option<(String, String)> {
+    let is_newer = |one: &str, other: &str| match (Version::parse(one), Version::parse(other)) {
+        (Some(one), Some(other)) => one.is_at_least(&other),
+        _ => false,
+    };
+    let images = members.iter().filter_map(|member| last_image(observed, member));
+    images.reduce(|newest, one| if is_newer(&one.0, &newest.0) { one } else { newest })
+}
+
+/// Notes on claims which nodes have joined, and what they run, where nothing else of the claims changes.
+pub(crate) fn marks(observed: &Observed, changes: &[Change]) -> Vec<Change> {
+    let changes_already =
+        |name: &String| changes.iter().any(|one| one.kind == Kind::PersistentVolumeClaim && one.name == *name);
+    let mark = |member: &Member<'_>| {
+        // A disk that a pod has mounted and that is not being deleted is the one that its node is on.
+        let is_there = |metadata: &&ObjectMeta| metadata.deletion_timestamp.is_none();
+        let pod = observed.pods.get(member.name).filter(|pod| is_there(&&pod.metadata))?;
+        let claim = observed.claim(&names::datacenter::data_claim(member.name)).filter(is_there)?;
+        let name = claim.name.clone().filter(|name| !changes_already(name))?;
+        let host_id = member.host_id().filter(|_| has_joined(member.service) && !member.is_replaced() && is_up(pod));
+        if host_id.is_none() && !claim_has_joined(claim) {
+            return None;
+        }
+        let mut noted = BTreeMap::new();
+        noted.extend(host_id.map(|host_id| (JOINED_HOST_ID, host_id)));
+        // Also before it is ready: then it may have written to the disk already.
+        noted.extend(pod_image(pod).map(|image| (LAST_IMAGE, image)));
+        let annotation = |key: &str| claim.annotations.as_ref().and_then(|all| all.get(key)).map(String::as_str);
+        noted.retain(|key, value| annotation(key) != Some(*value));
+        (!noted.is_empty()).then(|| Change {
+            part: Part::Storage,
+            kind: Kind::PersistentVolumeClaim,
+            name,
+            uid: claim.uid.clone().unwrap_or_default(),
+            version: claim.resource_version.clone().unwrap_or_default(),
+            patch: json!({"metadata": {"annotations": noted}}),
+            event: None,
+        })
+    };
+    members(observed).iter().filter_map(mark).collect()
+}
+
+#[derive(Default)]
+pub(crate) struct Recovery {
+    pub(crate) deletions: Vec<Deletion>,
+    pub(crate) waiting: Vec<Note>,
+}
+
+/// Deletes a StatefulSet, without its pods, whose nodes wait for one another; `rollout` creates it around its nodes. One at a
+/// time.
+pub(crate) fn recovery(observed: &Observed) -> Recovery {
+    let mut recovery = Recovery::default();
+    let is_away = |member: &Member<'_>| {
+        let stateful_set = observed.stateful_sets.get(member.stateful_set);
+        is_known(observed, member.name) && stateful_set.is_none_or(is_going)
+    };
+    if has_majority(observed) || members(observed).iter().any(is_away) {
+        return recovery;
+    }
+    if let Some((name, stateful_set)) = observed.stateful_sets.iter().find(|(name, one)| is_stuck(observed, name, one))
+    {
+        let object = format!("StatefulSet {}/{name}", observed.datacenter.namespace);
+        let message = format!(
+            "nodes of {object} wait for one another: most of the cluster is down, and Kubernetes creates their pods one by \
+             one; it is deleted without its pods and created around them with podManagementPolicy {PARALLEL}"
+        );
+        recovery.waiting.push(Note {
+            part: Part::StatefulSet,
+            reason: "ReplacingStatefulSet",
+            message: message.clone(),
+        });
+        recovery.deletions.push(Deletion {
+            part: Part::StatefulSet,
+            kind: Kind::StatefulSet,
+            name: name.clone(),
+            uid: stateful_set.metadata.uid.clone().unwrap_or_default(),
+            version: Some(stateful_set.metadata.resource_version.clone().unwrap_or_default()),
+            orphans: true,
+            event: Some(("ReplacingStatefulSet", message)),
+        });
+    }
+    recovery
+}
+
+/// Whether more than half of the nodes that have joined are up. A datacenter without any has nothing to wait for.
+fn has_majority(observed: &Observed) -> bool {
+    let members = members(observed);
+    let joined: Vec<_> = members.iter().filter(|member| is_known(observed, member.name)).collect();
+    let up = joined.iter().filter(|member| observed.pods.get(member.name).is_some_and(is_up)).count();
+    joined.is_empty() || 2 * up > joined.len()
+}
+
+/// Whether a node that has joined has no pod because one before it, which has joined too, is not ready.
+fn is_stuck(observed: &Observed, name: &str, stateful_set: &StatefulSet) -> bool {
+    if is_parallel(stateful_set) || is_going(stateful_set) {
+        return false;
+    }
+    let known = (0..replicas(stateful_set).min(MOST_NODES))
+        .map(|ordinal| names::datacenter::member(name, ordinal))
+        .filter(|member| is_known(observed, member));
+    let pods: Vec<Option<&Pod>> = known.map(|member| observed.pods.get(&member)).collect();
+    let waits = |pod: &Pod| pod.metadata.deletion_timestamp.is_none() && !is_up(pod) && !cannot_start(pod);
+    let first = pods.iter().position(|pod| pod.is_some_and(waits));
+    first.is_some_and(|first| pods[first..].iter().any(Option::is_none))
+}
+
+fn pod_image(pod: &Pod) -> Option<&str> {
+    let containers = &pod.spec.as_ref()?.containers;
+    containers.iter().find(|container| container.name == SCYLLA_CONTAINER)?.image.as_deref()
+}
+
+fn is_up(pod: &Pod) -> bool {
+    is_ready(pod) == Some(true)
+}
+
+/// Whether a node of this name has joined, as its Service or its claim says.
+pub(crate) fn is_known(observed: &Observed, member: &str) -> bool {
+    let claim = observed.claim(&names::datacenter::data_claim(member));
+    observed.services.get(member).is_some_and(has_joined) || claim.is_some_and(claim_has_joined)
+}
