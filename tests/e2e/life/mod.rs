@@ -223,7 +223,8 @@ async fn nine_nodes_take_few_writes() {
     datacenter.condition("Available", "True", |_| true).await;
     println!("3 racks of 3 nodes: available after {:.1} s", began.elapsed().as_secs_f64());
     let writes = phase.end();
-    let objects = owned(&datacenter, &kinds(&datacenter).await).await.len();
+    // Claims are not owned; each gets a note.
+    let objects = owned(&datacenter, &kinds(&datacenter).await).await.len() + datacenter.nodes().await.claims.len();
     let mut kinds = BTreeMap::<String, usize>::new();
     let (mut of_operator, mut conflicts) = (Vec::new(), Vec::new());
     for write in &writes {
