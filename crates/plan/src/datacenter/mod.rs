@@ -424,12 +424,13 @@ pub fn plan(observed: &Observed) -> Plan {
     }
     let marks = recovery::marks(observed, &[topology.changes.as_slice(), &growth.changes].concat());
     let ingresses = ingresses::ingresses(observed);
-    // ScyllaDB refuses to clean up while nodes come or go. A label that is wrong holds nothing up.
+    // ScyllaDB refuses to clean up while nodes come or go. A label that is wrong holds nothing up, and neither does a rack that
+    // is removed: its last node may refuse to leave, and is asked again only when the others are cleaned up.
     let is_of_nodes = |note: &Note| note.part == Part::StatefulSet && note.reason != topology::REFUSES;
     let is_settled = !topology.is_leaving
         && topology.waiting.is_empty()
         && !topology.wrong.iter().any(is_of_nodes)
-        && rollout.waiting.is_empty()
+        && rollout.waiting.iter().all(|note| note.reason == rollout::REMOVING_RACK)
         && rollout.wrong.is_empty();
     let cleanup = cleanup::cleanup(observed, is_settled);
     let mut rests_on = topology.rests_on;

@@ -521,12 +521,15 @@ fn hold(observed: &Observed, one: Standing<'_>, rollout: &mut Rollout) {
     rollout.left_alone.push(LeftAlone { kind: "StatefulSet", name: one.name });
 }
 
+/// The reason of a rack that the specification no longer has.
+pub(crate) const REMOVING_RACK: &str = "RemovingRack";
+
 fn keep_removed_racks(observed: &Observed, rollout: &mut Rollout) {
     for stateful_set in removed_racks(observed) {
         let name = stateful_set.metadata.name.clone().unwrap_or_default();
         let rack = words::label(stateful_set, label::RACK);
         rollout.waiting.push(note(
-            "RemovingRack",
+            REMOVING_RACK,
             format!(
                 "rack {} is not in the specification any more; the {} node(s) of StatefulSet {}/{name} leave one by one, \
                  then it goes",

@@ -62,6 +62,21 @@ fn a_node_that_refuses_to_leave_keeps_no_other_from_leaving_or_being_cleaned_up(
 }
 
 #[test]
+fn a_node_of_a_removed_rack_that_refused_to_leave_is_asked_again() {
+    const C: &str = "orders-dc-c-0";
+    let mut world = at_rest(&[("a", 2), ("b", 1), ("c", 1)]);
+    world.stubborn.insert(C.into());
+    world.respecify(&[("a", 1), ("b", 1)]);
+    until(&mut world, "it refuses", |world| world.annotation(C, LEAVING_REFUSED).is_some());
+    let before = world.cleaned_up;
+    until(&mut world, "the other one has left", |world| world.left == 1);
+    until(&mut world, "who stays is cleaned up", |world| world.cleaned_up > before);
+    world.stubborn.clear();
+    assert!(settle(&mut world));
+    check_fresh(&world, &[("a", 1), ("b", 1)]);
+}
+
+#[test]
 fn a_node_that_refuses_to_leave_is_kept_when_it_is_asked_for_again() {
     let mut world = refusing();
     world.respecify(&[("a", 2), ("b", 1)]);
