@@ -1,4 +1,4 @@
-//! What survives a crash: one file, written whole.
+//! What survives a crash: a file for the node's state and one for its rows, each written whole.
 
 use std::{
     fs, io,
@@ -6,10 +6,13 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
-use crate::membership::{HostId, Member};
+use crate::{
+    data::Copies,
+    membership::{HostId, Member},
+};
 
 /// How far a node has come, as ScyllaDB notes it in `system.local`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,6 +88,8 @@ pub enum DiskError {
 /// The table `system.local` has the same ID everywhere.
 const LOCAL_TABLE: &str = "system/local-7ad54392bcdd35a684174e047860b377";
 const LOCAL_FILE: &str = "me-3g00_0000_00000000000000001-big-Data.db";
+/// Beside the tables.
+const COPIES_FILE: &str = "sim-rows.json";
 const NO_SPACE: i32 = 28;
 
 /// A node's disk.
@@ -117,6 +122,23 @@ impl Disk {
         let path = self.data_dir.join(LOCAL_TABLE).join(LOCAL_FILE);
         let text = serde_json::to_vec(local).map_err(io::Error::other);
         text.and_then(|text| self.write(&path, &text)).map_err(|source| DiskError::Write { source })
+    }
+
+    /// The file with the node's rows.
+    pub fn copies_file(&self) -> PathBuf {
+        self.data_dir.join(COPIES_FILE)
+    }
+
+    /// The rows that the node stored last; none on a new disk.
+    pub fn load_copies(&self) -> Result<Copies, DiskError> {
+        let path = self.copies_file();
+        if path.exists() { read(&path) } else { Ok(Copies::default()) }
+    }
+
+    /// Stores the node's rows. They are there whole, or as they were before.
+    pub fn save_copies(&self, copies: &Copies) -> Result<(), DiskError> {
+        let text = serde_json::to_vec(copies).map_err(io::Error::other);
+        text.and_then(|text| self.write(&self.copies_file(), &text)).map_err(|source| DiskError::Write { source })
     }
 
     /// Writes a file whole, and waits until it is on the disk.
@@ -152,8 +174,8 @@ impl Disk {
     }
 }
 
-/// Reads a file of `system.local`.
-pub fn read(path: &Path) -> Result<Local, DiskError> {
+/// Reads a file that a node has stored.
+pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, DiskError> {
     let text = fs::read(path).map_err(|source| DiskError::Read { path: path.to_owned(), source })?;
     serde_json::from_slice(&text).map_err(|source| DiskError::Malformed { path: path.to_owned(), source })
 }

@@ -17,6 +17,7 @@ use tokio::{
 };
 
 use crate::{
+    data::{Copies, Keyspace, Row},
     membership::{HostId, Member},
     rules::{Refusal, Wish},
 };
@@ -57,6 +58,12 @@ pub(crate) enum Question {
     Write(Value),
     /// What is in the tables of Alternator?
     Tables,
+    /// A keyspace was created; keep it.
+    Keyspace(Keyspace),
+    /// Rows of which the node is a replica, or becomes one; keep them.
+    Rows(Vec<Row>),
+    /// Which rows do you hold?
+    Copies,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -88,6 +95,7 @@ pub(crate) enum Answer {
         host_id: HostId,
     },
     Tables(Value),
+    Copies(Copies),
 }
 
 const LONGEST: u32 = 64 << 20;

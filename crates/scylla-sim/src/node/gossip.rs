@@ -116,6 +116,9 @@ impl Node {
                 Answer::Done
             }
             Question::Tables => Answer::Tables(self.dump_tables()),
+            Question::Keyspace(keyspace) => self.keep_keyspace(keyspace).await?,
+            Question::Rows(rows) => self.keep_rows(rows).await?,
+            Question::Copies => Answer::Copies(self.copies()),
         })
     }
 
@@ -250,6 +253,7 @@ impl Node {
             _ => return,
         };
         self.tell_changes();
+        self.replay_hints(host_id, link.address.ip()).await;
         if others != digest && self.is_gossiping() {
             let members = self.with(|state| state.members.all().cloned().collect());
             let sync = self.envelope(Some(host_id.clone()), Question::Sync { members });

@@ -195,6 +195,7 @@ impl Node {
         log::info("storage_service", format!("Starting to {name}"));
         self.step(&format!("{name}-started"));
         self.stream(Self::bootstrap_duration).await;
+        self.stream_rows_in(change).await?;
         self.step(&format!("{name}-streamed"));
 
         // Not a word of it before others agreed: gossip would carry it on.

@@ -3,6 +3,7 @@
 pub mod faults;
 mod gossip;
 mod join;
+mod rows;
 mod serve;
 mod topology;
 mod view;
@@ -23,6 +24,7 @@ pub(crate) use self::{serve::block_on, view::View};
 use crate::{
     alternator::Tables,
     config::Config,
+    data::Copies,
     disk::{Bootstrapped, Disk, DiskError, Local},
     log,
     membership::{HostId, Member, Membership, Status},
@@ -112,6 +114,9 @@ pub struct Node {
     pub(crate) own: HostId,
     pub(crate) started: Instant,
     pub(crate) tables: Mutex<Tables>,
+    copies: Mutex<Copies>,
+    /// Rows are stored in the order in which they change.
+    saved_copies: Arc<tokio::sync::Mutex<()>>,
     state: Mutex<State>,
     /// Kept connections, one for each member.
     links: Mutex<HashMap<HostId, Arc<Link>>>,
@@ -156,7 +161,7 @@ impl Node {
         let disk = Disk::new(config.workdir.clone(), config.data_dir.clone());
         let faults = Faults::of(&config.arguments);
         disk.set_full(faults.is_disk_full);
-        let local = disk.load()?;
+        let (local, copies) = (disk.load()?, disk.load_copies()?);
         let (own, generation) = match &local {
             None => (HostId::random(), 0),
             Some(local) if local.bootstrapped == Bootstrapped::Decommissioned => return Err(NodeError::Decommissioned),
@@ -198,6 +203,8 @@ impl Node {
             own,
             started: Instant::now(),
             tables: Mutex::default(),
+            copies: Mutex::new(copies),
+            saved_copies: Arc::default(),
             state: Mutex::new(state),
             links: Mutex::default(),
             saved: tokio::sync::Mutex::new(0),

@@ -99,7 +99,8 @@ impl Node {
             return None;
         }
         // To keep something takes as long as the disk takes.
-        let patience = if matches!(question, Question::Commit { .. }) { COMMIT_TIMEOUT } else { self.answer_timeout() };
+        let is_kept = matches!(question, Question::Commit { .. } | Question::Rows(_) | Question::Keyspace(_));
+        let patience = if is_kept { COMMIT_TIMEOUT } else { self.answer_timeout() };
         let envelope = self.envelope(Some(host_id.clone()), question);
         ask(self.storage(address), &envelope, patience).await.ok()
     }
@@ -234,6 +235,7 @@ impl Node {
         self.step("decommission-started");
         self.can_hold_all_replicas()?;
         self.stream(Self::decommission_duration).await;
+        self.stream_rows_of(&self.own).await?;
         self.step("decommission-streamed");
         Ok(())
     }
@@ -291,6 +293,7 @@ impl Node {
     async fn remove_agreed(self: &Arc<Self>, agreement: &Agreement, dead: &HostId) -> Result<(), Refusal> {
         self.step("removenode-started");
         self.stream(Self::decommission_duration).await;
+        self.stream_rows_of(dead).await?;
         self.step("removenode-streamed");
         let left: Vec<Member> =
             self.entry(dead).map(|member| Member { status: Status::Left, ..member }).into_iter().collect();

@@ -114,7 +114,8 @@ fn get(node: &Arc<Node>, request: &Request, segments: &[&str]) -> Option<Answer>
         ["snitch", "name"] => config.entries.get("endpoint_snitch").cloned().unwrap_or_default(),
         ["system", "uptime_ms"] => json!(u64::try_from(node.started.elapsed().as_millis()).unwrap_or(u64::MAX)),
         ["column_family", "name"] => {
-            json!(tables(node).map(|(keyspace, table)| format!("{keyspace}:{table}")).collect::<Vec<_>>())
+            let names = tables(node).into_iter().map(|(keyspace, table)| format!("{keyspace}:{table}"));
+            json!(names.collect::<Vec<_>>())
         }
         ["column_family", "metrics", "total_disk_space_used", _] => json!(1 << 20),
         ["task_manager", "list_modules"] => json!(["repair", "compaction", "node_ops", "tasks"]),
@@ -163,8 +164,11 @@ async fn post(node: &Arc<Node>, request: &Request, segments: &[&str]) -> Option<
             node.serve_clients(true);
             nothing()
         }
-        ["storage_service", "keyspace_cleanup" | "keyspace_compaction", keyspace] => match has_keyspace(node, keyspace)
-        {
+        ["storage_service", "keyspace_cleanup", keyspace] => match has_keyspace(node, keyspace) {
+            true => cleanup(node, Some(keyspace)).await,
+            false => no_keyspace(keyspace),
+        },
+        ["storage_service", "keyspace_compaction", keyspace] => match has_keyspace(node, keyspace) {
             true => Answer::json(&json!(0)),
             false => no_keyspace(keyspace),
         },
@@ -172,7 +176,7 @@ async fn post(node: &Arc<Node>, request: &Request, segments: &[&str]) -> Option<
             true => nothing(),
             false => no_keyspace(keyspace),
         },
-        ["storage_service", "cleanup_all"] => Answer::json(&json!(0)),
+        ["storage_service", "cleanup_all"] => cleanup(node, None).await,
         ["storage_service", "flush" | "force_terminate_repair"] => nothing(),
         ["storage_service", "tablets", "balancing"] => nothing(),
         ["storage_service", "repair_async", keyspace] => match has_keyspace(node, keyspace) {
@@ -196,6 +200,13 @@ fn delete(node: &Arc<Node>, request: &Request, segments: &[&str]) -> Option<Answ
         ["storage_service", "snapshots"] => snapshots::delete(node, request),
         _ => return None,
     })
+}
+
+async fn cleanup(node: &Arc<Node>, keyspace: Option<&str>) -> Answer {
+    match node.clean_up(keyspace).await {
+        Ok(()) => Answer::json(&json!(0)),
+        Err(refusal) => outcome(Err(refusal)),
+    }
 }
 
 fn outcome(outcome: Result<(), Refusal>) -> Answer {
@@ -225,7 +236,8 @@ fn snitch(node: &Node, request: &Request, place: fn(&crate::membership::Member) 
 
 /// Keyspaces of the kind that is asked for.
 fn keyspaces(node: &Node, request: &Request) -> Value {
-    let users = node.config.keyspaces.keys().map(String::as_str);
+    let created = node.copies().keyspaces;
+    let users = node.config.keyspaces.keys().chain(created.keys()).map(String::as_str);
     let system = SYSTEM_KEYSPACES.iter().map(|(keyspace, _)| *keyspace);
     match (request.parameter("replication"), request.parameter("type")) {
         (Some("tablets"), _) => json!([]),
@@ -237,18 +249,18 @@ fn keyspaces(node: &Node, request: &Request) -> Value {
     }
 }
 
-/// All tables, each with its keyspace.
-fn tables(node: &Node) -> impl Iterator<Item = (&str, &str)> {
+/// All tables, each with its keyspace. A keyspace that a test has created has one.
+fn tables(node: &Node) -> Vec<(String, String)> {
     let users = node.config.keyspaces.iter();
-    let users =
-        users.flat_map(|(keyspace, tables)| tables.iter().map(move |table| (keyspace.as_str(), table.as_str())));
-    users.chain(
-        SYSTEM_KEYSPACES.iter().flat_map(|(keyspace, tables)| tables.iter().map(move |table| (*keyspace, *table))),
-    )
+    let users = users.flat_map(|(keyspace, tables)| tables.iter().map(move |table| (keyspace.clone(), table.clone())));
+    let created = node.copies().keyspaces.into_keys().map(|keyspace| (keyspace, "rows".to_owned()));
+    let system =
+        SYSTEM_KEYSPACES.iter().flat_map(|(keyspace, tables)| tables.iter().map(move |table| (keyspace, table)));
+    users.chain(created).chain(system.map(|(keyspace, table)| ((*keyspace).into(), (*table).into()))).collect()
 }
 
 fn has_keyspace(node: &Node, keyspace: &str) -> bool {
-    tables(node).any(|(known, _)| known == keyspace)
+    tables(node).iter().any(|(known, _)| known == keyspace)
 }
 
 fn no_keyspace(keyspace: &str) -> Answer {
@@ -261,7 +273,8 @@ fn schema_version(node: &Node) -> String {
 }
 
 fn common_schema_version(node: &Node) -> String {
-    let digits = snapshots::table_id("schema", &tables(node).map(|(k, t)| format!("{k}.{t}")).collect::<String>());
+    let digits =
+        snapshots::table_id("schema", &tables(node).iter().map(|(k, t)| format!("{k}.{t}")).collect::<String>());
     format!("{}-{}-{}-{}-{}", &digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..])
 }
 

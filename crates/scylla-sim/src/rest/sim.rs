@@ -1,12 +1,12 @@
-//! Faults on command, and what is good to know when a test fails.
+//! Faults on command, rows, and what is good to know when a test fails.
 
 use std::sync::Arc;
 
 use http::{Method, StatusCode};
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
-use super::{bad_request, nothing};
+use super::{bad_request, nothing, outcome};
 use crate::{
     node::{
         Faults, Node,
@@ -21,6 +21,15 @@ pub(super) async fn answer(node: &Arc<Node>, request: &Request, segments: &[&str
         (&Method::POST, ["faults"]) => change(node, request).await,
         (&Method::GET, ["steps"]) => Answer::json(&json!(STEPS)),
         (&Method::GET, ["state"]) => state(node),
+        (&Method::GET, ["rows"]) => Answer::json(&json!(node.copies())),
+        (&Method::POST, ["keyspaces"]) => match read(request) {
+            Ok(keyspace) => outcome(node.create_keyspace(keyspace).await),
+            Err(answer) => answer,
+        },
+        (&Method::POST, ["rows", keyspace]) => match read(request) {
+            Ok(rows) => outcome(node.write_rows(keyspace, rows).await),
+            Err(answer) => answer,
+        },
         (&Method::POST, ["crash"]) => crash("on command"),
         (&Method::POST, ["lose-disk"]) => match node.disk.lose() {
             Ok(()) => crash("the disk is lost"),
@@ -30,11 +39,16 @@ pub(super) async fn answer(node: &Arc<Node>, request: &Request, segments: &[&str
     }
 }
 
+/// What is in the body.
+fn read<T: DeserializeOwned>(request: &Request) -> Result<T, Answer> {
+    serde_json::from_slice(&request.body).map_err(|error| bad_request(error.to_string()))
+}
+
 /// Sets the faults that the body names; others stay as they are.
 async fn change(node: &Arc<Node>, request: &Request) -> Answer {
-    let changes: Map<String, Value> = match serde_json::from_slice(&request.body) {
+    let changes: Map<String, Value> = match read(request) {
         Ok(changes) => changes,
-        Err(error) => return bad_request(error.to_string()),
+        Err(answer) => return answer,
     };
     let Value::Object(mut faults) = json!(node.faults()) else { return nothing() };
     if let Some(unknown) = changes.keys().find(|name| !faults.contains_key(*name)) {

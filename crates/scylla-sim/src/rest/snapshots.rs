@@ -42,19 +42,20 @@ pub(super) fn take(node: &Node, request: &Request) -> Answer {
     if node.faults().refuse_snapshots {
         return Answer::error(StatusCode::INTERNAL_SERVER_ERROR, "std::runtime_error (snapshots fail on command)");
     }
-    let chosen: Vec<(&str, &str)> = tables(node)
+    let chosen: Vec<(String, String)> = tables(node)
+        .into_iter()
         .filter(|(keyspace, table)| {
-            keyspaces.as_ref().is_none_or(|keyspaces| keyspaces.contains(keyspace))
-                && wanted.as_ref().is_none_or(|wanted| wanted.contains(table))
+            keyspaces.as_ref().is_none_or(|keyspaces| keyspaces.contains(&keyspace.as_str()))
+                && wanted.as_ref().is_none_or(|wanted| wanted.contains(&table.as_str()))
         })
         .collect();
     // A name stands for one moment.
-    let is_there = |(keyspace, table): &(&str, &str)| directory(node, keyspace, table, tag).exists();
+    let is_there = |(keyspace, table): &(String, String)| directory(node, keyspace, table, tag).exists();
     if let Some((keyspace, _)) = chosen.iter().find(|one| is_there(one)) {
         let message = format!("std::runtime_error (Keyspace {keyspace}: snapshot {tag} already exists.)");
         return Answer::error(StatusCode::INTERNAL_SERVER_ERROR, message);
     }
-    for (keyspace, table) in chosen {
+    for (keyspace, table) in &chosen {
         if let Err(source) = write(node, keyspace, table, tag) {
             let error = DiskError::Write { source };
             node.isolate(&error);

@@ -1,7 +1,7 @@
-//! `simctl`: faults of a simulated node, on command.
+//! `simctl`: faults of a simulated node, on command, and its rows.
 
 use http::Method;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{ToolError, client::Api};
 use crate::{args, node::faults::STEPS};
@@ -36,6 +36,16 @@ pub async fn run(arguments: &[String]) -> Result<(), ToolError> {
             Ok(count) => json!({ "replicas": count }),
             Err(_) => return Err(ToolError::Usage(format!("{count} is no number"))),
         },
+        ["keyspace", name, ref factors @ ..] if !factors.is_empty() => {
+            let keyspace = json!({ "name": name, "replication": replication(factors)? });
+            return print(&api.ask(Method::POST, "/sim/keyspaces", keyspace.to_string()).await?);
+        }
+        ["write", keyspace, ref rows @ ..] if !rows.is_empty() => {
+            let rows = pairs(rows)?.into_iter().map(|(key, value)| (key.to_owned(), json!(value)));
+            let rows = Value::Object(rows.collect());
+            return print(&api.ask(Method::POST, &format!("/sim/rows/{keyspace}"), rows.to_string()).await?);
+        }
+        ["rows"] => return print(&api.get("/sim/rows").await?),
         ["faults"] => json!({}),
         ["config", entry] => return print(&api.get(&format!("/v2/config/{entry}")).await?),
         ["state"] => return print(&api.get("/sim/state").await?),
@@ -63,8 +73,25 @@ const USAGE: &str = "simctl [-h HOST] [-p PORT] COMMAND
   schema VERSION|common                the schema that the node has, if not that of all others
   snapshots refused|granted            whether the node takes snapshots
   replicas COUNT|none                  how many replicas a keyspace has in each datacenter: no fewer nodes may stay
+  keyspace NAME DATACENTER=FACTOR...   create a keyspace
+  write KEYSPACE KEY=VALUE...          write rows to their replicas, at consistency level QUORUM
+  rows                                 the keyspaces and rows that are on the node's disk
   config ENTRY                         what the node reads in scylla.yaml
   faults | state | steps               what is in force; what the node knows; the named steps";
+
+fn pairs<'a>(words: &[&'a str]) -> Result<Vec<(&'a str, &'a str)>, ToolError> {
+    let pair = |word: &&'a str| word.split_once('=').ok_or_else(|| ToolError::Usage(format!("{word} has no =")));
+    words.iter().map(pair).collect()
+}
+
+fn replication(words: &[&str]) -> Result<Value, ToolError> {
+    let mut factors = Map::new();
+    for (datacenter, factor) in pairs(words)? {
+        let factor: usize = factor.parse().map_err(|_| ToolError::Usage(format!("{factor} is no number")))?;
+        factors.insert(datacenter.to_owned(), json!(factor));
+    }
+    Ok(Value::Object(factors))
+}
 
 fn milliseconds(text: &str) -> Result<u64, ToolError> {
     let time = args::duration(text).ok_or_else(|| ToolError::Usage(format!("{text} is no time")))?;

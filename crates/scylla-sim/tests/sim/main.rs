@@ -8,4 +8,5 @@ mod crashes;
 mod faults;
 mod harness;
 mod ring;
+mod rows;
 mod tools;
