@@ -1,12 +1,13 @@
 //! The observer finds out who breaks a rule, from made-up logs and nodes, and leaves the others in peace.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use messina_e2e::observer::{
     log::Write,
     rules::{Disk, Judge, PodSeen, Rule, Sample, Stage, Violation},
 };
+use messina_scylla_sim::data::{Cell, Copies, Keyspace, Owner, Row, token_of};
 use serde_json::{Value, json};
 
 const OPERATOR: &str = "system:serviceaccount:messina:messina";
@@ -59,7 +60,7 @@ fn ring(members: &[&str]) -> Sample {
     let host = |member: &&str| format!("host {member}");
     let knows: BTreeMap<String, bool> = members.iter().map(|member| (host(member), true)).collect();
     let disk = |member: &&str| {
-        let disk = Disk { host: Some(host(member)), stage: Stage::Joined, knows: knows.clone() };
+        let disk = Disk { host: Some(host(member)), stage: Stage::Joined, knows: knows.clone(), ..Disk::default() };
         (format!("data-{member}"), disk)
     };
     let pod = |member: &&str| ((*member).to_owned(), PodSeen { uid: "first".into(), is_ready: true });
@@ -231,4 +232,101 @@ fn a_pod_that_is_ready_again_is_up() {
 fn reads_are_no_writes() {
     let line = json!({"verb": "list", "stage": "ResponseComplete", "user": {"username": OPERATOR}});
     assert!(Write::read(&line.to_string()).is_none());
+}
+
+/// A row that these members hold.
+fn with_row(mut sample: Sample, key: &str, members: &[&str]) -> Sample {
+    for (claim, disk) in &mut sample.disks {
+        let member = claim.strip_prefix("data-").unwrap();
+        let mut copies = Copies::clone(&disk.copies);
+        copies.keyspaces.insert("ks".into(), Keyspace::new("ks", &[("dc", 2)]));
+        if members.contains(&member) {
+            let cell = Cell { written: 1, value: "value".into() };
+            assert!(copies.put(Row { keyspace: "ks".into(), key: key.into(), cell }));
+        }
+        disk.copies = Arc::new(copies);
+        disk.owner = Some(Owner {
+            host: format!("host {member}"),
+            datacenter: "dc".into(),
+            rack: member.into(),
+            tokens: vec![token_of(member)],
+        });
+    }
+    sample
+}
+
+/// A judge who knows that `key` was acknowledged before all looks, and what it says of these looks, one after another.
+fn judged_rows(key: &str, looks: &[&Sample], writes: &[Write]) -> Vec<Violation> {
+    let mut judge = Judge::default();
+    judge.rows.lock().unwrap().acknowledge("ks", key, "value", Timestamp::UNIX_EPOCH);
+    let pairs = looks.windows(2).enumerate();
+    pairs.flat_map(|(number, pair)| judge.judge(pair[0], pair[1], if number == 1 { writes } else { &[] })).collect()
+}
+
+fn without_disk(mut sample: Sample, member: &str) -> Sample {
+    sample.disks.remove(&format!("data-{member}"));
+    sample
+}
+
+#[test]
+fn a_row_without_a_replica_is_lost_whoever_is_to_blame() {
+    let held = with_row(ring(NODES), "k", &["a-0", "a-2"]);
+    let deletion = [deletes(PERSON, "persistentvolumeclaims", "data-a-2")];
+    let one_left = without_disk(held.clone(), "a-2");
+    assert_eq!(judged_rows("k", &[&held, &held, &one_left, &one_left], &deletion), [], "a-0 has it");
+    let none_left = without_disk(one_left.clone(), "a-0");
+    let violations = judged_rows("k", &[&held, &held, &none_left, &none_left, &none_left], &deletion);
+    assert_eq!(rules(&violations), [Rule::Rows], "it is reported once");
+    let told = violations[0].to_string();
+    let words = ["row ks.k", "a-0, a-2", "delete persistentvolumeclaims life/data-a-2", PERSON, "2026-01-01T00:00:02Z"];
+    assert!(words.iter().all(|word| told.contains(word)), "{told}");
+}
+
+#[test]
+fn one_look_that_misses_a_row_is_not_enough() {
+    let (here, there) = (with_row(ring(NODES), "k", &["a-2"]), with_row(ring(NODES), "k", &["a-0"]));
+    // Of the disks, one was read before the row came there, and one when its node had left.
+    let between = has_left(with_row(ring(NODES), "k", &["a-2"]), "a-2");
+    assert_eq!(judged_rows("k", &[&here, &between, &there, &there], &[]), []);
+    assert_eq!(rules(&judged_rows("k", &[&here, &between, &between], &[])), [Rule::Rows]);
+}
+
+#[test]
+fn nodes_that_have_left_hold_no_replicas() {
+    // All nodes of the rack were decommissioned in order, and the ring agrees. Their claims are still there.
+    let rack = ["a-0", "a-1", "a-2"];
+    let held = with_row(ring(NODES), "k", &rack);
+    let left = rack.iter().fold(held.clone(), |sample, member| has_left(sample, member));
+    assert_eq!(rules(&judged_rows("k", &[&held, &left, &left], &[])), [Rule::Rows]);
+    let two_left = has_left(has_left(held.clone(), "a-2"), "a-1");
+    assert_eq!(judged_rows("k", &[&held, &two_left, &two_left], &[]), []);
+}
+
+#[test]
+fn another_value_is_no_replica_of_a_row() {
+    let held = with_row(ring(NODES), "k", &["a-2"]);
+    let mut judge = Judge::default();
+    judge.rows.lock().unwrap().acknowledge("ks", "k", "a later one", Timestamp::UNIX_EPOCH);
+    assert_eq!(rules(&judge.judge(&held, &held, &[])), [Rule::Rows]);
+}
+
+#[test]
+fn replicas_are_counted_where_the_ring_places_them() {
+    let members = ["a-0", "a-1", "a-2", "b-0"];
+    let keyspace = Keyspace::new("ks", &[("dc", 2)]);
+    let judge = Judge::default();
+    judge.rows.lock().unwrap().acknowledge("ks", "k", "value", Timestamp::UNIX_EPOCH);
+    let count = |sample: &Sample| sample.under_replicated(&judge.rows.lock().unwrap()).len();
+    let all = with_row(ring(NODES), "k", &members);
+    assert_eq!(count(&all), 0);
+    let owners = all.disks.values().filter_map(|disk| disk.owner.clone());
+    let ring_of_all = messina_scylla_sim::data::Ring::of(owners);
+    let replicas: Vec<&str> =
+        ring_of_all.replicas(&keyspace, "k").into_iter().map(|host| host.strip_prefix("host ").unwrap()).collect();
+    let others: Vec<&str> = members.into_iter().filter(|member| !replicas.contains(member)).collect();
+    assert_eq!((replicas.len(), others.len()), (2, 2));
+    assert_eq!(count(&with_row(ring(NODES), "k", &replicas)), 0);
+    assert_eq!(count(&with_row(ring(NODES), "k", &others)), 1, "these hold it and do not own it");
+    assert_eq!(count(&is_down(with_row(ring(NODES), "k", &replicas), replicas[0])), 1, "one is not live");
+    assert_eq!(count(&without_disk(with_row(ring(NODES), "k", &replicas), replicas[1])), 1);
 }

@@ -21,7 +21,10 @@ use kube::{
     runtime::{WatchStreamExt, watcher},
 };
 use messina_api::names::{annotation, label};
-use messina_e2e::datacenter::{LONG, NODE_PODS, SHORT_LEASE, TestDatacenter, manifest, restarts};
+use messina_e2e::{
+    datacenter::{LONG, NODE_PODS, SHORT_LEASE, TestDatacenter, manifest, restarts},
+    observer::Observer,
+};
 use messina_testbed::{
     deploy,
     harness::{Seen, eventually, until},
@@ -46,10 +49,14 @@ async fn a_version_changes_node_by_node() {
     let observer = datacenter.observe();
     datacenter.apply(&with_image(deploy::SCYLLA_IMAGE)).await;
     datacenter.settled(3).await;
+    datacenter.create_keyspace(NODES[0], "rf3", 3);
+    datacenter.write_rows(&observer, NODES[0], "rf3", "old").unwrap();
     let (watch, mut services) = (Watch::begin(&datacenter).await, Versions::begin(&datacenter).await);
 
-    a_disagreement_on_the_schema_is_told_and_got_over(&datacenter, &mut services).await;
-    an_image_that_is_missing_is_taken_back(&datacenter).await;
+    a_disagreement_on_the_schema_is_told_and_got_over(&datacenter, &mut services, &observer).await;
+    observer.rows_are_replicated().await;
+    an_image_that_is_missing_is_taken_back(&datacenter, &observer).await;
+    observer.rows_are_replicated().await;
     watch.end();
     println!("the observer: {}", observer.ends());
     datacenter.remove().await;
@@ -57,7 +64,11 @@ async fn a_version_changes_node_by_node() {
 
 /// One node has another schema: nothing restarts, and it is told which node it is. When it agrees again, the upgrade goes on
 /// by itself, and the operator is killed while nodes prepare, while they restart, and while they clear up.
-async fn a_disagreement_on_the_schema_is_told_and_got_over(datacenter: &TestDatacenter, services: &mut Versions) {
+async fn a_disagreement_on_the_schema_is_told_and_got_over(
+    datacenter: &TestDatacenter,
+    services: &mut Versions,
+    observer: &Observer,
+) {
     tool(datacenter, "orders-dc-b-0", &["simctl", "schema", "00000000-0000-0000-0000-00000000000b"]);
     let pods = uids(datacenter).await;
     datacenter.apply(&with_image(deploy::NEWER_SCYLLA_IMAGE)).await;
@@ -90,6 +101,7 @@ async fn a_disagreement_on_the_schema_is_told_and_got_over(datacenter: &TestData
     let status = datacenter.settled(3).await;
     println!("3 nodes upgraded after {:.1} s, with the operator killed three times", began.elapsed().as_secs_f64());
     assert_eq!(status.current_version.as_deref(), Some("2026.2.5"));
+    datacenter.write_rows(observer, NODES[1], "rf3", "new").unwrap();
     all_is_cleared(datacenter, "2026.2.5").await;
     let expected = BTreeSet::from(["UpgradeBegins", "PreparingNode", "NodeUpgraded", "UpgradeDone"].map(str::to_owned));
     // A copy that is killed when it has just cleared the last node takes its last events with it.
@@ -104,13 +116,15 @@ async fn a_disagreement_on_the_schema_is_told_and_got_over(datacenter: &TestData
 }
 
 /// The first node cannot start; all others stay as they are, and with the former image it comes back.
-async fn an_image_that_is_missing_is_taken_back(datacenter: &TestDatacenter) {
+async fn an_image_that_is_missing_is_taken_back(datacenter: &TestDatacenter, observer: &Observer) {
     let pods = uids(datacenter).await;
     datacenter.apply(&with_image("localhost/scylladb/scylla:2026.2.99")).await;
     until_version(datacenter, "orders-dc-a-0", "2026.2.99").await;
     let message = condition(datacenter, "Progressing", "WaitingForStatefulSetRollout").await;
     println!("an image that is missing: {message}");
     assert!(message.contains("orders-dc-a-0"), "{message}");
+    // The node that is down gets them when it is back.
+    datacenter.write_rows(observer, NODES[1], "rf3", "while-a-node-is-down").unwrap();
     datacenter.apply(&with_image(deploy::NEWER_SCYLLA_IMAGE)).await;
     datacenter.settled(3).await;
     all_is_cleared(datacenter, "2026.2.5").await;

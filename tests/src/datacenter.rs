@@ -60,6 +60,10 @@ pub const LONG: Duration = Duration::from_secs(420);
 pub const SHORT_LEASE: (&str, &str) = ("MESSINA_LEASE_SECONDS", "4");
 /// The kubelet sees soon that a node is ready.
 const FREQUENT_PROBES: (&str, &str) = ("MESSINA_NODE_PROBE_SECONDS", "1");
+/// The name that ScyllaDB knows the datacenter by.
+const DATACENTER: &str = "dc";
+/// How many rows are written at once.
+const ROWS: usize = 20;
 /// The Deployment, the Lease and the container of the operator have this name.
 const OPERATOR: &str = "messina";
 
@@ -73,7 +77,7 @@ pub fn manifest(racks: &[(&str, i32)]) -> Value {
         "metadata": {"name": NAME},
         "spec": {
             "clusterName": NAME,
-            "datacenterName": "dc",
+            "datacenterName": DATACENTER,
             "minReadySeconds": 0,
             "scyllaDB": {"image": deploy::SCYLLA_IMAGE, "enableDeveloperMode": true},
             "scyllaDBManagerAgent": {"image": deploy::AGENT_IMAGE},
@@ -258,6 +262,28 @@ impl TestDatacenter {
         kubectl.arg("--kubeconfig").arg(self.cluster.kubeconfig());
         kubectl.args(["--namespace", &self.namespace, "exec", pod, "--container", "scylla", "--"]);
         exec::output(&command.join(" "), kubectl.args(command))
+    }
+
+    /// Creates a keyspace with so many replicas, through the node in this pod.
+    pub fn create_keyspace(&self, pod: &str, keyspace: &str, factor: usize) {
+        well(self.exec(pod, &["simctl", "keyspace", keyspace, &format!("{DATACENTER}={factor}")]));
+    }
+
+    /// Writes rows through the node in this pod. The observer knows those that were acknowledged. Each call has a name of its
+    /// own, so that no row is written twice.
+    pub fn write_rows(
+        &self,
+        observer: &Observer,
+        pod: &str,
+        keyspace: &str,
+        name: &str,
+    ) -> messina_testbed::Result<()> {
+        let rows: Vec<String> = (0..ROWS).map(|number| format!("{name}-{number}=value")).collect();
+        let command: Vec<&str> =
+            ["simctl", "write", keyspace].into_iter().chain(rows.iter().map(String::as_str)).collect();
+        self.exec(pod, &command)?;
+        observer.acknowledge(keyspace, rows.iter().filter_map(|row| row.split_once('=')));
+        Ok(())
     }
 
     /// The pod of the operator that holds the lease, if one does.

@@ -143,6 +143,7 @@ pub(crate) async fn life_of_two(
         [Faults::named(&agents[who], move |asked| of_client.fault(who, asked, loss)), lease]
     });
     let requests = Requests(vec![&faults[0][0], &faults[1][0]]);
+    world.watch_writes(&[&faults[0][0], &faults[1][0]]);
     let begin = |_| common.begun.store(common.writes.load(Ordering::SeqCst), Ordering::SeqCst);
     let done = tokio::time::timeout(PATIENCE * 4, async {
         tokio::select! {

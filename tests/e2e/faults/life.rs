@@ -180,6 +180,7 @@ pub(crate) async fn while_running<T>(
 pub(crate) async fn undisturbed(ground: &Ground) -> Undisturbed {
     let world = World::new(ground).await;
     let troubled = Troubled::new("messina-undisturbed", Box::new(|_, _, _| Fault::None));
+    world.watch_writes(&[&troubled.faults]);
     let mut snapshots = BTreeMap::new();
     let deeds = async {
         for phase in Phase::OF_LIFE {
@@ -240,6 +241,7 @@ pub(crate) async fn life(
 ) -> Told {
     let world = World::new(ground).await;
     let troubled = Troubled::new(&format!("messina-{name}"), trouble);
+    world.watch_writes(&[&troubled.faults]);
     let requests = Requests(vec![&troubled.faults]);
     let begin = |phase| troubled.begin(phase);
     let deeds = phases(&world, like, name, &Phase::OF_LIFE, is_foreground, &begin, &requests);

@@ -3,7 +3,8 @@
 //! the real ones do, and their ring is strict.
 //!
 //! Whatever happens, the datacenter ends as it would have without trouble, the agents' token stays what it was, no pod
-//! or claim is deleted whose node is in the ring, nodes leave one at a time and once, and then nothing more is asked.
+//! or claim is deleted whose node is in the ring, nodes leave one at a time and once, each row that was written has a replica at
+//! any time and all of them at the end of each phase, and then nothing more is asked.
 //!
 //! The quick tier has a few scenarios of each kind; the slow tier has all of them, and every write is disturbed in every way.
 

@@ -1,14 +1,23 @@
 //! The nodes of one datacenter and their ring, as they are: nodes have disks, join, leave and are replaced. Their sidecars
 //! decide as those of `messina sidecar` do. Whatever must never happen is noted where it would happen.
+//!
+//! Nodes hold rows, by the data model of simulated nodes. Copies change in methods of [`Ring`] only, each of which counts the
+//! replicas of all rows before it returns: no write of the operator comes between a loss and its discovery.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use messina_api::names::{
     annotation::{LEAVING_BEGAN, RING_ANSWER, UPGRADE_ANSWER},
     label::{DECOMMISSIONED, value::TRUE},
 };
+use messina_e2e::observer::rows::{Holder, LostRow, Rows};
 use messina_plan::node::{
     Mode,
     answer::{Answer, change, question},
@@ -17,9 +26,37 @@ use messina_plan::node::{
     ring::View,
     upgrade,
 };
+use messina_scylla_sim::data::{Cluster, Keyspace, Owner, token_of};
 use serde_json::{Value, json};
 
 use super::life::Phase;
+
+/// The datacenter of all nodes.
+const DATACENTER: &str = "dc";
+/// How many replicas rows have, in keyspaces named after it. There are three nodes at least.
+const FACTORS: [usize; 2] = [2, 3];
+/// Rows that are written at the beginning of each phase, in each keyspace.
+const ROWS: usize = 12;
+/// And in all of them.
+pub(crate) const ROWS_OF_PHASE: usize = ROWS * FACTORS.len();
+const TOKENS: usize = 8;
+
+/// Names the last write of the operator.
+#[derive(Clone, Default)]
+pub(crate) struct LastWrite(Option<Arc<dyn Fn() -> Option<String> + Send + Sync>>);
+
+impl LastWrite {
+    pub(crate) fn new(last: impl Fn() -> Option<String> + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(last)))
+    }
+}
+
+impl fmt::Debug for LastWrite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let last = self.0.as_ref().and_then(|last| last());
+        f.write_str(last.as_deref().unwrap_or("none"))
+    }
+}
 
 /// What is on a disk.
 #[derive(Clone, Debug, Default)]
@@ -64,6 +101,11 @@ pub(crate) struct Ring {
     left: Vec<String>,
     replaced: Vec<String>,
     broken: Vec<String>,
+    /// The rows on the disks of nodes.
+    data: Cluster,
+    /// The rows that were acknowledged.
+    rows: Rows,
+    pub(crate) last_write: LastWrite,
 }
 
 impl Ring {
@@ -78,7 +120,62 @@ impl Ring {
             left: Vec::new(),
             replaced: Vec::new(),
             broken: Vec::new(),
+            data: Cluster::default(),
+            rows: Rows::default(),
+            last_write: LastWrite::default(),
         }
+    }
+
+    /// A client writes rows that no other phase writes, and all are acknowledged: all nodes are up.
+    pub(crate) fn write_rows(&mut self) {
+        for factor in FACTORS {
+            let name = format!("rf{factor}");
+            if !self.data.keyspaces().contains_key(&name) {
+                self.data.create_keyspace(Keyspace::new(&name, &[(DATACENTER, factor)]));
+            }
+            let keyspace = self.data.keyspaces()[&name].clone();
+            for number in 0..ROWS {
+                let (key, down) = (format!("{:?}-{number}", self.phase), self.down());
+                let written = self.data.write(&keyspace, &key, "value", |host| !down.contains(host));
+                written.unwrap_or_else(|error| panic!("{name}.{key}: {error}"));
+                self.rows.acknowledge(&name, &key, "value", Timestamp::UNIX_EPOCH);
+            }
+        }
+        self.count_replicas();
+    }
+
+    /// How many rows were acknowledged and not lost.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows.count()
+    }
+
+    /// Rows that have fewer live replicas than they should.
+    pub(crate) fn under_replicated(&self) -> Vec<String> {
+        let down = self.down();
+        let live: Vec<Holder<'_>> = self.holders().into_iter().filter(|holder| !down.contains(holder.host)).collect();
+        self.rows.under_replicated(self.data.ring(), &live)
+    }
+
+    fn holders(&self) -> Vec<Holder<'_>> {
+        self.data.disks().map(|(host, copies)| Holder { name: host, host, copies }).collect()
+    }
+
+    /// Each row that was acknowledged has a replica.
+    fn count_replicas(&mut self) {
+        let missing = self.rows.without_replica(&self.holders(), Timestamp::UNIX_EPOCH);
+        let lost: Vec<LostRow> = missing.iter().filter_map(|id| self.rows.lose(id)).collect();
+        for lost in lost {
+            self.breaks(format!("{lost}; the last write was {:?}", self.last_write));
+        }
+        let holders: Vec<Holder<'_>> =
+            self.data.disks().map(|(host, copies)| Holder { name: host, host, copies }).collect();
+        self.rows.remember(&holders);
+    }
+
+    /// The rows on a disk are gone.
+    fn lose_rows(&mut self, host: &str) {
+        self.data.lose_disk(host);
+        self.count_replicas();
     }
 
     /// What the user is about to do, by which it is judged what may happen to nodes.
@@ -90,6 +187,7 @@ impl Ring {
     pub(crate) fn lose(&mut self, name: &str) -> String {
         let node = self.nodes.remove(name).unwrap_or_else(|| panic!("there is no node {name}"));
         self.disks.get_mut(&node.disk).unwrap().is_lost = true;
+        self.lose_rows(&node.host_id);
         node.host_id
     }
 
@@ -166,15 +264,22 @@ impl Ring {
             return;
         }
         let Some(disk) = self.disks.get(claim).cloned() else { return };
-        if !disk.is_lost && disk.host_id.is_some_and(|host_id| self.members.contains(&host_id)) {
+        let Some(host_id) = disk.host_id else { return };
+        if !disk.is_lost && self.members.contains(&host_id) {
             self.breaks(format!("claim {name} is deleted, whose node is in the ring"));
         }
+        self.lose_rows(&host_id);
     }
 
-    /// A cleanup begins.
+    /// A cleanup begins, and is over: its node drops what it does not own.
     pub(crate) fn cleanup_begins(&mut self, name: &str) {
         if self.is_in_mode(&Mode::Leaving, "") {
             self.breaks(format!("Job {name} is made while a node leaves"));
+        }
+        let node = name.strip_prefix("cleanup-").and_then(|name| self.nodes.get(name));
+        if let Some(host_id) = node.map(|node| node.host_id.clone()) {
+            self.data.clean_up(&host_id);
+            self.count_replicas();
         }
     }
 
@@ -211,12 +316,22 @@ impl Ring {
 
     fn join(&mut self, name: &str) -> bool {
         let node = self.nodes[name].clone();
+        let (down, owner) = (self.down(), owner(name, &node.host_id));
+        let is_up = |host: &str| !down.contains(host);
+        let streamed = match &node.replaces {
+            Some(replaced) => self.data.replace(owner, replaced, is_up),
+            None => self.data.bootstrap(owner, is_up),
+        };
+        if let Err(error) = streamed {
+            self.breaks(format!("{name} joins: {error}"));
+        }
         if let Some(replaced) = node.replaces {
             self.members.remove(&replaced);
             self.replaced.push(replaced);
         }
         self.members.insert(node.host_id);
         self.set(name, Mode::Normal);
+        self.count_replicas();
         true
     }
 
@@ -228,8 +343,10 @@ impl Ring {
         let node = self.nodes[name].clone();
         self.members.remove(&node.host_id);
         self.disks.get_mut(&node.disk).unwrap().has_left = true;
+        self.data.decommission(&node.host_id);
         self.left.push(node.host_id);
         self.set(name, Mode::Decommissioned);
+        self.count_replicas();
         true
     }
 
@@ -318,5 +435,76 @@ impl Ring {
             self.breaks(format!("{name} leaves while {jobs_at_work:?} clean up nodes"));
         }
         self.set(name, Mode::Leaving);
+    }
+}
+
+/// A node's place in the ring. The rack is the part of its name before the ordinal, and the tokens are made of its host ID, so
+/// that those of two scenarios can be compared.
+fn owner(name: &str, host_id: &str) -> Owner {
+    let rack = name.rsplit_once('-').map_or(name, |(rack, _)| rack).to_owned();
+    let tokens = (0..TOKENS).map(|number| token_of(&format!("{host_id} {number}"))).collect();
+    Owner { host: host_id.to_owned(), datacenter: DATACENTER.to_owned(), rack, tokens }
+}
+
+/// The oracle can fail: what happens here to nodes loses rows, and it is reported which.
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three nodes, as a datacenter of this test has them, with rows.
+    fn three() -> Ring {
+        let mut ring = Ring::new();
+        for rack in ["a", "b", "c"] {
+            let name = format!("dc-dc-{rack}-0");
+            ring.start(&name, &format!("pod {name}"), &format!("claim {name}"), None);
+            while ring.live() {}
+        }
+        ring.begin(Phase::Change);
+        ring.write_rows();
+        ring.last_write = LastWrite::new(|| Some("DELETE something".into()));
+        assert_eq!((ring.broken(), ring.under_replicated()), ([].as_slice(), Vec::new()));
+        ring
+    }
+
+    fn lost(ring: &Ring) -> Vec<&String> {
+        ring.broken().iter().filter(|rule| rule.contains("has no replica any more")).collect()
+    }
+
+    #[test]
+    fn claims_deleted_by_hand_lose_rows() {
+        let mut ring = three();
+        for name in ["dc-dc-a-0", "dc-dc-b-0"] {
+            ring.claim_goes(name, &format!("claim {name}"));
+        }
+        let of_two: Vec<&String> = lost(&ring);
+        assert!(!of_two.is_empty() && of_two.iter().all(|rule| rule.contains("row rf2.Change-")), "{of_two:?}");
+        assert!(of_two[0].contains("host-dc-dc-b-0-1"), "its last holder: {}", of_two[0]);
+        assert!(of_two[0].contains("the last write was DELETE something"), "{}", of_two[0]);
+        ring.claim_goes("dc-dc-c-0", "claim dc-dc-c-0");
+        assert_eq!(lost(&ring).len(), ROWS_OF_PHASE);
+    }
+
+    #[test]
+    fn one_disk_that_is_lost_loses_replicas_but_no_row() {
+        let mut ring = three();
+        ring.lose("dc-dc-b-0");
+        assert_eq!(lost(&ring), [] as [&String; 0]);
+        assert!(!ring.under_replicated().is_empty());
+    }
+
+    #[test]
+    fn nodes_that_leave_one_after_another_lose_replicas() {
+        let mut ring = three();
+        ring.set("dc-dc-c-0", Mode::Leaving);
+        assert!(ring.live());
+        assert!(ring.under_replicated().iter().all(|row| row.starts_with("rf3.")), "{:?}", ring.under_replicated());
+        assert_eq!(ring.under_replicated().len(), ROWS);
+        assert_eq!(lost(&ring), [] as [&String; 0], "those that stay hold all rows");
+        // The last one has no other node to stream to. The ring agrees, and all rows are gone.
+        for name in ["dc-dc-b-0", "dc-dc-a-0"] {
+            ring.set(name, Mode::Leaving);
+            assert!(ring.live());
+        }
+        assert_eq!(lost(&ring).len(), ROWS_OF_PHASE);
     }
 }

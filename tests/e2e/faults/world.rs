@@ -35,6 +35,7 @@ use tokio::task::JoinHandle;
 use super::{
     life::Phase,
     nodes::Nodes,
+    ring::{LastWrite, ROWS_OF_PHASE},
     snapshots::{Namespaced, Snapshot, Snapshots},
 };
 
@@ -164,7 +165,12 @@ impl World {
 
     /// The user does what begins a phase.
     pub(crate) async fn begin(&self, phase: Phase) {
-        self.nodes.with(|ring| ring.begin(phase));
+        self.nodes.with(|ring| {
+            ring.begin(phase);
+            if has_rows(phase) {
+                ring.write_rows();
+            }
+        });
         let (old, new, blue) = ("2026.2.3", "2026.2.4", json!({"team": "blue"}));
         match phase {
             Phase::Create => self.apply_datacenter(old, json!({}), 1).await,
@@ -215,6 +221,8 @@ impl World {
             assert_eq!(left, Vec::from_iter(first_of(EXTRA, Phase::ScaleIn)), "{name}: these have left");
             assert_eq!(replaced, Vec::from_iter(first_of(LOST, Phase::Replace)), "{name}: these were replaced");
             assert_eq!(members.len(), 3, "{name}: {members:?}");
+            let with_rows = of_life.iter().filter(|phase| has_rows(**phase)).count();
+            assert_eq!(ring.rows(), with_rows * ROWS_OF_PHASE, "{name}: rows were written in each phase");
         });
     }
 
@@ -279,6 +287,21 @@ impl World {
             let now = surely(|| async { self.api::<ScyllaDBDatacenter>().get(NAME).await }).await;
             panic!("{error}\nand without a watch: {}\n{}", json!(now.status), self.objects_at_a_glance());
         }
+        let outcome = eventually("each row to have its replicas", PATIENCE, async || {
+            let missing = self.nodes.with(|ring| ring.under_replicated());
+            Ok(if missing.is_empty() { Seen::Ready(()) } else { Seen::NotYet(missing.join("\n")) })
+        });
+        outcome.await.unwrap_or_else(|error| panic!("{}: {phase:?}: {error}", self.namespace));
+    }
+
+    /// Reports name the last of these writes.
+    pub(crate) fn watch_writes(&self, faults: &[&Faults]) {
+        let faults: Vec<Faults> = faults.iter().map(|faults| (*faults).clone()).collect();
+        let last = LastWrite::new(move || {
+            let last = faults.iter().filter_map(|faults| faults.written().pop());
+            Some(last.collect::<Vec<_>>().join(" or ")).filter(|last| !last.is_empty())
+        });
+        self.nodes.with(|ring| ring.last_write = last);
     }
 
     /// What tells where a datacenter is stuck, a line for each object.
@@ -334,6 +357,11 @@ impl World {
     pub(crate) fn tokens(&self) -> usize {
         self.seen_tokens.lock().unwrap().len()
     }
+}
+
+/// Whether rows are written at the beginning of a phase: there are nodes.
+fn has_rows(phase: Phase) -> bool {
+    !matches!(phase, Phase::Create | Phase::Delete)
 }
 
 fn is_claim(key: &str) -> bool {

@@ -85,8 +85,16 @@ mod slow {
     }
 }
 
-/// From three racks of one node to three of two and back, restarted node by node, and with one node replaced: in the end it
-/// is as it was.
+/// A node through which rows are written.
+const FIRST: &str = "orders-dc-a-0";
+
+/// Writes rows with two replicas and rows with three.
+fn write_rows(datacenter: &TestDatacenter, observer: &Observer, name: &str) {
+    ["rf2", "rf3"].iter().for_each(|keyspace| datacenter.write_rows(observer, FIRST, keyspace, name).unwrap());
+}
+
+/// From three racks of one node to four racks of six and back, restarted node by node, and with one node replaced: in the end it
+/// is as it was, and no replica of a row is missing.
 async fn it_grows_shrinks_restarts_and_is_mended(datacenter: &TestDatacenter, observer: &Observer) {
     let mut desired = Desired::of(&[("a", 1), ("b", 1), ("c", 1)]);
     let phase = Phase::begin(datacenter, "3 racks of 1 node");
@@ -106,15 +114,21 @@ async fn it_grows_shrinks_restarts_and_is_mended(datacenter: &TestDatacenter, ob
     let now = datacenter.nodes().await;
     assert_eq!((&now.hosts, &now.pods, &now.claims), (&first.hosts, &first.pods, &first.claims));
 
-    let phase = Phase::begin(datacenter, "3 racks of 2 nodes");
-    let larger = Desired::of(&[("a", 2), ("b", 2), ("c", 2)]);
+    [2, 3].iter().for_each(|factor| datacenter.create_keyspace(FIRST, &format!("rf{factor}"), *factor));
+    write_rows(datacenter, observer, "first");
+    observer.rows_are_replicated().await;
+
+    let phase = Phase::begin(datacenter, "4 racks, 6 nodes");
+    let larger = Desired::of(&[("a", 2), ("b", 2), ("c", 1), ("d", 1)]);
     datacenter.apply(&larger.manifest()).await;
     datacenter.settled_and_cleaned_up(larger.nodes()).await;
     phase.end();
     assert_eq!(observer.is_content().counts.joins, 6);
+    write_rows(datacenter, observer, "larger");
+    observer.rows_are_replicated().await;
 
-    // Racks are taken in their order, and the last node of each goes first.
-    let leaves = "orders-dc-a-1";
+    // The rack that is removed is the first, and the last node of each rack goes first.
+    let leaves = "orders-dc-d-0";
     datacenter.exec(leaves, &["simctl", "replicas", "6"]).unwrap();
     datacenter.apply(&desired.manifest()).await;
     let told = datacenter.condition("Degraded", "True", |one| one.reason.contains("DecommissionRefused")).await;
@@ -127,6 +141,7 @@ async fn it_grows_shrinks_restarts_and_is_mended(datacenter: &TestDatacenter, ob
     is_as(datacenter, &kinds, &fresh).await;
     let (now, seen) = (datacenter.nodes().await, observer.is_content().counts);
     assert_eq!((&now.hosts, &now.pods, seen.departures), (&first.hosts, &first.pods, 3));
+    observer.rows_are_replicated().await;
 
     let phase = Phase::begin(datacenter, "rolling restart");
     desired.redeployment = Some("for the test".into());
@@ -136,6 +151,7 @@ async fn it_grows_shrinks_restarts_and_is_mended(datacenter: &TestDatacenter, ob
     let restarted = datacenter.nodes().await;
     assert_eq!(restarted.hosts, first.hosts, "they are the same nodes");
     assert!(restarted.pods.iter().all(|(name, pod)| first.pods[name] != *pod), "{restarted:?} {first:?}");
+    observer.rows_are_replicated().await;
 
     let phase = Phase::begin(datacenter, "a node without its disk is replaced");
     a_node_that_lost_its_disk_is_replaced(datacenter, "orders-dc-b-0").await;
@@ -146,6 +162,7 @@ async fn it_grows_shrinks_restarts_and_is_mended(datacenter: &TestDatacenter, ob
     datacenter.apply(&desired.manifest()).await;
     datacenter.settled_and_cleaned_up(desired.nodes()).await;
     is_as(datacenter, &kinds, &fresh).await;
+    observer.rows_are_replicated().await;
 }
 
 /// Waits until the datacenter has what is expected, and nothing else.

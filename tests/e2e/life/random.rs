@@ -5,17 +5,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::{
     Api, ResourceExt,
-    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams},
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
 };
 use messina_api::names::label;
-use messina_e2e::{datacenter::TestDatacenter, observer::Observer};
+use messina_e2e::{
+    datacenter::{NODE_PODS, TestDatacenter},
+    observer::Observer,
+};
 use serde_json::json;
 
 use super::{
-    a_moment,
+    FIRST, a_moment,
     damage::TOKEN,
     desired::Desired,
     is_as,
@@ -67,6 +70,8 @@ pub(super) async fn changes_end_well(
     let kinds = kinds(datacenter).await;
     let mut is_paused = false;
     let mut leaders = 0;
+    // No disk is lost here, so that rows with one replica have to stay, too. There are two nodes at least.
+    ["rf1", "rf2"].iter().zip(1..).for_each(|(keyspace, factor)| datacenter.create_keyspace(FIRST, keyspace, factor));
     for number in 1..=changes {
         let what = match chance.below(20) {
             0..=6 => resize(&mut chance, &mut desired),
@@ -86,6 +91,7 @@ pub(super) async fn changes_end_well(
         datacenter.apply(&desired.manifest()).await;
         println!("{:6.1} s {number:3}: {what}", began.elapsed().as_secs_f64());
         observer.is_content();
+        write_rows(datacenter, observer, number).await;
         if chance.below(12) == 0 && !is_paused {
             datacenter.settled_and_cleaned_up(desired.nodes()).await;
             println!("{:6.1} s      settled", began.elapsed().as_secs_f64());
@@ -96,7 +102,7 @@ pub(super) async fn changes_end_well(
     datacenter.pause(None).await;
     datacenter.settled_and_cleaned_up(desired.nodes()).await;
     phase.end();
-    observer.is_content();
+    observer.rows_are_replicated().await;
 
     let phase = Phase::begin(datacenter, "the same from the beginning");
     let fresh = TestDatacenter::create_on(&datacenter.client, &datacenter.cluster, "fresh", &[]).await;
@@ -107,6 +113,22 @@ pub(super) async fn changes_end_well(
     phase.end();
     fresh.remove().await;
     println!("{desired:?}");
+}
+
+/// Writes rows through a node that is ready. Those that are not acknowledged, because a node is down, do not count.
+async fn write_rows(datacenter: &TestDatacenter, observer: &Observer, number: usize) {
+    let pods = datacenter.api::<Pod>().list(&ListParams::default().labels(NODE_PODS)).await.unwrap();
+    let is_ready = |pod: &&Pod| {
+        let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        pod.metadata.deletion_timestamp.is_none() && conditions.any(|one| one.type_ == "Ready" && one.status == "True")
+    };
+    let Some(pod) = pods.iter().find(is_ready) else { return };
+    for keyspace in ["rf1", "rf2"] {
+        let written = datacenter.write_rows(observer, &pod.name_any(), keyspace, &format!("change-{number}"));
+        if let Err(error) = written {
+            println!("                {keyspace}: {error}");
+        }
+    }
 }
 
 fn resize(chance: &mut Chance, desired: &mut Desired) -> String {

@@ -1,16 +1,18 @@
 //! Somebody who watches a datacenter and knows nothing of the operator's code: what is written to the API server, from its
-//! audit log, and who owns tokens, from what the nodes have on their disks. Whatever is written is held against a few
-//! rules (see [`rules`]).
+//! audit log, and who owns tokens and which node holds which row, from what the nodes have on their disks. Whatever is written
+//! is held against a few rules (see [`rules`]).
 //!
 //! A write is judged when two looks at the nodes lie around it, and against the operator only if the later one
 //! confirms it: a node that has left never comes back, so one that owns tokens afterwards owned them before.
 
 pub mod log;
+pub mod rows;
 pub mod rules;
 
 use std::{
     collections::BTreeMap,
-    fmt,
+    fmt, fs,
+    os::unix::fs::MetadataExt,
     path::PathBuf,
     sync::{
         Arc, Mutex, PoisonError,
@@ -39,14 +41,22 @@ use kube::{
     },
 };
 use messina_scylla_sim::{
-    disk::{Bootstrapped, Disk as Folder},
+    data::{Copies, Owner},
+    disk::{Bootstrapped, Disk as Folder, Local},
     membership::Status,
 };
-use messina_testbed::{cluster::Cluster, harness};
+use messina_testbed::{
+    cluster::Cluster,
+    harness::{self, Seen, eventually},
+};
 use serde::de::DeserializeOwned;
 
-use crate::{datacenter::NODE_PODS, well};
+use crate::{
+    datacenter::{LONG, NODE_PODS},
+    well,
+};
 use log::{Log, Write};
+use rows::Rows;
 use rules::{Counts, Disk, Judge, PodSeen, Sample, Stage, Violation};
 
 /// Which of the machine's nodes a claim's volume is on.
@@ -63,6 +73,8 @@ pub struct Findings {
     pub looks: usize,
     /// The longest time from one look to the next.
     pub longest_gap: Duration,
+    /// Rows that tests have written.
+    pub rows: usize,
     /// The rules that were broken.
     pub violations: Vec<Violation>,
 }
@@ -70,7 +82,8 @@ pub struct Findings {
 impl fmt::Display for Findings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let gap = self.longest_gap.as_secs_f64();
-        write!(f, "{}; {} looks at the nodes, {gap:.1} s apart at most", self.counts, self.looks)?;
+        let Self { counts, rows, looks, .. } = self;
+        write!(f, "{counts}; {rows} rows; {looks} looks at the nodes, {gap:.1} s apart at most")?;
         self.violations.iter().try_for_each(|violation| write!(f, "\n{violation}"))
     }
 }
@@ -80,6 +93,9 @@ impl fmt::Display for Findings {
 pub struct Observer {
     is_over: Arc<AtomicBool>,
     findings: Arc<Mutex<Findings>>,
+    rows: Arc<Mutex<Rows>>,
+    /// The last look.
+    sample: Arc<Mutex<Sample>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -87,18 +103,44 @@ impl Observer {
     /// Starts observing; nothing of the datacenter is there yet.
     pub fn start(cluster: &Cluster, namespace: &str) -> Self {
         let (is_over, findings) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Findings>>::default());
+        let (rows, sample) = (Arc::<Mutex<Rows>>::default(), Arc::<Mutex<Sample>>::default());
         let watch = Watch {
             cluster: cluster.clone(),
             namespace: namespace.into(),
             log: Log::from_now(cluster.audit_log(), namespace),
             is_over: Arc::clone(&is_over),
             findings: Arc::clone(&findings),
+            rows: Arc::clone(&rows),
+            sample: Arc::clone(&sample),
+            known: BTreeMap::new(),
         };
         let thread = std::thread::spawn(move || {
             let runtime = well(tokio::runtime::Builder::new_current_thread().enable_all().build());
             runtime.block_on(watch.run());
         });
-        Self { is_over, findings, thread: Some(thread) }
+        Self { is_over, findings, rows, sample, thread: Some(thread) }
+    }
+
+    /// A write of rows was acknowledged: from now on each of them has a replica.
+    pub fn acknowledge<'a>(&self, keyspace: &str, rows: impl IntoIterator<Item = (&'a str, &'a str)>) {
+        let mut known = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        rows.into_iter().for_each(|(key, value)| known.acknowledge(keyspace, key, value, Timestamp::now()));
+    }
+
+    /// Waits until each row that was acknowledged has as many live replicas as its keyspace asks for.
+    pub async fn rows_are_replicated(&self) {
+        let began = Timestamp::now();
+        let replicated = eventually("each row to have its replicas", LONG, async || {
+            let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let sample = self.sample.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if sample.began < began {
+                return Ok(Seen::NotYet("no look at the nodes yet".into()));
+            }
+            let missing = sample.under_replicated(&rows);
+            Ok(if missing.is_empty() { Seen::Ready(()) } else { Seen::NotYet(missing.join("\n")) })
+        });
+        well(replicated.await);
+        self.is_content();
     }
 
     /// What was found up to now; no rule was broken.
@@ -138,6 +180,10 @@ struct Watch {
     log: Log,
     is_over: Arc<AtomicBool>,
     findings: Arc<Mutex<Findings>>,
+    rows: Arc<Mutex<Rows>>,
+    sample: Arc<Mutex<Sample>>,
+    /// The rows on each disk, by file, with what tells whether the file is another one.
+    known: BTreeMap<PathBuf, ((u64, i64), Arc<Copies>)>,
 }
 
 impl Watch {
@@ -147,11 +193,14 @@ impl Watch {
         let claims = watched::<PersistentVolumeClaim>(&client, &self.namespace, None).await;
         let budgets = watched::<PodDisruptionBudget>(&client, &self.namespace, None).await;
         let mut judge = Judge::default();
+        judge.rows = Arc::clone(&self.rows);
         let mut before = Sample::default();
         let mut waiting: Vec<Write> = Vec::new();
+        let mut looks_after_end = 0;
         loop {
-            // The last look comes after the end, so that all that was written before is judged.
-            let is_last = self.is_over.load(Ordering::SeqCst);
+            // The last looks come after the end, so that all that was written before is judged. What one look does not find is
+            // lost if the next one does not, either.
+            looks_after_end += usize::from(self.is_over.load(Ordering::SeqCst));
             let after = self.look(&pods, &claims, &budgets);
             waiting.extend(self.log.more());
             waiting.sort_by_key(|write| write.answered);
@@ -159,7 +208,7 @@ impl Watch {
             let violations = judge.judge(&before, &after, &waiting);
             waiting = later;
             self.note(&judge, &before, &after, violations);
-            if is_last {
+            if looks_after_end == 2 {
                 return;
             }
             before = after;
@@ -174,6 +223,8 @@ impl Watch {
         }
         findings.violations.extend(violations);
         findings.counts = judge.counts.clone();
+        findings.rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner).count();
+        *self.sample.lock().unwrap_or_else(PoisonError::into_inner) = after.clone();
         if findings.looks > 0 {
             let gap = Duration::try_from(after.ended.duration_since(before.began)).unwrap_or_default();
             findings.longest_gap = findings.longest_gap.max(gap);
@@ -182,7 +233,7 @@ impl Watch {
     }
 
     fn look(
-        &self,
+        &mut self,
         pods: &Store<Pod>,
         claims: &Store<PersistentVolumeClaim>,
         budgets: &Store<PodDisruptionBudget>,
@@ -191,7 +242,7 @@ impl Watch {
         let pods = pods.state().iter().map(|pod| (pod.name_any(), seen(pod))).collect();
         let claims = claims.state();
         let disks: BTreeMap<String, Disk> =
-            claims.iter().map(|claim| (claim.name_any(), disk(self.folder(claim)))).collect();
+            claims.iter().map(|claim| (claim.name_any(), self.disk(self.folder(claim)))).collect();
         let budget =
             budgets.state().iter().find_map(|budget| match budget.spec.as_ref()?.max_unavailable.as_ref()? {
                 IntOrString::Int(number) => usize::try_from(*number).ok(),
@@ -202,6 +253,30 @@ impl Watch {
 
     fn folder(&self, claim: &PersistentVolumeClaim) -> Option<PathBuf> {
         Some(self.cluster.volume(claim.annotations().get(SELECTED_NODE)?, claim.metadata.uid.as_deref()?))
+    }
+
+    /// What a node has on its disk; nothing where there is no node yet.
+    fn disk(&mut self, folder: Option<PathBuf>) -> Disk {
+        let Some(folder) = folder else { return Disk::default() };
+        let folder = Folder::new(folder.clone(), folder.join("data"));
+        // A file that is being removed with its volume is no node any more.
+        let Ok(Some(local)) = folder.load() else { return Disk::default() };
+        disk(&local, self.copies(&folder))
+    }
+
+    /// The rows on a disk. A file that is written whole each time is read once.
+    fn copies(&mut self, folder: &Folder) -> Arc<Copies> {
+        let file = folder.copies_file();
+        let Ok(metadata) = fs::metadata(&file) else { return Arc::default() };
+        let version = (metadata.ino(), metadata.mtime() * 1_000_000_000 + metadata.mtime_nsec());
+        match self.known.get(&file) {
+            Some((known, copies)) if *known == version => Arc::clone(copies),
+            _ => {
+                let copies = Arc::new(folder.load_copies().unwrap_or_default());
+                self.known.insert(file, (version, Arc::clone(&copies)));
+                copies
+            }
+        }
     }
 }
 
@@ -233,11 +308,7 @@ fn seen(pod: &Pod) -> PodSeen {
     }
 }
 
-/// What a node has on its disk; nothing where there is no node yet.
-fn disk(folder: Option<PathBuf>) -> Disk {
-    let Some(folder) = folder else { return Disk::default() };
-    // A file that is being removed with its volume is no node any more.
-    let Ok(Some(local)) = Folder::new(folder.clone(), folder.join("data")).load() else { return Disk::default() };
+fn disk(local: &Local, copies: Arc<Copies>) -> Disk {
     let stage = match local.bootstrapped {
         Bootstrapped::NeedsBootstrap | Bootstrapped::InProgress => Stage::Joining,
         Bootstrapped::Completed => Stage::Joined,
@@ -245,9 +316,17 @@ fn disk(folder: Option<PathBuf>) -> Disk {
     };
     let stage = if local.is_banned { Stage::Left } else { stage };
     let others = local.members.iter().filter(|member| member.status != Status::Joining);
+    let owner = Owner {
+        host: local.host_id.to_string(),
+        datacenter: local.data_center.clone(),
+        rack: local.rack.clone(),
+        tokens: local.tokens.clone(),
+    };
     Disk {
         host: Some(local.host_id.to_string()),
         stage,
+        owner: Some(owner),
+        copies,
         knows: others.map(|member| (member.host_id.to_string(), member.is_in_ring())).collect(),
     }
 }

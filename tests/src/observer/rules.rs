@@ -6,6 +6,8 @@
 //! 2. **Place**: no StatefulSet is made smaller than the last of its nodes that owns tokens, or deleted with its pods.
 //! 3. **One change**: while a node joins, leaves or is replaced, no other one begins to.
 //! 4. **Budget**: no node is taken down while as many are down as the PodDisruptionBudget allows.
+//! 5. **Rows**: every row that a test has written has a replica (see [`super::rows`]). Whoever is to blame, a row without one
+//!    is lost.
 //!
 //! Ours are the operator, the sidecars and Kubernetes' controllers. What a person does is no fault of theirs, and neither is what
 //! StatefulSets do because a person made them smaller.
@@ -13,12 +15,17 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use jiff::Timestamp;
+use messina_scylla_sim::data::{Copies, Owner, Ring};
 use serde_json::Value;
 
-use super::log::Write;
+use super::{
+    log::Write,
+    rows::{Holder, Rows},
+};
 
 /// Written out, and not taken from the operator's code.
 const HOST_ID: &str = "internal.scylla-operator.scylladb.com/host-id";
@@ -48,6 +55,10 @@ pub struct Disk {
     pub stage: Stage,
     /// Host IDs that it knows, and whether they own tokens.
     pub knows: BTreeMap<String, bool>,
+    /// Its place in the ring.
+    pub owner: Option<Owner>,
+    /// The rows that it holds.
+    pub copies: Arc<Copies>,
 }
 
 /// A node's pod.
@@ -97,6 +108,25 @@ impl Sample {
         known.chain(own).filter(|host| !has_left(host)).collect()
     }
 
+    /// The disks of nodes that own tokens.
+    fn holders(&self) -> Vec<Holder<'_>> {
+        let owners = self.owners();
+        let disks = self.disks.iter().filter_map(|(claim, disk)| {
+            let name = claim.strip_prefix("data-").unwrap_or(claim);
+            Some(Holder { name, host: disk.host.as_deref()?, copies: &disk.copies })
+        });
+        disks.filter(|holder| owners.contains(holder.host)).collect()
+    }
+
+    /// Rows that have fewer live replicas than their keyspace asks for.
+    pub fn under_replicated(&self, rows: &Rows) -> Vec<String> {
+        let owners = self.owners();
+        let members = self.disks.values().filter_map(|disk| disk.owner.clone());
+        let ring = Ring::of(members.filter(|owner| owners.contains(owner.host.as_str())));
+        let live: Vec<Holder<'_>> = self.holders().into_iter().filter(|holder| self.is_ready(holder.name)).collect();
+        rows.under_replicated(&ring, &live)
+    }
+
     fn is_ready(&self, member: &str) -> bool {
         self.pods.get(member).is_some_and(|pod| pod.is_ready)
     }
@@ -116,6 +146,7 @@ pub enum Rule {
     Place,
     OneChange,
     Budget,
+    Rows,
 }
 
 /// A rule that was broken.
@@ -189,6 +220,9 @@ struct Service {
 pub struct Judge {
     /// What was seen.
     pub counts: Counts,
+    /// What tests have written.
+    pub rows: Arc<Mutex<Rows>>,
+    last_write: Option<Write>,
     places: BTreeMap<String, Place>,
     services: BTreeMap<String, Service>,
     /// Pods that were deleted, until another one is ready in their place.
@@ -233,6 +267,9 @@ impl Judge {
         self.settle(&around);
         for write in writes.iter().filter(|write| write.is_done()) {
             self.counts.writes += 1;
+            if write.resource != "events" {
+                self.last_write = Some(write.clone());
+            }
             match (write.resource.as_str(), write.verb.as_str()) {
                 ("pods", "create") => self.pod_comes(write, &around),
                 ("pods", "delete") | ("pods/eviction", "create") => self.pod_goes(write, &around),
@@ -244,7 +281,34 @@ impl Judge {
                 _ => {}
             }
         }
+        self.rows_have_replicas(&around);
         std::mem::take(&mut self.violations)
+    }
+
+    /// A row that neither look finds has no replica: while it moves from one disk to another, one look may miss it on both. No
+    /// row comes back by itself, so that a look finds what is lost long before it, too.
+    fn rows_have_replicas(&mut self, around: &Around<'_>) {
+        let rows = Arc::clone(&self.rows);
+        let mut rows = rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let (before, after) = (around.before.holders(), around.after.holders());
+        let lost: Vec<_> = rows
+            .without_replica(&after, around.before.began)
+            .intersection(&rows.without_replica(&before, around.before.began))
+            .cloned()
+            .collect();
+        rows.remember(&after);
+        for lost in lost.iter().filter_map(|id| rows.lose(id)) {
+            match self.last_write.clone() {
+                Some(write) => self.broken(Rule::Rows, &write, lost.to_string()),
+                None => self.violations.push(Violation {
+                    rule: Rule::Rows,
+                    who: "no user".into(),
+                    what: "no write".into(),
+                    at: around.after.ended,
+                    why: lost.to_string(),
+                }),
+            }
+        }
     }
 
     /// What is over by the later look.
