@@ -21,6 +21,7 @@ mod plan;
 mod recovery;
 mod runtime;
 mod settings;
+mod takeover;
 mod testbed;
 mod upgrade;
 mod volumes;

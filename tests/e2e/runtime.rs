@@ -144,9 +144,9 @@ async fn program(namespace: &str, faults: &Faults) -> Program {
         readiness: Readiness::default(),
     };
     let controllers = |caches: &mut Caches| {
-        let trim = |object: &mut ConfigMap| compact_records(&mut object.metadata, MANAGER);
+        let trim = |object: &mut ConfigMap| compact_records(&mut object.metadata, MANAGER, None);
         let parents = caches.watch::<ConfigMap>(Some(PARENT), trim);
-        let trim = |object: &mut Secret| compact_records(&mut object.metadata, MANAGER);
+        let trim = |object: &mut Secret| compact_records(&mut object.metadata, MANAGER, None);
         let secrets = caches.watch::<Secret>(Some(&format!("app={MANAGER}")), trim);
         let backoff = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
         let running = Running::new(caches, Toy { secrets: Arc::clone(&secrets) }, parents, backoff);

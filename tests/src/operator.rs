@@ -2,10 +2,9 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use messina_api::names::annotation;
-use messina_operator::controllers::FIELD_MANAGER;
+use messina_operator::operator::surroundings;
 use messina_runtime::{
-    caches::{Caches, Surroundings},
+    caches::Caches,
     client::{self, Source, Transport},
     controller::AnyController,
     events::Events,
@@ -63,9 +62,7 @@ impl Operator {
         let lease_client = client::client(lease_faults.layer(transport), "default", metrics.clone(), None);
         // Events tell people; whether they are written has no bearing on what becomes of objects.
         let (events, _) = Events::new(metrics.clone());
-        let mut surroundings = Surroundings::new(metrics.clone(), events, FIELD_MANAGER, annotation::APPLIED_HASH)
-            .paused_by(annotation::PAUSE)
-            .adopting_by(annotation::ADOPT);
+        let mut surroundings = surroundings(metrics.clone(), events);
         surroundings.backoff = Backoff { first: Duration::from_millis(20), longest: Duration::from_millis(200) };
         let process = Process {
             client,

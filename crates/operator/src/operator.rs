@@ -29,7 +29,7 @@ use tracing::info;
 
 use crate::{
     certificates::{EcdsaKeySize, KeyKind, KeyType, RsaKeySize},
-    controllers::{self, FIELD_MANAGER, datacenter, etcd_task},
+    controllers::{self, FIELD_MANAGER, PREDECESSOR, datacenter, etcd_task},
     logging,
     traces::{self, Traces},
 };
@@ -148,6 +148,14 @@ pub fn controllers(
     }
 }
 
+/// What all controllers share.
+pub fn surroundings(metrics: Metrics, events: Events) -> Surroundings {
+    Surroundings::new(metrics, events, FIELD_MANAGER, annotation::APPLIED_HASH)
+        .paused_by(annotation::PAUSE)
+        .adopting_by(annotation::ADOPT)
+        .taking_over(PREDECESSOR)
+}
+
 /// Runs until it is told to stop, and tells of it.
 pub fn main(options: Options, log: &logging::Options) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -204,11 +212,7 @@ async fn run(options: Options, identity: String) -> anyhow::Result<()> {
         lease,
         namespace: options.namespace.clone(),
         workers: options.workers.get(),
-        surroundings: Arc::new(
-            Surroundings::new(metrics, events, FIELD_MANAGER, annotation::APPLIED_HASH)
-                .paused_by(annotation::PAUSE)
-                .adopting_by(annotation::ADOPT),
-        ),
+        surroundings: Arc::new(surroundings(metrics, events)),
         readiness,
     };
     let writing = tokio::spawn(async move { writer.run(fenced, "messina", &identity).await });

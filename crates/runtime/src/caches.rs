@@ -6,7 +6,7 @@ use kube::{Client, Resource, api::ObjectMeta};
 use tokio::task::JoinSet;
 
 use crate::{
-    apply::{Collection, Shelf},
+    apply::{Collection, Predecessor, Shelf},
     events::{Events, Note},
     metrics::Metrics,
     queue::{Backoff, ObjectKey},
@@ -32,6 +32,8 @@ pub struct Surroundings {
     pub pause_annotation: Option<&'static str>,
     /// The annotation by which users give an object that nobody owns to one that would own it, by that one's name.
     pub adoption_annotation: Option<&'static str>,
+    /// Whose fields are taken over.
+    pub predecessor: Option<Predecessor>,
 }
 
 impl Surroundings {
@@ -45,6 +47,7 @@ impl Surroundings {
             hash_annotation,
             pause_annotation: None,
             adoption_annotation: None,
+            predecessor: None,
         }
     }
 
@@ -58,6 +61,12 @@ impl Surroundings {
     #[must_use]
     pub fn adopting_by(self, annotation: &'static str) -> Self {
         Self { adoption_annotation: Some(annotation), ..self }
+    }
+
+    /// The same, where another program kept the objects before: its fields are taken over with the first write.
+    #[must_use]
+    pub fn taking_over(self, predecessor: Predecessor) -> Self {
+        Self { predecessor: Some(predecessor), ..self }
     }
 
     /// Whether an object was written in our name.

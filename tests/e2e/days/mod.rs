@@ -3,7 +3,7 @@
 mod away;
 mod lease;
 mod objects;
-mod program;
+pub(crate) mod program;
 mod traces;
 mod way;
 

@@ -25,20 +25,20 @@ use tokio::{
 use super::{LIMIT, holds};
 
 /// A running operator. It is killed when the test ends.
-pub(super) struct Operator {
+pub(crate) struct Operator {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
-    pub(super) started: Moment,
+    pub(crate) started: Moment,
 }
 
 impl Operator {
     /// Starts it for one namespace.
-    pub(super) fn start(kubeconfig: &Path, namespace: &str, more: &[&str]) -> Self {
+    pub(crate) fn start(kubeconfig: &Path, namespace: &str, more: &[&str]) -> Self {
         Self::start_for_all(kubeconfig, namespace, &[&["--namespace", namespace], more].concat())
     }
 
     /// Starts it for all namespaces, with its lease in one of them.
-    pub(super) fn start_for_all(kubeconfig: &Path, lease_namespace: &str, more: &[&str]) -> Self {
+    pub(crate) fn start_for_all(kubeconfig: &Path, lease_namespace: &str, more: &[&str]) -> Self {
         let program: PathBuf = harness::program("messina").unwrap();
         let started = Moment::now();
         let mut child = Command::new(program)
@@ -64,12 +64,12 @@ impl Operator {
     }
 
     /// How many lines it has written so far.
-    pub(super) fn mark(&self) -> usize {
+    pub(crate) fn mark(&self) -> usize {
         self.lines.lock().unwrap().len()
     }
 
     /// What it has logged since. A panic is no JSON, and makes the test fail.
-    pub(super) fn logged(&self, mark: usize) -> Vec<Value> {
+    pub(crate) fn logged(&self, mark: usize) -> Vec<Value> {
         let lines = self.lines.lock().unwrap();
         lines[mark..]
             .iter()
@@ -78,14 +78,14 @@ impl Operator {
     }
 
     /// Warnings and errors since, in words.
-    pub(super) fn warnings(&self, mark: usize) -> Vec<String> {
+    pub(crate) fn warnings(&self, mark: usize) -> Vec<String> {
         let lines = self.logged(mark);
         let bad = lines.iter().filter(|line| line["level"] == "WARN" || line["level"] == "ERROR");
         bad.map(|line| format!("{} ({})", line["message"].as_str().unwrap_or_default(), line["problem"])).collect()
     }
 
     /// Waits until it has said these words, since the mark. Gives the line.
-    pub(super) async fn says(&self, mark: usize, words: &str) -> Value {
+    pub(crate) async fn says(&self, mark: usize, words: &str) -> Value {
         let patience = Patience::new(LIMIT);
         loop {
             let lines = self.logged(mark);
@@ -99,7 +99,7 @@ impl Operator {
     }
 
     /// What it answers over HTTP.
-    pub(super) async fn asked(&self, path: &str) -> (u16, String) {
+    pub(crate) async fn asked(&self, path: &str) -> (u16, String) {
         let address = self.says(0, "serving").await["address"].as_str().unwrap().to_owned();
         let mut stream = TcpStream::connect(address).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nHost: operator\r\nConnection: close\r\n\r\n");
@@ -111,7 +111,7 @@ impl Operator {
     }
 
     /// Waits until a metric has this value; it is named with its labels.
-    pub(super) async fn counts(&self, metric: &str, value: &str) {
+    pub(crate) async fn counts(&self, metric: &str, value: &str) {
         holds(&format!("{metric} {value}"), async || {
             let (_, text) = self.asked("/metrics").await;
             let line = text.lines().find(|line| line.starts_with(metric)).unwrap_or("nothing");
@@ -121,13 +121,13 @@ impl Operator {
     }
 
     /// It is still the process that was started.
-    pub(super) fn goes_on(&mut self) {
+    pub(crate) fn goes_on(&mut self) {
         assert_eq!(self.child.try_wait().unwrap(), None, "the operator ended");
         self.logged(0);
     }
 
     /// Asks it to end, and waits until it has. Gives how it ended, and how long it took while the processors were there.
-    pub(super) async fn stops(&mut self) -> (ExitStatus, Duration) {
+    pub(crate) async fn stops(&mut self) -> (ExitStatus, Duration) {
         let asked = Moment::now();
         kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM).unwrap();
         loop {

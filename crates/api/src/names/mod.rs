@@ -15,6 +15,27 @@ pub const MANAGER_NAMESPACE: &str = "scylla-manager";
 /// The volume of a pod that holds the data of its node.
 pub const DATA_VOLUME: &str = "data";
 
+/// scylla-operator, whose datacenters are taken over.
+pub mod scylla_operator {
+    /// The lease of its leader, in the namespace that it runs in.
+    pub const LEASE: &str = "scylla-operator-lock";
+
+    /// The programs that its pods run: in its own image, and where an init container copies it to.
+    pub const PROGRAMS: [&str; 2] = ["/usr/bin/scylla-operator", "/mnt/shared/scylla-operator"];
+
+    /// The Secret with the authority that signs what Alternator is served with, and the ConfigMap of the same name with its
+    /// certificate.
+    pub fn alternator_serving_ca(datacenter: &str) -> String {
+        format!("{datacenter}-alternator-local-serving-ca")
+    }
+
+    /// Whether fields with this manager are scylla-operator's own. Its requests name no manager, so the API server takes the
+    /// user agent up to the first slash, `scylla-operator (linux`. Its sidecars have another one.
+    pub fn is_field_manager(manager: &str) -> bool {
+        manager.strip_prefix("scylla-operator").is_some_and(|rest| rest.is_empty() || rest.starts_with(" ("))
+    }
+}
+
 /// What a ScyllaDBDatacenter named `datacenter` has in its namespace.
 pub mod datacenter {
     use super::{DATA_VOLUME, MAX_SUBDOMAIN, NameError, truncated_hashed_name};
@@ -217,6 +238,16 @@ mod tests {
         assert_eq!(member, "full-us-east-1-a-2");
         assert_eq!(datacenter::data_claim(&member), "data-full-us-east-1-a-2");
         assert_eq!(datacenter::cleanup_job(&member), "cleanup-full-us-east-1-a-2");
+    }
+
+    #[test]
+    fn field_managers_of_scylla_operator_are_not_those_of_its_sidecars() {
+        let is_its = scylla_operator::is_field_manager;
+        assert!(is_its("scylla-operator") && is_its("scylla-operator (linux"));
+        for other in ["scylla-sidecar (linux", "scylla-operator-ignition (linux", "scylla-operator-e2e", "messina", ""]
+        {
+            assert!(!is_its(other), "{other}");
+        }
     }
 
     #[test]

@@ -6,16 +6,22 @@ pub mod etcd_task;
 use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::Job;
-use messina_api::names::label;
+use messina_api::names::{label, scylla_operator};
 use messina_plan::etcd_task::job;
 use messina_runtime::{
-    apply::compact_records,
+    apply::{Predecessor, compact_records},
     caches::Caches,
     store::{Kind, Store},
 };
 
 /// In whose name objects are written.
 pub const FIELD_MANAGER: &str = "messina";
+
+/// scylla-operator, whose fields are taken over.
+pub const PREDECESSOR: Predecessor = Predecessor {
+    is_manager: scylla_operator::is_field_manager,
+    state_labels: &[label::DECOMMISSIONED, label::REPLACE, label::REPLACING_NODE_HOST_ID],
+};
 
 /// The Jobs of all controllers: a kind is watched once, whoever makes objects of it.
 pub fn jobs(caches: &mut Caches) -> Arc<Store<Job>> {
@@ -25,5 +31,5 @@ pub fn jobs(caches: &mut Caches) -> Arc<Store<Job>> {
 
 /// Takes away what no controller reads.
 fn trim<K: Kind>(object: &mut K) {
-    compact_records(object.meta_mut(), FIELD_MANAGER);
+    compact_records(object.meta_mut(), FIELD_MANAGER, Some(PREDECESSOR));
 }

@@ -26,6 +26,7 @@ mod services;
 mod stateful_set;
 mod status;
 mod storage;
+pub mod takeover;
 mod token;
 mod topology;
 mod validate;

@@ -6,6 +6,9 @@
 //! Where nodes may start at the same time, all missing racks are made at once. A rolling change that has begun goes on to
 //! its end before nodes join.
 //!
+//! Nodes that run under scylla-operator get a new pod before others join: a new node of its own would wait for scylla-operator to
+//! tell it that all others are up.
+//!
 //! A StatefulSet that is gone while its nodes are there is another matter: it is made anew around them at once, whatever
 //! else is under way, because nobody would start its pods again.
 
@@ -23,6 +26,7 @@ use super::{
         partition, set_partition, stuck, template_version,
     },
     stateful_set::{around_its_nodes, kept_in_place, stateful_set, take_new_hash},
+    takeover::is_of_scylla_operator,
     topology::{
         Member, Topology, has_joined, is_being_upgraded, is_of_a_node, is_prepared_for, known_nodes, members,
         nodes_without_place,
@@ -72,7 +76,9 @@ pub(crate) struct Racks<'a> {
     wrong: Vec<Note>,
     /// What is not rolled out as far as it may be, also of racks that are not in the specification any more.
     moving: Vec<&'a StatefulSet>,
-    /// A rolling change has begun.
+    /// Nodes restart.
+    has_begun: bool,
+    /// A rolling change has begun, or comes before nodes join.
     is_rolling: bool,
     /// The node that restarts next.
     pub(crate) next: Option<Restart>,
@@ -198,7 +204,7 @@ pub(crate) fn racks(observed: &Observed) -> Racks<'_> {
                 let (mut wanted, faults) = kept_in_place(observed, wanted, now);
                 wrong.extend(faults);
                 set_partition(&mut wanted, partition(now));
-                let changes_pods = changes_pods(&wanted, now);
+                let changes_pods = changes_pods(&wanted, now) || is_of_scylla_operator(now);
                 if changes_pods {
                     take_new_hash(&mut wanted);
                 }
@@ -208,9 +214,10 @@ pub(crate) fn racks(observed: &Observed) -> Racks<'_> {
         }
     }
     let moving = observed.stateful_sets.values().filter(|one| !is_settled(observed, one)).collect();
-    let is_rolling = standing.iter().any(|one| partition(one.now) > 0) || is_being_upgraded(observed);
-    let mut racks = Racks { standing, missing, orphaned, wrong, moving, is_rolling, next: None };
-    racks.next = next_restart(observed, &racks).filter(|_| racks.is_rolling || observed.turn == Turn::Own);
+    let has_begun = standing.iter().any(|one| partition(one.now) > 0) || is_being_upgraded(observed);
+    let is_rolling = has_begun || standing.iter().any(|one| is_of_scylla_operator(one.now));
+    let mut racks = Racks { standing, missing, orphaned, wrong, moving, has_begun, is_rolling, next: None };
+    racks.next = next_restart(observed, &racks).filter(|_| has_begun || observed.turn == Turn::Own);
     racks
 }
 
@@ -469,7 +476,7 @@ fn create(observed: &Observed, racks: Racks<'_>, topology: &Topology, rollout: &
 /// Changes one StatefulSet: the first that lacks nodes or, where none does or a rolling change has begun, the one whose
 /// nodes restart now, or else the first that differs.
 fn change_next(observed: &Observed, racks: Racks<'_>, topology: &Topology, rollout: &mut Rollout) {
-    let Racks { standing, missing, is_rolling, next, .. } = racks;
+    let Racks { standing, missing, has_begun, is_rolling, next, .. } = racks;
     for stateful_set in &missing {
         rollout.waiting.push(not_yet(observed, stateful_set));
     }
@@ -488,7 +495,7 @@ fn change_next(observed: &Observed, racks: Racks<'_>, topology: &Topology, rollo
             hold(observed, one, rollout);
         } else if let Turn::After(other) = &observed.turn
             && one.changes_pods
-            && !is_rolling
+            && !has_begun
         {
             rollout.waiting.push(waiting_for_turn(observed, &one, other));
             rollout.left_alone.push(LeftAlone { kind: "StatefulSet", name: one.name });

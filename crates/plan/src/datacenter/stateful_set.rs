@@ -180,7 +180,7 @@ pub(crate) fn kept_in_place(
         differing.push("spec.podManagementPolicy");
     }
     // What says the same is said in our words: else every rack would be written once more, with what the server filled in.
-    if !is_within(&spec.volume_claim_templates, &now.volume_claim_templates) {
+    if !is_within(&spec.volume_claim_templates, &now.volume_claim_templates) || has_more(spec, now) {
         spec.volume_claim_templates.clone_from(&now.volume_claim_templates);
     }
     spec.selector.clone_from(&now.selector);
@@ -200,6 +200,15 @@ pub(crate) fn kept_in_place(
     labels.extend(now.selector.match_labels.clone().unwrap_or_default());
     let notes = differing.into_iter().map(|field| cannot_change(observed, &wanted, field)).collect();
     (wanted, notes)
+}
+
+/// Whether claims have more labels or annotations now. They are written as a whole, and an API server takes none away.
+fn has_more(wanted: &StatefulSetSpec, now: &StatefulSetSpec) -> bool {
+    let told = |spec: &StatefulSetSpec| -> Vec<_> {
+        let claims = spec.volume_claim_templates.iter().flatten();
+        claims.map(|claim| (claim.metadata.labels.clone(), claim.metadata.annotations.clone())).collect()
+    };
+    told(wanted) != told(now)
 }
 
 /// A restart that the user asked for stays on the template: without it, pods would be made anew once more.

@@ -6,9 +6,11 @@
 use std::collections::BTreeMap;
 
 use messina_api::names::{
-    annotation::{HOST_ID, NODE_JOINED, START_EMPTY},
-    label::{REPLACING_NODE_HOST_ID, value::TRUE},
+    annotation::{HOST_ID, START_EMPTY},
+    label::REPLACING_NODE_HOST_ID,
 };
+
+use super::facts::has_joined;
 
 /// Host ID of the node whose disk it should be, where a node is about to start on an empty one. A new node may, one that takes
 /// the place of another, and one that the user has given up by its name.
@@ -17,14 +19,15 @@ pub fn lacks_disk_of<'a>(
     annotations: &'a BTreeMap<String, String>,
     is_empty: bool,
 ) -> Option<&'a str> {
-    let has_joined = annotations.get(NODE_JOINED).is_some_and(|joined| joined == TRUE);
     let replaces = labels.get(REPLACING_NODE_HOST_ID).is_some_and(|host_id| !host_id.is_empty());
-    let host_id = annotations.get(HOST_ID).filter(|_| is_empty && has_joined && !replaces)?;
+    let host_id = annotations.get(HOST_ID).filter(|_| is_empty && has_joined(annotations) && !replaces)?;
     (annotations.get(START_EMPTY) != Some(host_id)).then_some(host_id)
 }
 
 #[cfg(test)]
 mod tests {
+    use messina_api::names::annotation::NODE_JOINED;
+
     use super::*;
 
     #[test]

@@ -13,6 +13,15 @@ use sha2::{Digest, Sha512};
 
 use super::Mode;
 
+/// Whether the node of a Service with these annotations has ever joined. Sidecars of scylla-operator do not write
+/// [`NODE_JOINED`], and write the hash of the ring as soon as the node has tokens.
+pub(crate) fn has_joined(annotations: &BTreeMap<String, String>) -> bool {
+    match annotations.get(NODE_JOINED) {
+        Some(joined) => joined == TRUE,
+        None => annotations.contains_key(HOST_ID) && annotations.contains_key(CURRENT_TOKEN_RING_HASH),
+    }
+}
+
 /// What a node said of itself, all of it answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
@@ -49,7 +58,7 @@ pub fn knows_ring(mode: &Mode) -> bool {
 /// replacement needs, so it stays until the new node is in the ring itself.
 pub fn changes(current: &BTreeMap<String, String>, observed: &Observation) -> BTreeMap<&'static str, String> {
     let has = |key: &str, value: &str| current.get(key).is_some_and(|current| current == value);
-    let speaks_of_another = current.contains_key(HOST_ID) && !has(HOST_ID, &observed.host_id) && has(NODE_JOINED, TRUE);
+    let speaks_of_another = current.contains_key(HOST_ID) && !has(HOST_ID, &observed.host_id) && has_joined(current);
     if speaks_of_another && observed.is_member != Some(true) {
         return BTreeMap::new();
     }
@@ -92,6 +101,21 @@ mod tests {
         let changed = changes(current, observed);
         current.extend(changed.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
         changed.into_keys().collect()
+    }
+
+    /// What a sidecar of scylla-operator wrote is worth as much as what ours writes.
+    #[test]
+    fn a_node_of_scylla_operator_that_lost_its_disk_keeps_its_host_id() {
+        let facts = |keys: &[&str]| keys.iter().map(|key| ((*key).to_owned(), "old".to_owned())).collect();
+        let joined: BTreeMap<String, String> = facts(&[HOST_ID, CURRENT_TOKEN_RING_HASH]);
+        assert!(has_joined(&joined));
+        assert_eq!(changes(&joined, &observed("new", Some(false))), BTreeMap::new());
+        let joining = facts(&[HOST_ID]);
+        assert!(!has_joined(&joining));
+        assert_eq!(changes(&joining, &observed("new", None)).get(HOST_ID).map(String::as_str), Some("new"));
+        let mut left = joined;
+        left.insert(NODE_JOINED.to_owned(), FALSE.to_owned());
+        assert!(!has_joined(&left), "our sidecar has the last word");
     }
 
     #[test]

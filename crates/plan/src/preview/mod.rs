@@ -173,10 +173,12 @@ fn completed(mut observed: Observed) -> Plan {
 
 /// Nodes wait for their certificates, whatever these say.
 fn store_outline(observed: &mut Observed) {
-    for CertificateChain { authority, bundle, certificate } in certificates::outline(observed, SIGNED).0 {
+    for CertificateChain { authority, bundle, former_bundle, certificate } in certificates::outline(observed, SIGNED).0
+    {
         let name = |name: &Option<String>| name.clone().unwrap_or_default();
         observed.secrets.extend(authority.into_iter().chain(certificate).map(|one| (name(&one.metadata.name), one)));
-        observed.config_maps.extend(bundle.map(|one| (name(&one.metadata.name), one)));
+        let bundles = bundle.into_iter().chain(former_bundle);
+        observed.config_maps.extend(bundles.map(|one| (name(&one.metadata.name), one)));
     }
 }
 
@@ -234,9 +236,10 @@ impl Planned {
         stream.add([identity_service])?;
         stream.add(member_services)?;
         stream.add([pod_disruption_budget])?;
-        for CertificateChain { authority, bundle, certificate } in certificates {
+        for CertificateChain { authority, bundle, former_bundle, certificate } in certificates {
             stream.add(authority.clone().map(readable).as_ref())?;
             stream.add(bundle)?;
+            stream.add(former_bundle)?;
             stream.add(certificate.clone().map(readable).as_ref())?;
         }
         stream.add(cql_connection_configs.clone().map(readable).as_ref())?;

@@ -273,7 +273,14 @@ fn pods_that_kubernetes_would_wait_for_are_made_anew() {
     unseen.stateful_sets.get_mut("orders-dc-a").unwrap().metadata.generation = Some(2);
     assert_eq!(deleted(&unseen), [], "Kubernetes has not seen the change");
     let mut joining = broken();
-    joining.services.get_mut(A2).unwrap().metadata.annotations.get_or_insert_default().remove(NODE_JOINED);
+    joining
+        .services
+        .get_mut(A2)
+        .unwrap()
+        .metadata
+        .annotations
+        .get_or_insert_default()
+        .insert(NODE_JOINED.into(), "false".into());
     assert_eq!(deleted(&joining), [], "it may be joining");
     for (from, is_put_back) in [("2026.2.4", true), ("2026.2.5", false)] {
         let mut observed = rolling("x", 3, &[("old", true), ("bad", false), ("new", true)]);

@@ -32,7 +32,7 @@ use crate::{
 
 pub(crate) use collection::{Collection, Shelf};
 pub use parts::{Amendment, AsSeen, Part, Unwanted, Waiting, Wanted, no_longer_wanted};
-pub use records::compact_records;
+pub use records::{Predecessor, compact_records};
 use records::{applied_records, fields};
 
 /// For whom objects are kept.
@@ -259,9 +259,10 @@ impl Applier {
         if self.certain().get(&id).is_some_and(|certain| *certain == (hash.clone(), version)) {
             return Ok(false);
         }
-        let ours = self.records(&live.metadata);
+        let (ours, former) = (self.records(&live.metadata), self.former_records(&live.metadata));
         let said = live.metadata.annotations.as_ref().and_then(|all| all.get(self.surroundings.hash_annotation));
         let why = match said {
+            _ if !former.is_empty() => Some("its fields are taken over".into()),
             Some(said) if *said == hash => {
                 let fields: Vec<Value> = ours.iter().filter_map(|(_, entry)| fields(entry)).collect();
                 difference(&wanted.value, &live.value, &fields.iter().collect::<Vec<_>>())
@@ -279,7 +280,8 @@ impl Applier {
                 Some(uid) if Some(uid) == live.metadata.uid.as_ref() && !wanted.is_as_seen => None,
                 _ => live.metadata.resource_version.clone(),
             };
-            if ours.iter().any(|(_, entry)| entry.operation.as_deref() == Some("Update")) {
+            let is_update = |(_, entry): &(usize, &ManagedFieldsEntry)| entry.operation.as_deref() == Some("Update");
+            if !former.is_empty() || ours.iter().any(is_update) {
                 let taken_over =
                     self.own_as_applied(&wanted, &live.metadata, of_version.as_deref(), expectations).await?;
                 of_version = of_version.and(taken_over);
@@ -301,6 +303,15 @@ impl Applier {
             entry.manager.as_deref() == Some(self.surroundings.field_manager) && entry.subresource.is_none()
         };
         metadata.managed_fields.iter().flatten().enumerate().filter(|(_, entry)| is_ours(entry)).collect()
+    }
+
+    /// What is recorded as a predecessor's.
+    fn former_records<'a>(&self, metadata: &'a ObjectMeta) -> Vec<(usize, &'a ManagedFieldsEntry)> {
+        let Some(predecessor) = self.surroundings.predecessor else { return Vec::new() };
+        let is_former = |entry: &ManagedFieldsEntry| {
+            entry.manager.as_deref().is_some_and(predecessor.is_manager) && entry.subresource.is_none()
+        };
+        metadata.managed_fields.iter().flatten().enumerate().filter(|(_, entry)| is_former(entry)).collect()
     }
 
     async fn create(
@@ -441,8 +452,9 @@ impl Applier {
         }
     }
 
-    /// What we created is recorded as ours in another way than what we apply, so that fields which we no longer apply
-    /// would stay. This records it as applied, and returns the version that comes of it.
+    /// What we created is recorded as ours in another way than what we apply, and what a predecessor wrote is recorded as its
+    /// own, so that fields which we do not apply would stay. This records all of it as applied by us, and returns the version
+    /// that comes of it.
     async fn own_as_applied(
         &self,
         wanted: &Wanted,
@@ -451,7 +463,12 @@ impl Applier {
         expectations: &mut Vec<Expectation>,
     ) -> Result<Option<String>, Error> {
         let doing = || format!("taking over the fields of {}", wanted.named());
-        let patch = applied_records(metadata.uid.as_deref(), of_version, &self.records(metadata));
+        let mut records = [self.records(metadata), self.former_records(metadata)].concat();
+        // Those behind the first are removed from the last one on.
+        records.sort_by_key(|(place, _)| *place);
+        let state_labels = self.surroundings.predecessor.map_or(&[][..], |predecessor| predecessor.state_labels);
+        let manager = self.surroundings.field_manager;
+        let patch = applied_records(metadata.uid.as_deref(), of_version, manager, state_labels, &records);
         let path = format!("{}/{}", wanted.path, wanted.key.name);
         match self.send(Method::PATCH, &path, "application/json-patch+json", &patch).await {
             Ok(metadata) => {

@@ -4,24 +4,40 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntr
 use kube::api::ObjectMeta;
 use serde_json::{Value, json};
 
-/// The change that makes one record of ours, of the applied sort, out of all. Records are found by their places, so it
-/// tests that they are still there.
+/// Another program that kept the same objects before, and whose fields are taken over.
+#[derive(Clone, Copy, Debug)]
+pub struct Predecessor {
+    /// Whether a field manager is one of its own.
+    pub is_manager: fn(&str) -> bool,
+    /// Labels of its objects that hold state: they stay, and belong to no field manager then.
+    pub state_labels: &'static [&'static str],
+}
+
+/// The change that makes one record of ours, of the applied sort, out of all: ours, and those of a predecessor. Records are found
+/// by their places, so it tests that they are still there.
 pub(super) fn applied_records(
     uid: Option<&str>,
     of_version: Option<&str>,
-    ours: &[(usize, &ManagedFieldsEntry)],
+    field_manager: &str,
+    state_labels: &[&str],
+    records: &[(usize, &ManagedFieldsEntry)],
 ) -> Value {
     let place = |index: usize, member: &str| format!("/metadata/managedFields/{index}{member}");
     let mut patch = vec![json!({"op": "test", "path": "/metadata/uid", "value": uid})];
     patch
         .extend(of_version.map(|version| json!({"op": "test", "path": "/metadata/resourceVersion", "value": version})));
     let mut fields = Value::Null;
-    for (index, entry) in ours {
+    for (index, entry) in records {
         patch.push(json!({"op": "test", "path": place(*index, "/manager"), "value": entry.manager}));
         patch.push(json!({"op": "test", "path": place(*index, "/operation"), "value": entry.operation}));
-        merge(&mut fields, &self::fields(entry).unwrap_or_default());
+        let mut own = self::fields(entry).unwrap_or_default();
+        if entry.manager.as_deref() != Some(field_manager) {
+            forget_labels(&mut own, state_labels);
+        }
+        merge(&mut fields, &own);
     }
-    if let Some(((first, _), others)) = ours.split_first() {
+    if let Some(((first, _), others)) = records.split_first() {
+        patch.push(json!({"op": "replace", "path": place(*first, "/manager"), "value": field_manager}));
         patch.push(json!({"op": "replace", "path": place(*first, "/operation"), "value": "Apply"}));
         patch.push(json!({"op": "replace", "path": place(*first, "/fieldsV1"), "value": fields}));
         // From the last to the first, so that places stay what they are.
@@ -30,14 +46,23 @@ pub(super) fn applied_records(
     Value::Array(patch)
 }
 
+/// Removes labels from what is recorded.
+fn forget_labels(fields: &mut Value, labels: &[&str]) {
+    if let Some(recorded) = fields.pointer_mut("/f:metadata/f:labels").and_then(Value::as_object_mut) {
+        recorded.retain(|name, _| !labels.iter().any(|label| name.strip_prefix("f:") == Some(label)));
+    }
+}
+
 /// Makes what is recorded of who owns which field small: it is most of a small object. What is recorded for others goes,
-/// because nobody reads it, and what is recorded for us becomes a text, because a tree takes many times the room. Places stay
-/// the same.
-pub fn compact_records(metadata: &mut ObjectMeta, field_manager: &str) {
+/// because nobody reads it, and what is recorded for us or for a predecessor becomes a text, because a tree takes many times the
+/// room. Places stay the same, and when the predecessor wrote last is kept.
+pub fn compact_records(metadata: &mut ObjectMeta, field_manager: &str, predecessor: Option<Predecessor>) {
     for entry in metadata.managed_fields.iter_mut().flatten() {
-        entry.time = None;
-        let is_ours = entry.manager.as_deref() == Some(field_manager) && entry.subresource.is_none();
-        entry.fields_v1 = fields(entry).filter(|_| is_ours).map(|fields| FieldsV1(Value::String(fields.to_string())));
+        let manager = entry.manager.as_deref().filter(|_| entry.subresource.is_none());
+        let is_former = manager.is_some_and(|manager| predecessor.is_some_and(|former| (former.is_manager)(manager)));
+        let is_read = is_former || manager == Some(field_manager);
+        entry.time = entry.time.take().filter(|_| is_former);
+        entry.fields_v1 = fields(entry).filter(|_| is_read).map(|fields| FieldsV1(Value::String(fields.to_string())));
     }
 }
 
@@ -75,10 +100,54 @@ mod tests {
         ]);
         let mut metadata: ObjectMeta = serde_json::from_value(json!({"managedFields": records})).unwrap_or_default();
         for _ in 0..2 {
-            compact_records(&mut metadata, "us");
+            compact_records(&mut metadata, "us", None);
             let entries: Vec<_> = metadata.managed_fields.iter().flatten().collect();
             assert_eq!(entries.iter().map(|entry| fields(entry)).collect::<Vec<_>>(), [None, Some(recorded.clone())]);
             assert!(entries.iter().all(|entry| entry.fields_v1.as_ref().is_none_or(|fields| fields.0.is_string())));
         }
+    }
+
+    const FORMER: Predecessor = Predecessor { is_manager: |manager| manager == "former", state_labels: &["state"] };
+
+    #[test]
+    fn records_of_a_predecessor_are_kept_with_their_time() {
+        let time = "2026-01-02T03:04:05Z";
+        let records = json!([
+            {"manager": "former", "operation": "Update", "time": time, "fieldsV1": {"f:data": {}}},
+            {"manager": "former", "operation": "Update", "time": time, "fieldsV1": {"f:status": {}}, "subresource": "status"},
+        ]);
+        let mut metadata: ObjectMeta = serde_json::from_value(json!({"managedFields": records})).unwrap_or_default();
+        compact_records(&mut metadata, "us", Some(FORMER));
+        let entries: Vec<_> = metadata.managed_fields.iter().flatten().collect();
+        assert_eq!(entries.iter().map(|entry| fields(entry)).collect::<Vec<_>>(), [Some(json!({"f:data": {}})), None]);
+        assert_eq!(entries.iter().map(|entry| entry.time.is_some()).collect::<Vec<_>>(), [true, false]);
+    }
+
+    /// Server-side apply then removes what the predecessor wrote and we do not apply; its state stays, without an owner.
+    #[test]
+    fn records_of_a_predecessor_become_ours_but_for_its_state() {
+        let records = json!([
+            {"manager": "user", "operation": "Update", "fieldsV1": {"f:metadata": {"f:annotations": {"f:note": {}}}}},
+            {"manager": "former", "operation": "Update", "fieldsV1": {
+                "f:metadata": {"f:labels": {"f:state": {}, "f:app": {}}}, "f:spec": {"f:hook": {}},
+            }},
+            {"manager": "us", "operation": "Apply", "fieldsV1": {"f:spec": {"f:replicas": {}}}},
+        ]);
+        let metadata: ObjectMeta = serde_json::from_value(json!({"managedFields": records})).unwrap_or_default();
+        let entries: Vec<(usize, &ManagedFieldsEntry)> =
+            metadata.managed_fields.iter().flatten().enumerate().skip(1).collect();
+        let patch = applied_records(Some("u"), Some("7"), "us", FORMER.state_labels, &entries);
+        let change = |operation: &str, path: &str| {
+            let found =
+                patch.as_array().into_iter().flatten().find(|one| one["op"] == operation && one["path"] == path);
+            found.map(|one| one["value"].clone())
+        };
+        assert_eq!(change("test", "/metadata/resourceVersion"), Some(json!("7")));
+        assert_eq!(change("replace", "/metadata/managedFields/1/manager"), Some(json!("us")));
+        assert_eq!(change("replace", "/metadata/managedFields/1/operation"), Some(json!("Apply")));
+        let merged = json!({"f:metadata": {"f:labels": {"f:app": {}}}, "f:spec": {"f:hook": {}, "f:replicas": {}}});
+        assert_eq!(change("replace", "/metadata/managedFields/1/fieldsV1"), Some(merged));
+        assert_eq!(change("remove", "/metadata/managedFields/2"), Some(Value::Null));
+        assert_eq!(change("test", "/metadata/managedFields/0/manager"), None, "the user's record is left alone");
     }
 }

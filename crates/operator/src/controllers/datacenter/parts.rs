@@ -100,9 +100,10 @@ fn unwanted<K: Kind>(owned: &BTreeMap<String, K>, wanted: &[Wanted], plan: &Plan
 /// Each authority before what it signs, and all of them before the files that tell clients of them.
 fn certificate_objects(chains: &[CertificateChain], configs: Option<&Secret>) -> Result<Vec<Wanted>, Error> {
     let mut objects = Vec::new();
-    for CertificateChain { authority, bundle, certificate } in chains {
+    for CertificateChain { authority, bundle, former_bundle, certificate } in chains {
         objects.extend(wanted(authority)?);
         objects.extend(wanted(bundle)?);
+        objects.extend(wanted(former_bundle)?);
         objects.extend(wanted(certificate)?);
     }
     objects.extend(wanted(configs)?);

@@ -112,6 +112,8 @@ pub struct CertificateChain {
     pub authority: Option<Secret>,
     /// The authorities that are trusted.
     pub bundle: Option<ConfigMap>,
+    /// The same, under the name that scylla-operator has for it, where clients may read it there.
+    pub former_bundle: Option<ConfigMap>,
     /// What the authority signs.
     pub certificate: Option<Secret>,
 }
@@ -119,11 +121,15 @@ pub struct CertificateChain {
 /// The certificate that is wanted, and who is to sign it.
 struct Chain {
     authority: String,
+    /// What scylla-operator calls the authority, where that is something else.
+    former: Option<String>,
     certificate: Wish,
 }
 
 struct Wish {
     name: String,
+    /// Another Secret that is as good as long as there is none of this name.
+    former: Option<String>,
     purpose: Purpose,
     common_name: Option<String>,
     names: Addresses,
@@ -169,12 +175,28 @@ fn chains(observed: &Observed) -> Vec<Chain> {
         let name = names::datacenter::admin_client_certificate(&datacenter.name);
         chains.push(Chain {
             authority: names::datacenter::client_ca(&datacenter.name),
-            certificate: Wish { name, purpose: Purpose::Client, common_name: None, names: admin, term: LONG },
+            former: None,
+            certificate: Wish {
+                name,
+                purpose: Purpose::Client,
+                former: None,
+                common_name: None,
+                names: admin,
+                term: LONG,
+            },
         });
         let name = names::datacenter::serving_certificate(&datacenter.name);
         chains.push(Chain {
             authority: names::datacenter::serving_ca(&datacenter.name),
-            certificate: Wish { name, purpose: Purpose::Serving, common_name: None, names: nodes.clone(), term: SHORT },
+            former: None,
+            certificate: Wish {
+                name,
+                former: None,
+                purpose: Purpose::Serving,
+                common_name: None,
+                names: nodes.clone(),
+                term: SHORT,
+            },
         });
     }
     if let Some(alternator) = alternator {
@@ -184,7 +206,8 @@ fn chains(observed: &Observed) -> Vec<Chain> {
         let name = names::datacenter::alternator_serving_certificate(&datacenter.name);
         chains.push(Chain {
             authority: names::datacenter::alternator_serving_ca(&datacenter.name),
-            certificate: Wish { name, purpose: Purpose::Serving, common_name: None, names, term: SHORT },
+            former: Some(names::scylla_operator::alternator_serving_ca(&datacenter.name)),
+            certificate: Wish { name, former: None, purpose: Purpose::Serving, common_name: None, names, term: SHORT },
         });
     }
     chains
@@ -194,6 +217,7 @@ impl Chain {
     fn authority(&self) -> Wish {
         Wish {
             name: self.authority.clone(),
+            former: self.former.clone(),
             purpose: Purpose::Authority,
             common_name: Some(self.authority.clone()),
             names: Addresses::default(),
@@ -203,9 +227,15 @@ impl Chain {
 }
 
 impl Wish {
+    /// The Secret that holds it, whatever it is called.
+    fn stored<'a>(&self, observed: &'a Observed) -> Option<&'a Secret> {
+        let former = || observed.secrets.get(self.former.as_ref()?);
+        observed.secrets.get(&self.name).or_else(former)
+    }
+
     /// Whether what is there can stay. `authority` is who is to have signed it; none where it signs itself.
     fn judge(&self, observed: &Observed, authority: Option<&Certificate>) -> Verdict {
-        let (secret, now) = (observed.secrets.get(&self.name), observed.now);
+        let (secret, now) = (self.stored(observed), observed.now);
         let sign = |reason: &str| Verdict::Sign(reason.to_owned());
         let Some(secret) = secret else { return sign("there is none") };
         let certificates = bytes(secret, CERTIFICATE).and_then(Certificate::read_all).unwrap_or_default();
@@ -244,8 +274,9 @@ impl Wish {
     }
 
     fn is_for_this(&self, certificate: &Certificate) -> bool {
-        let subject = self.common_name.as_ref().map(|name| format!("CN={name}")).unwrap_or_default();
-        certificate.subject == subject
+        let subject = |name: &Option<String>| name.as_ref().map(|name| format!("CN={name}"));
+        let is_former = self.former.is_some() && subject(&self.former).as_ref() == Some(&certificate.subject);
+        (is_former || certificate.subject == subject(&self.common_name).unwrap_or_default())
             && match self.purpose {
                 Purpose::Authority => certificate.is_authority,
                 Purpose::Client => certificate.is_for_clients && !certificate.is_authority,
@@ -337,6 +368,8 @@ impl Certificates {
         let authority = good.as_ref().and_then(|good| good.certificates.first());
         if let Some(authority) = authority {
             objects.bundle = Some(self.bundle(observed, &chain.authority, authority));
+            let former = chain.former.as_ref().filter(|former| observed.config_maps.contains_key(*former));
+            objects.former_bundle = former.map(|former| self.bundle(observed, former, authority));
             objects.certificate = self.object(observed, &chain.certificate, Some(authority)).0;
         } else {
             let namespace = &observed.datacenter.namespace;
@@ -360,7 +393,7 @@ impl Certificates {
         authority: Option<&Certificate>,
     ) -> (Option<Secret>, Option<Good>) {
         let datacenter = &observed.datacenter;
-        let stored = observed.secrets.get(&wish.name);
+        let stored = wish.stored(observed);
         let reason = match wish.judge(observed, authority) {
             Verdict::Sign(reason) => reason,
             Verdict::Good(good) => {
@@ -444,9 +477,10 @@ fn left_alone(observed: &Observed, chains: &[CertificateChain]) -> Vec<LeftAlone
         names::datacenter::client_ca(name),
         names::datacenter::serving_ca(name),
         names::datacenter::alternator_serving_ca(name),
+        names::scylla_operator::alternator_serving_ca(name),
     ];
-    let planned: BTreeSet<&String> =
-        chains.iter().filter_map(|chain| chain.bundle.as_ref()?.metadata.name.as_ref()).collect();
+    let planned = chains.iter().flat_map(|chain| [&chain.bundle, &chain.former_bundle]).flatten();
+    let planned: BTreeSet<&String> = planned.filter_map(|bundle| bundle.metadata.name.as_ref()).collect();
     bundles
         .into_iter()
         .filter(|name| observed.config_maps.contains_key(name) && !planned.contains(name))
@@ -461,6 +495,7 @@ pub(crate) fn outline(observed: &Observed, text: &str) -> (Vec<CertificateChain>
     let chains = chains(observed).into_iter().map(|chain| CertificateChain {
         authority: secret(&chain.authority),
         bundle: Some(objects::bundle(datacenter, &chain.authority, text)),
+        former_bundle: None,
         certificate: secret(&chain.certificate.name),
     });
     let configs = observed.gates.automatic_tls_certificates.then(|| {

@@ -22,6 +22,7 @@ use crate::{
     node::{
         answer::{Answer, UP},
         decommission::Refusal,
+        facts,
     },
     words,
 };
@@ -119,7 +120,7 @@ fn version(metadata: &ObjectMeta) -> u64 {
 
 /// Whether the node of this Service has ever joined.
 pub(crate) fn has_joined(service: &Service) -> bool {
-    words::annotation(service, NODE_JOINED) == Some(label::value::TRUE)
+    service.metadata.annotations.as_ref().is_some_and(facts::has_joined)
 }
 
 /// Whether the node of this Service is replaced by another one.

@@ -1,0 +1,154 @@
+//! Taking over a datacenter of scylla-operator, and leaving it alone while scylla-operator runs.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::{
+    api::{
+        apps::v1::StatefulSet,
+        coordination::v1::Lease,
+        core::v1::{Container, PodTemplateSpec},
+    },
+    apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry,
+};
+use messina_api::names::scylla_operator::{PROGRAMS, is_field_manager};
+use serde_json::Value;
+
+/// How long after a write of scylla-operator a datacenter is left alone. Where its lease has another name, its writes are all that
+/// shows that it runs.
+const QUIET: SignedDuration = SignedDuration::from_mins(5);
+
+/// That scylla-operator runs, until when as far as is known, and how that shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Active {
+    /// Until when nothing is changed, should nothing more be seen of it.
+    pub until: Timestamp,
+    /// How it shows.
+    pub evidence: String,
+}
+
+/// Whether a lease is held. `renewed` is when it was seen to be renewed, by our own clock: the clock of its holder may be behind.
+pub fn is_led(lease: &Lease, renewed: Option<Timestamp>, now: Timestamp) -> Option<Active> {
+    let spec = lease.spec.as_ref()?;
+    let holder = spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
+    let duration = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or_default().into());
+    let renewed = spec.renew_time.as_ref().map(|time| time.0).max(renewed)?;
+    let until = renewed.saturating_add(duration).unwrap_or(Timestamp::MAX);
+    let (namespace, name) = (lease.metadata.namespace.as_deref(), lease.metadata.name.as_deref());
+    let evidence = format!("{holder} holds Lease {}/{}", namespace.unwrap_or_default(), name.unwrap_or_default());
+    (until > now).then_some(Active { until, evidence })
+}
+
+/// Whether scylla-operator has written one of a datacenter's StatefulSets not long ago.
+pub fn has_written<'a>(stateful_sets: impl IntoIterator<Item = &'a StatefulSet>, now: Timestamp) -> Option<Active> {
+    let times = |one: &'a StatefulSet| records(one).filter_map(move |record| Some((record.time.as_ref()?.0, one)));
+    let (time, stateful_set) = stateful_sets.into_iter().flat_map(times).max_by_key(|(time, _)| *time)?;
+    let until = time.saturating_add(QUIET).unwrap_or(Timestamp::MAX);
+    let name = stateful_set.metadata.name.as_deref().unwrap_or_default();
+    (until > now).then(|| Active { until, evidence: format!("it wrote StatefulSet {name} at {time}") })
+}
+
+/// What is recorded as scylla-operator's.
+fn records(stateful_set: &StatefulSet) -> impl Iterator<Item = &ManagedFieldsEntry> {
+    let is_its = |record: &&ManagedFieldsEntry| {
+        record.manager.as_deref().is_some_and(is_field_manager) && record.subresource.is_none()
+    };
+    stateful_set.metadata.managed_fields.iter().flatten().filter(is_its)
+}
+
+/// Whether pods are still made as scylla-operator wants them, or its fields of the pod template are yet to be taken over: those
+/// that we do not write go with the next write, which restarts nodes.
+pub(crate) fn is_of_scylla_operator(stateful_set: &StatefulSet) -> bool {
+    let Some(spec) = &stateful_set.spec else { return false };
+    runs_its_program(&spec.template) || records(stateful_set).any(has_template)
+}
+
+fn has_template(record: &ManagedFieldsEntry) -> bool {
+    let fields = record.fields_v1.as_ref().map(|fields| match &fields.0 {
+        // So that it takes less room.
+        Value::String(text) => serde_json::from_str(text).unwrap_or_default(),
+        fields => fields.clone(),
+    });
+    fields.is_some_and(|fields| !fields["f:spec"]["f:template"].is_null())
+}
+
+fn runs_its_program(template: &PodTemplateSpec) -> bool {
+    let Some(spec) = &template.spec else { return false };
+    let words = |container: &Container| -> Vec<String> {
+        let command = container.command.iter().flatten();
+        command.flat_map(|word| word.split_whitespace().map(str::to_owned)).collect()
+    };
+    let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+    containers.flat_map(words).any(|word| PROGRAMS.contains(&word.as_str()))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn time(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    fn lease(holder: &str, renewed: &str) -> Lease {
+        serde_json::from_value(json!({
+            "metadata": {"name": "lock", "namespace": "peer"},
+            "spec": {"holderIdentity": holder, "leaseDurationSeconds": 60, "renewTime": renewed},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_lease_is_held_until_it_runs_out_or_is_released() {
+        let renewed = "2026-01-01T12:00:00.000000Z";
+        let (soon, late) = (time("2026-01-01T12:00:59Z"), time("2026-01-01T12:01:00Z"));
+        let active = is_led(&lease("a", renewed), None, soon).unwrap();
+        assert_eq!((active.until, active.evidence.as_str()), (late, "a holds Lease peer/lock"));
+        assert_eq!(is_led(&lease("a", renewed), None, late), None, "it has run out");
+        assert_eq!(is_led(&lease("", renewed), None, soon), None, "it was released");
+        // The clock of its holder is an hour behind.
+        let seen = Some(time("2026-01-01T13:00:00Z"));
+        assert_eq!(
+            is_led(&lease("a", renewed), seen, time("2026-01-01T13:00:30Z")).unwrap().until,
+            time("2026-01-01T13:01:00Z")
+        );
+        assert_eq!(is_led(&Lease::default(), seen, soon), None);
+    }
+
+    fn stateful_set(manager: &str, fields: Value, command: &[&str]) -> StatefulSet {
+        serde_json::from_value(json!({
+            "metadata": {"name": "a", "managedFields": [
+                {"manager": manager, "operation": "Update", "time": "2026-01-01T12:00:00Z", "fieldsV1": fields},
+            ]},
+            "spec": {"selector": {}, "template": {"spec": {"containers": [{"name": "scylla", "command": command}]}}},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_recent_write_of_scylla_operator_counts() {
+        let its = [stateful_set("scylla-operator (linux", json!({}), &[])];
+        let (soon, late) = (time("2026-01-01T12:04:59Z"), time("2026-01-01T12:05:00Z"));
+        assert_eq!(has_written(&its, soon).unwrap().until, late);
+        assert_eq!(has_written(&its, late), None);
+        assert_eq!(has_written(&[stateful_set("messina", json!({}), &[])], soon), None);
+    }
+
+    #[test]
+    fn pods_are_of_scylla_operator_by_their_program_or_by_records() {
+        let template = json!({"f:spec": {"f:template": {"f:spec": {}}}});
+        for (manager, fields, command, expected) in [
+            ("messina", template.clone(), &["/mnt/shared/messina", "sidecar"][..], false),
+            ("messina", template.clone(), &["/bin/sh", "-c", "cp -a /usr/bin/scylla-operator '/mnt/shared'"], true),
+            ("messina", template.clone(), &["/mnt/shared/scylla-operator", "run-bootstrap-barrier"], true),
+            ("messina", template.clone(), &["--tls=/var/run/secrets/scylla-operator.scylladb.com/x"], false),
+            ("scylla-operator (linux", json!({"f:spec": {"f:replicas": {}}}), &["/mnt/shared/messina"], false),
+            ("scylla-operator (linux", template.clone(), &["/mnt/shared/messina"], true),
+            ("scylla-operator", json!(template.to_string()), &["/mnt/shared/messina"], true),
+        ] {
+            let found = is_of_scylla_operator(&stateful_set(manager, fields.clone(), command));
+            assert_eq!(found, expected, "{manager} {fields} {command:?}");
+        }
+    }
+}
