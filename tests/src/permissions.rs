@@ -27,7 +27,8 @@ pub async fn permissions(client: &Client, log: &Log, user: &str) -> Permissions 
     assert!(refused.is_empty(), "the API server refused {refused:?}");
     let used = requests
         .iter()
-        .filter(|request| request.resource != "leases")
+        // A Role in its own namespace lets it have its own lease.
+        .filter(|request| request.resource != "leases" || request.namespace.is_empty())
         .map(|request| (request.group.clone(), request.resource.clone(), request.verb.clone()))
         .collect();
     let roles: Api<ClusterRole> = Api::all(client.clone());

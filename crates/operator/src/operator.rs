@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use clap::Args;
-use messina_api::names::annotation;
+use messina_api::names::{annotation, scylla_operator};
 use messina_clients::Reach;
 use messina_plan::{
     datacenter::{Gates, NODE_EXPORTER_IMAGE, ProbePeriod},
@@ -92,6 +92,10 @@ pub struct Options {
     /// After how many seconds without a sign of life another copy leads
     #[arg(long, env = "MESSINA_LEASE_SECONDS", value_name = "SECONDS", default_value = "15", value_parser = clap::value_parser!(u16).range(3..=3600))]
     pub lease_seconds: u16,
+    /// The name of scylla-operator's lease. While one of this name is held, in whatever namespace, nothing of datacenters is
+    /// changed
+    #[arg(long, env = "MESSINA_SCYLLA_OPERATOR_LEASE", value_name = "NAME", default_value = scylla_operator::LEASE)]
+    pub scylla_operator_lease: String,
     /// By what this copy is known; no two copies may have the same. Without it, the host's name and random letters
     #[arg(long, env = "MESSINA_IDENTITY", value_name = "NAME")]
     pub identity: Option<String>,
@@ -124,6 +128,7 @@ impl Options {
                 KeyType::Rsa => KeyKind::Rsa(self.crypto_rsa_key_size),
             },
             cqls_ingress_port: self.cqls_ingress_port.map(Into::into),
+            scylla_operator_lease: self.scylla_operator_lease.clone(),
             datacenters_at_once: self.datacenters_at_once,
             expiry: datacenter::Expiry::new(metrics),
             counts: datacenter::Counts::new(metrics),

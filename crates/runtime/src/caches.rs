@@ -130,6 +130,11 @@ impl Caches {
         self.watch_scope(Scope { labels: labels.map(str::to_owned), ..Scope::default() }, trim)
     }
 
+    /// The objects of a kind that have this name, in all namespaces, whichever are looked at else.
+    pub fn watch_named<K: Kind>(&mut self, name: &str, trim: fn(&mut K)) -> Arc<Store<K>> {
+        self.watch_in(None, Scope { name: Some(name.to_owned()), ..Scope::default() }, trim)
+    }
+
     /// All objects of a kind that is in no namespace.
     pub fn watch_unnamespaced<K: Kind>(&mut self, trim: fn(&mut K)) -> Arc<Store<K>> {
         self.watch_in(None, Scope::default(), trim)

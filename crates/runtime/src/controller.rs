@@ -68,6 +68,15 @@ enum Written {
     Later(Duration),
 }
 
+/// That nothing is done for an object for now, because another program works on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// Who works on it, how that shows, and how it ends.
+    pub message: String,
+    /// When the object is looked at again, should nothing change until then.
+    pub again_after: Duration,
+}
+
 /// The steps for one kind of object.
 pub trait Controller: Send + Sync + 'static {
     /// The kind.
@@ -82,7 +91,17 @@ pub trait Controller: Send + Sync + 'static {
     const FINALIZER: Option<&'static str> = None;
     /// Whether the status has conditions, which are made of what comes of the parts.
     const HAS_CONDITIONS: bool = true;
+    /// The type and the reason of the condition of an object that [`Controller::held`] holds.
+    const HELD: &'static str = "Held";
 
+    /// Whether another program works on the object: then nothing is done for it but to say so.
+    fn held(&self, _object: &Self::Object) -> Option<Hold> {
+        None
+    }
+    /// What keeps the controller from all of its work, for those who ask whether the process is ready.
+    fn waits_for(&self) -> Option<String> {
+        None
+    }
     /// Reads everything that the decision needs.
     fn observe(&self, object: &Arc<Self::Object>) -> impl Future<Output = Result<Self::Observed, Error>> + Send;
     /// Decides what there should be.
@@ -115,7 +134,7 @@ struct Memory {
     told: Option<(String, Instant)>,
     /// Whether the last look wrote something, whatever came of the rest.
     has_progressed: bool,
-    /// Whether no work was done at the last look, by the will of the user.
+    /// Whether no work was done at the last look, by the will of the user or because another program works on the object.
     is_paused: bool,
 }
 
@@ -307,7 +326,14 @@ impl<C: Controller> Running<C> {
             return Ok(Outcome::Done);
         };
         if let Some(sentence) = self.pause_of(object.meta()) {
-            return self.rest(object.as_ref(), sentence, memory).await;
+            return self.rest(object.as_ref(), [pause::PAUSED, C::HELD], sentence, Outcome::Done, memory).await;
+        }
+        if let Some(Hold { message, again_after }) = self.controller.held(object.as_ref()) {
+            if !memory.is_paused {
+                warn!(reason = C::HELD, problem = message, "left alone");
+            }
+            let rests = [C::HELD, pause::PAUSED];
+            return self.rest(object.as_ref(), rests, message, Outcome::After(again_after), memory).await;
         }
         if std::mem::take(&mut memory.is_paused) {
             let note = Note::normal("Resumed", "Nothing stops the work on this object any more: it goes on.");
@@ -445,10 +471,17 @@ impl<C: Controller> Running<C> {
     }
 
     /// Nothing is done for an object but to say so. Its own deletion waits, too, where something has to come before.
-    async fn rest(&self, object: &C::Object, sentence: String, memory: &mut Memory) -> Result<Outcome, Error> {
+    async fn rest(
+        &self,
+        object: &C::Object,
+        rests: [&'static str; 2],
+        sentence: String,
+        outcome: Outcome,
+        memory: &mut Memory,
+    ) -> Result<Outcome, Error> {
         if C::HAS_CONDITIONS {
             let current = status_of(object);
-            let wanted = status::paused(&sentence, object.meta().generation, &current, Timestamp::now());
+            let wanted = status::paused(rests, &sentence, object.meta().generation, &current, Timestamp::now());
             if let Written::Later(rest) =
                 self.write_status(object.meta(), &current, &wanted, News::Awaited, memory).await?
             {
@@ -456,16 +489,17 @@ impl<C: Controller> Running<C> {
             }
         }
         if !std::mem::replace(&mut memory.is_paused, true) {
-            self.surroundings.events.tell(reference(object), Note::normal(pause::PAUSED, sentence));
+            self.surroundings.events.tell(reference(object), Note::normal(rests[0], sentence));
         }
-        Ok(Outcome::Done)
+        Ok(outcome)
     }
 
     /// The object could not be looked at, or makes no sense: nothing is changed but what its status says.
     async fn tell_of_failure(&self, object: &C::Object, error: Error, memory: &mut Memory) -> Result<Outcome, Error> {
         if C::HAS_CONDITIONS {
             let current = status_of(object);
-            let wanted = status::failed(&error, object.meta().generation, &current, Timestamp::now());
+            let rests = [pause::PAUSED, C::HELD];
+            let wanted = status::failed(&error, rests, object.meta().generation, &current, Timestamp::now());
             let writing = self.write_status(object.meta(), &current, &wanted, News::Awaited, memory);
             if let Written::Later(pause) = writing.instrument(debug_span!("report")).await? {
                 // The condition is still to be written: it is looked at again, and fails then.
@@ -562,6 +596,8 @@ pub trait AnyController: Send + Sync {
     fn start(self: Arc<Self>, workers: usize, tasks: &mut JoinSet<()>);
     /// Lets workers finish what they are at, and begin nothing.
     fn stop(&self);
+    /// What keeps it from all of its work.
+    fn waits_for(&self) -> Option<String>;
 }
 
 impl<C: Controller> AnyController for Running<C> {
@@ -586,5 +622,9 @@ impl<C: Controller> AnyController for Running<C> {
 
     fn stop(&self) {
         self.queue.close();
+    }
+
+    fn waits_for(&self) -> Option<String> {
+        self.controller.waits_for()
     }
 }

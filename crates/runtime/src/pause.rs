@@ -1,9 +1,6 @@
 //! Objects for which nothing is to be done for a while, by the will of their users.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::ObjectMeta;
-
-use crate::status::condition;
 
 /// The condition of an object for which nothing is done. One that has no such condition is not paused.
 pub const PAUSED: &str = "Paused";
@@ -21,10 +18,6 @@ pub(crate) fn sentence(annotation: &str, value: &str) -> String {
         "The annotation {annotation} has stopped all work on this object{why}; its status stays as it was. Remove the \
          annotation to go on."
     )
-}
-
-pub(crate) fn paused(message: &str, generation: Option<i64>) -> Condition {
-    condition(PAUSED, true, PAUSED, message, generation)
 }
 
 #[cfg(test)]

@@ -1,6 +1,10 @@
 //! A process from its start to its end: it leads or waits to lead, and works while it leads.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use kube::Client;
 use tokio::{task::JoinSet, time::timeout};
@@ -106,9 +110,12 @@ impl Process {
                 metrics.cached(collection.name(), objects, unreadable);
             }
         });
+        // They end with the lease, whoever asks whether the process is ready.
+        let working: Vec<Weak<dyn AnyController>> = controllers.iter().map(Arc::downgrade).collect();
         self.readiness.is_told_by(move || {
             let missing = collections.values().filter(|collection| collection.is_awaited());
-            missing.map(|collection| collection.name().to_owned()).collect()
+            let waiting = working.iter().filter_map(|controller| controller.upgrade()?.waits_for());
+            missing.map(|collection| collection.name().to_owned()).chain(waiting).collect()
         });
         let (mut watches, mut workers) = (JoinSet::new(), JoinSet::new());
         caches.start(&mut watches);

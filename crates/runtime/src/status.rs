@@ -10,7 +10,6 @@ use crate::{
     apply::{Applied, Waiting},
     conditions::{Summary, with_transition_times},
     error::{Error, chain},
-    pause::{self, PAUSED},
 };
 
 /// How an object stands, as a controller reports it.
@@ -89,11 +88,18 @@ pub(crate) fn whole(
 }
 
 /// The status to be written when the object could not even be looked at: as it is, with a condition that says so.
-pub(crate) fn failed(error: &Error, generation: Option<i64>, current: &Value, now: Timestamp) -> Value {
+/// `rests` are the types of conditions that say that no work is done.
+pub(crate) fn failed(
+    error: &Error,
+    rests: [&str; 2],
+    generation: Option<i64>,
+    current: &Value,
+    now: Timestamp,
+) -> Value {
     const OBSERVATION: &str = "ObservationDegraded";
-    // An object that is looked at is not paused.
+    // An object that is looked at is neither paused nor held.
     let mut status = if current.is_object() { current.clone() } else { json!({}) };
-    let is_replaced = |name: &str| [OBSERVATION, Summary::Degraded.name(), PAUSED].contains(&name);
+    let is_replaced = |name: &str| [OBSERVATION, Summary::Degraded.name()].contains(&name) || rests.contains(&name);
     let mut conditions: Vec<Condition> =
         conditions_of(current).into_iter().filter(|condition| !is_replaced(&condition.type_)).collect();
     conditions.push(condition(OBSERVATION, true, error.reason(), &chain(error), generation));
@@ -102,12 +108,18 @@ pub(crate) fn failed(error: &Error, generation: Option<i64>, current: &Value, no
     status
 }
 
-/// The status of an object on which no work is done: as it is, with a condition that says so.
-pub(crate) fn paused(message: &str, generation: Option<i64>, current: &Value, now: Timestamp) -> Value {
+/// The status of an object on which no work is done: as it is, with the first of these types of conditions, and without the second.
+pub(crate) fn paused(
+    [kind, other]: [&str; 2],
+    message: &str,
+    generation: Option<i64>,
+    current: &Value,
+    now: Timestamp,
+) -> Value {
     let mut status = if current.is_object() { current.clone() } else { json!({}) };
     let mut conditions = conditions_of(current);
-    conditions.retain(|condition| condition.type_ != PAUSED);
-    conditions.push(pause::paused(message, generation));
+    conditions.retain(|one| one.type_ != kind && one.type_ != other);
+    conditions.push(condition(kind, true, kind, message, generation));
     status["conditions"] = timed(conditions, current, now);
     status
 }
@@ -157,6 +169,9 @@ fn merge_patch(current: Option<&Value>, wanted: &Value) -> Value {
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
+    use crate::pause::PAUSED;
+
+    const RESTS: [&str; 2] = [PAUSED, "Held"];
 
     #[test]
     fn words_and_counts_are_no_transition() {
@@ -214,20 +229,23 @@ mod tests {
     fn a_pause_changes_nothing_but_its_own_condition_and_leaves_no_trace() {
         let report = || Report { status: json!({"nodes": 3}), ..Report::default() };
         let before = whole(report(), &[applied(None, Some("for x"))], Some(1), &Value::Null, at(1));
-        let during = paused("resting", Some(2), &before, at(2));
+        let during = paused(RESTS, "resting", Some(2), &before, at(2));
         let mut rest = during.clone();
         rest["conditions"].as_array_mut().unwrap().retain(|condition| condition["type"] != PAUSED);
         assert_eq!(rest, before, "all else stays, times and generations included");
         let conditions = conditions_of(&during);
         let own = conditions.iter().find(|condition| condition.type_ == PAUSED).unwrap();
         assert_eq!((own.status.as_str(), own.message.as_str(), own.observed_generation), ("True", "resting", Some(2)));
-        assert_eq!(patch(&during, &paused("resting", Some(2), &during, at(3))), None, "it is written once");
+        assert_eq!(patch(&during, &paused(RESTS, "resting", Some(2), &during, at(3))), None, "it is written once");
 
         let is_paused = |status: &Value| conditions_of(status).iter().any(|condition| condition.type_ == PAUSED);
         assert!(!is_paused(&whole(report(), &[applied(None, None)], Some(2), &during, at(4))));
         let fault = Error::Invalid { reason: "Invalid", message: "spec.racks".into() };
-        assert!(!is_paused(&failed(&fault, Some(2), &during, at(4))));
-        assert!(is_paused(&paused("resting", None, &Value::Null, at(1))), "an object may be new");
+        assert!(!is_paused(&failed(&fault, RESTS, Some(2), &during, at(4))));
+        assert!(is_paused(&paused(RESTS, "resting", None, &Value::Null, at(1))), "an object may be new");
+        let held = paused(["Held", PAUSED], "another program works on it", Some(2), &during, at(3));
+        assert!(!is_paused(&held), "one of the two is said");
+        assert!(conditions_of(&held).iter().any(|condition| condition.type_ == "Held" && condition.status == "True"));
     }
 
     #[test]
@@ -245,7 +263,7 @@ mod tests {
             ("True".into(), "False".into())
         );
 
-        let unseen = failed(&fault, Some(5), &status, at(2));
+        let unseen = failed(&fault, RESTS, Some(5), &status, at(2));
         assert_eq!(find(&unseen, "ObservationDegraded").message, "spec.racks[1].name: is a duplicate");
         assert_eq!(find(&unseen, "Degraded").status, "True");
         let well = whole(Report::default(), &[applied(None, None)], Some(5), &unseen, at(3));

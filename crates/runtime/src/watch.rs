@@ -42,8 +42,16 @@ pub struct Scope {
     pub namespace: Option<String>,
     /// Only those with these labels.
     pub labels: Option<String>,
+    /// Only those of this name.
+    pub name: Option<String>,
     /// Only their metadata, for a store of [`kube::core::PartialObjectMeta`].
     pub is_metadata_only: bool,
+}
+
+impl Scope {
+    fn fields(&self) -> Option<String> {
+        self.name.as_ref().map(|name| format!("metadata.name={name}"))
+    }
 }
 
 /// Why a watch ended.
@@ -297,6 +305,7 @@ impl<K: Kind> Watch<K> {
     async fn begin(&self, position: Version) -> Result<impl AsyncBufRead + Unpin + use<K>, Ended> {
         let parameters = WatchParams {
             label_selector: self.scope.labels.clone(),
+            field_selector: self.scope.fields(),
             timeout: Some(SECONDS),
             send_initial_events: position == 0,
             ..WatchParams::default()
@@ -312,8 +321,12 @@ impl<K: Kind> Watch<K> {
     }
 
     async fn list(&self) -> Result<(Objects<K>, Version), Ended> {
-        let mut parameters =
-            ListParams { label_selector: self.scope.labels.clone(), limit: Some(PAGE), ..ListParams::default() };
+        let mut parameters = ListParams {
+            label_selector: self.scope.labels.clone(),
+            field_selector: self.scope.fields(),
+            limit: Some(PAGE),
+            ..ListParams::default()
+        };
         let mut objects = HashMap::new();
         loop {
             let request = match self.scope.is_metadata_only {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use messina_api::names::scylla_operator;
 use messina_operator::{
     certificates::KeyKind,
     controllers::{self, datacenter},
@@ -19,6 +20,7 @@ pub(crate) fn datacenters(caches: &mut Caches, metrics: &Metrics) -> Vec<Arc<dyn
         gates: Gates::default(),
         keys: KeyKind::default(),
         cqls_ingress_port: None,
+        scylla_operator_lease: scylla_operator::LEASE.into(),
         datacenters_at_once: 1,
         expiry: datacenter::Expiry::new(metrics),
         counts: datacenter::Counts::new(metrics),

@@ -1,6 +1,7 @@
 //! Taking over a datacenter of scylla-operator, on a real API server: its objects are written in its name, then the operator
 //! starts.
 
+mod active;
 mod golden;
 mod pods;
 

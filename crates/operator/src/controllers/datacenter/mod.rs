@@ -6,6 +6,7 @@ mod new_keys;
 mod observe;
 mod parts;
 mod report;
+mod scylla_operator;
 mod turns;
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -14,6 +15,7 @@ use futures::TryFutureExt as _;
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
     batch::v1::Job,
+    coordination::v1::Lease,
     core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount},
     networking::v1::Ingress,
     policy::v1::PodDisruptionBudget,
@@ -26,18 +28,18 @@ use messina_plan::datacenter::{self, Gates, Observed, Plan, ProbePeriod, cached,
 use messina_runtime::{
     apply::{Applied, Part},
     caches::Caches,
-    controller::{Controller, Running},
+    controller::{Controller, Hold, Running},
     error::Error,
     queue::{Backoff, ObjectKey},
     references::References,
     status::Report,
-    store::{Kind, Store},
+    store::{Kind, Store, key_of},
 };
 
 pub use counts::Counts;
 pub use expiry::Expiry;
 
-use self::{new_keys::NewKeys, turns::Turns};
+use self::{new_keys::NewKeys, scylla_operator::ScyllaOperator, turns::Turns};
 use super::trim;
 use crate::certificates::KeyKind;
 
@@ -56,6 +58,8 @@ pub struct Settings {
     pub keys: KeyKind,
     /// The port at which Ingresses take CQL over TLS, if clients are to know it.
     pub cqls_ingress_port: Option<u16>,
+    /// The name of scylla-operator's lease, in whatever namespace it is.
+    pub scylla_operator_lease: String,
     /// How many datacenters restart their nodes at once for what changed of the operator; none for all.
     pub datacenters_at_once: usize,
     /// Until when certificates are valid, for all to see.
@@ -83,6 +87,7 @@ pub struct DatacenterController {
     named_config_maps: Arc<References<ConfigMap>>,
     named_secrets: Arc<References<Secret>>,
     proofs: Proofs,
+    scylla_operator: Arc<ScyllaOperator>,
     turns: Arc<Turns>,
 }
 
@@ -94,6 +99,8 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     let service_accounts = caches.watch_metadata::<ServiceAccount>(Some(&ours), trim);
     let role_bindings = caches.watch::<RoleBinding>(Some(&ours), trim);
     let budgets = caches.watch::<PodDisruptionBudget>(Some(&ours), trim);
+    let leases = caches.watch_named::<Lease>(&settings.scylla_operator_lease, trim);
+    let scylla_operator = Arc::new(ScyllaOperator::new(Arc::clone(&leases)));
     let new_keys = Arc::new(NewKeys::new(settings.keys));
     let turns = Arc::new(Turns::new(settings.datacenters_at_once));
     let controller = DatacenterController {
@@ -113,8 +120,10 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
         named_config_maps: caches.references(&[datacenter::USUAL_CONFIG_MAP]),
         named_secrets: caches.references(&[datacenter::USUAL_AGENT_SECRET]),
         proofs: Proofs::default(),
+        scylla_operator: Arc::clone(&scylla_operator),
         turns: Arc::clone(&turns),
     };
+    let all_datacenters = Arc::clone(&datacenters);
     let expiry = controller.settings.expiry.clone();
     let own_keys = Arc::downgrade(&new_keys);
     controller.secrets.on_change(move |change| {
@@ -158,6 +167,10 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     owns(&running, jobs);
     running.refers_to(&named_config_maps);
     running.refers_to(&named_secrets);
+    running.hears_of(&leases, move |change| {
+        let all = || all_datacenters.all().iter().map(|one| key_of(&one.metadata)).collect();
+        if scylla_operator.take_in(change) { all() } else { Vec::new() }
+    });
     running.watches(&pods, |pod| datacenter_of(pod).into_iter().collect());
     running.watches(&claims, |claim| datacenter_of(claim).into_iter().collect());
     let all = Arc::clone(&claims);
@@ -232,6 +245,18 @@ impl Controller for DatacenterController {
     type Observed = Observed;
     type Plan = Plan;
     const NAME: &'static str = "datacenter";
+
+    const HELD: &'static str = scylla_operator::CONDITION;
+
+    fn held(&self, object: &ScyllaDBDatacenter) -> Option<Hold> {
+        // What cannot be read is told when it is observed.
+        let uid = object.metadata.uid.as_deref().unwrap_or_default();
+        self.scylla_operator.holds(&self.stateful_sets.controlled_by(uid).unwrap_or_default())
+    }
+
+    fn waits_for(&self) -> Option<String> {
+        self.scylla_operator.waits_for()
+    }
 
     fn observe(&self, object: &Arc<ScyllaDBDatacenter>) -> impl Future<Output = Result<Observed, Error>> + Send {
         self.observed(object).inspect_ok(|observed| self.settings.counts.observed(observed))

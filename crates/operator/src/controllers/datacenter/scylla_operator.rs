@@ -1,0 +1,117 @@
+//! scylla-operator, which selects the same objects under a lease of its own: while it runs, nothing of them is changed.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use k8s_openapi::api::{apps::v1::StatefulSet, coordination::v1::Lease};
+use messina_plan::datacenter::takeover::{Active, has_written, is_led};
+use messina_runtime::{
+    controller::Hold,
+    queue::ObjectKey,
+    store::{Change, Store},
+};
+
+/// The type of the condition of a datacenter that is left to scylla-operator.
+pub(super) const CONDITION: &str = "ScyllaOperatorActive";
+
+/// What is known of scylla-operator.
+#[derive(Debug)]
+pub(super) struct ScyllaOperator {
+    /// Leases of the name that its own has, in all namespaces.
+    leases: Arc<Store<Lease>>,
+    /// When each was seen to be renewed.
+    renewed: Mutex<HashMap<ObjectKey, Timestamp>>,
+}
+
+impl ScyllaOperator {
+    pub(super) fn new(leases: Arc<Store<Lease>>) -> Self {
+        Self { leases, renewed: Mutex::default() }
+    }
+
+    /// Takes in a change of a lease, and says whether it was taken or given up: not each renewal concerns all datacenters.
+    pub(super) fn take_in(&self, change: &Change<Lease>) -> bool {
+        let now = Timestamp::now();
+        let mut renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_led = |lease: &Option<Arc<Lease>>, renewed: Option<&Timestamp>| {
+            lease.as_ref().is_some_and(|lease| is_led(lease, renewed.copied(), now).is_some())
+        };
+        let was_led = is_led(&change.before, renewed.get(&change.key));
+        let time = |lease: &Lease| lease.spec.clone().and_then(|spec| spec.renew_time);
+        match (&change.before, &change.after) {
+            (_, None) => drop(renewed.remove(&change.key)),
+            // How old the first one is that is seen, only its holder's clock tells.
+            (Some(before), Some(after)) if time(before) != time(after) => {
+                renewed.insert(change.key.clone(), now);
+            }
+            _ => {}
+        }
+        was_led != is_led(&change.after, renewed.get(&change.key))
+    }
+
+    fn leads(&self, now: Timestamp) -> Option<Active> {
+        let renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.leases.all().into_iter();
+        let active = all.filter_map(|lease| {
+            let key = ObjectKey { namespace: lease.metadata.namespace.clone(), name: lease.metadata.name.clone()? };
+            is_led(&lease, renewed.get(&key).copied(), now)
+        });
+        active.max_by_key(|active| active.until)
+    }
+
+    /// What the process waits for while scylla-operator leads.
+    pub(super) fn waits_for(&self) -> Option<String> {
+        let active = self.leads(Timestamp::now())?;
+        Some(format!("scylla-operator to stop ({})", active.evidence))
+    }
+
+    /// Whether a datacenter with these StatefulSets is left to scylla-operator.
+    pub(super) fn holds(&self, stateful_sets: &[Arc<StatefulSet>]) -> Option<Hold> {
+        let now = Timestamp::now();
+        let active = self.leads(now).or_else(|| has_written(stateful_sets.iter().map(Arc::as_ref), now))?;
+        let message = format!(
+            "scylla-operator is active: {}. The objects of this datacenter are not changed before it has stopped: scale its \
+             Deployment to 0 to have this operator take over, or this operator's to 0 to stay with scylla-operator.",
+            active.evidence
+        );
+        let rest = Duration::try_from(active.until.duration_since(now)).unwrap_or_default();
+        Some(Hold { message, again_after: rest.max(Duration::from_secs(1)) })
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn lease(holder: &str, renewed: &str) -> Option<Arc<Lease>> {
+        let spec = json!({"holderIdentity": holder, "leaseDurationSeconds": 60, "renewTime": renewed});
+        Some(Arc::new(
+            serde_json::from_value(json!({"metadata": {"name": "lock", "namespace": "peer"}, "spec": spec})).unwrap(),
+        ))
+    }
+
+    /// The clock of its holder is years behind, so only renewals tell that it leads.
+    #[test]
+    fn a_lease_that_is_renewed_is_held_whatever_time_it_says() {
+        let key = ObjectKey { namespace: Some("peer".into()), name: "lock".into() };
+        let [first, second, third] =
+            ["2020-01-01T00:00:00.000000Z", "2020-01-01T00:00:10.000000Z", "2020-01-01T00:00:20.000000Z"];
+        let changes = [
+            (None, lease("a", first), false, "how old it is, nobody knows"),
+            (lease("a", first), lease("a", second), true, "it is renewed"),
+            (lease("a", second), lease("a", third), false, "it is renewed again"),
+            (lease("a", third), lease("", third), true, "it is released"),
+            (lease("", third), None, false, "it is deleted"),
+        ];
+        let known = ScyllaOperator::new(Arc::default());
+        for (before, after, is_handover, why) in changes {
+            assert_eq!(known.take_in(&Change { key: key.clone(), before, after }), is_handover, "{why}");
+        }
+    }
+}
