@@ -9,7 +9,7 @@ use k8s_openapi::api::{
     storage::v1::StorageClass,
 };
 
-use super::pod::SCYLLA_CONTAINER;
+use super::pod::{BARRIER_CONTAINER, SCYLLA_CONTAINER};
 
 /// Leaves of a pod who it is, which image it runs, where it is reached, whether it is ready, and what keeps it from starting.
 pub fn trim_pod(pod: &mut Pod) {
@@ -22,6 +22,7 @@ pub fn trim_pod(pod: &mut Pod) {
         pod_ips: status.pod_ips,
         conditions: status.conditions.map(told_conditions),
         container_statuses: status.container_statuses.map(waiting_containers),
+        init_container_statuses: status.init_container_statuses.map(running_barrier),
         ..PodStatus::default()
     });
 }
@@ -41,6 +42,13 @@ fn told_conditions(conditions: Vec<PodCondition>) -> Vec<PodCondition> {
 fn waiting_containers(containers: Vec<ContainerStatus>) -> Vec<ContainerStatus> {
     let waiting = containers.into_iter().filter(|one| one.state.as_ref().is_some_and(|state| state.waiting.is_some()));
     waiting.map(|one| ContainerStatus { name: one.name, state: one.state, ..ContainerStatus::default() }).collect()
+}
+
+/// The init container that waits for all other nodes to be up, while it runs.
+fn running_barrier(containers: Vec<ContainerStatus>) -> Vec<ContainerStatus> {
+    let is_running = |one: &ContainerStatus| one.state.as_ref().is_some_and(|state| state.running.is_some());
+    let running = containers.into_iter().filter(|one| one.name == BARRIER_CONTAINER && is_running(one));
+    running.map(|one| ContainerStatus { name: one.name, state: one.state, ..ContainerStatus::default() }).collect()
 }
 
 /// Leaves of a claim how large it is, how large it is to be, and what keeps it from that.

@@ -6,11 +6,17 @@
 
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
-    core::v1::{Pod, Service},
+    core::v1::{ContainerStatus, Pod, Service},
 };
 use messina_api::names;
 
-use super::{Observed, pod::SCYLLA_CONTAINER, rollout::replicas, topology, validate::MOST_NODES};
+use super::{
+    Observed,
+    pod::{BARRIER_CONTAINER, SCYLLA_CONTAINER},
+    rollout::replicas,
+    topology,
+    validate::MOST_NODES,
+};
 
 pub(crate) fn may_be_corrected(observed: &Observed, stateful_set: &StatefulSet) -> bool {
     let name = stateful_set.metadata.name.as_deref().unwrap_or_default();
@@ -42,7 +48,8 @@ pub(crate) fn may_be_joining(observed: &Observed, member: &str) -> bool {
     }
 }
 
-/// Whether the pod has no machine, or its ScyllaDB container gives up again and again.
+/// Whether the pod has no machine, its ScyllaDB container gives up again and again, or that has yet to start because an init
+/// container waits for all other nodes to be up: where that one is scylla-operator's, it waits for ever.
 pub(crate) fn cannot_start(pod: &Pod) -> bool {
     let Some(status) = &pod.status else { return false };
     let is_unscheduled = |condition: &&k8s_openapi::api::core::v1::PodCondition| {
@@ -52,6 +59,10 @@ pub(crate) fn cannot_start(pod: &Pod) -> bool {
     let waiting = containers
         .filter(|container| container.name == SCYLLA_CONTAINER)
         .find_map(|container| container.state.as_ref()?.waiting.as_ref()?.reason.as_deref());
+    let is_at_barrier = |container: &ContainerStatus| {
+        container.name == BARRIER_CONTAINER && container.state.as_ref().is_some_and(|state| state.running.is_some())
+    };
     status.conditions.iter().flatten().any(|condition| is_unscheduled(&condition))
+        || status.init_container_statuses.iter().flatten().any(is_at_barrier)
         || waiting.is_some_and(|reason| !["ContainerCreating", "PodInitializing"].contains(&reason))
 }

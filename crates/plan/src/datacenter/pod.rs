@@ -24,6 +24,8 @@ use super::{
 
 /// The container that runs ScyllaDB.
 pub(crate) const SCYLLA_CONTAINER: &str = "scylla";
+/// The init container that waits for all other nodes to be up before a new one joins.
+pub(crate) const BARRIER_CONTAINER: &str = "scylladb-bootstrap-barrier";
 /// Where the init container puts the operator's program, for images that do not have it.
 const INJECTED_PROGRAM: &str = "/mnt/shared/messina";
 /// The operator's program in its own image.
@@ -187,7 +189,7 @@ fn bootstrap_barrier(datacenter: &Datacenter) -> Container {
         env: Some(vec![service_name()]),
         resources: Some(fixed_resources("50m", "100Mi")),
         volume_mounts: Some(vec![read_only(DATA_VOLUME, DATA_FOLDER), read_only("shared", SHARED_FOLDER)]),
-        ..container("scylladb-bootstrap-barrier", &datacenter.image)
+        ..container(BARRIER_CONTAINER, &datacenter.image)
     }
 }
 

@@ -21,6 +21,7 @@ mod rollout;
 mod rounds;
 mod seen;
 mod storage;
+mod takeover;
 mod token;
 mod topology;
 mod upgrades;

@@ -282,8 +282,10 @@ impl Applier {
             };
             let is_update = |(_, entry): &(usize, &ManagedFieldsEntry)| entry.operation.as_deref() == Some("Update");
             if !former.is_empty() || ours.iter().any(is_update) {
-                let taken_over =
-                    self.own_as_applied(&wanted, &live.metadata, of_version.as_deref(), expectations).await?;
+                // A predecessor may still write: its records are taken over as they were seen, or not at all.
+                let seen = live.metadata.resource_version.as_deref().filter(|_| !former.is_empty());
+                let tested = seen.or(of_version.as_deref());
+                let taken_over = self.own_as_applied(&wanted, &live.metadata, tested, expectations).await?;
                 of_version = of_version.and(taken_over);
             }
             let new = self.patch(&wanted, &live.metadata, of_version, expectations).await?;

@@ -322,7 +322,7 @@ impl<'a> Ring<'a> {
     }
 
     /// What people call a node: its name where it is ours.
-    fn called(&self, host_id: &str) -> String {
+    pub(super) fn called(&self, host_id: &str) -> String {
         let ours = self.members.iter().find(|member| member.host_id() == Some(host_id));
         ours.map_or_else(|| host_id.to_owned(), |member| format!("{} ({host_id})", member.name))
     }

@@ -11,6 +11,7 @@ mod maintenance;
 mod members;
 mod outdated;
 mod replacing;
+mod reports;
 mod upgrading;
 
 use std::collections::{BTreeMap, BTreeSet};

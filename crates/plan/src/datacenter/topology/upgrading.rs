@@ -152,11 +152,13 @@ pub(super) fn prepare(steps: &mut Steps<'_>, racks: &Racks<'_>, is_held: bool) {
     steps.done.holds_restart |= !is_ready || steps.done.is_leaving || is_held;
     let nodes = steps.ring.others(observed, "");
     let others_answer = nodes.len() > 1 && nodes.iter().any(|node| node.answers());
-    if steps.done.holds_restart || !others_answer {
+    if steps.done.holds_restart {
         return;
     }
-    steps.asks = true;
-    if let Err(reason) = steps.ring.lets_restart(observed, &[]) {
+    steps.asks |= others_answer;
+    let answered = if others_answer { steps.ring.lets_restart(observed, &[]) } else { Ok(()) };
+    // Sidecars of scylla-operator do not answer, but they may report.
+    if let Err(reason) = answered.and_then(|()| steps.ring.reports_let_restart(observed)) {
         steps.done.holds_restart = true;
         let node = format!("{}/{name}", observed.datacenter.namespace);
         let message = format!("node {node} is to restart, and does when all nodes see each other up; {reason}");

@@ -6,7 +6,7 @@ use crate::plan;
 use jiff::SignedDuration;
 use k8s_openapi::{
     ByteString,
-    api::core::v1::{ConfigMap, LoadBalancerIngress, LoadBalancerStatus, ServiceStatus},
+    api::core::v1::{ConfigMap, LoadBalancerIngress, LoadBalancerStatus, Secret, ServiceStatus},
 };
 use messina_api::names::annotation::{self, certificate as noted};
 use messina_plan::datacenter::{
@@ -17,8 +17,8 @@ use rcgen::KeyPair;
 use serde_json::json;
 
 use super::{
-    DAY, SECRETS, authorities, ders, everything_is_trusted, give_addresses, later, look, names, pod, settle, settled,
-    sign_orders, store, text, with_certificates,
+    DAY, SECRETS, authorities, ders, everything_is_trusted, give_addresses, is_trusted, later, look, names, pod,
+    settle, settled, sign, sign_orders, store, text, with_certificates,
 };
 
 #[test]
@@ -58,6 +58,40 @@ fn nothing_is_made_unless_it_is_switched_on() {
         settle(&mut alternator),
         ["orders-local-alternator-serving-ca", "orders-local-alternator-serving-certs"]
     );
+}
+
+/// Clients of a datacenter that scylla-operator has made trust its authority, which has another name, and read it in a ConfigMap of
+/// that name.
+#[test]
+fn the_authority_that_scylla_operator_has_made_for_alternator_is_kept() {
+    let (ours, served) = ("orders-local-alternator-serving-ca", "orders-local-alternator-serving-certs");
+    let former = "orders-alternator-local-serving-ca";
+    let mut observed = with_certificates(json!({"scyllaDB": {"alternatorOptions": {}}}));
+    observed.gates = Gates::default();
+    let mut order = orders(&observed).remove(0);
+    (order.secret, order.common_name) = (former.into(), Some(former.into()));
+    let Signed { certificate, key } = sign(&order);
+    let data = [("tls.crt", &certificate), ("tls.key", &key)];
+    let data = data.map(|(name, text)| (name.to_owned(), ByteString(text.clone().into_bytes())));
+    observed.secrets.insert(former.into(), Secret { data: Some(data.into()), ..Secret::default() });
+    let bundle = [("ca-bundle.crt".to_owned(), certificate.clone())];
+    observed.config_maps.insert(former.into(), ConfigMap { data: Some(bundle.into()), ..ConfigMap::default() });
+
+    assert_eq!(look(&mut observed), [""; 0], "no authority is made");
+    assert_eq!(text(&observed.secrets[ours], "tls.crt"), certificate.as_bytes());
+    assert_eq!(settle(&mut observed), [served]);
+    assert!(is_trusted(&observed, served, former) && is_trusted(&observed, served, ours));
+
+    // Its time comes: clients that read either ConfigMap trust both.
+    later(&mut observed, 8 * 365 * DAY);
+    assert_eq!(settle(&mut observed), [ours, served]);
+    assert!(is_trusted(&observed, served, former) && is_trusted(&observed, served, ours));
+    assert_eq!((authorities(&observed, former), authorities(&observed, ours)), (2, 2));
+
+    // Without Alternator, nothing is written there, and nothing is removed.
+    observed.datacenter.alternator = None;
+    let left_alone = plan(&observed).left_alone;
+    assert!(left_alone.iter().any(|left| left.kind == "ConfigMap" && left.name == former), "{left_alone:?}");
 }
 
 #[test]

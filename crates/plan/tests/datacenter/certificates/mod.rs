@@ -78,7 +78,8 @@ pub(crate) fn store(observed: &mut Observed, plan: &Plan) {
     let secrets = objects.certificates.iter().flat_map(|chain| chain.authority.iter().chain(&chain.certificate));
     let secrets = secrets.chain(&objects.cql_connection_configs).cloned();
     observed.secrets.extend(secrets.map(|secret| (secret.metadata.name.clone().unwrap(), secret)));
-    let bundles = objects.certificates.iter().filter_map(|chain| chain.bundle.clone());
+    let bundles =
+        objects.certificates.iter().flat_map(|chain| [&chain.bundle, &chain.former_bundle]).flatten().cloned();
     observed.config_maps.extend(bundles.map(|bundle| (bundle.metadata.name.clone().unwrap(), bundle)));
 }
 

@@ -1,0 +1,139 @@
+//! Datacenters that scylla-operator has made.
+
+use k8s_openapi::api::{
+    apps::v1::StatefulSet,
+    core::v1::{Container, Pod},
+};
+use messina_api::names::annotation::{LAST_APPLIED_CONFIGURATION, NODE_JOINED, NODE_STATUS_REPORT};
+use messina_plan::datacenter::{Observed, Part, Plan};
+use serde_json::json;
+
+use crate::{
+    plan,
+    restarts::{changed, pod, respecified, running},
+};
+
+const BARRIER: &str = "scylladb-bootstrap-barrier";
+
+fn replicas(plan: &Plan, name: &str) -> Option<i32> {
+    let found = plan.objects.stateful_sets.iter().find(|one| one.metadata.name.as_deref() == Some(name))?;
+    found.spec.as_ref()?.replicas
+}
+
+fn reasons(plan: &Plan) -> Vec<&'static str> {
+    plan.waiting.iter().filter(|note| note.part == Part::StatefulSet).map(|note| note.reason).collect()
+}
+
+/// Gives pods of a StatefulSet the shape that scylla-operator wants.
+fn as_of_scylla_operator(stateful_set: &mut StatefulSet) {
+    let spec = stateful_set.spec.as_mut().unwrap();
+    let barrier: Container = serde_json::from_value(json!({
+        "name": BARRIER, "image": "scylla", "command": ["/mnt/shared/scylla-operator", "run-bootstrap-barrier"],
+    }))
+    .unwrap();
+    spec.template.spec.as_mut().unwrap().init_containers.get_or_insert_default().push(barrier);
+    for claim in spec.volume_claim_templates.iter_mut().flatten() {
+        let annotations = claim.metadata.annotations.get_or_insert_default();
+        annotations.insert(LAST_APPLIED_CONFIGURATION.into(), "{}".into());
+    }
+}
+
+/// A datacenter at rest under scylla-operator, whose sidecars do not write our annotations.
+fn of_scylla_operator(racks: &[(&str, i32)]) -> Observed {
+    let mut observed = running(racks);
+    observed.stateful_sets.values_mut().for_each(as_of_scylla_operator);
+    for service in observed.services.values_mut() {
+        service.metadata.annotations.get_or_insert_default().remove(NODE_JOINED);
+    }
+    observed
+}
+
+#[test]
+fn nodes_restart_before_others_join() {
+    let racks = [("a", 2), ("b", 2)];
+    let observed = respecified(&of_scylla_operator(&racks), &[("a", 3), ("b", 2)], json!({}));
+    let first = plan(&observed);
+    assert_eq!(changed(&observed, &first), [("orders-dc-a".to_owned(), 1)], "the last node of the first rack");
+    assert_eq!(replicas(&first, "orders-dc-a"), Some(2), "no node joins with the same write");
+    assert_eq!(reasons(&first), ["UpdatingStatefulSet", "WaitingForOtherRacks"]);
+    let written = first.objects.stateful_sets.iter().find(|one| one.spec.is_some()).unwrap();
+    let spec = written.spec.as_ref().unwrap();
+    let init_containers = spec.template.spec.as_ref().unwrap().init_containers.as_ref().unwrap();
+    assert!(init_containers.iter().all(|one| one.name != BARRIER));
+    // The API server refuses a change of these.
+    let now = observed.stateful_sets["orders-dc-a"].spec.clone().unwrap();
+    assert_eq!(spec.volume_claim_templates, now.volume_claim_templates);
+
+    // One rack is done: the other one is next, and still no node joins.
+    let mut observed = observed;
+    let mut done = written.clone();
+    done.status.clone_from(&observed.stateful_sets["orders-dc-a"].status);
+    done.metadata.generation = Some(1);
+    done.spec.as_mut().unwrap().update_strategy.clone_from(&now.update_strategy);
+    observed.stateful_sets.insert("orders-dc-a".into(), done);
+    let second = plan(&observed);
+    assert_eq!(changed(&observed, &second), [("orders-dc-b".to_owned(), 1)]);
+    assert_eq!(replicas(&second, "orders-dc-a").unwrap_or(2), 2);
+}
+
+/// Where all racks are as we want them, more nodes join at once.
+#[test]
+fn nodes_join_once_all_run_under_us() {
+    let observed = respecified(&running(&[("a", 2)]), &[("a", 3)], json!({}));
+    assert_eq!(replicas(&plan(&observed), "orders-dc-a"), Some(3));
+}
+
+#[test]
+fn no_node_restarts_while_a_sidecar_of_scylla_operator_reports_another_one_down() {
+    let observed = of_scylla_operator(&[("a", 3)]);
+    let hosts: Vec<String> = (0..3).map(|ordinal| format!("host-orders-dc-a-{ordinal}")).collect();
+    let report = |statuses: [&str; 3]| {
+        let seen = hosts.iter().zip(statuses).filter(|(_, status)| !status.is_empty());
+        let seen: Vec<_> = seen.map(|(host, status)| json!({"hostID": host, "status": status})).collect();
+        json!({"observedNodes": seen}).to_string()
+    };
+    for (text, may_restart, why) in [
+        (report(["UP", "UP", "UP"]), true, "all are up"),
+        (report(["UP", "DOWN", "UP"]), false, "one is down"),
+        (report(["UP", "", "UP"]), false, "one is not seen"),
+        (json!({"error": "no answer"}).to_string(), false, "it does not know"),
+        ("nonsense".to_owned(), true, "it is no report"),
+    ] {
+        let mut observed = observed.clone();
+        let annotations = observed.pods.get_mut("orders-dc-a-0").unwrap().metadata.annotations.get_or_insert_default();
+        annotations.insert(NODE_STATUS_REPORT.into(), text);
+        let plan = plan(&observed);
+        assert_eq!(!changed(&observed, &plan).is_empty(), may_restart, "{why}");
+        assert_eq!(reasons(&plan).contains(&"WaitingForRing"), !may_restart, "{why}");
+    }
+}
+
+/// The pod of a new node waits for a status report that scylla-operator does not write any more.
+#[test]
+fn a_node_that_waits_at_the_barrier_of_scylla_operator_gets_another_pod() {
+    let mut observed = of_scylla_operator(&[("a", 3)]);
+    let name = "orders-dc-a-2";
+    observed.services.get_mut(name).unwrap().metadata.annotations = None;
+    let mut waiting: Pod = pod(name, "2026.2.4", "old", false);
+    let initializing = json!({"waiting": {"reason": "PodInitializing"}});
+    let status = waiting.status.as_mut().unwrap();
+    status.container_statuses = serde_json::from_value(json!([
+        {"name": "scylla", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": initializing},
+    ]))
+    .unwrap();
+    let at_barrier = |state| {
+        serde_json::from_value(json!([
+            {"name": BARRIER, "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state},
+        ]))
+        .unwrap()
+    };
+    status.init_container_statuses = at_barrier(json!({"terminated": {"exitCode": 0}}));
+    observed.pods.insert(name.into(), waiting);
+    let status = observed.stateful_sets.get_mut("orders-dc-a").unwrap().status.as_mut().unwrap();
+    (status.ready_replicas, status.available_replicas) = (Some(2), Some(2));
+    assert_eq!(changed(&observed, &plan(&observed)), [], "it may be joining");
+
+    let waiting = observed.pods.get_mut(name).unwrap().status.as_mut().unwrap();
+    waiting.init_container_statuses = at_barrier(json!({"running": {}}));
+    assert_eq!(changed(&observed, &plan(&observed)), [("orders-dc-a".to_owned(), 2)], "only its pod is changed");
+}
