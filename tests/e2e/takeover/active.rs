@@ -144,7 +144,7 @@ async fn nothing_changes_soon_after_scylla_operator_has_written() {
         assert!(message.contains(&format!("it wrote StatefulSet {name}")), "{message}");
         assert_eq!(versions(&before), versions(&golden.now(client, namespace).await));
 
-        forget_age(&stateful_sets, &stateful_sets.get(name).await.unwrap()).await;
+        forget_age(&stateful_sets, name).await;
         is_taken_over(client, namespace, &golden).await;
         let now = stateful_sets.get(name).await.unwrap();
         assert_eq!(now.labels().get("written"), None, "what it wrote goes with the rest");

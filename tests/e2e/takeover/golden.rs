@@ -14,9 +14,10 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
 };
 use messina_api::names::{annotation, label};
-use messina_e2e::accepts;
+use messina_e2e::{SOON, accepts};
 use messina_operator::certificates::{EcdsaKeySize, Key, KeyKind, sign};
 use messina_plan::datacenter::certificates::{Order, Purpose, Signed};
+use messina_testbed::harness::{Seen, eventually};
 use serde_json::{Value, json};
 
 /// Field managers of scylla-operator: it names none, so the API server takes the beginning of its user agent.
@@ -87,7 +88,7 @@ impl Golden {
             let created = api.create(&params, &serde_json::from_value(object.clone()).unwrap()).await;
             let created = created.unwrap_or_else(|error| panic!("{error}: {object}"));
             let kind = object["kind"].as_str().unwrap().to_owned();
-            forget_age(&api, &created).await;
+            forget_age(&api, &created.name_any()).await;
             golden.objects.insert((kind, created.name_any()), serde_json::to_value(&created).unwrap());
         }
         golden.identify_nodes(client, namespace).await;
@@ -215,7 +216,7 @@ impl Golden {
             let params = PostParams { field_manager: Some(OPERATOR.into()), ..PostParams::default() };
             let replaced =
                 api.replace(name, &params, &wanted).await.unwrap_or_else(|error| panic!("{error}: {object}"));
-            forget_age(&api, &replaced).await;
+            forget_age(&api, &replaced.name_any()).await;
         }
     }
 
@@ -254,16 +255,25 @@ pub(super) fn api(client: &Client, namespace: &str, object: &Value) -> Api<Dynam
 
 /// Makes the records of an object an hour older: scylla-operator wrote it then. The API server keeps the times of a change that
 /// changes nothing else.
-pub(super) async fn forget_age(api: &Api<DynamicObject>, created: &DynamicObject) {
-    let now = Timestamp::now();
-    let time = (now - SignedDuration::from_hours(1)).strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let records = created.metadata.managed_fields.as_ref().unwrap().len();
-    let older = (0..records)
-        .map(|index| json!({"op": "replace", "path": format!("/metadata/managedFields/{index}/time"), "value": time}));
-    let note = json!({"op": "add", "path": "/metadata/annotations/example.com~1aged", "value": now.to_string()});
-    let patch: Patch<()> = Patch::Json(serde_json::from_value(older.chain([note]).collect()).unwrap());
+pub(super) async fn forget_age(api: &Api<DynamicObject>, name: &str) {
     let params = PatchParams { field_manager: Some(USER.into()), ..PatchParams::default() };
-    api.patch(&created.name_any(), &params, &patch).await.unwrap();
+    let aged = eventually("the records to be older", SOON, async || {
+        let object = api.get(name).await.unwrap();
+        let now = Timestamp::now();
+        let time = (now - SignedDuration::from_hours(1)).strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        // Kubernetes may write its status meanwhile, and records are found by their places.
+        let same = json!({"op": "test", "path": "/metadata/resourceVersion", "value": object.resource_version()});
+        let note = json!({"op": "add", "path": "/metadata/annotations/example.com~1aged", "value": now.to_string()});
+        let records = 0..object.metadata.managed_fields.as_ref().unwrap().len();
+        let older = records.map(
+            |index| json!({"op": "replace", "path": format!("/metadata/managedFields/{index}/time"), "value": time}),
+        );
+        let patch: Value = [same, note].into_iter().chain(older).collect();
+        let patch: Patch<()> = Patch::Json(serde_json::from_value(patch).unwrap());
+        let patched = api.patch(name, &params, &patch).await;
+        Ok(patched.map_or_else(|error| Seen::NotYet(error.to_string()), |_| Seen::Ready(())))
+    });
+    aged.await.unwrap();
 }
 
 /// What is recorded as owned by field managers of scylla-operator itself.

@@ -3,7 +3,9 @@
 
 mod active;
 mod golden;
+mod nodes;
 mod pods;
+mod procedure;
 
 use std::collections::BTreeMap;
 

@@ -161,10 +161,10 @@ impl Needs {
             Some("observer") => Self::Nothing,
             Some("faults") => Self::Programs,
             Some("datacenter") if test.contains("::slow::") => Self::Programs,
-            Some("fields") if !test.contains("::nodes::") => Self::Light,
+            Some("fields" | "takeover") if !test.contains("::nodes::") => Self::Light,
             Some(
-                "certificates" | "datacenter" | "fields" | "life" | "recovery" | "settings" | "testbed" | "upgrade"
-                | "volumes",
+                "certificates" | "datacenter" | "fields" | "life" | "recovery" | "settings" | "takeover" | "testbed"
+                | "upgrade" | "volumes",
             ) => Self::Full,
             _ => Self::Light,
         }
