@@ -63,6 +63,8 @@ pub(crate) use validate::may_start_together;
 pub use validate::{Alternator, Datacenter, Fault, Rack, Storage, USUAL_AGENT_SECRET, USUAL_CONFIG_MAP, validate};
 pub use volumes::is_without_machine;
 
+use self::topology::Topology;
+
 /// The image of the exporter of a machine's metrics, where no other one is named.
 pub const NODE_EXPORTER_IMAGE: &str = "docker.io/scylladb/scylladb-node-exporter:latest";
 
@@ -384,10 +386,17 @@ pub enum Rolling {
     Done,
     /// Nodes are to change, and none has.
     Pending,
+    /// Nodes are to change, none has, and not all are up.
+    Held,
     /// Some nodes have changed, and others are yet to.
     Begun,
     /// Nothing is to change, but not all nodes are up.
     Unsettled,
+}
+
+/// Tells versions of what the user wrote apart, as far as nodes read it.
+pub fn version_of_settings(observed: &Observed) -> Vec<String> {
+    observed.datacenter.racks.iter().map(|rack| config::inputs(observed, rack).all).collect()
 }
 
 /// How far a change of pods is.
@@ -400,7 +409,9 @@ pub fn plan(observed: &Observed) -> Plan {
     let datacenter = &observed.datacenter;
     let token = token::token(observed);
     let racks = rollout::racks(observed);
-    let topology = topology::topology(observed, &racks);
+    let (mut names_of_nodes, are_nodes_named) = recovery::name_nodes(observed);
+    let topology = Topology { are_nodes_named, ..topology::topology(observed, &racks) };
+    names_of_nodes.retain(|one| topology.changes.iter().all(|other| other.name != one.name));
     let services = services::services(observed, &topology.going);
     let certificates = certificates::certificates(observed);
     let mut rollout = rollout::rollout(observed, racks, &topology);
@@ -423,7 +434,8 @@ pub fn plan(observed: &Observed) -> Plan {
     if !recovery.deletions.is_empty() {
         growth.deletions.clear();
     }
-    let marks = recovery::marks(observed, &[topology.changes.as_slice(), &growth.changes].concat());
+    let marks = recovery::marks(observed, &topology.changes);
+    growth.changes.retain(|one| marks.iter().all(|mark| mark.name != one.name));
     let ingresses = ingresses::ingresses(observed);
     // ScyllaDB refuses to clean up while nodes come or go. A label that is wrong holds nothing up, and neither does a rack that
     // is removed: its last node may refuse to leave, and is asked again only when the others are cleaned up.
@@ -455,7 +467,7 @@ pub fn plan(observed: &Observed) -> Plan {
             ingresses: ingresses.ingresses,
             cleanup_jobs: cleanup.jobs,
         },
-        changes: [topology.changes, growth.changes, marks].concat(),
+        changes: [topology.changes, names_of_nodes, marks, growth.changes].concat(),
         deletions: [topology.deletions, growth.deletions, rollout.deletions, recovery.deletions].concat(),
         rests_on,
         left_alone: [
@@ -479,7 +491,16 @@ pub fn plan(observed: &Observed) -> Plan {
             cleanup.waiting,
         ]
         .concat(),
-        wrong: [token.wrong, certificates.wrong, topology.wrong, rollout.wrong, growth.wrong, cleanup.wrong].concat(),
+        wrong: [
+            token.wrong,
+            certificates.wrong,
+            topology.wrong,
+            rollout.wrong,
+            recovery.wrong,
+            growth.wrong,
+            cleanup.wrong,
+        ]
+        .concat(),
         ignored: cleanup.ignored,
         again_at: certificates.again_at,
     }

@@ -13,14 +13,14 @@ use k8s_openapi::{
 };
 use messina_api::names::{
     self,
-    annotation::{JOINED_HOST_ID, LAST_IMAGE},
+    annotation::{HOST_ID, JOINED_HOST_ID, LAST_IMAGE, NODE_JOINED},
     image_version,
+    label::value::TRUE,
 };
 use serde_json::json;
 
 use super::{
     Change, Deletion, Kind, Note, Observed, Part,
-    joining::cannot_start,
     pod::SCYLLA_CONTAINER,
     restart::is_ready,
     rollout::{is_going, replicas},
@@ -99,6 +99,7 @@ pub(crate) fn marks(observed: &Observed, changes: &[Change]) -> Vec<Change> {
 pub(crate) struct Recovery {
     pub(crate) deletions: Vec<Deletion>,
     pub(crate) waiting: Vec<Note>,
+    pub(crate) wrong: Vec<Note>,
 }
 
 /// Deletes a StatefulSet, without its pods, whose nodes wait for one another; `rollout` creates it around its nodes. One at a
@@ -112,8 +113,11 @@ pub(crate) fn recovery(observed: &Observed) -> Recovery {
     if has_majority(observed) || members(observed).iter().any(is_away) {
         return recovery;
     }
-    if let Some((name, stateful_set)) = observed.stateful_sets.iter().find(|(name, one)| is_stuck(observed, name, one))
-    {
+    let mut stuck = observed.stateful_sets.iter().filter(|(name, one)| is_stuck(observed, name, one)).peekable();
+    let racks = &observed.datacenter.racks;
+    let is_wanted = |name: &str| racks.iter().any(|rack| observed.datacenter.stateful_set_name(rack) == name);
+    let first = stuck.peek().map(|(name, _)| (*name).clone());
+    if let Some((name, stateful_set)) = stuck.find(|(name, _)| is_wanted(name)) {
         let object = format!("StatefulSet {}/{name}", observed.datacenter.namespace);
         let message = format!(
             "nodes of {object} wait for one another: most of the cluster is down, and Kubernetes creates their pods one by \
@@ -133,6 +137,14 @@ pub(crate) fn recovery(observed: &Observed) -> Recovery {
             orphans: true,
             event: Some(("ReplacingStatefulSet", message)),
         });
+    } else if let Some(name) = first {
+        // It would not be created again.
+        let message = format!(
+            "nodes of StatefulSet {}/{name} wait for one another: most of the cluster is down, and its rack is removed from \
+             the specification; add the rack again until all nodes are up",
+            observed.datacenter.namespace
+        );
+        recovery.wrong.push(Note { part: Part::StatefulSet, reason: "WaitingForMajority", message });
     }
     recovery
 }
@@ -145,7 +157,7 @@ fn has_majority(observed: &Observed) -> bool {
     joined.is_empty() || 2 * up > joined.len()
 }
 
-/// Whether a node that has joined has no pod because one before it, which has joined too, is not ready.
+/// Whether a node that has joined has no pod because one before it, which has joined too, is not ready, for whatever reason.
 fn is_stuck(observed: &Observed, name: &str, stateful_set: &StatefulSet) -> bool {
     if is_parallel(stateful_set) || is_going(stateful_set) {
         return false;
@@ -154,8 +166,7 @@ fn is_stuck(observed: &Observed, name: &str, stateful_set: &StatefulSet) -> bool
         .map(|ordinal| names::datacenter::member(name, ordinal))
         .filter(|member| is_known(observed, member));
     let pods: Vec<Option<&Pod>> = known.map(|member| observed.pods.get(&member)).collect();
-    let waits = |pod: &Pod| pod.metadata.deletion_timestamp.is_none() && !is_up(pod) && !cannot_start(pod);
-    let first = pods.iter().position(|pod| pod.is_some_and(waits));
+    let first = pods.iter().position(|pod| pod.is_some_and(|pod| !is_up(pod)));
     first.is_some_and(|first| pods[first..].iter().any(Option::is_none))
 }
 
@@ -170,6 +181,57 @@ fn is_up(pod: &Pod) -> bool {
 
 /// Whether a node of this name has joined, as its Service or its claim says.
 pub(crate) fn is_known(observed: &Observed, member: &str) -> bool {
-    let claim = observed.claim(&names::datacenter::data_claim(member));
-    observed.services.get(member).is_some_and(has_joined) || claim.is_some_and(claim_has_joined)
+    observed.services.get(member).is_some_and(has_joined) || joined_disks(observed).contains_key(member)
+}
+
+/// Host IDs of nodes that have joined and not left, by their names, as claims say. A claim that was copied is not a node's: its
+/// host ID stands on the Service of another one, or on an older claim.
+pub(crate) fn joined_disks(observed: &Observed) -> BTreeMap<&str, &str> {
+    let by_service = |host_id: &str| {
+        let is_its = |member: &&Member<'_>| member.host_id() == Some(host_id);
+        members(observed).iter().find(is_its).map(|member| member.name.to_owned())
+    };
+    let mut found = BTreeMap::<&str, (&ObjectMeta, &str)>::new();
+    for (name, claim) in observed.claims.iter().filter(|(_, claim)| claim_has_joined(&claim.metadata)) {
+        let Some(member) = names::datacenter::member_of_claim(name) else { continue };
+        let host_id = claim.metadata.annotations.as_ref().and_then(|all| all.get(JOINED_HOST_ID));
+        let Some(host_id) = host_id.filter(|host_id| by_service(host_id).is_none_or(|other| other == member)) else {
+            continue;
+        };
+        let age = |metadata: &ObjectMeta| metadata.creation_timestamp.clone();
+        let is_older = |(other, _): &(&ObjectMeta, &str)| age(other) <= age(&claim.metadata);
+        if !found.get(host_id.as_str()).is_some_and(is_older) {
+            found.insert(host_id, (&claim.metadata, member));
+        }
+    }
+    found.into_iter().map(|(host_id, (_, member))| (member, host_id)).collect()
+}
+
+/// Notes on Services of a datacenter that was created on former disks whose they are, before any pod starts: else a node without
+/// its disk would not know that there is a ring. Answers whether all Services say so.
+pub(crate) fn name_nodes(observed: &Observed) -> (Vec<Change>, bool) {
+    let disks = joined_disks(observed);
+    let blank = members(observed).into_iter().filter(|member| member.host_id().is_none());
+    let change = |member: Member<'_>| {
+        let host_id = disks.get(member.name)?;
+        let metadata = &member.service.metadata;
+        Some(Change {
+            part: Part::Service,
+            kind: Kind::Service,
+            name: member.name.to_owned(),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            version: metadata.resource_version.clone().unwrap_or_default(),
+            patch: json!({"metadata": {"annotations": {HOST_ID: host_id, NODE_JOINED: TRUE}}}),
+            event: None,
+        })
+    };
+    let changes: Vec<Change> = blank.filter_map(change).collect();
+    let racks: Vec<String> =
+        observed.datacenter.racks.iter().map(|rack| observed.datacenter.stateful_set_name(rack)).collect();
+    let is_of_rack =
+        |member: &str| member.rsplit_once('-').is_some_and(|(rack, _)| racks.iter().any(|one| one == rack));
+    let are_there =
+        disks.keys().filter(|member| is_of_rack(member)).all(|member| observed.services.contains_key(*member));
+    let are_named = changes.is_empty() && are_there;
+    (changes, are_named)
 }

@@ -76,8 +76,6 @@ pub(crate) struct Racks<'a> {
     wrong: Vec<Note>,
     /// What is not rolled out as far as it may be, also of racks that are not in the specification any more.
     moving: Vec<&'a StatefulSet>,
-    /// Nodes restart.
-    has_begun: bool,
     /// A rolling change has begun, or comes before nodes join.
     is_rolling: bool,
     /// The node that restarts next.
@@ -87,11 +85,16 @@ pub(crate) struct Racks<'a> {
 impl Racks<'_> {
     /// How far a change of pods is.
     pub(crate) fn rolling(&self) -> Rolling {
-        if self.standing.iter().any(|one| partition(one.now) > 0) {
+        // What changes with the operator changes every rack.
+        let changing = self.standing.iter().filter(|one| one.changes_pods).count();
+        let has_begun = self.standing.iter().any(|one| partition(one.now) > 0);
+        if has_begun || changing > 0 && changing < self.standing.len() {
             Rolling::Begun
-        } else if self.standing.iter().any(|one| one.changes_pods) {
+        } else if changing > 0 && !self.are_all_up() {
+            Rolling::Held
+        } else if changing > 0 {
             Rolling::Pending
-        } else if self.are_done() {
+        } else if self.are_done() && self.orphaned.is_empty() {
             Rolling::Done
         } else {
             Rolling::Unsettled
@@ -214,10 +217,11 @@ pub(crate) fn racks(observed: &Observed) -> Racks<'_> {
         }
     }
     let moving = observed.stateful_sets.values().filter(|one| !is_settled(observed, one)).collect();
-    let has_begun = standing.iter().any(|one| partition(one.now) > 0) || is_being_upgraded(observed);
-    let is_rolling = has_begun || standing.iter().any(|one| is_of_scylla_operator(one.now));
-    let mut racks = Racks { standing, missing, orphaned, wrong, moving, has_begun, is_rolling, next: None };
-    racks.next = next_restart(observed, &racks).filter(|_| has_begun || observed.turn == Turn::Own);
+    let is_rolling = standing.iter().any(|one| partition(one.now) > 0 || is_of_scylla_operator(one.now))
+        || is_being_upgraded(observed);
+    let may_change = observed.turn == Turn::Own || rack_to_roll(&standing).is_none_or(|one| !one.changes_pods);
+    let mut racks = Racks { standing, missing, orphaned, wrong, moving, is_rolling, next: None };
+    racks.next = next_restart(observed, &racks).filter(|_| may_change);
     racks
 }
 
@@ -348,9 +352,16 @@ fn restore(observed: &Observed, stateful_set: StatefulSet, topology: &Topology, 
     if topology.in_the_way.contains(&name) && (0..replicas(&stateful_set)).any(is_blocked) {
         return rollout.waiting.push(not_yet(observed, &stateful_set));
     }
+    if !topology.are_nodes_named {
+        return rollout.waiting.push(not_yet(observed, &stateful_set));
+    }
     rollout.waiting.push(restoring(observed, &stateful_set));
+    // Without any pod, nobody waits for it.
+    let has_pod = |ordinal| observed.pods.contains_key(&names::datacenter::member(&name, ordinal));
+    if (0..replicas(&stateful_set)).any(has_pod) {
+        rollout.restored.insert(name.clone());
+    }
     rollout.stateful_sets.push(stateful_set);
-    rollout.restored.insert(name);
 }
 
 /// While a node leaves, somebody works on one, one is to restart for its address, or a StatefulSet is away, nothing else
@@ -385,6 +396,11 @@ fn mend(observed: &Observed, racks: Racks<'_>, topology: &Topology, rollout: &mu
             rollout.stateful_sets.push(one.held_at(partition));
         } else if Some(position) != first_moving || !may_be_corrected(observed, one.now) {
             keep(observed, one, rollout);
+        } else if let Turn::After(other) = &observed.turn
+            && one.changes_pods
+        {
+            rollout.waiting.push(waiting_for_turn(observed, &one, other));
+            rollout.left_alone.push(LeftAlone { kind: "StatefulSet", name: one.name });
         } else if one.changes_pods {
             correct(observed, one, topology, rollout);
         } else {
@@ -476,7 +492,7 @@ fn create(observed: &Observed, racks: Racks<'_>, topology: &Topology, rollout: &
 /// Changes one StatefulSet: the first that lacks nodes or, where none does or a rolling change has begun, the one whose
 /// nodes restart now, or else the first that differs.
 fn change_next(observed: &Observed, racks: Racks<'_>, topology: &Topology, rollout: &mut Rollout) {
-    let Racks { standing, missing, has_begun, is_rolling, next, .. } = racks;
+    let Racks { standing, missing, is_rolling, next, .. } = racks;
     for stateful_set in &missing {
         rollout.waiting.push(not_yet(observed, stateful_set));
     }
@@ -495,7 +511,6 @@ fn change_next(observed: &Observed, racks: Racks<'_>, topology: &Topology, rollo
             hold(observed, one, rollout);
         } else if let Turn::After(other) = &observed.turn
             && one.changes_pods
-            && !has_begun
         {
             rollout.waiting.push(waiting_for_turn(observed, &one, other));
             rollout.left_alone.push(LeftAlone { kind: "StatefulSet", name: one.name });

@@ -16,8 +16,9 @@ use super::{
     metadata::{map, node_labels, owned, rack_labels, some, with},
     pod::pod_spec,
     recovery::{ORDERED_READY, PARALLEL, is_known, is_parallel, last_image, newest_image},
+    restart::is_ready,
     rollout::{nodes_to_keep, replicas},
-    topology::nodes_without_place,
+    validate::MOST_NODES,
 };
 
 /// The StatefulSet as it is to be, whatever it is now.
@@ -189,8 +190,12 @@ pub(crate) fn kept_in_place(
     let joining = if observed.datacenter.parallel_node_operations || !is_parallel(existing) {
         spec.replicas
     } else {
-        let known = nodes_without_place(observed, existing.metadata.name.as_deref().unwrap_or_default());
-        spec.replicas.min(Some(known.max(replicas(existing) + 1)))
+        // Those that have joined come back together.
+        let name = existing.metadata.name.as_deref().unwrap_or_default();
+        let is_back = |ordinal: &i32| is_known(observed, &names::datacenter::member(name, *ordinal));
+        let known = (replicas(existing)..MOST_NODES).take_while(is_back).count();
+        let most = replicas(existing) + i32::try_from(known).unwrap_or(MOST_NODES).max(1);
+        spec.replicas.min(Some(most))
     };
     spec.replicas = joining.max(now.replicas);
     let restarted_at = now.template.metadata.as_ref().and_then(|one| one.annotations.as_ref()?.get(RESTARTED_AT));
@@ -228,8 +233,12 @@ pub(crate) fn around_its_nodes(observed: &Observed, rack: &Rack, nodes: i32) -> 
     // Nodes that are there do not restart by this; those that are missing start with it.
     let (there, missing): (Vec<_>, Vec<_>) = members().partition(|member| observed.pods.contains_key(member));
     let is_former = |(version, _): &(String, String)| *version != observed.datacenter.version;
-    let former = newest_image(observed, &missing)
-        .or_else(|| there.iter().filter_map(|member| last_image(observed, member)).find(is_former));
+    let are_all_up = pods().filter(|pod| is_ready(pod) == Some(true)).count() == there.len() && missing.is_empty();
+    let former = if are_all_up {
+        there.iter().filter_map(|member| last_image(observed, member)).find(is_former)
+    } else {
+        newest_image(observed, &[missing, there].concat())
+    };
     let mut restored = match former.filter(is_former) {
         Some((version, image)) => {
             let datacenter = Datacenter { version, image, ..observed.datacenter.clone() };

@@ -9,7 +9,10 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use messina_api::{names::label, scylla::v1alpha1::BroadcastAddressType};
 use thiserror::Error;
 
-use super::address::{AddressError, IpFamily, broadcast_address};
+use super::{
+    address::{AddressError, IpFamily, broadcast_address},
+    facts,
+};
 use crate::words;
 
 /// The node that asks.
@@ -43,6 +46,9 @@ pub enum SeedsError {
         /// Name of the pod.
         pod: String,
     },
+    /// There is a ring, and none of its nodes is there.
+    #[error("nodes of this datacenter have joined, and none of them has a pod yet; this node joins when one has")]
+    NoMember,
     /// The node to ask has no address.
     #[error("node {member:?}, which is to be asked for the ring, cannot be reached")]
     NoAddress {
@@ -64,8 +70,8 @@ struct Member<'a> {
 /// The addresses to ask, those outside of the datacenter first.
 ///
 /// `pods` and `services` are all nodes' pods and member Services of the datacenter, the asker's own included. Nodes that
-/// are ready are asked, one of each rack. If none is, the first of all is, which seeds itself only if there is no ring
-/// elsewhere to join.
+/// are ready are asked, one of each rack. If none is, a new node asks the first that has joined. If none has, the first of all is
+/// asked, which seeds itself only if there is no ring elsewhere to join.
 pub fn seeds(
     asker: Asker<'_>,
     pods: &[Pod],
@@ -79,11 +85,22 @@ pub fn seeds(
     let others = members.iter().filter(|member| member.name != asker.name);
     let ready: Vec<_> = others.filter(|member| is_ready(member.pod) && racks.insert(member.rack)).collect();
 
+    // A node that has not joined begins no ring beside the one that there is.
+    let has_joined = |service: &Service| service.metadata.annotations.as_ref().is_some_and(facts::has_joined);
+    let name_of = |service: &Service| service.metadata.name.clone().unwrap_or_default();
+    let is_new = services.iter().any(|service| name_of(service) == asker.name && !has_joined(service));
+    let is_ring_known = is_new && services.iter().any(has_joined);
+    let joined = members.iter().find(|member| is_new && has_joined(member.service));
+
     let mut seeds = external.to_vec();
     if !ready.is_empty() {
         for member in ready {
             seeds.push(address_of(member, asker)?);
         }
+    } else if let Some(member) = joined {
+        seeds.push(address_of(member, asker)?);
+    } else if is_ring_known {
+        return Err(SeedsError::NoMember);
     } else if first.name != asker.name {
         seeds.push(address_of(first, asker)?);
     } else if seeds.is_empty() {
@@ -123,4 +140,44 @@ fn is_ready(pod: &Pod) -> bool {
 fn address_of(member: &Member<'_>, asker: Asker<'_>) -> Result<String, SeedsError> {
     broadcast_address(asker.address_type, member.service, member.pod, Some(asker.family))
         .map_err(|source| SeedsError::NoAddress { member: member.name.to_owned(), source })
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use messina_api::names::{annotation, label::value};
+    use serde_json::json;
+
+    use super::*;
+
+    const FAMILY: IpFamily = IpFamily::V4;
+
+    fn pod(name: &str) -> Pod {
+        let labels = json!({label::POD_TYPE: value::SCYLLADB_NODE, label::RACK: "a"});
+        serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}})).unwrap()
+    }
+
+    fn service(name: &str, address: &str, joined: bool) -> Service {
+        let annotations = json!({annotation::HOST_ID: name, annotation::NODE_JOINED: joined.to_string()});
+        let metadata = json!({"name": name, "annotations": annotations});
+        serde_json::from_value(json!({"metadata": metadata, "spec": {"clusterIP": address}})).unwrap()
+    }
+
+    fn asked(asker: &str, pods: &[&str], joined: &[&str]) -> Result<Vec<String>, SeedsError> {
+        let pods: Vec<Pod> = pods.iter().map(|name| pod(name)).collect();
+        let services: Vec<Service> = [("a-0", "10.0.0.1"), ("a-1", "10.0.0.2"), ("a-2", "10.0.0.3")]
+            .map(|(name, address)| service(name, address, joined.contains(&name)))
+            .into();
+        let address_type = &BroadcastAddressType::ServiceClusterIP;
+        seeds(Asker { name: asker, address: "own", address_type, family: FAMILY }, &pods, &services, &[])
+    }
+
+    #[test]
+    fn a_new_node_starts_no_ring_where_others_have_joined() {
+        let all = ["a-0", "a-1", "a-2"];
+        assert_eq!(asked("a-0", &all, &[]), Ok(vec!["own".into()]), "nobody has joined");
+        assert_eq!(asked("a-0", &all, &["a-1", "a-2"]), Ok(vec!["10.0.0.2".into()]));
+        assert_eq!(asked("a-0", &["a-0"], &["a-1"]), Err(SeedsError::NoMember), "it waits for their pods");
+        assert_eq!(asked("a-0", &all, &all), Ok(vec!["own".into()]), "one that has joined comes back");
+    }
 }

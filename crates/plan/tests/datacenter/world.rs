@@ -401,6 +401,15 @@ impl World {
         }
     }
 
+    pub(crate) fn crash(&mut self, pod: &str) {
+        self.nodes.remove(pod);
+    }
+
+    /// The operator crashes before it has written what it decided.
+    pub(crate) fn writes_are_lost(&mut self) {
+        self.writes.clear();
+    }
+
     /// The datacenter is deleted, and another one of its name created. Claims stay.
     pub(crate) fn recreate(&mut self) {
         self.pods().iter().for_each(|pod| self.remove_pod(pod));

@@ -12,7 +12,7 @@ use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
 use messina_plan::datacenter::{
     Datacenter, Fault, Named, Observed, Told, Turn, cannot_adopt,
     certificates::{Order, Signed, orders},
-    change_of_identity, is_without_machine, refusal, rolling, validate,
+    change_of_identity, is_without_machine, refusal, rolling, validate, version_of_settings,
 };
 use messina_runtime::{
     controller::Controller as _,
@@ -118,14 +118,10 @@ impl DatacenterController {
     }
 }
 
-/// Tells versions of what the user wrote apart: the specification, and the objects that it names.
+/// Tells versions of what the user wrote apart: the specification, and what nodes read of the objects that it names.
 fn of_user(observed: &Observed) -> u64 {
-    fn versions<K: Kind>(objects: &BTreeMap<String, Arc<K>>) -> Vec<(&String, &Option<String>)> {
-        objects.iter().map(|(name, object)| (name, &object.meta().resource_version)).collect()
-    }
-    let Named { config_maps, secrets } = &observed.named;
     let mut hasher = DefaultHasher::new();
-    (observed.datacenter.generation, versions(config_maps), versions(secrets)).hash(&mut hasher);
+    (observed.datacenter.generation, version_of_settings(observed)).hash(&mut hasher);
     hasher.finish()
 }
 

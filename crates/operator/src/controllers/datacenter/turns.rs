@@ -33,8 +33,12 @@ struct Standing {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// Nothing of it changes with the operator any more.
+    /// It was not looked at yet. Nobody gets a turn before: the order of names is not known.
+    Unseen,
+    /// Nothing of it changes with the operator any more, or nothing can.
     Free,
+    /// It waits until all its nodes are up, and keeps nobody waiting.
+    Held,
     Waits,
     HasTurn,
 }
@@ -59,54 +63,66 @@ impl Turns {
     /// Whether a datacenter may change its pods. `version` is of what the user wrote; `is_known` says whether the
     /// specification was observed before, by any leader.
     pub(super) fn turn(&self, key: &ObjectKey, version: u64, is_known: bool, rolling: impl Fn() -> Rolling) -> Turn {
+        // One that is not there any more is looked at for the last time.
+        let Some(before) = self.locked().get(key).copied() else { return Turn::Own };
         if self.at_once == 0 {
             return Turn::Own;
         }
-        let before = self.locked().get(key).copied();
-        let place = match before.map(|one| if one.version == version { one.place } else { Place::Free }) {
-            Some(Place::Free) => Place::Free,
-            Some(place) if rolling() != Rolling::Done => place,
-            Some(_) => Place::Free,
-            None if !is_known => Place::Free,
-            None => match rolling() {
-                Rolling::Pending => Place::Waits,
-                // It had its turn from a former leader, and has to come back before the next one begins.
-                Rolling::Begun | Rolling::Unsettled => Place::HasTurn,
-                Rolling::Done => Place::Free,
-            },
+        let is_new = before.version != version;
+        let place = match (before.place, rolling()) {
+            // It had its turn from a former leader, and has to come back before the next one begins.
+            (Place::Unseen, Rolling::Begun) => Place::HasTurn,
+            (Place::Unseen, Rolling::Unsettled) if is_known => Place::HasTurn,
+            (Place::Unseen, Rolling::Pending) if is_known => Place::Waits,
+            (Place::Unseen, Rolling::Held) if is_known => Place::Held,
+            (Place::HasTurn, Rolling::Begun | Rolling::Unsettled) => Place::HasTurn,
+            (Place::HasTurn, Rolling::Pending) if !is_new => Place::HasTurn,
+            (Place::Held | Place::Waits, Rolling::Pending | Rolling::Begun) if !is_new => Place::Waits,
+            (Place::Held | Place::Waits | Place::HasTurn, Rolling::Held) if !is_new => Place::Held,
+            (Place::Waits, Rolling::Unsettled) if !is_new => Place::Waits,
+            _ => Place::Free,
         };
         self.place(key, Standing { version, place });
-        if place != Place::Waits {
+        if !matches!(place, Place::Waits | Place::Held) {
             return Turn::Own;
         }
         let all = self.locked();
         let at = |place| all.iter().filter(move |(_, one)| one.place == place).map(|(key, _)| key);
         let (holder, first) = (at(Place::HasTurn).next().cloned(), at(Place::Waits).next().cloned());
-        let is_free = at(Place::HasTurn).count() < self.at_once;
+        let is_free = at(Place::HasTurn).count() < self.at_once && at(Place::Unseen).next().is_none();
         drop(all);
-        if before.is_none() {
-            // The others are looked at for the first time before it is looked at again: then the order of names is known.
-            self.tell([key.clone()]);
-        } else if is_free && first.as_ref() == Some(key) {
+        if is_free && place == Place::Waits && first.as_ref() == Some(key) {
             self.place(key, Standing { version, place: Place::HasTurn });
             return Turn::Own;
         }
-        Turn::After(holder.or(first).map(|key| key.to_string()).unwrap_or_default())
+        Turn::After(holder.or(first).unwrap_or_else(|| key.clone()).to_string())
     }
 
     /// A datacenter that is deleted, or paused before it has begun, does not keep others waiting.
     pub(super) fn take_in(&self, change: &Change<ScyllaDBDatacenter>) {
         match change.after.as_ref().map(|after| &after.metadata) {
-            Some(metadata) if pause(metadata, Some(PAUSE)).is_some() => self.stand_back(&change.key),
-            Some(metadata) if metadata.deletion_timestamp.is_none() => {}
-            _ => self.forget(&change.key),
+            Some(metadata) if metadata.deletion_timestamp.is_some() => self.forget(&change.key),
+            Some(metadata) => self.appear(&change.key, pause(metadata, Some(PAUSE)).is_some()),
+            None => self.forget(&change.key),
+        }
+    }
+
+    fn appear(&self, key: &ObjectKey, is_paused: bool) {
+        let is_there = self.locked().contains_key(key);
+        if !is_there {
+            self.place(key, Standing { version: 0, place: Place::Unseen });
+        }
+        if is_paused {
+            self.stand_back(key);
         }
     }
 
     /// A datacenter for which nothing can be done now does not keep others waiting. One that has begun does.
     pub(super) fn stand_back(&self, key: &ObjectKey) {
-        if self.locked().get(key).is_some_and(|one| one.place == Place::Waits) {
-            self.forget(key);
+        let before = self.locked().get(key).copied();
+        if let Some(one) = before.filter(|one| [Place::Unseen, Place::Waits].contains(&one.place)) {
+            let place = if one.place == Place::Unseen { Place::Free } else { Place::Held };
+            self.place(key, Standing { place, ..one });
         }
     }
 
@@ -116,18 +132,19 @@ impl Turns {
         }
     }
 
+    /// Whoever waits is looked at again when it may be another one's turn.
     fn place(&self, key: &ObjectKey, standing: Standing) {
-        let before = self.locked().insert(key.clone(), standing);
-        let before = before.map_or(Place::Free, |one| one.place);
-        let has_turn = [before, standing.place].map(|place| place == Place::HasTurn);
-        if has_turn[0] != has_turn[1] || (before, standing.place) == (Place::Waits, Place::Free) {
+        let before = self.locked().insert(key.clone(), standing).map_or(Place::Free, |one| one.place);
+        let counts = |place| [Place::Unseen, Place::Waits, Place::HasTurn].contains(&place);
+        if before != standing.place && (counts(before) || standing.place == Place::HasTurn) {
             self.tell(self.waiting());
         }
     }
 
     fn waiting(&self) -> Vec<ObjectKey> {
         let all = self.locked();
-        all.iter().filter(|(_, one)| one.place == Place::Waits).map(|(key, _)| key.clone()).collect()
+        let waits = |one: &Standing| [Place::Held, Place::Waits].contains(&one.place);
+        all.iter().filter(|(_, one)| waits(one)).map(|(key, _)| key.clone()).collect()
     }
 
     fn tell(&self, keys: impl IntoIterator<Item = ObjectKey>) {
@@ -160,73 +177,89 @@ mod tests {
         move || receiver.try_iter().collect()
     }
 
+    /// Datacenters of these names are there.
+    fn turns(at_once: usize, names: &[&str]) -> Turns {
+        let turns = Turns::new(at_once);
+        names.iter().for_each(|name| turns.appear(&key(name), false));
+        turns
+    }
+
     #[test]
     fn datacenters_take_turns_in_the_order_of_their_names() {
-        let turns = Turns::new(1);
+        let turns = turns(1, &["a", "b", "c"]);
         let heard = heard(&turns);
         let turn = |name: &str, rolling| turns.turn(&key(name), 1, true, || rolling);
-        for name in ["b", "c", "a"] {
-            assert_ne!(turn(name, Rolling::Pending), Turn::Own, "not all have been looked at");
-        }
-        assert_eq!(heard(), ["b", "c", "a"]);
-        assert_eq!(turn("b", Rolling::Pending), after("a"));
+        assert_eq!(turn("b", Rolling::Pending), after("b"), "not all have been looked at");
+        assert_eq!(turn("c", Rolling::Pending), after("b"));
+        heard();
         assert_eq!(turn("a", Rolling::Pending), Turn::Own);
-        assert_eq!(heard(), ["b", "c"], "their status is to name another one");
+        assert!(heard().contains(&"b".to_owned()), "its status is to name another one");
+        assert_eq!(turn("b", Rolling::Pending), after("a"));
         assert_eq!(turn("a", Rolling::Begun), Turn::Own);
         assert_eq!(turn("b", Rolling::Pending), after("a"), "one that does not come back holds the others up");
         assert_eq!(turn("a", Rolling::Unsettled), Turn::Own);
+        heard();
         assert_eq!(turn("b", Rolling::Pending), after("a"), "not all of its nodes are up");
-        assert!(heard().is_empty());
+        assert_eq!(heard(), Vec::<String>::new());
         assert_eq!(turn("a", Rolling::Done), Turn::Own);
         assert_eq!(heard(), ["b", "c"]);
         assert_eq!(turn("c", Rolling::Pending), after("b"));
         assert_eq!(turn("b", Rolling::Pending), Turn::Own);
         turns.forget(&key("b"));
         assert_eq!(turn("c", Rolling::Pending), Turn::Own, "the one before it is gone");
+        assert_eq!(turn("b", Rolling::Pending), Turn::Own);
+        turns.forget(&key("c"));
+        turns.appear(&key("d"), false);
+        assert_eq!(turn("d", Rolling::Pending), Turn::Own, "one that was looked at when it was gone has no turn");
     }
 
     #[test]
     fn one_for_which_nothing_can_be_done_keeps_nobody_waiting() {
-        let turns = Turns::new(1);
-        let heard = heard(&turns);
-        let turn = |name: &str| turns.turn(&key(name), 1, true, || Rolling::Pending);
-        assert_eq!((turn("a"), turn("b"), turn("b")), (after("a"), after("a"), after("a")));
-        heard();
-        turns.stand_back(&key("a"));
-        assert_eq!(heard(), ["b"]);
-        assert_eq!(turn("b"), Turn::Own);
+        let turns = turns(1, &["a", "b", "c", "d", "e"]);
+        let turn = |name: &str, rolling| turns.turn(&key(name), 1, true, || rolling);
+        assert_eq!(turn("a", Rolling::Pending), after("a"));
         turns.stand_back(&key("b"));
-        assert_eq!((turn("a"), turn("a")), (after("b"), after("b")), "one that has begun keeps its turn");
+        assert_eq!(turn("c", Rolling::Held), after("a"));
+        turns.appear(&key("d"), true);
+        turns.forget(&key("e"));
+        turns.stand_back(&key("a"));
+        assert_eq!(turn("c", Rolling::Pending), Turn::Own);
+        assert_eq!(turn("a", Rolling::Pending), after("c"), "it comes back");
+        assert_eq!(turn("c", Rolling::Held), after("a"), "it has not begun, and gives the turn back");
+        assert_eq!(turn("a", Rolling::Pending), Turn::Own);
+        turns.stand_back(&key("a"));
+        assert_eq!(turn("c", Rolling::Pending), after("a"), "one that has its turn keeps it");
     }
 
     #[test]
     fn what_the_user_changes_does_not_wait() {
-        let turns = Turns::new(1);
-        assert_eq!(turns.turn(&key("z"), 1, true, || Rolling::Begun), Turn::Own);
-        assert_eq!(turns.turn(&key("b"), 2, false, || Rolling::Pending), Turn::Own, "nobody has looked at that yet");
-        assert_eq!(turns.turn(&key("c"), 1, true, || Rolling::Done), Turn::Own);
-        assert_eq!(turns.turn(&key("c"), 2, true, || Rolling::Pending), Turn::Own);
-        assert_eq!(turns.turn(&key("d"), 1, true, || Rolling::Pending), after("z"));
-        assert_eq!(turns.turn(&key("d"), 2, true, || Rolling::Pending), Turn::Own, "the user cannot wait");
+        let turns = turns(1, &["b", "c", "d", "z"]);
+        let turn = |name: &str, version, is_known, rolling| turns.turn(&key(name), version, is_known, || rolling);
+        assert_eq!(turn("z", 1, true, Rolling::Begun), Turn::Own);
+        assert_eq!(turn("b", 2, false, Rolling::Pending), Turn::Own, "nobody has looked at that yet");
+        assert_eq!(turn("c", 1, true, Rolling::Done), Turn::Own);
+        assert_eq!(turn("c", 2, true, Rolling::Pending), Turn::Own);
+        assert_eq!(turn("d", 1, true, Rolling::Pending), after("z"));
+        assert_eq!(turn("z", 2, true, Rolling::Begun), Turn::Own);
+        assert_eq!(turn("d", 1, true, Rolling::Pending), after("z"), "a change does not end what has begun");
+        assert_eq!(turn("d", 2, true, Rolling::Pending), Turn::Own, "the user cannot wait");
     }
 
     #[test]
     fn one_that_had_begun_under_a_former_leader_goes_first() {
         for rolling in [Rolling::Begun, Rolling::Unsettled] {
-            let turns = Turns::new(1);
+            let turns = turns(1, &["a", "z"]);
             assert_eq!(turns.turn(&key("z"), 1, true, || rolling), Turn::Own);
-            let turn = || turns.turn(&key("a"), 1, true, || Rolling::Pending);
-            assert_eq!((turn(), turn()), (after("z"), after("z")));
+            assert_eq!(turns.turn(&key("a"), 1, true, || Rolling::Pending), after("z"));
         }
     }
 
     #[test]
     fn several_at_once_or_all() {
-        let two = Turns::new(2);
+        let two = turns(2, &["a", "b", "c"]);
         let turn = |name: &str| two.turn(&key(name), 1, true, || Rolling::Pending);
-        assert_eq!(["a", "b", "c"].map(turn), [after("a"), after("a"), after("a")], "not all have been looked at");
-        assert_eq!(["a", "b", "c"].map(turn), [Turn::Own, Turn::Own, after("a")]);
-        let all = Turns::new(0);
+        assert_eq!(["a", "b", "c", "a", "b", "c"].map(turn)[3..], [Turn::Own, Turn::Own, after("a")]);
+        let all = turns(0, &["a", "b"]);
         assert!(["a", "b"].iter().all(|name| all.turn(&key(name), 1, true, || Rolling::Pending) == Turn::Own));
     }
 }

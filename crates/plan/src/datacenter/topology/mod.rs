@@ -17,11 +17,12 @@ mod upgrading;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{api::apps::v1::StatefulSet, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use messina_api::names::{self, annotation::RING_QUESTION};
+use messina_api::names::annotation::RING_QUESTION;
 use serde_json::{Value, json};
 
 use super::{
     Change, Deletion, Kind, Note, Observed, Part,
+    recovery::joined_disks,
     rollout::{Racks, replicas},
     seen::{self, RestsOn, Seen},
     validate::MOST_NODES,
@@ -41,6 +42,8 @@ pub(crate) struct Topology {
     pub(crate) wrong: Vec<Note>,
     /// A node is leaving, so nothing else begins.
     pub(crate) is_leaving: bool,
+    /// All Services of nodes that have joined name them.
+    pub(crate) are_nodes_named: bool,
     /// The node that is to restart next may not yet.
     pub(crate) holds_restart: bool,
     /// A node announces an address that is not its own any more, so nothing else begins.
@@ -122,8 +125,8 @@ pub(crate) fn known_nodes(observed: &Observed, stateful_set: &str) -> i32 {
     let services = there.iter().filter(|member| member.host_id().is_some()).map(|member| member.name);
     let has_not_left = |name: &&str| left.iter().all(|member| member.name != *name);
     let pods = observed.pods.keys().map(String::as_str).filter(has_not_left);
-    let disks = observed.claims.iter().filter(|(_, claim)| claims::has_joined(&claim.metadata));
-    let disks = disks.filter_map(|(name, _)| names::datacenter::member_of_claim(name)).filter(has_not_left);
+    let disks = joined_disks(observed);
+    let disks = disks.keys().copied().filter(has_not_left);
     let ordinal = |name: &str| name.strip_prefix(stateful_set)?.strip_prefix('-')?.parse::<u16>().ok();
     services.chain(pods).chain(disks).filter_map(ordinal).max().map_or(0, |last| i32::from(last) + 1)
 }
