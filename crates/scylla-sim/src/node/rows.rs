@@ -55,6 +55,11 @@ impl Node {
         self.copies.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The keyspaces that were created.
+    pub(crate) fn created_keyspaces(&self) -> Vec<String> {
+        self.copies.lock().unwrap_or_else(PoisonError::into_inner).keyspaces.keys().cloned().collect()
+    }
+
     /// Changes what is on the disk. On failure the node isolates itself.
     async fn change_copies<T>(self: &Arc<Self>, change: impl FnOnce(&mut Copies) -> T) -> Result<T, DiskError> {
         let order = Arc::clone(&self.saved_copies).lock_owned().await;

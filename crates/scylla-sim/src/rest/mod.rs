@@ -236,8 +236,8 @@ fn snitch(node: &Node, request: &Request, place: fn(&crate::membership::Member) 
 
 /// Keyspaces of the kind that is asked for.
 fn keyspaces(node: &Node, request: &Request) -> Value {
-    let created = node.copies().keyspaces;
-    let users = node.config.keyspaces.keys().chain(created.keys()).map(String::as_str);
+    let created = node.created_keyspaces();
+    let users = node.config.keyspaces.keys().chain(&created).map(String::as_str);
     let system = SYSTEM_KEYSPACES.iter().map(|(keyspace, _)| *keyspace);
     match (request.parameter("replication"), request.parameter("type")) {
         (Some("tablets"), _) => json!([]),
@@ -253,7 +253,7 @@ fn keyspaces(node: &Node, request: &Request) -> Value {
 fn tables(node: &Node) -> Vec<(String, String)> {
     let users = node.config.keyspaces.iter();
     let users = users.flat_map(|(keyspace, tables)| tables.iter().map(move |table| (keyspace.clone(), table.clone())));
-    let created = node.copies().keyspaces.into_keys().map(|keyspace| (keyspace, "rows".to_owned()));
+    let created = node.created_keyspaces().into_iter().map(|keyspace| (keyspace, "rows".to_owned()));
     let system =
         SYSTEM_KEYSPACES.iter().flat_map(|(keyspace, tables)| tables.iter().map(move |table| (keyspace, table)));
     users.chain(created).chain(system.map(|(keyspace, table)| ((*keyspace).into(), (*table).into()))).collect()
