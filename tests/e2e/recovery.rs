@@ -17,6 +17,7 @@ use messina_testbed::harness::{Seen, eventually};
 use crate::testbed::machine;
 
 const RACK: &str = "orders-dc-a";
+const FIRST: &str = "orders-dc-a-0";
 
 #[tokio::test]
 async fn nodes_come_back_from_their_disks_all_at_once() {
@@ -25,6 +26,8 @@ async fn nodes_come_back_from_their_disks_all_at_once() {
     let observer = datacenter.observe();
     datacenter.apply(&manifest(&[("a", 3)])).await;
     datacenter.settled(3).await;
+    datacenter.create_keyspace(FIRST, "rf2", 2);
+    datacenter.write_rows(&observer, FIRST, "rf2", "before").unwrap();
     let before = datacenter.nodes().await;
     assert_eq!(policy(datacenter).await, "OrderedReady");
     assert_eq!(noted(datacenter).await, before.hosts, "claims name the nodes that have joined");
@@ -42,6 +45,7 @@ async fn nodes_come_back_from_their_disks_all_at_once() {
     datacenter.settled(3).await;
     assert_eq!(datacenter.nodes().await.hosts, before.hosts, "they are the same nodes");
     assert_eq!(policy(datacenter).await, "Parallel", "they waited for one another");
+    observer.rows_are_replicated().await;
     println!("the observer: {}", observer.ends());
 
     datacenter.api::<ScyllaDBDatacenter>().delete(NAME, &DeleteParams::foreground()).await.unwrap();
@@ -58,12 +62,16 @@ async fn nodes_come_back_from_their_disks_all_at_once() {
     // One node less than there are disks: all of them come back, and then one leaves.
     datacenter.apply(&manifest(&[("a", 2)])).await;
     eventually("all nodes to be back", LONG, async || {
-        let hosts = datacenter.nodes().await.hosts;
-        Ok(if hosts == before.hosts { Seen::Ready(()) } else { Seen::NotYet(format!("{hosts:?}")) })
+        let rack = datacenter.api::<StatefulSet>().get_opt(RACK).await.unwrap();
+        let ready = rack.and_then(|rack| rack.status?.ready_replicas);
+        Ok(if ready == Some(3) { Seen::Ready(()) } else { Seen::NotYet(format!("{ready:?} are ready")) })
     })
     .await
     .unwrap();
+    assert_eq!(datacenter.nodes().await.hosts, before.hosts, "they are the same nodes");
+    observer.acknowledge("rf2", [("before-0", "value"), ("before-1", "value")]);
     datacenter.settled(2).await;
+    observer.rows_are_replicated().await;
     let mut rest = before.hosts.clone();
     rest.remove("orders-dc-a-2");
     assert_eq!((datacenter.nodes().await.hosts, datacenter.nodes().await.claims), (rest, before.claims));

@@ -447,6 +447,9 @@ pub fn plan(observed: &Observed) -> Plan {
         && rollout.wrong.is_empty();
     let cleanup = cleanup::cleanup(observed, is_settled);
     let mut rests_on = topology.rests_on;
+    for (deleted, seen) in recovery.rests_on {
+        rests_on.entry(deleted).or_default().extend(seen);
+    }
     for (written, seen) in seen::of_stateful_sets(observed, &rollout.stateful_sets, &rollout.restarting) {
         rests_on.entry(written).or_default().extend(seen);
     }

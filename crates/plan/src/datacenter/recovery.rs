@@ -24,6 +24,7 @@ use super::{
     pod::SCYLLA_CONTAINER,
     restart::is_ready,
     rollout::{is_going, replicas},
+    seen::{self, RestsOn},
     status::pod_version,
     topology::{Member, claim_has_joined, has_joined, members},
     validate::MOST_NODES,
@@ -100,6 +101,7 @@ pub(crate) struct Recovery {
     pub(crate) deletions: Vec<Deletion>,
     pub(crate) waiting: Vec<Note>,
     pub(crate) wrong: Vec<Note>,
+    pub(crate) rests_on: RestsOn,
 }
 
 /// Deletes a StatefulSet, without its pods, whose nodes wait for one another; `rollout` creates it around its nodes. One at a
@@ -128,6 +130,10 @@ pub(crate) fn recovery(observed: &Observed) -> Recovery {
             reason: "ReplacingStatefulSet",
             message: message.clone(),
         });
+        // Pods may be seen late, and all nodes be up.
+        let pods = members(observed).into_iter().filter(|member| is_known(observed, member.name));
+        let pods = pods.map(|member| seen::pod(observed, member.name)).collect();
+        recovery.rests_on.insert((Kind::StatefulSet, name.clone()), pods);
         recovery.deletions.push(Deletion {
             part: Part::StatefulSet,
             kind: Kind::StatefulSet,
