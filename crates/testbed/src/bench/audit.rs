@@ -94,6 +94,11 @@ impl Requests {
         self.entries.iter().filter(|entry| entry.is_creation()).count()
     }
 
+    /// How many objects were read one by one.
+    pub(super) fn reads(&self) -> usize {
+        self.entries.iter().filter(|entry| entry.verb == "get").count()
+    }
+
     pub(super) fn conflicts(&self) -> usize {
         self.entries.iter().filter(|entry| entry.code() == 409).count()
     }

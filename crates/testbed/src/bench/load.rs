@@ -9,9 +9,10 @@ use std::{
     time::Instant,
 };
 
+use k8s_openapi::api::apps::v1::StatefulSet;
 use kube::{
     Api, Client,
-    api::{ApiResource, DeleteParams, DynamicObject, ListParams, PostParams},
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     core::GroupVersionKind,
 };
 use messina_api::scylla::v1alpha1::ScyllaDBDatacenter;
@@ -197,6 +198,65 @@ fn copied(object: DynamicObject, version: &str, kind: &str, from: &str, to: &str
     }
     let text = value.to_string().replace(&format!("{from}\""), &format!("{to}\""));
     serde_json::from_str(&text).map_err(malformed("copying an object"))
+}
+
+/// Has each of the datacenters that are left name two ConfigMaps and a Secret of its own, which it takes up.
+pub(super) async fn name_settings(client: &Client, namespaces: &[String]) -> Result<()> {
+    let (config_maps, secrets) = (resource("v1", "ConfigMap"), resource("v1", "Secret"));
+    let object = |value: Value| serde_json::from_value(value).map_err(malformed("making settings"));
+    let left = || namespaces.iter().flat_map(|namespace| (0..EACH).step_by(2).map(move |number| (namespace, number)));
+    let mut lists = Vec::new();
+    for (namespace, number) in left() {
+        let config_map = |rack: &str| {
+            object(json!({
+                "metadata": {"name": format!("dc-{number}-{rack}"), "namespace": namespace},
+                "data": {"scylla.yaml": "compaction_static_shares: 100\n"},
+            }))
+        };
+        let secret = object(json!({
+            "metadata": {"name": format!("dc-{number}-agent"), "namespace": namespace},
+            "stringData": {"scylla-manager-agent.yaml": "logger: {level: info}\n"},
+        }))?;
+        let maps = [config_map("a")?, config_map("b")?].map(|map| (config_maps.clone(), map));
+        lists.push(maps.into_iter().chain([(secrets.clone(), secret)]).collect());
+    }
+    create_all(client, lists).await?;
+    for (namespace, number) in left() {
+        let api: Api<ScyllaDBDatacenter> = Api::namespaced(client.clone(), namespace);
+        let rack = |name: &str, nodes: i32| {
+            json!({
+                "name": name, "nodes": nodes,
+                "scyllaDB": {"storage": {"capacity": "1Gi"}, "customConfigMapRef": format!("dc-{number}-{name}")},
+                "scyllaDBManagerAgent": {"customConfigSecretRef": format!("dc-{number}-agent")},
+            })
+        };
+        let patch = Patch::Merge(json!({"spec": {"racks": [rack("a", 1), rack("b", 0)]}}));
+        let name = format!("dc-{number}");
+        api.patch(&name, &PatchParams::default(), &patch).await.doing(|| format!("changing {name}"))?;
+    }
+    let api: Api<StatefulSet> = Api::all(client.clone());
+    let count = 2 * left().count();
+    harness::eventually("all racks to have the settings", PATIENCE, || async {
+        let all = api.list(&ListParams::default()).await.doing(|| "listing StatefulSets".into())?;
+        let takes = |one: &&StatefulSet| json!(one.spec).to_string().contains("-agent\"") && is_rolled_out(one);
+        let done = all.iter().filter(takes).count();
+        if done >= count {
+            return Ok(Seen::Ready(()));
+        }
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        Ok(Seen::NotYet(format!("{done} of {count} have")))
+    })
+    .await
+}
+
+fn is_rolled_out(stateful_set: &StatefulSet) -> bool {
+    let wanted = stateful_set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    let status = stateful_set.status.as_ref();
+    status.is_some_and(|status| {
+        status.observed_generation == stateful_set.metadata.generation
+            && status.updated_replicas.unwrap_or(0) == wanted
+            && status.ready_replicas.unwrap_or(0) == wanted
+    })
 }
 
 /// Deletes every other datacenter, and waits until they and their objects are gone.

@@ -138,6 +138,16 @@ async fn measure_on(cluster: &Cluster, measure: &Measure, steps: &Steps) -> Resu
     table.add(format!("requests while idle with {}", count.div_ceil(2)), idle(measure, &audit).await?, "", 0.0);
     table.add(format!("memory while idle with {}", count.div_ceil(2)), operator.memory()?, "MiB", 40.0);
     table.add("writes of an operator that is started anew", audit(from)?.writes() as f64, "", 0.0);
+    step.done("");
+
+    let half = count.div_ceil(2);
+    let step = steps.begin(format!("{half} datacenters that each name two ConfigMaps and a Secret"));
+    let from = Timestamp::now();
+    load::name_settings(&client, &namespaces).await?;
+    table.add("requests while idle with settings of users", idle(measure, &audit).await?, "", 0.0);
+    table.add("memory while idle with settings of users", operator.memory()?, "MiB", 45.0);
+    // Each named object once, and what writes of StatefulSets rest on.
+    table.add("objects that were read for that", audit(from)?.reads() as f64, "", half as f64 * 9.0);
     operator.stops()?;
     step.done("");
     Ok(table)
