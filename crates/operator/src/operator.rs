@@ -43,7 +43,7 @@ pub struct Options {
     /// A context of the kubeconfig, if not its current one
     #[arg(long, env = "MESSINA_CONTEXT", value_name = "NAME", requires = "kubeconfig")]
     pub context: Option<String>,
-    /// Looks at this namespace only
+    /// Namespace to watch (default: all)
     #[arg(long, env = "MESSINA_NAMESPACE", value_name = "NAME")]
     pub namespace: Option<String>,
     /// The image of this program, which also runs beside each node
@@ -92,8 +92,8 @@ pub struct Options {
     /// After how many seconds without a sign of life another copy leads
     #[arg(long, env = "MESSINA_LEASE_SECONDS", value_name = "SECONDS", default_value = "15", value_parser = clap::value_parser!(u16).range(3..=3600))]
     pub lease_seconds: u16,
-    /// The name of scylla-operator's lease. While one of this name is held, in whatever namespace, nothing of datacenters is
-    /// changed
+    /// Name of scylla-operator's Lease. While one of this name is held in any namespace, the operator does not change
+    /// datacenters
     #[arg(long, env = "MESSINA_SCYLLA_OPERATOR_LEASE", value_name = "NAME", default_value = scylla_operator::LEASE)]
     pub scylla_operator_lease: String,
     /// By what this copy is known; no two copies may have the same. Without it, the host's name and random letters

@@ -219,7 +219,13 @@ impl Cluster {
 /// The conditions that are not as they should be. Sums of others are left out where the others are there.
 pub(crate) fn unexpected(conditions: &[ObjectCondition]) -> Vec<Condition> {
     let mut unexpected = Vec::new();
-    let all = [("Paused", "False"), ("Degraded", "False"), ("Available", "True"), ("Progressing", "False")];
+    let all = [
+        ("Paused", "False"),
+        ("ScyllaOperatorActive", "False"),
+        ("Degraded", "False"),
+        ("Available", "True"),
+        ("Progressing", "False"),
+    ];
     for (end, wanted) in all {
         let wrong = |condition: &&ObjectCondition| condition.type_.ends_with(end) && condition.status != wanted;
         let wrong: Vec<&ObjectCondition> = conditions.iter().filter(wrong).collect();

@@ -642,7 +642,7 @@ fn held_up(observed: &Observed, member: &str) -> Note {
 
 fn waiting_for_turn(observed: &Observed, one: &Standing<'_>, other: &str) -> Note {
     let message = format!(
-        "{} is to change with the operator, which does that to a few datacenters at a time: it is the turn of {other}",
+        "{} is not updated yet: the operator has changed, and datacenters restart their nodes in turn. It is the turn of {other}",
         reference(observed, one.now)
     );
     note("WaitingForTurn", message)

@@ -286,7 +286,8 @@ impl Applier {
                 let seen = live.metadata.resource_version.as_deref().filter(|_| !former.is_empty());
                 let tested = seen.or(of_version.as_deref());
                 let taken_over = self.own_as_applied(&wanted, &live.metadata, tested, expectations).await?;
-                of_version = of_version.and(taken_over);
+                // What a predecessor writes meanwhile is not overwritten unseen.
+                of_version = if former.is_empty() { of_version.and(taken_over) } else { taken_over };
             }
             let new = self.patch(&wanted, &live.metadata, of_version, expectations).await?;
             self.written().insert(id.clone(), live.metadata.uid.clone().unwrap_or_default());

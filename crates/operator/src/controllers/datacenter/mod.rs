@@ -251,7 +251,11 @@ impl Controller for DatacenterController {
     fn held(&self, object: &ScyllaDBDatacenter) -> Option<Hold> {
         // What cannot be read is told when it is observed.
         let uid = object.metadata.uid.as_deref().unwrap_or_default();
-        self.scylla_operator.holds(&self.stateful_sets.controlled_by(uid).unwrap_or_default())
+        let hold = self.scylla_operator.holds(&self.stateful_sets.controlled_by(uid).unwrap_or_default());
+        if hold.is_some() {
+            self.turns.stand_back(&key_of(&object.metadata));
+        }
+        hold
     }
 
     fn waits_for(&self) -> Option<String> {

@@ -23,41 +23,39 @@ pub(super) const CONDITION: &str = "ScyllaOperatorActive";
 pub(super) struct ScyllaOperator {
     /// Leases of the name that its own has, in all namespaces.
     leases: Arc<Store<Lease>>,
-    /// When each was seen to be renewed.
-    renewed: Mutex<HashMap<ObjectKey, Timestamp>>,
+    /// When each was first seen, or seen to change.
+    changed: Mutex<HashMap<ObjectKey, Timestamp>>,
 }
 
 impl ScyllaOperator {
     pub(super) fn new(leases: Arc<Store<Lease>>) -> Self {
-        Self { leases, renewed: Mutex::default() }
+        Self { leases, changed: Mutex::default() }
     }
 
     /// Takes in a change of a lease, and says whether it was taken or given up: not each renewal concerns all datacenters.
     pub(super) fn take_in(&self, change: &Change<Lease>) -> bool {
         let now = Timestamp::now();
-        let mut renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_led = |lease: &Option<Arc<Lease>>, renewed: Option<&Timestamp>| {
-            lease.as_ref().is_some_and(|lease| is_led(lease, renewed.copied(), now).is_some())
+        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_led = |lease: &Option<Arc<Lease>>, changed: Option<&Timestamp>| {
+            let changed = changed.copied().unwrap_or(now);
+            lease.as_ref().is_some_and(|lease| is_led(lease, changed, now).is_some())
         };
-        let was_led = is_led(&change.before, renewed.get(&change.key));
-        let time = |lease: &Lease| lease.spec.clone().and_then(|spec| spec.renew_time);
-        match (&change.before, &change.after) {
-            (_, None) => drop(renewed.remove(&change.key)),
-            // How old the first one is that is seen, only its holder's clock tells.
-            (Some(before), Some(after)) if time(before) != time(after) => {
-                renewed.insert(change.key.clone(), now);
-            }
-            _ => {}
+        let was_led = is_led(&change.before, changed.get(&change.key));
+        let spec = |lease: &Option<Arc<Lease>>| lease.as_ref().and_then(|lease| lease.spec.clone());
+        if change.after.is_none() {
+            changed.remove(&change.key);
+        } else if spec(&change.before) != spec(&change.after) {
+            changed.insert(change.key.clone(), now);
         }
-        was_led != is_led(&change.after, renewed.get(&change.key))
+        was_led != is_led(&change.after, changed.get(&change.key))
     }
 
     fn leads(&self, now: Timestamp) -> Option<Active> {
-        let renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
         let all = self.leases.all().into_iter();
         let active = all.filter_map(|lease| {
             let key = ObjectKey { namespace: lease.metadata.namespace.clone(), name: lease.metadata.name.clone()? };
-            is_led(&lease, renewed.get(&key).copied(), now)
+            is_led(&lease, changed.get(&key).copied().unwrap_or(now), now)
         });
         active.max_by_key(|active| active.until)
     }
@@ -74,7 +72,8 @@ impl ScyllaOperator {
         let active = self.leads(now).or_else(|| has_written(stateful_sets.iter().map(Arc::as_ref), now))?;
         let message = format!(
             "scylla-operator is active: {}. The objects of this datacenter are not changed before it has stopped: scale its \
-             Deployment to 0 to have this operator take over, or this operator's to 0 to stay with scylla-operator.",
+             Deployment to 0 to have this operator take over, or this operator's to 0 to stay with scylla-operator. If it is gone \
+             for good, delete its Lease.",
             active.evidence
         );
         let rest = Duration::try_from(active.until.duration_since(now)).unwrap_or_default();
@@ -96,15 +95,15 @@ mod tests {
         ))
     }
 
-    /// The clock of its holder is years behind, so only renewals tell that it leads.
+    /// The clock of its holder is years behind.
     #[test]
-    fn a_lease_that_is_renewed_is_held_whatever_time_it_says() {
+    fn a_lease_with_a_holder_is_held_whatever_time_it_says() {
         let key = ObjectKey { namespace: Some("peer".into()), name: "lock".into() };
         let [first, second, third] =
             ["2020-01-01T00:00:00.000000Z", "2020-01-01T00:00:10.000000Z", "2020-01-01T00:00:20.000000Z"];
         let changes = [
-            (None, lease("a", first), false, "how old it is, nobody knows"),
-            (lease("a", first), lease("a", second), true, "it is renewed"),
+            (None, lease("a", first), true, "how old it is, nobody knows"),
+            (lease("a", first), lease("a", second), false, "it is renewed"),
             (lease("a", second), lease("a", third), false, "it is renewed again"),
             (lease("a", third), lease("", third), true, "it is released"),
             (lease("", third), None, false, "it is deleted"),

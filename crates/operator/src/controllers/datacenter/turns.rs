@@ -35,6 +35,8 @@ struct Standing {
 enum Place {
     /// It was not looked at yet. Nobody gets a turn before: the order of names is not known.
     Unseen,
+    /// It could not be looked at yet, and keeps nobody waiting.
+    Aside,
     /// Nothing of it changes with the operator any more, or nothing can.
     Free,
     /// It waits until all its nodes are up, and keeps nobody waiting.
@@ -71,10 +73,10 @@ impl Turns {
         let is_new = before.version != version;
         let place = match (before.place, rolling()) {
             // It had its turn from a former leader, and has to come back before the next one begins.
-            (Place::Unseen, Rolling::Begun) => Place::HasTurn,
-            (Place::Unseen, Rolling::Unsettled) if is_known => Place::HasTurn,
-            (Place::Unseen, Rolling::Pending) if is_known => Place::Waits,
-            (Place::Unseen, Rolling::Held) if is_known => Place::Held,
+            (Place::Unseen | Place::Aside, Rolling::Begun) => Place::HasTurn,
+            (Place::Unseen | Place::Aside, Rolling::Unsettled) if is_known => Place::HasTurn,
+            (Place::Unseen | Place::Aside, Rolling::Pending) if is_known => Place::Waits,
+            (Place::Unseen | Place::Aside, Rolling::Held) if is_known => Place::Held,
             (Place::HasTurn, Rolling::Begun | Rolling::Unsettled) => Place::HasTurn,
             (Place::HasTurn, Rolling::Pending) if !is_new => Place::HasTurn,
             (Place::Held | Place::Waits, Rolling::Pending | Rolling::Begun) if !is_new => Place::Waits,
@@ -121,7 +123,7 @@ impl Turns {
     pub(super) fn stand_back(&self, key: &ObjectKey) {
         let before = self.locked().get(key).copied();
         if let Some(one) = before.filter(|one| [Place::Unseen, Place::Waits].contains(&one.place)) {
-            let place = if one.place == Place::Unseen { Place::Free } else { Place::Held };
+            let place = if one.place == Place::Unseen { Place::Aside } else { Place::Held };
             self.place(key, Standing { place, ..one });
         }
     }
@@ -229,6 +231,7 @@ mod tests {
         assert_eq!(turn("a", Rolling::Pending), Turn::Own);
         turns.stand_back(&key("a"));
         assert_eq!(turn("c", Rolling::Pending), after("a"), "one that has its turn keeps it");
+        assert_eq!(turn("b", Rolling::Pending), after("a"), "one that could not be looked at waits like others");
     }
 
     #[test]
