@@ -8,20 +8,23 @@ use hyper::{body::Bytes, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
 
-use super::Error;
+use super::{Error, kept::Kept};
 use crate::server::{Connection, Server, Silence, Stream, Unconnected};
 
-/// No answer is longer. The longest tells of all deltas since the last full snapshot.
+/// No answer is longer. The longest lists all delta snapshots since the last full one; little of it is kept.
 const LONGEST: usize = 16 << 20;
 
-/// The body of an answer with 200.
+/// The longest head of an answer.
+const LONGEST_HEAD: usize = 16 << 10;
+
+/// The body of an answer with 200, as far as it is kept.
 pub(super) async fn call(
     server: &Server,
     method: Method,
     path: &'static str,
     call: &str,
     at_most: Duration,
-) -> Result<Bytes, Error> {
+) -> Result<Vec<u8>, Error> {
     let not_sent = |source: io::Error| Error::unconnected(call, Unconnected::Failed(source));
     let request = request(server, method, path).map_err(not_sent)?;
     let Connection { stream, remaining, .. } =
@@ -44,17 +47,23 @@ fn request(server: &Server, method: Method, path: &'static str) -> io::Result<Re
     Ok(request)
 }
 
-async fn exchange(stream: Box<dyn Stream>, request: Request<Empty<Bytes>>) -> Result<(StatusCode, Bytes), Silence> {
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(Silence::cut)?;
+async fn exchange(stream: Box<dyn Stream>, request: Request<Empty<Bytes>>) -> Result<(StatusCode, Vec<u8>), Silence> {
+    let handshake = http1::Builder::new().max_buf_size(LONGEST_HEAD).handshake(TokioIo::new(stream));
+    let (mut sender, connection) = handshake.await.map_err(Silence::cut)?;
     let answer = async {
         let answer = sender.send_request(request).await.map_err(Silence::cut)?;
         let status = answer.status();
         if status != StatusCode::OK {
             // The number says it all, even when the rest is cut off.
-            return Ok((status, Bytes::new()));
+            return Ok((status, Vec::new()));
         }
-        let body = Limited::new(answer.into_body(), LONGEST).collect().await.map_err(unread)?;
-        Ok((status, body.to_bytes()))
+        let (mut body, mut kept) = (Limited::new(answer.into_body(), LONGEST), Kept::default());
+        while let Some(frame) = body.frame().await {
+            if let Some(bytes) = frame.map_err(unread)?.data_ref() {
+                kept.add(bytes).map_err(Silence::garbled)?;
+            }
+        }
+        Ok((status, kept.into_text()))
     };
     // The connection is driven here, so that it ends with the call, however that ends.
     tokio::pin!(answer, connection);

@@ -4,6 +4,7 @@
 
 mod error;
 mod exchange;
+mod kept;
 #[cfg(test)]
 mod tests;
 
@@ -64,8 +65,8 @@ pub struct Snapshot {
 pub struct Latest {
     /// The last full one.
     pub full: Option<Snapshot>,
-    /// Those after it.
-    pub deltas: Vec<Snapshot>,
+    /// The last one after it.
+    pub delta: Option<Snapshot>,
 }
 
 /// The sidecars of one etcd cluster.
@@ -93,7 +94,8 @@ impl Sidecar {
             delta_snapshots: Option<Vec<Snapshot>>,
         }
         let answer: Answer = self.ask(Method::GET, "/snapshot/latest", LISTING).await?;
-        Ok(Latest { full: answer.full_snapshot, deltas: answer.delta_snapshots.unwrap_or_default() })
+        let delta = answer.delta_snapshots.and_then(|mut deltas| deltas.pop());
+        Ok(Latest { full: answer.full_snapshot, delta })
     }
 
     /// Takes a snapshot, and waits for it as long as `at_most`. None: nothing has changed since the snapshot before, so

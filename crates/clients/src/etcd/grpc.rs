@@ -12,8 +12,12 @@ use tokio::time::timeout;
 use super::{Code, Error};
 use crate::server::{Connection, Server, Silence, Stream, Unconnected};
 
-/// No message is longer; etcd itself takes none that is.
-const LONGEST: usize = 4 << 20;
+/// No message is longer. The longest answer that is read lists the members of a cluster, with less than 2 KiB for each; whoever
+/// answers with more takes no more than this of our memory.
+const LONGEST: usize = 128 << 10;
+
+/// The longest head of an answer, in which an error may be explained.
+const LONGEST_HEAD: u32 = 16 << 10;
 
 /// What stands before a message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
@@ -25,6 +29,11 @@ struct Answer {
     body: Bytes,
 }
 
+/// The name of a call in errors.
+pub(super) fn call_name(server: &Server, method: &'static str) -> String {
+    format!("{} at {server}", method.trim_start_matches('/'))
+}
+
 /// The answer to `question`. `method` is such as `/etcdserverpb.KV/Range`.
 pub(super) async fn call<A: Message + Default>(
     server: &Server,
@@ -32,7 +41,7 @@ pub(super) async fn call<A: Message + Default>(
     question: &impl Message,
     at_most: Duration,
 ) -> Result<A, Error> {
-    let call = || format!("{} at {server}", method.trim_start_matches('/'));
+    let call = || call_name(server, method);
     let not_sent = |source: Unconnected| Error::unconnected(call(), source);
     let no_answer = |source: Silence| Error::NoAnswer { call: call(), source };
     let request = request(server, method).map_err(|source| not_sent(source.into()))?;
@@ -86,7 +95,8 @@ fn unframed(frame: &[u8]) -> Result<&[u8], Silence> {
 }
 
 async fn exchange(stream: Box<dyn Stream>, request: Request<()>, frame: Bytes) -> Result<Answer, Silence> {
-    let (sender, connection) = client::handshake(stream).await.map_err(Silence::cut)?;
+    let handshake = client::Builder::new().max_header_list_size(LONGEST_HEAD).handshake(stream);
+    let (sender, connection) = handshake.await.map_err(Silence::cut)?;
     let answer = async {
         let mut sender = sender.ready().await.map_err(Silence::cut)?;
         let (response, mut body) = sender.send_request(request, false).map_err(Silence::cut)?;
@@ -118,10 +128,10 @@ async fn read(status: StatusCode, headers: &HeaderMap, mut stream: RecvStream) -
     while let Some(data) = stream.data().await {
         let data = data.map_err(Silence::cut)?;
         stream.flow_control().release_capacity(data.len()).map_err(Silence::cut)?;
-        body.extend_from_slice(&data);
-        if body.len() > LONGEST {
+        if body.len() + data.len() > LONGEST {
             return Err(Silence::garbled(format!("it is longer than {LONGEST} bytes")));
         }
+        body.extend_from_slice(&data);
     }
     let trailers = stream.trailers().await.map_err(Silence::cut)?.unwrap_or_default();
     let (status, text) = verdict(&trailers).ok_or_else(|| Silence::garbled("it does not say how the call ended"))?;

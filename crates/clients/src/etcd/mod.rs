@@ -21,7 +21,10 @@ use messages::{
     RangeRequest, StatusResponse,
 };
 
-use crate::server::{Reach, Server, Trust};
+use crate::server::{Reach, Server, Silence, Trust};
+
+/// No cluster has more members. Raft clusters have seldom more than seven; each member is a connection of ours.
+pub const MOST_MEMBERS: usize = 32;
 
 /// The port at which etcd serves clients where nothing else is said.
 pub const PORT: u16 = 2379;
@@ -128,10 +131,16 @@ impl Etcd {
         Ok(Self { server })
     }
 
-    /// The members of the cluster, as its leader knows them.
+    /// The members of the cluster, as its leader knows them. An answer with more than [`MOST_MEMBERS`] is an error.
     pub async fn members(&self) -> Result<Vec<Member>, Error> {
-        let answer: MemberListResponse =
-            self.ask("/etcdserverpb.Cluster/MemberList", &MemberListRequest { linearizable: true }, TIMEOUT).await?;
+        let method = "/etcdserverpb.Cluster/MemberList";
+        let answer: MemberListResponse = self.ask(method, &MemberListRequest { linearizable: true }, TIMEOUT).await?;
+        if answer.members.len() > MOST_MEMBERS {
+            let (call, count) = (grpc::call_name(&self.server, method), answer.members.len());
+            let source =
+                Silence::garbled(format!("it lists {count} members, and no more than {MOST_MEMBERS} are possible"));
+            return Err(Error::NoAnswer { call, source });
+        }
         let member = |member: messages::Member| Member {
             id: member.id,
             name: member.name,

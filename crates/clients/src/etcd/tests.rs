@@ -355,3 +355,20 @@ async fn what_cannot_be_used_is_said_before_anything_is_sent() {
     let etcd = made("https://x:2379", tls(authority.pem(), Some((certificate, key)))).unwrap();
     assert_eq!(format!("{etcd:?}"), "Etcd { server: Server(https://x:2379) }");
 }
+
+#[tokio::test]
+async fn more_members_than_a_cluster_can_have_are_no_answer() {
+    let list = |count: usize, name: &str| {
+        let member = messages::Member { id: 1, name: name.to_owned(), ..messages::Member::default() };
+        Reply::Says(MemberListResponse { members: vec![member; count] }.encode_to_vec())
+    };
+    let (address, _) = etcd(None, list(MOST_MEMBERS, "main-0")).await;
+    assert_eq!(at(address).members().await.unwrap().len(), MOST_MEMBERS);
+    for (count, name, words) in [(MOST_MEMBERS + 1, "main-0", "lists 33 members"), (20_000, "main-0", "longer than")] {
+        let (address, _) = etcd(None, list(count, name)).await;
+        let error = at(address).members().await.unwrap_err();
+        assert_eq!((error.code(), error.is_final()), ("ERR_ETCD_NOT_ANSWERED", false));
+        let source = error.source().unwrap().source().unwrap().to_string();
+        assert!(source.contains(words), "{source}");
+    }
+}

@@ -2,9 +2,13 @@
 
 use std::{net::SocketAddr, time::Duration};
 
+use bytes::BytesMut;
 use http::{HeaderValue, Method, Request, header};
 use http_body_util::{BodyExt, Empty};
-use hyper::{body::Bytes, client::conn::http1};
+use hyper::{
+    body::{Bytes, Incoming},
+    client::conn::http1,
+};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use tokio::{
@@ -14,6 +18,12 @@ use tokio::{
 };
 
 use super::Error;
+
+/// No answer is longer. The longest list the tokens of a ring and the snapshots of all tables.
+const LONGEST: usize = 8 << 20;
+
+/// No more characters are kept of ScyllaDB's own words for a failure.
+const LONGEST_MESSAGE: usize = 1 << 10;
 
 /// The body of a successful answer.
 pub(super) async fn call(address: SocketAddr, method: Method, path: &str, patience: Duration) -> Result<Bytes, Error> {
@@ -59,7 +69,7 @@ pub(super) async fn converse(
     let answer = async {
         let answer = sender.send_request(request).await.map_err(broken)?;
         let status = answer.status();
-        let body = answer.into_body().collect().await.map_err(broken)?.to_bytes();
+        let body = read(answer.into_body(), call).await?;
         if status.is_success() {
             Ok(body)
         } else {
@@ -77,14 +87,29 @@ pub(super) async fn converse(
     }
 }
 
+/// The whole body, unless it is longer than any answer of ScyllaDB.
+async fn read(mut body: Incoming, call: &(impl Fn() -> String + Sync)) -> Result<Bytes, Error> {
+    let mut read = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|source| Error::Broken { call: call(), source })?;
+        let bytes = frame.data_ref().map_or(&[][..], |bytes| &bytes[..]);
+        if read.len() + bytes.len() > LONGEST {
+            return Err(Error::TooLong { call: call(), limit: LONGEST });
+        }
+        read.extend_from_slice(bytes);
+    }
+    Ok(read.freeze())
+}
+
 /// ScyllaDB's own words for a failure.
 fn message(body: &[u8]) -> String {
     #[derive(Deserialize)]
     struct Failure {
         message: String,
     }
-    match serde_json::from_slice::<Failure>(body) {
+    let message = match serde_json::from_slice::<Failure>(body) {
         Ok(failure) => failure.message,
         Err(_) => String::from_utf8_lossy(body).trim().to_owned(),
-    }
+    };
+    message.chars().take(LONGEST_MESSAGE).collect()
 }

@@ -42,6 +42,9 @@ pub enum Error {
     /// ScyllaDB says no, in these words.
     #[error("{call} was answered with {status}: {message}")]
     Refused { call: String, status: http::StatusCode, message: String },
+    /// The answer is longer than any that ScyllaDB gives.
+    #[error("{call} was answered with more than {limit} bytes")]
+    TooLong { call: String, limit: usize },
     /// The answer is not of the form that it has.
     #[error("{call} was answered with what is not expected there")]
     Unexpected { call: String, source: serde_json::Error },

@@ -1,6 +1,6 @@
 //! Defragment: which member is next.
 
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 
 use messina_api::druid::v1alpha1::{DefragmentConfig, MemberOutcome};
 use serde_json::Value;
@@ -82,6 +82,38 @@ pub fn turn(members: &[Member], done: &[MemberOutcome]) -> Turn {
     waiting.first().map_or(Turn::Over, |member| Turn::Of(member.id))
 }
 
+/// Whether a member of an etcd cluster in this namespace may serve at this address. Which address it is, etcd says, and whoever
+/// can write to etcd decides what etcd says; so the operator connects to hosts of the namespace only, and to no address that
+/// means the operator's own pod or its Kubernetes node.
+pub fn may_serve_at(address: &str, namespace: &str) -> bool {
+    let Some(host) = host(address) else { return false };
+    match host.parse::<IpAddr>() {
+        Ok(ip) => is_routed(ip),
+        Err(_) => {
+            let name = host.trim_end_matches('.').trim_end_matches(".cluster.local").trim_end_matches(".svc");
+            name.strip_suffix(namespace).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
+        }
+    }
+}
+
+fn host(address: &str) -> Option<&str> {
+    let (_, rest) = address.split_once("://")?;
+    let authority = rest.split('/').next()?;
+    match authority.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').map(|(host, _)| host),
+        None => Some(authority.rsplit_once(':').map_or(authority, |(host, _)| host)),
+    }
+}
+
+fn is_routed(ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
+    let is_link_local = match ip {
+        IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    !(is_link_local || ip.is_loopback() || ip.is_unspecified() || ip.is_multicast())
+}
+
 /// How a member is called where people read it.
 pub fn called(member: &Member) -> String {
     if member.name.is_empty() { format!("{:x}", member.id) } else { member.name.clone() }
@@ -127,6 +159,40 @@ mod tests {
         assert!(matches!(turn(&[member(1, 1), member(2, 0)], &[]), Turn::NotNow(_)), "one knows no leader");
         assert!(matches!(turn(&[member(1, 9)], &[]), Turn::NotNow(_)), "a leader that is not there");
         assert!(matches!(turn(&[], &[]), Turn::NotNow(_)));
+    }
+
+    #[test]
+    fn members_serve_in_their_own_namespace() {
+        for address in [
+            "https://main-0.main-peer.shop.svc:2379",
+            "http://main-0.main-peer.shop.svc.cluster.local:2379",
+            "https://main-0.main-peer.shop:2379",
+            "https://main-client.shop.svc.:2379/",
+            "https://10.0.0.7:2379",
+            "https://[fd00::7]:2379",
+        ] {
+            assert!(may_serve_at(address, "shop"), "{address}");
+        }
+        for address in [
+            "",
+            "main-0.main-peer.shop.svc:2379",
+            "https://",
+            "https://api.example.com:443",
+            "https://main-0.main-peer.other.svc:2379",
+            "https://shop.example.com:2379",
+            "https://main-0.main-peer.shop.svc.example.com:2379",
+            "https://main-0.workshop.svc:2379",
+            "https://shop.svc:2379",
+            "https://main-0.shop.example.com",
+            "https://localhost:2379",
+            "http://127.0.0.1:8080",
+            "http://169.254.169.254",
+            "http://[::1]:8080",
+            "http://[::ffff:127.0.0.1]:8080",
+            "http://0.0.0.0:8080",
+        ] {
+            assert!(!may_serve_at(address, "shop"), "{address}");
+        }
     }
 
     proptest! {

@@ -1,8 +1,9 @@
 //! What a type of task does: a [`Handler`] for each, found by name in the [`Registry`].
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use messina_api::druid::v1alpha1::{Etcd, EtcdOperatorTask, EtcdOperatorTaskStatus};
 use messina_plan::etcd_task::{Fault, Options, TaskResult, code};
 use serde_json::Value;
@@ -30,6 +31,13 @@ impl Subject {
     /// What was said of the task.
     pub fn status(&self) -> EtcdOperatorTaskStatus {
         self.task.status.clone().unwrap_or_default()
+    }
+
+    /// How much of its time the task has used.
+    pub fn spent(&self) -> Duration {
+        let now = Timestamp::now();
+        let initiated_at = self.task.status.as_ref().and_then(|status| status.initiated_at.as_ref());
+        Duration::try_from(now.duration_since(initiated_at.map_or(now, |time| time.0))).unwrap_or_default()
     }
 
     /// The options of the task, as they were given.

@@ -2,15 +2,12 @@
 
 use std::time::Duration;
 
-use futures::{
-    FutureExt,
-    future::{BoxFuture, join_all},
-};
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use messina_api::druid::v1alpha1::{MemberOutcome, TaskProgress};
 use messina_clients::etcd;
 use messina_plan::etcd_task::{
     Fault, Findings, Options, TaskResult, compact,
-    defragment::{self, Member, Turn, called, turn},
+    defragment::{self, Member, Turn, called, may_serve_at, turn},
 };
 use messina_runtime::error::chain;
 use serde_json::Value;
@@ -19,6 +16,9 @@ use super::{
     handler::{Handler, Subject},
     tools::{Members, of_etcd},
 };
+
+/// Members that are asked at once: as many as most clusters have.
+const AT_ONCE: usize = 3;
 
 /// Gives space back to the members' machines, one member after the other.
 pub(super) struct Defragment;
@@ -42,7 +42,9 @@ async fn next_member(subject: &Subject) -> Result<TaskResult, TaskResult> {
     let at_most = defragment::Wanted::read(subject.config()).map_err(TaskResult::failed)?.member;
     let way = subject.tools.members(&subject.etcd).await?;
     let listed = way.any().map_err(|error| of_etcd(&error))?.members().await.map_err(|error| of_etcd(&error))?;
-    let mut seen = join_all(listed.iter().map(|member| look(&way, member))).await;
+    let namespace = subject.etcd.metadata.namespace.as_deref().unwrap_or_default();
+    let statuses: Vec<_> = listed.iter().map(|member| look(&way, member, namespace)).collect();
+    let mut seen: Vec<(Member, Option<i64>)> = stream::iter(statuses).buffered(AT_ONCE).collect().await;
     add_alarms(&way, &mut seen).await?;
     let mut outcomes = subject.status().members.unwrap_or_default();
     let members: Vec<Member> = seen.iter().map(|(member, _)| member.clone()).collect();
@@ -77,9 +79,15 @@ async fn next_member(subject: &Subject) -> Result<TaskResult, TaskResult> {
 }
 
 /// How a member stands, and how large its file is.
-async fn look(way: &Members, member: &etcd::Member) -> (Member, Option<i64>) {
+async fn look(way: &Members, member: &etcd::Member, namespace: &str) -> (Member, Option<i64>) {
     let mut seen =
         Member { id: member.id, name: member.name.clone(), is_learner: member.is_learner, leader: 0, trouble: None };
+    if let Some(address) = member.client_urls.first().filter(|address| !may_serve_at(address, namespace)) {
+        let trouble =
+            format!("its address {address:?} is not in namespace {namespace}, and the operator does not connect to it");
+        seen.trouble = Some(trouble);
+        return (seen, None);
+    }
     let asked = match client(way, member) {
         Ok(client) => client.status().await,
         Err(error) => Err(error),

@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use futures::{FutureExt, future::BoxFuture};
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use messina_api::druid::v1alpha1::{Etcd, SnapshotType, TakenSnapshot};
 use messina_clients::backup_restore::{self, Snapshot, SnapshotKind};
@@ -75,8 +74,6 @@ async fn run(subject: &Subject) -> Result<TaskResult, TaskResult> {
         }
     }
     let sidecar = subject.tools.sidecar(&subject.etcd).await?;
-    let began = status.initiated_at.map_or_else(Timestamp::now, |time| time.0);
-    let spent = Duration::try_from(Timestamp::now().duration_since(began)).unwrap_or_default();
     if !subject.tools.fence.is_open() {
         // Whoever leads now goes on.
         return Ok(TaskResult::goes_on("This process leads no longer.", LOOK));
@@ -85,7 +82,7 @@ async fn run(subject: &Subject) -> Result<TaskResult, TaskResult> {
         SnapshotType::Full => SnapshotKind::Full,
         SnapshotType::Delta => SnapshotKind::Delta,
     };
-    match sidecar.take(kind, wanted.is_final, wanted.deadline.saturating_sub(spent)).await {
+    match sidecar.take(kind, wanted.is_final, wanted.deadline.saturating_sub(subject.spent())).await {
         Ok(Some(snapshot)) => Ok(done(taken(&snapshot))),
         Ok(None) => Ok(TaskResult::done("Nothing has changed since the last snapshot, so none was taken.")),
         Err(error) => Err(TaskResult { is_unanswered: may_go_on(&error), ..trouble(&error) }),
@@ -110,7 +107,7 @@ fn is_ready(etcd: &Etcd) -> Result<(), TaskResult> {
 async fn latest(subject: &Subject) -> Result<Latest, TaskResult> {
     let sidecar = subject.tools.sidecar(&subject.etcd).await?;
     let latest = sidecar.latest().await.map_err(|error| trouble(&error))?;
-    Ok(Latest { full: latest.full.as_ref().map(taken), delta: latest.deltas.last().map(taken) })
+    Ok(Latest { full: latest.full.as_ref().map(taken), delta: latest.delta.as_ref().map(taken) })
 }
 
 fn trouble(error: &backup_restore::Error) -> TaskResult {

@@ -1,0 +1,131 @@
+//! What is kept of an answer while it arrives.
+//!
+//! The list of delta snapshots is as long as the sidecar likes, and only its last element is of use. So elements are dropped
+//! as soon as the next one begins, and the length of what is left is bounded. Whether that is JSON is for its reader to say.
+
+/// The longest text that is kept: a full snapshot and a delta snapshot take less than 1 KiB.
+pub(super) const LONGEST_KEPT: usize = 64 << 10;
+
+/// A JSON document without all but the last elements of arrays that are fields of its outermost object.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    text: Vec<u8>,
+    /// Number of objects and arrays that are open.
+    depth: usize,
+    /// Where the present element of a field's array begins in the text; none outside of such an array.
+    element: Option<usize>,
+    in_string: bool,
+    is_escaped: bool,
+}
+
+/// What is left of an answer is still too long.
+#[derive(Debug, thiserror::Error)]
+#[error("one snapshot in it is longer than {LONGEST_KEPT} bytes")]
+pub(super) struct TooLong;
+
+impl Kept {
+    /// Takes in what has arrived.
+    pub(super) fn add(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
+        for byte in bytes {
+            self.add_byte(*byte);
+            if self.text.len() > LONGEST_KEPT {
+                return Err(TooLong);
+            }
+        }
+        Ok(())
+    }
+
+    /// What was kept.
+    pub(super) fn into_text(self) -> Vec<u8> {
+        self.text
+    }
+
+    fn add_byte(&mut self, byte: u8) {
+        if self.in_string {
+            self.in_string = self.is_escaped || byte != b'"';
+            self.is_escaped = !self.is_escaped && byte == b'\\';
+            self.text.push(byte);
+            return;
+        }
+        match byte {
+            b'"' => self.in_string = true,
+            b'{' | b'[' => {
+                self.depth += 1;
+                if byte == b'[' && self.depth == 2 {
+                    self.element = Some(self.text.len() + 1);
+                }
+            }
+            b'}' | b']' => {
+                if self.depth == 2 {
+                    self.element = None;
+                }
+                self.depth = self.depth.saturating_sub(1);
+            }
+            b',' if self.depth == 2 => {
+                if let Some(start) = self.element {
+                    self.text.truncate(start);
+                    return;
+                }
+            }
+            _ => {}
+        }
+        self.text.push(byte);
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn kept(text: &str) -> String {
+        let mut kept = Kept::default();
+        // Byte by byte, as the network may cut it.
+        text.bytes().for_each(|byte| kept.add(&[byte]).unwrap());
+        String::from_utf8(kept.into_text()).unwrap()
+    }
+
+    #[test]
+    fn last_elements_are_kept_and_everything_else_is_left_alone() {
+        let odd = r#"a","]},{[\"#;
+        let snapshot = |name: &str| json!({"snapName": name, "list": [1, [2, 3], {"x": [4, 5]}], "no": null});
+        let snapshots = [snapshot("1"), snapshot(odd), snapshot("\"")];
+        for full in [Value::Null, snapshot(odd)] {
+            for count in 0..=snapshots.len() {
+                let whole =
+                    json!({"fullSnapshot": full, "deltaSnapshots": &snapshots[..count], "after": [[1, 2], [3, 4]]});
+                let read: Value = serde_json::from_str(&kept(&whole.to_string())).unwrap();
+                let last: Vec<&Value> = snapshots[..count].iter().rev().take(1).collect();
+                assert_eq!(read, json!({"fullSnapshot": full, "deltaSnapshots": last, "after": [[3, 4]]}));
+            }
+        }
+        for whole in ["null", "[1,2]", r#""a,b""#, r#"{"a": "[1,2]"}"#, "}}],{\"a\":[1,2", ""] {
+            assert_eq!(kept(whole).is_empty(), whole.is_empty());
+        }
+        assert_eq!(kept("[1,2]"), "[1,2]");
+    }
+
+    #[test]
+    fn any_number_of_elements_takes_the_space_of_two() {
+        let mut kept = Kept::default();
+        kept.add(br#"{"deltaSnapshots":[{}"#).unwrap();
+        for number in 0..100_000 {
+            kept.add(format!(r#",{{"snapName":"{number}"}}"#).as_bytes()).unwrap();
+            assert!(kept.text.capacity() < 200, "{}", kept.text.capacity());
+        }
+        kept.add(b"]}").unwrap();
+        assert_eq!(kept.into_text(), br#"{"deltaSnapshots":[{"snapName":"99999"}]}"#);
+    }
+
+    #[test]
+    fn one_long_element_is_refused() {
+        for start in [r#"{"deltaSnapshots":[{"snapName":""#, r#"{"fullSnapshot":{"snapName":""#, "[", ""] {
+            let mut kept = Kept::default();
+            kept.add(start.as_bytes()).unwrap();
+            assert!(kept.add(&vec![b'a'; LONGEST_KEPT]).is_err() || start.is_empty());
+            assert!(kept.add(b"aa").is_err());
+        }
+    }
+}
