@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    path::Path,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -60,6 +61,29 @@ async fn what_a_killed_testbed_left_is_removed_by_the_next() {
 }
 
 #[tokio::test]
+async fn a_cluster_is_removed_when_its_last_process_has_ended() {
+    machine!();
+    let freezer = Path::new("/sys/fs/cgroup/freezer");
+    if !freezer.join("cgroup.procs").exists() {
+        eprintln!("skipped: no process can be kept from ending where control groups are of version 2");
+        return;
+    }
+    let cluster = Started::up("lifecycle-frozen", &["--light"]);
+    let etcd = Command::new("pgrep").args(["-f", "etcd .*/clusters/lifecycle-frozen/"]).output().unwrap();
+    let group = freezer.join("messina-lifecycle-frozen-test");
+    fs::create_dir(&group).unwrap();
+    fs::write(group.join("cgroup.procs"), String::from_utf8_lossy(&etcd.stdout).trim()).unwrap();
+    fs::write(group.join("freezer.state"), "FROZEN").unwrap();
+    kill(owner_of("lifecycle-frozen"));
+    let removal = testbed(&["down", "--name", "lifecycle-frozen"]).output().unwrap();
+    fs::write(group.join("freezer.state"), "THAWED").unwrap();
+    let said = String::from_utf8_lossy(&removal.stderr);
+    assert!(said.contains("does not end"), "{said}");
+    await_that("the end of the frozen process", || fs::remove_dir(&group).is_ok());
+    cluster.down();
+}
+
+#[tokio::test]
 async fn of_two_that_start_one_cluster_one_is_told_to_wait() {
     machine!();
     let twice = Started("twice");
@@ -101,14 +125,20 @@ fn owner_of(cluster: &str) -> u32 {
     let found =
         Command::new("pgrep").args(["-f", &format!("testbed supervise .*/clusters/{cluster}$")]).output().unwrap();
     let found = String::from_utf8_lossy(&found.stdout).into_owned();
-    // `unshare` has the same end of its command line, and the lower number: it came first.
-    found.lines().filter_map(|pid| pid.parse().ok()).max().unwrap_or_else(|| panic!("no owner of {cluster} runs"))
+    // `unshare` has the same end of its command line, but no namespace of its own.
+    let is_owner = |pid: &u32| status_of(*pid, "NSpid:").split_whitespace().count() == 2;
+    let mut pids = found.lines().filter_map(|pid| pid.parse().ok());
+    pids.find(is_owner).unwrap_or_else(|| panic!("no owner of {cluster} runs"))
 }
 
 fn parent_of(pid: u32) -> u32 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap();
-    parent.trim().parse().unwrap()
+    status_of(pid, "PPid:").trim().parse().unwrap()
+}
+
+/// A line of what the kernel says of a process.
+fn status_of(pid: u32, key: &str) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default().to_owned()
 }
 
 fn kill(pid: u32) {

@@ -16,6 +16,9 @@ use crate::{
     exec, network,
 };
 
+/// The name of this program among processes.
+const OWN_NAME: &str = "testbed";
+
 /// Removes every cluster whose processes are gone, of whatever name, except those that someone is working on. The
 /// caller holds the lock of `locked`.
 pub(super) fn bury_dead(locked: &str) -> Result<()> {
@@ -34,7 +37,7 @@ pub(super) fn bury_dead(locked: &str) -> Result<()> {
 /// Removes all that a cluster of this name could have left, whatever of it there is.
 pub(super) fn erase(name: &str) -> Result<()> {
     let folder = folder(name)?;
-    kill_owner(&folder)?;
+    end_processes(name, &folder)?;
     // Only root can have made these.
     if nix::unistd::Uid::effective().is_root() && exec::find("ip").is_some() {
         let _choosing = network::lock()?;
@@ -47,14 +50,27 @@ pub(super) fn erase(name: &str) -> Result<()> {
 
 /// The process that owns all others of a cluster: the first of their process namespace, found by its arguments.
 pub(super) fn owner(folder: &Path) -> Option<Pid> {
-    let arguments = format!("\0supervise\0{}\0", folder.display());
-    let processes = fs::read_dir("/proc").ok()?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    let is_owner = |pid: &i32| {
-        // "NSpid: 4711 1": its number here, and in its own namespace
-        let numbers = status_of(*pid, "NSpid:");
-        command_of(*pid).ends_with(arguments.as_bytes()) && numbers.split_whitespace().next_back() == Some("1")
-    };
-    processes.into_iter().find(is_owner).map(Pid::from_raw)
+    let arguments = arguments_of_owner(folder);
+    let is_owner = |pid: &i32| command_of(*pid).ends_with(&arguments) && is_first(*pid);
+    processes().find(is_owner).map(Pid::from_raw)
+}
+
+/// How the command line of a cluster's owner ends, and that of `unshare`, which starts it.
+fn arguments_of_owner(folder: &Path) -> Vec<u8> {
+    format!("\0supervise\0{}\0", folder.display()).into_bytes()
+}
+
+fn processes() -> impl Iterator<Item = i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+/// Whether a process is the first of a namespace.
+fn is_first(pid: i32) -> bool {
+    // "NSpid: 4711 1": its number here, and in its own namespace
+    let numbers = status_of(pid, "NSpid:");
+    let mut numbers = numbers.split_whitespace();
+    numbers.next().is_some() && numbers.next_back() == Some("1")
 }
 
 /// The arguments of a process, each with a zero byte behind it.
@@ -69,25 +85,38 @@ fn status_of(pid: i32, key: &str) -> String {
 }
 
 /// Ends all processes of a cluster and returns when they are gone.
-fn kill_owner(folder: &Path) -> Result<()> {
-    let Some(owner) = owner(folder) else { return Ok(()) };
-    let parent = status_of(owner.as_raw(), "PPid:").trim().parse().map(Pid::from_raw);
-    let _already_gone = signal::kill(owner, signal::Signal::SIGKILL);
+fn end_processes(name: &str, folder: &Path) -> Result<()> {
+    if let Some(owner) = owner(folder) {
+        let _already_gone = signal::kill(owner, signal::Signal::SIGKILL);
+    }
     let deadline = Instant::now() + Duration::from_secs(30);
-    // The kernel ends all processes of the namespace, then this one; then `unshare`, which waits for it, ends too.
-    let and_unshare = parent.ok().filter(|parent| command_of(parent.as_raw()).starts_with(b"unshare\0"));
-    for pid in [owner].into_iter().chain(and_unshare) {
-        while is_alive(pid) {
-            if Instant::now() > deadline {
-                return Err(Error::refused(format!("process {pid} does not end: look at it with `ps -p {pid}`")));
-            }
-            std::thread::sleep(Duration::from_millis(10));
+    while let Some(pid) = processes().find(|pid| is_left(*pid, name, folder)) {
+        if Instant::now() > deadline {
+            return Err(Error::refused(format!("process {pid} does not end: look at it with `ps -p {pid}`")));
         }
+        std::thread::sleep(Duration::from_millis(10));
     }
     Ok(())
 }
 
-fn is_alive(pid: Pid) -> bool {
+/// Whether a process, which will end by itself, could still change something that is of a cluster.
+fn is_left(pid: i32, name: &str, folder: &Path) -> bool {
+    let command = command_of(pid);
+    let is_left = if command.is_empty() {
+        // An owner that was killed has no arguments any more, but stays until all other processes of its namespace have
+        // ended. It may be another cluster's: that ends as soon.
+        status_of(pid, "Name:").trim() == OWN_NAME && is_first(pid)
+    } else {
+        let network = network::namespace(name, 0);
+        let network = network.trim_end_matches('0').as_bytes();
+        // The owner, `unshare`, which waits for it, and what a testbed that was killed was doing.
+        command.ends_with(&arguments_of_owner(folder))
+            || command.starts_with(b"ip\0") && command.windows(network.len()).any(|part| part == network)
+    };
+    is_left && is_alive(pid)
+}
+
+fn is_alive(pid: i32) -> bool {
     // "123 (name) Z ...": ended, and nobody has asked how yet
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next());
