@@ -105,6 +105,15 @@ pub fn start(options: &Options, traces: Option<&Traces>) {
     let _ = tracing_subscriber::registry().with(lines).with(traces.map(Traces::layer)).try_init();
 }
 
+/// From now on panics are lines of the log like others, not text of their own.
+pub fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let location = panic.location().map(ToString::to_string);
+        let problem = panic.payload_as_str().unwrap_or("a panic without a text");
+        tracing::error!(location, problem, "internal error; please report this");
+    }));
+}
+
 fn lines<S, W>(options: &Options, writer: W, has_colour: bool) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,

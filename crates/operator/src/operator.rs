@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 use messina_api::names::{annotation, scylla_operator};
 use messina_clients::Reach;
@@ -96,6 +96,10 @@ pub struct Options {
     /// datacenters
     #[arg(long, env = "MESSINA_SCYLLA_OPERATOR_LEASE", value_name = "NAME", default_value = scylla_operator::LEASE)]
     pub scylla_operator_lease: String,
+    /// States that scylla-operator does not run in this cluster, so that its Lease is not read. Without it, an operator that may
+    /// not read that Lease changes no datacenter
+    #[arg(long, env = "MESSINA_SCYLLA_OPERATOR_ABSENT")]
+    pub scylla_operator_absent: bool,
     /// By what this copy is known; no two copies may have the same. Without it, the host's name and random letters
     #[arg(long, env = "MESSINA_IDENTITY", value_name = "NAME")]
     pub identity: Option<String>,
@@ -129,6 +133,7 @@ impl Options {
             },
             cqls_ingress_port: self.cqls_ingress_port.map(Into::into),
             scylla_operator_lease: self.scylla_operator_lease.clone(),
+            scylla_operator_absent: self.scylla_operator_absent,
             datacenters_at_once: self.datacenters_at_once,
             expiry: datacenter::Expiry::new(metrics),
             counts: datacenter::Counts::new(metrics),
@@ -169,6 +174,7 @@ pub fn main(options: Options, log: &logging::Options) -> anyhow::Result<()> {
         let endpoint = traces::endpoint(options.otlp_endpoint.as_deref());
         let traces = endpoint.map(|endpoint| Traces::sent_to(&endpoint, &identity)).transpose()?;
         logging::start(log, traces.as_ref());
+        logging::log_panics();
         let outcome = run(options, identity).await;
         if let Some(traces) = traces {
             traces.finish().await;
@@ -189,7 +195,7 @@ async fn run(options: Options, identity: String) -> anyhow::Result<()> {
     // The port may have been chosen by the system.
     let address = listener.local_addr().unwrap_or(options.listen);
     info!(%address, identity, "serving /metrics, /healthz and /readyz");
-    let server = tokio::spawn(serve(listener, metrics.clone(), readiness.clone()));
+    let mut server = tokio::spawn(serve(listener, metrics.clone(), readiness.clone()));
 
     let transport = Transport::new(options.source()).await?;
     let namespace = transport.default_namespace();
@@ -220,14 +226,19 @@ async fn run(options: Options, identity: String) -> anyhow::Result<()> {
         surroundings: Arc::new(surroundings(metrics, events)),
         readiness,
     };
-    let writing = tokio::spawn(async move { writer.run(fenced, "messina", &identity).await });
+    let mut writing = tokio::spawn(async move { writer.run(fenced, "messina", &identity).await });
     let mut terminate = signal(SignalKind::terminate()).context("signals cannot be received")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("signals cannot be received")?;
     let stop = async {
         tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
         info!("stopping");
     };
-    process.run(controllers(datacenters, etcd_tasks), stop).await;
+    // Neither of the two ends by itself; without them nobody would know how the operator is.
+    tokio::select! {
+        () = process.run(controllers(datacenters, etcd_tasks), stop) => {}
+        ended = &mut server => bail!("/metrics, /healthz and /readyz are no longer served: {ended:?}"),
+        ended = &mut writing => bail!("events are no longer written: {ended:?}"),
+    }
     // Nothing more is told once nobody works; what is under way gets a moment.
     let _ = tokio::time::timeout(Duration::from_secs(1), writing).await;
     server.abort();

@@ -130,17 +130,24 @@ impl Caches {
         self.watch_scope(Scope { labels: labels.map(str::to_owned), ..Scope::default() }, trim)
     }
 
-    /// The objects of a kind that have this name, in all namespaces, whichever are looked at else.
+    /// The objects of a kind that have this name, in all namespaces, whichever are looked at else. Where they may not be read,
+    /// nobody waits for them: see [`Store::is_forbidden`].
     pub fn watch_named<K: Kind>(&mut self, name: &str, trim: fn(&mut K)) -> Arc<Store<K>> {
-        self.watch_in(None, Scope { name: Some(name.to_owned()), ..Scope::default() }, trim)
+        let store = self.watch_in(None, Scope { name: Some(name.to_owned()), ..Scope::default() }, trim);
+        store.may_be_forbidden();
+        store
     }
 
-    /// All objects of a kind that is in no namespace.
+    /// All objects of a kind that is in no namespace. Where they may not be read, nobody waits for them: see
+    /// [`Store::is_forbidden`].
     pub fn watch_unnamespaced<K: Kind>(&mut self, trim: fn(&mut K)) -> Arc<Store<K>> {
-        self.watch_in(None, Scope::default(), trim)
+        let store = self.watch_in(None, Scope::default(), trim);
+        store.may_be_forbidden();
+        store
     }
 
-    /// The metadata of all objects of a kind that is in no namespace.
+    /// The metadata of all objects of a kind that is in no namespace. Where they may not be read, nobody waits for them: see
+    /// [`Store::is_forbidden`].
     pub fn watch_unnamespaced_metadata<K>(
         &mut self,
         trim: fn(&mut kube::core::PartialObjectMeta<K>),
@@ -149,7 +156,9 @@ impl Caches {
         kube::core::PartialObjectMeta<K>: Kind,
         K: Resource<DynamicType = ()>,
     {
-        self.watch_in(None, Scope { is_metadata_only: true, ..Scope::default() }, trim)
+        let store = self.watch_in(None, Scope { is_metadata_only: true, ..Scope::default() }, trim);
+        store.may_be_forbidden();
+        store
     }
 
     /// The objects of a kind that may not be installed at all: nobody waits for it.

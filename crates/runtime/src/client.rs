@@ -1,7 +1,7 @@
 //! The one way to the API server.
 //!
 //! ```text
-//! counted  ->  fenced  ->  (faults, in tests)  ->  transport
+//! counted  ->  fenced  ->  timed  ->  (faults, in tests)  ->  transport
 //! ```
 //!
 //! The transport is made anew from its source when it no longer works: a certificate or token that has run out may have
@@ -28,6 +28,7 @@ use tower::{BoxError, Layer, Service, ServiceBuilder};
 use tracing::{Instrument, Span, debug_span, field::Empty};
 
 use crate::{
+    body::Timing,
     contact::{Contact, Starting},
     fence::Fence,
     metrics::Metrics,
@@ -212,8 +213,12 @@ where
     B: http_body::Body<Data = bytes::Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let service =
-        ServiceBuilder::new().layer(Counting(metrics)).option_layer(fence).map_err(BoxError::from).service(transport);
+    let service = ServiceBuilder::new()
+        .layer(Counting(metrics))
+        .option_layer(fence)
+        .map_err(BoxError::from)
+        .layer(Timing)
+        .service(transport);
     Client::new(service, namespace)
 }
 
@@ -301,6 +306,8 @@ fn describe(method: &Method, uri: &Uri) -> (&'static str, String) {
         Method::DELETE => "delete",
         _ => "other",
     };
+    // Names that users give may end up in paths, and never in labels.
+    let subresource = subresource.filter(|subresource| ["status", "scale"].contains(subresource));
     (verb, subresource.map_or_else(|| resource.to_owned(), |subresource| format!("{resource}/{subresource}")))
 }
 
@@ -322,6 +329,7 @@ mod tests {
                 "scylladbdatacenters/status",
             ),
             (Method::DELETE, "/apis/apps/v1/namespaces/a/statefulsets/b", "delete", "statefulsets"),
+            (Method::GET, "/api/v1/namespaces/a/secrets/../../b", "get", "secrets"),
             (Method::GET, "/version", "other", ""),
         ] {
             let uri: Uri = uri.parse().unwrap_or_default();

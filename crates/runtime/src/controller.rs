@@ -37,6 +37,7 @@ use crate::{
     events::Note,
     ledger::{Expectation, is_caught_up},
     pace::{News, Pace},
+    panics::contained,
     pause,
     queue::{Backoff, ObjectKey, Outcome, Queue, Work},
     references::References,
@@ -54,6 +55,8 @@ const SAME_TROUBLE: Duration = Duration::from_secs(600);
 /// How often it is tried to create an object whose name is taken: nobody tells when that one is gone, because it is not
 /// among those that are watched.
 const TAKEN: Duration = Duration::from_secs(10);
+/// No reconcile takes longer: each of its requests is given up before.
+const STUCK: Duration = Duration::from_secs(900);
 /// So many looks in a row may write without a word on how the object stands.
 const SILENT_WRITES: u8 = 3;
 
@@ -287,7 +290,10 @@ impl<C: Controller> Running<C> {
         let key = work.key.clone();
         let mut memory = self.memories().remove(&key).unwrap_or_default();
         memory.has_progressed = false;
-        let result = self.look(&key, &mut memory).await;
+        let result = match contained(self.look(&key, &mut memory)).await {
+            Ok(result) => result,
+            Err(message) => self.report_panic(&key, message, &mut memory).await,
+        };
         let has_progressed = memory.has_progressed;
         match &result {
             Ok(_) => memory.told = None,
@@ -312,6 +318,15 @@ impl<C: Controller> Running<C> {
             work.forgive();
         }
         work.finish(&outcome);
+    }
+
+    /// Other objects are not affected; this one waits longer each time.
+    async fn report_panic(&self, key: &ObjectKey, message: String, memory: &mut Memory) -> Result<Outcome, Error> {
+        self.surroundings.metrics.panicked(C::NAME);
+        let error = Error::Internal { message };
+        let Some(object) = self.objects.get(key)? else { return Err(error) };
+        let reported = contained(self.tell_of_failure(&object, error.clone(), memory)).await;
+        reported.unwrap_or(Err(error))
     }
 
     async fn look(&self, key: &ObjectKey, memory: &mut Memory) -> Result<Outcome, Error> {
@@ -598,6 +613,8 @@ pub trait AnyController: Send + Sync {
     fn stop(&self);
     /// What keeps it from all of its work.
     fn waits_for(&self) -> Option<String>;
+    /// What shows that it does not get any further, though there is work.
+    fn stuck(&self) -> Option<String>;
 }
 
 impl<C: Controller> AnyController for Running<C> {
@@ -626,5 +643,9 @@ impl<C: Controller> AnyController for Running<C> {
 
     fn waits_for(&self) -> Option<String> {
         self.controller.waits_for()
+    }
+
+    fn stuck(&self) -> Option<String> {
+        self.queue.stuck(STUCK).map(|problem| format!("controller {}: {problem}", C::NAME))
     }
 }

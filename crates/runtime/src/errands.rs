@@ -9,7 +9,7 @@ use std::{
 
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::queue::ObjectKey;
+use crate::{panics::contained, queue::ObjectKey};
 
 type Listener = Box<dyn Fn(ObjectKey) + Send + Sync>;
 
@@ -69,8 +69,13 @@ impl<T: Clone + Send + 'static> Errands<T> {
 
 impl<T: Send + 'static> Errands<T> {
     /// Begins an errand for an object, in place of one that is back. One that is under way goes on, and this one is not
-    /// begun.
-    pub fn send(&self, key: ObjectKey, errand: impl Future<Output = T> + Send + 'static) {
+    /// begun. `panicked` makes of the text of a panic what the errand brings back instead.
+    pub fn send(
+        &self,
+        key: ObjectKey,
+        errand: impl Future<Output = T> + Send + 'static,
+        panicked: impl FnOnce(String) -> T + Send + 'static,
+    ) {
         let mut state = locked(&self.state);
         if matches!(state.errands.get(&key), Some(Errand::UnderWay(..))) {
             return;
@@ -82,7 +87,7 @@ impl<T: Send + 'static> Errands<T> {
         while tasks.try_join_next().is_some() {}
         // It cannot be back before it is entered as under way: the state is locked until then.
         let handle = tasks.spawn(async move {
-            let result = errand.await;
+            let result = contained(errand).await.unwrap_or_else(panicked);
             let is_current = {
                 let mut state = locked(&shared);
                 let is_current =
@@ -117,7 +122,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#[expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 mod tests {
     use tokio::sync::{mpsc, oneshot};
 
@@ -133,26 +138,40 @@ mod tests {
         let (told, mut hears) = mpsc::unbounded_channel();
         errands.on_return(move |key| told.send(key).unwrap());
         let (finish, finished) = oneshot::channel::<()>();
-        errands.send(key("a"), async move { finished.await.map(|()| 1).unwrap_or_default() });
-        errands.send(key("a"), async { 2 });
+        errands.send(key("a"), async move { finished.await.map(|()| 1).unwrap_or_default() }, |_| 0);
+        errands.send(key("a"), async { 2 }, |_| 0);
         assert_eq!(errands.whereabouts(&key("a")), Whereabouts::UnderWay);
         assert_eq!(errands.whereabouts(&key("b")), Whereabouts::None);
         finish.send(()).unwrap();
         assert_eq!(hears.recv().await, Some(key("a")));
         assert_eq!(errands.whereabouts(&key("a")), Whereabouts::Back(1), "the second was not begun");
-        errands.send(key("a"), async { 3 });
+        errands.send(key("a"), async { 3 }, |_| 0);
         assert_eq!(hears.recv().await, Some(key("a")));
         assert_eq!(errands.whereabouts(&key("a")), Whereabouts::Back(3));
+    }
+
+    #[tokio::test]
+    async fn an_errand_that_panics_is_back_with_the_text_of_the_panic() {
+        let errands = Errands::default();
+        let (told, mut hears) = mpsc::unbounded_channel();
+        errands.on_return(move |key| told.send(key).unwrap());
+        errands.send(key("a"), async { panic!("it broke") }, |text| text);
+        assert_eq!(hears.recv().await, Some(key("a")));
+        assert_eq!(errands.whereabouts(&key("a")), Whereabouts::Back("it broke".to_owned()));
     }
 
     #[tokio::test]
     async fn what_is_forgotten_is_broken_off_and_brings_nothing() {
         let errands = Errands::default();
         let (alive, ended) = oneshot::channel::<()>();
-        errands.send(key("a"), async move {
-            let _alive = alive;
-            std::future::pending::<u8>().await
-        });
+        errands.send(
+            key("a"),
+            async move {
+                let _alive = alive;
+                std::future::pending::<u8>().await
+            },
+            |_| 0,
+        );
         errands.forget(&key("a"));
         assert!(ended.await.is_err(), "it was broken off");
         assert_eq!(errands.whereabouts(&key("a")), Whereabouts::None);
@@ -162,10 +181,14 @@ mod tests {
     async fn all_end_with_their_owner() {
         let errands = Errands::default();
         let (alive, ended) = oneshot::channel::<()>();
-        errands.send(key("a"), async move {
-            let _alive = alive;
-            std::future::pending::<u8>().await
-        });
+        errands.send(
+            key("a"),
+            async move {
+                let _alive = alive;
+                std::future::pending::<u8>().await
+            },
+            |_| 0,
+        );
         drop(errands);
         assert!(ended.await.is_err());
     }

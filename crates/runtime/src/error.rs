@@ -56,6 +56,12 @@ pub enum Error {
         /// What is wrong, where, and what to do.
         message: String,
     },
+    /// A fault of this program.
+    #[error("the operator failed with an internal error: {message}. It tries again; please report this")]
+    Internal {
+        /// The text of the panic.
+        message: String,
+    },
     /// A value that cannot be written as JSON.
     #[error("{doing}: it cannot be written as JSON")]
     NotJson {
@@ -92,6 +98,7 @@ impl Error {
             Self::Refused { .. } => "Refused",
             Self::Taken { .. } => "NameTaken",
             Self::Invalid { reason, .. } => reason,
+            Self::Internal { .. } => "InternalError",
             Self::NotJson { .. } => "NotJson",
         }
     }

@@ -244,7 +244,8 @@ impl Holder<'_> {
         fence.close();
     }
 
-    /// Renews the lease; false when it is somebody else's.
+    /// Renews the lease; false when it is somebody else's, or when the API server shows an older state than before: what this
+    /// process has cached is then of a future that was undone.
     async fn renew(&mut self) -> kube::Result<bool> {
         match self.candidate.write_renewed(self.lease.clone()).await {
             Ok(lease) => self.lease = lease,
@@ -255,6 +256,14 @@ impl Holder<'_> {
                 };
                 let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
                 if holder != Some(&self.candidate.settings.identity) {
+                    return Ok(false);
+                }
+                if version_of(&lease.metadata) < self.version() {
+                    warn!(
+                        lease = self.candidate.settings.name,
+                        "the API server shows an older state than before, as after a restore of its storage: starting over \
+                         with new caches"
+                    );
                     return Ok(false);
                 }
                 // When that version was written is not known, so it does not count; this one does.

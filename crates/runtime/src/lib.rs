@@ -12,6 +12,7 @@
 //! [`process`] holds it all together.
 
 pub mod apply;
+mod body;
 pub mod caches;
 pub mod client;
 pub mod conditions;
@@ -26,6 +27,7 @@ pub mod lease;
 mod ledger;
 pub mod metrics;
 mod pace;
+mod panics;
 pub mod pause;
 pub mod process;
 pub mod queue;

@@ -89,6 +89,7 @@ struct Inner {
     watch_ends: Family<WatchEnd, Counter>,
     leading: Gauge,
     events: Family<ByResult, Counter>,
+    panics: Family<ByController, Counter>,
 }
 
 impl Debug for Metrics {
@@ -114,6 +115,7 @@ impl Default for Metrics {
             watch_ends: Family::default(),
             leading: Gauge::default(),
             events: Family::default(),
+            panics: Family::default(),
         };
         inner.register();
         Self(Arc::new(inner))
@@ -134,6 +136,7 @@ impl Inner {
         registry.register("unreadable_objects_seen", "Unreadable objects that were met", self.unreadable_seen.clone());
         registry.register("watch_ends", "Watches that ended and were begun again", self.watch_ends.clone());
         registry.register("leading", "1 while this process holds the lease", self.leading.clone());
+        registry.register("panics", "Internal errors of the operator, by controller", self.panics.clone());
         registry.register("events", "Events about objects, by what became of them", self.events.clone());
     }
 }
@@ -205,6 +208,10 @@ impl Metrics {
 
     pub(crate) fn leading(&self, is_leading: bool) {
         self.0.leading.set(is_leading.into());
+    }
+
+    pub(crate) fn panicked(&self, controller: &str) {
+        self.0.panics.get_or_create(&ByController { controller: controller.to_owned() }).inc();
     }
 
     pub(crate) fn event(&self, result: &'static str) {

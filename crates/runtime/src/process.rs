@@ -7,8 +7,11 @@ use std::{
 };
 
 use kube::Client;
-use tokio::{task::JoinSet, time::timeout};
-use tracing::{info, warn};
+use tokio::{
+    task::{JoinError, JoinSet},
+    time::timeout,
+};
+use tracing::{error, info, warn};
 
 use crate::{
     caches::{Caches, Surroundings},
@@ -59,15 +62,16 @@ impl Process {
     ) {
         let mut stop = std::pin::pin!(stop);
         let Some(lease) = self.lease.clone() else {
-            let working = self.work(&controllers, 0, std::future::pending());
-            working.until(stop).await;
+            while self.work(&controllers, 0, std::future::pending()).until(&mut stop).await != End::Stopped {
+                self.surroundings.metrics.forget_refreshes();
+            }
             return;
         };
         let name = format!("{}/{}", lease.namespace, lease.name);
         let candidate = Candidate::new(self.lease_client.clone(), lease, self.fence.clone());
         loop {
             // One that waits for its turn is as ready as can be.
-            self.readiness.is_told_by(Vec::new);
+            self.readiness.is_told_by(Vec::new, Vec::new);
             info!(lease = name, "waiting to lead");
             let mut holder = tokio::select! {
                 holder = candidate.wins() => holder,
@@ -76,20 +80,24 @@ impl Process {
             info!(lease = name, "leading");
             self.surroundings.metrics.leading(true);
             let version = holder.version();
-            let is_over = self.work(&controllers, version, holder.holds()).until(&mut stop).await;
+            let end = self.work(&controllers, version, holder.holds()).until(&mut stop).await;
             self.surroundings.metrics.leading(false);
             self.surroundings.metrics.forget_refreshes();
-            if is_over {
-                let released = timeout(RELEASE, holder.releases()).await;
-                let problem = match released {
-                    Ok(Ok(())) => return,
-                    Ok(Err(error)) => crate::error::chain(&error),
-                    Err(_) => "the API server does not answer".into(),
-                };
+            if end == End::LeaseLost {
+                warn!(lease = name, "the lease is lost; nothing more is written");
+                continue;
+            }
+            let problem = match timeout(RELEASE, holder.releases()).await {
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => Some(crate::error::chain(&error)),
+                Err(_) => Some("the API server does not answer".into()),
+            };
+            if let Some(problem) = problem {
                 warn!(problem, lease = name, "the lease could not be given back; it runs out by itself");
+            }
+            if end == End::Stopped {
                 return;
             }
-            warn!(lease = name, "the lease is lost; nothing more is written");
         }
     }
 
@@ -112,11 +120,14 @@ impl Process {
         });
         // They end with the lease, whoever asks whether the process is ready.
         let working: Vec<Weak<dyn AnyController>> = controllers.iter().map(Arc::downgrade).collect();
-        self.readiness.is_told_by(move || {
+        let watched = working.clone();
+        let stuck = move || watched.iter().filter_map(|controller| controller.upgrade()?.stuck()).collect();
+        let waits_for = move || {
             let missing = collections.values().filter(|collection| collection.is_awaited());
             let waiting = working.iter().filter_map(|controller| controller.upgrade()?.waits_for());
             missing.map(|collection| collection.name().to_owned()).chain(waiting).collect()
-        });
+        };
+        self.readiness.is_told_by(waits_for, stuck);
         let (mut watches, mut workers) = (JoinSet::new(), JoinSet::new());
         caches.start(&mut watches);
         for controller in &controllers {
@@ -134,18 +145,31 @@ struct Working<L> {
     lost: L,
 }
 
+/// Why a time of leading ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// Another process may lead.
+    LeaseLost,
+    /// The process is to end.
+    Stopped,
+    /// A watch or a worker ended, which none of them does by itself: what is cached is not to be trusted any longer.
+    TaskEnded,
+}
+
 impl<L: Future<Output = ()>> Working<L> {
-    /// Works until the lease is lost or `stop` is there; whether it was the latter. Nothing goes on afterwards.
-    async fn until(mut self, stop: impl Future<Output = ()>) -> bool {
+    /// Works until the lease is lost, `stop` is there, or a part of the work has ended. Nothing goes on afterwards.
+    async fn until(mut self, stop: impl Future<Output = ()>) -> End {
         let mut lost = std::pin::pin!(self.lost);
-        let is_over = tokio::select! {
-            () = &mut lost => false,
-            () = stop => true,
+        let end = tokio::select! {
+            () = &mut lost => End::LeaseLost,
+            () = stop => End::Stopped,
+            Some(ended) = self.watches.join_next() => task_ended("watch", &ended),
+            Some(ended) = self.workers.join_next() => task_ended("worker", &ended),
         };
         for controller in &self.controllers {
             controller.stop();
         }
-        if is_over {
+        if end != End::LeaseLost {
             // The lease is renewed meanwhile; what is not done in time is broken off.
             let finished = async { while self.workers.join_next().await.is_some() {} };
             tokio::select! {
@@ -155,6 +179,16 @@ impl<L: Future<Output = ()>> Working<L> {
         }
         self.workers.shutdown().await;
         self.watches.shutdown().await;
-        is_over
+        end
     }
+}
+
+fn task_ended(task: &str, ended: &Result<(), JoinError>) -> End {
+    let problem = ended.as_ref().err().map(|error| crate::error::chain(error));
+    match problem {
+        Some(problem) => error!(task, problem, "internal error: starting over with new caches; please report this"),
+        // It has said why.
+        None => warn!(task, "starting over with new caches"),
+    }
+    End::TaskEnded
 }

@@ -25,6 +25,17 @@ pub struct ObjectKey {
     pub name: String,
 }
 
+impl ObjectKey {
+    /// Whether an object can have this name. What users name elsewhere may be any text, and would lead to other paths of the API
+    /// server.
+    pub fn is_possible(&self) -> bool {
+        let is_part_of_path = |text: &str| {
+            !text.is_empty() && text != "." && text != ".." && !text.contains(['/', '%', '?', '#']) && text.len() <= 253
+        };
+        is_part_of_path(&self.name) && self.namespace.as_deref().is_none_or(is_part_of_path)
+    }
+}
+
 impl std::fmt::Display for ObjectKey {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.namespace {
@@ -101,10 +112,20 @@ struct State {
     /// Objects that wait for their time, the earliest first; and the time of each.
     later: BTreeSet<(Instant, ObjectKey)>,
     due: HashMap<ObjectKey, Instant>,
-    /// Objects that are worked on, each with when it is to be looked at again, if it was asked for meanwhile.
-    running: HashMap<ObjectKey, Option<Instant>>,
+    /// Objects that are worked on.
+    running: HashMap<ObjectKey, Active>,
+    /// When a worker last took an object.
+    last_taken: Option<Instant>,
     failures: HashMap<ObjectKey, (&'static str, u32)>,
     is_closed: bool,
+}
+
+/// An object that is worked on.
+#[derive(Debug)]
+struct Active {
+    since: Instant,
+    /// When it is to be looked at again, if it was asked for meanwhile.
+    asked: Option<Instant>,
 }
 
 /// An object to work on. Nobody else gets it until it is given back with what came of it.
@@ -175,10 +196,27 @@ impl Queue {
         }
     }
 
+    /// What shows that nothing has moved for this time: an object is worked on for as long, or one has waited for as long and
+    /// no worker has taken any since.
+    pub(crate) fn stuck(&self, limit: Duration) -> Option<String> {
+        let state = self.locked();
+        let oldest = state.running.iter().min_by_key(|(_, running)| running.since);
+        if let Some((key, running)) = oldest.filter(|(_, running)| running.since.elapsed() > limit) {
+            return Some(format!("{key} has been worked on for {} s", running.since.elapsed().as_secs()));
+        }
+        let waiting = state.ready.values().filter_map(|line| line.front()).map(|(_, since)| *since).min()?;
+        // Workers begin when the caches are complete, which may take any time.
+        let since = state.last_taken?.max(waiting);
+        let is_stuck = since.elapsed() > limit && !state.is_closed;
+        is_stuck.then(|| {
+            format!("{} objects wait, and no worker took one for {} s", state.is_ready.len(), since.elapsed().as_secs())
+        })
+    }
+
     fn finish(&self, key: &ObjectKey, outcome: &Outcome) {
         let now = Instant::now();
         let mut state = self.locked();
-        let asked = state.running.remove(key).flatten();
+        let asked = state.running.remove(key).and_then(|running| running.asked);
         let again = match outcome {
             Outcome::Done => {
                 state.failures.remove(key);
@@ -210,7 +248,7 @@ impl Queue {
 
 impl State {
     fn ask(&mut self, key: ObjectKey, now: Instant, time: Instant) {
-        if let Some(asked) = self.running.get_mut(&key) {
+        if let Some(Active { asked, .. }) = self.running.get_mut(&key) {
             *asked = Some(asked.map_or(time, |earlier| earlier.min(time)));
             return;
         }
@@ -256,7 +294,8 @@ impl State {
             self.turns.push_back(namespace);
         }
         self.is_ready.remove(&key);
-        self.running.insert(key.clone(), None);
+        self.running.insert(key.clone(), Active { since: now, asked: None });
+        self.last_taken = Some(now);
         Some(key)
     }
 }
@@ -306,6 +345,16 @@ mod tests {
     /// The work that can be had at once.
     async fn at_once(queue: &Arc<Queue>) -> Option<Work> {
         tokio::time::timeout(Duration::from_millis(1), queue.next()).await.ok().flatten()
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_are_impossible() {
+        for name in ["x", "system:node", "a.b-c"] {
+            assert!(key("a", name).is_possible(), "{name}");
+        }
+        for name in ["", ".", "..", "a/b", "../b/secrets/x", "a%2fb", "a?watch=true", "a#b", &"x".repeat(254)] {
+            assert!(!key("a", name).is_possible() && !key(name, "x").is_possible(), "{name}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -395,6 +444,27 @@ mod tests {
         queue.add(key("a", "x"));
         drop(queue.next().await);
         assert_eq!(queue.next().await.unwrap().key, key("a", "x"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_queue_is_stuck_when_work_neither_ends_nor_begins() {
+        let queue = Queue::new(Backoff::default());
+        tokio::time::advance(SECOND * 100).await;
+        assert_eq!(queue.stuck(SECOND * 10), None, "there is nothing to do");
+        queue.add(key("a", "x"));
+        tokio::time::advance(SECOND * 11).await;
+        assert_eq!(queue.stuck(SECOND * 10), None, "no worker has begun");
+        let work = queue.next().await.unwrap();
+        queue.add(key("a", "y"));
+        assert_eq!(queue.stuck(SECOND * 10), None, "one was taken");
+        tokio::time::advance(SECOND * 11).await;
+        assert_eq!(queue.stuck(SECOND * 10).unwrap(), "a/x has been worked on for 11 s");
+        work.finish(&Outcome::Done);
+        assert_eq!(queue.stuck(SECOND * 10).unwrap(), "1 objects wait, and no worker took one for 11 s");
+        queue.next().await.unwrap().finish(&Outcome::Done);
+        queue.add_after(key("a", "z"), SECOND * 1000);
+        tokio::time::advance(SECOND * 500).await;
+        assert_eq!(queue.stuck(SECOND * 10), None, "its time has not come");
     }
 
     #[tokio::test(start_paused = true)]

@@ -169,6 +169,9 @@ where
     }
 
     async fn get(&self, key: &ObjectKey) -> Result<Option<Arc<K>>, Error> {
+        if !key.is_possible() {
+            return Ok(None);
+        }
         let doing = || format!("reading {} {key}", K::kind(&()));
         let request = Request::new(K::url_path(&(), key.namespace.as_deref()));
         // Without a version: the newest that there is.

@@ -7,11 +7,17 @@ use tokio::net::TcpListener;
 
 use crate::metrics::Metrics;
 
-type WaitsFor = Box<dyn Fn() -> Vec<String> + Send + Sync>;
+type Problems = Box<dyn Fn() -> Vec<String> + Send + Sync>;
 
-/// Whether a process is ready, as it knows itself.
+/// What keeps a process from being ready, and what from being healthy.
+struct Sources {
+    waits_for: Problems,
+    stuck: Problems,
+}
+
+/// Whether a process is ready and healthy, as it knows itself.
 #[derive(Clone, Default)]
-pub struct Readiness(Arc<RwLock<Option<WaitsFor>>>);
+pub struct Readiness(Arc<RwLock<Option<Sources>>>);
 
 impl std::fmt::Debug for Readiness {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -20,15 +26,26 @@ impl std::fmt::Debug for Readiness {
 }
 
 impl Readiness {
-    /// From now on `waits_for` says what is missing; nothing means that the process is ready.
-    pub fn is_told_by(&self, waits_for: impl Fn() -> Vec<String> + Send + Sync + 'static) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(waits_for));
+    /// From now on `waits_for` says what is missing; nothing means that the process is ready. `stuck` says what does not get
+    /// any further; nothing means that the process is healthy.
+    pub fn is_told_by(
+        &self,
+        waits_for: impl Fn() -> Vec<String> + Send + Sync + 'static,
+        stuck: impl Fn() -> Vec<String> + Send + Sync + 'static,
+    ) {
+        let sources = Sources { waits_for: Box::new(waits_for), stuck: Box::new(stuck) };
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(sources);
+    }
+
+    /// What does not get any further.
+    pub fn stuck(&self) -> Vec<String> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).as_ref().map_or_else(Vec::new, |told| (told.stuck)())
     }
 
     /// What is missing.
     pub fn waits_for(&self) -> Vec<String> {
         match self.0.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
-            Some(waits_for) => waits_for(),
+            Some(told) => (told.waits_for)(),
             None => vec!["the API server".into()],
         }
     }
@@ -38,7 +55,7 @@ impl Readiness {
 pub async fn serve(listener: TcpListener, metrics: Metrics, readiness: Readiness) -> std::io::Result<()> {
     let router = Router::new()
         .route("/metrics", get(tell_metrics))
-        .route("/healthz", get(async || "ok\n"))
+        .route("/healthz", get(tell_health))
         .route("/readyz", get(tell_readiness))
         .with_state((metrics, readiness));
     axum::serve(listener, router).await
@@ -49,6 +66,15 @@ type Told = State<(Metrics, Readiness)>;
 async fn tell_metrics(State((metrics, _)): Told) -> Result<([(&'static str, &'static str); 1], String), StatusCode> {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     metrics.text().map(|text| ([("content-type", kind)], text)).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+async fn tell_health(State((_, readiness)): Told) -> (StatusCode, String) {
+    let stuck = readiness.stuck();
+    if stuck.is_empty() {
+        (StatusCode::OK, "ok\n".into())
+    } else {
+        (StatusCode::INTERNAL_SERVER_ERROR, format!("stuck: {}\n", stuck.join("; ")))
+    }
 }
 
 async fn tell_readiness(State((_, readiness)): Told) -> (StatusCode, String) {

@@ -97,6 +97,8 @@ pub struct Store<K> {
     version: watch::Sender<Version>,
     /// Whether the kind is known not to be installed; none where it has to be.
     is_missing: watch::Sender<Option<bool>>,
+    /// Whether the API server does not let us read the kind; none where it has to.
+    is_forbidden: watch::Sender<Option<bool>>,
 }
 
 #[derive(Debug)]
@@ -131,6 +133,7 @@ impl<K> Default for Store<K> {
             listeners: RwLock::default(),
             version: watch::Sender::new(0),
             is_missing: watch::Sender::new(None),
+            is_forbidden: watch::Sender::new(None),
         }
     }
 }
@@ -211,14 +214,41 @@ impl<K: Kind> Store<K> {
         self.version() == 0 && *self.is_missing.borrow() == Some(true)
     }
 
-    /// Waits until the store is complete; where the kind need not be installed, until that is known.
+    /// Whether the API server does not let us read the kind, where that may be. What the store shows is then nothing, or old.
+    pub fn is_forbidden(&self) -> bool {
+        *self.is_forbidden.borrow() == Some(true)
+    }
+
+    /// Whether it is still to be seen what there is.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.version() == 0 && !self.is_missing() && !self.is_forbidden()
+    }
+
+    /// Waits until the store is complete; where the kind need not be installed or readable, until that is known.
     pub async fn complete(&self) {
         let (mut version, mut is_missing) = (self.version.subscribe(), self.is_missing.subscribe());
+        let mut is_forbidden = self.is_forbidden.subscribe();
         // The senders live as long as the store, so they cannot be gone.
         tokio::select! {
             _ = version.wait_for(|version| *version > 0) => {}
             _ = is_missing.wait_for(|is_missing| *is_missing == Some(true)) => {}
+            _ = is_forbidden.wait_for(|is_forbidden| *is_forbidden == Some(true)) => {}
         }
+    }
+
+    /// The work goes on without this kind, should the API server not let us read it.
+    pub(crate) fn may_be_forbidden(&self) {
+        self.is_forbidden.send_replace(Some(false));
+    }
+
+    /// Whether the API server lets us read the kind. Says whether that is news.
+    pub(crate) fn set_forbidden(&self, is_forbidden: bool) -> bool {
+        self.is_forbidden.send_if_modified(|known| {
+            known.is_some_and(|known| known != is_forbidden) && {
+                *known = Some(is_forbidden);
+                true
+            }
+        })
     }
 
     /// The kind need not be installed.

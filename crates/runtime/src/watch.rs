@@ -29,7 +29,9 @@ use crate::{
 /// After this many seconds the server ends a watch, and another one takes its place.
 const SECONDS: u32 = 290;
 /// A connection that says nothing for longer than a watch lasts is dead.
-const SILENCE: Duration = Duration::from_secs(SECONDS as u64 + 10);
+pub(crate) const SILENCE: Duration = Duration::from_secs(SECONDS as u64 + 10);
+/// Lists may be older than what is known for this time, as those of an API server that lags behind another.
+const OUTDATED: Duration = Duration::from_secs(60);
 /// Lines are read into the same memory, unless one was longer than this.
 const LINE: usize = 256 * 1024;
 /// Objects of a page, where lists are not streamed.
@@ -165,12 +167,14 @@ pub(crate) struct Watch<K> {
 }
 
 impl<K: Kind> Watch<K> {
-    /// Keeps the store as the API server says, for ever.
+    /// Keeps the store as the API server says. Ends only when the API server has shown an older state than before for
+    /// [`OUTDATED`]: then its storage was restored, and what is in the stores is of a future that was undone.
     pub(crate) async fn run(mut self) {
         // Where the watch is taken up again; zero when it is to begin anew.
         let mut position: Version = 0;
         let mut failures = 0;
         let mut last_warning = String::new();
+        let mut outdated_since: Option<Instant> = None;
         loop {
             let began = Instant::now();
             let ended = match self.follow(&mut position).await {
@@ -178,6 +182,21 @@ impl<K: Kind> Watch<K> {
                 Err(ended) => ended,
             };
             self.surroundings.metrics.watch_ended(&K::plural(&()), ended.reason());
+            if matches!(&ended, Ended::Refused(status) if status.code == StatusCode::FORBIDDEN) {
+                self.store.set_forbidden(true);
+                // From now on something may be missed, and the whole list is read when that is allowed again.
+                position = 0;
+            }
+            let is_outdated = matches!(ended, Ended::Outdated(_));
+            if is_outdated && outdated_since.get_or_insert_with(Instant::now).elapsed() > OUTDATED {
+                let what = "the API server shows an older state than before, as after a restore of its storage";
+                warn!(kind = %K::kind(&()), problem = %ended, "{what}");
+                return;
+            }
+            if !is_outdated && position > 0 {
+                // A list was taken in meanwhile.
+                outdated_since = None;
+            }
             if matches!(ended, Ended::Expired | Ended::NotServed | Ended::Outdated(_) | Ended::Malformed(_)) {
                 position = 0;
             }
@@ -224,6 +243,7 @@ impl<K: Kind> Watch<K> {
         if *position == 0 && !self.streams_lists {
             let (objects, version) = self.list().await?;
             self.store.replace(objects, version)?;
+            self.store.set_forbidden(false);
             *position = version;
         }
         // What the streamed list has shown so far; none once it is complete.
@@ -278,6 +298,7 @@ impl<K: Kind> Watch<K> {
                     match pending {
                         Some(objects) if is_end_of_list => {
                             self.store.replace(std::mem::take(objects), version)?;
+                            self.store.set_forbidden(false);
                             listed = None;
                             *position = version;
                         }

@@ -19,15 +19,20 @@ fn absence() -> Duration {
 
 /// Waits until the API server of a cluster runs, and gives its process.
 async fn api_server(folder: &Path) -> Pid {
+    process(folder, "kube-apiserver").await
+}
+
+/// Waits until a program of a cluster runs, and gives its process.
+pub(super) async fn process(folder: &Path, name: &str) -> Pid {
     let folder = format!("{}/", folder.display());
     let mut found = None;
-    holds("a process of the API server", async || {
+    holds(&format!("a process of {name}"), async || {
         let numbers =
             fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         found = numbers.into_iter().find(|number: &i32| {
             let command = fs::read_to_string(format!("/proc/{number}/cmdline")).unwrap_or_default();
             let program = command.split('\0').next().unwrap_or_default();
-            program.ends_with("/kube-apiserver") && command.contains(&folder)
+            program.ends_with(&format!("/{name}")) && command.contains(&folder)
         });
         found.map(drop).ok_or_else(|| "none".into())
     })

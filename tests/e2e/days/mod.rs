@@ -2,8 +2,10 @@
 
 mod away;
 mod lease;
+mod namespaced;
 mod objects;
 pub(crate) mod program;
+mod restored;
 mod traces;
 mod way;
 

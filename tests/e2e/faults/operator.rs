@@ -21,6 +21,7 @@ pub(crate) fn datacenters(caches: &mut Caches, metrics: &Metrics) -> Vec<Arc<dyn
         keys: KeyKind::default(),
         cqls_ingress_port: None,
         scylla_operator_lease: scylla_operator::LEASE.into(),
+        scylla_operator_absent: false,
         datacenters_at_once: 1,
         expiry: datacenter::Expiry::new(metrics),
         counts: datacenter::Counts::new(metrics),

@@ -15,6 +15,7 @@ mod joining;
 mod metadata;
 mod named;
 mod operations;
+mod permissions;
 mod pod;
 mod probe;
 mod quantity;
@@ -55,6 +56,7 @@ use serde_json::Value;
 pub use certificates::CertificateChain;
 pub use identity::{cannot_adopt, change_of_identity};
 pub use operations::{Ending, NodeState, Operation, cleanup_that_ended, node_states, operation_that_ended};
+pub use permissions::OptionalKind;
 pub use probe::ProbePeriod;
 pub use rollout::is_rolled_out;
 pub use seen::{RestsOn, Seen};
@@ -113,6 +115,8 @@ pub struct Observed {
     pub proofs: certificates::Proofs,
     /// The port at which an Ingress takes CQL, for clients' files; none where it is the usual one.
     pub cqls_ingress_port: Option<u16>,
+    /// Kinds outside of the namespace that the operator may not read.
+    pub unreadable_kinds: BTreeSet<OptionalKind>,
     /// Whether nodes may restart for what changed of the operator.
     pub turn: Turn,
     /// The time.
@@ -373,6 +377,7 @@ impl Observed {
             signed: BTreeMap::new(),
             proofs: certificates::Proofs::default(),
             cqls_ingress_port: None,
+            unreadable_kinds: BTreeSet::new(),
             turn: Turn::Own,
             now: Timestamp::UNIX_EPOCH,
         }
@@ -504,7 +509,7 @@ pub fn plan(observed: &Observed) -> Plan {
             cleanup.wrong,
         ]
         .concat(),
-        ignored: cleanup.ignored,
+        ignored: [permissions::warnings(&observed.unreadable_kinds), cleanup.ignored].concat(),
         again_at: certificates.again_at,
     }
 }

@@ -18,7 +18,7 @@ use messina_api::names::{
 use serde_json::json;
 
 use super::{
-    Change, Deletion, Kind, Note, Observed, Part, Rack,
+    Change, Deletion, Kind, Note, Observed, OptionalKind, Part, Rack,
     quantity::Amount,
     rollout::{Rollout, is_going, nodes_to_keep, replicas},
     topology::{Member, Topology, members},
@@ -131,6 +131,9 @@ impl Growing<'_> {
         let class =
             claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()).filter(|one| !one.is_empty());
         let Some(class) = class else { return Some("it has no StorageClass".into()) };
+        if self.observed.unreadable_kinds.contains(&OptionalKind::StorageClass) {
+            return Some("the operator may not read StorageClasses".into());
+        }
         match self.observed.storage_classes.get(class) {
             Some(class) if class.allow_volume_expansion == Some(true) => None,
             Some(_) => Some(format!("StorageClass {class} does not allow it (allowVolumeExpansion)")),

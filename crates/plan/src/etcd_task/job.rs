@@ -1,6 +1,6 @@
 //! CompactSnapshots and CopyBackups: Jobs that run etcd-backup-restore.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::{
     api::{
@@ -192,16 +192,25 @@ pub fn name(task: &EtcdOperatorTask) -> Result<String, Fault> {
         .map_err(|error| Fault::new(code::PRECONDITION, format!("There is no name for the Job: {error}")))
 }
 
-/// The Job of a task. `folders` are the folders of the machine for the store that is written and the one that is read, where
-/// they are of the provider Local.
+/// The Job of a task. `folders` are the folders of the Kubernetes node for the store that is written and the one that is read,
+/// where they are of the provider Local; `remaining` is what is left of the time of the task.
 pub fn job(
     task: &EtcdOperatorTask,
     etcd: &Etcd,
     work: &Work,
     image: &str,
     folders: (Option<&str>, Option<&str>),
+    remaining: Duration,
 ) -> Result<Job, Fault> {
     let (store, source) = work.stores(etcd)?;
+    let is_same_path = |source: &StoreSpec| is_local(store) && is_local(source) && store.container == source.container;
+    if source.is_some_and(is_same_path) && folder(folders.0) != folder(folders.1) {
+        return Err(Fault::new(
+            code::PRECONDITION,
+            "config.targetStore.container: the store that is read has the same container in another folder of the Kubernetes \
+             node, and etcd-backup-restore cannot tell them apart: name another container",
+        ));
+    }
     let mut pod = Pod { arguments: work.arguments(), ..Pod::default() };
     pod.add_workspace();
     pod.add(store, "", folders.0);
@@ -209,7 +218,8 @@ pub fn job(
         pod.add(source, "source-", folders.1);
     }
     let is_on_the_machine = is_local(store) || source.is_some_and(is_local);
-    let deadline = i64::try_from(work.options()?.deadline.as_secs()).unwrap_or(i64::MAX);
+    // Kubernetes takes no Job without any time.
+    let deadline = i64::try_from(remaining.as_secs().max(1)).unwrap_or(i64::MAX);
     let labels = BTreeMap::from([(label::MANAGED_BY.to_owned(), MANAGER.to_owned())]);
     let metadata = ObjectMeta {
         name: Some(name(task)?),
@@ -300,10 +310,14 @@ impl Pod {
         let folder_of_secret = format!("/var/{prefix}etcd-backup");
         match provider {
             "Local" => {
-                let folder = format!("{}/{container}", folder.unwrap_or(LOCAL_FOLDER));
-                let source = HostPathVolumeSource { path: folder, type_: Some("DirectoryOrCreate".into()) };
-                let volume = Volume { name: format!("{prefix}store"), host_path: Some(source), ..Volume::default() };
-                self.mount(volume, format!("{HOME}/{container}"));
+                let path = format!("{HOME}/{container}");
+                // Two stores may be in one folder, with different prefixes.
+                if self.mounts.iter().all(|mount| mount.mount_path != path) {
+                    let folder = format!("{}/{container}", self::folder(folder));
+                    let source = HostPathVolumeSource { path: folder, type_: Some("DirectoryOrCreate".into()) };
+                    let name = format!("{prefix}store");
+                    self.mount(Volume { name, host_path: Some(source), ..Volume::default() }, path);
+                }
                 return;
             }
             "ECS" => {
@@ -345,6 +359,10 @@ impl Pod {
     }
 }
 
+fn folder(given: Option<&str>) -> &str {
+    given.unwrap_or(LOCAL_FOLDER)
+}
+
 fn from_secret(name: String, secret: &str, key: &str) -> EnvVar {
     use k8s_openapi::api::core::v1::{EnvVarSource, SecretKeySelector};
     let selector = SecretKeySelector { name: secret.to_owned(), key: key.to_owned(), optional: None };
@@ -372,13 +390,22 @@ pub fn result(job: &Job) -> TaskResult {
     let failed = status.failed.unwrap_or_default();
     let tried = if failed > 0 { format!("; {failed} of its pods have failed") } else { String::new() };
     // Its watch tells when it changes.
-    TaskResult::goes_on(format!("The Job {name} runs{tried}."), std::time::Duration::from_secs(300))
+    TaskResult::goes_on(format!("The Job {name} runs{tried}."), Duration::from_secs(300))
+}
+
+/// Whether a Job is at its end, with all of its pods.
+pub fn is_finished(job: &Job) -> bool {
+    has_condition(job, "Complete") || has_failed(job)
 }
 
 /// Whether a Job has failed.
 pub fn has_failed(job: &Job) -> bool {
+    has_condition(job, "Failed")
+}
+
+fn has_condition(job: &Job, condition: &str) -> bool {
     let conditions = job.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions.into_iter().flatten().any(|one| one.type_ == "Failed" && one.status == "True")
+    conditions.into_iter().flatten().any(|one| one.type_ == condition && one.status == "True")
 }
 
 /// The Job of a task failed.
@@ -415,7 +442,8 @@ mod tests {
         let work =
             if kind == "CopyBackups" { Work::copy(Some(&config)) } else { Work::compact(Some(&config)) }.unwrap();
         work.admit(&task(kind, config.clone()), etcd).unwrap();
-        job(&task(kind, config), etcd, &work, image(etcd, IMAGE), (Some("/folder"), None)).unwrap()
+        let folders = (Some("/folder"), None);
+        job(&task(kind, config), etcd, &work, image(etcd, IMAGE), folders, Duration::from_secs(90)).unwrap()
     }
 
     #[test]
@@ -457,6 +485,37 @@ mod tests {
         assert_eq!(variables, ["HOME", "SOURCE_AWS_APPLICATION_CREDENTIALS"]);
         let local = pod.volumes.unwrap().into_iter().find(|one| one.name == "store").unwrap();
         assert_eq!(local.host_path.unwrap().path, "/folder/copies");
+    }
+
+    #[test]
+    fn a_job_has_what_is_left_of_the_time_of_its_task() {
+        let work = Work::compact(None).unwrap();
+        let etcd = etcd(s3("bucket"));
+        for (remaining, seconds) in [(90_500, 90), (999, 1), (0, 1)] {
+            let remaining = Duration::from_millis(remaining);
+            let job = job(&task("CompactSnapshots", json!({})), &etcd, &work, IMAGE, (None, None), remaining).unwrap();
+            assert_eq!(job.spec.unwrap().active_deadline_seconds, Some(seconds));
+        }
+    }
+
+    #[test]
+    fn snapshots_are_copied_within_one_folder() {
+        let local = |prefix: &str| json!({"provider": "Local", "container": "copies", "prefix": prefix});
+        let config = json!({"targetStore": local("new")});
+        let (etcd, work) = (etcd(local("old")), Work::copy(Some(&config)).unwrap());
+        let made = |folders| job(&task("CopyBackups", config.clone()), &etcd, &work, IMAGE, folders, Duration::MAX);
+        for folders in [(None, None), (Some("/folder"), Some("/folder")), (None, Some(LOCAL_FOLDER))] {
+            let pod = made(folders).unwrap().spec.unwrap().template.spec.unwrap();
+            let arguments = pod.containers[0].args.clone().unwrap();
+            for expected in ["--store-prefix=new", "--source-store-prefix=old", "--source-store-container=copies"] {
+                assert!(arguments.iter().any(|one| one == expected), "{expected} in {arguments:?}");
+            }
+            let paths = pod.containers[0].volume_mounts.iter().flatten().map(|mount| mount.mount_path.as_str());
+            assert_eq!(paths.collect::<Vec<_>>(), [WORKSPACE, "/home/nonroot/copies"]);
+            assert_eq!(pod.volumes.unwrap().len(), 2);
+        }
+        let fault = made((Some("/folder"), None)).unwrap_err();
+        assert!(fault.description.contains("config.targetStore.container"), "{}", fault.description);
     }
 
     #[test]

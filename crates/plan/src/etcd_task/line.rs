@@ -10,6 +10,17 @@ pub fn created(task: &EtcdOperatorTask) -> Timestamp {
     task.metadata.creation_timestamp.as_ref().map(|time| time.0).unwrap_or_default()
 }
 
+/// Whether other tasks of the etcd cluster wait for this one: while it is not at its end, and, where it `needs_cleanup`, until
+/// what it has left is removed.
+pub fn is_in_line(task: &EtcdOperatorTask, needs_cleanup: bool) -> bool {
+    let Some(status) = &task.status else { return true };
+    match status.state {
+        Some(TaskState::Succeeded | TaskState::Failed) => needs_cleanup && status.cleaned_up_at.is_none(),
+        Some(TaskState::Rejected) => false,
+        _ => true,
+    }
+}
+
 /// By what the tasks of an etcd cluster are put in order: one that runs comes first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
@@ -19,11 +30,11 @@ pub struct Place {
 }
 
 impl Place {
-    /// The place of a task that is not at its end.
+    /// The place of a task that is in line.
     pub fn of(task: &EtcdOperatorTask) -> Self {
         let state = task.status.as_ref().and_then(|status| status.state.as_ref());
         Self {
-            waits: state != Some(&TaskState::InProgress),
+            waits: matches!(state, None | Some(TaskState::Pending | TaskState::Other(_))),
             created: created(task),
             uid: task.metadata.uid.clone().unwrap_or_default(),
         }
@@ -96,6 +107,7 @@ impl<K> Line<K> {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
 
@@ -107,6 +119,28 @@ mod tests {
         let mut line = Line::default();
         tasks.iter().for_each(|(name, place)| line.add((*place).clone(), *name));
         line
+    }
+
+    #[test]
+    fn tasks_wait_for_the_cleanup_of_those_that_need_one() {
+        let task = |state: &str, is_cleaned_up: bool| {
+            let cleaned_up_at = is_cleaned_up.then_some("2026-11-17T00:00:00Z");
+            let status = serde_json::json!({"state": state, "cleanedUpAt": cleaned_up_at});
+            serde_json::from_value(serde_json::json!({"metadata": {}, "spec": {}, "status": status})).unwrap()
+        };
+        for (state, is_cleaned_up, needs_cleanup, expected) in [
+            ("Pending", false, true, true),
+            ("InProgress", false, false, true),
+            ("Failed", false, true, true),
+            ("Failed", true, true, false),
+            ("Failed", false, false, false),
+            ("Succeeded", false, true, true),
+            ("Rejected", false, true, false),
+        ] {
+            let task: EtcdOperatorTask = task(state, is_cleaned_up);
+            assert_eq!(is_in_line(&task, needs_cleanup), expected, "{state} {is_cleaned_up} {needs_cleanup}");
+            assert_eq!(Place::of(&task).waits, state == "Pending");
+        }
     }
 
     #[test]

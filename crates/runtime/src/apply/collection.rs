@@ -65,7 +65,7 @@ impl<K: Kind> Collection for Shelf<K> {
     }
 
     fn is_awaited(&self) -> bool {
-        self.store.version() == 0 && !self.store.is_missing()
+        self.store.is_awaited()
     }
 
     fn size(&self) -> (usize, usize) {

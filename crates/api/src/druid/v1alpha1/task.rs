@@ -55,7 +55,7 @@ use crate::schema;
 pub struct EtcdOperatorTaskSpec {
     /// What the task does: OnDemandSnapshot, Defragment, Compact, CompactSnapshots or CopyBackups.
     #[serde(rename = "type")]
-    #[schemars(extend("minLength" = 1))]
+    #[schemars(extend("minLength" = 1, "maxLength" = 64))]
     pub task_type: Option<EtcdOperatorTaskType>,
     /// Options of the task, as an object or as a text that holds the same in JSON. Which ones there are depends on
     /// `type`. A task with options that it cannot use is rejected.
@@ -114,8 +114,10 @@ pub enum EtcdOperatorTaskType {
 #[serde(rename_all = "camelCase", default)]
 pub struct EtcdReference {
     /// Name of the Etcd.
+    #[schemars(extend("maxLength" = 253))]
     pub name: Option<String>,
     /// Namespace of the Etcd. Without it, that of this object.
+    #[schemars(extend("maxLength" = 63))]
     pub namespace: Option<String>,
 }
 

@@ -60,6 +60,8 @@ pub struct Settings {
     pub cqls_ingress_port: Option<u16>,
     /// The name of scylla-operator's lease, in whatever namespace it is.
     pub scylla_operator_lease: String,
+    /// Whether scylla-operator is known not to run, so that its lease is not read.
+    pub scylla_operator_absent: bool,
     /// How many datacenters restart their nodes at once for what changed of the operator; none for all.
     pub datacenters_at_once: usize,
     /// Until when certificates are valid, for all to see.
@@ -99,8 +101,9 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     let service_accounts = caches.watch_metadata::<ServiceAccount>(Some(&ours), trim);
     let role_bindings = caches.watch::<RoleBinding>(Some(&ours), trim);
     let budgets = caches.watch::<PodDisruptionBudget>(Some(&ours), trim);
-    let leases = caches.watch_named::<Lease>(&settings.scylla_operator_lease, trim);
-    let scylla_operator = Arc::new(ScyllaOperator::new(Arc::clone(&leases)));
+    let leases =
+        (!settings.scylla_operator_absent).then(|| caches.watch_named::<Lease>(&settings.scylla_operator_lease, trim));
+    let scylla_operator = Arc::new(ScyllaOperator::new(leases.clone()));
     let new_keys = Arc::new(NewKeys::new(settings.keys));
     let turns = Arc::new(Turns::new(settings.datacenters_at_once));
     let controller = DatacenterController {
@@ -167,10 +170,12 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     owns(&running, jobs);
     running.refers_to(&named_config_maps);
     running.refers_to(&named_secrets);
-    running.hears_of(&leases, move |change| {
-        let all = || all_datacenters.all().iter().map(|one| key_of(&one.metadata)).collect();
-        if scylla_operator.take_in(change) { all() } else { Vec::new() }
-    });
+    if let Some(leases) = leases {
+        running.hears_of(&leases, move |change| {
+            let all = || all_datacenters.all().iter().map(|one| key_of(&one.metadata)).collect();
+            if scylla_operator.take_in(change) { all() } else { Vec::new() }
+        });
+    }
     running.watches(&pods, |pod| datacenter_of(pod).into_iter().collect());
     running.watches(&claims, |claim| datacenter_of(claim).into_iter().collect());
     let all = Arc::clone(&claims);

@@ -77,7 +77,9 @@ impl NewKeys {
         // One that is under way may be back by now: it is looked at then, and nothing may take the place of what it brings.
         if !missing.is_empty() && whereabouts != Whereabouts::UnderWay {
             debug!(?missing, "making keys");
-            self.errands.send(datacenter.clone(), make(self.kind, missing, Arc::clone(&self.turns)));
+            let making = make(self.kind, missing.clone(), Arc::clone(&self.turns));
+            let failed = |problem: String| missing.into_iter().map(|secret| (secret, Err(problem.clone()))).collect();
+            self.errands.send(datacenter.clone(), making, failed);
         }
         made
     }

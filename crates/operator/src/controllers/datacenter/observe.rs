@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
 use messina_plan::datacenter::{
-    Datacenter, Fault, Named, Observed, Told, Turn, cannot_adopt,
+    Datacenter, Fault, Named, Observed, OptionalKind, Told, Turn, cannot_adopt,
     certificates::{Order, Signed, orders},
     change_of_identity, is_without_machine, refusal, rolling, validate, version_of_settings,
 };
@@ -68,6 +68,7 @@ impl DatacenterController {
             signed: BTreeMap::new(),
             proofs: self.proofs.clone(),
             cqls_ingress_port: self.settings.cqls_ingress_port,
+            unreadable_kinds: self.unreadable_kinds(),
             turn: Turn::Own,
             now: Timestamp::now(),
         };
@@ -92,8 +93,22 @@ impl DatacenterController {
         cannot_adopt(&observed).map_or(Ok(()), |fault| Err(invalid(&[fault])))
     }
 
-    /// Volumes of claims whose machines are gone. One that is not there has no machine to miss.
+    /// Kinds outside of the namespace that the operator may not read.
+    fn unreadable_kinds(&self) -> BTreeSet<OptionalKind> {
+        let kinds = [
+            (OptionalKind::StorageClass, self.storage_classes.is_forbidden()),
+            (OptionalKind::PersistentVolume, self.volumes.is_forbidden()),
+            (OptionalKind::Node, self.machines.is_forbidden()),
+        ];
+        kinds.into_iter().filter_map(|(kind, is_forbidden)| is_forbidden.then_some(kind)).collect()
+    }
+
+    /// Volumes of claims whose machines are gone. One that is not there has no machine to miss, and machines that may not be
+    /// read are not taken for gone.
     fn lost_volumes(&self, claims: &BTreeMap<String, PersistentVolumeClaim>) -> BTreeSet<String> {
+        if self.volumes.is_forbidden() || self.machines.is_forbidden() {
+            return BTreeSet::new();
+        }
         let names = claims.values().filter_map(|claim| claim.spec.as_ref()?.volume_name.clone());
         let volumes = names.filter_map(|name| self.volumes.get(&ObjectKey { namespace: None, name }).ok()?);
         let machines = self.machines.all();

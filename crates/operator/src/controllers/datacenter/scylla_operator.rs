@@ -18,17 +18,20 @@ use messina_runtime::{
 /// The type of the condition of a datacenter that is left to scylla-operator.
 pub(super) const CONDITION: &str = "ScyllaOperatorActive";
 
+/// How often it is looked whether its Lease can be read.
+const UNKNOWN: Duration = Duration::from_secs(10);
+
 /// What is known of scylla-operator.
 #[derive(Debug)]
 pub(super) struct ScyllaOperator {
-    /// Leases of the name that its own has, in all namespaces.
-    leases: Arc<Store<Lease>>,
+    /// Leases of the name that its own has, in all namespaces; none where it is said to be absent.
+    leases: Option<Arc<Store<Lease>>>,
     /// When each was first seen, or seen to change.
     changed: Mutex<HashMap<ObjectKey, Timestamp>>,
 }
 
 impl ScyllaOperator {
-    pub(super) fn new(leases: Arc<Store<Lease>>) -> Self {
+    pub(super) fn new(leases: Option<Arc<Store<Lease>>>) -> Self {
         Self { leases, changed: Mutex::default() }
     }
 
@@ -52,7 +55,7 @@ impl ScyllaOperator {
 
     fn leads(&self, now: Timestamp) -> Option<Active> {
         let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = self.leases.all().into_iter();
+        let all = self.leases.iter().flat_map(|leases| leases.all());
         let active = all.filter_map(|lease| {
             let key = ObjectKey { namespace: lease.metadata.namespace.clone(), name: lease.metadata.name.clone()? };
             is_led(&lease, changed.get(&key).copied().unwrap_or(now), now)
@@ -60,8 +63,16 @@ impl ScyllaOperator {
         active.max_by_key(|active| active.until)
     }
 
+    /// Whether it cannot be known that scylla-operator does not run.
+    fn is_unknown(&self) -> bool {
+        self.leases.as_ref().is_some_and(|leases| leases.is_forbidden())
+    }
+
     /// What the process waits for while scylla-operator leads.
     pub(super) fn waits_for(&self) -> Option<String> {
+        if self.is_unknown() {
+            return Some("permission to read scylla-operator's Lease".into());
+        }
         let active = self.leads(Timestamp::now())?;
         Some(format!("scylla-operator to stop ({})", active.evidence))
     }
@@ -69,6 +80,12 @@ impl ScyllaOperator {
     /// Whether a datacenter with these StatefulSets is left to scylla-operator.
     pub(super) fn holds(&self, stateful_sets: &[Arc<StatefulSet>]) -> Option<Hold> {
         let now = Timestamp::now();
+        if self.is_unknown() {
+            let message = "It is not known whether scylla-operator is active, because its Lease cannot be read. The objects of this \
+                           datacenter are not changed: let this operator list and watch leases of that name in all namespaces, \
+                           or start it with --scylla-operator-absent if scylla-operator does not run in this cluster.";
+            return Some(Hold { message: message.into(), again_after: UNKNOWN });
+        }
         let active = self.leads(now).or_else(|| has_written(stateful_sets.iter().map(Arc::as_ref), now))?;
         let message = format!(
             "scylla-operator is active: {}. The objects of this datacenter are not changed before it has stopped: scale its \
@@ -108,7 +125,7 @@ mod tests {
             (lease("a", third), lease("", third), true, "it is released"),
             (lease("", third), None, false, "it is deleted"),
         ];
-        let known = ScyllaOperator::new(Arc::default());
+        let known = ScyllaOperator::new(Some(Arc::default()));
         for (before, after, is_handover, why) in changes {
             assert_eq!(known.take_in(&Change { key: key.clone(), before, after }), is_handover, "{why}");
         }

@@ -25,6 +25,9 @@ const NAMED_TASKS: usize = 1000;
 /// At most this many Etcds are named by counters. The others are counted together, with empty labels.
 const NAMED_ETCDS: usize = 1000;
 
+/// At most this many codes of errors are labels.
+const NAMED_CODES: usize = 100;
+
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct OfType {
     r#type: String,
@@ -62,6 +65,7 @@ struct Named {
     count: usize,
     tasks: HashMap<ObjectKey, OfTask>,
     etcds: HashMap<ObjectKey, HashSet<Finished>>,
+    codes: HashSet<String>,
 }
 
 /// Metrics of tasks. Clones share them.
@@ -160,7 +164,10 @@ impl Counts {
             (Some(_), None) => named.count = named.count.saturating_sub(1),
             _ => {}
         }
-        if let Some(task) = change.after.as_deref().filter(|_| named.tasks.len() < NAMED_TASKS) {
+        // One that was rejected has done nothing, and whoever creates many of them gets no series for it.
+        let is_rejected = |task: &EtcdOperatorTask| state_label(task) == "Rejected";
+        let task = change.after.as_deref().filter(|task| named.tasks.len() < NAMED_TASKS && !is_rejected(task));
+        if let Some(task) = task {
             let labels = of_task(task, &change.key);
             self.info.get_or_create(&labels).set(1);
             if let Some(duration) = task.status.as_ref().and_then(duration) {
@@ -175,7 +182,8 @@ impl Counts {
     fn finished_labels(&self, task: &EtcdOperatorTask) -> Finished {
         let OfType { r#type, state } = of_type(task);
         let mut named = self.named();
-        let has_room = named.etcds.len() < NAMED_ETCDS;
+        // What a rejected task names need not exist.
+        let has_room = named.etcds.len() < NAMED_ETCDS && state != "Rejected";
         let Some(key) = etcd_of(task).filter(|key| has_room || named.etcds.contains_key(key)) else {
             return Finished { r#type, state, namespace: String::new(), etcd: String::new() };
         };
@@ -188,9 +196,22 @@ impl Counts {
     fn count_errors(&self, task: &EtcdOperatorTask, before: &EtcdOperatorTaskStatus, now: &EtcdOperatorTaskStatus) {
         let known = before.last_errors.as_deref().unwrap_or_default();
         for error in now.last_errors.iter().flatten().filter(|error| !known.contains(error)) {
-            let code = error.code.clone().unwrap_or_default();
+            let code = self.code_label(error.code.as_deref().unwrap_or_default());
             self.errors.get_or_create(&ByCode { r#type: type_label(task), code }).inc();
         }
+    }
+
+    /// The code of an error. Ours are few; whoever can write statuses can write others.
+    fn code_label(&self, code: &str) -> String {
+        let mut named = self.named();
+        if !named.codes.contains(code) {
+            let is_code = code.len() <= 64 && code.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
+            if named.codes.len() >= NAMED_CODES || !is_code {
+                return "Other".to_owned();
+            }
+            named.codes.insert(code.to_owned());
+        }
+        code.to_owned()
     }
 
     fn named(&self) -> MutexGuard<'_, Named> {
@@ -271,6 +292,36 @@ mod tests {
 
     fn named_tasks(text: &str) -> usize {
         text.lines().filter(|line| line.starts_with("messina_etcd_task_info{")).count()
+    }
+
+    #[test]
+    fn users_text_makes_no_series() {
+        let metrics = Metrics::default();
+        let counts = Counts::new(&metrics);
+        let odd = |number: usize, state: Option<&str>| -> Option<Arc<EtcdOperatorTask>> {
+            let error = json!({"code": format!("odd {number}"), "description": "x"});
+            let task = json!({
+                "metadata": {"name": format!("task-{number}"), "namespace": "default"},
+                "spec": {"type": format!("type-{number}"), "etcdReference": {"name": format!("etcd-{number}")}},
+                "status": {"state": state, "lastErrors": state.map(|_| [error])},
+            });
+            Some(Arc::new(serde_json::from_value(task).unwrap()))
+        };
+        let lines = || metrics.text().unwrap().lines().filter(|line| line.starts_with("messina_etcd_")).count();
+        let churn = |numbers: std::ops::Range<usize>| {
+            for number in numbers {
+                let steps = [None, odd(number, None), odd(number, Some("Rejected")), None];
+                for step in steps.windows(2) {
+                    counts.take_in(&Change { key: key(number), before: step[0].clone(), after: step[1].clone() });
+                }
+            }
+        };
+        churn(0..1);
+        let few = lines();
+        churn(1..10_000);
+        assert_eq!(lines(), few);
+        let text = metrics.text().unwrap();
+        assert!(text.contains(r#"messina_etcd_task_errors_total{type="Other",code="Other"} 10000"#), "{text}");
     }
 
     #[test]

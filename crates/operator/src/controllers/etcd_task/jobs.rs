@@ -21,6 +21,9 @@ use super::{
 /// A Job that should have appeared is looked for after this time, should its watch say nothing.
 const LOOK: Duration = Duration::from_secs(10);
 
+/// A Job that is being deleted is looked for after this time: its watch says when it is gone.
+const DELETING: Duration = Duration::from_secs(5);
+
 const NOT_WRITTEN: &str = "ERR_JOB_NOT_WRITTEN";
 
 /// A type of task that is done by a Job.
@@ -62,11 +65,16 @@ async fn clean_up(task: &EtcdOperatorTask, tools: &Tools) -> TaskResult {
     };
     let key = ObjectKey { namespace: task.metadata.namespace.clone(), name: name.clone() };
     let is_deleted = task.metadata.deletion_timestamp.is_some();
-    if !is_deleted && tools.jobs.get(&key).ok().flatten().is_some_and(|job| job::has_failed(&job)) {
+    let known = tools.jobs.get(&key).ok().flatten();
+    if !is_deleted && known.as_deref().is_some_and(job::has_failed) {
         return TaskResult::done(format!("The failed Job {name} is kept for its logs until the task is deleted."));
     }
-    match jobs(task, tools).delete(&name, &DeleteParams::background()).await {
-        Ok(_) => TaskResult::done(format!("The Job {name} is deleted.")),
+    // Pods of a Job that runs may still write to the store, so that the next task waits until they are gone.
+    let is_finished = known.as_deref().is_some_and(job::is_finished);
+    let propagation = if is_finished { DeleteParams::background() } else { DeleteParams::foreground() };
+    match jobs(task, tools).delete(&name, &propagation).await {
+        Ok(_) if is_finished => TaskResult::done(format!("The Job {name} is deleted.")),
+        Ok(_) => TaskResult::goes_on(format!("The Job {name} and its pods are being deleted."), DELETING),
         Err(kube::Error::Api(status)) if status.is_not_found() => TaskResult::done("There is no Job left."),
         Err(error) => {
             let description = format!("The Job {name} could not be deleted: {}", chain(&error));
@@ -93,7 +101,9 @@ impl Jobs {
         let source = folder(subject, source).await?;
         let folders = (store.as_deref(), source.as_deref());
         let image = job::image(&subject.etcd, &subject.tools.backup_restore_image);
-        let job = job::job(&subject.task, &subject.etcd, &work, image, folders).map_err(TaskResult::failed)?;
+        let remaining = work.options().map_err(TaskResult::failed)?.deadline.saturating_sub(subject.spent());
+        let job =
+            job::job(&subject.task, &subject.etcd, &work, image, folders, remaining).map_err(TaskResult::failed)?;
         match jobs(&subject.task, &subject.tools).create(&PostParams::default(), &job).await {
             Ok(_) => Ok(TaskResult::goes_on(format!("The Job {name} was created."), LOOK)),
             // It was created before, and the watch has not told of it yet.

@@ -6,10 +6,7 @@ use std::{
 };
 
 use messina_api::druid::v1alpha1::EtcdOperatorTask;
-use messina_plan::etcd_task::{
-    is_finished,
-    line::{Line, Place},
-};
+use messina_plan::etcd_task::line::{Line, Place, is_in_line};
 use messina_runtime::{queue::ObjectKey, store::Change};
 
 /// The Etcd that a task is for.
@@ -22,8 +19,8 @@ pub(super) fn etcd_of(task: &EtcdOperatorTask) -> Option<ObjectKey> {
 pub(super) struct Lines(Mutex<HashMap<ObjectKey, Line<ObjectKey>>>);
 
 impl Lines {
-    /// Takes in what became of a task.
-    pub(super) fn take_in(&self, change: &Change<EtcdOperatorTask>) {
+    /// Takes in what became of a task. One that has left something is in line until that is removed: see [`is_in_line`].
+    pub(super) fn take_in(&self, change: &Change<EtcdOperatorTask>, needs_cleanup: impl Fn(&EtcdOperatorTask) -> bool) {
         let mut lines = self.locked();
         let before = change.before.as_deref().and_then(|task| Some((task, etcd_of(task)?)));
         let after = change.after.as_deref().and_then(|task| Some((task, etcd_of(task)?)));
@@ -31,7 +28,7 @@ impl Lines {
             lines.entry(etcd.clone()).or_default().remove(&Place::of(task));
         }
         if let Some((task, etcd)) = &after
-            && !is_finished(task.status.as_ref().and_then(|status| status.state.as_ref()))
+            && is_in_line(task, needs_cleanup(task))
         {
             lines.entry(etcd.clone()).or_default().add(Place::of(task), change.key.clone());
         }

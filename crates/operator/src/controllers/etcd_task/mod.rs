@@ -158,9 +158,14 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     let client = caches.client().clone();
     let (lines, memories, errands) =
         (Arc::<Lines>::default(), Arc::<Memories>::default(), Arc::<Errands<_>>::default());
+    let tools = Arc::new(Tools { client, reach, fence, backup_restore_image, jobs: Arc::clone(jobs) });
+    let (own_registry, own_tools) = (registry.clone(), Arc::clone(&tools));
+    let needs_cleanup = move |task: &EtcdOperatorTask| {
+        own_registry.find(&type_of(task)).is_ok_and(|handler| handler.cleanup(task, &own_tools).is_some())
+    };
     let controller = TaskController {
         registry,
-        tools: Arc::new(Tools { client, reach, fence, backup_restore_image, jobs: Arc::clone(jobs) }),
+        tools,
         etcds: Arc::clone(&etcds),
         lines: Arc::clone(&lines),
         errands: Arc::clone(&errands),
@@ -172,7 +177,7 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     let (own_lines, own_memories, events) = (Arc::clone(&lines), Arc::clone(&memories), caches.events().clone());
     let (own_errands, own_counts) = (Arc::downgrade(&errands), counts.clone());
     tasks.on_change(move |change| {
-        own_lines.take_in(change);
+        own_lines.take_in(change, &needs_cleanup);
         own_counts.take_in(change);
         tell(&events, change);
         // Whatever another task of the same name asks for, this one's answer is not its own.
@@ -305,7 +310,8 @@ impl TaskController {
             // What is still under way for a task that is finished is of no use.
             self.errands.forget(&key);
             let (task, tools) = (Arc::clone(&observed.task), Arc::clone(&self.tools));
-            self.errands.send(key, async move { (stage, clean_up(handler.as_ref(), &task, &tools).await) });
+            let cleanup = async move { (stage, clean_up(handler.as_ref(), &task, &tools).await) };
+            self.errands.send(key, cleanup, panicked(stage));
             return;
         }
         let Some(etcd) = observed.etcd.clone() else { return };
@@ -322,14 +328,15 @@ impl TaskController {
         };
         memory.has_run |= stage == Stage::Run;
         memory.begin(stage);
-        self.errands.send(key, async move {
+        let asking = async move {
             let result = match stage {
                 Stage::Admit => handler.admit(&subject).await,
                 Stage::Run => handler.run(&subject).await,
                 Stage::CleanUp => clean_up(handler.as_ref(), &subject.task, &subject.tools).await,
             };
             (stage, result)
-        });
+        };
+        self.errands.send(key, asking, panicked(stage));
     }
 
     fn report_failed_cleanup(&self, task: &EtcdOperatorTask, result: &TaskResult) {
@@ -337,6 +344,16 @@ impl TaskController {
             warn!(code = fault.code, problem = fault.description, "the cleanup of the task failed");
             self.events.tell(reference(task), Note::warning("CleanupFailed", fault.description.clone()));
         }
+    }
+}
+
+/// What a handler that panicked has answered. A request of it may be under way.
+fn panicked(stage: Stage) -> impl FnOnce(String) -> (Stage, TaskResult) {
+    move |problem| {
+        let description =
+            format!("The operator failed with an internal error: {problem}. It tries again; please report this.");
+        let result = TaskResult::trouble(Fault::new("ERR_INTERNAL", description));
+        (stage, TaskResult { is_unanswered: stage == Stage::Run, ..result })
     }
 }
 

@@ -7,7 +7,7 @@ use kube::{Api, Client};
 use messina_api::druid::v1alpha1::{Etcd, TlsConfig};
 use messina_clients::{Reach, backup_restore, backup_restore::Sidecar, etcd};
 use messina_plan::etcd_task::{Fault, TaskResult, code};
-use messina_runtime::{error::chain, fence::Fence, store::Store};
+use messina_runtime::{error::chain, fence::Fence, queue::ObjectKey, store::Store};
 
 /// The key of a Secret that holds the authorities, unless the Etcd names another one.
 const BUNDLE: &str = "bundle.crt";
@@ -79,6 +79,12 @@ impl Tools {
     /// A Secret of an etcd cluster, which is in its namespace.
     pub async fn secret(&self, etcd: &Etcd, name: &str) -> Result<Secret, TaskResult> {
         let namespace = etcd.metadata.namespace.as_deref().unwrap_or_default();
+        let key = ObjectKey { namespace: Some(namespace.to_owned()), name: name.to_owned() };
+        if !key.is_possible() {
+            let description =
+                format!("The Etcd names {name:?} as a Secret, and no Secret can have this name: correct the Etcd");
+            return Err(TaskResult::trouble(Fault::new("ERR_SECRET_NOT_READ", description)));
+        }
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         api.get(name).await.map_err(|error| {
             let description = format!("The Secret {namespace}/{name} of the Etcd cannot be read: {}", chain(&error));

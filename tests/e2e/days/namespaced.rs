@@ -1,0 +1,97 @@
+//! An operator that may do nothing outside of its namespace.
+
+use std::{fs, path::PathBuf};
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
+use messina_api::scylla::v1alpha1::ScyllaDBDatacenter;
+use messina_e2e::{in_a_namespace, light_kubeconfig};
+use messina_testbed::harness;
+use serde_json::{Value, json};
+
+use super::{apply, condition, datacenter, holds, is_made, program::Operator};
+
+/// What an administrator applies.
+const MANIFEST: &str = include_str!("../../../deploy/namespaced.yaml");
+
+/// The objects of the manifest for this namespace, as its first lines say.
+fn manifest(namespace: &str) -> Vec<Value> {
+    let line = |line: &str| {
+        let line = line
+            .strip_suffix("namespace: scylla")
+            .map_or(line.to_owned(), |start| format!("{start}namespace: {namespace}"));
+        let line =
+            line.strip_suffix("value: scylla").map_or(line.clone(), |start| format!("{start}value: {namespace}"));
+        line.strip_suffix("messina-scylla").map_or(line.clone(), |start| format!("{start}messina-{namespace}"))
+    };
+    let text: Vec<String> = MANIFEST.lines().map(line).collect();
+    text.join("\n").split("\n---\n").map(|document| serde_saphyr::from_str(document).unwrap()).collect()
+}
+
+async fn install(client: &Client, objects: &[Value], is_wanted: impl Fn(&Value) -> bool) {
+    for object in objects.iter().filter(|object| is_wanted(object)) {
+        harness::apply(client, &object.to_string(), None).await.unwrap();
+    }
+}
+
+/// A kubeconfig with which requests are made in the name of the operator's service account.
+fn kubeconfig(namespace: &str) -> PathBuf {
+    let mut config: Value = serde_saphyr::from_str(&fs::read_to_string(light_kubeconfig()).unwrap()).unwrap();
+    config["users"][0]["user"]["as"] = format!("system:serviceaccount:{namespace}:messina").into();
+    let file = std::env::temp_dir().join(format!("messina-{namespace}.kubeconfig"));
+    fs::write(&file, serde_saphyr::to_string(&config).unwrap()).unwrap();
+    file
+}
+
+#[tokio::test]
+async fn an_operator_of_one_namespace_says_what_it_may_not_do() {
+    in_a_namespace("days-namespaced", async |client, namespace| {
+        let objects = manifest(namespace);
+        let deployment = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();
+        let variables = &deployment["spec"]["template"]["spec"]["containers"][0]["env"];
+        assert!(variables.as_array().unwrap().contains(&json!({"name": "MESSINA_NAMESPACE", "value": namespace})));
+        let is_role = |object: &Value| object["kind"] != "Deployment" && object["kind"] != "ClusterRoleBinding";
+        install(client, &objects, is_role).await;
+        let kubeconfig = kubeconfig(namespace);
+
+        eprintln!("whether scylla-operator runs cannot be known");
+        apply(client, namespace, &datacenter("dc")).await;
+        let operator = Operator::start(&kubeconfig, namespace, &[]);
+        let held = condition(client, namespace, "dc", "ScyllaOperatorActive", |one| one.status == "True").await;
+        assert!(held.message.contains("--scylla-operator-absent"), "{held:?}");
+        let (code, text) = operator.asked("/readyz").await;
+        assert!(code == 503 && text.contains("permission to read scylla-operator's Lease"), "{code} {text}");
+        let sets: Api<StatefulSet> = Api::namespaced(client.clone(), namespace);
+        assert_eq!(sets.list(&Default::default()).await.unwrap().items.len(), 0);
+        drop(operator);
+
+        eprintln!("it is said to be absent");
+        let operator = Operator::start(&kubeconfig, namespace, &["--scylla-operator-absent"]);
+        is_made(client, namespace, "dc").await;
+        let storage = "StorageControllerProgressing";
+        let disabled = condition(client, namespace, "dc", storage, |one| one.reason == "PermissionMissing").await;
+        for feature in ["Volume expansion is disabled", "Kubernetes node is gone for good is disabled"] {
+            assert!(disabled.message.contains(feature), "{disabled:?}");
+        }
+        drop(operator);
+
+        eprintln!("the administrator lets it read what is in no namespace");
+        install(client, &objects, |object| object["kind"] == "ClusterRoleBinding").await;
+        let mut operator = Operator::start(&kubeconfig, namespace, &[]);
+        let touch = json!({"metadata": {"annotations": {"example.com/touched": "yes"}}});
+        let datacenters: Api<ScyllaDBDatacenter> = Api::namespaced(client.clone(), namespace);
+        datacenters.patch("dc", &PatchParams::default(), &Patch::Merge(touch)).await.unwrap();
+        condition(client, namespace, "dc", storage, |one| one.reason != "PermissionMissing").await;
+        holds("readiness", async || match operator.asked("/readyz").await {
+            (200, _) => Ok(()),
+            other => Err(format!("{other:?}")),
+        })
+        .await;
+        operator.goes_on();
+        let _ = fs::remove_file(kubeconfig);
+    })
+    .await;
+}
