@@ -82,8 +82,9 @@ impl Surroundings {
     }
 
     /// One object that cannot be read stops nothing; but somebody should know.
-    pub(crate) fn tell_of_unreadable<K: Kind>(&self, metadata: ObjectMeta, unreadable: &Unreadable) {
+    pub(crate) fn tell_of_unreadable<K: Kind>(&self, unreadable: &Unreadable) {
         self.metrics.unreadable(&K::plural(&()));
+        let metadata = unreadable.metadata.clone();
         let reference = k8s_openapi::api::core::v1::ObjectReference {
             api_version: Some(K::api_version(&()).into_owned()),
             kind: Some(K::kind(&()).into_owned()),

@@ -219,29 +219,26 @@ impl<C: Controller> Running<C> {
         self.needs::<K>();
         let (queue, losses, own_store) = (Arc::clone(&self.queue), Arc::clone(&self.losses), Arc::downgrade(store));
         store.on_change(move |change: &Change<K>| {
-            let lost = change.before.as_ref().filter(|_| change.after.is_none());
+            let lost = change.metadata_before().filter(|_| change.is_gone());
             if let (Some(store), Some(lost)) = (own_store.upgrade(), lost)
-                && let Some(owner) = controller_key::<C::Object>(lost.meta())
+                && let Some(owner) = controller_key::<C::Object>(lost)
             {
                 losses.lock().unwrap_or_else(PoisonError::into_inner).insert(owner, store.version());
             }
-            let owners = [&change.before, &change.after].into_iter().flatten();
-            for key in owners.filter_map(|object| controller_key::<C::Object>(object.meta())) {
+            for key in change.metadata().filter_map(controller_key::<C::Object>) {
                 queue.add(key);
             }
         });
     }
 
-    /// Looks at the objects that `concerns` names whenever something changes.
+    /// Looks at the objects that `concerns` names whenever something changes. It decides by metadata, which is known of objects
+    /// that cannot be read, too.
     pub fn watches<K: Kind>(
         self: &Arc<Self>,
         store: &Store<K>,
-        concerns: impl Fn(&K) -> Vec<ObjectKey> + Send + Sync + 'static,
+        concerns: impl Fn(&ObjectMeta) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) {
-        self.hears_of(store, move |change| {
-            let versions = [&change.before, &change.after].into_iter().flatten();
-            versions.flat_map(|object| concerns(object)).collect()
-        });
+        self.hears_of(store, move |change| change.metadata().flat_map(&concerns).collect());
     }
 
     /// Looks at the objects that `concerns` names, which knows what has changed.
@@ -649,3 +646,6 @@ impl<C: Controller> AnyController for Running<C> {
         self.queue.stuck(STUCK).map(|problem| format!("controller {}: {problem}", C::NAME))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -43,19 +43,13 @@ pub fn controller_of(metadata: &ObjectMeta) -> Option<&OwnerReference> {
 }
 
 /// An object that is there and cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{kind} {} cannot be read: {problem}", key)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{kind} {} cannot be read: {problem}", key_of(metadata))]
 pub struct Unreadable {
     /// Its kind.
     pub kind: String,
-    /// Which one.
-    pub key: ObjectKey,
-    /// Its UID.
-    pub uid: String,
-    /// UID of its controller.
-    pub controller: Option<String>,
-    /// Its labels.
-    pub labels: BTreeMap<String, String>,
+    /// Its metadata, by which it is found and whom it concerns.
+    pub metadata: ObjectMeta,
     /// What is wrong.
     pub problem: String,
 }
@@ -71,7 +65,7 @@ impl<K: Kind> Entry<K> {
     pub(crate) fn controller(&self) -> Option<&str> {
         match &self.object {
             Ok(object) => controller_of(object.meta()).map(|owner| owner.uid.as_str()),
-            Err(unreadable) => unreadable.controller.as_deref(),
+            Err(unreadable) => controller_of(&unreadable.metadata).map(|owner| owner.uid.as_str()),
         }
     }
 }
@@ -85,6 +79,47 @@ pub struct Change<K> {
     pub before: Option<Arc<K>>,
     /// What it is; none where it is gone or cannot be read.
     pub after: Option<Arc<K>>,
+    /// What it was where it was there and could not be read.
+    pub unreadable_before: Option<Arc<Unreadable>>,
+    /// What it is where it is there and cannot be read.
+    pub unreadable_after: Option<Arc<Unreadable>>,
+}
+
+impl<K> Change<K> {
+    /// The change of an object that can be read, or is not there.
+    pub fn new(key: ObjectKey, before: Option<Arc<K>>, after: Option<Arc<K>>) -> Self {
+        Self { key, before, after, unreadable_before: None, unreadable_after: None }
+    }
+
+    /// Whether the object is gone. One that cannot be read is not.
+    pub fn is_gone(&self) -> bool {
+        self.after.is_none() && self.unreadable_after.is_none()
+    }
+}
+
+impl<K: Kind> Change<K> {
+    /// The metadata that the object had, whether or not it could be read.
+    pub fn metadata_before(&self) -> Option<&ObjectMeta> {
+        metadata(self.before.as_ref(), self.unreadable_before.as_ref())
+    }
+
+    /// The metadata that the object has, whether or not it can be read.
+    pub fn metadata_after(&self) -> Option<&ObjectMeta> {
+        metadata(self.after.as_ref(), self.unreadable_after.as_ref())
+    }
+
+    /// Both. Whom a change concerns is decided from these: an object that cannot be read holds up whoever needs it, and they
+    /// have to be woken when it can be read again, or is gone.
+    pub fn metadata(&self) -> impl Iterator<Item = &ObjectMeta> {
+        [self.metadata_before(), self.metadata_after()].into_iter().flatten()
+    }
+}
+
+fn metadata<'a, K: Kind>(
+    readable: Option<&'a Arc<K>>,
+    unreadable: Option<&'a Arc<Unreadable>>,
+) -> Option<&'a ObjectMeta> {
+    readable.map(|object| object.meta()).or(unreadable.map(|unreadable| &unreadable.metadata))
 }
 
 type Listener<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
@@ -189,7 +224,7 @@ impl<K: Kind> Store<K> {
         let state = self.read();
         let is_one = |(key, entry): &(&ObjectKey, &Entry<K>)| match &entry.object {
             Ok(object) => is_selected(key, object.meta().labels.as_ref().unwrap_or(&none)),
-            Err(unreadable) => is_selected(key, &unreadable.labels),
+            Err(unreadable) => is_selected(key, unreadable.metadata.labels.as_ref().unwrap_or(&none)),
         };
         state.objects.iter().filter(is_one).map(|(_, entry)| entry.object.clone()).collect()
     }
@@ -349,7 +384,7 @@ impl<K: Kind> State<K> {
 
     /// What changed, if anything did.
     fn put(&mut self, key: ObjectKey, entry: Option<Entry<K>>) -> Option<Change<K>> {
-        let after = entry.as_ref().and_then(|entry| entry.object.clone().ok());
+        let after = entry.as_ref().map(|entry| entry.object.clone());
         let version = entry.as_ref().map(|entry| entry.version);
         let controller = entry.as_ref().and_then(Entry::controller).map(str::to_owned);
         let old = match entry {
@@ -376,7 +411,18 @@ impl<K: Kind> State<K> {
         if version.is_some() && old.as_ref().map(|old| old.version) == version {
             return None;
         }
-        Some(Change { key, before: old.and_then(|old| old.object.ok()), after })
+        let (before, unreadable_before) = split(old.map(|old| old.object));
+        let (after, unreadable_after) = split(after);
+        Some(Change { key, before, after, unreadable_before, unreadable_after })
+    }
+}
+
+/// An object that can be read, or one that cannot.
+fn split<K>(object: Option<Result<Arc<K>, Arc<Unreadable>>>) -> (Option<Arc<K>>, Option<Arc<Unreadable>>) {
+    match object {
+        Some(Ok(object)) => (Some(object), None),
+        Some(Err(unreadable)) => (None, Some(unreadable)),
+        None => (None, None),
     }
 }
 
@@ -407,14 +453,16 @@ mod tests {
     }
 
     fn unreadable(name: &str, version: Version) -> (ObjectKey, Entry<ConfigMap>) {
-        let problem = Unreadable {
-            kind: "ConfigMap".into(),
-            key: key(name),
-            uid: "u".into(),
-            controller: Some("owner".into()),
-            labels: [("of".to_owned(), "one".to_owned())].into(),
-            problem: "data: a number".into(),
+        let owner = OwnerReference { uid: "owner".into(), controller: Some(true), ..OwnerReference::default() };
+        let metadata = ObjectMeta {
+            name: Some(name.into()),
+            namespace: Some("a".into()),
+            uid: Some("u".into()),
+            owner_references: Some(vec![owner]),
+            labels: Some([("of".to_owned(), "one".to_owned())].into()),
+            ..ObjectMeta::default()
         };
+        let problem = Unreadable { kind: "ConfigMap".into(), metadata, problem: "data: a number".into() };
         (key(name), Entry { version, object: Err(Arc::new(problem)) })
     }
 
@@ -485,6 +533,30 @@ mod tests {
         assert_eq!(names(store.controlled_by("two")), ["x"]);
         store.remove(key, 3);
         assert_eq!(names(store.controlled_by("two")), Vec::<String>::new());
+    }
+
+    #[test]
+    fn changes_of_unreadable_objects_name_whom_they_concern() {
+        let store = Store::<ConfigMap>::default();
+        let seen = Arc::<Mutex<Vec<(Option<String>, Option<String>, bool)>>>::default();
+        let own = Arc::clone(&seen);
+        store.on_change(move |change: &Change<ConfigMap>| {
+            let owner = |metadata: Option<&ObjectMeta>| metadata.and_then(controller_of).map(|owner| owner.uid.clone());
+            let (before, after) = (owner(change.metadata_before()), owner(change.metadata_after()));
+            own.lock().unwrap().push((before, after, change.is_gone()));
+        });
+        let owner = || Some("owner".to_owned());
+        for ((key, entry), expected) in [
+            (unreadable("x", 1), (None, owner(), false)),
+            (unreadable("x", 2), (owner(), owner(), false)),
+            (self::entry("x", Some("owner"), 3), (owner(), owner(), false)),
+            (unreadable("x", 4), (owner(), owner(), false)),
+        ] {
+            store.put(key, entry);
+            assert_eq!(seen.lock().unwrap().pop(), Some(expected));
+        }
+        store.remove(key("x"), 5);
+        assert_eq!(seen.lock().unwrap().pop(), Some((owner(), None, true)), "whoever it held up is woken");
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::{
     caches::Surroundings,
     contact::is_told,
     queue::{Backoff, ObjectKey, chance},
-    store::{Entry, Kind, Outdated, Store, Unreadable, Version, controller_of, key_of, version_of},
+    store::{Entry, Kind, Outdated, Store, Unreadable, Version, key_of, version_of},
 };
 
 /// After this many seconds the server ends a watch, and another one takes its place.
@@ -388,19 +388,14 @@ impl<K: Kind> Watch<K> {
                 Ok((key_of(metadata), Entry { version: version_of(metadata), object: Ok(Arc::new(read)) }))
             }
             Err(problem) => {
-                let metadata = metadata_of(object)?;
-                let key = key_of(&metadata);
-                let unreadable = Arc::new(Unreadable {
-                    kind: K::kind(&()).into_owned(),
-                    key: key.clone(),
-                    uid: metadata.uid.clone().unwrap_or_default(),
-                    controller: controller_of(&metadata).map(|owner| owner.uid.clone()),
-                    labels: metadata.labels.clone().unwrap_or_default(),
-                    problem: problem.to_string(),
-                });
+                let mut metadata = metadata_of(object)?;
+                // Nobody asks who wrote what of an object that cannot be read, and that is most of it.
+                metadata.managed_fields = None;
+                let (key, version) = (key_of(&metadata), version_of(&metadata));
+                let unreadable =
+                    Arc::new(Unreadable { kind: K::kind(&()).into_owned(), metadata, problem: problem.to_string() });
                 warn!(kind = unreadable.kind, object = %key, problem = unreadable.problem, "an object cannot be read");
-                let version = version_of(&metadata);
-                self.surroundings.tell_of_unreadable::<K>(metadata, &unreadable);
+                self.surroundings.tell_of_unreadable::<K>(&unreadable);
                 Ok((key, Entry { version, object: Err(unreadable) }))
             }
         }

@@ -1,10 +1,10 @@
-//! Tasks on Etcds without a ready member, with simulated sidecars.
+//! Tasks on Etcds without a ready member, and on those that cannot be read, with simulated sidecars.
 
 use std::time::Duration;
 
 use kube::{
-    Api, Client,
-    api::{DeleteParams, Patch, PatchParams},
+    Api, Client, Resource,
+    api::{DeleteParams, Patch, PatchParams, Request},
 };
 use messina_api::druid::v1alpha1::{Etcd, EtcdOperatorTaskStatus, TaskState};
 use messina_e2e::{light_kubeconfig, operator::Operator};
@@ -16,7 +16,7 @@ use messina_testbed::{
 use serde_json::{Value, json};
 
 use super::{
-    LONG, api, codes, create,
+    LONG, api, codes, create, description,
     fake::Sidecars,
     finished,
     many::{are_gone, create_etcd_with_status, in_a_namespace},
@@ -64,6 +64,66 @@ async fn a_snapshot_waits_while_ready_replicas_is_absent() {
             set_etcd_status(client, namespace, json!({"readyReplicas": null})).await;
         }
         for name in ["no-status", "no-ready-replicas"] {
+            api(client, namespace).delete(name, &DeleteParams::default()).await.unwrap();
+        }
+        are_gone(client, namespace).await;
+    })
+    .await;
+}
+
+/// Waits until the operator reports this of a task.
+async fn reports(client: &Client, namespace: &str, name: &str, words: &str) -> EtcdOperatorTaskStatus {
+    until(api(client, namespace), name, &format!("the task {name} to report {words:?}"), LONG, |seen| {
+        let status = seen.and_then(|task| task.status).unwrap_or_default();
+        if description(&status).contains(words) { Seen::Ready(status) } else { Seen::NotYet(json!(status).to_string()) }
+    })
+    .await
+    .unwrap()
+}
+
+/// Sets a field that no definition knows, of which the operator reads that it is a text.
+async fn set_endpoint(client: &Client, namespace: &str, endpoint: Value) {
+    let etcds: Api<Etcd> = Api::namespaced(client.clone(), namespace);
+    let patch = Patch::Merge(json!({"spec": {"backup": {"store": {"endpointOverride": endpoint}}}}));
+    etcds.patch_metadata("main", &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// An Etcd that cannot be read holds tasks up no longer than it is there, and no longer than their deadlines.
+#[tokio::test]
+async fn tasks_go_on_when_an_unreadable_etcd_is_corrected_or_deleted() {
+    in_a_namespace("etcd-unreadable", async |client, namespace| {
+        create_etcd_with_status(client, namespace, "main", &json!({"replicas": 1, "readyReplicas": 1})).await;
+        let sidecars = Sidecars::new(Duration::ZERO).await;
+        let faults = Faults::named("messina-unreadable", |_| Fault::None);
+        let _operator = Operator::start(&light_kubeconfig(), namespace, &faults, tasks(sidecars.reach())).await;
+        let snapshot = |name: &str, config: Value| task(name, "OnDemandSnapshot", "main", config);
+
+        set_endpoint(client, namespace, json!(7)).await;
+        create(client, namespace, &snapshot("corrected", json!({}))).await;
+        let status = reports(client, namespace, "corrected", "cannot be read").await;
+        assert_eq!(status.state, Some(TaskState::Pending), "{}", json!(status));
+        set_endpoint(client, namespace, Value::Null).await;
+        assert_eq!(finished(client, namespace, "corrected").await.state, Some(TaskState::Succeeded));
+
+        set_etcd_status(client, namespace, json!({"readyReplicas": null})).await;
+        create(client, namespace, &snapshot("runs", json!({"timeoutSeconds": 10}))).await;
+        first_error(client, namespace, "runs").await;
+        set_endpoint(client, namespace, json!(7)).await;
+        reports(client, namespace, "runs", "cannot be read").await;
+        let status = finished(client, namespace, "runs").await;
+        assert_eq!(status.state, Some(TaskState::Failed), "its deadline ends it: {}", json!(status));
+        assert!(codes(&status).contains(&"ERR_ETCD_NOT_READABLE"), "{}", json!(status));
+
+        create(client, namespace, &snapshot("deleted", json!({}))).await;
+        reports(client, namespace, "deleted", "cannot be read").await;
+        // The answer holds the Etcd, which cannot be read here either.
+        let etcds = Request::new(Etcd::url_path(&(), Some(namespace)));
+        client.request_text(etcds.delete("main", &DeleteParams::default()).unwrap()).await.unwrap();
+        reports(client, namespace, "deleted", "does not exist").await;
+        create_etcd_with_status(client, namespace, "main", &json!({"replicas": 1, "readyReplicas": 1})).await;
+        assert_eq!(finished(client, namespace, "deleted").await.state, Some(TaskState::Succeeded));
+
+        for name in ["corrected", "runs", "deleted"] {
             api(client, namespace).delete(name, &DeleteParams::default()).await.unwrap();
         }
         are_gone(client, namespace).await;

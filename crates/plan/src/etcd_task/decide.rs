@@ -24,6 +24,8 @@ pub enum Sight {
     NotServed,
     /// There is none of this name.
     Missing(String),
+    /// It is there, and cannot be read. Says which one, and what is wrong with it.
+    Unreadable(String),
     /// It is there.
     There,
 }
@@ -168,6 +170,9 @@ fn pending(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> Next {
         Sight::Missing(name) => {
             Some(format!("Waits for the Etcd {name}, which does not exist. Create it, or delete this task."))
         }
+        Sight::Unreadable(problem) => {
+            Some(format!("Waits for its etcd cluster: {problem}. Correct the Etcd, or delete this task."))
+        }
         Sight::There => observed.ahead.first().map(|first| match observed.ahead.len() {
             1 => format!("Waits for its turn: the task {first} on the same etcd cluster comes before it."),
             count => {
@@ -252,8 +257,17 @@ fn in_progress(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> Next
         let fault = Fault::new(code::DEADLINE, description);
         return end(observed, status, TaskState::Failed, Some(&fault), &fault.description);
     };
-    if observed.etcd != Sight::There {
-        let fault = Fault::new(code::ETCD_GONE, "The Etcd of this task has gone while the task ran.");
+    let fault = match &observed.etcd {
+        Sight::There => None,
+        Sight::Unreadable(problem) => {
+            let description = format!("The task cannot go on: {problem}. Correct the Etcd.");
+            Some(Fault::new(code::ETCD_UNREADABLE, description))
+        }
+        Sight::NotServed | Sight::Missing(_) => {
+            Some(Fault::new(code::ETCD_GONE, "The Etcd of this task has gone while the task ran."))
+        }
+    };
+    if let Some(fault) = fault {
         remember(observed, status, Some(&fault));
         say(observed, status, TaskState::InProgress, OperationState::Failed, &fault.description);
         return Next::Wait(Some(rest));

@@ -71,6 +71,14 @@ impl<K> Line<K> {
         self.tasks.remove(place);
     }
 
+    /// The task that is known by this is in no place.
+    pub fn remove_key(&mut self, key: &K)
+    where
+        K: PartialEq,
+    {
+        self.tasks.retain(|_, known| known != key);
+    }
+
     /// All changes are taken in: the turn of one that is not there any more is over.
     pub fn settle(&mut self) {
         let is_there = |uid: &String| self.tasks.keys().any(|place| place.uid == *uid);
@@ -185,6 +193,16 @@ mod tests {
         line.add(other.clone(), "other");
         assert!(line.ahead(&runs, true).is_empty());
         assert_eq!(line.ahead(&other, true), [&"first"]);
+    }
+
+    #[test]
+    fn one_of_which_only_the_key_is_known_is_removed() {
+        let (runs, waits) = (place(1, "1", false), place(2, "2", true));
+        let mut line = line(&[("runs", &runs), ("waits", &waits)]);
+        assert_eq!(line.ahead(&waits, true), [&"runs"]);
+        line.remove_key(&"runs");
+        line.settle();
+        assert!(line.ahead(&waits, true).is_empty());
     }
 
     #[test]

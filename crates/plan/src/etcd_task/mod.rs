@@ -39,6 +39,8 @@ pub mod code {
     pub const NO_ETCD: &str = "ERR_NO_ETCD_REFERENCE";
     /// The etcd cluster is gone.
     pub const ETCD_GONE: &str = "ERR_ETCD_NOT_FOUND";
+    /// The etcd cluster is there, and its Etcd cannot be read.
+    pub const ETCD_UNREADABLE: &str = "ERR_ETCD_NOT_READABLE";
     /// The task was not done in time.
     pub const DEADLINE: &str = "ERR_DEADLINE_EXCEEDED";
     /// The etcd cluster does not have what the task needs.

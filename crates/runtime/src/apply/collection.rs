@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::{
     error::Error,
     queue::ObjectKey,
-    store::{Kind, Store, Unreadable, Version, version_of},
+    store::{Kind, Store, Version, version_of},
 };
 
 /// An object as the cache has it.
@@ -52,7 +52,7 @@ impl<K: Kind> Collection for Shelf<K> {
             Ok(object) => {
                 object.map(|object| (version_of(object.meta()), object.meta().uid.clone().unwrap_or_default()))
             }
-            Err(unreadable) => Some((self.store.version(), Unreadable::clone(&unreadable).uid)),
+            Err(unreadable) => Some((self.store.version(), unreadable.metadata.uid.clone().unwrap_or_default())),
         }
     }
 

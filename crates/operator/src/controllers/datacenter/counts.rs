@@ -63,7 +63,8 @@ impl Counts {
     }
 
     pub(super) fn service(&self, change: &Change<Service>) {
-        if let Some(before) = change.before.as_deref() {
+        // What cannot be read has not ended.
+        if let Some(before) = change.before.as_deref().filter(|_| change.unreadable_after.is_none()) {
             self.count(operation_that_ended(before, change.after.as_deref()));
         }
     }
@@ -121,7 +122,7 @@ mod tests {
         assert!(text.contains(&line("ready", 0)), "{text}");
         let gone = Arc::new(ScyllaDBDatacenter::new(&name, Default::default()));
         let key = ObjectKey { namespace: Some(namespace.clone()), name: name.clone() };
-        counts.datacenter(&Change { key, before: Some(gone), after: None });
+        counts.datacenter(&Change::new(key, Some(gone), None));
         assert!(!metrics.text().unwrap().contains("messina_datacenter_nodes{"));
     }
 }

@@ -89,7 +89,7 @@ mod tests {
             (secret("2027-01-04T12:00:00Z"), Some(1_799_064_000)),
             (None, None),
         ] {
-            expiry.take_in(&Change { key: key.clone(), before: before.clone(), after: after.clone() });
+            expiry.take_in(&Change::new(key.clone(), before.clone(), after.clone()));
             before = after;
             let text = metrics.text().unwrap();
             let line = text.lines().find(|line| line.starts_with("messina_certificate_expiry_timestamp_seconds{"));

@@ -22,7 +22,7 @@ use k8s_openapi::api::{
     rbac::v1::RoleBinding,
     storage::v1::StorageClass,
 };
-use kube::core::PartialObjectMeta;
+use kube::{api::ObjectMeta, core::PartialObjectMeta};
 use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
 use messina_plan::datacenter::{self, Gates, Observed, Plan, ProbePeriod, cached, certificates::Proofs};
 use messina_runtime::{
@@ -176,8 +176,8 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
             if scylla_operator.take_in(change) { all() } else { Vec::new() }
         });
     }
-    running.watches(&pods, |pod| datacenter_of(pod).into_iter().collect());
-    running.watches(&claims, |claim| datacenter_of(claim).into_iter().collect());
+    running.watches(&pods, |pod| labelled_datacenter(pod).into_iter().collect());
+    running.watches(&claims, |claim| labelled_datacenter(claim).into_iter().collect());
     let all = Arc::clone(&claims);
     running.watches(&classes, move |class| of_claims(&all, |claim| is_of_class(claim, class)));
     let all = Arc::clone(&claims);
@@ -208,7 +208,10 @@ fn owns<K: Kind>(running: &Arc<Running<DatacenterController>>, store: &Arc<Store
 
 /// The datacenter that an object is of, by its labels.
 fn datacenter_of<K: Kind>(object: &K) -> Option<ObjectKey> {
-    let metadata = object.meta();
+    labelled_datacenter(object.meta())
+}
+
+fn labelled_datacenter(metadata: &ObjectMeta) -> Option<ObjectKey> {
     let name = metadata.labels.as_ref()?.get(label::CLUSTER)?;
     Some(ObjectKey { namespace: metadata.namespace.clone(), name: name.clone() })
 }
@@ -223,14 +226,14 @@ fn of_claims(
     datacenters.into_iter().collect()
 }
 
-fn is_of_class(claim: &PersistentVolumeClaim, class: &StorageClass) -> bool {
+fn is_of_class(claim: &PersistentVolumeClaim, class: &ObjectMeta) -> bool {
     let of = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_ref());
-    of.is_some() && of == class.metadata.name.as_ref()
+    of.is_some() && of == class.name.as_ref()
 }
 
-fn has_volume(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> bool {
+fn has_volume(claim: &PersistentVolumeClaim, volume: &ObjectMeta) -> bool {
     let has = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_ref());
-    has.is_some() && has == volume.metadata.name.as_ref()
+    has.is_some() && has == volume.name.as_ref()
 }
 
 /// Takes away what no controller reads, and then what decisions on datacenters do not need.

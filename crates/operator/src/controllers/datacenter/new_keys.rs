@@ -165,7 +165,7 @@ mod tests {
         let data = [("tls.key".to_owned(), ByteString(key.pem().into()))].into();
         let key = ObjectKey { namespace: Some("shop".into()), name: secret.into() };
         let after = Some(Arc::new(Secret { metadata, data: Some(data), ..Secret::default() }));
-        Change { key, before: None, after }
+        Change::new(key, None, after)
     }
 
     #[test]

@@ -127,7 +127,7 @@ mod tests {
         ];
         let known = ScyllaOperator::new(Some(Arc::default()));
         for (before, after, is_handover, why) in changes {
-            assert_eq!(known.take_in(&Change { key: key.clone(), before, after }), is_handover, "{why}");
+            assert_eq!(known.take_in(&Change::new(key.clone(), before, after)), is_handover, "{why}");
         }
     }
 }

@@ -105,6 +105,8 @@ impl Turns {
         match change.after.as_ref().map(|after| &after.metadata) {
             Some(metadata) if metadata.deletion_timestamp.is_some() => self.forget(&change.key),
             Some(metadata) => self.appear(&change.key, pause(metadata, Some(PAUSE)).is_some()),
+            // Nodes of one that had begun may be down.
+            None if !change.is_gone() => self.stand_back(&change.key),
             None => self.forget(&change.key),
         }
     }
@@ -162,6 +164,11 @@ impl Turns {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use kube::api::ObjectMeta;
+    use messina_runtime::store::Unreadable;
+
     use super::*;
 
     fn key(name: &str) -> ObjectKey {
@@ -232,6 +239,20 @@ mod tests {
         turns.stand_back(&key("a"));
         assert_eq!(turn("c", Rolling::Pending), after("a"), "one that has its turn keeps it");
         assert_eq!(turn("b", Rolling::Pending), after("a"), "one that could not be looked at waits like others");
+    }
+
+    #[test]
+    fn one_that_cannot_be_read_keeps_its_turn_until_it_is_gone() {
+        let turns = turns(1, &["a", "b"]);
+        let turn = |name: &str, rolling| turns.turn(&key(name), 1, true, || rolling);
+        assert_eq!(turn("b", Rolling::Pending), after("b"));
+        assert_eq!(turn("a", Rolling::Begun), Turn::Own);
+        let (kind, problem) = ("ScyllaDBDatacenter".into(), "spec: a number".into());
+        let unreadable = Some(Arc::new(Unreadable { kind, metadata: ObjectMeta::default(), problem }));
+        turns.take_in(&Change { unreadable_after: unreadable.clone(), ..Change::new(key("a"), None, None) });
+        assert_eq!(turn("b", Rolling::Pending), after("a"), "nodes of the other may be down");
+        turns.take_in(&Change { unreadable_before: unreadable, ..Change::new(key("a"), None, None) });
+        assert_eq!(turn("b", Rolling::Pending), Turn::Own);
     }
 
     #[test]

@@ -329,12 +329,9 @@ mod tests {
         let metrics = Metrics::default();
         let counts = Counts::new(&metrics);
         for number in 0..NAMED_TASKS + 5 {
-            counts.take_in(&Change { key: key(number), before: None, after: Some(task(number, "InProgress")) });
-            counts.take_in(&Change {
-                key: key(number),
-                before: Some(task(number, "InProgress")),
-                after: Some(task(number, "Succeeded")),
-            });
+            counts.take_in(&Change::new(key(number), None, Some(task(number, "InProgress"))));
+            let (before, after) = (task(number, "InProgress"), task(number, "Succeeded"));
+            counts.take_in(&Change::new(key(number), Some(before), Some(after)));
         }
         let text = metrics.text().unwrap();
         assert_eq!(named_tasks(&text), NAMED_TASKS);
@@ -345,7 +342,7 @@ mod tests {
         assert!(text.contains(ran), "{text}");
 
         for number in 0..NAMED_TASKS {
-            counts.take_in(&Change { key: key(number), before: Some(task(number, "Succeeded")), after: None });
+            counts.take_in(&Change::new(key(number), Some(task(number, "Succeeded")), None));
             counts.remove_etcd(&ObjectKey { namespace: Some("default".into()), name: format!("etcd-{number}") });
         }
         let text = metrics.text().unwrap();
@@ -354,7 +351,7 @@ mod tests {
         // There is room again for those that are left, once they change.
         let last = NAMED_TASKS + 4;
         let after = Some(task(last, "Failed"));
-        counts.take_in(&Change { key: key(last), before: Some(task(last, "Succeeded")), after });
+        counts.take_in(&Change::new(key(last), Some(task(last, "Succeeded")), after));
         let text = metrics.text().unwrap();
         assert_eq!(named_tasks(&text), 1);
         assert!(text.contains("messina_etcd_tasks_without_series 4"), "{text}");

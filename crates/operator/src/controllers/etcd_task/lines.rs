@@ -19,9 +19,21 @@ pub(super) fn etcd_of(task: &EtcdOperatorTask) -> Option<ObjectKey> {
 pub(super) struct Lines(Mutex<HashMap<ObjectKey, Line<ObjectKey>>>);
 
 impl Lines {
-    /// Takes in what became of a task. One that has left something is in line until that is removed: see [`is_in_line`].
+    /// Takes in what became of a task. One that cannot be read keeps its place: it may be running. One that has left something is
+    /// in line until that is removed: see [`is_in_line`].
     pub(super) fn take_in(&self, change: &Change<EtcdOperatorTask>, needs_cleanup: impl Fn(&EtcdOperatorTask) -> bool) {
+        if change.unreadable_after.is_some() {
+            return;
+        }
         let mut lines = self.locked();
+        if change.unreadable_before.is_some() {
+            // For which Etcd it was is not known any more.
+            lines.retain(|_, line| {
+                line.remove_key(&change.key);
+                line.settle();
+                !line.is_empty()
+            });
+        }
         let before = change.before.as_deref().and_then(|task| Some((task, etcd_of(task)?)));
         let after = change.after.as_deref().and_then(|task| Some((task, etcd_of(task)?)));
         if let Some((task, etcd)) = &before {
@@ -55,6 +67,12 @@ impl Lines {
         lines.get(etcd).into_iter().flat_map(Line::iter).map(|(_, key)| key.clone()).collect()
     }
 
+    /// All tasks that are not finished.
+    pub(super) fn all(&self) -> Vec<ObjectKey> {
+        let lines = self.locked();
+        lines.values().flat_map(Line::iter).map(|(_, key)| key.clone()).collect()
+    }
+
     /// The UIDs of the same.
     pub(super) fn uids_of(&self, etcd: &ObjectKey) -> Vec<String> {
         let lines = self.locked();
@@ -63,5 +81,49 @@ impl Lines {
 
     fn locked(&self) -> MutexGuard<'_, HashMap<ObjectKey, Line<ObjectKey>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::sync::Arc;
+
+    use messina_runtime::store::{Unreadable, key_of};
+    use serde_json::json;
+
+    use super::*;
+
+    fn task(uid: &str, state: &str) -> Arc<EtcdOperatorTask> {
+        let metadata = json!({"name": uid, "namespace": "shop", "uid": uid});
+        let task = json!({
+            "metadata": metadata, "spec": {"etcdReference": {"name": "main"}}, "status": {"state": state},
+        });
+        Arc::new(serde_json::from_value(task).unwrap())
+    }
+
+    #[test]
+    fn a_task_that_cannot_be_read_keeps_its_place_until_it_is_gone() {
+        let (lines, first, second) = (Lines::default(), task("a", "InProgress"), task("b", "Pending"));
+        let [key, of_second] = [&first, &second].map(|task| key_of(&task.metadata));
+        lines.take_in(&Change::new(key.clone(), None, Some(Arc::clone(&first))));
+        lines.take_in(&Change::new(of_second.clone(), None, Some(Arc::clone(&second))));
+        let (kind, problem) = ("EtcdOperatorTask".into(), "spec: a number".into());
+        let unreadable = Arc::new(Unreadable { kind, metadata: first.metadata.clone(), problem });
+        let turned = Change {
+            unreadable_after: Some(Arc::clone(&unreadable)),
+            ..Change::new(key.clone(), Some(Arc::clone(&first)), None)
+        };
+        lines.take_in(&turned);
+        assert_eq!(lines.ahead(&second, true), ["shop/a"], "it may be running");
+        let turned = |after| Change {
+            unreadable_before: Some(Arc::clone(&unreadable)),
+            ..Change::new(key.clone(), None, after)
+        };
+        lines.take_in(&turned(Some(first)));
+        assert_eq!(lines.ahead(&second, true), ["shop/a"], "it is in line once");
+        lines.take_in(&turned(None));
+        assert_eq!(lines.ahead(&second, true), Vec::<String>::new());
+        assert_eq!(lines.all(), [of_second]);
     }
 }

@@ -21,7 +21,7 @@ use std::{
 pub use counts::Counts;
 pub use handler::{Handler, Registry, Subject};
 use jiff::Timestamp;
-use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::{api::batch::v1::Job, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use messina_api::{
     druid::v1alpha1::{Etcd, EtcdOperatorTask, EtcdOperatorTaskType, TaskState},
     names::finalizer,
@@ -181,22 +181,22 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
         own_counts.take_in(change);
         tell(&events, change);
         // Whatever another task of the same name asks for, this one's answer is not its own.
-        let uid = |task: &Option<Arc<EtcdOperatorTask>>| task.as_ref().and_then(|task| task.metadata.uid.clone());
-        if let Some(gone) = uid(&change.before).filter(|before| uid(&change.after).as_ref() != Some(before)) {
+        let uid = |metadata: Option<&ObjectMeta>| metadata.and_then(|metadata| metadata.uid.clone());
+        let after = uid(change.metadata_after());
+        if let Some(gone) = uid(change.metadata_before()).filter(|before| after.as_ref() != Some(before)) {
             own_memories.locked().remove(&gone);
             own_errands.upgrade().into_iter().for_each(|errands| errands.forget(&change.key));
         }
     });
     let own_memories = Arc::clone(&memories);
     jobs.on_change(move |change| {
-        let versions = [&change.before, &change.after].into_iter().flatten();
-        for owner in versions.filter_map(|job| controller_of(&job.metadata)) {
+        for owner in change.metadata().filter_map(controller_of) {
             own_memories.wake(&owner.uid);
         }
     });
     let own_lines = Arc::clone(&lines);
     etcds.on_change(move |change| {
-        if change.after.is_none() {
+        if change.is_gone() {
             counts.remove_etcd(&change.key);
         }
         // Much of an Etcd changes all the time, and says nothing of whether another attempt makes sense.
@@ -208,8 +208,15 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     let running = Running::new(caches, controller, Arc::clone(&tasks), Backoff::default());
     running.awaits(&errands);
     let of_etcd = Arc::clone(&lines);
-    running.watches(&tasks, move |task| etcd_of(task).map(|etcd| lines.of(&etcd)).unwrap_or_default());
-    running.watches(&etcds, move |etcd| of_etcd.of(&key_of(&etcd.metadata)));
+    running.hears_of(&tasks, move |change| {
+        if change.unreadable_before.is_some() {
+            // It was in a line, and which one is not known any more.
+            return lines.all();
+        }
+        let versions = [&change.before, &change.after].into_iter().flatten();
+        versions.filter_map(|task| etcd_of(task)).flat_map(|etcd| lines.of(&etcd)).collect()
+    });
+    running.watches(&etcds, move |etcd| of_etcd.of(&key_of(etcd)));
     running.owns(jobs);
     running
 }
@@ -240,11 +247,11 @@ fn type_of(task: &EtcdOperatorTask) -> String {
 }
 
 impl TaskController {
-    fn observed(&self, task: &Arc<EtcdOperatorTask>) -> Result<Observed, Error> {
+    fn observed(&self, task: &Arc<EtcdOperatorTask>) -> Observed {
         let handler = self.registry.find(&type_of(task));
         let needs_cleanup = handler.as_ref().is_ok_and(|handler| handler.cleanup(task, &self.tools).is_some());
         let options = handler.clone().and_then(|handler| handler.options(task.spec.config.as_ref()));
-        let (options, etcd, sight) = self.sight(task, options)?;
+        let (options, etcd, sight) = self.sight(task, options);
         let key = key_of(&task.metadata);
         let status = task.status.clone().unwrap_or_default();
         let uid = task.metadata.uid.clone().unwrap_or_default();
@@ -277,29 +284,29 @@ impl TaskController {
             failures: memory.failures,
             now,
         };
-        Ok(Observed { task: Arc::clone(task), etcd, handler: handler.ok(), known })
+        Observed { task: Arc::clone(task), etcd, handler: handler.ok(), known }
     }
 
-    #[expect(
-        clippy::type_complexity,
-        reason = "what is known of the options, the etcd cluster, and whether it is there"
-    )]
     fn sight(
         &self,
         task: &EtcdOperatorTask,
         options: Result<Options, Fault>,
-    ) -> Result<(Result<Options, Fault>, Option<Arc<Etcd>>, Sight), Error> {
+    ) -> (Result<Options, Fault>, Option<Arc<Etcd>>, Sight) {
         let Some(key) = etcd_of(task) else {
             let description = "spec.etcdReference.name: say which Etcd the task is for";
             let fault = Fault::new(code::NO_ETCD, description);
-            return Ok((options.and(Err(fault)), None, Sight::There));
+            return (options.and(Err(fault)), None, Sight::There);
         };
         if self.etcds.is_missing() {
-            return Ok((options, None, Sight::NotServed));
+            return (options, None, Sight::NotServed);
         }
-        let etcd = self.etcds.get(&key)?.filter(|etcd| etcd.metadata.deletion_timestamp.is_none());
+        let etcd = match self.etcds.get(&key) {
+            Ok(etcd) => etcd.filter(|etcd| etcd.metadata.deletion_timestamp.is_none()),
+            // No error: the deadline of the task goes on, and its status says what it waits for.
+            Err(unreadable) => return (options, None, Sight::Unreadable(unreadable.to_string())),
+        };
         let sight = if etcd.is_some() { Sight::There } else { Sight::Missing(key.to_string()) };
-        Ok((options, etcd, sight))
+        (options, etcd, sight)
     }
 
     /// Asks the handler, beside the workers.
@@ -377,7 +384,7 @@ impl Controller for TaskController {
     const HAS_CONDITIONS: bool = false;
 
     fn observe(&self, object: &Arc<EtcdOperatorTask>) -> impl Future<Output = Result<Observed, Error>> + Send {
-        ready(self.observed(object))
+        ready(Ok(self.observed(object)))
     }
 
     fn plan(&self, observed: &Observed) -> Plan {

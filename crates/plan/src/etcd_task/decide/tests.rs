@@ -85,6 +85,7 @@ fn a_task_says_what_it_waits_for() {
     for (etcd, ahead, named) in [
         (Sight::NotServed, vec![], "is not installed"),
         (Sight::Missing("default/main".into()), vec![], "Etcd default/main"),
+        (Sight::Unreadable("Etcd default/main cannot be read: spec.etcd".into()), vec![], "Correct the Etcd"),
         (Sight::There, vec!["default/a".to_owned()], "task default/a"),
         (Sight::There, vec!["default/a".to_owned(), "default/b".to_owned()], "2 tasks on the same etcd cluster"),
     ] {
@@ -204,6 +205,20 @@ fn a_task_that_ran_is_cleaned_up_once_it_is_finished() {
     assert!(matches!(decide(&unneeded).next, Next::Wait(_)));
 }
 
+#[test]
+fn a_running_task_whose_etcd_cannot_be_read_ends_at_its_deadline() {
+    let etcd = Sight::Unreadable("Etcd default/main cannot be read: spec.backup".into());
+    let mut observed = Observed { etcd, errand: Errand::Resting(Duration::ZERO), ..in_state(TaskState::InProgress) };
+    let plan = decide(&observed);
+    assert_eq!((state(&plan), codes(&plan)), (TaskState::InProgress, vec![code::ETCD_UNREADABLE.to_owned()]));
+    assert!(description(&plan).contains("spec.backup"), "{}", description(&plan));
+    assert_eq!(plan.next, Next::Wait(Some(Duration::from_secs(57))), "until its deadline");
+    (observed.status, observed.now) = (plan.status, at(62));
+    let plan = decide(&observed);
+    assert_eq!(state(&plan), TaskState::Failed);
+    assert!(codes(&plan).contains(&code::DEADLINE.to_owned()));
+}
+
 /// What may happen between two looks.
 #[derive(Clone, Debug)]
 enum Event {
@@ -240,7 +255,7 @@ fn events() -> impl Strategy<Value = Event> {
         6 => results().prop_map(Event::Answer),
         1 => Just(Event::Crash),
         3 => (0_i64..40).prop_map(Event::Later),
-        1 => prop_oneof![Just(Sight::There), Just(Sight::Missing("x".into())), Just(Sight::NotServed)].prop_map(Event::Etcd),
+        1 => prop_oneof![Just(Sight::There), Just(Sight::Missing("x".into())), Just(Sight::NotServed), Just(Sight::Unreadable("x".into()))].prop_map(Event::Etcd),
         2 => (0_usize..3).prop_map(Event::Ahead),
         1 => any::<bool>().prop_map(Event::Options),
     ]
