@@ -55,6 +55,9 @@ pub struct Options {
     /// The image of etcd-backup-restore that tasks run as Jobs, where the Etcd names none
     #[arg(long, env = "MESSINA_BACKUP_RESTORE_IMAGE", value_name = "IMAGE", default_value = job::IMAGE)]
     pub backup_restore_image: String,
+    /// The DNS domain of the Kubernetes cluster; without it, what /etc/resolv.conf says, and cluster.local if that names none
+    #[arg(long, env = "MESSINA_CLUSTER_DOMAIN", value_name = "DOMAIN", value_parser = domain)]
+    pub cluster_domain: Option<String>,
     /// Whether CQL is served with certificates that the operator makes and renews
     #[arg(long, env = "MESSINA_AUTOMATIC_TLS_CERTIFICATES", value_name = "true|false", default_value = "true", action = clap::ArgAction::Set)]
     pub automatic_tls_certificates: bool,
@@ -118,6 +121,15 @@ impl Options {
             Some(path) => Source::File { path: path.clone(), context: self.context.clone() },
             None => Source::Usual,
         }
+    }
+
+    /// The domain of the cluster, in which Services are looked up.
+    fn cluster_domain(&self) -> String {
+        let of_pod = || {
+            let resolv_conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+            domain_of_pod(&resolv_conf).unwrap_or(USUAL_DOMAIN).to_owned()
+        };
+        self.cluster_domain.clone().unwrap_or_else(of_pod)
     }
 
     /// What is the same for all datacenters.
@@ -210,7 +222,7 @@ async fn run(options: Options, identity: String) -> anyhow::Result<()> {
     let (events, writer) = Events::new(metrics.clone());
     let etcd_tasks = etcd_task::Settings {
         registry: etcd_task::Registry::default(),
-        reach: Reach::default(),
+        reach: Reach::in_cluster(&options.cluster_domain()),
         fence: fence.clone(),
         backup_restore_image: options.backup_restore_image.clone(),
         counts: etcd_task::Counts::new(&metrics),
@@ -243,6 +255,27 @@ async fn run(options: Options, identity: String) -> anyhow::Result<()> {
     let _ = tokio::time::timeout(Duration::from_secs(1), writing).await;
     server.abort();
     Ok(())
+}
+
+/// The domain of most clusters.
+const USUAL_DOMAIN: &str = "cluster.local";
+
+/// The domain of a cluster, as the kubelet writes it into a pod: the search domains are those of the pod's namespace, of all
+/// Services and of the cluster.
+fn domain_of_pod(resolv_conf: &str) -> Option<&str> {
+    let searches = resolv_conf.lines().filter_map(|line| line.trim_start().strip_prefix("search"));
+    let last = searches.filter(|domains| domains.starts_with(char::is_whitespace)).next_back()?;
+    let domain = last.split_whitespace().find_map(|domain| domain.strip_prefix("svc."))?.trim_end_matches('.');
+    (!domain.is_empty()).then_some(domain)
+}
+
+fn domain(text: &str) -> Result<String, String> {
+    let is_label = |label: &str| {
+        let is_inner = |letter: u8| letter.is_ascii_alphanumeric() || letter == b'-';
+        !label.is_empty() && label.len() <= 63 && label.bytes().all(is_inner)
+    };
+    let name = text.strip_suffix('.').unwrap_or(text);
+    if name.split('.').all(is_label) { Ok(name.to_owned()) } else { Err("give a domain, such as cluster.local".into()) }
 }
 
 /// The host's name, and letters that no other copy has.
@@ -291,6 +324,25 @@ mod tests {
         let help = command().render_long_help().to_string();
         for [flag, variable, _] in settings() {
             assert!(help.contains(&flag) && help.contains(&format!("[env: {variable}=")), "{flag} in --help:\n{help}");
+        }
+    }
+
+    #[test]
+    fn the_domain_of_the_cluster_is_that_of_the_pod() {
+        for (resolv_conf, expected) in [
+            ("search messina.svc.prod.example svc.prod.example prod.example corp.example\n", Some("prod.example")),
+            ("nameserver 10.0.0.10\nsearch x.svc.cluster.local svc.cluster.local cluster.local", Some("cluster.local")),
+            ("search svc.a.\n", Some("a")),
+            ("search svc.a\nsearch svc.b\n", Some("b")),
+            ("search corp.example svc.\n", None),
+            ("# search svc.a\nsearching svc.a\n", None),
+            ("", None),
+        ] {
+            assert_eq!(domain_of_pod(resolv_conf), expected, "{resolv_conf}");
+        }
+        assert_eq!(domain("cluster.local.").as_deref(), Ok("cluster.local"));
+        for text in ["", ".", "a..b", "a b", "a/b"] {
+            assert!(domain(text).is_err(), "{text}");
         }
     }
 

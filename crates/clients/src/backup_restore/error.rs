@@ -3,7 +3,7 @@ use thiserror::Error;
 
 use crate::server::{BadAddress, BadAuthorities, Silence, Unconnected, Unusable};
 
-/// A call that failed. `call` says which, such as `POST http://main-client.default:8080/snapshot/full`.
+/// A call that failed. `call` says which, such as `POST http://main-client.default.svc:8080/snapshot/full`.
 #[derive(Debug, Error)]
 #[expect(missing_docs, reason = "the fields say what their names say")]
 pub enum Error {

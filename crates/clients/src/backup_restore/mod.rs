@@ -76,12 +76,19 @@ pub struct Sidecar {
 }
 
 impl Sidecar {
-    /// The sidecars at an address such as `https://main-client.default:8080`. For https, `authorities` is the PEM bundle
+    /// The sidecars at an address such as `https://main-client.default.svc:8080`. For https, `authorities` is the PEM bundle
     /// of those who are trusted, and nobody else is; for http there are none.
     pub fn new(address: &str, authorities: Option<&[u8]>, reach: &Reach) -> Result<Self, Error> {
         let trust = authorities.map(|authorities| Trust { authorities, identity: None });
         let server =
             Server::new(address, trust, b"http/1.1", reach).map_err(|source| Error::unusable(address, source))?;
+        Ok(Self { server })
+    }
+
+    /// The same, whose certificate is checked for this name and not for the host of the address.
+    pub fn verified_as(self, name: &str) -> Result<Self, Error> {
+        let address = self.server.to_string();
+        let server = self.server.verified_as(name).map_err(|source| Error::unusable(&address, source))?;
         Ok(Self { server })
     }
 

@@ -267,6 +267,20 @@ async fn a_sidecar_is_trusted_for_its_name_and_by_whom_it_was_signed() {
     }
 }
 
+/// etcd-druid asks for the name without `.svc`, so a certificate that works with it has this name, and maybe no other.
+#[tokio::test]
+async fn a_certificate_is_checked_for_the_name_that_is_told() {
+    let ours = Authority::new();
+    let (address, _) = sidecar(Some(secured(&ours.vouches_for(NAME), None)), ok(FULL)).await;
+    let at_service = || Sidecar::new(&format!("https://{NAME}.svc"), Some(&ours.pem()), &reach(address)).unwrap();
+    let error = failure(&at_service(), PATIENCE).await;
+    assert!(matches!(error, Error::NotTrusted { .. }), "{error:?}");
+    at_service().verified_as(NAME).unwrap().take(SnapshotKind::Full, false, PATIENCE).await.unwrap();
+    let error = failure(&at_service().verified_as("main-client.other").unwrap(), PATIENCE).await;
+    assert!(matches!(error, Error::NotTrusted { .. }), "{error:?}");
+    assert!(matches!(at_service().verified_as("no name"), Err(Error::BadAddress { .. })));
+}
+
 #[tokio::test]
 async fn what_cannot_be_used_is_said_before_anything_is_sent() {
     let bundle = Authority::new().pem();

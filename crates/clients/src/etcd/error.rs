@@ -7,7 +7,7 @@ use crate::server::{BadAddress, BadAuthorities, BadIdentity, Silence, Unconnecte
 const COMPACTED: &str = "etcdserver: mvcc: required revision has been compacted";
 const FUTURE: &str = "etcdserver: mvcc: required revision is a future revision";
 
-/// A call that failed. `call` says which, such as `etcdserverpb.Maintenance/Defragment at http://main-client.default:2379`.
+/// A call that failed. `call` says which, such as `etcdserverpb.Maintenance/Defragment at http://main-client.default.svc:2379`.
 #[derive(Debug, Error)]
 #[expect(missing_docs, reason = "the fields say what their names say")]
 pub enum Error {

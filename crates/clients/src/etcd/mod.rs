@@ -120,7 +120,7 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// The etcd at an address such as `https://main-client.default:2379`. With `tls` the address must be https, and
+    /// The etcd at an address such as `https://main-client.default.svc:2379`. With `tls` the address must be https, and
     /// without it http. Nothing is sent before the first call.
     pub fn new(endpoint: &str, tls: Option<&Tls>, reach: &Reach) -> Result<Self, Error> {
         let trust = tls.map(|tls| Trust {
@@ -128,6 +128,13 @@ impl Etcd {
             identity: tls.identity.as_ref().map(|(certificate, key)| (certificate.as_slice(), key.as_slice())),
         });
         let server = Server::new(endpoint, trust, b"h2", reach).map_err(|source| Error::unusable(endpoint, source))?;
+        Ok(Self { server })
+    }
+
+    /// The same, whose certificate is checked for this name and not for the host of the address.
+    pub fn verified_as(self, name: &str) -> Result<Self, Error> {
+        let endpoint = self.server.to_string();
+        let server = self.server.verified_as(name).map_err(|source| Error::unusable(&endpoint, source))?;
         Ok(Self { server })
     }
 

@@ -57,7 +57,7 @@ pub(crate) struct Connection {
 }
 
 impl Server {
-    /// The server at an address such as `https://main-client.default:8080`. For https there must be somebody to trust;
+    /// The server at an address such as `https://main-client.default.svc:8080`. For https there must be somebody to trust;
     /// where there is, nothing is sent unprotected.
     pub(crate) fn new(
         address: &str,
@@ -93,6 +93,14 @@ impl Server {
         };
         let port = port.unwrap_or(if is_secure { 443 } else { 80 });
         Ok(Self { authority: authority.clone(), host, port, secured, reach: reach.clone() })
+    }
+
+    /// The same, whose certificate is checked for this name and not for the host of the address.
+    pub(crate) fn verified_as(mut self, name: &str) -> Result<Self, Unusable> {
+        if let Some(secured) = &mut self.secured {
+            secured.name = ServerName::try_from(name.to_owned()).map_err(BadAddress::Name)?;
+        }
+        Ok(self)
     }
 
     /// `http` or `https`.
@@ -136,7 +144,7 @@ impl Server {
         let known: Option<SocketAddr> = self.reach.look_up(&self.host, self.port);
         match known {
             Some(address) => TcpStream::connect(address).await,
-            None => TcpStream::connect((self.host.as_str(), self.port)).await,
+            None => TcpStream::connect((self.reach.dns_name(&self.host).as_ref(), self.port)).await,
         }
     }
 }

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use k8s_openapi::api::{batch::v1::Job, core::v1::Secret};
 use kube::{Api, Client};
-use messina_api::druid::v1alpha1::{Etcd, TlsConfig};
+use messina_api::{
+    druid::v1alpha1::{Etcd, TlsConfig},
+    names,
+};
 use messina_clients::{Reach, backup_restore, backup_restore::Sidecar, etcd};
 use messina_plan::etcd_task::{Fault, TaskResult, code};
 use messina_runtime::{error::chain, fence::Fence, queue::ObjectKey, store::Store};
@@ -36,8 +39,10 @@ impl Tools {
             Some(tls) => Some(self.authorities(etcd, tls, "spec.backup.tls").await?),
             None => None,
         };
-        let address = format!("{}:{port}", address(etcd, tls.is_some()));
+        let Service { host, verified } = Service::of(etcd);
+        let address = format!("{}://{host}:{port}", scheme(tls.is_some()));
         Sidecar::new(&address, authorities.as_deref(), &self.reach)
+            .and_then(|sidecar| sidecar.verified_as(&verified))
             .map_err(|error| TaskResult::failed(Fault::new(error.code(), chain(&error))))
     }
 
@@ -56,7 +61,9 @@ impl Tools {
             }
             None => None,
         };
-        Ok(Members { address: format!("{}:{port}", address(etcd, tls.is_some())), tls, reach: self.reach.clone() })
+        let Service { host, verified } = Service::of(etcd);
+        let address = format!("{}://{host}:{port}", scheme(tls.is_some()));
+        Ok(Members { address, verified, tls, reach: self.reach.clone() })
     }
 
     async fn authorities(&self, etcd: &Etcd, tls: &TlsConfig, field: &str) -> Result<Vec<u8>, TaskResult> {
@@ -100,17 +107,33 @@ fn value(secret: &Secret, name: &str, key: &str) -> Result<Vec<u8>, TaskResult> 
     })
 }
 
-/// Where any member answers.
-fn address(etcd: &Etcd, is_tls: bool) -> String {
-    let name = etcd.metadata.name.as_deref().unwrap_or_default();
-    let namespace = etcd.metadata.namespace.as_deref().unwrap_or_default();
-    let scheme = if is_tls { "https" } else { "http" };
-    format!("{scheme}://{name}-client.{namespace}")
+fn scheme(is_tls: bool) -> &'static str {
+    if is_tls { "https" } else { "http" }
+}
+
+/// The Service behind which all members answer.
+#[derive(Debug, PartialEq, Eq)]
+struct Service {
+    /// Its name in the cluster. Without `.svc` it could be a public name: `main-client.dev` is one of the domain `dev`.
+    host: String,
+    /// What certificates are checked for. The Secrets of an Etcd are made by its user; all that is certain of a certificate
+    /// with which etcd-druid works is that it has this name, because etcd-druid itself dials it. The authority of the Etcd
+    /// signed the certificate, so the shorter name is as good a proof.
+    verified: String,
+}
+
+impl Service {
+    fn of(etcd: &Etcd) -> Self {
+        let name = names::etcd::client_service(etcd.metadata.name.as_deref().unwrap_or_default());
+        let verified = format!("{name}.{}", etcd.metadata.namespace.as_deref().unwrap_or_default());
+        Self { host: format!("{verified}.svc"), verified }
+    }
 }
 
 /// How to speak with the members of an etcd cluster.
 pub struct Members {
     address: String,
+    verified: String,
     tls: Option<etcd::Tls>,
     reach: Reach,
 }
@@ -118,10 +141,10 @@ pub struct Members {
 impl Members {
     /// Whichever member answers.
     pub fn any(&self) -> Result<etcd::Etcd, etcd::Error> {
-        self.at(&self.address)
+        self.at(&self.address)?.verified_as(&self.verified)
     }
 
-    /// The member that serves at this address.
+    /// The member that serves at this address, which its own certificate has to be for.
     pub fn at(&self, address: &str) -> Result<etcd::Etcd, etcd::Error> {
         etcd::Etcd::new(address, self.tls.as_ref(), &self.reach)
     }
@@ -131,4 +154,18 @@ impl Members {
 pub(super) fn of_etcd(error: &etcd::Error) -> TaskResult {
     let fault = Fault::new(error.code(), chain(error));
     if error.is_final() { TaskResult::failed(fault) } else { TaskResult::trouble(fault) }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::api::ObjectMeta;
+
+    use super::*;
+
+    #[test]
+    fn the_service_is_dialled_in_the_cluster_and_verified_as_etcd_druid_does() {
+        let metadata = ObjectMeta { name: Some("main".into()), namespace: Some("dev".into()), ..ObjectMeta::default() };
+        let service = Service::of(&Etcd { metadata, ..Etcd::default() });
+        assert_eq!((service.host.as_str(), service.verified.as_str()), ("main-client.dev.svc", "main-client.dev"));
+    }
 }
