@@ -60,8 +60,16 @@ fn is_about_something_else(code: u16, message: &str) -> bool {
     }
 }
 
+/// Tasks that were listed.
+#[derive(Clone, Debug)]
+pub(super) struct Listed {
+    pub(super) tasks: Vec<EtcdOperatorTask>,
+    /// Whether these are the tasks of all namespaces.
+    pub(super) is_everywhere: bool,
+}
+
 /// All tasks: of all namespaces where that is allowed, because those of others may be in line for the same Etcd.
-pub(super) async fn all(client: &Client, namespace: Option<&str>) -> Result<Vec<EtcdOperatorTask>, Error> {
+pub(super) async fn all(client: &Client, namespace: Option<&str>) -> Result<Listed, Error> {
     let everywhere = Api::<EtcdOperatorTask>::all(client.clone()).list(&ListParams::default()).await;
     let (listed, asked) = match (everywhere, namespace) {
         (Err(kube::Error::Api(answer)), Some(namespace)) if answer.code == 403 => {
@@ -70,7 +78,8 @@ pub(super) async fn all(client: &Client, namespace: Option<&str>) -> Result<Vec<
         }
         (other, _) => (other, None),
     };
-    listed.map(|list| list.items).map_err(|source| Error::of(source, "list", TASK, None, asked))
+    let is_everywhere = asked.is_none();
+    listed.map(|list| Listed { tasks: list.items, is_everywhere }).map_err(|source| Error::of(source, "list", TASK, None, asked))
 }
 
 #[cfg(test)]

@@ -309,8 +309,8 @@ async fn follow_and_tell(place: &Place, task: EtcdOperatorTask, output: Output) 
 async fn tasks(question: &Question) -> Result<ExitCode> {
     let place = question.whereabouts.place(|_| {}).await?;
     let namespace = (!question.all_namespaces).then_some(place.namespace);
-    let all = create::all(&place.client, namespace.as_deref()).await?;
-    let tasks = Tasks::new(&all, namespace, question.etcd.clone());
+    let listed = create::all(&place.client, namespace.as_deref()).await?;
+    let tasks = Tasks::new(&listed, namespace, question.etcd.clone());
     let shown = match question.output {
         Form::Json => serde_json::to_string_pretty(&tasks).context("writing JSON")? + "\n",
         Form::Text => table::text(&tasks, jiff::Timestamp::now(), Look::of_output(false)),

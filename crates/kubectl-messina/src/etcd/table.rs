@@ -14,6 +14,7 @@ pub(super) fn text(tasks: &Tasks, now: Timestamp, look: Look) -> String {
     let mut page = Page::new(look);
     if tasks.tasks.is_empty() {
         nothing(&mut page, tasks);
+        problems(&mut page, tasks);
         return page.text();
     }
     let header = HEADER.map(str::to_owned);
@@ -28,7 +29,15 @@ pub(super) fn text(tasks: &Tasks, now: Timestamp, look: Look) -> String {
         page.line(if is_wide { format!("{}\n  {facts}", cells[0]) } else { facts });
         page.paragraph("    ", "    ", &task.says, Colour::Dim);
     }
+    problems(&mut page, tasks);
     page.text()
+}
+
+fn problems(page: &mut Page, tasks: &Tasks) {
+    for problem in &tasks.problems {
+        page.line(String::new());
+        page.paragraph("", "", problem, Colour::Yellow);
+    }
 }
 
 fn nothing(page: &mut Page, tasks: &Tasks) {
@@ -60,7 +69,9 @@ fn cells(tasks: &Tasks, task: &Task, now: Timestamp) -> [String; 6] {
             Some(progress) => format!("{state} {}/{}", progress.done, progress.total),
             None => state.to_owned(),
         },
-        task.ahead.map_or("-".to_owned(), |ahead| ahead.to_string()),
+        task.ahead.map_or("-".to_owned(), |ahead| {
+            if task.may_have_more_ahead { format!("{ahead}+") } else { ahead.to_string() }
+        }),
         task.created.map_or("-".to_owned(), |created| age(created, now)),
     ]
 }

@@ -14,7 +14,12 @@ use messina_plan::etcd_task::{
 };
 use serde::Serialize;
 
-use super::words::{self, name_of};
+use super::{
+    TASK,
+    create::Listed,
+    words::{self, name_of},
+};
+use crate::cluster::place;
 
 /// Tasks on etcd clusters.
 #[derive(Clone, Debug, Serialize)]
@@ -26,10 +31,13 @@ pub(super) struct Tasks {
     pub(super) etcd: Option<String>,
     /// By Etcd; first those in line, then those at their end, the newest first.
     pub(super) tasks: Vec<Task>,
+    /// What could not be seen, in sentences.
+    pub(super) problems: Vec<String>,
 }
 
 /// A task.
 #[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct Task {
     pub(super) namespace: String,
     pub(super) name: String,
@@ -39,8 +47,10 @@ pub(super) struct Task {
     pub(super) etcd: Option<Name>,
     /// None before the operator has seen it.
     pub(super) state: Option<String>,
-    /// How many tasks on the same Etcd come before it; none at its end.
+    /// How many tasks on the same Etcd come before it, at least; none at its end.
     pub(super) ahead: Option<usize>,
+    /// Whether more may come before it, because tasks of other namespaces may not be listed.
+    pub(super) may_have_more_ahead: bool,
     pub(super) progress: Option<Progress>,
     pub(super) created: Option<Timestamp>,
     /// What it has made, or what the operator says of it.
@@ -63,7 +73,7 @@ pub(super) struct Progress {
 
 impl Tasks {
     /// Those of all tasks that are in a namespace, or work on an Etcd there; if an Etcd is named, only those on it.
-    pub(super) fn new(all: &[EtcdOperatorTask], namespace: Option<String>, etcd: Option<String>) -> Self {
+    pub(super) fn new(listed: &Listed, namespace: Option<String>, etcd: Option<String>) -> Self {
         let is_meant = |task: &&EtcdOperatorTask| {
             let Some(namespace) = &namespace else { return true };
             let works_on = etcd_of(task);
@@ -75,32 +85,50 @@ impl Tasks {
                 }
             }
         };
-        let mut meant: Vec<&EtcdOperatorTask> = all.iter().filter(is_meant).collect();
+        let mut meant: Vec<&EtcdOperatorTask> = listed.tasks.iter().filter(is_meant).collect();
         meant.sort_by_key(|task| {
             let over = is_over(task);
             (etcd_of(task), over, over.then(|| Reverse(created(task))), Place::of(task))
         });
-        let tasks = meant.into_iter().map(|task| shown(task, all)).collect();
-        Self { version: 1, namespace, etcd, tasks }
+        let tasks = meant.into_iter().map(|task| shown(task, listed)).collect();
+        let problem = || {
+            format!(
+                "You may not list {} {}, so tasks of other namespaces on the same etcd clusters are not shown, and may \
+                 come first: ask for that permission.",
+                TASK.resource,
+                place(None)
+            )
+        };
+        let problems = (!listed.is_everywhere).then(problem).into_iter().collect();
+        Self { version: 1, namespace, etcd, tasks, problems }
     }
 }
 
-fn shown(task: &EtcdOperatorTask, all: &[EtcdOperatorTask]) -> Task {
+fn shown(task: &EtcdOperatorTask, listed: &Listed) -> Task {
     let status = task.status.as_ref();
     let state = status.and_then(|status| status.state.as_ref());
-    let ahead = ahead(task, all);
-    let waits_for_turn = state == Some(&TaskState::Pending) && status.is_some_and(|status| status.place.is_some());
-    let says = match &ahead {
-        Some(ahead) if waits_for_turn => turn(task, ahead),
+    let ahead = ahead(task, &listed.tasks);
+    let place = status.and_then(|status| status.place).filter(|_| state == Some(&TaskState::Pending));
+    // The operator sees all of them.
+    let place = place.and_then(|place| usize::try_from(place).ok());
+    let says = match (&ahead, place) {
+        (Some(ahead), Some(_)) if listed.is_everywhere => turn(task, ahead),
         _ => words::made(task),
     };
+    // Of a task without a place the operator says that nothing comes before it.
+    let may_have_more_ahead = !listed.is_everywhere && ahead.is_some() && (state.is_none() || place.is_some());
+    let ahead = ahead.map(|ahead| match place.filter(|_| may_have_more_ahead) {
+        Some(place) => place.max(ahead.len()),
+        None => ahead.len(),
+    });
     Task {
         namespace: task.namespace().unwrap_or_default(),
         name: task.name_any(),
         task_type: task.spec.task_type.as_ref().map(name_of).unwrap_or_default(),
         etcd: etcd_of(task),
         state: state.map(name_of),
-        ahead: ahead.map(|ahead| ahead.len()),
+        ahead,
+        may_have_more_ahead,
         progress: words::progress(task).map(|(done, total)| Progress { done, total }),
         created: task.metadata.creation_timestamp.as_ref().map(|time| time.0),
         says,
@@ -122,7 +150,8 @@ fn ahead<'a>(task: &EtcdOperatorTask, all: &'a [EtcdOperatorTask]) -> Option<Vec
     Some(ahead)
 }
 
-/// What the operator says of a task that waits for its turn may be about a moment ago.
+/// What the operator says of a task that waits for its turn may be about a moment ago. Whose turn it is can be told only where
+/// all tasks may be listed.
 fn turn(task: &EtcdOperatorTask, ahead: &[&EtcdOperatorTask]) -> String {
     match ahead.first() {
         Some(first) if first.namespace() == task.namespace() => {

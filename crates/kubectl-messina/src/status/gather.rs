@@ -55,6 +55,7 @@ pub async fn gather(client: &Client, question: &Question) -> Result<Found, Error
     let (pods, services) = tokio::join!(list::<Pod>(client, question), list::<Service>(client, question));
     let lost = "so what Kubernetes knows of nodes is not shown, and ScyllaDB cannot be asked";
     let pods = or_problem(pods, question, "pods", lost, &mut problems)?;
+    let knows_pods = problems.is_empty();
     let lost = "so nodes that do not answer may not be recognised in the ring";
     let services = or_problem(services, question, "services", lost, &mut problems)?;
     let mut found: Vec<Datacenter> = datacenters
@@ -62,7 +63,7 @@ pub async fn gather(client: &Client, question: &Question) -> Result<Found, Error
         .map(|object| {
             let pods = pods.iter().filter(|pod| is_of(*pod, &object) && is_node(pod)).cloned().collect();
             let services = services.iter().filter(|service| is_of(*service, &object)).cloned().collect();
-            Datacenter { object, pods, services, answers: BTreeMap::new() }
+            Datacenter { object, pods, knows_pods, services, answers: BTreeMap::new() }
         })
         .collect();
     problems.extend(ask(client, question.port, &mut found).await);

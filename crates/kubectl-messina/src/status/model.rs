@@ -16,10 +16,14 @@ use messina_api::{
     names::{annotation, label},
     scylla::v1alpha1::ScyllaDBDatacenter,
 };
+use messina_plan::datacenter::INVALID_SPECIFICATION;
 use serde::{Deserialize, Serialize};
 
 pub use super::pods::Kubernetes;
 pub use next::Next;
+
+/// The condition of an object that could not be observed, or whose specification is refused.
+const OBSERVATION: &str = "ObservationDegraded";
 
 /// The word for how a node is seen by those that do not know it.
 pub const ABSENT: &str = "absent";
@@ -40,6 +44,8 @@ pub struct Datacenter {
     pub object: ScyllaDBDatacenter,
     /// The pods of its nodes.
     pub pods: Vec<Pod>,
+    /// Whether these are all: pods may not be listed by everybody.
+    pub knows_pods: bool,
     /// Its Services.
     pub services: Vec<Service>,
     /// What the pods that were asked answered, or why they did not.
@@ -114,6 +120,8 @@ pub struct Cluster {
     pub degraded: Option<bool>,
     /// Whether the operator has seen the latest change of the object.
     pub observed: bool,
+    /// Whether the operator refuses the specification as it is now, and changes nothing before it is corrected.
+    pub refused: bool,
     /// The conditions that are not as they should be.
     pub conditions: Vec<Condition>,
     /// The racks.
@@ -145,8 +153,8 @@ pub struct Rack {
     pub name: String,
     /// How many nodes the specification wants; nothing for a rack that it does not have.
     pub wanted: Option<i32>,
-    /// How many of its pods are ready.
-    pub ready: usize,
+    /// How many of its pods are ready; nothing where pods may not be listed.
+    pub ready: Option<usize>,
     /// Its nodes: those with a pod, then those that are only in the ring.
     pub nodes: Vec<Node>,
 }
@@ -195,6 +203,8 @@ impl Cluster {
             (condition.status != "Unknown").then_some(condition.status == "True")
         };
         let name = object.name_any();
+        let generation = object.metadata.generation.unwrap_or_default();
+        let seen = seen_generation(status.observed_generation, &conditions);
         let mut cluster = Self {
             kind: "ScyllaDBDatacenter".into(),
             namespace: object.namespace().unwrap_or_default(),
@@ -205,7 +215,10 @@ impl Cluster {
             available: holds("Available"),
             progressing: holds("Progressing"),
             degraded: holds("Degraded"),
-            observed: status.observed_generation >= object.metadata.generation,
+            observed: seen.is_some_and(|seen| seen >= generation),
+            refused: conditions.iter().any(|condition| {
+                is_refusal(condition) && condition.observed_generation.is_none_or(|seen| seen >= generation)
+            }),
             conditions: unexpected(&conditions),
             racks: Vec::new(),
             next: Vec::new(),
@@ -213,6 +226,24 @@ impl Cluster {
         cluster.racks = racks(found, &cluster.datacenter);
         cluster.next = next::next(&cluster);
         cluster
+    }
+}
+
+/// The last generation of an object that the operator has seen. What it refuses, or does not work on, it says in a condition
+/// alone: the rest of the status speaks of the generation before.
+pub(crate) fn seen_generation(of_status: Option<i64>, conditions: &[ObjectCondition]) -> Option<i64> {
+    conditions.iter().filter_map(|condition| condition.observed_generation).chain(of_status).max()
+}
+
+/// Whether a condition says that the specification is refused.
+fn is_refusal(condition: &ObjectCondition) -> bool {
+    condition.type_ == OBSERVATION && condition.reason == INVALID_SPECIFICATION && condition.status == "True"
+}
+
+impl Condition {
+    /// Whether it says that the specification is refused.
+    pub(crate) fn is_refusal(&self) -> bool {
+        self.condition_type == OBSERVATION && self.reason == INVALID_SPECIFICATION && self.status
     }
 }
 
@@ -285,7 +316,7 @@ fn racks(found: &Datacenter, datacenter: &str) -> Vec<Rack> {
         .map(|rack| Rack {
             name: rack.name.clone().unwrap_or_default(),
             wanted: Some(rack.template.nodes.or(template).unwrap_or(0)),
-            ready: 0,
+            ready: found.knows_pods.then_some(0),
             nodes: Vec::new(),
         })
         .collect();
@@ -297,7 +328,8 @@ fn racks(found: &Datacenter, datacenter: &str) -> Vec<Rack> {
         let name = member.pod.labels().get(label::RACK).cloned().unwrap_or_default();
         let node = node_with_pod(found, member, &rings);
         let rack = rack_called(&mut racks, &name);
-        rack.ready += usize::from(node.kubernetes.as_ref().is_some_and(|kubernetes| kubernetes.ready));
+        let is_ready = node.kubernetes.as_ref().is_some_and(|kubernetes| kubernetes.ready);
+        rack.ready = rack.ready.map(|ready| ready + usize::from(is_ready));
         rack.nodes.push(node);
     }
     let all = rings.iter().flat_map(|ring| &ring.nodes).filter(|node| node.datacenter == datacenter);
@@ -317,7 +349,7 @@ fn racks(found: &Datacenter, datacenter: &str) -> Vec<Rack> {
 
 fn rack_called<'a>(racks: &'a mut Vec<Rack>, name: &str) -> &'a mut Rack {
     let position = racks.iter().position(|rack| rack.name == name).unwrap_or_else(|| {
-        racks.push(Rack { name: name.to_owned(), wanted: None, ready: 0, nodes: Vec::new() });
+        racks.push(Rack { name: name.to_owned(), wanted: None, ready: Some(0), nodes: Vec::new() });
         racks.len() - 1
     });
     &mut racks[position]

@@ -82,14 +82,15 @@ impl Page {
         let (branch, below) = if is_last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
         let with_pod = rack.nodes.iter().filter(|node| node.pod.is_some()).count();
         let wanted = rack.wanted.and_then(|wanted| usize::try_from(wanted).ok());
-        let ready = match wanted {
-            Some(wanted) => format!("{}/{wanted} ready", rack.ready),
-            None => "not in the specification".to_owned(),
+        let ready = match (rack.ready, wanted) {
+            (Some(ready), Some(wanted)) => format!("{ready}/{wanted} ready"),
+            (None, Some(wanted)) => format!("?/{wanted} ready"),
+            (_, None) => "not in the specification".to_owned(),
         };
-        let colour = if wanted == Some(rack.ready) { Colour::Plain } else { Colour::Yellow };
+        let colour = if wanted.is_some() && wanted == rack.ready { Colour::Plain } else { Colour::Yellow };
         let branch = self.look.paint(Colour::Dim, branch);
         self.line(format!("{branch}{}  {}", rack.name, self.look.paint(colour, &ready)));
-        let missing = wanted.unwrap_or(0).saturating_sub(with_pod);
+        let missing = wanted.filter(|_| rack.ready.is_some()).unwrap_or(0).saturating_sub(with_pod);
         for (position, node) in rack.nodes.iter().enumerate() {
             self.node(cluster, node, below, position + 1 == rack.nodes.len() && missing == 0, is_wide);
         }
@@ -121,6 +122,7 @@ impl Page {
     fn condition(&mut self, condition: &Condition) {
         let (word, part, colour) = match &condition.condition_type {
             name if name == "Paused" => ("Paused", "", Colour::Yellow),
+            _ if condition.is_refusal() => ("Refused", "", Colour::Red),
             name if name.ends_with("Degraded") => ("Degraded", name.trim_end_matches("Degraded"), Colour::Red),
             name if name.ends_with("Available") => ("Not available", name.trim_end_matches("Available"), Colour::Red),
             name => ("Progressing", name.trim_end_matches("Progressing"), Colour::Yellow),
@@ -139,7 +141,11 @@ fn words(cluster: &Cluster) -> Vec<(&'static str, Colour)> {
     match cluster.available {
         Some(true) => words.push(("available", Colour::Green)),
         Some(false) => words.push(("not available", Colour::Red)),
+        None if cluster.observed => words.push(("not available", Colour::Yellow)),
         None => words.push(("not looked at yet", Colour::Yellow)),
+    }
+    if cluster.refused {
+        words.push(("specification refused", Colour::Red));
     }
     if cluster.progressing == Some(true) {
         words.push(("progressing", Colour::Yellow));

@@ -18,7 +18,7 @@ use super::Found;
 use crate::{
     page::{Colour, Look, Page},
     status::{
-        model::unexpected,
+        model::{seen_generation, unexpected},
         pods::{Kubernetes, is_ready},
     },
 };
@@ -78,6 +78,7 @@ impl Page {
 enum Cause {
     Deletion,
     Pause,
+    Refused,
     Unseen,
     Wrong,
     NotAvailable,
@@ -98,6 +99,9 @@ fn headline(found: &Found, reasons: &[Reason]) -> Sentence {
         (_, "Failed") => (format!("{named} has failed."), Colour::Red),
         (_, "Rejected") => (format!("{named} was rejected."), Colour::Red),
         (_, "Succeeded") | (None, _) => (format!("{named} is done: nothing is awaited."), Colour::Green),
+        (Some(Cause::Refused), _) => {
+            (format!("The specification of {named} is refused: nothing is changed before it is corrected."), Colour::Red)
+        }
         (Some(Cause::Unseen), _) => (format!("{named} is as it was: its latest change was not seen."), Colour::Yellow),
         (Some(Cause::Wrong), _) => (format!("Something is wrong with {named}."), Colour::Red),
         (Some(Cause::NotAvailable), _) => (format!("{named} is not available."), Colour::Red),
@@ -136,7 +140,9 @@ fn reasons(found: &Found) -> Vec<Reason> {
     if is_paused(found) && !conditions.iter().any(|condition| condition.type_ == PAUSED) {
         say(Cause::Pause, format!("The annotation {} stops all work on it", annotation::PAUSE), Colour::Yellow);
     }
-    if let Some(unseen) = unseen(found) {
+    let unseen = unseen(found, &conditions);
+    let is_unseen = unseen.is_some();
+    if let Some(unseen) = unseen {
         say(Cause::Unseen, unseen, Colour::Yellow);
     }
     for condition in unexpected(&conditions).into_iter().filter(|condition| condition.condition_type != PAUSED) {
@@ -146,6 +152,7 @@ fn reasons(found: &Found) -> Vec<Reason> {
             |words: &str, part: String| if part.is_empty() { words.to_owned() } else { format!("{words} ({part})") };
         let message = if condition.message.is_empty() { &condition.reason } else { &condition.message };
         let (cause, words, colour) = match name.as_str() {
+            _ if condition.is_refusal() && !is_unseen => (Cause::Refused, "Refused".to_owned(), Colour::Red),
             name if name.ends_with("Degraded") => (Cause::Wrong, about("It is wrong", part("Degraded")), Colour::Red),
             name if name.ends_with("Available") => {
                 (Cause::NotAvailable, about("It is not available", part("Available")), Colour::Red)
@@ -189,13 +196,13 @@ fn conditions(status: &Value) -> Vec<Condition> {
 }
 
 /// That the operator has not looked at the object, or not since it was changed.
-fn unseen(found: &Found) -> Option<String> {
+fn unseen(found: &Found, conditions: &[Condition]) -> Option<String> {
     let status = &found.object.data["status"];
     let runs = "see that the operator runs, and read its log, if this lasts longer than a few seconds";
     if status.is_null() || status.as_object().is_some_and(serde_json::Map::is_empty) {
         return Some(format!("The operator has not looked at it yet: {runs}"));
     }
-    let seen = status["observedGeneration"].as_i64()?;
+    let seen = seen_generation(status["observedGeneration"].as_i64(), conditions)?;
     let now = found.object.metadata.generation?;
     (seen < now).then(|| format!("The operator has looked at generation {seen} of it, and it is at {now}: {runs}"))
 }

@@ -77,8 +77,11 @@ pub fn report(observed: &Observed) -> Report {
 /// Says of a datacenter that cannot be worked on what is wrong with it.
 pub fn refusal(faults: &[Fault]) -> Told {
     let lines: Vec<String> = faults.iter().map(|fault| format!("{}: {}", fault.field, fault.message)).collect();
-    Told { reason: "InvalidSpecification", message: lines.join("\n") }
+    Told { reason: INVALID_SPECIFICATION, message: lines.join("\n") }
 }
+
+/// The reason of the condition of a datacenter whose specification the operator refuses.
+pub const INVALID_SPECIFICATION: &str = "InvalidSpecification";
 
 /// The racks of the specification, in its order, then those that are still there without it.
 fn rack_statuses(observed: &Observed) -> Vec<RackStatus> {

@@ -82,7 +82,8 @@ async fn what_may_not_be_seen_does_not_stop_it() {
         true => answer(&list(&[json!({"metadata": {"name": "a"}})])),
         false => failure(StatusCode::FORBIDDEN, "no", &json!({})),
     });
-    assert_eq!(all(&only_here, Some("shoot")).await.unwrap().len(), 1);
+    let listed = all(&only_here, Some("shoot")).await.unwrap();
+    assert_eq!((listed.tasks.len(), listed.is_everywhere), (1, false));
     assert_eq!(
         all(&only_here, None).await.unwrap_err().to_string(),
         "You may not list etcdoperatortasks.druid.gardener.cloud in all namespaces: ask for that permission."

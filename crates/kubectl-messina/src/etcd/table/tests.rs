@@ -5,7 +5,10 @@ use messina_api::druid::v1alpha1::EtcdOperatorTask;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::etcd::words::tests::{operation, task};
+use crate::etcd::{
+    create::Listed,
+    words::tests::{operation, task},
+};
 
 /// Not in order, as the API server gives them by name.
 fn all() -> Vec<EtcdOperatorTask> {
@@ -44,7 +47,8 @@ fn all() -> Vec<EtcdOperatorTask> {
 }
 
 fn shown(all: &[EtcdOperatorTask], namespace: Option<&str>, etcd: Option<&str>) -> String {
-    let tasks = Tasks::new(all, namespace.map(str::to_owned), etcd.map(str::to_owned));
+    let listed = Listed { tasks: all.to_vec(), is_everywhere: true };
+    let tasks = Tasks::new(&listed, namespace.map(str::to_owned), etcd.map(str::to_owned));
     text(&tasks, "2026-11-15T00:02:30Z".parse().unwrap(), Look::default())
 }
 
@@ -93,7 +97,8 @@ fn nothing_is_there() {
 
 #[test]
 fn a_document_for_programs() {
-    let tasks = Tasks::new(&all(), Some("shoot".into()), Some("main".into()));
+    let listed = Listed { tasks: all(), is_everywhere: true };
+    let tasks = Tasks::new(&listed, Some("shoot".into()), Some("main".into()));
     let document = serde_json::to_value(&tasks).unwrap();
     let ahead: Vec<(&str, &Value)> = document["tasks"]
         .as_array()
@@ -115,10 +120,25 @@ fn a_document_for_programs() {
         json!({
             "namespace": "shoot", "name": "defrag-main-p0x2m", "type": "Defragment",
             "etcd": {"namespace": "shoot", "name": "main"}, "state": "InProgress", "ahead": 0,
+            "mayHaveMoreAhead": false,
             "progress": {"done": 1, "total": 3}, "created": "2026-11-15T00:00:30Z",
             "says": "The member main-0 is defragmented.",
         })
     );
+}
+
+/// Whose turn it is cannot be told from the tasks of one namespace.
+#[test]
+fn a_turn_is_not_announced_where_other_tasks_may_not_be_listed() {
+    let tasks = all().into_iter().filter(|task| task.metadata.namespace.as_deref() == Some("shoot")).collect();
+    let listed = Listed { tasks, is_everywhere: false };
+    let tasks = Tasks::new(&listed, Some("shoot".into()), None);
+    let shown = text(&tasks, "2026-11-15T00:02:30Z".parse().unwrap(), Look::default());
+    fits(&shown);
+    assert!(!shown.contains("Its turn has come"), "{shown}");
+    assert_snapshot!(shown);
+    let empty = Tasks::new(&Listed { tasks: vec![], is_everywhere: false }, Some("shoot".into()), None);
+    assert!(text(&empty, Timestamp::UNIX_EPOCH, Look::default()).contains("You may not list"));
 }
 
 #[test]

@@ -17,7 +17,10 @@ pub struct Next {
 pub(super) fn next(cluster: &Cluster) -> Vec<Next> {
     let mut next = Vec::new();
     let say = |text: String| Next { text, command: None };
-    if !cluster.observed || cluster.available.is_none() {
+    if cluster.refused {
+        next.push(say("Correct the specification: the operator refuses it, and changes nothing before.".into()));
+    }
+    if !cluster.observed {
         next.push(say("The operator has not seen the latest change yet: see that it runs, and read its log.".into()));
     }
     let nodes: Vec<&Node> = cluster.racks.iter().flat_map(|rack: &Rack| &rack.nodes).collect();

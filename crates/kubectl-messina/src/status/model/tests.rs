@@ -28,6 +28,7 @@ pub(in crate::status) fn named(name: &str, racks: &[&str]) -> Datacenter {
     let mut datacenter = Datacenter {
         object: serde_json::from_value(object).unwrap(),
         pods: Vec::new(),
+        knows_pods: true,
         services: Vec::new(),
         answers: BTreeMap::new(),
     };
@@ -188,6 +189,50 @@ fn nodes_of_other_datacenters_are_not_shown_and_nodes_without_a_pod_are() {
 fn a_healthy_cluster_needs_nothing() {
     let cluster = cluster(&healthy(&["a", "b", "c"]));
     assert_eq!((cluster.next, cluster.conditions), (vec![], vec![]));
+}
+
+/// The operator leaves the rest of the status of a refused specification as it was.
+#[test]
+fn a_refused_specification_is_seen_and_not_taken_for_an_unseen_one() {
+    let mut datacenter = healthy(&["a"]);
+    datacenter.object.metadata.generation = Some(2);
+    let unseen = cluster(&datacenter);
+    assert_eq!((unseen.observed, unseen.refused), (false, false));
+    assert!(unseen.next[0].text.starts_with("The operator has not seen the latest change yet"), "{:?}", unseen.next);
+
+    let message = "spec.racks[1].name: is a duplicate";
+    datacenter.has_condition("ObservationDegraded", "True", INVALID_SPECIFICATION, message);
+    let conditions = datacenter.object.status.as_mut().unwrap().conditions.as_mut().unwrap();
+    conditions.last_mut().unwrap().observed_generation = Some(2);
+    let refused = cluster(&datacenter);
+    assert_eq!((refused.observed, refused.refused), (true, true));
+    let texts: Vec<&str> = refused.next.iter().map(|next| next.text.as_str()).collect();
+    assert_eq!(texts, ["Correct the specification: the operator refuses it, and changes nothing before."]);
+
+    datacenter.object.metadata.generation = Some(3);
+    let corrected = cluster(&datacenter);
+    assert_eq!((corrected.observed, corrected.refused), (false, false), "the operator has not seen the correction");
+}
+
+#[test]
+fn what_the_operator_has_seen_and_cannot_do_is_not_unseen() {
+    for (name, reason) in [("Paused", "Paused"), ("ObservationDegraded", "NoAnswer")] {
+        let mut datacenter = healthy(&["a"]);
+        datacenter.object.metadata.generation = Some(2);
+        datacenter.has_condition(name, "True", reason, "x");
+        let conditions = datacenter.object.status.as_mut().unwrap().conditions.as_mut().unwrap();
+        conditions.last_mut().unwrap().observed_generation = Some(2);
+        let cluster = cluster(&datacenter);
+        assert_eq!((cluster.observed, cluster.refused, cluster.next), (true, false, vec![]), "{name}");
+    }
+}
+
+#[test]
+fn nothing_is_said_of_pods_that_may_not_be_listed() {
+    let mut datacenter = healthy(&["a"]);
+    (datacenter.pods, datacenter.knows_pods) = (vec![], false);
+    datacenter.answers.clear();
+    assert_eq!(cluster(&datacenter).racks[0].ready, None);
 }
 
 #[test]

@@ -144,6 +144,30 @@ fn what_may_not_be_seen_is_told() {
 }
 
 #[test]
+fn a_specification_that_is_refused() {
+    let mut datacenter = healthy(&["a"]);
+    datacenter.object.metadata.generation = Some(2);
+    let message = "spec.racks[1].name: is a duplicate\nspec.racks[1].nodes: must not be negative";
+    datacenter.has_condition("ObservationDegraded", "True", "InvalidSpecification", message);
+    datacenter.has_condition("Degraded", "True", "InvalidSpecification", "the sum");
+    for condition in datacenter.object.status.iter_mut().flat_map(|status| status.conditions.iter_mut().flatten()) {
+        condition.observed_generation = Some(2);
+    }
+    let shown = shown(&[datacenter]);
+    fits(&shown);
+    assert_snapshot!(shown);
+}
+
+#[test]
+fn pods_that_may_not_be_listed_are_not_missing() {
+    let mut datacenter = healthy(&["a"]);
+    (datacenter.pods, datacenter.knows_pods) = (vec![], false);
+    datacenter.answers.clear();
+    let shown = shown(&[datacenter]);
+    assert!(shown.contains("a  ?/1 ready") && !shown.contains("no pod yet"), "{shown}");
+}
+
+#[test]
 fn a_new_object_that_no_operator_has_seen() {
     let mut datacenter = healthy(&["a", "b"]);
     datacenter.object.status = None;

@@ -156,6 +156,25 @@ fn a_pause_comes_first() {
 }
 
 #[test]
+fn a_specification_that_is_refused() {
+    let message = "spec.racks[1].name: is a duplicate\nspec.racks[1].nodes: must not be negative";
+    let mut refusal = condition("ObservationDegraded", "True", "InvalidSpecification", message);
+    refusal["observedGeneration"] = json!(3);
+    let mut found = datacenter(&[well(), vec![refusal]].concat());
+    found.object.metadata.generation = Some(3);
+    assert_snapshot!(shown(&found), @r"
+    The specification of ScyllaDBDatacenter scylla/orders is refused: nothing is
+    changed before it is corrected.
+
+      Refused: spec.racks[1].name: is a duplicate.
+      Refused: spec.racks[1].nodes: must not be negative.
+    ");
+    found.object.metadata.generation = Some(4);
+    let corrected = shown(&found);
+    assert!(corrected.contains("generation 3 of it, and it is at 4"), "{corrected}");
+}
+
+#[test]
 fn a_change_that_nobody_has_seen_and_a_deletion_that_is_held_up() {
     let mut found = datacenter(&well());
     found.object.metadata.generation = Some(3);
