@@ -7,7 +7,7 @@ use std::{
     process::{Command, Output},
 };
 
-use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use kube::{Api, Client};
 use messina_e2e::{SOON, accepts, accepts_status, in_a_namespace, light_kubeconfig, objects, program};
 use messina_kubectl::status::{
@@ -16,7 +16,7 @@ use messina_kubectl::status::{
     model::Status,
     text,
 };
-use messina_testbed::harness::{Seen, eventually};
+use messina_testbed::harness::{Seen, eventually, until};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -117,28 +117,49 @@ async fn nodes_are_asked_through_the_api_server() {
     in_a_namespace("status-nodes", async |client, namespace| {
         let listener = TcpListener::bind((address, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let ring = json!({"hostID": "1f3e4a5b-0000", "version": "2026.2.4", "nodes": [{
-            "address": address, "hostID": "1f3e4a5b-0000", "state": "UN", "datacenter": "dc1", "rack": "a", "tokens": 16,
+        let host_id = "1f3e4a5b-0000-4000-8000-000000000000";
+        let ring = json!({"hostID": host_id, "version": "2026.2.4", "nodes": [{
+            "address": address, "hostID": host_id, "state": "UN", "datacenter": "dc1", "rack": "a", "tokens": 16,
         }]});
         let probe = tokio::spawn(probe(listener, ring));
         has_service_account(client, namespace).await;
         let spec = "{clusterName: orders, datacenterName: dc1, scyllaDB: {image: 'scylladb/scylla:2026.2.4'}, racks: \
                     [{name: a, nodes: 1, scyllaDB: {storage: {capacity: 1Gi}}}]}";
         let kind = "apiVersion: scylla.scylladb.com/v1alpha1, kind: ScyllaDBDatacenter";
-        accepts(client, namespace, &format!("{{{kind}, metadata: {{name: orders}}, spec: {spec}}}")).await;
-        let pod = json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": "orders-dc1-a-0", "labels": {"scylla/cluster": "orders", "scylla/rack": "a"}},
-            "spec": {"schedulerName": "nobody", "containers": [{"name": "scylla", "image": "scylla"}]},
+        let datacenter =
+            accepts(client, namespace, &format!("{{{kind}, metadata: {{name: orders}}, spec: {spec}}}")).await;
+        let labels = json!({"scylla/cluster": "orders", "scylla/rack": "a"});
+        let pod_spec = json!({"schedulerName": "nobody", "containers": [{"name": "scylla", "image": "scylla"}]});
+        let owner = json!({"apiVersion": datacenter["apiVersion"], "kind": datacenter["kind"], "name": "orders",
+            "uid": datacenter["metadata"]["uid"], "controller": true});
+        let rack = json!({
+            "apiVersion": "apps/v1", "kind": "StatefulSet",
+            "metadata": {"name": "orders-dc1-a", "labels": labels, "ownerReferences": [owner]},
+            "spec": {"replicas": 1, "serviceName": "orders", "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": pod_spec}},
         });
-        let mut pod = accepts(client, namespace, &pod.to_string()).await;
-        pod["status"] = json!({"phase": "Running", "podIP": address, "podIPs": [{"ip": address}],
-            "conditions": [{"type": "Ready", "status": "True"}]});
-        accepts_status(client, namespace, &pod.to_string()).await;
+        accepts(client, namespace, &rack.to_string()).await;
+        // Whoever may create pods may give them labels.
+        let forged = json!({"apiVersion": "v1", "kind": "Pod", "spec": pod_spec,
+            "metadata": {"name": "forged", "labels": {"scylla/cluster": "orders", "scylla/rack": "b"}}});
+        let forged = accepts(client, namespace, &forged.to_string()).await;
+        let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+        let pod = until(pods, "orders-dc1-a-0", "the pod of the rack", SOON, |seen| match seen {
+            Some(pod) => Seen::Ready(json!(pod)),
+            None => Seen::NotYet("no pod".into()),
+        });
+        let mut pod = pod.await.unwrap();
+        (pod["apiVersion"], pod["kind"]) = ("v1".into(), "Pod".into());
+        for mut pod in [pod, forged] {
+            pod["status"] = json!({"phase": "Running", "podIP": address, "podIPs": [{"ip": address}],
+                "conditions": [{"type": "Ready", "status": "True"}]});
+            accepts_status(client, namespace, &pod.to_string()).await;
+        }
 
         let question = Question { namespace: Some(namespace.into()), name: Some("orders".into()), port };
         let found = gather::gather(client, &question).await.unwrap();
         let status = Status::new(&found.datacenters, found.problems, question.namespace.clone());
+        assert_eq!(status.clusters[0].racks.len(), 1, "what only bears the labels is not shown: {status:?}");
         let node = &status.clusters[0].racks[0].nodes[0];
         let facts = (node.state.as_deref(), node.tokens, node.no_answer.as_deref());
         assert_eq!(facts, (Some("UN"), Some(16), None), "{status:?}");
@@ -146,8 +167,8 @@ async fn nodes_are_asked_through_the_api_server() {
         assert!(shown.contains(&format!("orders-dc1-a-0  UN  {address}  1f3e4a5b…  16 tokens")), "{shown}");
 
         // Who may see objects and not ask nodes, sees the objects.
-        let rules = "[{apiGroups: ['', scylla.scylladb.com], resources: [pods, services, scylladbdatacenters], verbs: \
-                     [get, list]}]";
+        let rules = "[{apiGroups: ['', apps, scylla.scylladb.com], resources: [pods, services, statefulsets, \
+                     scylladbdatacenters], verbs: [get, list]}]";
         let role = "apiVersion: rbac.authorization.k8s.io/v1, kind: Role";
         accepts(client, namespace, &format!("{{{role}, metadata: {{name: seeing}}, rules: {rules}}}")).await;
         let to = "roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: seeing}, subjects: [{kind: User, \

@@ -1,15 +1,20 @@
 //! The Kubernetes cluster that a person means: how to reach it, and why it does not give what was asked for.
 
 use std::{
+    collections::BTreeSet,
     error,
+    fmt::Debug,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use kube::{
-    Client, Config,
+    Api, Client, Config, ResourceExt,
+    api::ListParams,
     config::{KubeConfigOptions, Kubeconfig},
 };
+
+use serde::{Serialize, de::DeserializeOwned};
 
 /// How long the API server may take.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -52,6 +57,45 @@ pub fn client(config: Config) -> Result<Client, Error> {
     // Another part of the process may have been first, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Client::try_from(config).map_err(Error::Unreachable)
+}
+
+/// How long a text of an object may be, in characters; messages of conditions are not longer.
+const LONGEST: usize = 32 * 1024;
+/// How much is shown of what goes wrong, in characters.
+const LONGEST_ERROR: usize = 1000;
+
+/// An object as it may be shown. Whoever may write objects, their statuses or events writes what people read here, and copy:
+/// all that is read from the API server is made fit before anything is made of it.
+pub(crate) fn fit<K: Serialize + DeserializeOwned>(object: K) -> kube::Result<K> {
+    let mut value = serde_json::to_value(object).map_err(kube::Error::SerdeError)?;
+    messina_text::make_fit(&mut value, LONGEST);
+    serde_json::from_value(value).map_err(kube::Error::SerdeError)
+}
+
+/// One object, fit to be shown.
+pub(crate) async fn get<K>(api: &Api<K>, name: &str) -> kube::Result<K>
+where
+    K: Clone + Debug + Serialize + DeserializeOwned,
+{
+    api.get(name).await.and_then(fit)
+}
+
+/// Objects, fit to be shown.
+pub(crate) async fn list<K>(api: &Api<K>, params: &ListParams) -> kube::Result<Vec<K>>
+where
+    K: Clone + Debug + Serialize + DeserializeOwned,
+{
+    api.list(params).await?.items.into_iter().map(fit).collect()
+}
+
+/// What went wrong, in one line.
+pub(crate) fn one_line(text: &str) -> String {
+    messina_text::line(text, LONGEST_ERROR)
+}
+
+/// Whether an object is owned by one of these.
+pub(crate) fn is_owned<K: ResourceExt>(object: &K, owners: &BTreeSet<String>) -> bool {
+    object.owner_references().iter().any(|owner| owner.controller == Some(true) && owners.contains(&owner.uid))
 }
 
 /// A kind of objects, in words for people.
@@ -176,6 +220,40 @@ fn root(error: &(dyn error::Error + 'static)) -> String {
     }
     let text = last.to_string();
     // Messages may have lines; the first says what it is about.
-    let text = text.lines().next().unwrap_or_default().trim_end_matches('.');
-    format!("{text}.")
+    let text = one_line(text.lines().next().unwrap_or_default());
+    format!("{}.", text.trim_end_matches('.'))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use http::StatusCode;
+    use k8s_openapi::api::core::v1::Event;
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{answer, failure, server};
+
+    #[tokio::test]
+    async fn whatever_the_api_server_gives_is_fit_to_be_shown() {
+        let hostile = "\u{1b}]0;x\u{7}\u{1b}[2Ja\u{202e}b\u{9b}1A\rc\nd";
+        let event = json!({"metadata": {"name": "x"}, "involvedObject": {}, "message": hostile, "reason": hostile});
+        let listed = crate::testing::list(&[event.clone()]);
+        let client = server(move |request: http::Request<kube::client::Body>| match request.uri().path() {
+            path if path.ends_with("/events") => answer(&listed),
+            path if path.ends_with("/x") => answer(&event),
+            _ => failure(StatusCode::CONFLICT, hostile, &json!({})),
+        });
+        let api: Api<Event> = Api::namespaced(client, "shop");
+        let mut seen = list(&api, &ListParams::default()).await.unwrap();
+        seen.push(get(&api, "x").await.unwrap());
+        for event in seen {
+            assert_eq!(
+                (event.message.as_deref(), event.reason.as_deref()),
+                (Some("]0;xab\nc\nd"), Some("]0;xab\nc\nd"))
+            );
+        }
+        let error = Error::Refused(get(&api, "y").await.unwrap_err()).to_string();
+        assert!(!error.chars().any(|letter| letter.is_control() || letter == '\u{202e}'), "{error:?}");
+    }
 }

@@ -6,6 +6,8 @@ use std::{
 };
 
 pub(crate) const WIDTH: usize = 80;
+/// How much of a text is shown, in characters.
+const LONGEST: usize = 8 * 1024;
 
 /// How it is to look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,14 +58,15 @@ impl Page {
         Self { look, lines: Vec::new() }
     }
 
+    /// One line, whatever is in it.
     pub(crate) fn line(&mut self, line: String) {
-        self.lines.push(line);
+        self.lines.push(if line.contains('\n') { line.replace('\n', " ") } else { line });
     }
 
     /// Words in lines that are short enough. The first line begins with one text, all others with another.
     pub(crate) fn paragraph(&mut self, first: &str, others: &str, text: &str, colour: Colour) {
         let mut begin = first;
-        for line in text.lines() {
+        for line in messina_text::lines(text, LONGEST).lines() {
             let mut words = line.split_whitespace().peekable();
             while words.peek().is_some() {
                 let mut row = String::new();

@@ -13,6 +13,9 @@ use messina_plan::{
     preview::{Manifest, Settings, preview},
 };
 
+/// How long a remark on a manifest may be, in characters.
+const LONGEST: usize = 4096;
+
 /// What to plan, and for which operator.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
@@ -49,7 +52,8 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     };
     let preview = preview(&manifests, &settings);
     for line in preview.notes.iter().chain(&preview.faults) {
-        eprintln!("{line}");
+        // Manifests are often those of others.
+        eprintln!("{}", messina_text::line(line, LONGEST));
     }
     if !preview.faults.is_empty() {
         return Ok(ExitCode::FAILURE);

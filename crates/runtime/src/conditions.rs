@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 /// Longest message that the API server takes, in characters.
-const MESSAGE_LIMIT: usize = 32 * 1024;
+pub(crate) const MESSAGE_LIMIT: usize = 32 * 1024;
 /// Longest reason that the API server takes, in characters.
 const REASON_LIMIT: usize = 1024;
 

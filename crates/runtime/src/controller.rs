@@ -530,7 +530,7 @@ impl<C: Controller> Running<C> {
         news: News,
         memory: &mut Memory,
     ) -> Result<Written, Error> {
-        let Some(patch) = status::patch(current, wanted) else { return Ok(Written::Not) };
+        let Some(patch) = status::patch(current, &status::fit(wanted)) else { return Ok(Written::Not) };
         let now = Instant::now();
         let rest = memory.pace.rest(news, now);
         if !rest.is_zero() {

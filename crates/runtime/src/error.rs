@@ -6,6 +6,9 @@ use kube::core::Status;
 
 use crate::{fence::NotLeading, queue::ObjectKey, store::Unreadable};
 
+/// How much of what the API server says is kept, in characters.
+const LONGEST: usize = 2048;
+
 /// Why an object could not be brought to where it should be.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
@@ -80,7 +83,11 @@ impl Error {
             kube::Error::Api(status) if status.is_conflict() && !status.is_already_exists() => {
                 Self::Conflict { doing: doing() }
             }
-            kube::Error::Api(status) => Self::Refused { doing: doing(), status },
+            kube::Error::Api(mut status) => {
+                // Webhooks write it.
+                status.message = messina_text::line(&status.message, LONGEST);
+                Self::Refused { doing: doing(), status }
+            }
             kube::Error::Service(source) if source.is::<NotLeading>() => Self::NotLeading(NotLeading),
             source => Self::NoAnswer { doing: doing(), source: Arc::new(source) },
         }
@@ -142,4 +149,18 @@ pub fn chain(error: &dyn StdError) -> String {
         cause = error.source();
     }
     texts.join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_api_server_says_is_one_line_of_bounded_length() {
+        let said = format!("denied:\u{1b}[2J\nspec\u{202e}{}", "x".repeat(10_000));
+        let status = Status { message: said, code: 422, ..Status::default() };
+        let error = Error::of(|| "creating Service a/b".into(), kube::Error::Api(Box::new(status))).to_string();
+        assert!(error.starts_with("creating Service a/b: the API server says: denied: specxxx"), "{error}");
+        assert!(error.ends_with("xxx...") && error.len() < LONGEST + 100, "{}", error.len());
+    }
 }

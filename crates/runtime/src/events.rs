@@ -73,6 +73,8 @@ impl Events {
 
     /// Says something of an object. It is written when there is time; nobody waits for it.
     pub fn tell(&self, regarding: ObjectReference, note: Note) {
+        // Texts of others are in it, and people read it in terminals.
+        let note = Note { message: messina_text::lines(&note.message, LONGEST), ..note };
         if self.waiting.try_send((regarding, note)).is_err() {
             self.metrics.event("Dropped");
         }
@@ -196,6 +198,14 @@ mod tests {
         assert!(restraint.allows(&object("b"), &Note::warning("Odd", "1"), now));
         assert!(restraint.allows(&object("a"), &Note::warning("Odd", "later"), now + REFILL));
         assert!(!restraint.allows(&object("a"), &Note::warning("Odd", "too soon"), now + REFILL));
+    }
+
+    #[test]
+    fn texts_of_others_are_made_fit() {
+        let (events, mut writer) = Events::new(Metrics::default());
+        events.tell(object("a"), Note::warning("Failed", "ScyllaDB says \u{1b}[2Jno\u{202e}\rdone"));
+        let note = writer.waiting.try_recv().map(|(_, note)| note);
+        assert_eq!(note, Ok(Note::warning("Failed", "ScyllaDB says no\ndone")));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     apply::{Applied, Waiting},
-    conditions::{Summary, with_transition_times},
+    conditions::{MESSAGE_LIMIT, Summary, with_transition_times},
     error::{Error, chain},
 };
 
@@ -132,6 +132,14 @@ fn conditions_of(status: &Value) -> Vec<Condition> {
     status.get("conditions").and_then(|all| serde_json::from_value(all.clone()).ok()).unwrap_or_default()
 }
 
+/// What is written of a status: texts of others are in its messages, and people read them in terminals. The API server takes
+/// none that are longer.
+pub(crate) fn fit(status: &Value) -> Value {
+    let mut fit = status.clone();
+    messina_text::make_fit(&mut fit, MESSAGE_LIMIT);
+    fit
+}
+
 /// Whether a condition holds that did not, or the other way round, or they are of another generation.
 pub(crate) fn is_transition(current: &Value, wanted: &Value) -> bool {
     let standing = |status: &Value| -> BTreeSet<_> {
@@ -172,6 +180,22 @@ mod tests {
     use crate::pause::PAUSED;
 
     const RESTS: [&str; 2] = [PAUSED, "Held"];
+
+    #[test]
+    fn texts_of_others_are_made_fit_before_they_are_written() {
+        let report = Report {
+            status: json!({"lastErrors": [{"description": "etcd says \u{1b}[31mno\u{202e}"}]}),
+            conditions: vec![condition("JobDegraded", true, "Failed", &"\u{7}x".repeat(MESSAGE_LIMIT), None)],
+            ..Report::default()
+        };
+        let whole = fit(&whole(report, &[], Some(1), &Value::Null, at(1)));
+        assert_eq!(whole["lastErrors"][0]["description"], "etcd says no");
+        let conditions = conditions_of(&whole);
+        let message = &conditions.iter().find(|one| one.type_ == "JobDegraded").unwrap().message;
+        assert!(message.chars().count() <= MESSAGE_LIMIT && message.starts_with("xxx"));
+        assert!(conditions.iter().all(|one| !one.message.contains('\u{7}')), "sums are made of them, too");
+        assert_eq!(patch(&whole, &fit(&whole)), None, "it is written once");
+    }
 
     #[test]
     fn words_and_counts_are_no_transition() {

@@ -16,7 +16,10 @@ use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 
 pub use error::Error;
 
-use crate::server::{Reach, Server, Silence, Trust};
+use crate::{
+    LONGEST_NAME,
+    server::{Reach, Server, Silence, Trust},
+};
 
 /// The port of the API where an Etcd names no other.
 pub const PORT: u16 = 8080;
@@ -41,10 +44,10 @@ pub struct Snapshot {
     #[serde(default, deserialize_with = "kind")]
     pub kind: Option<SnapshotKind>,
     /// The name of its file.
-    #[serde(rename = "snapName")]
+    #[serde(rename = "snapName", deserialize_with = "name")]
     pub name: String,
     /// The folder of its file, if it has one of its own.
-    #[serde(default, rename = "snapDir")]
+    #[serde(default, rename = "snapDir", deserialize_with = "name")]
     pub dir: String,
     /// When it was taken.
     #[serde(default)]
@@ -133,6 +136,11 @@ impl Sidecar {
         let body = exchange::call(&self.server, method, path, &call, at_most).await?;
         serde_json::from_slice(&body).map_err(|source| Error::NoAnswer { call, source: Silence::garbled(source) })
     }
+}
+
+/// A name, which ends in statuses and is compared with those there.
+fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Ok(messina_text::line(&String::deserialize(deserializer)?, LONGEST_NAME))
 }
 
 fn kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SnapshotKind>, D::Error> {

@@ -85,6 +85,9 @@ async fn answers_are_read_as_the_sidecar_writes_them() {
     assert_eq!((delta.kind, delta.start_revision, delta.last_revision), (Some(SnapshotKind::Delta), 204, 210));
     let (address, _) = sidecar(None, ok("null")).await;
     assert_eq!(at(address).take(SnapshotKind::Delta, false, PATIENCE).await.unwrap(), None);
+    let (address, _) = sidecar(None, ok(r#"{"snapName":"Full\u001b[2J\n\u202e-1"}"#)).await;
+    let taken = at(address).take(SnapshotKind::Full, false, PATIENCE).await.unwrap().unwrap();
+    assert_eq!(taken.name, "Full -1", "it is shown, and in one line");
     let (address, _) = sidecar(None, ok(r#"{"snapName":"x","kind":"New"}"#)).await;
     let unknown = at(address).take(SnapshotKind::Full, false, PATIENCE).await.unwrap().unwrap();
     assert_eq!((unknown.kind, unknown.created_on), (None, Timestamp::UNIX_EPOCH));

@@ -10,7 +10,10 @@ use prost::Message;
 use tokio::time::timeout;
 
 use super::{Code, Error};
-use crate::server::{Connection, Server, Silence, Stream, Unconnected};
+use crate::{
+    LONGEST_MESSAGE,
+    server::{Connection, Server, Silence, Stream, Unconnected},
+};
 
 /// No message is longer. The longest answer that is read lists the members of a cluster, with less than 2 KiB for each; whoever
 /// answers with more takes no more than this of our memory.
@@ -141,6 +144,7 @@ async fn read(status: StatusCode, headers: &HeaderMap, mut stream: RecvStream) -
 /// How the call ended, and what there is to say about it.
 fn verdict(headers: &HeaderMap) -> Option<(Option<Code>, String)> {
     let status = Code::numbered(headers.get("grpc-status")?.as_bytes());
-    let text = headers.get("grpc-message").map(|text| percent_decode(text.as_bytes()).decode_utf8_lossy().into_owned());
+    let text = headers.get("grpc-message").map(|text| percent_decode(text.as_bytes()).decode_utf8_lossy());
+    let text = text.map(|text| messina_text::line(&text, LONGEST_MESSAGE));
     Some((status, text.unwrap_or_default()))
 }

@@ -21,7 +21,10 @@ use messages::{
     RangeRequest, StatusResponse,
 };
 
-use crate::server::{Reach, Server, Silence, Trust};
+use crate::{
+    LONGEST_MESSAGE, LONGEST_NAME,
+    server::{Reach, Server, Silence, Trust},
+};
 
 /// No cluster has more members. Raft clusters have seldom more than seven; each member is a connection of ours.
 pub const MOST_MEMBERS: usize = 32;
@@ -150,7 +153,7 @@ impl Etcd {
         }
         let member = |member: messages::Member| Member {
             id: member.id,
-            name: member.name,
+            name: messina_text::line(&member.name, LONGEST_NAME),
             client_urls: member.client_urls,
             is_learner: member.is_learner,
         };
@@ -165,14 +168,14 @@ impl Etcd {
             cluster_id: header.cluster_id,
             member_id: header.member_id,
             leader: Some(answer.leader).filter(|leader| *leader != 0),
-            version: answer.version,
+            version: messina_text::line(&answer.version, LONGEST_NAME),
             revision: header.revision,
             db_size: answer.db_size,
             db_size_in_use: answer.db_size_in_use,
             raft_term: answer.raft_term,
             raft_index: answer.raft_index,
             raft_applied_index: answer.raft_applied_index,
-            errors: answer.errors,
+            errors: answer.errors.iter().map(|error| messina_text::line(error, LONGEST_MESSAGE)).collect(),
             is_learner: answer.is_learner,
         })
     }

@@ -221,6 +221,9 @@ async fn every_refusal_has_its_meaning() {
             assert_eq!((error.code(), error.is_final()), (word, is_final), "{number}");
         }
     }
+    let (address, _) = etcd(None, Reply::Refuses("2", "no%1B[2J%0A%E2%80%AEspace%07")).await;
+    let error = at(address).defragment(PATIENCE).await.unwrap_err().to_string();
+    assert!(error.ends_with(": no space"), "{error:?}");
     let (address, _) = etcd(None, Reply::Http(404)).await;
     let error = at(address).status().await.unwrap_err();
     let words =

@@ -18,12 +18,10 @@ use tokio::{
 };
 
 use super::Error;
+use crate::LONGEST_MESSAGE;
 
 /// No answer is longer. The longest list the tokens of a ring and the snapshots of all tables.
 const LONGEST: usize = 8 << 20;
-
-/// No more characters are kept of ScyllaDB's own words for a failure.
-const LONGEST_MESSAGE: usize = 1 << 10;
 
 /// The body of a successful answer.
 pub(super) async fn call(address: SocketAddr, method: Method, path: &str, patience: Duration) -> Result<Bytes, Error> {
@@ -101,7 +99,7 @@ async fn read(mut body: Incoming, call: &(impl Fn() -> String + Sync)) -> Result
     Ok(read.freeze())
 }
 
-/// ScyllaDB's own words for a failure.
+/// ScyllaDB's own words for a failure, in one line.
 fn message(body: &[u8]) -> String {
     #[derive(Deserialize)]
     struct Failure {
@@ -109,7 +107,7 @@ fn message(body: &[u8]) -> String {
     }
     let message = match serde_json::from_slice::<Failure>(body) {
         Ok(failure) => failure.message,
-        Err(_) => String::from_utf8_lossy(body).trim().to_owned(),
+        Err(_) => String::from_utf8_lossy(body).into_owned(),
     };
-    message.chars().take(LONGEST_MESSAGE).collect()
+    messina_text::line(&message, LONGEST_MESSAGE)
 }

@@ -104,6 +104,12 @@ async fn a_failure_says_which_call_failed_and_why() {
     let words = "GET /storage_service/operation_mode was answered with 500 Internal Server Error: no ring";
     assert_eq!(error.to_string(), words);
 
+    let (node, _) =
+        node_that_says(Some("HTTP/1.1 500 Oh\r\nContent-Length: 23\r\n\r\n\u{1b}[2Jno\rring\n\u{202e}of mine\u{7}"))
+            .await;
+    let error = node.operation_mode().await.unwrap_err().to_string();
+    assert!(error.ends_with(": no ring of mine"), "{error:?}");
+
     let (node, _) = node_that_says(ok!("[1")).await;
     assert!(matches!(node.host_id().await.unwrap_err(), Error::Unexpected { .. }));
     let (node, _) = node_that_says(Some("")).await;

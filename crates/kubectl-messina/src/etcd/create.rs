@@ -7,7 +7,7 @@ use kube::{
 use messina_api::druid::v1alpha1::{Etcd, EtcdOperatorTask};
 
 use super::{ETCD, Place, TASK};
-use crate::cluster::Error;
+use crate::cluster::{self, Error};
 
 /// So many Etcds are named to whoever has named none of them.
 const FEW: usize = 8;
@@ -44,7 +44,7 @@ fn others_clause(names: &[String]) -> String {
 /// Creates a task, under a name that the API server gives it.
 pub(super) async fn create(place: &Place, task: &EtcdOperatorTask) -> Result<EtcdOperatorTask, Error> {
     let api: Api<EtcdOperatorTask> = Api::namespaced(place.client.clone(), &place.namespace);
-    api.create(&PostParams::default(), task).await.map_err(|source| match &source {
+    api.create(&PostParams::default(), task).await.and_then(cluster::fit).map_err(|source| match &source {
         // A namespace that is gone or goes, a quota, a webhook: it says itself what is wrong.
         kube::Error::Api(answer) if is_about_something_else(answer.code, &answer.message) => Error::Refused(source),
         _ => Error::of(source, "create", TASK, None, Some(&place.namespace)),
@@ -70,16 +70,16 @@ pub(super) struct Listed {
 
 /// All tasks: of all namespaces where that is allowed, because those of others may be in line for the same Etcd.
 pub(super) async fn all(client: &Client, namespace: Option<&str>) -> Result<Listed, Error> {
-    let everywhere = Api::<EtcdOperatorTask>::all(client.clone()).list(&ListParams::default()).await;
+    let everywhere = cluster::list(&Api::<EtcdOperatorTask>::all(client.clone()), &ListParams::default()).await;
     let (listed, asked) = match (everywhere, namespace) {
         (Err(kube::Error::Api(answer)), Some(namespace)) if answer.code == 403 => {
             let api: Api<EtcdOperatorTask> = Api::namespaced(client.clone(), namespace);
-            (api.list(&ListParams::default()).await, Some(namespace))
+            (cluster::list(&api, &ListParams::default()).await, Some(namespace))
         }
         (other, _) => (other, None),
     };
     let is_everywhere = asked.is_none();
-    listed.map(|list| Listed { tasks: list.items, is_everywhere }).map_err(|source| Error::of(source, "list", TASK, None, asked))
+    listed.map(|tasks| Listed { tasks, is_everywhere }).map_err(|source| Error::of(source, "list", TASK, None, asked))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use super::{
     TASK,
     words::{self, Sight},
 };
-use crate::cluster::Error;
+use crate::cluster::{Error, fit};
 
 /// The API server ends a watch after so many seconds, and it is made anew from where it was: ...
 const WATCH: u32 = 60;
@@ -159,7 +159,7 @@ impl<'a> News<'a> {
         event: kube::Result<Option<WatchEvent<EtcdOperatorTask>>>,
     ) -> kube::Result<Option<Next>> {
         match event? {
-            Some(WatchEvent::Added(task) | WatchEvent::Modified(task)) => Ok(Some(self.seen(task))),
+            Some(WatchEvent::Added(task) | WatchEvent::Modified(task)) => Ok(Some(self.seen(fit(task)?))),
             Some(WatchEvent::Deleted(task)) => Ok((task.uid() == self.uid).then_some(Next::Gone)),
             Some(WatchEvent::Bookmark(bookmark)) => {
                 self.version = bookmark.metadata.resource_version;
@@ -180,7 +180,7 @@ impl<'a> News<'a> {
     async fn look(&mut self) -> kube::Result<Option<Next>> {
         self.watch = None;
         match self.api.get_opt(&self.name).await? {
-            Some(task) => Ok(Some(self.seen(task))),
+            Some(task) => Ok(Some(self.seen(fit(task)?))),
             None => Ok(Some(Next::Gone)),
         }
     }

@@ -243,8 +243,7 @@ async fn create(new: &New, request: Request) -> Result<ExitCode> {
 async fn wait(wait: &Wait) -> Result<ExitCode> {
     let place = wait.whereabouts.place(|config| prepare(config, true)).await?;
     let api: Api<EtcdOperatorTask> = Api::namespaced(place.client.clone(), &place.namespace);
-    let task = api
-        .get(&wait.task)
+    let task = cluster::get(&api, &wait.task)
         .await
         .map_err(|source| Error::of(source, "get", TASK, Some(&wait.task), Some(&place.namespace)))?;
     if wait.output == Output::Name {

@@ -23,14 +23,24 @@ pub(super) fn text(tasks: &Tasks, now: Timestamp, look: Look) -> String {
     let widths = std::array::from_fn::<usize, 6, _>(widest);
     let is_wide = widths.iter().sum::<usize>() + BETWEEN * (HEADER.len() - 1) > WIDTH;
     let heading = row(&header, &widths, usize::from(is_wide), look, Colour::Plain);
-    page.line(if is_wide { format!("{}\n  {heading}", HEADER[0]) } else { heading });
+    facts_of(&mut page, HEADER[0], heading, is_wide);
     for (task, cells) in tasks.tasks.iter().zip(&rows) {
         let facts = row(cells, &widths, usize::from(is_wide), look, colour(task));
-        page.line(if is_wide { format!("{}\n  {facts}", cells[0]) } else { facts });
+        facts_of(&mut page, &cells[0], facts, is_wide);
         page.paragraph("    ", "    ", &task.says, Colour::Dim);
     }
     problems(&mut page, tasks);
     page.text()
+}
+
+/// A row; where rows are wide, below its name.
+fn facts_of(page: &mut Page, name: &str, facts: String, is_wide: bool) {
+    if is_wide {
+        page.line(name.to_owned());
+        page.line(format!("  {facts}"));
+    } else {
+        page.line(facts);
+    }
 }
 
 fn problems(page: &mut Page, tasks: &Tasks) {

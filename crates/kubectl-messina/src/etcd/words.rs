@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::request::Request;
 use crate::{
-    cluster::Access,
+    cluster::{Access, one_line},
     page::{Colour, Look, Page},
 };
 
@@ -101,8 +101,12 @@ fn is_failure(status: &EtcdOperatorTaskStatus) -> bool {
     matches!(status.state, Some(TaskState::Failed | TaskState::Rejected))
 }
 
-/// What a task has made; else what the operator says.
+/// What a task has made; else what the operator says. In one line.
 pub(super) fn made(task: &EtcdOperatorTask) -> String {
+    one_line(&made_of(task))
+}
+
+fn made_of(task: &EtcdOperatorTask) -> String {
     let Some(status) = &task.status else { return String::new() };
     if status.state != Some(TaskState::Succeeded) {
         return said(task);
@@ -236,11 +240,7 @@ fn time(seconds: i64) -> String {
 
 /// The word for a value on the wire.
 pub(super) fn name_of(value: &impl Serialize) -> String {
-    serde_json::to_value(value).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
-}
-
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    serde_json::to_value(value).ok().and_then(|name| name.as_str().map(one_line)).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,23 +1,29 @@
 //! Asks the API server for the objects, and through it the nodes for their rings.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use futures::{StreamExt, stream};
 use http::Request;
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::{
+    apps::v1::StatefulSet,
+    core::v1::{Pod, Service},
+};
 use kube::{Api, Client, Resource, ResourceExt, api::ListParams};
 use messina_api::{
     names::label::{self, value},
     scylla::v1alpha1::ScyllaDBDatacenter,
 };
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::timeout;
 
 use super::{
     model::{Datacenter, Found, Ring},
     pods::{is_ready, is_running},
 };
-use crate::cluster::{Error, Kind, place};
+use crate::cluster::{self, Error, Kind, is_owned, one_line, place};
 
 const DATACENTER: Kind = Kind {
     name: "ScyllaDBDatacenter",
@@ -52,7 +58,13 @@ impl Default for Question {
 pub async fn gather(client: &Client, question: &Question) -> Result<Found, Error> {
     let mut problems = Vec::new();
     let datacenters = datacenters(client, question).await?;
-    let (pods, services) = tokio::join!(list::<Pod>(client, question), list::<Service>(client, question));
+    let (stateful_sets, pods, services) = tokio::join!(
+        list::<StatefulSet>(client, question),
+        list::<Pod>(client, question),
+        list::<Service>(client, question)
+    );
+    let lost = "so it is not known which pods are nodes";
+    let stateful_sets = or_problem(stateful_sets, question, "statefulsets", lost, &mut problems)?;
     let lost = "so what Kubernetes knows of nodes is not shown, and ScyllaDB cannot be asked";
     let pods = or_problem(pods, question, "pods", lost, &mut problems)?;
     let knows_pods = problems.is_empty();
@@ -61,8 +73,14 @@ pub async fn gather(client: &Client, question: &Question) -> Result<Found, Error
     let mut found: Vec<Datacenter> = datacenters
         .into_iter()
         .map(|object| {
-            let pods = pods.iter().filter(|pod| is_of(*pod, &object) && is_node(pod)).cloned().collect();
-            let services = services.iter().filter(|service| is_of(*service, &object)).cloned().collect();
+            // Labels are anybody's: what is shown belongs to the datacenter, or to one of its StatefulSets.
+            let own = BTreeSet::from_iter(object.uid());
+            let is_own = |one: &&StatefulSet| is_of(*one, &object) && is_owned(*one, &own);
+            let of_racks: BTreeSet<String> = stateful_sets.iter().filter(is_own).filter_map(|one| one.uid()).collect();
+            let is_member = |pod: &&Pod| is_of(*pod, &object) && is_node(pod) && is_owned(*pod, &of_racks);
+            let pods = pods.iter().filter(is_member).cloned().collect();
+            let is_own = |service: &&Service| is_of(*service, &object) && is_owned(*service, &own);
+            let services = services.iter().filter(is_own).cloned().collect();
             Datacenter { object, pods, knows_pods, services, answers: BTreeMap::new() }
         })
         .collect();
@@ -83,8 +101,8 @@ where
 async fn datacenters(client: &Client, question: &Question) -> Result<Vec<ScyllaDBDatacenter>, Error> {
     let api: Api<ScyllaDBDatacenter> = api(client, question);
     let (verb, outcome) = match &question.name {
-        Some(name) => ("get", api.get(name).await.map(|object| vec![object])),
-        None => ("list", api.list(&ListParams::default()).await.map(|list| list.items)),
+        Some(name) => ("get", cluster::get(&api, name).await.map(|object| vec![object])),
+        None => ("list", cluster::list(&api, &ListParams::default()).await),
     };
     let (name, namespace) = (question.name.as_deref(), question.namespace.as_deref());
     outcome.map_err(|source| Error::of(source, verb, DATACENTER, name, namespace))
@@ -94,6 +112,7 @@ async fn list<K>(client: &Client, question: &Question) -> kube::Result<Vec<K>>
 where
     K: Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
         + Clone
+        + Serialize
         + DeserializeOwned
         + std::fmt::Debug,
 {
@@ -101,7 +120,7 @@ where
         Some(name) => format!("{}={name}", label::CLUSTER),
         None => label::CLUSTER.to_owned(),
     };
-    Ok(api::<K>(client, question).list(&ListParams::default().labels(&of_clusters)).await?.items)
+    cluster::list(&api::<K>(client, question), &ListParams::default().labels(&of_clusters)).await
 }
 
 /// What was listed; or, where it may not be, nothing and a sentence that says so.
@@ -178,16 +197,12 @@ async fn ring(client: &Client, namespace: &str, pod: &str, port: u16) -> Result<
     let request = Request::get(path).body(Vec::new()).map_err(|error| NoAnswer::Failed(error.to_string()))?;
     match timeout(PATIENCE, client.request::<Ring>(request)).await {
         Err(_) => Err(NoAnswer::Failed(format!("it did not answer within {} seconds", PATIENCE.as_secs()))),
-        Ok(Ok(ring)) => Ok(ring),
+        Ok(Ok(ring)) => ring.fit().map_err(NoAnswer::Failed),
         // A node that answers has no rules about who asks, so it was the API server.
         Ok(Err(kube::Error::Api(answer))) if answer.code == 403 => Err(NoAnswer::Forbidden),
         Ok(Err(kube::Error::Api(answer))) => Err(NoAnswer::Failed(one_line(&answer.message))),
         Ok(Err(error)) => Err(NoAnswer::Failed(one_line(&error.to_string()))),
     }
-}
-
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use messina_api::{
     scylla::v1alpha1::ScyllaDBDatacenter,
 };
 use messina_plan::datacenter::INVALID_SPECIFICATION;
+use messina_text::is_uuid;
 use serde::{Deserialize, Serialize};
 
 pub use super::pods::Kubernetes;
@@ -62,6 +63,32 @@ pub struct Ring {
     pub version: String,
     /// All nodes that it knows.
     pub nodes: Vec<RingNode>,
+}
+
+/// How long a word of a node's answer may be, in characters.
+const LONGEST: usize = 100;
+
+impl Ring {
+    /// The same, fit to be shown; or why it makes no sense. A pod answers what it likes, and host IDs end in commands.
+    pub(super) fn fit(self) -> Result<Self, String> {
+        let fit = |text: &str| messina_text::line(text, LONGEST);
+        let checked = |id: &str| match is_uuid(id) {
+            true => Ok(id.to_owned()),
+            false => Err(format!("it answered with a host ID that is no UUID: {:?}", fit(id))),
+        };
+        let node = |node: &RingNode| {
+            Ok(RingNode {
+                address: fit(&node.address),
+                host_id: node.host_id.as_deref().map(checked).transpose()?,
+                state: fit(&node.state),
+                datacenter: fit(&node.datacenter),
+                rack: fit(&node.rack),
+                tokens: node.tokens,
+            })
+        };
+        let nodes = self.nodes.iter().map(node).collect::<Result<_, String>>()?;
+        Ok(Self { host_id: checked(&self.host_id)?, version: fit(&self.version), nodes })
+    }
 }
 
 /// A node as another one sees it.
@@ -286,6 +313,7 @@ impl<'a> Member<'a> {
         let answered =
             found.answers.get(&name).and_then(|answer| answer.as_ref().ok()).map(|ring| ring.host_id.clone());
         let noted = service.and_then(|service| service.annotations().get(annotation::HOST_ID).cloned());
+        let noted = noted.filter(|host_id| is_uuid(host_id));
         let ips = pod.status.iter().flat_map(|status| {
             status.pod_ip.clone().into_iter().chain(status.pod_ips.iter().flatten().map(|one| one.ip.clone()))
         });

@@ -73,6 +73,12 @@ impl Kubernetes {
     }
 }
 
+/// Whether it can be the name of a container, and be written into a command. The API server does not check statuses of pods.
+pub(crate) fn is_container(name: &str) -> bool {
+    let is_inner = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == b'-';
+    !name.is_empty() && name.len() <= 63 && !name.starts_with('-') && name.bytes().all(is_inner)
+}
+
 pub(crate) fn is_ready(pod: &Pod) -> bool {
     condition(pod, "Ready").is_some_and(|condition| condition.status == "True")
 }

@@ -19,7 +19,7 @@ use crate::{
     page::{Colour, Look, Page},
     status::{
         model::{seen_generation, unexpected},
-        pods::{Kubernetes, is_ready},
+        pods::{Kubernetes, is_container, is_ready},
     },
 };
 
@@ -99,9 +99,10 @@ fn headline(found: &Found, reasons: &[Reason]) -> Sentence {
         (_, "Failed") => (format!("{named} has failed."), Colour::Red),
         (_, "Rejected") => (format!("{named} was rejected."), Colour::Red),
         (_, "Succeeded") | (None, _) => (format!("{named} is done: nothing is awaited."), Colour::Green),
-        (Some(Cause::Refused), _) => {
-            (format!("The specification of {named} is refused: nothing is changed before it is corrected."), Colour::Red)
-        }
+        (Some(Cause::Refused), _) => (
+            format!("The specification of {named} is refused: nothing is changed before it is corrected."),
+            Colour::Red,
+        ),
         (Some(Cause::Unseen), _) => (format!("{named} is as it was: its latest change was not seen."), Colour::Yellow),
         (Some(Cause::Wrong), _) => (format!("Something is wrong with {named}."), Colour::Red),
         (Some(Cause::NotAvailable), _) => (format!("{named} is not available."), Colour::Red),
@@ -319,7 +320,8 @@ fn next(found: &Found) -> Vec<(String, String)> {
     for pod in found.pods.iter().filter(|pod| !is_well(pod)) {
         let (name, kubernetes) = (pod.name_any(), Kubernetes::of(pod));
         if kubernetes.restarts > 0 {
-            let container = kubernetes.container.map(|container| format!(" -c {container}")).unwrap_or_default();
+            let container = kubernetes.container.filter(|name| is_container(name));
+            let container = container.map(|container| format!(" -c {container}")).unwrap_or_default();
             let command = format!("{kubectl} logs {name}{container} --previous");
             next.push((format!("See why {name} does not keep running:"), command));
         } else if kubernetes.is_stuck() {

@@ -14,10 +14,10 @@ use kube::{
     Api, Client, Resource, ResourceExt,
     api::{DynamicObject, ListParams},
 };
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 
 use super::Subject;
-use crate::cluster::{Error, place};
+use crate::cluster::{self, Error, is_owned, place};
 
 /// What is known of an object.
 #[derive(Clone, Debug)]
@@ -43,8 +43,9 @@ pub struct Found {
 /// Everything that explains how an object stands. Where something may not be seen, the rest is gathered.
 pub async fn gather(client: &Client, subject: &Subject, namespace: &str, name: &str) -> Result<Found, Error> {
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &subject.resource());
-    let object =
-        api.get(name).await.map_err(|source| Error::of(source, "get", subject.kind, Some(name), Some(namespace)))?;
+    let object = cluster::get(&api, name)
+        .await
+        .map_err(|source| Error::of(source, "get", subject.kind, Some(name), Some(namespace)))?;
     let mut found = Found {
         kind: subject.kind.name,
         resource: subject.kind.resource,
@@ -59,13 +60,13 @@ pub async fn gather(client: &Client, subject: &Subject, namespace: &str, name: &
     let of_object = subject.label.map_or(all.clone(), |label| all.labels(&format!("{label}={name}")));
     let mut uids = BTreeSet::from([found.object.uid().unwrap_or_default()]);
     found.stateful_sets = list(client, namespace, &of_object, &mut found.problems).await?;
-    found.stateful_sets.retain(|one| is_of(one, &uids));
+    found.stateful_sets.retain(|one| is_owned(one, &uids));
     found.jobs = list(client, namespace, &of_object, &mut found.problems).await?;
-    found.jobs.retain(|one| is_of(one, &uids));
+    found.jobs.retain(|one| is_owned(one, &uids));
     uids.extend(found.stateful_sets.iter().filter_map(ResourceExt::uid));
     uids.extend(found.jobs.iter().filter_map(ResourceExt::uid));
     found.pods = list(client, namespace, &of_object, &mut found.problems).await?;
-    found.pods.retain(|one| is_of(one, &uids));
+    found.pods.retain(|one| is_owned(one, &uids));
     uids.extend(found.pods.iter().filter_map(ResourceExt::uid));
     // What was said of the object itself, and warnings on what it has.
     let own = found.object.uid().unwrap_or_default();
@@ -84,10 +85,6 @@ pub async fn gather(client: &Client, subject: &Subject, namespace: &str, name: &
     Ok(found)
 }
 
-fn is_of<K: ResourceExt>(object: &K, owners: &BTreeSet<String>) -> bool {
-    object.owner_references().iter().any(|owner| owner.controller == Some(true) && owners.contains(&owner.uid))
-}
-
 /// What was listed; or, where it may not be, nothing and a sentence that says so.
 async fn list<K>(
     client: &Client,
@@ -96,10 +93,10 @@ async fn list<K>(
     problems: &mut Vec<String>,
 ) -> Result<Vec<K>, Error>
 where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug,
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Serialize + DeserializeOwned + Debug,
 {
-    match Api::<K>::namespaced(client.clone(), namespace).list(params).await {
-        Ok(listed) => Ok(listed.items),
+    match cluster::list(&Api::<K>::namespaced(client.clone(), namespace), params).await {
+        Ok(listed) => Ok(listed),
         Err(kube::Error::Api(answer)) if answer.code == 403 => {
             let (plural, place) = (K::plural(&()), place(Some(namespace)));
             problems.push(format!("You may not list {plural} {place}, so they are left out: ask for that permission."));

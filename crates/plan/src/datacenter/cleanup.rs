@@ -78,7 +78,7 @@ fn progress(job: &Job) -> Progress {
     }
     match conditions.find(|condition| ["Complete", "Failed"].contains(&condition.type_.as_str())) {
         Some(condition) if condition.type_ == "Complete" => Progress::Complete,
-        Some(failed) => Progress::Failed(failed.message.clone().unwrap_or_default()),
+        Some(failed) => Progress::Failed(messina_text::line(failed.message.as_deref().unwrap_or_default(), 1000)),
         None => Progress::Running,
     }
 }

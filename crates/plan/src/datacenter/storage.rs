@@ -249,7 +249,7 @@ impl Growth {
         let (size, namespace) = (one.size(), &one.observed.datacenter.namespace);
         let said = |kind: &str| {
             let message = holding(claim, kind)?.message.as_deref().filter(|message| !message.is_empty());
-            Some(message.map_or_else(String::new, |message| format!(": {message}")))
+            Some(message.map_or_else(String::new, |message| format!(": {}", messina_text::line(message, 1000))))
         };
         let failure = ["ControllerResizeError", "NodeResizeError"].into_iter().find_map(said);
         if is_infeasible(claim) {

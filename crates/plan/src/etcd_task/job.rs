@@ -370,6 +370,9 @@ fn from_secret(name: String, secret: &str, key: &str) -> EnvVar {
     EnvVar { name, value: None, value_from: Some(source) }
 }
 
+/// How much is kept of what a Job says of itself, in characters.
+const LONGEST_MESSAGE: usize = 1000;
+
 /// How a Job stands, as the result of a task.
 pub fn result(job: &Job) -> TaskResult {
     let name = job.metadata.name.as_deref().unwrap_or_default();
@@ -381,7 +384,7 @@ pub fn result(job: &Job) -> TaskResult {
     if is("Complete").is_some() {
         return TaskResult::done(format!("The Job {name} is done."));
     }
-    if let Some(why) = is("Failed") {
+    if let Some(why) = is("Failed").map(|why| messina_text::line(&why, LONGEST_MESSAGE)) {
         return TaskResult::failed(Fault::new(
             JOB_FAILED,
             format!("The Job {name} failed: {why}. Its log says more: kubectl logs job/{name}"),

@@ -47,6 +47,9 @@ pub mod code {
     pub const PRECONDITION: &str = "ERR_PRECONDITION_NOT_MET";
 }
 
+/// How long the description of an error may be, in characters.
+const LONGEST: usize = 8 * 1024;
+
 /// Something that went wrong with a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
@@ -59,7 +62,8 @@ pub struct Fault {
 impl Fault {
     /// Something that went wrong.
     pub fn new(code: &'static str, description: impl Into<String>) -> Self {
-        Self { code, description: description.into() }
+        // Errors hold what servers and webhooks say. A status is compared with it, where it is made fit, too.
+        Self { code, description: messina_text::line(&description.into(), LONGEST) }
     }
 }
 

@@ -1,4 +1,4 @@
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use http::StatusCode;
 use kube::client::Body;
@@ -8,6 +8,8 @@ use tower::service_fn;
 use super::*;
 use crate::testing::{answer, failure, list};
 
+const HOST_ID: &str = "0f3e4a5b-0000-4000-8000-000000000000";
+
 /// An API server that knows one datacenter with two pods, and refuses what is named.
 fn server(refused: &'static str) -> Client {
     let service = service_fn(move |request: Request<Body>| async move {
@@ -15,14 +17,28 @@ fn server(refused: &'static str) -> Client {
         if !refused.is_empty() && path.contains(refused) {
             return failure(StatusCode::FORBIDDEN, "forbidden", &json!({}));
         }
-        match path.trim_start_matches("/apis/scylla.scylladb.com/v1alpha1").trim_start_matches("/api/v1") {
+        let groups = ["/apis/scylla.scylladb.com/v1alpha1", "/apis/apps/v1", "/api/v1"];
+        match groups.iter().find_map(|group| path.strip_prefix(group)).unwrap_or_default() {
             "/namespaces/scylla/scylladbdatacenters" => answer(&list(&[datacenter()])),
             "/namespaces/scylla/scylladbdatacenters/orders" => answer(&datacenter()),
-            "/namespaces/scylla/pods" => answer(&list(&[pod("a", true), pod("b", true), pod("c", false)])),
-            "/namespaces/scylla/services" => answer(&list(&[])),
+            "/namespaces/scylla/statefulsets" => answer(&list(&[
+                owned("orders-dc1", "racks", "orders-uid"),
+                owned("another", "another-uid", "another-datacenter"),
+            ])),
+            "/namespaces/scylla/pods" => answer(&list(&[
+                pod("a", true, "racks"),
+                pod("b", true, "racks"),
+                pod("c", false, "racks"),
+                pod("forged", true, "another-uid"),
+                pod("forged-too", true, "orders-uid"),
+            ])),
+            "/namespaces/scylla/services" => answer(&list(&[
+                owned("orders-dc1-a-0", "service", "orders-uid"),
+                owned("orders-dc1-forged-0", "forged", "racks"),
+            ])),
             "/namespaces/scylla/pods/orders-dc1-a-0:8080/proxy/nodes" => answer(&json!({
-                "hostID": "id-a", "version": "2026.2.4", "nodes": [{
-                    "address": "10.0.0.1", "hostID": "id-a", "state": "UN", "datacenter": "dc1", "rack": "a", "tokens": 16,
+                "hostID": HOST_ID, "version": "2026.2.4", "nodes": [{
+                    "address": "10.0.0.1", "hostID": HOST_ID, "state": "UN", "datacenter": "dc1", "rack": "a", "tokens": 16,
                 }],
             })),
             // As long as it takes.
@@ -35,12 +51,19 @@ fn server(refused: &'static str) -> Client {
 
 fn datacenter() -> Value {
     json!({"apiVersion": "scylla.scylladb.com/v1alpha1", "kind": "ScyllaDBDatacenter",
-        "metadata": {"name": "orders", "namespace": "scylla"}, "spec": {"racks": []}})
+        "metadata": {"name": "orders", "namespace": "scylla", "uid": "orders-uid"}, "spec": {"racks": []}})
 }
 
-fn pod(rack: &str, ready: bool) -> Value {
+fn owned(name: &str, uid: &str, owner: &str) -> Value {
+    json!({"metadata": {"name": name, "namespace": "scylla", "uid": uid, "labels": {"scylla/cluster": "orders"},
+        "ownerReferences": [{"apiVersion": "x", "kind": "X", "name": "x", "uid": owner, "controller": true}]},
+        "spec": {"selector": {}, "template": {}, "serviceName": ""}})
+}
+
+fn pod(rack: &str, ready: bool, owner: &str) -> Value {
     json!({"metadata": {"name": format!("orders-dc1-{rack}-0"), "namespace": "scylla",
-            "labels": {"scylla/cluster": "orders", "scylla/rack": rack}},
+            "labels": {"scylla/cluster": "orders", "scylla/rack": rack},
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "x", "uid": owner, "controller": true}]},
         "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}]}})
 }
 
@@ -54,11 +77,25 @@ async fn nodes_that_are_ready_are_asked_and_silence_is_told() {
         let found = gather(&server(""), &in_scylla(name)).await.unwrap();
         assert_eq!(found.problems, Vec::<String>::new());
         let answers = &found.datacenters[0].answers;
-        assert_eq!(answers["orders-dc1-a-0"].as_ref().unwrap().host_id, "id-a");
+        assert_eq!(answers["orders-dc1-a-0"].as_ref().unwrap().host_id, HOST_ID);
         assert_eq!(answers["orders-dc1-b-0"].as_ref().unwrap_err(), "it did not answer within 3 seconds");
         assert!(!answers.contains_key("orders-dc1-c-0"), "it is not ready, and others are");
         assert_eq!(found.datacenters[0].pods.len(), 3);
     }
+}
+
+/// Whoever may create pods and Services may give them labels.
+#[tokio::test(start_paused = true)]
+async fn what_only_bears_the_labels_is_neither_shown_nor_asked() {
+    let found = gather(&server(""), &in_scylla(None)).await.unwrap();
+    let [datacenter] = &found.datacenters[..] else { panic!("{found:?}") };
+    let pods: Vec<String> = datacenter.pods.iter().map(ResourceExt::name_any).collect();
+    assert_eq!(pods, ["orders-dc1-a-0", "orders-dc1-b-0", "orders-dc1-c-0"]);
+    assert!(!datacenter.answers.keys().any(|pod| pod.contains("forged")), "{:?}", datacenter.answers);
+    let services: Vec<String> = datacenter.services.iter().map(ResourceExt::name_any).collect();
+    assert_eq!(services, ["orders-dc1-a-0"]);
+    let unknown = gather(&server("statefulsets"), &in_scylla(None)).await.unwrap();
+    assert_eq!((unknown.datacenters[0].pods.len(), unknown.datacenters[0].knows_pods), (0, false));
 }
 
 #[tokio::test(start_paused = true)]
@@ -67,6 +104,7 @@ async fn what_may_not_be_seen_is_named_and_the_rest_is_gathered() {
         ("proxy", "You may not get pods/proxy in namespace scylla"),
         ("services", "You may not list services in namespace scylla"),
         ("/pods", "You may not list pods in namespace scylla"),
+        ("/statefulsets", "You may not list statefulsets in namespace scylla"),
     ] {
         let found = gather(&server(refused), &in_scylla(None)).await.unwrap();
         assert_eq!(found.problems.len(), 1, "{refused}: {:?}", found.problems);

@@ -1,8 +1,10 @@
 //! What to do when something is wrong.
 
+use messina_text::is_uuid;
 use serde::Serialize;
 
 use super::{Cluster, Node, Rack};
+use crate::status::pods::is_container;
 
 /// Something to do.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -35,14 +37,14 @@ pub(super) fn next(cluster: &Cluster) -> Vec<Next> {
 
 fn for_node(namespace: &str, node: &Node) -> Option<Next> {
     let (Some(pod), Some(kubernetes)) = (&node.pod, &node.kubernetes) else {
-        let host_id = node.host_id.as_ref().filter(|_| node.is_down())?;
+        let host_id = node.host_id.as_ref().filter(|host_id| node.is_down() && is_uuid(host_id))?;
         let text = format!(
             "{} is in the ring, is down and has no pod. Only if it never comes back, remove it on another node:",
             node.name()
         );
         return Some(Next { text, command: Some(format!("nodetool removenode {host_id}")) });
     };
-    let container = kubernetes.container.as_deref().unwrap_or("scylla");
+    let container = kubernetes.container.as_deref().filter(|name| is_container(name)).unwrap_or("scylla");
     let (text, command) = if kubernetes.is_stuck() && kubernetes.restarts == 0 {
         (format!("See what keeps {pod} from starting:"), format!("describe pod {pod}"))
     } else if !kubernetes.ready && kubernetes.restarts > 0 {

@@ -185,6 +185,43 @@ fn nodes_of_other_datacenters_are_not_shown_and_nodes_without_a_pod_are() {
     assert!(cluster.next.iter().any(|next| next.command == Some(format!("nodetool removenode {}", host_id(8)))));
 }
 
+/// A pod answers what it likes.
+#[test]
+fn answers_of_nodes_are_fit_to_be_shown_and_copied() {
+    let ring = |own: &str, other: &str| Ring {
+        host_id: own.into(),
+        version: "2026\u{1b}[2J".into(),
+        nodes: vec![RingNode {
+            host_id: Some(other.into()),
+            state: "DN\n    rm".into(),
+            rack: "a\u{202e}".repeat(1000),
+            ..ring_node(1, "a")
+        }],
+    };
+    let fit = ring(&host_id(0), &host_id(1)).fit().unwrap();
+    assert_eq!((fit.version.as_str(), fit.nodes[0].state.as_str()), ("2026", "DN rm"));
+    assert_eq!(fit.nodes[0].rack.len(), LONGEST);
+    for (own, other) in [(host_id(0), "x; rm -rf /\u{1b}[8m".to_owned()), (String::new(), host_id(1))] {
+        let why = ring(&own, &other).fit().unwrap_err();
+        assert!(why.starts_with("it answered with a host ID that is no UUID: ") && !why.contains('\u{1b}'), "{why}");
+    }
+}
+
+#[test]
+fn what_is_no_host_id_or_no_container_is_in_no_command() {
+    let mut datacenter = healthy(&["a"]);
+    let ring = datacenter.answers.values_mut().next().unwrap().as_mut().unwrap();
+    ring.nodes.push(RingNode { host_id: Some("$(reboot)".into()), state: "DN".into(), ..ring_node(8, "a") });
+    let waiting = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+    let mut crashing = named("orders", &["b"]);
+    crashing.ails(0, "DN", &json!({"containerStatuses": [container("x; reboot", 3, &waiting)]}));
+    crashing.services[0].annotations_mut().insert(annotation::HOST_ID.into(), "$(reboot)".into());
+    for datacenter in [datacenter, crashing] {
+        let next = cluster(&datacenter).next;
+        assert!(next.iter().all(|next| !next.command.as_ref().is_some_and(|one| one.contains("reboot"))), "{next:?}");
+    }
+}
+
 #[test]
 fn a_healthy_cluster_needs_nothing() {
     let cluster = cluster(&healthy(&["a", "b", "c"]));

@@ -40,11 +40,18 @@ pub(super) fn is_emptied(observed: &Observed, member: &Member<'_>) -> bool {
 pub(super) fn tell_of_empty_disk(steps: &mut Steps<'_>, member: &Member<'_>) {
     let (namespace, name) = (&steps.observed.datacenter.namespace, member.name);
     let host_id = member.host_id().unwrap_or_default();
+    // An annotation may hold anything, and a command is copied into a shell.
+    let give_up = match messina_text::is_uuid(host_id) {
+        true => format!(
+            ". Only if no other node is left that could tell of it, give it up, and its data with it: `kubectl annotate \
+             service -n {namespace} {name} {START_EMPTY}={host_id}`"
+        ),
+        false => String::new(),
+    };
     let message = format!(
         "node {} ({host_id}) does not start: it has joined, and its disk is empty (PersistentVolumeClaim {namespace}/{}). If its data is \
          elsewhere, bring it back and delete the pod. To have an empty node take its place: `kubectl label service -n \
-         {namespace} {name} {REPLACE}=`. Only if no other node is left that could tell of it, give it up, and its data with \
-         it: `kubectl annotate service -n {namespace} {name} {START_EMPTY}={host_id}`",
+         {namespace} {name} {REPLACE}=`{give_up}",
         steps.named(member),
         names::datacenter::data_claim(name),
     );
