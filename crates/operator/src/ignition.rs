@@ -47,7 +47,7 @@ pub fn run(options: Options) -> Result<()> {
             // Signals are listened for first.
             biased;
             stopped = pod::stopped(member.is_going()) => stopped,
-            ended = serve::serve(options.port, move |path| answer(path, hear.borrow().clone())) => ended,
+            never = serve::serve(options.port, move |path| answer(path, hear.borrow().clone())) => match never? {},
             () = decide(&options, &member, &said) => Ok(()),
         }
     })

@@ -17,3 +17,4 @@ pub mod traces;
 mod kubernetes;
 mod pod;
 mod serve;
+mod single_flight;

@@ -5,19 +5,27 @@ use std::{net::IpAddr, pin::pin, time::Duration};
 use anyhow::Result;
 use futures::StreamExt;
 use http::StatusCode;
+use hyper::body::Bytes;
 use messina_clients::scylla::{Error, Node};
 use messina_plan::node::ring::{SelfReport, is_under_maintenance, unready};
 use serde::Serialize;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::timeout};
 use tracing::info;
 
 use crate::{
     kubernetes::{Access, Member, chain},
     pod, serve,
+    single_flight::SingleFlight,
 };
 
 /// How long ScyllaDB may take for one answer. Kubernetes waits for ten seconds at least.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long it may take to ask ScyllaDB for all nodes of its ring.
+const RING_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the ring is told as it was.
+const RING_REUSED_FOR: Duration = Duration::from_secs(1);
+/// How many clients may wait for the ring.
+const MOST_WAITING_FOR_RING: usize = 16;
 
 /// Which node to ask, and where to answer.
 #[derive(Debug, clap::Args)]
@@ -40,13 +48,13 @@ pub struct Options {
 pub fn run(options: Options) -> Result<()> {
     pod::runtime()?.block_on(async {
         let member = options.access.member(&options.service_name).await?;
-        let node = Node::at_ip(options.scylla_localhost_address).within(PATIENCE);
         let (said, hear) = watch::channel(false);
+        let answers = Answers::new(Node::at_ip(options.scylla_localhost_address).within(PATIENCE), hear);
         tokio::select! {
             // Signals are listened for first.
             biased;
             stopped = pod::stopped(member.is_going()) => stopped,
-            ended = serve::serve(options.port, move |path| answer(path, node, *hear.borrow())) => ended,
+            never = serve::serve(options.port, move |path| answers.clone().answer(path)) => match never? {},
             () = follow_maintenance(&member, &said) => Ok(()),
         }
     })
@@ -63,24 +71,66 @@ async fn follow_maintenance(member: &Member, said: &watch::Sender<bool>) {
     }
 }
 
-async fn answer(path: String, node: Node, is_under_maintenance: bool) -> serve::Answer {
-    match path.as_str() {
-        "/readyz" if is_under_maintenance => unavailable("the node is under maintenance"),
-        "/readyz" => match report(node).await.map_err(|error| chain(&error)).and_then(|report| unready(&report)) {
-            Ok(()) => serve::text(StatusCode::OK, "the node is up and normal"),
-            Err(reason) => unavailable(reason),
-        },
-        "/healthz" if is_under_maintenance => serve::text(StatusCode::OK, "the node is under maintenance"),
-        "/healthz" => match node.ping().await {
-            Ok(()) => serve::text(StatusCode::OK, "ScyllaDB answers"),
-            Err(error) => unavailable(chain(&error)),
-        },
-        "/nodes" => match ring(node).await {
-            Ok(ring) => serve::json(&ring),
-            Err(error) => unavailable(chain(&error)),
-        },
-        _ => serve::text(StatusCode::NOT_FOUND, "there are /readyz, /healthz and /nodes"),
+/// What ScyllaDB is asked for. Each question is asked once at a time, and none waits for another one.
+#[derive(Clone)]
+struct Answers {
+    node: Node,
+    is_under_maintenance: watch::Receiver<bool>,
+    health: SingleFlight<Result<(), String>>,
+    readiness: SingleFlight<Result<(), String>>,
+    ring: SingleFlight<Result<Bytes, String>>,
+}
+
+impl Answers {
+    fn new(node: Node, is_under_maintenance: watch::Receiver<bool>) -> Self {
+        Self {
+            node,
+            is_under_maintenance,
+            health: SingleFlight::new(),
+            readiness: SingleFlight::new(),
+            ring: SingleFlight::cached(RING_REUSED_FOR, MOST_WAITING_FOR_RING),
+        }
     }
+
+    async fn answer(self, path: String) -> serve::Answer {
+        let is_under_maintenance = *self.is_under_maintenance.borrow();
+        let node = self.node;
+        match path.as_str() {
+            "/readyz" if is_under_maintenance => unavailable("the node is under maintenance"),
+            "/readyz" => match self.readiness.get(|| readiness(node)).await {
+                Some(Ok(())) => serve::text(StatusCode::OK, "the node is up and normal"),
+                Some(Err(reason)) => unavailable(reason),
+                None => unavailable("the node was not asked"),
+            },
+            "/healthz" if is_under_maintenance => serve::text(StatusCode::OK, "the node is under maintenance"),
+            "/healthz" => match self.health.get(|| health(node)).await {
+                Some(Ok(())) => serve::text(StatusCode::OK, "ScyllaDB answers"),
+                Some(Err(reason)) => unavailable(reason),
+                None => unavailable("the node was not asked"),
+            },
+            "/nodes" => match self.ring.get(|| ring(node)).await {
+                Some(Ok(ring)) => serve::json(ring),
+                Some(Err(reason)) => unavailable(reason),
+                None => unavailable("too many clients wait for the ring; ask again later"),
+            },
+            _ => serve::text(StatusCode::NOT_FOUND, "there are /readyz, /healthz and /nodes"),
+        }
+    }
+}
+
+async fn health(node: Node) -> Result<(), String> {
+    node.ping().await.map_err(|error| chain(&error))
+}
+
+async fn readiness(node: Node) -> Result<(), String> {
+    unready(&report(node).await.map_err(|error| chain(&error))?)
+}
+
+async fn ring(node: Node) -> Result<Bytes, String> {
+    let asked = timeout(RING_TIMEOUT, observe_ring(node)).await;
+    let ring = asked.map_err(|_| format!("ScyllaDB did not tell of its ring within {RING_TIMEOUT:?}"))?;
+    let ring = ring.map_err(|error| chain(&error))?;
+    serde_json::to_vec(&ring).map(Bytes::from).map_err(|error| error.to_string())
 }
 
 fn unavailable(reason: impl AsRef<str>) -> serve::Answer {
@@ -121,7 +171,7 @@ struct RingNode {
     tokens: usize,
 }
 
-async fn ring(node: Node) -> Result<Ring, Error> {
+async fn observe_ring(node: Node) -> Result<Ring, Error> {
     let view = node.view().await?;
     let mut nodes = vec![];
     for address in view.addresses() {

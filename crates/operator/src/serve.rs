@@ -1,63 +1,31 @@
-//! A small HTTP server for probes.
+//! Answers to probes by HTTP.
 
 use std::{
     convert::Infallible,
     future::Future,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
-    time::Duration,
 };
 
 use anyhow::{Context, Result};
 use http::{Request, Response, StatusCode, header};
 use http_body_util::Full;
-use hyper::{
-    body::{Bytes, Incoming},
-    server::conn::http1,
-    service::service_fn,
-};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use serde::Serialize;
-use tokio::{net::TcpListener, time::sleep};
-use tracing::{debug, info, warn};
+use hyper::body::{Bytes, Incoming};
+use messina_runtime::http_server;
+use tokio::net::TcpListener;
+use tracing::info;
 
 /// An answer to a request.
 pub(crate) type Answer = Response<Full<Bytes>>;
 
-/// How long somebody may take to say what is wanted.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Answers requests on `port` of all addresses, for ever.
-pub(crate) async fn serve<F, A>(port: u16, answer: F) -> Result<()>
+/// Answers requests for paths on `port` of all addresses, for ever.
+pub(crate) async fn serve<F, A>(port: u16, answer: F) -> Result<Infallible>
 where
     F: Fn(String) -> A + Clone + Send + 'static,
     A: Future<Output = Answer> + Send,
 {
     let listener = listen(port).await?;
     info!(address = %listener.local_addr().context("asking for the own address")?, "listening");
-    loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                // Most likely there are too many connections, of which some will end.
-                warn!(%error, "a connection cannot be accepted");
-                sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        let answer = answer.clone();
-        let service = service_fn(move |request: Request<Incoming>| {
-            let answer = answer.clone();
-            async move { Ok::<_, Infallible>(answer(request.uri().path().to_owned()).await) }
-        });
-        let mut server = http1::Builder::new();
-        server.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
-        let connection = server.serve_connection(TokioIo::new(stream), service);
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                debug!(%error, "a connection broke");
-            }
-        });
-    }
+    Ok(http_server::serve(listener, move |request: Request<Incoming>| answer(request.uri().path().to_owned())).await)
 }
 
 /// Listens on both families of addresses, or on the old one where the new one is not to be had.
@@ -78,15 +46,9 @@ pub(crate) fn text(status: StatusCode, text: impl AsRef<str>) -> Answer {
     answer
 }
 
-/// A value as JSON.
-pub(crate) fn json(value: &impl Serialize) -> Answer {
-    match serde_json::to_vec(value) {
-        Ok(body) => {
-            let mut answer = Response::new(Full::new(Bytes::from(body)));
-            let json = header::HeaderValue::from_static("application/json");
-            answer.headers_mut().insert(header::CONTENT_TYPE, json);
-            answer
-        }
-        Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
-    }
+/// A body of JSON.
+pub(crate) fn json(body: Bytes) -> Answer {
+    let mut answer = Response::new(Full::new(body));
+    answer.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    answer
 }

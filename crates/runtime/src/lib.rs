@@ -23,6 +23,7 @@ pub mod errands;
 pub mod error;
 pub mod events;
 pub mod fence;
+pub mod http_server;
 pub mod lease;
 mod ledger;
 pub mod metrics;

@@ -1,11 +1,17 @@
 //! What a process tells over HTTP: `/metrics`, `/healthz`, `/readyz`.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::{
+    convert::Infallible,
+    sync::{Arc, PoisonError, RwLock},
+};
 
 use axum::{Router, extract::State, http::StatusCode, routing::get};
+use http::Request;
+use hyper::body::Incoming;
 use tokio::net::TcpListener;
+use tower::ServiceExt;
 
-use crate::metrics::Metrics;
+use crate::{http_server, metrics::Metrics};
 
 type Problems = Box<dyn Fn() -> Vec<String> + Send + Sync>;
 
@@ -52,13 +58,20 @@ impl Readiness {
 }
 
 /// Answers until the process ends.
-pub async fn serve(listener: TcpListener, metrics: Metrics, readiness: Readiness) -> std::io::Result<()> {
+pub async fn serve(listener: TcpListener, metrics: Metrics, readiness: Readiness) -> Infallible {
     let router = Router::new()
         .route("/metrics", get(tell_metrics))
         .route("/healthz", get(tell_health))
         .route("/readyz", get(tell_readiness))
         .with_state((metrics, readiness));
-    axum::serve(listener, router).await
+    let answer = move |request: Request<Incoming>| {
+        let router = router.clone();
+        async move {
+            let Ok(response) = router.oneshot(request).await;
+            response
+        }
+    };
+    http_server::serve(listener, answer).await
 }
 
 type Told = State<(Metrics, Readiness)>;

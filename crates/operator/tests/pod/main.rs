@@ -7,5 +7,6 @@ mod process;
 mod server;
 
 mod cleanup;
+mod flood;
 mod helpers;
 mod sidecar;

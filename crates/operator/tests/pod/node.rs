@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeSet,
     net::{Ipv4Addr, SocketAddr},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -29,6 +32,8 @@ pub(crate) struct Says {
     pub(crate) schemas: Vec<&'static str>,
     /// Whether it takes no snapshots.
     pub(crate) refuses_snapshots: bool,
+    /// Whether it does not say, for now, which racks nodes are in.
+    pub(crate) withholds_racks: bool,
 }
 
 impl Default for Says {
@@ -43,6 +48,7 @@ impl Default for Says {
             refuses_to_leave: false,
             schemas: vec!["s1"],
             refuses_snapshots: false,
+            withholds_racks: false,
         }
     }
 }
@@ -53,12 +59,21 @@ pub(crate) struct FakeNode {
     calls: Mutex<Vec<String>>,
     /// Names and keyspaces.
     snapshots: Mutex<BTreeSet<(String, String)>>,
+    /// Requests that are being answered, and the most there ever were at one time.
+    in_flight: AtomicUsize,
+    most_in_flight: AtomicUsize,
 }
 
 impl FakeNode {
     /// A node whose REST API is at the usual port of an address of the test's own.
     pub(crate) fn start(ip: [u8; 4], says: Says) -> Arc<Self> {
-        let node = Arc::new(Self { says: Mutex::new(says), calls: Mutex::default(), snapshots: Mutex::default() });
+        let node = Arc::new(Self {
+            says: Mutex::new(says),
+            calls: Mutex::default(),
+            snapshots: Mutex::default(),
+            in_flight: AtomicUsize::default(),
+            most_in_flight: AtomicUsize::default(),
+        });
         server::serve(SocketAddr::from((Ipv4Addr::from(ip), 10000)), node.clone());
         node
     }
@@ -73,6 +88,16 @@ impl FakeNode {
 
     pub(crate) fn calls(&self) -> Vec<String> {
         self.calls.lock().unwrap().clone()
+    }
+
+    /// The most requests that it was answering at one time.
+    pub(crate) fn most_in_flight(&self) -> usize {
+        self.most_in_flight.load(Ordering::SeqCst)
+    }
+
+    /// Requests that it is answering.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::SeqCst)
     }
 
     /// Names of snapshots, each with its keyspace.
@@ -120,10 +145,24 @@ impl FakeNode {
     }
 }
 
+/// Counts a request that is being answered.
+struct InFlight<'a>(&'a AtomicUsize);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 impl Answers for FakeNode {
     async fn answer(&self, request: Request<Bytes>) -> Response<Body> {
+        self.most_in_flight.fetch_max(self.in_flight.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        let _in_flight = InFlight(&self.in_flight);
         let path = request.uri().path().to_owned();
         let query = request.uri().query().unwrap_or_default().to_owned();
+        while path == "/snitch/rack" && self.says().withholds_racks {
+            sleep(Duration::from_millis(10)).await;
+        }
         if request.method() == Method::GET {
             return match self.read(&path, &query) {
                 Some(value) => whole(200, value.to_string()),

@@ -138,11 +138,22 @@ pub(crate) fn beside_this_test(name: &str) -> PathBuf {
 
 /// Status and body of an answer.
 pub(crate) fn get(port: u16, path: &str) -> (u16, String) {
+    read(request(port, path)).unwrap()
+}
+
+/// A connection on which a request was sent.
+pub(crate) fn request(port: u16, path: &str) -> TcpStream {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    // Whoever does not listen any more does not get it.
+    let _ = write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream
+}
+
+/// Status and body of the answer to a request; none if the connection was closed without one.
+pub(crate) fn read(mut stream: TcpStream) -> Option<(u16, String)> {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.trim_end().to_owned())
+    stream.read_to_string(&mut answer).ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    Some((head.split(' ').nth(1)?.parse().ok()?, body.trim_end().to_owned()))
 }

@@ -1,0 +1,106 @@
+//! `messina probe` and clients that want to keep it from answering the kubelet.
+
+use std::{
+    io::Write,
+    net::TcpStream,
+    process::Command,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use serde_json::json;
+
+use crate::{
+    api::FakeApi,
+    node::{FakeNode, Says},
+    process::{Folder, Process, eventually, get, messina, read, request},
+};
+
+/// Half of the time that the kubelet gives ScyllaDB's liveness probe.
+const KUBELET_TIMEOUT: Duration = Duration::from_secs(5);
+/// Clients at a time.
+const CLIENTS: usize = 500;
+
+struct Probe {
+    _folder: Folder,
+    node: Arc<FakeNode>,
+    process: Process,
+    port: u16,
+}
+
+impl Probe {
+    /// A probe that may have 256 files open, sockets among them: less than there are clients.
+    fn start(number: u8) -> Self {
+        let folder = Folder::new();
+        let api = FakeApi::start(&folder.path("kubeconfig"));
+        api.put("services", json!({"metadata": {"name": "n", "uid": "1", "labels": {}}}));
+        let address = [127, 77, 4, number];
+        let node = FakeNode::start(address, Says::default());
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "ulimit -n 256; exec \"$0\" \"$@\""]).arg(messina().get_program());
+        command.args(["probe", "--port=0", "--service-name=n", "--kubeconfig"]).arg(folder.path("kubeconfig"));
+        command.arg(format!("--scylla-localhost-address={}", std::net::Ipv4Addr::from(address)));
+        let process = Process::start(command);
+        let port = process.port();
+        Self { _folder: folder, node, process, port }
+    }
+
+    /// What the kubelet asks for is answered in time.
+    #[track_caller]
+    fn assert_probes_are_answered(&self) {
+        for path in ["/healthz", "/readyz"] {
+            let start = Instant::now();
+            let (status, body) = get(self.port, path);
+            assert_eq!(status, 200, "{path}: {body}");
+            assert!(start.elapsed() < KUBELET_TIMEOUT, "{path} took {:?}", start.elapsed());
+        }
+    }
+}
+
+#[test]
+fn liveness_answers_while_500_clients_ask_for_the_ring() {
+    let probe = Probe::start(1);
+    probe.node.change(|says| says.withholds_racks = true);
+    let clients: Vec<TcpStream> = (0..CLIENTS).map(|_| request(probe.port, "/nodes")).collect();
+    eventually("ScyllaDB is asked for the ring", || probe.node.in_flight() > 0);
+    for _ in 0..20 {
+        probe.assert_probes_are_answered();
+    }
+    // One request for the ring, one for liveness or readiness.
+    assert!(probe.node.most_in_flight() <= 2, "{} requests at a time", probe.node.most_in_flight());
+
+    probe.node.change(|says| says.withholds_racks = false);
+    let answers: Vec<_> = clients.into_iter().filter_map(read).collect();
+    let told = answers.iter().filter(|(status, _)| *status == 200).count();
+    let refused = answers.iter().filter(|(status, body)| *status == 503 && body.contains("too many clients")).count();
+    assert!((1..=16).contains(&told), "{told} clients waited for the ring");
+    assert_eq!(told + refused, answers.len(), "{answers:?}");
+    eventually("the ring is told again", || get(probe.port, "/nodes").0 == 200);
+}
+
+#[test]
+fn liveness_answers_while_slow_clients_hold_connections() {
+    let probe = Probe::start(2);
+    let slow = |_| {
+        let mut stream = TcpStream::connect(("127.0.0.1", probe.port)).unwrap();
+        // Whoever does not listen any more does not get it.
+        let _ = write!(stream, "GET /healthz HTTP/1.1\r\nX-Slow: ");
+        stream
+    };
+    let slow: Vec<TcpStream> = (0..CLIENTS).map(slow).collect();
+    probe.assert_probes_are_answered();
+    assert!(!probe.process.has_said("cannot be accepted"), "there were more connections than there may be");
+    drop(slow);
+}
+
+#[test]
+fn liveness_answers_while_500_clients_ask_for_it() {
+    let probe = Probe::start(3);
+    let clients: Vec<TcpStream> =
+        (0..CLIENTS).flat_map(|_| ["/healthz", "/readyz"]).map(|path| request(probe.port, path)).collect();
+    probe.assert_probes_are_answered();
+    // One for liveness, one for readiness.
+    assert!(probe.node.most_in_flight() <= 2, "{} requests at a time", probe.node.most_in_flight());
+    let answered = clients.into_iter().filter_map(read).filter(|(status, _)| *status == 200).count();
+    assert_eq!(answered, 2 * CLIENTS, "a probe was not answered");
+}
