@@ -18,6 +18,7 @@ mod lease;
 mod life;
 mod observer;
 mod plan;
+mod policies;
 mod recovery;
 mod runtime;
 mod settings;

@@ -200,7 +200,8 @@ pub async fn deploy(client: &Client, deployed: &Deployed, steps: &Steps) -> Resu
     Ok(())
 }
 
-/// Asks for the removal of an operator, and does not wait for it. ClusterRoles stay: all operators share them.
+/// Asks for the removal of an operator, and does not wait for it. ClusterRoles and admission policies stay: all operators share
+/// them.
 pub async fn remove(client: &Client, deployed: &Deployed) -> Result<()> {
     let name = deployed.namespace();
     harness::remove_namespace(client, &name).await?;
@@ -212,6 +213,8 @@ pub async fn remove(client: &Client, deployed: &Deployed) -> Result<()> {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
+    use messina_api::names::annotation;
+
     use super::*;
 
     #[test]
@@ -222,7 +225,8 @@ mod tests {
         for object in objects.iter().filter(|object| !object.is_null()) {
             let kind = text(object, "/kind").unwrap();
             let place = text(object, "/metadata/namespace").or(text(object, "/metadata/name")).unwrap();
-            assert!(kind == "ClusterRole" || place == "a-operator", "{kind} {place}");
+            let is_shared = ["ClusterRole", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
+            assert!(is_shared.contains(&kind.as_str()) || place == "a-operator", "{kind} {place}");
             let subject = text(object, "/subjects/0/namespace");
             assert!(subject.is_none_or(|subject| subject == "a-operator"), "{kind}");
         }
@@ -233,6 +237,16 @@ mod tests {
             assert!(is_set, "{name}: {variables}");
         }
         assert_eq!(deployed.user(), "system:serviceaccount:a-operator:messina");
+    }
+
+    #[test]
+    fn nodes_may_annotate_their_services_with_what_their_sidecars_write() {
+        let objects = Deployed::default().objects().unwrap();
+        let policy = objects.iter().find(|object| object["kind"] == "ValidatingAdmissionPolicy").unwrap();
+        let own = policy["spec"]["variables"].as_array().unwrap().iter().find(|one| one["name"] == "own").unwrap();
+        let words = own["expression"].as_str().unwrap().split('\'').skip(1).step_by(2);
+        let expected = annotation::BY_SIDECAR.iter().copied().chain([annotation::NODE_STATUS_REPORT]);
+        assert_eq!(words.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
     }
 
     #[test]

@@ -395,7 +395,7 @@ impl Ring {
             return Some((json!({"metadata": {"annotations": facts}}), false));
         }
         let asked = question(service.annotations()).filter(|_| serves);
-        let answer = asked.map(|asked| Answer::new(asked, &node.host_id, &self.view()));
+        let answer = asked.map(|asked| Answer::new(asked, &node.host_id, Some(&node.pod), &self.view()));
         if let Some(text) = change(service.annotations(), answer.as_ref()) {
             return Some((json!({"metadata": {"annotations": {RING_ANSWER: text}}}), false));
         }

@@ -69,6 +69,20 @@ pub const UPGRADE_REQUEST: &str = "messina.scylladb.com/upgrade-request";
 /// On a member Service, by the node's sidecar in answer to [`UPGRADE_REQUEST`]: which snapshots it keeps, and what has
 /// failed, in JSON: `{"hostID", "to", "kept", "failed": {"step", "why"}}`.
 pub const UPGRADE_ANSWER: &str = "messina.scylladb.com/upgrade-answer";
+/// What a node's sidecar writes on the Service of the node; the admission policy for nodes in `deploy/operator.yaml` lists the
+/// same, and lets it write nothing else. Sidecars of scylla-operator write the first three.
+pub const BY_SIDECAR: [&str; 10] = [
+    HOST_ID,
+    NODE_JOINED,
+    CURRENT_TOKEN_RING_HASH,
+    LEAVING_BEGAN,
+    LEAVING_REFUSED,
+    RING_ANSWER,
+    RESTART_REQUEST,
+    EMPTY_DISK,
+    SIDECAR_PROTOCOL,
+    UPGRADE_ANSWER,
+];
 /// On a ScyllaDBDatacenter, by the user: "true" changes the version of ScyllaDB without asking nodes for agreement on
 /// the schema and for snapshots before.
 pub const SKIP_UPGRADE_HOOKS: &str = "messina.scylladb.com/skip-upgrade-hooks";

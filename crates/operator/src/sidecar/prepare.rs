@@ -41,13 +41,18 @@ impl Announced {
         Ok(Self { addresses: addresses(options, service, &pod)?, pod })
     }
 
+    /// UID of the pod.
+    pub(super) fn pod_uid(&self) -> Option<&str> {
+        self.pod.metadata.uid.as_deref()
+    }
+
     /// UID of the pod, if it is to be made anew: its Service has other addresses by now, say because it was deleted.
     pub(super) fn outdated(&self, options: &Options, service: &Service) -> Option<&str> {
         let types = [&options.nodes_broadcast_address_type, &options.clients_broadcast_address_type];
         let family = Some(options.ip_family);
         let is_outdated = |(address, one): (&String, _)| is_outdated(address, one, service, &self.pod, family);
         let is_any = self.addresses.iter().zip(types).any(is_outdated);
-        self.pod.metadata.uid.as_deref().filter(|_| is_any)
+        self.pod_uid().filter(|_| is_any)
     }
 }
 

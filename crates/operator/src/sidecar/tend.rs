@@ -220,7 +220,7 @@ impl Tender<'_> {
         let asked = answer::question(service.annotations()).map(ToOwned::to_owned);
         let told = match &asked {
             Some(asked) if *mode == Mode::Normal => match self.node.view().await {
-                Ok(view) => Some(Answer::new(asked, host_id, &view)),
+                Ok(view) => Some(Answer::new(asked, host_id, self.announced.pod_uid(), &view)),
                 Err(error) => {
                     warn!(error = %chain(&error), "the node does not say how it sees the ring");
                     None

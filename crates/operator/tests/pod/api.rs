@@ -15,6 +15,7 @@ use futures::stream;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Bytes, Frame};
+use messina_api::names::{annotation, label};
 use serde_json::{Value, json};
 use tokio::sync::broadcast;
 
@@ -140,6 +141,7 @@ impl FakeApi {
                 r#"{"kind":"Status","status":"Failure","reason":"Conflict","code":409,"message":"uid"}"#,
             );
         }
+        assert_allowed(&patch);
         merge(&mut object, &patch);
         self.patches.lock().unwrap().push(patch);
         self.put(kind, object);
@@ -171,6 +173,18 @@ impl Answers for FakeApi {
             _ => missing(),
         }
     }
+}
+
+/// Nodes write what the admission policy for nodes allows, see `deploy/operator.yaml`.
+fn assert_allowed(patch: &Value) {
+    let keys =
+        |pointer: &str| patch.pointer(pointer).and_then(Value::as_object).into_iter().flatten().map(|(key, _)| key);
+    let is_in_metadata = |key: &str| ["uid", "resourceVersion", "labels", "annotations"].contains(&key);
+    let is_allowed = keys("").all(|key| key == "metadata")
+        && keys("/metadata").all(|key| is_in_metadata(key))
+        && keys("/metadata/labels").all(|key| key == label::DECOMMISSIONED)
+        && keys("/metadata/annotations").all(|key| annotation::BY_SIDECAR.contains(&key.as_str()));
+    assert!(is_allowed, "the API server would refuse {patch}");
 }
 
 fn missing() -> Response<Body> {

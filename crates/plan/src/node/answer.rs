@@ -23,14 +23,17 @@ pub struct Answer {
     /// Host ID of the node that answers.
     #[serde(rename = "hostID")]
     pub host_id: String,
+    /// UID of its pod. Sidecars of earlier versions do not write it.
+    #[serde(rename = "podUID", default, skip_serializing_if = "Option::is_none")]
+    pub pod_uid: Option<String>,
     /// The nodes of the ring, and those on their way in or out: states as `nodetool status` prints them, by host ID. A
     /// node that has no host ID yet goes by its address.
     pub nodes: BTreeMap<String, String>,
 }
 
 impl Answer {
-    /// What a node that sees this answers.
-    pub fn new(asked: &str, host_id: &str, view: &View) -> Self {
+    /// What a node that sees this answers from its pod.
+    pub fn new(asked: &str, host_id: &str, pod_uid: Option<&str>, view: &View) -> Self {
         let node = |address: &str| {
             let name = view.host_ids.get(address).map_or(address, String::as_str);
             (name.to_owned(), view.state(address))
@@ -38,6 +41,7 @@ impl Answer {
         Self {
             asked: asked.to_owned(),
             host_id: host_id.to_owned(),
+            pod_uid: pod_uid.map(ToOwned::to_owned),
             nodes: view.addresses().into_iter().map(node).collect(),
         }
     }
@@ -92,16 +96,24 @@ mod tests {
 
     #[test]
     fn all_nodes_are_told_also_those_that_join() {
-        let answer = Answer::new("7", "a", &view());
+        let answer = Answer::new("7", "a", Some("pod"), &view());
         let expected = [("10.0.0.3", "UJ"), ("a", UP), ("b", DOWN)];
         assert_eq!(answer.nodes, annotations(&expected));
         assert_eq!(Answer::parse(&answer.text()), Some(answer));
         assert_eq!(Answer::parse("yes"), None);
     }
 
+    /// Sidecars of earlier versions name no pod.
+    #[test]
+    fn an_answer_without_a_pod_is_read() {
+        let answer = Answer::new("7", "a", None, &View::default());
+        assert_eq!(answer.text(), r#"{"asked":"7","hostID":"a","nodes":{}}"#);
+        assert_eq!(Answer::parse(&answer.text()), Some(answer));
+    }
+
     #[test]
     fn answers_are_written_as_long_as_somebody_asks() {
-        let answer = Answer::new("7", "a", &view());
+        let answer = Answer::new("7", "a", Some("pod"), &view());
         let text = answer.text();
         let cases = [
             (annotations(&[]), Some(&answer), None, "nobody asks"),

@@ -154,7 +154,8 @@ fn whatever_happens_no_data_is_lost_and_it_ends_as_a_fresh_deployment() {
     let several = || {
         while let Some(seed) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|seed| *seed < first + worlds) {
             println!("world {seed}");
-            let world = fresh.with_seed(seed);
+            let mut world = fresh.with_seed(seed);
+            world.has_old_sidecars = seed % 5 == 4;
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| live(world, steps)));
             let one = outcome.unwrap_or_else(|_| panic!("in world {seed}"));
             let mut sum = sums.lock().unwrap();

@@ -2,10 +2,15 @@
 
 use crate::plan;
 use messina_api::names::{
-    annotation::{HOST_ID, LEAVING_BEGAN, LEAVING_HOST_ID, LEFT_HOST_ID, NODE_JOINED, RESTART_REQUEST},
+    annotation::{
+        HOST_ID, LEAVING_BEGAN, LEAVING_HOST_ID, LEFT_HOST_ID, NODE_JOINED, RESTART_REQUEST, RING_ANSWER, RING_QUESTION,
+    },
     label::{DECOMMISSIONED, NODE_MAINTENANCE, REPLACE, REPLACING_NODE_HOST_ID},
 };
-use messina_plan::datacenter::{Change, Kind};
+use messina_plan::{
+    datacenter::{Change, Kind, Observed},
+    node::answer::Answer,
+};
 
 use crate::{
     name_of,
@@ -575,4 +580,106 @@ fn a_node_stays_until_another_one_has_restarted_with_its_new_address() {
         }
     });
     assert!(restarts, "{:?}", reasons(&world));
+}
+
+/// A datacenter at the moment when the disk of a node that is replaced is about to be deleted.
+fn about_to_delete_a_disk() -> Observed {
+    let mut lost = at_rest(&[("a", 2), ("b", 1)]);
+    lost.lose("orders-dc-b-0");
+    lost.set_label("orders-dc-b-0", REPLACE, Some(""));
+    for writes in 1..100 {
+        let mut world = lost.clone();
+        let mut left = writes;
+        for _ in 0..100 {
+            round(&mut world, &mut left);
+            if left == 0 {
+                break;
+            }
+        }
+        if deletes_a_disk(&world.kept) {
+            return world.kept;
+        }
+    }
+    panic!("the disk of a node that is replaced is never deleted");
+}
+
+fn deletes_a_disk(observed: &Observed) -> bool {
+    plan(observed).deletions.iter().any(|deletion| deletion.kind == Kind::PersistentVolumeClaim)
+}
+
+fn answer(observed: &Observed, name: &str) -> Answer {
+    let annotations = observed.services[name].metadata.annotations.as_ref();
+    annotations.and_then(|all| Answer::parse(all.get(RING_ANSWER)?)).unwrap()
+}
+
+fn set_answer(observed: &mut Observed, name: &str, answer: &Answer) {
+    let service = observed.services.get_mut(name).unwrap();
+    service.metadata.annotations.get_or_insert_default().insert(RING_ANSWER.into(), answer.text());
+}
+
+/// Its disk is gone for good, so it is deleted only by the word of nodes that are there now.
+#[test]
+fn a_disk_is_deleted_only_by_what_ready_pods_say_on_their_own_services() {
+    let observed = about_to_delete_a_disk();
+    type Case<'a> = (&'a str, fn(&mut Observed));
+    let cases: [Case<'_>; 5] = [
+        ("the pod is another one", |observed| {
+            observed.pods.get_mut(A).unwrap().metadata.uid = Some("another".into());
+        }),
+        ("the pod is not ready", |observed| {
+            let status = observed.pods.get_mut(A).unwrap().status.as_mut().unwrap();
+            for condition in status.conditions.iter_mut().flatten() {
+                condition.status = "False".into();
+            }
+        }),
+        ("the pod is gone", |observed| _ = observed.pods.remove(A)),
+        ("the answer is of another pod", |observed| {
+            let other = answer(observed, "orders-dc-a-0");
+            let answer = Answer { pod_uid: other.pod_uid, ..answer(observed, A) };
+            set_answer(observed, A, &answer);
+        }),
+        ("the answer is of another node", |observed| {
+            let other = answer(observed, "orders-dc-a-0");
+            set_answer(observed, A, &other);
+        }),
+    ];
+    for (case, change) in cases {
+        let mut observed = observed.clone();
+        change(&mut observed);
+        assert!(!deletes_a_disk(&observed), "{case}");
+    }
+}
+
+/// Sidecars of earlier versions do not say which pod they are in. What they answer to a question that is newer than their pods
+/// comes from these pods.
+#[test]
+fn nodes_with_sidecars_of_earlier_versions_are_asked_again_before_a_disk_is_deleted() {
+    let mut observed = about_to_delete_a_disk();
+    for name in ["orders-dc-a-0", A] {
+        let answer = Answer { pod_uid: None, ..answer(&observed, name) };
+        set_answer(&mut observed, name, &answer);
+    }
+    assert!(deletes_a_disk(&observed), "the question is newer than the pods");
+    let asked: u64 = answer(&observed, A).asked.parse().unwrap();
+    observed.pods.get_mut(A).unwrap().metadata.resource_version = Some((asked + 1).to_string());
+    assert!(!deletes_a_disk(&observed), "the pod may be newer than the answer");
+    let questions = plan(&observed).changes;
+    let questions: Vec<&str> =
+        questions.iter().filter_map(|change| change.patch["metadata"]["annotations"][RING_QUESTION].as_str()).collect();
+    let is_newer = |question: &&str| question.parse::<u64>().unwrap() > asked;
+    assert!(questions.len() == 3 && questions.iter().all(is_newer), "{asked}, {questions:?}");
+}
+
+#[test]
+fn nodes_with_sidecars_of_earlier_versions_leave_and_are_replaced() {
+    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    world.has_old_sidecars = true;
+    world.lose("orders-dc-b-0");
+    world.set_label("orders-dc-b-0", REPLACE, Some(""));
+    assert!(settle(&mut world));
+    assert_eq!(world.replaced, 1);
+    world.respecify(&[("a", 1), ("b", 1)]);
+    assert!(settle(&mut world));
+    assert_eq!(world.left, 1);
+    check_fresh(&world, &[("a", 1), ("b", 1)]);
 }

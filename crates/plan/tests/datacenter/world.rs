@@ -99,6 +99,8 @@ pub(crate) struct World {
     pub(crate) down_elsewhere: BTreeSet<String>,
     /// How large disks are to be.
     capacity: &'static str,
+    /// Sidecars do not say which pods they are in, as those of earlier versions.
+    pub(crate) has_old_sidecars: bool,
     /// StatefulSets that were deleted without their pods.
     orphaned: BTreeSet<String>,
     /// The version that the operator last looked at, when there was nothing to write.
@@ -140,6 +142,7 @@ impl World {
             stubborn: BTreeSet::new(),
             down_elsewhere: BTreeSet::new(),
             capacity: "1Gi",
+            has_old_sidecars: false,
             orphaned: BTreeSet::new(),
             disks: BTreeMap::new(),
             nodes: BTreeMap::new(),

@@ -163,8 +163,8 @@ impl Needs {
             Some("datacenter") if test.contains("::slow::") => Self::Programs,
             Some("fields" | "takeover") if !test.contains("::nodes::") => Self::Light,
             Some(
-                "certificates" | "datacenter" | "fields" | "life" | "recovery" | "settings" | "takeover" | "testbed"
-                | "upgrade" | "volumes",
+                "certificates" | "datacenter" | "fields" | "life" | "policies" | "recovery" | "settings" | "takeover"
+                | "testbed" | "upgrade" | "volumes",
             ) => Self::Full,
             _ => Self::Light,
         }

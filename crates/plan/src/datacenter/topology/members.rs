@@ -6,7 +6,10 @@ use std::{
 };
 
 use k8s_openapi::{
-    api::{apps::v1::StatefulSet, core::v1::Service},
+    api::{
+        apps::v1::StatefulSet,
+        core::v1::{Pod, Service},
+    },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use messina_api::names::{
@@ -18,7 +21,7 @@ use messina_api::names::{
 };
 
 use crate::{
-    datacenter::{Observed, rollout::replicas},
+    datacenter::{Observed, restart::is_ready, rollout::replicas},
     node::{
         answer::{Answer, UP},
         decommission::Refusal,
@@ -114,6 +117,29 @@ impl<'a> Member<'a> {
     }
 }
 
+/// Which pod an answer comes from.
+enum Origin {
+    /// The one that is there now, which is ready.
+    ReadyPod,
+    /// The one that is there now and is ready, or one before it.
+    NotKnown,
+    /// One that is not ready, or is gone.
+    Other,
+}
+
+/// Which pod the answer on this node's Service comes from. Sidecars of earlier versions do not say: then it is that of now if the
+/// question was asked when that pod was as it is now.
+fn origin(observed: &Observed, name: &str, answer: &Answer, question: Option<u64>) -> Origin {
+    let is_ready = |pod: &&Pod| pod.metadata.deletion_timestamp.is_none() && is_ready(pod) == Some(true);
+    let Some(pod) = observed.pods.get(name).filter(is_ready) else { return Origin::Other };
+    match &answer.pod_uid {
+        Some(uid) if pod.metadata.uid.as_ref() == Some(uid) => Origin::ReadyPod,
+        Some(_) => Origin::Other,
+        None if question.is_some_and(|question| question >= version(&pod.metadata)) => Origin::ReadyPod,
+        None => Origin::NotKnown,
+    }
+}
+
 fn version(metadata: &ObjectMeta) -> u64 {
     metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
 }
@@ -167,10 +193,15 @@ pub(crate) struct Ring<'a> {
     pub(crate) question: Option<u64>,
     /// Answers to it, by the names of those who gave them.
     answers: BTreeMap<&'a str, Answer>,
+    /// The names of those whose answers come from pods that are ready now. Nothing is deleted by the word of others; what they say
+    /// against a deletion counts all the same.
+    witnesses: BTreeSet<&'a str>,
+    /// An answer may be older than the pod that is there now, so nodes have to be asked again.
+    pub(crate) is_outdated: bool,
 }
 
 impl<'a> Ring<'a> {
-    pub(crate) fn new(members: &'a [Member<'a>]) -> Self {
+    pub(crate) fn new(observed: &Observed, members: &'a [Member<'a>]) -> Self {
         let number =
             |member: &Member<'_>| member.question()?.parse::<u64>().ok().filter(|asked| *asked < LAST_QUESTION);
         let question = members.iter().filter_map(number).max();
@@ -181,7 +212,16 @@ impl<'a> Ring<'a> {
             let is_its_own = member.host_id() == Some(answer.host_id.as_str());
             (is_current && is_its_own).then_some((member.name, answer))
         };
-        Self { members, question, answers: members.iter().filter_map(answer).collect() }
+        let answers: BTreeMap<&'a str, Answer> = members.iter().filter_map(answer).collect();
+        let (mut witnesses, mut is_outdated) = (BTreeSet::new(), false);
+        for (name, answer) in &answers {
+            match origin(observed, name, answer, question) {
+                Origin::ReadyPod => _ = witnesses.insert(*name),
+                Origin::NotKnown => is_outdated = true,
+                Origin::Other => {}
+            }
+        }
+        Self { members, question, answers, witnesses, is_outdated }
     }
 
     /// A question that was never asked: every Service that was asked, or answered, is of a later version than the
@@ -189,8 +229,10 @@ impl<'a> Ring<'a> {
     pub(crate) fn next_question(&self, observed: &Observed) -> u64 {
         let versions = self.members.iter().map(Member::version);
         let sets = observed.stateful_sets.values().map(|one| version(&one.metadata));
+        // And later than the pods, for answers that name none: see [`origin`].
+        let pods = observed.pods.values().map(|pod| version(&pod.metadata));
         let after = self.question.map(|question| question + 1);
-        versions.chain(sets).chain(after).max().unwrap_or(0).min(LAST_QUESTION - 1)
+        versions.chain(sets).chain(pods).chain(after).max().unwrap_or(0).min(LAST_QUESTION - 1)
     }
 
     /// Whether the question was asked when the StatefulSet was as it is seen now. What is seen of Services may be older than
@@ -211,9 +253,11 @@ impl<'a> Ring<'a> {
 
     /// What those say who answered, but for one: that a node is out is believed when one says so and none says otherwise.
     pub(crate) fn place(&self, host_id: &str, but: &str) -> Place {
-        let mut answers =
-            self.answers_but(but).filter(|(_, answer)| answer.nodes.contains_key(&answer.host_id)).peekable();
-        match (answers.peek().is_some(), self.answers_but(but).any(|(_, answer)| answer.nodes.contains_key(host_id))) {
+        let is_witness = |(name, answer): &(&str, &Answer)| {
+            self.witnesses.contains(name) && answer.nodes.contains_key(&answer.host_id)
+        };
+        let has_witness = self.answers_but(but).any(|one| is_witness(&one));
+        match (has_witness, self.answers_but(but).any(|(_, answer)| answer.nodes.contains_key(host_id))) {
             (_, true) => Place::In,
             (true, false) => Place::Out,
             (false, false) => Place::NotKnown,
@@ -223,7 +267,7 @@ impl<'a> Ring<'a> {
     /// The same, but a node is out only when all others say so.
     pub(crate) fn place_by_all(&self, observed: &Observed, host_id: &str, but: &str) -> Place {
         let others = self.others(observed, but);
-        let all_answered = !others.is_empty() && others.iter().all(|other| self.answers.contains_key(other.name));
+        let all_answered = !others.is_empty() && others.iter().all(|other| self.witnesses.contains(other.name));
         match self.place(host_id, but) {
             Place::Out if !all_answered => Place::NotKnown,
             place => place,
@@ -259,8 +303,10 @@ impl<'a> Ring<'a> {
         if others.is_empty() {
             return Err("there is no other node that could tell of the ring".into());
         }
-        if let Some(silent) = others.iter().find(|other| !self.answers.contains_key(other.name)) {
-            return Err(format!("node {} has yet to say how it sees the ring", silent.name));
+        if let Some(silent) = others.iter().find(|other| !self.witnesses.contains(other.name)) {
+            let is_answered = self.answers.contains_key(silent.name);
+            let why = if is_answered { "; its pod is not ready, or is another one since it did" } else { "" };
+            return Err(format!("node {} has yet to say how it sees the ring{why}", silent.name));
         }
         if let Some(trouble) = self.trouble(host_id, member.name) {
             return Err(trouble);

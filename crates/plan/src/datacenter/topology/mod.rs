@@ -62,7 +62,7 @@ pub(crate) struct Topology {
 
 pub(crate) fn topology(observed: &Observed, racks: &Racks<'_>) -> Topology {
     let members = members(observed);
-    let ring = Ring::new(&members);
+    let ring = Ring::new(observed, &members);
     let mut steps = Steps::new(observed, &ring);
     maintenance::respect(&mut steps);
     let is_replacing = replacing::replace(&mut steps);
@@ -90,7 +90,7 @@ fn only_asks(change: &Change) -> bool {
 /// Services that are about to go.
 pub(crate) fn going(observed: &Observed) -> BTreeSet<String> {
     let members = members(observed);
-    let ring = Ring::new(&members);
+    let ring = Ring::new(observed, &members);
     let mut steps = Steps::new(observed, &ring);
     leaving::clear_up(&mut steps);
     steps.done.going
@@ -104,7 +104,7 @@ pub(crate) fn nodes_without_place(observed: &Observed, stateful_set: &str) -> i3
     if lost.peek().is_none() {
         return 0;
     }
-    let ring = Ring::new(&members);
+    let ring = Ring::new(observed, &members);
     if observed.stateful_sets.get(stateful_set).is_some_and(|now| !ring.is_asked_since(now)) {
         return 0;
     }
@@ -116,7 +116,7 @@ pub(crate) fn nodes_without_place(observed: &Observed, stateful_set: &str) -> i3
 /// Those that have left do not count.
 pub(crate) fn known_nodes(observed: &Observed, stateful_set: &str) -> i32 {
     let members = members(observed);
-    let ring = Ring::new(&members);
+    let ring = Ring::new(observed, &members);
     let has_left = |member: &Member<'_>| {
         let is_out = |host_id: &str| ring.place_of(observed, member, host_id) == Place::Out;
         member.is_asked_to_leave() && !member.is_replaced() && member.host_id().is_some_and(is_out)
@@ -245,8 +245,8 @@ impl<'a> Steps<'a> {
 
     /// Asks every node for the ring, or none.
     fn ask(&mut self) {
-        let question = self.asked.or(self.ring.question).filter(|_| self.asks);
-        let question = match question {
+        let stands = self.ring.question.filter(|_| !self.ring.is_outdated);
+        let question = match self.asked.or(stands).filter(|_| self.asks) {
             None if self.asks => Some(self.ring.next_question(self.observed)),
             question => question,
         };

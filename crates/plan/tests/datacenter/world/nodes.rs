@@ -250,9 +250,11 @@ impl World {
         if !facts.is_empty() {
             return self.write_as_sidecar(pod, &json!({"metadata": {"annotations": facts}}), false);
         }
+        let pod_uid = self.kept.pods.get(pod).and_then(|pod| pod.metadata.uid.as_deref());
+        let pod_uid = pod_uid.filter(|_| !self.has_old_sidecars);
         let answer = question(&annotations)
             .filter(|_| node.mode == Mode::Normal)
-            .map(|asked| Answer::new(asked, &node.host_id, &node.view));
+            .map(|asked| Answer::new(asked, &node.host_id, pod_uid, &node.view));
         if let Some(text) = change(&annotations, answer.as_ref()) {
             return self.write_as_sidecar(pod, &json!({"metadata": {"annotations": {RING_ANSWER: text}}}), false);
         }
