@@ -9,6 +9,7 @@ use messina_clients::Reach;
 use messina_plan::{
     datacenter::{Gates, NODE_EXPORTER_IMAGE, ProbePeriod},
     etcd_task::job,
+    node::sysctl::{Allowed, Pattern},
 };
 use messina_runtime::{
     caches::{Caches, Surroundings},
@@ -77,6 +78,10 @@ pub struct Options {
     /// change restarts all nodes, one after the other
     #[arg(long, env = "MESSINA_NODE_PROBE_SECONDS", value_name = "SECONDS", default_value = "10", value_parser = probe_seconds)]
     pub node_probe_seconds: std::num::NonZeroU8,
+    /// Kernel settings that ScyllaDBDatacenters may set besides fs.aio-max-nr, net.* and vm.*, such as kernel.numa_balancing or
+    /// fs.*, divided by commas. They concern all pods of a Kubernetes node
+    #[arg(long, env = "MESSINA_ALLOWED_SYSCTLS", value_name = "NAMES", value_delimiter = ',')]
+    pub allowed_sysctls: Vec<Pattern>,
     /// How many datacenters restart their nodes at once because this program, or one of its settings, has changed; 0 for all
     #[arg(long, env = "MESSINA_DATACENTERS_AT_ONCE", value_name = "NUMBER", default_value = "1")]
     pub datacenters_at_once: usize,
@@ -139,6 +144,7 @@ impl Options {
             node_exporter_image: self.node_exporter_image.clone(),
             gates: Gates { automatic_tls_certificates: self.automatic_tls_certificates, ..Gates::default() },
             probe_period: ProbePeriod::from_seconds(self.node_probe_seconds),
+            allowed_sysctls: Allowed::with(self.allowed_sysctls.iter().cloned()),
             keys: match self.crypto_key_type {
                 KeyType::Ecdsa => KeyKind::Ecdsa(self.crypto_ecdsa_key_size),
                 KeyType::Rsa => KeyKind::Rsa(self.crypto_rsa_key_size),

@@ -2,10 +2,11 @@
 
 use std::{
     fs,
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
 };
 
 use anyhow::{Context, Result, bail};
+use messina_plan::node::sysctl::{Allowed, Name, Pattern, divide};
 use tracing::info;
 
 /// What to set.
@@ -14,27 +15,37 @@ pub struct Options {
     /// Where the kernel has its settings
     #[arg(long, default_value = "/proc/sys")]
     pub folder: PathBuf,
+    /// Settings that are allowed besides the usual ones, such as kernel.numa_balancing or fs.*
+    #[arg(long = "allow", value_name = "NAME")]
+    pub allowed: Vec<Pattern>,
     /// Settings, such as fs.aio-max-nr=30000000
     #[arg(last = true, required = true)]
     pub settings: Vec<String>,
 }
 
-/// Sets one after another. What is so already is not written.
+/// Sets one after another. What is so already is not written. If one is not allowed, none is set.
 pub fn run(options: &Options) -> Result<()> {
-    options.settings.iter().try_for_each(|setting| set(&options.folder, setting))
+    let allowed = Allowed::with(options.allowed.iter().cloned());
+    let settings: Vec<(Name, &str)> =
+        options.settings.iter().map(|setting| read(setting, &allowed)).collect::<Result<_>>()?;
+    settings.iter().try_for_each(|(name, value)| set(&options.folder, name, value))
 }
 
-fn set(folder: &Path, setting: &str) -> Result<()> {
-    let Some((name, value)) = setting.split_once('=') else {
+/// The operator has checked all of this before; this container is privileged, so it does not rely on that.
+fn read<'a>(setting: &'a str, allowed: &Allowed) -> Result<(Name, &'a str)> {
+    let Some((name, value)) = divide(setting) else {
         bail!("{setting:?} is no kernel setting: write it as name=value");
     };
-    let (name, value) = (name.trim(), value.trim());
-    let path = PathBuf::from(file(name));
-    // Privileged as it is, it writes nothing else.
-    if !path.components().all(|part| matches!(part, Component::Normal(_))) {
-        bail!("{name:?} is no name of a kernel setting");
+    let name: Name = name.parse()?;
+    if !allowed.has(&name) {
+        bail!("{setting:?} is not allowed: this program sets {allowed}");
     }
-    let path = folder.join(path);
+    Ok((name, value))
+}
+
+fn set(folder: &Path, name: &Name, value: &str) -> Result<()> {
+    let name = name.path();
+    let path = folder.join(&name);
     let now = fs::read_to_string(&path).with_context(|| format!("the kernel has no setting {name}, or hides it"))?;
     if words(&now) == words(value) {
         return Ok(());
@@ -42,12 +53,6 @@ fn set(folder: &Path, setting: &str) -> Result<()> {
     fs::write(&path, value).with_context(|| format!("setting {name} to {value}"))?;
     info!(name, value, "set");
     Ok(())
-}
-
-/// Dots divide the parts of a name, unless slashes do: then dots are dots, as in names of network interfaces.
-fn file(name: &str) -> String {
-    let is_divided_by_slashes = name.find(['.', '/']).is_some_and(|at| name[at..].starts_with('/'));
-    if is_divided_by_slashes { name.to_owned() } else { name.replace('.', "\0").replace('/', ".").replace('\0', "/") }
 }
 
 /// Values of several numbers are told with tabs, whatever they were set with.
@@ -59,36 +64,57 @@ fn words(value: &str) -> Vec<&str> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn names_are_paths() {
-        for (name, path) in [
-            ("fs.aio-max-nr", "fs/aio-max-nr"),
-            ("net.ipv4.conf.eth0/1.forwarding", "net/ipv4/conf/eth0.1/forwarding"),
-            ("net/ipv4/conf/eth0.1/forwarding", "net/ipv4/conf/eth0.1/forwarding"),
-        ] {
-            assert_eq!(file(name), path, "{name}");
+    /// A folder in place of the kernel's, with these settings.
+    fn kernel(test: &str, settings: &[(&str, &str)]) -> Result<PathBuf> {
+        let folder = std::env::temp_dir().join(format!("messina-sysctl-{test}-{}", std::process::id()));
+        for (path, value) in settings {
+            let file = folder.join(path);
+            fs::create_dir_all(file.parent().unwrap_or(&folder))?;
+            fs::write(file, value)?;
         }
+        Ok(folder)
+    }
+
+    fn run_in(folder: &Path, allowed: &[&str], settings: &[&str]) -> Result<()> {
+        let settings = settings.iter().map(|one| (*one).to_owned()).collect();
+        let allowed = allowed.iter().map(|one| one.parse()).collect::<Result<_, _>>()?;
+        run(&Options { folder: folder.to_owned(), allowed, settings })
     }
 
     #[test]
     fn settings_are_set_and_unknown_ones_are_told() -> Result<()> {
-        let folder = std::env::temp_dir().join(format!("messina-sysctl-{}", std::process::id()));
-        fs::create_dir_all(folder.join("fs"))?;
-        fs::write(folder.join("fs/aio-max-nr"), "65536\n")?;
-        let run = |settings: &[&str]| {
-            let settings = settings.iter().map(|one| (*one).to_owned()).collect();
-            run(&Options { folder: folder.clone(), settings })
-        };
-        run(&["fs.aio-max-nr = 30000000"])?;
+        let folder = kernel("set", &[("net/core/somaxconn", "128\n"), ("fs/aio-max-nr", "65536\n")])?;
+        run_in(&folder, &[], &["fs.aio-max-nr = 30000000", "net/core/somaxconn=4096"])?;
         assert_eq!(fs::read_to_string(folder.join("fs/aio-max-nr"))?, "30000000");
-        let unknown = run(&["fs.nonsense=1"]).map_err(|error| error.to_string());
-        assert_eq!(unknown, Err("the kernel has no setting fs.nonsense, or hides it".to_owned()));
-        assert!(run(&["nonsense"]).is_err());
-        fs::write(folder.join("other"), "1")?;
-        for outside in ["fs/../other=2".to_owned(), format!("{}=2", folder.join("other").display())] {
-            assert!(run(&[&outside]).is_err(), "{outside}");
+        assert_eq!(fs::read_to_string(folder.join("net/core/somaxconn"))?, "4096");
+        let unknown = run_in(&folder, &[], &["net.nonsense=1"]).map_err(|error| error.to_string());
+        assert_eq!(unknown, Err("the kernel has no setting net/nonsense, or hides it".to_owned()));
+        assert!(run_in(&folder, &[], &["nonsense"]).is_err());
+        Ok(fs::remove_dir_all(folder)?)
+    }
+
+    /// Whatever the operator let through.
+    #[test]
+    fn what_is_not_allowed_is_not_set_and_neither_is_what_comes_with_it() -> Result<()> {
+        let old = "core";
+        let folder = kernel("refused", &[("kernel/core_pattern", old), ("net/core/somaxconn", "128"), ("other", old)])?;
+        for setting in [
+            "kernel.core_pattern=|/bin/evil",
+            "kernel/core_pattern=|/bin/evil",
+            "net/../kernel/core_pattern=|/bin/evil",
+            "net.//.kernel.core_pattern=|/bin/evil",
+            "net.../kernel/core_pattern=|/bin/evil",
+            "net/../../refused/kernel/core_pattern=|/bin/evil",
+            "fs/../other=2",
+            &format!("{}=2", folder.join("other").display()),
+        ] {
+            assert!(run_in(&folder, &["fs.*"], &["net.core.somaxconn=1", setting]).is_err(), "{setting}");
         }
-        assert_eq!(fs::read_to_string(folder.join("other"))?, "1");
+        assert_eq!(fs::read_to_string(folder.join("kernel/core_pattern"))?, old);
+        assert_eq!(fs::read_to_string(folder.join("other"))?, old);
+        assert_eq!(fs::read_to_string(folder.join("net/core/somaxconn"))?, "128");
+        run_in(&folder, &["kernel.core_pattern"], &["kernel.core_pattern=core.%p"])?;
+        assert_eq!(fs::read_to_string(folder.join("kernel/core_pattern"))?, "core.%p");
         Ok(fs::remove_dir_all(folder)?)
     }
 }

@@ -7,7 +7,10 @@ use messina_operator::{
     certificates::KeyKind,
     controllers::{self, datacenter},
 };
-use messina_plan::datacenter::{Gates, ProbePeriod};
+use messina_plan::{
+    datacenter::{Gates, ProbePeriod},
+    node::sysctl::Allowed,
+};
 use messina_runtime::{caches::Caches, controller::AnyController, metrics::Metrics};
 
 /// The controller of datacenters alone.
@@ -18,6 +21,7 @@ pub(crate) fn datacenters(caches: &mut Caches, metrics: &Metrics) -> Vec<Arc<dyn
         node_exporter_image: "localhost/messina/node-exporter:test".into(),
         // Without certificates: no two runs have the same keys, and here they are compared.
         gates: Gates::default(),
+        allowed_sysctls: Allowed::default(),
         keys: KeyKind::default(),
         cqls_ingress_port: None,
         scylla_operator_lease: scylla_operator::LEASE.into(),

@@ -62,7 +62,9 @@ pub use rollout::is_rolled_out;
 pub use seen::{RestsOn, Seen};
 pub use status::{INVALID_SPECIFICATION, Report, State, Told, refusal, report};
 pub(crate) use validate::may_start_together;
-pub use validate::{Alternator, Datacenter, Fault, Rack, Storage, USUAL_AGENT_SECRET, USUAL_CONFIG_MAP, validate};
+pub use validate::{
+    Alternator, Datacenter, Fault, Rack, Storage, USUAL_AGENT_SECRET, USUAL_CONFIG_MAP, validate, validate_allowing,
+};
 pub use volumes::is_without_machine;
 
 use self::topology::Topology;

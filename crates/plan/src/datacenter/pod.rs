@@ -161,9 +161,11 @@ fn grace_period(datacenter: &Datacenter) -> i64 {
 
 /// Sets kernel settings of the machine, which only a privileged container can.
 fn kernel_settings(datacenter: &Datacenter, operator_image: &str) -> Container {
-    let words = [PROGRAM, "sysctl", "--"].into_iter().chain(datacenter.sysctls.iter().map(String::as_str));
+    // Nothing is written of what the operator allows where none of it is used: a change of that restarts no node then.
+    let others: Vec<String> = datacenter.other_sysctls.iter().map(|pattern| format!("--allow={pattern}")).collect();
+    let words = [PROGRAM, "sysctl"].into_iter().chain(others.iter().map(String::as_str)).chain(["--"]);
     Container {
-        command: command(words),
+        command: command(words.chain(datacenter.sysctls.iter().map(String::as_str))),
         resources: Some(fixed_resources("10m", "50Mi")),
         security_context: Some(SecurityContext { privileged: Some(true), ..SecurityContext::default() }),
         ..container("sysctl-buddy", operator_image)

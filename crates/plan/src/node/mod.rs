@@ -11,6 +11,7 @@ pub mod ignition;
 pub mod replaced;
 pub mod ring;
 pub mod seeds;
+pub mod sysctl;
 pub mod upgrade;
 
 #[cfg(test)]

@@ -1,7 +1,10 @@
 //! What pods get of what the specification asks for.
 
 use messina_api::scylla::v1alpha1::ScyllaDBDatacenter;
-use messina_plan::datacenter::validate;
+use messina_plan::{
+    datacenter::{validate, validate_allowing},
+    node::sysctl::Allowed,
+};
 use serde_json::{Value, json};
 
 use crate::{datacenter, observed, plan};
@@ -42,19 +45,46 @@ fn kernel_settings_are_set_before_scylladb_starts() {
 #[test]
 fn what_is_no_kernel_setting_is_a_fault() {
     for (text, is_fault) in [
-        (r#"["a.b=1"]"#, false),
+        (r#"["fs.aio-max-nr=1"]"#, false),
         (r#"["net.ipv4.tcp_rmem=4096 87380 16777216"]"#, false),
-        (r#"["a.b"]"#, true),
+        (r#"["net.core.somaxconn"]"#, true),
+        (r#"["kernel.core_pattern=|/bin/evil"]"#, true),
+        (r#"["net/../kernel/core_pattern=|/bin/evil"]"#, true),
+        (r#"["net.//.kernel.core_pattern=|/bin/evil"]"#, true),
         (r#"["../../etc/passwd=x"]"#, true),
         (r#"["/etc/passwd=x"]"#, true),
-        (r#"["a b=1"]"#, true),
-        ("a.b=1", true),
+        (r#"["net.a b=1"]"#, true),
+        ("fs.aio-max-nr=1", true),
     ] {
         let object: ScyllaDBDatacenter = serde_json::from_value(object(json!({SYSCTLS: text}), json!({}))).unwrap();
         let fields: Vec<String> = validate(&object).err().into_iter().flatten().map(|fault| fault.field).collect();
         let expected: &[String] = if is_fault { &[format!("metadata.annotations[{SYSCTLS}]")] } else { &[] };
         assert_eq!(fields, expected, "{text}");
     }
+}
+
+/// Both are checked: here, and in the privileged container.
+#[test]
+fn kernel_settings_that_the_operator_allows_are_allowed_in_the_container() {
+    let command = |settings: Value, allowed: &[&str]| {
+        let object = serde_json::from_value(object(json!({SYSCTLS: settings.to_string()}), json!({}))).unwrap();
+        let allowed = Allowed::with(allowed.iter().map(|pattern| pattern.parse().unwrap()));
+        let datacenter = validate_allowing(&object, &allowed).map_err(|faults| faults[0].message.clone())?;
+        let pod = plan(&observed(datacenter)).objects.stateful_sets[0].spec.clone().unwrap().template.spec.unwrap();
+        Ok(pod.init_containers.unwrap()[1].command.clone().unwrap()[2..].to_vec())
+    };
+    let numa = json!(["kernel.numa_balancing=0", "fs.aio-max-nr=1"]);
+    let refused: Result<Vec<String>, String> = command(numa.clone(), &["kernel.numa"]);
+    assert_eq!(
+        refused.unwrap_err(),
+        "\"kernel.numa_balancing=0\" is not allowed, because it concerns all pods of a Kubernetes node: remove it, or have \
+         the operator allow it with --allowed-sysctls. It allows fs.aio-max-nr, net.*, vm.*, kernel.numa"
+    );
+    let both = ["fs.*", "kernel.numa_balancing"];
+    let expected = ["--allow=kernel.numa_balancing", "--", "kernel.numa_balancing=0", "fs.aio-max-nr=1"];
+    assert_eq!(command(numa, &both).unwrap(), expected);
+    // A change of what the operator allows restarts no node that uses none of it.
+    assert_eq!(command(json!(["fs.aio-max-nr=1"]), &both).unwrap(), ["--", "fs.aio-max-nr=1"]);
 }
 
 #[test]

@@ -24,7 +24,10 @@ use k8s_openapi::api::{
 };
 use kube::{api::ObjectMeta, core::PartialObjectMeta};
 use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
-use messina_plan::datacenter::{self, Gates, Observed, Plan, ProbePeriod, cached, certificates::Proofs};
+use messina_plan::{
+    datacenter::{self, Gates, Observed, Plan, ProbePeriod, cached, certificates::Proofs},
+    node::sysctl::Allowed,
+};
 use messina_runtime::{
     apply::{Applied, Part},
     caches::Caches,
@@ -54,6 +57,8 @@ pub struct Settings {
     pub gates: Gates,
     /// How often the containers of nodes are probed.
     pub probe_period: ProbePeriod,
+    /// The kernel settings that datacenters may set.
+    pub allowed_sysctls: Allowed,
     /// What the keys of new certificates are.
     pub keys: KeyKind,
     /// The port at which Ingresses take CQL over TLS, if clients are to know it.

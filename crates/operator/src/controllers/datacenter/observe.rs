@@ -12,7 +12,7 @@ use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
 use messina_plan::datacenter::{
     Datacenter, Fault, Named, Observed, OptionalKind, Told, Turn, cannot_adopt,
     certificates::{Order, Signed, orders},
-    change_of_identity, is_without_machine, refusal, rolling, validate, version_of_settings,
+    change_of_identity, is_without_machine, refusal, rolling, validate_allowing, version_of_settings,
 };
 use messina_runtime::{
     controller::Controller as _,
@@ -35,7 +35,7 @@ impl DatacenterController {
     }
 
     async fn observed_in_turn(&self, object: &ScyllaDBDatacenter) -> Result<Observed, Error> {
-        let datacenter = validate(object).map_err(|faults| invalid(&faults))?;
+        let datacenter = self.validated(object)?;
         let key = key_of(&object.metadata);
         // First what may have to be asked for: what is read from the stores is of one moment.
         let named = Named {
@@ -81,9 +81,13 @@ impl DatacenterController {
         Ok(observed)
     }
 
+    fn validated(&self, object: &ScyllaDBDatacenter) -> Result<Datacenter, Error> {
+        validate_allowing(object, &self.settings.allowed_sysctls).map_err(|faults| invalid(&faults))
+    }
+
     /// Checks the specification against the orphaned objects of a former datacenter.
     pub(super) fn check_adoption(&self, object: &ScyllaDBDatacenter) -> Result<(), Error> {
-        let datacenter = validate(object).map_err(|faults| invalid(&faults))?;
+        let datacenter = self.validated(object)?;
         let key = key_of(&object.metadata);
         let observed = Observed {
             stateful_sets: left_behind(&self.stateful_sets, &key),

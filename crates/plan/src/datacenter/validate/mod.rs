@@ -23,6 +23,7 @@ use messina_api::{
 };
 
 use super::{metadata, version::Version};
+use crate::node::sysctl::Allowed;
 
 /// More nodes than any rack has. It keeps a slip of the finger from becoming as many Services.
 pub(crate) const MOST_NODES: i32 = 1000;
@@ -114,6 +115,8 @@ pub struct Datacenter {
     pub host_network: bool,
     /// Kernel settings that were asked for.
     pub sysctls: Vec<String>,
+    /// By which patterns of the operator those of them are allowed that not every datacenter may set.
+    pub other_sysctls: BTreeSet<String>,
     /// The Secret whose token the agents take, if another one is to be taken than the datacenter's own.
     pub token_override: Option<String>,
 }
@@ -242,10 +245,16 @@ impl Faults {
     }
 }
 
-/// Turns the object into a value that can be relied on, or says everything that is wrong with it.
+/// Turns the object into a value that can be relied on, or says everything that is wrong with it. It may have the usual kernel
+/// settings.
 pub fn validate(object: &ScyllaDBDatacenter) -> Result<Datacenter, Vec<Fault>> {
+    validate_allowing(object, &Allowed::default())
+}
+
+/// The same, where the operator allows these kernel settings.
+pub fn validate_allowing(object: &ScyllaDBDatacenter, sysctls: &Allowed) -> Result<Datacenter, Vec<Fault>> {
     let mut faults = Faults::default();
-    let datacenter = read(object, &mut faults);
+    let datacenter = read(object, sysctls, &mut faults);
     match datacenter {
         Some(datacenter) if faults.0.is_empty() => Ok(datacenter),
         _ => Err(faults.0),
@@ -253,7 +262,7 @@ pub fn validate(object: &ScyllaDBDatacenter) -> Result<Datacenter, Vec<Fault>> {
 }
 
 /// None only together with a fault.
-fn read(object: &ScyllaDBDatacenter, faults: &mut Faults) -> Option<Datacenter> {
+fn read(object: &ScyllaDBDatacenter, sysctls: &Allowed, faults: &mut Faults) -> Option<Datacenter> {
     let spec = &object.spec;
     let scylladb = spec.scylladb.clone().unwrap_or_default();
     let given = object.metadata.annotations.clone().unwrap_or_default();
@@ -288,6 +297,7 @@ fn read(object: &ScyllaDBDatacenter, faults: &mut Faults) -> Option<Datacenter> 
     if let (Some(name), Some(scylla_datacenter)) = (&name, &scylla_datacenter) {
         racks::stateful_set_names(name, scylla_datacenter, &racks, faults);
     }
+    let (sysctls, other_sysctls) = options::sysctls(&given, sysctls, faults);
     let is_load_balanced =
         node_service.as_ref().is_some_and(|service| service.service_type == Some(NodeServiceType::LoadBalancer));
     Some(Datacenter {
@@ -335,7 +345,8 @@ fn read(object: &ScyllaDBDatacenter, faults: &mut Faults) -> Option<Datacenter> 
         min_termination_grace_period_seconds: spec.min_termination_grace_period_seconds,
         parallel_node_operations,
         host_network: given.contains_key(annotation::HOST_NETWORKING),
-        sysctls: options::sysctls(&given, faults),
+        sysctls,
+        other_sysctls,
         token_override: token_override(&given, faults),
     })
 }

@@ -1,6 +1,9 @@
 //! What all nodes have in common: images, addresses, Alternator.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use messina_api::{
     names::{annotation, image_version},
@@ -16,7 +19,10 @@ use super::{
     forms::{self, is_label_value, is_qualified_name, is_subdomain},
     required,
 };
-use crate::datacenter::version::Version;
+use crate::{
+    datacenter::version::Version,
+    node::sysctl::{self, Allowed, Name},
+};
 
 /// The first version whose nodes may join at the same time.
 const PARALLEL_SINCE: Version = Version::release(2026, 2, 0);
@@ -261,22 +267,37 @@ fn certificate_names(certificate: &TlsCertificate, field: &str, faults: &mut Fau
     }
 }
 
-pub(super) fn sysctls(given: &BTreeMap<String, String>, faults: &mut Faults) -> Vec<String> {
-    let Some(text) = given.get(annotation::SYSCTLS) else { return Vec::new() };
+/// The kernel settings, and the patterns by which those of them are allowed that not every datacenter may set.
+pub(super) fn sysctls(
+    given: &BTreeMap<String, String>,
+    allowed: &Allowed,
+    faults: &mut Faults,
+) -> (Vec<String>, BTreeSet<String>) {
+    let Some(text) = given.get(annotation::SYSCTLS) else { return Default::default() };
     let field = format!("metadata.annotations[{}]", annotation::SYSCTLS);
     let Ok(settings) = serde_json::from_str::<Vec<String>>(text) else {
         faults.add(field, "it is no JSON list of texts: write it as [\"name=value\"]");
-        return Vec::new();
+        return Default::default();
     };
-    for setting in settings.iter().filter(|setting| !is_setting(setting)) {
-        faults.add(&field, format!("{setting:?} is no kernel setting: write it as fs.aio-max-nr=30000000"));
+    let mut others = BTreeSet::new();
+    for setting in &settings {
+        let Some(name) = sysctl::divide(setting).and_then(|(name, _)| name.parse::<Name>().ok()) else {
+            faults.add(&field, format!("{setting:?} is no kernel setting: write it as fs.aio-max-nr=30000000"));
+            continue;
+        };
+        if Allowed::is_usual(&name) {
+            continue;
+        }
+        match allowed.other(&name) {
+            Some(pattern) => _ = others.insert(pattern.to_string()),
+            None => faults.add(
+                &field,
+                format!(
+                    "{setting:?} is not allowed, because it concerns all pods of a Kubernetes node: remove it, or have the \
+                     operator allow it with --allowed-sysctls. It allows {allowed}"
+                ),
+            ),
+        }
     }
-    settings
-}
-
-/// Names of kernel settings become paths, so not every text will do.
-fn is_setting(text: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/".contains(&byte);
-    let is_name = |name: &str| !name.is_empty() && name.bytes().all(is_plain) && !name.contains("..");
-    text.split_once('=').is_some_and(|(name, _)| is_name(name.trim()) && !name.trim().starts_with('/'))
+    (settings, others)
 }
