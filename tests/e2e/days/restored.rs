@@ -39,7 +39,7 @@ async fn restore(folder: &Path) {
 async fn write_often(client: &Client, namespace: &str) {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     for number in 0..WRITES {
-        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"number": number.to_string()}});
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "busy"}, "data": {"number": number.to_string()}});
         maps.patch("busy", &PatchParams::apply("test").force(), &Patch::Apply(&map)).await.unwrap();
     }
 }

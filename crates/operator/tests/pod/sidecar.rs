@@ -363,7 +363,7 @@ fn the_ring_is_told_as_long_as_somebody_asks() {
     let answer: Value = serde_json::from_str(&pod.fact(ANSWER).unwrap()).unwrap();
     let host_id = pod.node.says().host_id;
     let nodes = json!({host_id: "UN", "two": "DN", "10.0.0.3": "?J"});
-    assert_eq!(answer, json!({"asked": "7", "hostID": host_id, "nodes": nodes}));
+    assert_eq!(answer, json!({"asked": "7", "hostID": host_id, "podUID": "pod", "nodes": nodes}));
     pod.node.change(|says| says.live = vec!["10.0.0.1", "10.0.0.3"]);
     eventually("it tells what is new", || pod.fact(ANSWER).is_some_and(|answer| answer.contains("UJ")));
     pod.api.edit("services", NAME, |service| {

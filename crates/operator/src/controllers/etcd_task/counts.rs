@@ -312,7 +312,7 @@ mod tests {
             for number in numbers {
                 let steps = [None, odd(number, None), odd(number, Some("Rejected")), None];
                 for step in steps.windows(2) {
-                    counts.take_in(&Change { key: key(number), before: step[0].clone(), after: step[1].clone() });
+                    counts.take_in(&Change::new(key(number), step[0].clone(), step[1].clone()));
                 }
             }
         };

@@ -106,23 +106,23 @@ mod tests {
     fn a_task_that_cannot_be_read_keeps_its_place_until_it_is_gone() {
         let (lines, first, second) = (Lines::default(), task("a", "InProgress"), task("b", "Pending"));
         let [key, of_second] = [&first, &second].map(|task| key_of(&task.metadata));
-        lines.take_in(&Change::new(key.clone(), None, Some(Arc::clone(&first))));
-        lines.take_in(&Change::new(of_second.clone(), None, Some(Arc::clone(&second))));
+        lines.take_in(&Change::new(key.clone(), None, Some(Arc::clone(&first))), |_| false);
+        lines.take_in(&Change::new(of_second.clone(), None, Some(Arc::clone(&second))), |_| false);
         let (kind, problem) = ("EtcdOperatorTask".into(), "spec: a number".into());
         let unreadable = Arc::new(Unreadable { kind, metadata: first.metadata.clone(), problem });
         let turned = Change {
             unreadable_after: Some(Arc::clone(&unreadable)),
             ..Change::new(key.clone(), Some(Arc::clone(&first)), None)
         };
-        lines.take_in(&turned);
+        lines.take_in(&turned, |_| false);
         assert_eq!(lines.ahead(&second, true), ["shop/a"], "it may be running");
         let turned = |after| Change {
             unreadable_before: Some(Arc::clone(&unreadable)),
             ..Change::new(key.clone(), None, after)
         };
-        lines.take_in(&turned(Some(first)));
+        lines.take_in(&turned(Some(first)), |_| false);
         assert_eq!(lines.ahead(&second, true), ["shop/a"], "it is in line once");
-        lines.take_in(&turned(None));
+        lines.take_in(&turned(None), |_| false);
         assert_eq!(lines.ahead(&second, true), Vec::<String>::new());
         assert_eq!(lines.all(), [of_second]);
     }
