@@ -1,6 +1,13 @@
 //! The controller runtime, by a small controller: a ConfigMap's entries become Secrets, as long as it has the label.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use futures::TryStreamExt;
 use http::StatusCode;
@@ -55,6 +62,10 @@ struct Toy {
     secrets: Arc<Store<Secret>>,
 }
 
+/// The value of an entry that makes the controller panic, and how often it did.
+const PANIC: &str = "panic";
+static PANICS: AtomicUsize = AtomicUsize::new(0);
+
 /// A ConfigMap and the Secrets that were made of it.
 struct Family {
     parent: Arc<ConfigMap>,
@@ -93,6 +104,10 @@ impl Controller for Toy {
             data: Some(value.split(' ').map(|word| (word.to_owned(), ByteString(b"x".to_vec()))).collect()),
             ..Secret::default()
         };
+        if parent.data.iter().flatten().any(|(_, value)| value == PANIC) {
+            PANICS.fetch_add(1, Ordering::SeqCst);
+            panic!("the test wants it");
+        }
         parent.data.iter().flatten().map(child).collect()
     }
 
@@ -157,12 +172,16 @@ async fn program(namespace: &str, faults: &Faults) -> Program {
 }
 
 async fn set_parent(client: &Client, namespace: &str, data: &[(&str, &str)]) {
+    set_named_parent(client, namespace, "p", data).await;
+}
+
+async fn set_named_parent(client: &Client, namespace: &str, name: &str, data: &[(&str, &str)]) {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let data: BTreeMap<&str, &str> = data.iter().copied().collect();
     let parent = json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "p", "labels": {PARENT: ""}}, "data": data,
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {PARENT: ""}}, "data": data,
     });
-    api.patch("p", &PatchParams::apply("test").force(), &Patch::Apply(&parent)).await.unwrap();
+    api.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(&parent)).await.unwrap();
 }
 
 /// The Secrets of the namespace, each with the names of its entries.
@@ -479,15 +498,42 @@ async fn a_crash_before_or_after_any_write_changes_nothing_about_the_end() {
 }
 
 /// Removes a namespace, and the finalizer that nobody is there to take away: it would hold the namespace up for ever.
+#[tokio::test]
+async fn a_panic_costs_neither_the_worker_nor_the_object() {
+    in_a_namespace("runtime-panic", async |client, namespace| {
+        let program = program(namespace, &Faults::none()).await;
+        set_parent(client, namespace, &[("a", PANIC)]).await;
+        // More often than there are workers.
+        eventually("three panics", SOON, async || {
+            let count = PANICS.load(Ordering::SeqCst);
+            Ok(if count >= 3 { Seen::Ready(()) } else { Seen::NotYet(count.to_string()) })
+        })
+        .await
+        .unwrap();
+        set_named_parent(client, namespace, "q", &[("a", "x")]).await;
+        children_become(client, namespace, "q-a=x").await;
+        set_parent(client, namespace, &[("a", "y")]).await;
+        children_become(client, namespace, "p-a=y q-a=x").await;
+        drop(program);
+        release_parent(client, namespace).await;
+        release_named_parent(client, namespace, "q").await;
+    })
+    .await;
+}
+
 async fn remove_namespace(client: &Client, name: &str) {
     release_parent(client, name).await;
     harness::remove_namespace(client, name).await.unwrap();
 }
 
 async fn release_parent(client: &Client, namespace: &str) {
+    release_named_parent(client, namespace, "p").await;
+}
+
+async fn release_named_parent(client: &Client, namespace: &str, name: &str) {
     let parents: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let free = json!({"metadata": {"finalizers": null}});
-    parents.patch("p", &PatchParams::default(), &Patch::Merge(&free)).await.unwrap();
+    parents.patch(name, &PatchParams::default(), &Patch::Merge(&free)).await.unwrap();
 }
 
 async fn new_namespace(client: &Client, name: &str) {

@@ -269,8 +269,8 @@ const USUAL_DOMAIN: &str = "cluster.local";
 /// The domain of a cluster, as the kubelet writes it into a pod: the search domains are those of the pod's namespace, of all
 /// Services and of the cluster.
 fn domain_of_pod(resolv_conf: &str) -> Option<&str> {
-    let searches = resolv_conf.lines().filter_map(|line| line.trim_start().strip_prefix("search"));
-    let last = searches.filter(|domains| domains.starts_with(char::is_whitespace)).next_back()?;
+    let mut searches = resolv_conf.lines().filter_map(|line| line.trim_start().strip_prefix("search"));
+    let last = searches.rfind(|domains| domains.starts_with(char::is_whitespace))?;
     let domain = last.split_whitespace().find_map(|domain| domain.strip_prefix("svc."))?.trim_end_matches('.');
     (!domain.is_empty()).then_some(domain)
 }

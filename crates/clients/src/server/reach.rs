@@ -22,6 +22,11 @@ impl Reach {
         Self { look_up: Some(Arc::new(look_up)), ..Self::default() }
     }
 
+    /// The domain of the Kubernetes cluster, where it is known.
+    pub fn domain(&self) -> Option<&str> {
+        self.domain.as_deref()
+    }
+
     pub(super) fn look_up(&self, host: &str, port: u16) -> Option<SocketAddr> {
         self.look_up.as_ref().and_then(|look_up| look_up(host, port))
     }

@@ -159,15 +159,16 @@ impl Counts {
             self.info.remove(labels);
             self.duration.remove(labels);
         }
-        match (&change.before, &change.after) {
+        // One that was rejected has done nothing, and whoever creates many of them gets no series for it.
+        let is_rejected = |task: &&EtcdOperatorTask| state_label(task) == "Rejected";
+        let before = change.before.as_deref().filter(|task| !is_rejected(task));
+        let after = change.after.as_deref().filter(|task| !is_rejected(task));
+        match (before, after) {
             (None, Some(_)) => named.count += 1,
             (Some(_), None) => named.count = named.count.saturating_sub(1),
             _ => {}
         }
-        // One that was rejected has done nothing, and whoever creates many of them gets no series for it.
-        let is_rejected = |task: &EtcdOperatorTask| state_label(task) == "Rejected";
-        let task = change.after.as_deref().filter(|task| named.tasks.len() < NAMED_TASKS && !is_rejected(task));
-        if let Some(task) = task {
+        if let Some(task) = after.filter(|_| named.tasks.len() < NAMED_TASKS) {
             let labels = of_task(task, &change.key);
             self.info.get_or_create(&labels).set(1);
             if let Some(duration) = task.status.as_ref().and_then(duration) {

@@ -43,7 +43,8 @@ async fn next_member(subject: &Subject) -> Result<TaskResult, TaskResult> {
     let way = subject.tools.members(&subject.etcd).await?;
     let listed = way.any().map_err(|error| of_etcd(&error))?.members().await.map_err(|error| of_etcd(&error))?;
     let namespace = subject.etcd.metadata.namespace.as_deref().unwrap_or_default();
-    let statuses: Vec<_> = listed.iter().map(|member| look(&way, member, namespace)).collect();
+    let statuses: Vec<_> =
+        listed.iter().map(|member| look(&way, member, namespace, subject.tools.reach.domain())).collect();
     let mut seen: Vec<(Member, Option<i64>)> = stream::iter(statuses).buffered(AT_ONCE).collect().await;
     add_alarms(&way, &mut seen).await?;
     let mut outcomes = subject.status().members.unwrap_or_default();
@@ -79,10 +80,10 @@ async fn next_member(subject: &Subject) -> Result<TaskResult, TaskResult> {
 }
 
 /// How a member stands, and how large its file is.
-async fn look(way: &Members, member: &etcd::Member, namespace: &str) -> (Member, Option<i64>) {
+async fn look(way: &Members, member: &etcd::Member, namespace: &str, domain: Option<&str>) -> (Member, Option<i64>) {
     let mut seen =
         Member { id: member.id, name: member.name.clone(), is_learner: member.is_learner, leader: 0, trouble: None };
-    if let Some(address) = member.client_urls.first().filter(|address| !may_serve_at(address, namespace)) {
+    if let Some(address) = member.client_urls.first().filter(|address| !may_serve_at(address, namespace, domain)) {
         let trouble =
             format!("its address {address:?} is not in namespace {namespace}, and the operator does not connect to it");
         seen.trouble = Some(trouble);
