@@ -137,7 +137,8 @@ async fn a_node_with_the_permissions_of_scylla_operator_may_do_no_more(datacente
     let deletion = DeleteParams { dry_run: true, ..DeleteParams::default() };
     refuses(failed(services.delete(NODE, &deletion).await), "to delete its Service");
     refuses(failed(pods.delete(NODE, &deletion).await), "to delete its pod");
-    let status = Patch::Merge(json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}}));
+    let condition = json!({"type": "x", "status": "True", "reason": "X", "message": "", "lastTransitionTime": "2026-11-17T00:00:00Z"});
+    let status = Patch::Merge(json!({"status": {"conditions": [condition]}}));
     let dry = PatchParams { dry_run: true, ..PatchParams::default() };
     refuses(failed(services.patch_status(NODE, &dry, &status).await), "the status of its Service");
     let status = Patch::Merge(json!({"status": {"message": "new"}}));

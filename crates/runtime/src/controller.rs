@@ -55,8 +55,8 @@ const SAME_TROUBLE: Duration = Duration::from_secs(600);
 /// How often it is tried to create an object whose name is taken: nobody tells when that one is gone, because it is not
 /// among those that are watched.
 const TAKEN: Duration = Duration::from_secs(10);
-/// No reconcile takes longer: each of its requests is given up before.
-const STUCK: Duration = Duration::from_secs(900);
+/// A reconcile of the largest datacenter takes less, though the API server takes seconds for each of its writes.
+const STUCK: Duration = Duration::from_secs(3600);
 /// So many looks in a row may write without a word on how the object stands.
 const SILENT_WRITES: u8 = 3;
 

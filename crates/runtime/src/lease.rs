@@ -113,8 +113,20 @@ impl Candidate {
                             self.fence.open_until(before + self.settings.certain());
                             return Holder { candidate: self, lease };
                         }
-                        // Somebody was faster, of which the watch will tell.
-                        Err(error) if is_outdated(&error) => free_at = None,
+                        // Another candidate was faster, or the storage was restored and the watch is of a future that was
+                        // undone: the lease is read, because the watch may stay silent.
+                        Err(error) if is_outdated(&error) => {
+                            let now = Instant::now();
+                            match self.leases.get_opt(&self.settings.name).await {
+                                Ok(lease) => {
+                                    free_at = Some(now + lease.as_ref().map_or(self.settings.pause(), |lease| {
+                                        self.settings.remaining(lease).max(self.settings.pause())
+                                    }));
+                                    seen = lease;
+                                }
+                                Err(_) => free_at = Some(now + self.settings.pause()),
+                            }
+                        }
                         Err(error) => {
                             told.tell(&error, &self.settings.name, "the lease cannot be taken");
                             free_at = Some(Instant::now() + self.settings.pause());

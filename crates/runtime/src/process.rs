@@ -9,7 +9,7 @@ use std::{
 use kube::Client;
 use tokio::{
     task::{JoinError, JoinSet},
-    time::timeout,
+    time::{sleep, timeout},
 };
 use tracing::{error, info, warn};
 
@@ -24,6 +24,8 @@ use crate::{
 
 /// Time for workers to finish what they are at, when the process is to end.
 const FINISH: Duration = Duration::from_secs(5);
+/// Pause before starting over, should a part of the work have ended by itself.
+const RESTART: Duration = Duration::from_secs(5);
 /// Time to give the lease back. An API server that is away is not waited for.
 const RELEASE: Duration = Duration::from_secs(2);
 
@@ -64,6 +66,7 @@ impl Process {
         let Some(lease) = self.lease.clone() else {
             while self.work(&controllers, 0, std::future::pending()).until(&mut stop).await != End::Stopped {
                 self.surroundings.metrics.forget_refreshes();
+                sleep(RESTART).await;
             }
             return;
         };
@@ -98,6 +101,7 @@ impl Process {
             if end == End::Stopped {
                 return;
             }
+            sleep(RESTART).await;
         }
     }
 

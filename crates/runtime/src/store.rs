@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fmt::Debug,
+    panic::AssertUnwindSafe,
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
@@ -359,7 +360,10 @@ impl<K: Kind> Store<K> {
     fn tell(&self, changes: impl IntoIterator<Item = Change<K>>) {
         let listeners = self.listeners.read().unwrap_or_else(PoisonError::into_inner);
         for change in changes {
-            listeners.iter().for_each(|listener| listener(&change));
+            for listener in listeners.iter() {
+                // The watch and the other listeners go on; the panic itself is logged where it happens.
+                let _ = std::panic::catch_unwind(AssertUnwindSafe(|| listener(&change)));
+            }
         }
     }
 

@@ -30,6 +30,8 @@ use crate::{
 const SECONDS: u32 = 290;
 /// A connection that says nothing for longer than a watch lasts is dead.
 pub(crate) const SILENCE: Duration = Duration::from_secs(SECONDS as u64 + 10);
+/// A kind that is not installed is asked for this often, where definitions may not be read.
+const UNDEFINED: Duration = Duration::from_secs(30);
 /// Lists may be older than what is known for this time, as those of an API server that lags behind another.
 const OUTDATED: Duration = Duration::from_secs(60);
 /// Lines are read into the same memory, unless one was longer than this.
@@ -412,6 +414,10 @@ impl<K: Kind> Watch<K> {
             match self.established(request.watch(&parameters, "")).await {
                 Ok(true) => return,
                 Ok(false) => failures = 0,
+                // Who may not read definitions finds out by asking for the kind itself.
+                Err(Ended::Refused(status)) if status.code == StatusCode::FORBIDDEN => {
+                    return sleep(UNDEFINED).await;
+                }
                 Err(_) => failures += 1,
             }
             sleep(self.surroundings.backoff.wait(failures, chance())).await;

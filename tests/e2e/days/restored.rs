@@ -52,7 +52,8 @@ async fn the_operator_starts_over_when_the_storage_is_restored() {
     let kubeconfig = own.cluster().kubeconfig();
     let folder = kubeconfig.parent().unwrap().parent().unwrap();
     apply(&own.client, &namespace, &datacenter("dc")).await;
-    let mut operator = Operator::start_for_all(&kubeconfig, &namespace, &["--lease-seconds=6"]);
+    // Longer than the API server is away, so that the leader is still the leader when it finds the restored storage.
+    let mut operator = Operator::start_for_all(&kubeconfig, &namespace, &["--lease-seconds=60"]);
     is_made(&own.client, &namespace, "dc").await;
 
     back_up(folder).await;

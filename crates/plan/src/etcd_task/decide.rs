@@ -16,6 +16,8 @@ const SECOND: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// ... and after more each time, up to this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// What is to be removed after a task is given up after this time.
+const LONGEST_CLEANUP: Duration = Duration::from_secs(600);
 
 /// Whether the etcd cluster of a task can be seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,8 +144,11 @@ fn finished(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> Next {
     }
     match &observed.errand {
         Errand::Back(Stage::CleanUp, result) => {
-            remember(observed, status, result.error.as_ref());
-            if result.is_completed {
+            // Other tasks wait for this one, and what cannot be removed, say from a Kubernetes node that is gone, is not theirs.
+            let is_given_up = !result.is_completed && left(since, LONGEST_CLEANUP, observed.now).is_none();
+            let given_up = || Fault::new(code::CLEANUP, format!("Given up after 10 minutes: {}", result.description));
+            remember(observed, status, result.error.clone().or_else(|| is_given_up.then(given_up)).as_ref());
+            if result.is_completed || is_given_up {
                 status.cleaned_up_at = Some(Time(observed.now));
                 return Next::Wait(rest);
             }

@@ -1,6 +1,6 @@
 //! Defragment: which member is next.
 
-use std::{net::IpAddr, time::Duration};
+use std::time::Duration;
 
 use messina_api::druid::v1alpha1::{DefragmentConfig, MemberOutcome};
 use serde_json::Value;
@@ -83,37 +83,22 @@ pub fn turn(members: &[Member], done: &[MemberOutcome]) -> Turn {
 }
 
 /// Whether a member of an etcd cluster in this namespace may serve at this address. Which address it is, etcd says, and whoever
-/// can write to etcd decides what etcd says; so the operator connects to hosts of the namespace only, and to no address that
-/// means the operator's own pod or its Kubernetes node. `domain` is the DNS domain of the Kubernetes cluster, where it is known.
+/// can write to etcd decides what etcd says; so the operator connects to names of the namespace only. `domain` is the DNS domain of the Kubernetes cluster, where it is known.
 pub fn may_serve_at(address: &str, namespace: &str, domain: Option<&str>) -> bool {
     let Some(host) = host(address) else { return false };
-    match host.parse::<IpAddr>() {
-        Ok(ip) => is_routed(ip),
-        Err(_) => {
-            let host = host.strip_suffix('.').unwrap_or(host);
-            let in_cluster = domain.and_then(|domain| host.strip_suffix(domain)?.strip_suffix('.')).unwrap_or(host);
-            let name = in_cluster.strip_suffix(".svc").and_then(|name| name.strip_suffix(namespace));
-            name.is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
-        }
-    }
+    let host = host.strip_suffix('.').unwrap_or(host);
+    let in_cluster = domain.and_then(|domain| host.strip_suffix(domain)?.strip_suffix('.')).unwrap_or(host);
+    let name = in_cluster.strip_suffix(".svc").and_then(|name| name.strip_suffix(namespace));
+    name.is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
 }
 
 fn host(address: &str) -> Option<&str> {
     let (_, rest) = address.split_once("://")?;
-    let authority = rest.split('/').next()?;
-    match authority.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').map(|(host, _)| host),
-        None => Some(authority.rsplit_once(':').map_or(authority, |(host, _)| host)),
-    }
-}
-
-fn is_routed(ip: IpAddr) -> bool {
-    let ip = ip.to_canonical();
-    let is_link_local = match ip {
-        IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
-        IpAddr::V6(ip) => ip.is_unicast_link_local(),
-    };
-    !(is_link_local || ip.is_loopback() || ip.is_unspecified() || ip.is_multicast())
+    let authority = rest.strip_suffix('/').unwrap_or(rest);
+    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+    // Anything else could be read in another way by whoever connects.
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.';
+    host.bytes().all(is_name).then_some(host)
 }
 
 /// How a member is called where people read it.
@@ -169,8 +154,6 @@ mod tests {
             "https://main-0.main-peer.shop.svc:2379",
             "http://main-0.main-peer.shop.svc.cluster.local:2379",
             "https://main-client.shop.svc.:2379/",
-            "https://10.0.0.7:2379",
-            "https://[fd00::7]:2379",
         ] {
             assert!(may_serve_at(address, "shop", Some("cluster.local")), "{address}");
         }
@@ -189,6 +172,11 @@ mod tests {
             "https://main-0.shop.example.com",
             "https://localhost:2379",
             "http://127.0.0.1:8080",
+            "http://127.0.0.1:8080#main-0.main-peer.shop.svc:2379",
+            "http://x@main-0.main-peer.shop.svc:2379",
+            "http://evil.example.com/main-0.main-peer.shop.svc",
+            "https://10.0.0.7:2379",
+            "https://[fd00::7]:2379",
             "http://169.254.169.254",
             "http://[::1]:8080",
             "http://[::ffff:127.0.0.1]:8080",

@@ -398,7 +398,8 @@ pub fn result(job: &Job) -> TaskResult {
 
 /// Whether a Job is at its end, with all of its pods.
 pub fn is_finished(job: &Job) -> bool {
-    has_condition(job, "Complete") || has_failed(job)
+    let runs = job.status.as_ref().is_some_and(|status| status.active > Some(0) || status.terminating > Some(0));
+    (has_condition(job, "Complete") || has_failed(job)) && !runs
 }
 
 /// Whether a Job has failed.

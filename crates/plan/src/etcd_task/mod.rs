@@ -43,6 +43,8 @@ pub mod code {
     pub const ETCD_UNREADABLE: &str = "ERR_ETCD_NOT_READABLE";
     /// The task was not done in time.
     pub const DEADLINE: &str = "ERR_DEADLINE_EXCEEDED";
+    /// What the task has left could not be removed.
+    pub const CLEANUP: &str = "ERR_CLEANUP_INCOMPLETE";
     /// The etcd cluster does not have what the task needs.
     pub const PRECONDITION: &str = "ERR_PRECONDITION_NOT_MET";
 }

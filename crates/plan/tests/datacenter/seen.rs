@@ -178,16 +178,18 @@ fn lose_and_replace() -> World {
     world
 }
 
-/// Answers of other nodes may be of long ago, and another node may have the claim by now.
+/// Answers of other nodes may be of long ago, the pods that gave them may be gone, and another node may have the claim by now.
 #[test]
-fn the_disk_and_the_pod_of_a_replaced_node_go_if_all_services_are_as_seen() {
+fn the_disk_and_the_pod_of_a_replaced_node_go_if_all_services_and_witnesses_are_as_seen() {
     let mut world = lose_and_replace();
     let services = |world: &World| ["orders-dc-a-0", "orders-dc-a-1", NODE].map(|member| service(world, member));
     until_deletion(&mut world, Kind::PersistentVolumeClaim);
-    let expected = services(&world).to_vec();
+    let witnesses = |world: &World| ["orders-dc-a-0", "orders-dc-a-1"].map(|member| pod(world, member));
+    let said = |world: &World| services(world).into_iter().chain(witnesses(world));
+    let expected: Vec<Seen> = said(&world).chain([pod(&world, NODE)]).collect();
     assert_eq!(rests_on(&world, Kind::PersistentVolumeClaim, "data-orders-dc-b-0"), expected);
     until_deletion(&mut world, Kind::Pod);
-    let expected: Vec<Seen> = services(&world).into_iter().chain([claim(&world, NODE)]).collect();
+    let expected: Vec<Seen> = said(&world).chain([claim(&world, NODE)]).collect();
     assert_eq!(rests_on(&world, Kind::Pod, NODE), expected);
 }
 

@@ -65,7 +65,7 @@ impl ScyllaOperator {
 
     /// Whether it cannot be known that scylla-operator does not run.
     fn is_unknown(&self) -> bool {
-        self.leases.as_ref().is_some_and(|leases| leases.is_forbidden())
+        self.leases.as_ref().is_some_and(|leases| leases.is_forbidden() || leases.unreadable() > 0)
     }
 
     /// What the process waits for while scylla-operator leads.

@@ -66,7 +66,7 @@ async fn clean_up(task: &EtcdOperatorTask, tools: &Tools) -> TaskResult {
     let key = ObjectKey { namespace: task.metadata.namespace.clone(), name: name.clone() };
     let is_deleted = task.metadata.deletion_timestamp.is_some();
     let known = tools.jobs.get(&key).ok().flatten();
-    if !is_deleted && known.as_deref().is_some_and(job::has_failed) {
+    if !is_deleted && known.as_deref().is_some_and(|job| job::has_failed(job) && job::is_finished(job)) {
         return TaskResult::done(format!("The failed Job {name} is kept for its logs until the task is deleted."));
     }
     // Pods of a Job that runs may still write to the store, so that the next task waits until they are gone.

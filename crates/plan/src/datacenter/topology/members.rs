@@ -195,7 +195,7 @@ pub(crate) struct Ring<'a> {
     answers: BTreeMap<&'a str, Answer>,
     /// The names of those whose answers come from pods that are ready now. Nothing is deleted by the word of others; what they say
     /// against a deletion counts all the same.
-    witnesses: BTreeSet<&'a str>,
+    pub(crate) witnesses: BTreeSet<&'a str>,
     /// An answer may be older than the pod that is there now, so nodes have to be asked again.
     pub(crate) is_outdated: bool,
 }

@@ -202,12 +202,13 @@ impl<'a> Steps<'a> {
         self.done.rests_on.insert((Kind::Service, member.name.to_owned()), belongings);
     }
 
-    /// What a node leaves behind is put away only if all that was said of the ring, and what was written down of this node, is as
-    /// it was observed, and so is this.
+    /// What a node leaves behind is put away only if all that was said of the ring, the pods that said it, and what was written down
+    /// of this node, are as they were observed, and so is this.
     fn rests_on_ring(&mut self, kind: Kind, metadata: &ObjectMeta, also: Vec<Seen>) {
         let said = self.ring.members.iter().map(|member| seen::service(self.observed, member.name));
+        let witnesses = self.ring.witnesses.iter().map(|name| seen::pod(self.observed, name));
         let name = metadata.name.clone().unwrap_or_default();
-        self.done.rests_on.insert((kind, name), said.chain(also).collect());
+        self.done.rests_on.insert((kind, name), said.chain(witnesses).chain(also).collect());
     }
 
     fn delete(&mut self, kind: Kind, metadata: &ObjectMeta, event: (&'static str, String)) {

@@ -242,7 +242,7 @@ fn empty(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str, own: &str) {
     match (left.claim, left.pod) {
         // The pod goes when the claim is seen to be going, so that the next pod does not get the same one.
         (Some(claim), _) if claim.deletion_timestamp.is_none() => {
-            steps.rests_on_ring(Kind::PersistentVolumeClaim, claim, vec![]);
+            steps.rests_on_ring(Kind::PersistentVolumeClaim, claim, vec![seen::pod(observed, member.name)]);
             steps.delete(Kind::PersistentVolumeClaim, claim, ("ReplacingNode", message));
         }
         (_, Some(pod)) if pod.deletion_timestamp.is_none() => {
