@@ -238,7 +238,7 @@ mod tests {
     async fn whatever_the_api_server_gives_is_fit_to_be_shown() {
         let hostile = "\u{1b}]0;x\u{7}\u{1b}[2Ja\u{202e}b\u{9b}1A\rc\nd";
         let event = json!({"metadata": {"name": "x"}, "involvedObject": {}, "message": hostile, "reason": hostile});
-        let listed = crate::testing::list(&[event.clone()]);
+        let listed = crate::testing::list(std::slice::from_ref(&event));
         let client = server(move |request: http::Request<kube::client::Body>| match request.uri().path() {
             path if path.ends_with("/events") => answer(&listed),
             path if path.ends_with("/x") => answer(&event),

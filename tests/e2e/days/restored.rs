@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::Command};
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
 use kube::{
     Api, Client,
     api::{Patch, PatchParams},
@@ -53,15 +53,22 @@ async fn the_operator_starts_over_when_the_storage_is_restored() {
     let folder = kubeconfig.parent().unwrap().parent().unwrap();
     apply(&own.client, &namespace, &datacenter("dc")).await;
     // Longer than the API server is away, so that the leader is still the leader when it finds the restored storage.
-    let mut operator = Operator::start_for_all(&kubeconfig, &namespace, &["--lease-seconds=60"]);
+    let mut operator = Operator::start_for_all(&kubeconfig, &namespace, &["--lease-seconds=30"]);
     is_made(&own.client, &namespace, "dc").await;
 
     back_up(folder).await;
+    let leases: Api<Lease> = Api::namespaced(own.client.clone(), &namespace);
+    let in_backup = leases.get("messina").await.unwrap().metadata.resource_version;
     apply(&own.client, &namespace, &datacenter("later")).await;
     is_made(&own.client, &namespace, "later").await;
     write_often(&own.client, &namespace).await;
     let datacenters = "messina_cache_objects{resource=\"scylladbdatacenters\"}";
     operator.counts(datacenters, "2").await;
+    holds("a renewal of the lease that is not in the backup", async || match leases.get("messina").await {
+        Ok(lease) if lease.metadata.resource_version != in_backup => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
 
     let mark = operator.mark();
     restore(folder).await;
