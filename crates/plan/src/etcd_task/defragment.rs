@@ -83,7 +83,8 @@ pub fn turn(members: &[Member], done: &[MemberOutcome]) -> Turn {
 }
 
 /// Whether a member of an etcd cluster in this namespace may serve at this address. Which address it is, etcd says, and whoever
-/// can write to etcd decides what etcd says; so the operator connects to names of the namespace only. `domain` is the DNS domain of the Kubernetes cluster, where it is known.
+/// can write to etcd decides what etcd says; so the operator connects to names of the namespace only, and to no plain
+/// address. `domain` is the DNS domain of the Kubernetes cluster, where it is known.
 pub fn may_serve_at(address: &str, namespace: &str, domain: Option<&str>) -> bool {
     let Some(host) = host(address) else { return false };
     let host = host.strip_suffix('.').unwrap_or(host);
@@ -96,7 +97,7 @@ fn host(address: &str) -> Option<&str> {
     let (_, rest) = address.split_once("://")?;
     let authority = rest.strip_suffix('/').unwrap_or(rest);
     let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
-    // Anything else could be read in another way by whoever connects.
+    // Anything else could be read in another way by the client that connects.
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.';
     host.bytes().all(is_name).then_some(host)
 }
