@@ -336,7 +336,9 @@ impl Applier {
                 Ok(true)
             }
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
-                self.meet(owner, wanted, expectations).await.map(|()| true)
+                self.meet(owner, wanted, expectations).await?;
+                // Whatever needs it was decided without knowing it: a pod would start with a token that nobody has stored.
+                Err(Error::Conflict { doing: doing() })
             }
             Err(error) => Err(self.failed(doing, error, &wanted.collection, &wanted.path, &wanted.key, expectations)),
         }

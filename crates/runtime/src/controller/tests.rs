@@ -11,6 +11,7 @@ use kube::{Client, client::Body};
 
 use super::*;
 use crate::{
+    apply::Wanted,
     events::Events,
     metrics::Metrics,
     store::{Entry, Unreadable, key_of},
@@ -114,4 +115,46 @@ async fn owners_and_watchers_hear_of_objects_that_cannot_be_read() {
         assert_eq!(losses, usize::from(is_gone), "{step}: only what is gone is lost");
     }
     assert_eq!(store.get(&key).unwrap().unwrap().metadata.resource_version.as_deref(), Some("6"));
+}
+
+/// What a cache does not show yet was not known when it was decided what there should be: what needs it waits for the next decision.
+#[tokio::test]
+async fn what_needs_an_object_that_the_cache_does_not_show_is_decided_anew() {
+    let requests = Arc::<std::sync::Mutex<Vec<String>>>::default();
+    let asked = Arc::clone(&requests);
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        asked.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
+        let (status, body) = match request.method() {
+            &Method::POST => (
+                409,
+                json!({"kind": "Status", "status": "Failure", "reason": "AlreadyExists", "code": 409, "message": ""}),
+            ),
+            _ => (200, json!({"metadata": metadata(7)})),
+        };
+        let response = Response::builder().status(status).body(Body::from(body.to_string().into_bytes()));
+        async move { Ok::<_, Infallible>(response.unwrap()) }
+    });
+    let (events, _) = Events::new(Metrics::default());
+    let surroundings = Arc::new(Surroundings::new(Metrics::default(), events, "test", "test/hash"));
+    let mut caches = Caches::new(Client::new(service, "default"), None, surroundings, 0);
+    caches.watch::<Secret>(None, |_| ());
+    caches.watch::<ConfigMap>(None, |_| ());
+    let running = Running::new(&caches, Nothing, Arc::new(Store::default()), Backoff::default());
+    let object = || ObjectMeta { resource_version: None, ..metadata(1) };
+    let secret = Wanted::new(&Secret { metadata: object(), ..Secret::default() }).unwrap();
+    let map = Wanted::new(&ConfigMap { metadata: object(), ..ConfigMap::default() }).unwrap();
+    let parts = vec![
+        Part { name: "token", objects: vec![secret], ..Part::default() },
+        Part { name: "pods", needs: &["token"], objects: vec![map], ..Part::default() },
+    ];
+    let decision = Decision { versions: running.applier.versions(), has_lost: &|| false };
+    let (owner, mut expectations) = (Owner { uid: "owner-uid".into() }, Vec::new());
+    let applied = running.applier.apply(&owner, parts, &decision, &mut expectations).await;
+    assert!(matches!(applied[0].failure, Some(Error::Conflict { .. })), "{:?}", applied[0].failure);
+    assert!(applied[1].waits_for.is_some());
+    assert_eq!(
+        *requests.lock().unwrap(),
+        ["POST /api/v1/namespaces/shop/secrets", "GET /api/v1/namespaces/shop/secrets/one"]
+    );
+    assert_eq!(expectations.len(), 1, "it is looked at again when the cache shows the Secret");
 }
