@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result};
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, stream};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::{
     Api, Client, Config,
@@ -20,6 +20,10 @@ use tracing::{info, warn};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The pause after a request that failed.
 const PAUSE: Duration = Duration::from_secs(2);
+
+/// After so long an object is read anew. When the storage of the API server was restored from a backup, a watch hears of nothing
+/// until as much has changed as was undone.
+const READ_ANEW: Duration = Duration::from_secs(600);
 
 /// Which API server, and which namespace.
 #[derive(Clone, Debug, clap::Args)]
@@ -128,7 +132,9 @@ where
         + 'static,
 {
     let name = name.to_owned();
-    let versions = watcher::watch_object(objects, &name).default_backoff();
+    let watched = name.clone();
+    let watch = move || watcher::watch_object(objects.clone(), &watched).default_backoff().take_until(sleep(READ_ANEW));
+    let versions = stream::repeat_with(watch).flatten();
     versions.filter_map(move |version| {
         let version = match version {
             Ok(version) => Some(version),
@@ -154,4 +160,47 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::{
+        convert::Infallible,
+        sync::atomic::{AtomicU64, Ordering},
+        sync::Arc,
+    };
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+
+    /// The storage was restored, so that versions are lower than before, and the watch is silent.
+    #[tokio::test(start_paused = true)]
+    async fn an_object_is_read_anew_where_its_watch_stays_silent() {
+        let version = Arc::new(AtomicU64::new(900));
+        let stored = Arc::clone(&version);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            let version = stored.load(Ordering::SeqCst).to_string();
+            let list = json!({
+                "kind": "ServiceList", "apiVersion": "v1", "metadata": {"resourceVersion": version},
+                "items": [{"metadata": {"name": "one", "namespace": "shop", "resourceVersion": version}}],
+            });
+            async move {
+                if is_watch {
+                    std::future::pending::<()>().await;
+                }
+                Ok::<_, Infallible>(Response::new(Body::from(list.to_string().into_bytes())))
+            }
+        });
+        let services = Api::<Service>::namespaced(Client::new(service, "shop"), "shop");
+        let mut versions = std::pin::pin!(versions(services, "one"));
+        let mut next = async || versions.next().await.unwrap().unwrap().metadata.resource_version.unwrap();
+        assert_eq!(next().await, "900");
+        version.store(500, Ordering::SeqCst);
+        assert_eq!(next().await, "500");
+    }
 }
