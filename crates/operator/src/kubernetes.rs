@@ -167,8 +167,8 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 mod tests {
     use std::{
         convert::Infallible,
-        sync::atomic::{AtomicU64, Ordering},
         sync::Arc,
+        sync::atomic::{AtomicU64, Ordering},
     };
 
     use http::{Request, Response};

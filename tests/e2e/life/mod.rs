@@ -14,7 +14,7 @@ use std::{
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use kube::{
     ResourceExt,
-    api::{DeleteParams, ListParams, PropagationPolicy},
+    api::{DeleteParams, ListParams, LogParams, PropagationPolicy},
 };
 use messina_api::{
     names::{annotation, label},
@@ -120,7 +120,10 @@ async fn it_grows_shrinks_restarts_and_is_mended(datacenter: &TestDatacenter, ob
 
     let phase = Phase::begin(datacenter, "4 racks, 6 nodes");
     let larger = Desired::of(&[("a", 2), ("b", 2), ("c", 1), ("d", 1)]);
+    datacenter.exec(FIRST, &["simctl", "cleanups", "refused"]).unwrap();
     datacenter.apply(&larger.manifest()).await;
+    a_failed_cleanup_leaves_its_log(datacenter).await;
+    datacenter.exec(FIRST, &["simctl", "cleanups", "granted"]).unwrap();
     datacenter.settled_and_cleaned_up(larger.nodes()).await;
     phase.end();
     assert_eq!(observer.is_content().counts.joins, 6);
@@ -163,6 +166,20 @@ async fn it_grows_shrinks_restarts_and_is_mended(datacenter: &TestDatacenter, ob
     datacenter.settled_and_cleaned_up(desired.nodes()).await;
     is_as(datacenter, &kinds, &fresh).await;
     observer.rows_are_replicated().await;
+}
+
+/// Waits for an attempt to clean up the first node that fails, and reads why.
+async fn a_failed_cleanup_leaves_its_log(datacenter: &TestDatacenter) {
+    let pods = datacenter.api::<Pod>();
+    let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/job-name=cleanup-{FIRST}"));
+    let failed = eventually("an attempt to clean up that fails", LONG, async || {
+        let attempts = pods.list(&of_job).await.unwrap().items;
+        let is_failed = |pod: &&Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Failed");
+        let failed = attempts.iter().find(is_failed).map(|pod| pod.name_any());
+        Ok(failed.map_or_else(|| Seen::NotYet(format!("{} attempt(s)", attempts.len())), Seen::Ready))
+    });
+    let log = pods.logs(&failed.await.unwrap(), &LogParams::default()).await.unwrap();
+    assert!(log.contains("cleanups fail on command"), "{log}");
 }
 
 /// Waits until the datacenter has what is expected, and nothing else.

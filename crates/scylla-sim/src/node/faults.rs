@@ -51,6 +51,8 @@ pub struct Faults {
     pub schema: Option<String>,
     /// Whether the node refuses to take snapshots.
     pub refuse_snapshots: bool,
+    /// Whether the node refuses to clean up.
+    pub refuse_cleanups: bool,
     /// Whether there is no room on the disk.
     pub is_disk_full: bool,
     /// Whether the node answers nobody.

@@ -290,6 +290,9 @@ impl Node {
     /// Drops rows of which this node is no replica. As in ScyllaDB, not while it is about to become a replica of others: it
     /// may have them already.
     pub(crate) async fn clean_up(self: &Arc<Self>, keyspace: Option<&str>) -> Result<(), Refusal> {
+        if self.faults().refuse_cleanups {
+            return Err(Refusal::for_now("cleanups fail on command"));
+        }
         let own = self.own.as_str();
         let dropped = self.change_copies(|copies| {
             let (now, after) = self.with(|state| rings(state));

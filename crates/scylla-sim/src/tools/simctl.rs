@@ -31,6 +31,8 @@ pub async fn run(arguments: &[String]) -> Result<(), ToolError> {
         ["schema", version] => json!({ "schema": version }),
         ["snapshots", "refused"] => json!({ "refuse_snapshots": true }),
         ["snapshots", "granted"] => json!({ "refuse_snapshots": false }),
+        ["cleanups", "refused"] => json!({ "refuse_cleanups": true }),
+        ["cleanups", "granted"] => json!({ "refuse_cleanups": false }),
         ["replicas", "none"] => json!({ "replicas": null }),
         ["replicas", count] => match count.parse::<usize>() {
             Ok(count) => json!({ "replicas": count }),
@@ -72,6 +74,7 @@ const USAGE: &str = "simctl [-h HOST] [-p PORT] COMMAND
   view frozen | down [NODE...] | up [NODE...] | true   what the REST API tells of the ring
   schema VERSION|common                the schema that the node has, if not that of all others
   snapshots refused|granted            whether the node takes snapshots
+  cleanups refused|granted             whether the node cleans up
   replicas COUNT|none                  how many replicas a keyspace has in each datacenter: no fewer nodes may stay
   keyspace NAME DATACENTER=FACTOR...   create a keyspace
   write KEYSPACE KEY=VALUE...          write rows to their replicas, at consistency level QUORUM
