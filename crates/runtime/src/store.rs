@@ -4,7 +4,10 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fmt::Debug,
     panic::AssertUnwindSafe,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{
+        Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -135,6 +138,8 @@ pub struct Store<K> {
     is_missing: watch::Sender<Option<bool>>,
     /// Whether the API server does not let us read the kind; none where it has to.
     is_forbidden: watch::Sender<Option<bool>>,
+    /// Whether it does not, though it has to: what the store shows is old.
+    is_refused: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -170,6 +175,7 @@ impl<K> Default for Store<K> {
             version: watch::Sender::new(0),
             is_missing: watch::Sender::new(None),
             is_forbidden: watch::Sender::new(None),
+            is_refused: AtomicBool::new(false),
         }
     }
 }
@@ -257,7 +263,8 @@ impl<K: Kind> Store<K> {
 
     /// Whether it is still to be seen what there is.
     pub(crate) fn is_awaited(&self) -> bool {
-        self.version() == 0 && !self.is_missing() && !self.is_forbidden()
+        let is_unknown = self.version() == 0 && !self.is_missing() && !self.is_forbidden();
+        is_unknown || self.is_refused.load(Ordering::Relaxed)
     }
 
     /// Waits until the store is complete; where the kind need not be installed or readable, until that is known.
@@ -279,6 +286,7 @@ impl<K: Kind> Store<K> {
 
     /// Whether the API server lets us read the kind. Says whether that is news.
     pub(crate) fn set_forbidden(&self, is_forbidden: bool) -> bool {
+        self.is_refused.store(is_forbidden && self.is_forbidden.borrow().is_none(), Ordering::Relaxed);
         self.is_forbidden.send_if_modified(|known| {
             known.is_some_and(|known| known != is_forbidden) && {
                 *known = Some(is_forbidden);
@@ -561,6 +569,20 @@ mod tests {
         }
         store.remove(key("x"), 5);
         assert_eq!(seen.lock().unwrap().pop(), Some((owner(), None, true)), "whoever it held up is woken");
+    }
+
+    #[test]
+    fn a_kind_that_may_not_be_read_any_more_is_awaited_where_it_has_to_be_read() {
+        let [required, optional] = [Store::<ConfigMap>::default(), Store::<ConfigMap>::default()];
+        optional.may_be_forbidden();
+        for store in [&required, &optional] {
+            store.replace(HashMap::new(), 1).unwrap();
+            assert!(!store.is_awaited());
+            store.set_forbidden(true);
+        }
+        assert_eq!((required.is_awaited(), optional.is_awaited()), (true, false));
+        required.set_forbidden(false);
+        assert!(!required.is_awaited());
     }
 
     #[test]
