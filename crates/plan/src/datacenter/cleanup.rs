@@ -12,9 +12,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::{
     api::{
         batch::v1::{Job, JobSpec},
-        core::v1::{
-            Affinity, Container, Pod, PodSpec, PodTemplateSpec, SecretVolumeSource, Service, Volume, VolumeMount,
-        },
+        core::v1::{Affinity, Container, PodSpec, PodTemplateSpec, SecretVolumeSource, Volume, VolumeMount},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
@@ -28,15 +26,13 @@ use messina_api::{
 
 use super::{
     Datacenter, LeftAlone, Note, Observed, Part, Rack,
+    facts::{CleanupJob, NodeService, Progress},
     metadata::{map, owned_with, some, with},
     pod::PROGRAM,
     token::TOKEN_FILE,
     validate::MOST_NODES,
 };
-use crate::{
-    node::address::{IpFamily as AddressFamily, broadcast_address},
-    words,
-};
+use crate::node::address::{IpFamily as AddressFamily, PodAddresses, announced_address};
 
 const CONTAINER: &str = "cleanup";
 const TOKEN_VOLUME: &str = "scylla-manager-agent-token";
@@ -50,37 +46,6 @@ pub(crate) struct Cleanup {
     pub(crate) waiting: Vec<Note>,
     pub(crate) wrong: Vec<Note>,
     pub(crate) ignored: Vec<Note>,
-}
-
-/// How far a Job is.
-enum Progress {
-    Running,
-    Complete,
-    Failed(String),
-}
-
-/// The ring for which a Job has cleaned up its node, once it has.
-pub(crate) fn cleaned_up_ring(job: &Job) -> Option<&str> {
-    let ring = words::annotation(job, annotation::CLEANUP_TOKEN_RING_HASH)?;
-    (matches!(progress(job), Progress::Complete) && !ring.is_empty()).then_some(ring)
-}
-
-/// Whether a Job may still be at work.
-pub(crate) fn is_running(job: &Job) -> bool {
-    matches!(progress(job), Progress::Running)
-}
-
-fn progress(job: &Job) -> Progress {
-    let Some(status) = &job.status else { return Progress::Running };
-    let mut conditions = status.conditions.iter().flatten().filter(|condition| condition.status == "True");
-    if status.completion_time.is_some() {
-        return Progress::Complete;
-    }
-    match conditions.find(|condition| ["Complete", "Failed"].contains(&condition.type_.as_str())) {
-        Some(condition) if condition.type_ == "Complete" => Progress::Complete,
-        Some(failed) => Progress::Failed(messina_text::line(failed.message.as_deref().unwrap_or_default(), 1000)),
-        None => Progress::Running,
-    }
 }
 
 /// Which nodes are cleaned up now. Nothing begins before all nodes are available, and none comes or goes: `is_settled`.
@@ -114,7 +79,7 @@ pub(crate) fn is_wanted(observed: &Observed) -> bool {
     let datacenter = &observed.datacenter;
     let is_failed = |member: &String| {
         let job = observed.jobs.get(&names::datacenter::cleanup_job(member));
-        job.is_some_and(|job| matches!(progress(job), Progress::Failed(_)))
+        job.is_some_and(CleanupJob::has_failed)
     };
     datacenter.agent_image.is_some()
         && members(datacenter)
@@ -130,14 +95,13 @@ fn members(datacenter: &Datacenter) -> impl Iterator<Item = (&Rack, String)> {
 }
 
 /// The ring that a node is to be cleaned up for, with its Service; none where that is done.
-fn new_ring<'a>(observed: &'a Observed, member: &str) -> Result<Option<(&'a Service, &'a str)>, Note> {
+fn new_ring<'a>(observed: &'a Observed, member: &str) -> Result<Option<(&'a NodeService, &'a str)>, Note> {
     let reference = format!("Service {}/{member}", observed.datacenter.namespace);
     let Some(service) = observed.services.get(member) else {
         let message = format!("{reference} is not there yet; whether its node is to be cleaned up is seen on it");
         return Err(note("WaitingForService", message));
     };
-    let said = |key: &str| words::annotation(service, key);
-    let current = said(annotation::CURRENT_TOKEN_RING_HASH).ok_or_else(|| {
+    let current = service.ring_hash.as_deref().ok_or_else(|| {
         note(
             "WaitingForServiceState",
             format!(
@@ -150,7 +114,7 @@ fn new_ring<'a>(observed: &'a Observed, member: &str) -> Result<Option<(&'a Serv
         let message = format!("{reference} has an empty hash of the token ring; its node's sidecar writes a new one");
         return Err(note("UnexpectedServiceState", message));
     }
-    let cleaned_up = said(annotation::LAST_CLEANED_UP_TOKEN_RING_HASH).ok_or_else(|| {
+    let cleaned_up = service.cleaned_up_ring_hash.as_deref().ok_or_else(|| {
         let message = format!("{reference} does not say when its node was last cleaned up; that is written now");
         note("WaitingForServiceState", message)
     })?;
@@ -162,7 +126,7 @@ impl Cleanup {
         &mut self,
         observed: &Observed,
         rack: &Rack,
-        service: &Service,
+        service: &NodeService,
         member: &str,
         ring: &str,
         is_settled: bool,
@@ -172,7 +136,7 @@ impl Cleanup {
         let reference = format!("Job {}/{name}", observed.datacenter.namespace);
         if !is_settled {
             // One that failed while nodes were away is made anew when they are back.
-            if existing.is_some_and(|job| !matches!(progress(job), Progress::Failed(_))) {
+            if existing.is_some_and(|job| !job.has_failed()) {
                 self.leave(name);
             }
             let message = format!(
@@ -189,7 +153,7 @@ impl Cleanup {
             }
         };
         let job = job(observed, rack, member, ring, &address);
-        match existing.map(|existing| (existing, progress(existing))) {
+        match existing.map(|existing| (existing, &existing.progress)) {
             None if !see_one_ring(observed) => {
                 let message = format!(
                     "node {member} is cleaned up by {reference} when the sidecars of all nodes say that they see the \
@@ -239,8 +203,8 @@ impl Cleanup {
 /// Whether all nodes see the same token ring. They hear of a change one after the other, and who is cleaned up for the one
 /// before it has to be cleaned up again.
 fn see_one_ring(observed: &Observed) -> bool {
-    let mut rings = members(&observed.datacenter)
-        .map(|(_, member)| words::annotation(observed.services.get(&member)?, annotation::CURRENT_TOKEN_RING_HASH));
+    let mut rings =
+        members(&observed.datacenter).map(|(_, member)| observed.services.get(&member)?.ring_hash.as_deref());
     let first = rings.next().flatten();
     rings.all(|ring| ring == first)
 }
@@ -250,28 +214,23 @@ fn note(reason: &'static str, message: String) -> Note {
 }
 
 /// Where the node's agent is reached: where clients reach the node.
-fn address(observed: &Observed, service: &Service, member: &str) -> Result<String, String> {
+fn address(observed: &Observed, service: &NodeService, member: &str) -> Result<String, String> {
     let family = match observed.datacenter.ip_families.first() {
         Some(IpFamily::IPv4) => Some(AddressFamily::V4),
         Some(IpFamily::IPv6) => Some(AddressFamily::V6),
         Some(IpFamily::Other(_)) | None => None,
     };
-    // Only for one type the pod is looked at.
-    let unknown =
-        || Pod { metadata: ObjectMeta { name: Some(member.into()), ..ObjectMeta::default() }, ..Pod::default() };
-    let pod = observed.pods.get(member).cloned().unwrap_or_else(unknown);
-    broadcast_address(&observed.datacenter.clients_broadcast, service, &pod, family).map_err(|error| error.to_string())
+    let none = PodAddresses::default();
+    let pod = observed.pods.get(member).map_or(&none, |pod| &pod.addresses);
+    let address_type = &observed.datacenter.clients_broadcast;
+    announced_address(address_type, (member, &service.addresses), (member, pod), family)
+        .map_err(|error| error.to_string())
 }
 
 /// Whether a Job does what this one would do.
-fn is_for_the_same(existing: &Job, wanted: &Job) -> bool {
-    fn ring(job: &Job) -> Option<&str> {
-        words::annotation(job, annotation::CLEANUP_TOKEN_RING_HASH)
-    }
-    fn arguments(job: &Job) -> Option<&Vec<String>> {
-        job.spec.as_ref()?.template.spec.as_ref()?.containers.first()?.args.as_ref()
-    }
-    ring(existing) == ring(wanted) && arguments(existing) == arguments(wanted)
+fn is_for_the_same(existing: &CleanupJob, wanted: &Job) -> bool {
+    let wanted = CleanupJob::of(wanted);
+    existing.ring_hash == wanted.ring_hash && existing.arguments == wanted.arguments
 }
 
 fn job(observed: &Observed, rack: &Rack, member: &str, ring: &str, address: &str) -> Job {

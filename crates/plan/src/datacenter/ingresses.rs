@@ -2,16 +2,13 @@
 //!
 //! A node's host name begins with its host ID, so a node has no Ingress before that is known.
 
-use k8s_openapi::api::{
-    core::v1::Service,
-    networking::v1::{
-        HTTPIngressPath, HTTPIngressRuleValue, Ingress, IngressBackend, IngressRule, IngressServiceBackend,
-        IngressSpec, ServiceBackendPort,
-    },
+use k8s_openapi::api::networking::v1::{
+    HTTPIngressPath, HTTPIngressRuleValue, Ingress, IngressBackend, IngressRule, IngressServiceBackend, IngressSpec,
+    ServiceBackendPort,
 };
 use messina_api::{
     names::{
-        self, annotation,
+        self,
         label::{self, value},
     },
     scylla::v1alpha1::CqlIngressOptions,
@@ -19,9 +16,9 @@ use messina_api::{
 
 use super::{
     Datacenter, LeftAlone, Note, Observed, Part,
+    facts::{NodeService, Role},
     metadata::{cluster_labels, map, owned_with, with},
 };
-use crate::words;
 
 /// The port of the Services that Ingresses lead to: only encrypted connections say which host they are for.
 const PORT: &str = "cql-ssl";
@@ -57,15 +54,11 @@ pub(crate) fn ingresses(observed: &Observed) -> Ingresses {
     found
 }
 
-fn target(service: &Service) -> Option<Target<'_>> {
-    match words::label(service, label::SERVICE_TYPE)? {
-        value::IDENTITY => Some(Target::AnyNode),
-        value::MEMBER => {
-            let host_id = words::annotation(service, annotation::HOST_ID);
-            Some(host_id.filter(|id| !id.is_empty()).map_or(Target::Unknown, Target::Node))
-        }
-        _ => None,
-    }
+fn target(service: &NodeService) -> Option<Target<'_>> {
+    Some(match service.role? {
+        Role::Identity => Target::AnyNode,
+        Role::Member => service.host_id.as_deref().filter(|id| !id.is_empty()).map_or(Target::Unknown, Target::Node),
+    })
 }
 
 fn no_host_id(datacenter: &Datacenter, service: &str) -> Note {

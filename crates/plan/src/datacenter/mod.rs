@@ -4,16 +4,19 @@
 //! StatefulSet get fewer replicas, or is a StatefulSet, a Service, a pod or a claim of a node given up.
 
 mod access;
+mod by_name;
 pub mod cached;
 pub mod certificates;
 mod cleanup;
 mod config;
 mod difference;
+mod facts;
 mod identity;
 mod ingresses;
 mod joining;
 mod metadata;
 mod named;
+mod observed;
 mod operations;
 mod permissions;
 mod pod;
@@ -34,27 +37,22 @@ mod validate;
 mod version;
 mod volumes;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
-
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
     batch::v1::Job,
-    core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount},
+    core::v1::{ConfigMap, Secret, Service, ServiceAccount},
     networking::v1::Ingress,
     policy::v1::PodDisruptionBudget,
     rbac::v1::RoleBinding,
-    storage::v1::StorageClass,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use messina_api::scylla::v1alpha1::ScyllaDBDatacenterStatus;
 use serde_json::Value;
 
+pub use by_name::ByName;
 pub use certificates::CertificateChain;
+pub use facts::CleanupJob;
 pub use identity::{cannot_adopt, change_of_identity};
+pub use observed::{Cached, Gates, Named, Observed, Turn};
 pub use operations::{Ending, NodeState, Operation, cleanup_that_ended, node_states, operation_that_ended};
 pub use permissions::OptionalKind;
 pub use probe::ProbePeriod;
@@ -71,87 +69,6 @@ use self::topology::Topology;
 
 /// The image of the exporter of a machine's metrics, where no other one is named.
 pub const NODE_EXPORTER_IMAGE: &str = "docker.io/scylladb/scylladb-node-exporter:latest";
-
-/// What is known when a plan is made. Maps go by name; everything is of the datacenter's namespace.
-#[derive(Clone, Debug)]
-pub struct Observed {
-    /// The datacenter.
-    pub datacenter: Datacenter,
-    /// The status that was last reported.
-    pub status: ScyllaDBDatacenterStatus,
-    /// The StatefulSets that the datacenter owns.
-    pub stateful_sets: BTreeMap<String, StatefulSet>,
-    /// The Services that the datacenter owns.
-    pub services: BTreeMap<String, Service>,
-    /// The pods of the datacenter's nodes. All of them: a node that has none is taken for stopped.
-    pub pods: BTreeMap<String, Pod>,
-    /// The claims for the nodes' disks.
-    pub claims: BTreeMap<String, PersistentVolumeClaim>,
-    /// Names of the volumes of these claims whose machines are gone for good: see [`is_without_machine`].
-    pub lost_volumes: BTreeSet<String>,
-    /// All StorageClasses.
-    pub storage_classes: BTreeMap<String, StorageClass>,
-    /// The ConfigMaps that the datacenter owns.
-    pub config_maps: BTreeMap<String, ConfigMap>,
-    /// The Secrets that the datacenter owns.
-    pub secrets: BTreeMap<String, Secret>,
-    /// What the user has put beside the datacenter.
-    pub named: Named,
-    /// The Ingresses that the datacenter owns.
-    pub ingresses: BTreeMap<String, Ingress>,
-    /// The Jobs that the datacenter owns.
-    pub jobs: BTreeMap<String, Job>,
-    /// The image of this operator, which also runs beside each node.
-    pub operator_image: String,
-    /// The image of the exporter of a machine's metrics, for versions of ScyllaDB that come without.
-    pub node_exporter_image: String,
-    /// What is switched on.
-    pub gates: Gates,
-    /// How often the containers of nodes are probed.
-    pub probe_period: ProbePeriod,
-    /// A random text to become the token of the agents. It is used only as long as there is no other token.
-    pub new_token: String,
-    /// What was signed of [`certificates::orders`], by the name of the Secret, or why that failed.
-    pub signed: BTreeMap<String, Result<certificates::Signed, String>>,
-    /// What was proven of certificates before.
-    pub proofs: certificates::Proofs,
-    /// The port at which an Ingress takes CQL, for clients' files; none where it is the usual one.
-    pub cqls_ingress_port: Option<u16>,
-    /// Kinds outside of the namespace that the operator may not read.
-    pub unreadable_kinds: BTreeSet<OptionalKind>,
-    /// Whether nodes may restart for what changed of the operator.
-    pub turn: Turn,
-    /// The time.
-    pub now: Timestamp,
-}
-
-/// Whether a datacenter may change what pods are made of. What the user changed does not wait.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Turn {
-    /// It may.
-    #[default]
-    Own,
-    /// It is the turn of this one, and others may come before, too.
-    After(String),
-}
-
-/// Objects that are the user's own. All of them that are there: nodes are restarted when one comes or goes.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Named {
-    /// Those that [`Datacenter::config_map_references`] names.
-    pub config_maps: BTreeMap<String, Arc<ConfigMap>>,
-    /// Those that [`Datacenter::secret_references`] names.
-    pub secrets: BTreeMap<String, Arc<Secret>>,
-}
-
-/// Features that can be switched on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gates {
-    /// Certificates for CQL are made and renewed.
-    pub automatic_tls_certificates: bool,
-    /// New nodes wait until all nodes see each other up.
-    pub bootstrap_synchronisation: bool,
-}
 
 /// What is to be.
 #[derive(Clone, Debug, PartialEq)]
@@ -345,43 +262,6 @@ impl Part {
             Self::PodDisruptionBudget => "PDBController",
             Self::Ingress => "IngressController",
             Self::Job => "JobController",
-        }
-    }
-}
-
-impl Observed {
-    /// The claim of this name, as far as its metadata goes.
-    pub(crate) fn claim(&self, name: &str) -> Option<&ObjectMeta> {
-        self.claims.get(name).map(|claim| &claim.metadata)
-    }
-
-    /// A datacenter of which nothing else is known yet.
-    pub fn new(datacenter: Datacenter, operator_image: &str) -> Self {
-        Self {
-            datacenter,
-            status: ScyllaDBDatacenterStatus::default(),
-            stateful_sets: BTreeMap::new(),
-            services: BTreeMap::new(),
-            pods: BTreeMap::new(),
-            claims: BTreeMap::new(),
-            lost_volumes: BTreeSet::new(),
-            storage_classes: BTreeMap::new(),
-            config_maps: BTreeMap::new(),
-            secrets: BTreeMap::new(),
-            named: Named::default(),
-            ingresses: BTreeMap::new(),
-            jobs: BTreeMap::new(),
-            operator_image: operator_image.to_owned(),
-            node_exporter_image: String::new(),
-            gates: Gates::default(),
-            probe_period: ProbePeriod::default(),
-            new_token: String::new(),
-            signed: BTreeMap::new(),
-            proofs: certificates::Proofs::default(),
-            cqls_ingress_port: None,
-            unreadable_kinds: BTreeSet::new(),
-            turn: Turn::Own,
-            now: Timestamp::UNIX_EPOCH,
         }
     }
 }

@@ -10,12 +10,11 @@ use messina_api::names::{
 
 use super::{
     Observed,
-    cleanup::{cleaned_up_ring, is_running},
-    status::is_ready,
-    topology::{Member, has_joined, members},
+    facts::{CleanupJob, NodePod},
+    topology::{Member, members},
 };
 use crate::{
-    node::ring::is_under_maintenance,
+    node::facts,
     words::{annotation, label},
 };
 
@@ -59,15 +58,15 @@ pub fn node_states(observed: &Observed) -> BTreeMap<NodeState, usize> {
 }
 
 fn state(observed: &Observed, member: &Member<'_>) -> NodeState {
-    if is_under_maintenance(member.service.metadata.labels.as_ref()) {
+    if member.service.is_under_maintenance {
         NodeState::Maintenance
-    } else if member.label(REPLACING_NODE_HOST_ID).is_some() {
+    } else if member.service.replacing_node_host_id.is_some() {
         NodeState::Replacing
     } else if member.is_asked_to_leave() || member.has_begun_to_leave() {
         NodeState::Leaving
     } else if !member.has_joined() {
         NodeState::Joining
-    } else if observed.pods.get(member.name).is_some_and(is_ready) {
+    } else if observed.pods.get(member.name).is_some_and(NodePod::is_ready) {
         NodeState::Ready
     } else {
         NodeState::NotReady
@@ -138,10 +137,18 @@ pub fn operation_that_ended(before: &Service, after: Option<&Service>) -> Option
     }
 }
 
+fn has_joined(service: &Service) -> bool {
+    service.metadata.annotations.as_ref().is_some_and(facts::has_joined)
+}
+
 /// What has come of a Job that cleans up a node, if it has come to its end just now.
 pub fn cleanup_that_ended(before: &Job, after: &Job) -> Option<(Operation, Ending)> {
-    if label(after, NODE_JOB_TYPE) != Some(value::CLEANUP) || !is_running(before) || is_running(after) {
+    if label(after, NODE_JOB_TYPE) != Some(value::CLEANUP) {
         return None;
     }
-    Some((Operation::Cleanup, if cleaned_up_ring(after).is_some() { Ending::Done } else { Ending::Failed }))
+    let (before, after) = (CleanupJob::of(before), CleanupJob::of(after));
+    if !before.is_running() || after.is_running() {
+        return None;
+    }
+    Some((Operation::Cleanup, if after.cleaned_up_ring().is_some() { Ending::Done } else { Ending::Failed }))
 }

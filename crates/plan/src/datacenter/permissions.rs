@@ -15,20 +15,26 @@ pub enum OptionalKind {
     Node,
 }
 
+impl OptionalKind {
+    /// Whether it says where volumes can be.
+    pub(crate) fn is_of_volumes(self) -> bool {
+        matches!(self, Self::PersistentVolume | Self::Node)
+    }
+}
+
 /// The reason of what is reported for a permission that is missing.
 const REASON: &str = "PermissionMissing";
 
 /// What is not done because the operator may not read these kinds.
 pub(crate) fn warnings(unreadable: &BTreeSet<OptionalKind>) -> Vec<Note> {
     let note = |message: &str| Note { part: Part::Storage, reason: REASON, message: message.to_owned() };
-    let has = |kinds: &[OptionalKind]| kinds.iter().any(|kind| unreadable.contains(kind));
-    let classes = has(&[OptionalKind::StorageClass]).then(|| {
+    let classes = unreadable.contains(&OptionalKind::StorageClass).then(|| {
         note(
             "Volume expansion is disabled, because the operator may not read StorageClasses. To enable it, let the operator list \
              and watch storageclasses.",
         )
     });
-    let volumes = has(&[OptionalKind::PersistentVolume, OptionalKind::Node]).then(|| {
+    let volumes = unreadable.iter().any(|kind| kind.is_of_volumes()).then(|| {
         note(
             "The detection of nodes whose Kubernetes node is gone for good is disabled, because the operator may not read \
              PersistentVolumes and Nodes. To enable it, let the operator list and watch persistentvolumes and nodes.",

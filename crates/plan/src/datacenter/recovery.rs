@@ -7,10 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{
-    api::{apps::v1::StatefulSet, core::v1::Pod},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
-};
+use k8s_openapi::api::apps::v1::StatefulSet;
 use messina_api::names::{
     self,
     annotation::{HOST_ID, JOINED_HOST_ID, LAST_IMAGE, NODE_JOINED},
@@ -21,12 +18,10 @@ use serde_json::json;
 
 use super::{
     Change, Deletion, Kind, Note, Observed, Part,
-    pod::SCYLLA_CONTAINER,
-    restart::is_ready,
+    facts::{Claim, NodePod},
     rollout::{is_going, replicas},
     seen::{self, RestsOn},
-    status::pod_version,
-    topology::{Member, claim_has_joined, has_joined, members},
+    topology::{Member, members},
     validate::MOST_NODES,
     version::Version,
 };
@@ -43,10 +38,9 @@ pub(crate) fn is_parallel(stateful_set: &StatefulSet) -> bool {
 /// The image of ScyllaDB that a node runs or last ran, and its version.
 pub(crate) fn last_image(observed: &Observed, member: &str) -> Option<(String, String)> {
     match observed.pods.get(member) {
-        Some(pod) => Some((pod_version(pod)?, pod_image(pod)?.to_owned())),
+        Some(pod) => Some((pod.version.clone()?, pod.image.clone()?)),
         None => {
-            let claim = observed.claim(&names::datacenter::data_claim(member))?;
-            let image = claim.annotations.as_ref()?.get(LAST_IMAGE)?;
+            let image = observed.claim_of(member)?.last_image.as_ref()?;
             Some((image_version(image).ok()?.to_owned(), image.clone()))
         }
     }
@@ -69,26 +63,25 @@ pub(crate) fn marks(observed: &Observed, changes: &[Change]) -> Vec<Change> {
         |name: &String| changes.iter().any(|one| one.kind == Kind::PersistentVolumeClaim && one.name == *name);
     let mark = |member: &Member<'_>| {
         // A disk that a pod has mounted and that is not being deleted is the one that its node is on.
-        let is_there = |metadata: &&ObjectMeta| metadata.deletion_timestamp.is_none();
-        let pod = observed.pods.get(member.name).filter(|pod| is_there(&&pod.metadata))?;
-        let claim = observed.claim(&names::datacenter::data_claim(member.name)).filter(is_there)?;
-        let name = claim.name.clone().filter(|name| !changes_already(name))?;
-        let host_id = member.host_id().filter(|_| has_joined(member.service) && !member.is_replaced() && is_up(pod));
-        if host_id.is_none() && !claim_has_joined(claim) {
+        let pod = observed.pods.get(member.name).filter(|pod| !pod.is_being_deleted)?;
+        let claim = observed.claim_of(member.name).filter(|claim| !claim.is_being_deleted)?;
+        let name = Some(claim.reference.name.clone()).filter(|name| !changes_already(name))?;
+        let host_id = member.host_id().filter(|_| member.has_joined() && !member.is_replaced() && is_up(pod));
+        if host_id.is_none() && !claim.has_joined() {
             return None;
         }
         let mut noted = BTreeMap::new();
         noted.extend(host_id.map(|host_id| (JOINED_HOST_ID, host_id)));
         // Also before it is ready: then it may have written to the disk already.
-        noted.extend(pod_image(pod).map(|image| (LAST_IMAGE, image)));
-        let annotation = |key: &str| claim.annotations.as_ref().and_then(|all| all.get(key)).map(String::as_str);
-        noted.retain(|key, value| annotation(key) != Some(*value));
+        noted.extend(pod.image.as_deref().map(|image| (LAST_IMAGE, image)));
+        let known = [(JOINED_HOST_ID, &claim.joined_host_id), (LAST_IMAGE, &claim.last_image)];
+        noted.retain(|key, value| !known.iter().any(|(known, is)| known == key && is.as_deref() == Some(*value)));
         (!noted.is_empty()).then(|| Change {
             part: Part::Storage,
             kind: Kind::PersistentVolumeClaim,
             name,
-            uid: claim.uid.clone().unwrap_or_default(),
-            version: claim.resource_version.clone().unwrap_or_default(),
+            uid: claim.reference.uid.clone().unwrap_or_default(),
+            version: claim.reference.version.clone().unwrap_or_default(),
             patch: json!({"metadata": {"annotations": noted}}),
             event: None,
         })
@@ -171,23 +164,19 @@ fn is_stuck(observed: &Observed, name: &str, stateful_set: &StatefulSet) -> bool
     let known = (0..replicas(stateful_set).min(MOST_NODES))
         .map(|ordinal| names::datacenter::member(name, ordinal))
         .filter(|member| is_known(observed, member));
-    let pods: Vec<Option<&Pod>> = known.map(|member| observed.pods.get(&member)).collect();
+    let pods: Vec<Option<&NodePod>> = known.map(|member| observed.pods.get(&member)).collect();
     let first = pods.iter().position(|pod| pod.is_some_and(|pod| !is_up(pod)));
     first.is_some_and(|first| pods[first..].iter().any(Option::is_none))
 }
 
-fn pod_image(pod: &Pod) -> Option<&str> {
-    let containers = &pod.spec.as_ref()?.containers;
-    containers.iter().find(|container| container.name == SCYLLA_CONTAINER)?.image.as_deref()
-}
-
-fn is_up(pod: &Pod) -> bool {
-    is_ready(pod) == Some(true)
+fn is_up(pod: &NodePod) -> bool {
+    pod.ready == Some(true)
 }
 
 /// Whether a node of this name has joined, as its Service or its claim says.
 pub(crate) fn is_known(observed: &Observed, member: &str) -> bool {
-    observed.services.get(member).is_some_and(has_joined) || joined_disks(observed).contains_key(member)
+    observed.services.get(member).is_some_and(|service| service.has_joined)
+        || joined_disks(observed).contains_key(member)
 }
 
 /// Host IDs of nodes that have joined and not left, by their names, as claims say. A claim that was copied is not a node's: its
@@ -197,17 +186,16 @@ pub(crate) fn joined_disks(observed: &Observed) -> BTreeMap<&str, &str> {
         let is_its = |member: &&Member<'_>| member.host_id() == Some(host_id);
         members(observed).iter().find(is_its).map(|member| member.name.to_owned())
     };
-    let mut found = BTreeMap::<&str, (&ObjectMeta, &str)>::new();
-    for (name, claim) in observed.claims.iter().filter(|(_, claim)| claim_has_joined(&claim.metadata)) {
+    let mut found = BTreeMap::<&str, (&Claim, &str)>::new();
+    for (name, claim) in observed.claims.iter().filter(|(_, claim)| claim.has_joined()) {
         let Some(member) = names::datacenter::member_of_claim(name) else { continue };
-        let host_id = claim.metadata.annotations.as_ref().and_then(|all| all.get(JOINED_HOST_ID));
+        let host_id = claim.joined_host_id.as_ref();
         let Some(host_id) = host_id.filter(|host_id| by_service(host_id).is_none_or(|other| other == member)) else {
             continue;
         };
-        let age = |metadata: &ObjectMeta| metadata.creation_timestamp.clone();
-        let is_older = |(other, _): &(&ObjectMeta, &str)| age(other) <= age(&claim.metadata);
+        let is_older = |(other, _): &(&Claim, &str)| other.created <= claim.created;
         if !found.get(host_id.as_str()).is_some_and(is_older) {
-            found.insert(host_id, (&claim.metadata, member));
+            found.insert(host_id, (claim, member));
         }
     }
     found.into_iter().map(|(host_id, (_, member))| (member, host_id)).collect()
@@ -220,13 +208,13 @@ pub(crate) fn name_nodes(observed: &Observed) -> (Vec<Change>, bool) {
     let blank = members(observed).into_iter().filter(|member| member.host_id().is_none());
     let change = |member: Member<'_>| {
         let host_id = disks.get(member.name)?;
-        let metadata = &member.service.metadata;
+        let service = &member.service.reference;
         Some(Change {
             part: Part::Service,
             kind: Kind::Service,
             name: member.name.to_owned(),
-            uid: metadata.uid.clone().unwrap_or_default(),
-            version: metadata.resource_version.clone().unwrap_or_default(),
+            uid: service.uid.clone().unwrap_or_default(),
+            version: service.version.clone().unwrap_or_default(),
             patch: json!({"metadata": {"annotations": {HOST_ID: host_id, NODE_JOINED: TRUE}}}),
             event: None,
         })

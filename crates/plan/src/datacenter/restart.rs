@@ -4,20 +4,16 @@
 //! the pods is written with a partition that leaves all but the last one alone, and then the partition goes down to the
 //! next one, whenever all nodes of all racks are there. At rest it is 0.
 
-use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Pod};
+use k8s_openapi::api::apps::v1::StatefulSet;
 use messina_api::names::{self, label};
 
 use super::{
     Observed,
+    facts::NodePod,
     joining::has_joined,
     rollout::{is_rolled_out, replicas},
-    status::pod_version,
     validate::MOST_NODES,
 };
-use crate::words;
-
-/// By this label, Kubernetes says which revision of its StatefulSet a pod was made of.
-const REVISION: &str = "controller-revision-hash";
 
 /// A node that is to restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,22 +55,7 @@ pub(crate) fn template_version(stateful_set: &StatefulSet) -> Option<String> {
     template.labels.as_ref()?.get(label::SCYLLA_VERSION).cloned()
 }
 
-/// Whether the pod is going, or says that it is not ready.
-fn is_down(pod: &Pod) -> bool {
-    pod.metadata.deletion_timestamp.is_some() || is_ready(pod) == Some(false)
-}
-
-/// What the pod says of itself, if it does.
-pub(crate) fn is_ready(pod: &Pod) -> Option<bool> {
-    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    conditions.iter().find(|condition| condition.type_ == "Ready").map(|condition| condition.status == "True")
-}
-
-fn revision(pod: &Pod) -> Option<&str> {
-    words::label(pod, REVISION)
-}
-
-fn pods<'a>(observed: &'a Observed, stateful_set: &StatefulSet) -> impl Iterator<Item = (i32, Option<&'a Pod>)> {
+fn pods<'a>(observed: &'a Observed, stateful_set: &StatefulSet) -> impl Iterator<Item = (i32, Option<&'a NodePod>)> {
     let name = stateful_set.metadata.name.clone().unwrap_or_default();
     let ordinals = 0..replicas(stateful_set).min(MOST_NODES);
     ordinals.map(move |ordinal| (ordinal, observed.pods.get(&names::datacenter::member(&name, ordinal))))
@@ -90,41 +71,41 @@ pub(crate) fn is_settled(observed: &Observed, stateful_set: &StatefulSet) -> boo
         let is_known = |ordinal: i32| has_joined(observed, &names::datacenter::member(name, ordinal));
         return is_rolled_out(stateful_set)
             && pods(observed, stateful_set)
-                .all(|(ordinal, pod)| pod.map_or_else(|| !is_known(ordinal), |pod| !is_down(pod)));
+                .all(|(ordinal, pod)| pod.map_or_else(|| !is_known(ordinal), |pod| !pod.is_down()));
     }
     let Some(status) = &stateful_set.status else { return false };
     let generation = stateful_set.metadata.generation.unwrap_or(0);
     let replicas = replicas(stateful_set);
-    let is_new = |pod: &Pod| revision(pod) == status.update_revision.as_deref();
+    let is_new = |pod: &NodePod| pod.revision == status.update_revision;
     status.observed_generation.is_some_and(|seen| seen > 0 && seen >= generation)
         && status.replicas == replicas
         && status.ready_replicas.unwrap_or(0) >= replicas
         && status.available_replicas.unwrap_or(0) >= replicas
         && pods(observed, stateful_set)
-            .all(|(ordinal, pod)| pod.is_some_and(|pod| !is_down(pod) && (ordinal < partition || is_new(pod))))
+            .all(|(ordinal, pod)| pod.is_some_and(|pod| !pod.is_down() && (ordinal < partition || is_new(pod))))
 }
 
 /// The last pod below the partition that is yet to be made anew.
 pub(crate) fn next_below_partition(observed: &Observed, stateful_set: &StatefulSet) -> Option<i32> {
     let latest = stateful_set.status.as_ref().and_then(|status| status.update_revision.as_deref());
     let partition = partition(stateful_set);
-    let is_old = |pod: Option<&Pod>| pod.is_none_or(|pod| revision(pod) != latest);
+    let is_old = |pod: Option<&NodePod>| pod.is_none_or(|pod| pod.revision.as_deref() != latest);
     let below = pods(observed, stateful_set).filter(|(ordinal, _)| *ordinal < partition);
     below.filter(|(_, pod)| is_old(*pod)).map(|(ordinal, _)| ordinal).last()
 }
 
 /// Names of the pods that are missing, going or not ready, as far as is known.
 pub(crate) fn nodes_down(observed: &Observed, stateful_set: &StatefulSet) -> Vec<String> {
-    nodes_that_are(observed, stateful_set, is_down)
+    nodes_that_are(observed, stateful_set, NodePod::is_down)
 }
 
 /// Names of the pods of which it is not known that they are ready.
 pub(crate) fn nodes_not_ready(observed: &Observed, stateful_set: &StatefulSet) -> Vec<String> {
-    nodes_that_are(observed, stateful_set, |pod| is_down(pod) || is_ready(pod).is_none())
+    nodes_that_are(observed, stateful_set, |pod| pod.is_down() || pod.ready.is_none())
 }
 
 /// Names of the pods that are missing, or are so.
-fn nodes_that_are(observed: &Observed, stateful_set: &StatefulSet, are_so: impl Fn(&Pod) -> bool) -> Vec<String> {
+fn nodes_that_are(observed: &Observed, stateful_set: &StatefulSet, are_so: impl Fn(&NodePod) -> bool) -> Vec<String> {
     let name = stateful_set.metadata.name.as_deref().unwrap_or_default();
     let found = pods(observed, stateful_set).filter(|(_, pod)| pod.is_none_or(&are_so));
     found.map(|(ordinal, _)| names::datacenter::member(name, ordinal)).collect()
@@ -151,8 +132,8 @@ pub(crate) fn holding(observed: &Observed, stateful_set: &StatefulSet) -> Option
         return None;
     }
     let down: Vec<String> = observed.stateful_sets.values().flat_map(|one| nodes_down(observed, one)).collect();
-    let is_latest = |pod: &Pod| is_seen && revision(pod) == Some(latest);
-    let is_old = |pod: &Pod| !is_down(pod) && !is_latest(pod);
+    let is_latest = |pod: &NodePod| is_seen && pod.revision.as_deref() == Some(latest);
+    let is_old = |pod: &NodePod| !pod.is_down() && !is_latest(pod);
     let old = pods(observed, stateful_set).filter(|(_, pod)| pod.is_some_and(is_old)).map(|(ordinal, _)| ordinal);
     let held = old.last().map(|last| last + 1).filter(|_| !down.is_empty());
     held.filter(|held| *held > partition(stateful_set))
@@ -165,8 +146,8 @@ pub(crate) fn correcting(observed: &Observed, stateful_set: &StatefulSet) -> i32
     let replicas = replicas(stateful_set);
     let ready = stateful_set.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0);
     // Where a pod does not tell, the first ones are taken for those that are ready.
-    let serves = |ordinal: i32, pod: Option<&Pod>| match pod.and_then(|pod| is_ready(pod).map(|is| (pod, is))) {
-        Some((pod, is_ready)) => is_ready && pod.metadata.deletion_timestamp.is_none(),
+    let serves = |ordinal: i32, pod: Option<&NodePod>| match pod.filter(|pod| pod.ready.is_some()) {
+        Some(pod) => pod.is_ready(),
         None => ordinal < ready,
     };
     let last_serving = pods(observed, stateful_set).filter(|(ordinal, pod)| serves(*ordinal, *pod)).last();
@@ -176,13 +157,13 @@ pub(crate) fn correcting(observed: &Observed, stateful_set: &StatefulSet) -> i32
 /// A pod that is down, that Kubernetes is to make anew, and that it does not touch: where pods start in order, it waits until
 /// they are ready, which they never may be. Only the first that is down: those after it would not come back before it. With
 /// the version that it gets, where that is known.
-pub(crate) fn stuck<'a>(observed: &'a Observed, stateful_set: &StatefulSet) -> Option<(&'a Pod, Option<String>)> {
+pub(crate) fn stuck<'a>(observed: &'a Observed, stateful_set: &StatefulSet) -> Option<(&'a NodePod, Option<String>)> {
     let status = stateful_set.status.as_ref()?;
     if status.observed_generation.unwrap_or(0) < stateful_set.metadata.generation.unwrap_or(0) {
         return None;
     }
-    let (ordinal, pod) = pods(observed, stateful_set).find(|(_, pod)| pod.is_none_or(is_down))?;
-    let pod = pod.filter(|pod| pod.metadata.deletion_timestamp.is_none())?;
+    let (ordinal, pod) = pods(observed, stateful_set).find(|(_, pod)| pod.is_none_or(NodePod::is_down))?;
+    let pod = pod.filter(|pod| !pod.is_being_deleted)?;
     let (current, update) = (status.current_revision.as_deref(), status.update_revision.as_deref());
     let partition = partition(stateful_set);
     let (target, version) = if ordinal >= partition {
@@ -190,10 +171,11 @@ pub(crate) fn stuck<'a>(observed: &'a Observed, stateful_set: &StatefulSet) -> O
     } else if partition >= replicas(stateful_set) && current != update {
         // All stay: that is written to have those that are down put back.
         let current = current?;
-        let same = pods(observed, stateful_set).filter_map(|(_, pod)| pod).find(|pod| revision(pod) == Some(current));
-        (current, same.and_then(pod_version))
+        let mut all = pods(observed, stateful_set).filter_map(|(_, pod)| pod);
+        let same = all.find(|pod| pod.revision.as_deref() == Some(current));
+        (current, same.and_then(|pod| pod.version.clone()))
     } else {
         return None;
     };
-    revision(pod).is_some_and(|own| own != target).then_some((pod, version))
+    pod.revision.as_ref().is_some_and(|own| own != target).then_some((pod, version))
 }

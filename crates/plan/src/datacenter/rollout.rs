@@ -14,12 +14,13 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::{api::apps::v1::StatefulSet, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::api::apps::v1::StatefulSet;
 use messina_api::names::{self, annotation::INPUTS_STAND_FOR, label};
 
 use super::{
     Deletion, Kind, LeftAlone, Note, Observed, Part, Rack, Rolling, Turn,
     difference::{changes_pods, says_the_same},
+    facts::{Claim, NodeService},
     joining::{has_cluster, may_be_corrected, may_be_joining},
     restart::{
         Restart, correcting, holding, is_settled, last_only, next_below_partition, nodes_down, nodes_not_ready,
@@ -27,10 +28,7 @@ use super::{
     },
     stateful_set::{around_its_nodes, kept_in_place, stateful_set, take_new_hash},
     takeover::is_of_scylla_operator,
-    topology::{
-        Member, Topology, has_joined, is_being_upgraded, is_of_a_node, is_prepared_for, known_nodes, members,
-        nodes_without_place,
-    },
+    topology::{Member, Topology, is_being_upgraded, is_prepared_for, known_nodes, members, nodes_without_place},
     validate::MOST_NODES,
 };
 use crate::words;
@@ -341,12 +339,11 @@ fn restore(observed: &Observed, stateful_set: StatefulSet, topology: &Topology, 
     let members = members(observed);
     let is_blocked = |ordinal| {
         let member = names::datacenter::member(&name, ordinal);
-        let claim = observed.claim(&names::datacenter::data_claim(&member));
+        let claim = observed.claim_of(&member);
         // Who has joined and never began to leave has not left, whatever a claim says.
-        let is_in = |one: &Member<'_>| one.name == member && has_joined(one.service) && !one.has_begun_to_leave();
-        let is_in_the_way = |claim: &ObjectMeta| {
-            claim.deletion_timestamp.is_some() || !is_of_a_node(claim) && !members.iter().any(is_in)
-        };
+        let is_in = |one: &Member<'_>| one.name == member && one.has_joined() && !one.has_begun_to_leave();
+        let is_in_the_way =
+            |claim: &Claim| claim.is_being_deleted || !claim.is_of_a_node() && !members.iter().any(is_in);
         !observed.pods.contains_key(&member) && claim.is_some_and(is_in_the_way)
     };
     if topology.in_the_way.contains(&name) && (0..replicas(&stateful_set)).any(is_blocked) {
@@ -441,10 +438,9 @@ fn correct(observed: &Observed, one: Standing<'_>, topology: &Topology, rollout:
 /// Kubernetes does not replace pods that are down and out of date where pods start in order, so that is done here.
 fn make_anew(observed: &Observed, one: &Standing<'_>, rollout: &mut Rollout) {
     let Some((pod, version)) = stuck(observed, one.now) else { return };
-    let name = pod.metadata.name.clone().unwrap_or_default();
+    let name = pod.reference.name.clone();
     // Who is replaced loses its pod together with its disk, and in no other way.
-    let has_label = |key: &&str| observed.services.get(&name).is_some_and(|one| words::label(one, key).is_some());
-    let is_replaced = [label::REPLACE, label::REPLACING_NODE_HOST_ID].iter().any(has_label);
+    let is_replaced = observed.services.get(&name).is_some_and(NodeService::is_to_be_replaced);
     if may_be_joining(observed, &name) || is_replaced {
         return;
     }
@@ -463,9 +459,9 @@ fn make_anew(observed: &Observed, one: &Standing<'_>, rollout: &mut Rollout) {
         part: Part::StatefulSet,
         kind: Kind::Pod,
         name,
-        uid: pod.metadata.uid.clone().unwrap_or_default(),
+        uid: pod.reference.uid.clone().unwrap_or_default(),
         // It may be ready by then.
-        version: Some(pod.metadata.resource_version.clone().unwrap_or_default()),
+        version: Some(pod.reference.version.clone().unwrap_or_default()),
         orphans: false,
         event: Some(("ReplacingPod", message)),
     });

@@ -9,10 +9,10 @@ use std::{
     ops::Range,
 };
 
-use k8s_openapi::{api::apps::v1::StatefulSet, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::api::apps::v1::StatefulSet;
 use messina_api::names;
 
-use super::{Kind, Observed, rollout::replicas, validate::MOST_NODES};
+use super::{Kind, Observed, facts::ObjectReference, rollout::replicas, validate::MOST_NODES};
 
 /// An object as it was observed, or that there was none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,21 +61,21 @@ fn members(stateful_set: &StatefulSet, ordinals: Range<i32>) -> impl Iterator<It
 }
 
 pub(crate) fn pod(observed: &Observed, member: &str) -> Seen {
-    let version = version(observed.pods.get(member).map(|pod| &pod.metadata));
+    let version = version(observed.pods.get(member).map(|pod| &pod.reference));
     Seen { kind: Kind::Pod, name: member.to_owned(), version }
 }
 
 pub(crate) fn service(observed: &Observed, member: &str) -> Seen {
-    let version = version(observed.services.get(member).map(|service| &service.metadata));
+    let version = version(observed.services.get(member).map(|service| &service.reference));
     Seen { kind: Kind::Service, name: member.to_owned(), version }
 }
 
 pub(crate) fn claim(observed: &Observed, member: &str) -> Seen {
     let name = names::datacenter::data_claim(member);
-    let version = version(observed.claim(&name));
+    let version = version(observed.claims.get(&name).map(|claim| &claim.reference));
     Seen { kind: Kind::PersistentVolumeClaim, name, version }
 }
 
-fn version(metadata: Option<&ObjectMeta>) -> Option<String> {
-    metadata.map(|metadata| metadata.resource_version.clone().unwrap_or_default())
+fn version(object: Option<&ObjectReference>) -> Option<String> {
+    object.map(|object| object.version.clone().unwrap_or_default())
 }

@@ -3,10 +3,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::{
-    api::{
-        batch::v1::Job,
-        core::v1::{Service, ServicePort, ServiceSpec},
-    },
+    api::core::v1::{Service, ServicePort, ServiceSpec},
     apimachinery::pkg::util::intstr::IntOrString,
 };
 use messina_api::{
@@ -19,11 +16,10 @@ use messina_api::{
 
 use super::{
     Datacenter, LeftAlone, Observed, Rack,
-    cleanup::cleaned_up_ring,
+    facts::{CleanupJob, NodeService},
     metadata::{cluster_labels, map, owned, owned_with, rack_labels, with},
     rollout::nodes_to_keep,
 };
-use crate::words;
 
 /// Ports that every Service of a datacenter has.
 const PORTS: [(&str, i32); 12] = [
@@ -74,14 +70,10 @@ fn superfluous(observed: &Observed, members: &[Service]) -> Vec<LeftAlone> {
     let names: Vec<&String> = observed
         .services
         .iter()
-        .filter(|(name, service)| is_member(service) && !planned.contains(name.as_str()))
+        .filter(|(name, service)| service.is_member() && !planned.contains(name.as_str()))
         .map(|(name, _)| name)
         .collect();
     names.into_iter().map(|name| LeftAlone { kind: "Service", name: name.clone() }).collect()
-}
-
-fn is_member(service: &Service) -> bool {
-    words::label(service, label::SERVICE_TYPE) == Some(value::MEMBER)
 }
 
 pub(crate) fn identity_service(datacenter: &Datacenter) -> Service {
@@ -105,17 +97,16 @@ pub(crate) fn member_service(
     datacenter: &Datacenter,
     rack: &Rack,
     name: &str,
-    existing: Option<&Service>,
-    job: Option<&Job>,
+    existing: Option<&NodeService>,
+    job: Option<&CleanupJob>,
 ) -> Service {
     let options = datacenter.node_service.clone().unwrap_or_default();
     let own = map([(label::SERVICE_TYPE, value::MEMBER)]);
     let labels = options.labels.clone().unwrap_or_else(|| datacenter.labels.clone());
     let labels = with(with(labels, rack.service_labels.clone()), with(rack_labels(datacenter, &rack.name), own));
     let annotations = options.annotations.clone().unwrap_or_else(|| datacenter.annotations.clone());
-    let cleaned_up =
-        existing.and_then(|existing| words::annotation(existing, annotation::LAST_CLEANED_UP_TOKEN_RING_HASH));
-    let cleaned_up = job.and_then(cleaned_up_ring).or(cleaned_up);
+    let cleaned_up = existing.and_then(|existing| existing.cleaned_up_ring_hash.as_deref());
+    let cleaned_up = job.and_then(CleanupJob::cleaned_up_ring).or(cleaned_up);
     let cleaned_up =
         map([(annotation::LAST_CLEANED_UP_TOKEN_RING_HASH, cleaned_up.unwrap_or(annotation::NEVER_CLEANED_UP))]);
     let annotations = with(with(annotations, rack.service_annotations.clone()), cleaned_up);

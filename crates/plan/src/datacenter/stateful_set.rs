@@ -16,7 +16,6 @@ use super::{
     metadata::{map, node_labels, owned, rack_labels, some, with},
     pod::pod_spec,
     recovery::{ORDERED_READY, PARALLEL, is_known, is_parallel, last_image, newest_image},
-    restart::is_ready,
     rollout::{nodes_to_keep, replicas},
     validate::MOST_NODES,
 };
@@ -77,7 +76,7 @@ impl InputsOf {
             // It is made anew around its nodes, if there are any.
             None => (0..rack.nodes).any(|ordinal| {
                 let pod = observed.pods.get(&names::datacenter::member(stateful_set, ordinal));
-                annotation(pod.map(|pod| &pod.metadata), annotation::INPUTS_HASH).as_ref() == Some(&without_users)
+                pod.and_then(|pod| pod.inputs_hash.as_ref()) == Some(&without_users)
             }),
         };
         let stood_for = annotation(existing.map(|one| &one.metadata), annotation::INPUTS_STAND_FOR);
@@ -233,7 +232,7 @@ pub(crate) fn around_its_nodes(observed: &Observed, rack: &Rack, nodes: i32) -> 
     // Nodes that are there do not restart by this; those that are missing start with it.
     let (there, missing): (Vec<_>, Vec<_>) = members().partition(|member| observed.pods.contains_key(member));
     let is_former = |(version, _): &(String, String)| *version != observed.datacenter.version;
-    let are_all_up = pods().filter(|pod| is_ready(pod) == Some(true)).count() == there.len() && missing.is_empty();
+    let are_all_up = pods().filter(|pod| pod.ready == Some(true)).count() == there.len() && missing.is_empty();
     let former = if are_all_up {
         there.iter().filter_map(|member| last_image(observed, member)).find(is_former)
     } else {
@@ -251,7 +250,7 @@ pub(crate) fn around_its_nodes(observed: &Observed, rack: &Rack, nodes: i32) -> 
     if members().any(|member| is_known(observed, &member)) {
         spec.pod_management_policy = Some(PARALLEL.into());
     }
-    let restarts = pods().filter_map(|pod| pod.metadata.annotations.as_ref()?.get(RESTARTED_AT));
+    let restarts = pods().filter_map(|pod| pod.restarted_at.as_ref());
     keep_restart(&mut spec.template, restarts.max());
     restored
 }

@@ -1,14 +1,14 @@
 //! How a datacenter stands.
 
-use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Pod};
+use k8s_openapi::api::apps::v1::StatefulSet;
 use messina_api::{
-    names::{self, image_version, label},
+    names::{self, label},
     scylla::v1alpha1::{RackStatus, ScyllaDBDatacenterStatus},
 };
 
 use super::{
     Fault, Note, Observed, Part, Plan, Rack,
-    pod::SCYLLA_CONTAINER,
+    facts::NodePod,
     rollout::{removed_racks, replicas},
 };
 use crate::words;
@@ -124,15 +124,9 @@ fn is_just_written(observed: &Observed, rack: &Rack) -> bool {
                 .is_some_and(|seen| seen > 0 && seen >= one.metadata.generation.unwrap_or(0))
     });
     let nodes = previous(observed, &rack.name).and_then(|status| status.nodes).unwrap_or(0);
-    let serves = |ordinal: i32| observed.pods.get(&names::datacenter::member(&name, ordinal)).is_some_and(is_ready);
+    let serves =
+        |ordinal: i32| observed.pods.get(&names::datacenter::member(&name, ordinal)).is_some_and(NodePod::is_ready);
     !is_looked_at && nodes > 0 && (0..nodes).all(serves)
-}
-
-/// Whether a pod is ready, and stays.
-pub(crate) fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    pod.metadata.deletion_timestamp.is_none()
-        && conditions.into_iter().any(|one| one.type_ == "Ready" && one.status == "True")
 }
 
 fn previous<'a>(observed: &'a Observed, rack: &str) -> Option<&'a RackStatus> {
@@ -145,7 +139,7 @@ fn rack_status(observed: &Observed, rack: &str, stateful_set: &StatefulSet) -> R
     let nodes = replicas(stateful_set);
     let first = names::datacenter::member(stateful_set.metadata.name.as_deref().unwrap_or_default(), 0);
     // A rack without nodes runs whatever it is asked to. While the first pod is away, it runs what it ran.
-    let current = match observed.pods.get(&first).and_then(pod_version) {
+    let current = match observed.pods.get(&first).and_then(|pod| pod.version.clone()) {
         _ if nodes == 0 => Some(version.clone()),
         None => previous(observed, rack).and_then(|status| status.current_version.clone()),
         current => current,
@@ -162,17 +156,6 @@ fn rack_status(observed: &Observed, rack: &str, stateful_set: &StatefulSet) -> R
         updated_version: Some(version),
         stale: Some(status.observed_generation.unwrap_or(0) < generation),
     }
-}
-
-/// The version of ScyllaDB that a pod runs.
-pub(crate) fn pod_version(pod: &Pod) -> Option<String> {
-    // Every pod that this operator made says so itself; for others, the image does.
-    if let Some(version) = words::label(pod, label::SCYLLA_VERSION) {
-        return Some(version.to_owned());
-    }
-    let containers = &pod.spec.as_ref()?.containers;
-    let image = containers.iter().find(|container| container.name == SCYLLA_CONTAINER)?.image.as_deref()?;
-    image_version(image).ok().map(str::to_owned)
 }
 
 /// The version of all racks; during an upgrade, that of the first rack which is yet to be upgraded.

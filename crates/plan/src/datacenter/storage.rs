@@ -4,21 +4,13 @@
 //! size, because Kubernetes lets nobody change the one that is there: it is deleted without its pods, and `rollout` makes
 //! it again around them. No pod is touched, and what is to be done next can be told from what is there, at any moment.
 
-use k8s_openapi::{
-    api::{
-        apps::v1::StatefulSet,
-        core::v1::{PersistentVolumeClaim, PersistentVolumeClaimCondition},
-    },
-    apimachinery::pkg::api::resource::Quantity,
-};
-use messina_api::names::{
-    self, DATA_VOLUME,
-    label::{REPLACE, REPLACING_NODE_HOST_ID},
-};
+use k8s_openapi::{api::apps::v1::StatefulSet, apimachinery::pkg::api::resource::Quantity};
+use messina_api::names::{self, DATA_VOLUME};
 use serde_json::json;
 
 use super::{
     Change, Deletion, Kind, Note, Observed, OptionalKind, Part, Rack,
+    facts::{Claim, requested_storage},
     quantity::Amount,
     rollout::{Rollout, is_going, nodes_to_keep, replicas},
     topology::{Member, Topology, members},
@@ -110,16 +102,16 @@ impl Growing<'_> {
     }
 
     /// Whether a claim has to grow, and may.
-    fn standing(&self, claim: &PersistentVolumeClaim) -> Standing {
+    fn standing(&self, claim: &Claim) -> Standing {
         let lacks = |quantity: Option<&Quantity>| {
             quantity.and_then(Amount::of).is_none_or(|amount| amount.is_below(self.wanted))
         };
-        let (requested, capacity) = (requested(claim), capacity(claim));
+        let (requested, capacity) = (claim.requested.as_ref(), claim.capacity.as_ref());
         // More than is wanted now was asked for, and cannot be had: Kubernetes lets it be tried with less.
         let asked_for_more = || requested.and_then(Amount::of).is_some_and(|more| self.wanted.is_below(more));
         if !lacks(capacity) {
             Standing::Done
-        } else if lacks(requested) || (is_infeasible(claim) && asked_for_more()) {
+        } else if lacks(requested) || (claim.is_infeasible && asked_for_more()) {
             Standing::Asks
         } else {
             Standing::Waits
@@ -127,15 +119,13 @@ impl Growing<'_> {
     }
 
     /// Why the class of a claim does not let it grow.
-    fn forbidden(&self, claim: &PersistentVolumeClaim) -> Option<String> {
-        let class =
-            claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()).filter(|one| !one.is_empty());
-        let Some(class) = class else { return Some("it has no StorageClass".into()) };
+    fn forbidden(&self, claim: &Claim) -> Option<String> {
+        let Some(class) = &claim.class else { return Some("it has no StorageClass".into()) };
         if self.observed.unreadable_kinds.contains(&OptionalKind::StorageClass) {
             return Some("the operator may not read StorageClasses".into());
         }
         match self.observed.storage_classes.get(class) {
-            Some(class) if class.allow_volume_expansion == Some(true) => None,
+            Some(class) if class.allows_expansion => None,
             Some(_) => Some(format!("StorageClass {class} does not allow it (allowVolumeExpansion)")),
             None => Some(format!("StorageClass {class} is not there")),
         }
@@ -181,9 +171,7 @@ impl Growth {
         let (mut asking, mut is_done) = (Vec::new(), true);
         for member in one.members() {
             let name = names::datacenter::data_claim(&member);
-            let Some(claim) =
-                one.observed.claims.get(&name).filter(|claim| claim.metadata.deletion_timestamp.is_none())
-            else {
+            let Some(claim) = one.observed.claims.get(&name).filter(|claim| !claim.is_being_deleted) else {
                 if one.is_to_grow() {
                     let message = format!("{} is awaited; it grows when it is there", one.claim_reference(&name));
                     self.wait("WaitingForClaim", message);
@@ -195,7 +183,7 @@ impl Growth {
                 Standing::Done => continue,
                 Standing::Asks => asking.push((member, name, claim)),
                 // That a new node has yet to get a volume is told elsewhere.
-                Standing::Waits if phase(claim) != Some("Bound") && !one.is_to_grow() => {}
+                Standing::Waits if !claim.is_bound() && !one.is_to_grow() => {}
                 Standing::Waits => self.tell_of(one, &member, &name, claim),
             }
             is_done = false;
@@ -219,9 +207,9 @@ impl Growth {
     }
 
     /// Has a claim ask for more.
-    fn ask(&mut self, one: &Growing<'_>, member: &str, name: String, claim: &PersistentVolumeClaim) {
+    fn ask(&mut self, one: &Growing<'_>, member: &str, name: String, claim: &Claim) {
         let reference = one.claim_reference(&name);
-        if phase(claim) != Some("Bound") {
+        if !claim.is_bound() {
             let message = format!("{reference} grows to {} when it has a volume", one.size());
             return self.wait("WaitingForVolume", message);
         }
@@ -229,30 +217,27 @@ impl Growth {
             let message = format!("{reference} grows to {} when node {member} has joined and stays", one.size());
             return self.wait("WaitingForNode", message);
         }
-        let before = requested(claim).map_or("?", |size| size.0.as_str());
+        let before = claim.requested.as_ref().map_or("?", |size| size.0.as_str());
         let message = format!("{reference} asks for {} in place of {before}", one.size());
         self.wait("GrowingVolume", message.clone());
         self.changes.push(Change {
             part: Part::Storage,
             kind: Kind::PersistentVolumeClaim,
             name,
-            uid: claim.metadata.uid.clone().unwrap_or_default(),
-            version: claim.metadata.resource_version.clone().unwrap_or_default(),
+            uid: claim.reference.uid.clone().unwrap_or_default(),
+            version: claim.reference.version.clone().unwrap_or_default(),
             patch: json!({"spec": {"resources": {"requests": {"storage": one.size()}}}}),
             event: Some(("GrowingVolume", message)),
         });
     }
 
     /// Says of a claim that has asked for more how far that is.
-    fn tell_of(&mut self, one: &Growing<'_>, member: &str, name: &str, claim: &PersistentVolumeClaim) {
+    fn tell_of(&mut self, one: &Growing<'_>, member: &str, name: &str, claim: &Claim) {
         let reference = one.claim_reference(name);
         let (size, namespace) = (one.size(), &one.observed.datacenter.namespace);
-        let said = |kind: &str| {
-            let message = holding(claim, kind)?.message.as_deref().filter(|message| !message.is_empty());
-            Some(message.map_or_else(String::new, |message| format!(": {}", messina_text::line(message, 1000))))
-        };
-        let failure = ["ControllerResizeError", "NodeResizeError"].into_iter().find_map(said);
-        if is_infeasible(claim) {
+        let said = |message: &String| if message.is_empty() { String::new() } else { format!(": {message}") };
+        let failure = claim.resize_error.as_ref().map(said);
+        if claim.is_infeasible {
             let message = format!(
                 "{reference} cannot grow to {size}{}; set storage.capacity of rack {} to a size that can be had",
                 failure.unwrap_or_default(),
@@ -265,7 +250,7 @@ impl Growth {
                  pvc -n {namespace} {name}`"
             );
             self.fault("ExpansionFails", message);
-        } else if let Some(said) = said("FileSystemResizePending") {
+        } else if let Some(said) = claim.file_system_resize_pending.as_ref().map(said) {
             let message = format!(
                 "the volume of {reference} has grown to {size}, its file system has yet to{said}; the node's machine \
                  does that while the pod runs. Where the driver cannot, restart the node: `kubectl delete pod -n \
@@ -318,38 +303,14 @@ fn template_size(stateful_set: &StatefulSet) -> Option<Amount> {
     templates
         .iter()
         .find(|claim| claim.metadata.name.as_deref() == Some(DATA_VOLUME))
-        .and_then(requested)
+        .and_then(requested_storage)
         .and_then(Amount::of)
-}
-
-fn requested(claim: &PersistentVolumeClaim) -> Option<&Quantity> {
-    claim.spec.as_ref()?.resources.as_ref()?.requests.as_ref()?.get("storage")
-}
-
-fn capacity(claim: &PersistentVolumeClaim) -> Option<&Quantity> {
-    claim.status.as_ref()?.capacity.as_ref()?.get("storage")
-}
-
-fn phase(claim: &PersistentVolumeClaim) -> Option<&str> {
-    claim.status.as_ref()?.phase.as_deref()
-}
-
-fn holding<'a>(claim: &'a PersistentVolumeClaim, kind: &str) -> Option<&'a PersistentVolumeClaimCondition> {
-    let mut conditions = claim.status.as_ref()?.conditions.iter().flatten();
-    conditions.find(|condition| condition.type_ == kind && condition.status == "True")
-}
-
-/// Whether the driver has said that the volume cannot become that large.
-fn is_infeasible(claim: &PersistentVolumeClaim) -> bool {
-    let statuses = claim.status.as_ref().and_then(|status| status.allocated_resource_statuses.as_ref());
-    statuses.and_then(|statuses| statuses.get("storage")).is_some_and(|status| status.ends_with("Infeasible"))
 }
 
 /// Whether a node has yet to join, leaves, or is being replaced.
 fn is_changing(member: &Member<'_>) -> bool {
     let is_leaving = member.is_asked_to_leave() || member.has_begun_to_leave();
-    let is_replaced = [REPLACE, REPLACING_NODE_HOST_ID].into_iter().any(|label| member.label(label).is_some());
-    !member.has_joined() || is_leaving || is_replaced
+    !member.has_joined() || is_leaving || member.service.is_to_be_replaced()
 }
 
 /// Whether pods come, go or are changed. A node that is down does not make it so: its disk may be what is full.

@@ -2,7 +2,7 @@
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
-use k8s_openapi::api::core::v1::{LoadBalancerIngress, Pod, Service};
+use k8s_openapi::api::core::v1::{Pod, Service};
 use messina_api::scylla::v1alpha1::BroadcastAddressType;
 use thiserror::Error;
 
@@ -96,6 +96,74 @@ fn family_or_ip(family: &Option<IpFamily>) -> String {
     family.map_or_else(|| "IP".to_owned(), |family| family.to_string())
 }
 
+/// The addresses that Kubernetes has given to a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodAddresses {
+    /// `status.podIP`.
+    pub ip: Option<String>,
+    /// `status.podIPs`.
+    pub ips: Vec<String>,
+}
+
+impl PodAddresses {
+    /// Those of this pod.
+    pub fn of(pod: &Pod) -> Self {
+        let status = pod.status.as_ref();
+        let ips = status.and_then(|status| status.pod_ips.as_ref()).into_iter().flatten();
+        Self { ip: status.and_then(|status| status.pod_ip.clone()), ips: ips.map(|ip| ip.ip.clone()).collect() }
+    }
+
+    fn first(&self, family: Option<IpFamily>) -> Option<String> {
+        first(self.ip.iter().chain(&self.ips), family)
+    }
+}
+
+/// The addresses that Kubernetes and a load balancer have given to a Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceAddresses {
+    /// `spec.clusterIP`.
+    pub cluster_ip: Option<String>,
+    /// `spec.clusterIPs`.
+    pub cluster_ips: Vec<String>,
+    /// `status.loadBalancer.ingress`.
+    pub ingress: Vec<IngressPoint>,
+}
+
+/// Where a load balancer takes connections for a Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IngressPoint {
+    /// Its address.
+    pub ip: Option<String>,
+    /// Its host name.
+    pub hostname: Option<String>,
+}
+
+impl ServiceAddresses {
+    /// Those of this Service.
+    pub fn of(service: &Service) -> Self {
+        let spec = service.spec.as_ref();
+        let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+        let points = balancer.and_then(|balancer| balancer.ingress.as_ref()).into_iter().flatten();
+        Self {
+            cluster_ip: spec.and_then(|spec| spec.cluster_ip.clone()),
+            cluster_ips: spec.and_then(|spec| spec.cluster_ips.clone()).unwrap_or_default(),
+            ingress: points
+                .map(|point| IngressPoint { ip: point.ip.clone(), hostname: point.hostname.clone() })
+                .collect(),
+        }
+    }
+
+    fn first_cluster_ip(&self, family: Option<IpFamily>) -> Option<String> {
+        first(self.cluster_ip.iter().chain(&self.cluster_ips), family)
+    }
+
+    fn first_ingress(&self, family: Option<IpFamily>) -> Option<String> {
+        let address = first(self.ingress.iter().filter_map(|point| point.ip.as_ref()), family);
+        // A name may lead to any family, so it will do for each.
+        address.or_else(|| self.ingress.iter().find_map(|point| point.hostname.clone()).filter(|name| !name.is_empty()))
+    }
+}
+
 /// The address, or the host name, that a node announces. Without a `family`, the first address is taken.
 pub fn broadcast_address(
     address_type: &BroadcastAddressType,
@@ -103,16 +171,29 @@ pub fn broadcast_address(
     pod: &Pod,
     family: Option<IpFamily>,
 ) -> Result<String, AddressError> {
-    let service_name = || service.metadata.name.clone().unwrap_or_default();
+    let name = |name: &Option<String>| name.clone().unwrap_or_default();
+    let (service_name, pod_name) = (name(&service.metadata.name), name(&pod.metadata.name));
+    let (service, pod) = (ServiceAddresses::of(service), PodAddresses::of(pod));
+    announced_address(address_type, (&service_name, &service), (&pod_name, &pod), family)
+}
+
+/// The same, for the names and addresses of a Service and a pod.
+pub(crate) fn announced_address(
+    address_type: &BroadcastAddressType,
+    (service_name, service): (&str, &ServiceAddresses),
+    (pod_name, pod): (&str, &PodAddresses),
+    family: Option<IpFamily>,
+) -> Result<String, AddressError> {
     match address_type {
-        BroadcastAddressType::PodIP => pod_ip(pod, family)
-            .ok_or_else(|| AddressError::NoPodIp { pod: pod.metadata.name.clone().unwrap_or_default(), family }),
-        BroadcastAddressType::ServiceClusterIP => {
-            cluster_ip(service, family).ok_or_else(|| AddressError::NoClusterIp { service: service_name(), family })
+        BroadcastAddressType::PodIP => {
+            pod.first(family).ok_or_else(|| AddressError::NoPodIp { pod: pod_name.to_owned(), family })
         }
-        BroadcastAddressType::ServiceLoadBalancerIngress => {
-            ingress(service, family).ok_or_else(|| AddressError::NoIngress { service: service_name(), family })
-        }
+        BroadcastAddressType::ServiceClusterIP => service
+            .first_cluster_ip(family)
+            .ok_or_else(|| AddressError::NoClusterIp { service: service_name.to_owned(), family }),
+        BroadcastAddressType::ServiceLoadBalancerIngress => service
+            .first_ingress(family)
+            .ok_or_else(|| AddressError::NoIngress { service: service_name.to_owned(), family }),
         BroadcastAddressType::Other(other) => Err(AddressError::UnknownType(other.clone())),
     }
 }
@@ -126,48 +207,25 @@ pub fn is_outdated(
     pod: &Pod,
     family: Option<IpFamily>,
 ) -> bool {
-    let is_there = |text: &str| text == announced;
+    let addresses = ServiceAddresses::of(service);
+    let is_there = |text: &String| text == announced;
     let has_it = match address_type {
-        BroadcastAddressType::ServiceClusterIP => service.spec.as_ref().is_some_and(|spec| {
-            spec.cluster_ip.as_deref().is_some_and(is_there) || spec.cluster_ips.iter().flatten().any(|ip| is_there(ip))
-        }),
+        BroadcastAddressType::ServiceClusterIP => {
+            addresses.cluster_ip.iter().chain(&addresses.cluster_ips).any(is_there)
+        }
         // A balancer may have several, in any order.
-        BroadcastAddressType::ServiceLoadBalancerIngress => ingress_points(service)
-            .iter()
-            .any(|point| [&point.ip, &point.hostname].into_iter().flatten().any(|text| is_there(text))),
+        BroadcastAddressType::ServiceLoadBalancerIngress => {
+            addresses.ingress.iter().any(|point| point.ip.iter().chain(&point.hostname).any(is_there))
+        }
         // A pod keeps its addresses as long as its containers run.
         BroadcastAddressType::PodIP | BroadcastAddressType::Other(_) => true,
     };
     !has_it && broadcast_address(address_type, service, pod, family).is_ok()
 }
 
-fn pod_ip(pod: &Pod, family: Option<IpFamily>) -> Option<String> {
-    let status = pod.status.as_ref()?;
-    let all = status.pod_ips.iter().flatten().map(|ip| ip.ip.as_str());
-    first(status.pod_ip.as_deref().into_iter().chain(all), family)
-}
-
-fn cluster_ip(service: &Service, family: Option<IpFamily>) -> Option<String> {
-    let spec = service.spec.as_ref()?;
-    let all = spec.cluster_ips.iter().flatten().map(String::as_str);
-    first(spec.cluster_ip.as_deref().into_iter().chain(all), family)
-}
-
-fn ingress(service: &Service, family: Option<IpFamily>) -> Option<String> {
-    let points = ingress_points(service);
-    let address = first(points.iter().filter_map(|point| point.ip.as_deref()), family);
-    // A name may lead to any family, so it will do for each.
-    address.or_else(|| points.iter().find_map(|point| point.hostname.clone()).filter(|name| !name.is_empty()))
-}
-
-fn ingress_points(service: &Service) -> &[LoadBalancerIngress] {
-    let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
-    balancer.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default()
-}
-
 /// The first of `texts` that is an address, of the family if one is wanted. A Service without an address says "None".
-fn first<'a>(mut texts: impl Iterator<Item = &'a str>, family: Option<IpFamily>) -> Option<String> {
-    let is_wanted = |text: &&str| match family {
+fn first<'a>(mut texts: impl Iterator<Item = &'a String>, family: Option<IpFamily>) -> Option<String> {
+    let is_wanted = |text: &&String| match family {
         Some(family) => family.has(text),
         None => text.parse::<IpAddr>().is_ok(),
     };

@@ -18,7 +18,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::datacenter::{
-    CertificateChain, Datacenter, Fault, Gates, Named, Objects, Observed, Part, Plan, certificates, plan, validate,
+    Cached, CertificateChain, Datacenter, Fault, Gates, Named, Objects, Observed, Part, Plan, certificates, plan,
+    validate,
 };
 
 /// Stands for the UID that an API server would give to the user's object.
@@ -137,7 +138,7 @@ fn planned(object: Value, settings: &Settings) -> Result<(Datacenter, Plan), Vec
     object.metadata.uid.get_or_insert_with(|| UID.to_owned());
     object.metadata.generation.get_or_insert(1);
     let datacenter = validate(&object)?;
-    let observed = Observed {
+    let cached = Cached {
         node_exporter_image: settings.node_exporter_image.clone(),
         gates: Gates { automatic_tls_certificates: true, ..Gates::default() },
         new_token: TOKEN.to_owned(),
@@ -146,39 +147,38 @@ fn planned(object: Value, settings: &Settings) -> Result<(Datacenter, Plan), Vec
             config_maps: datacenter.config_map_references().into_iter().map(|name| (name, Arc::default())).collect(),
             secrets: datacenter.secret_references().into_iter().map(|name| (name, Arc::default())).collect(),
         },
-        ..Observed::new(datacenter.clone(), &settings.operator_image)
+        ..Cached::new(datacenter.clone(), &settings.operator_image)
     };
-    Ok((datacenter, completed(observed)))
+    Ok((datacenter, completed(cached)))
 }
 
 /// The plan when all certificates and racks are there.
-fn completed(mut observed: Observed) -> Plan {
-    store_outline(&mut observed);
+fn completed(mut cached: Cached) -> Plan {
+    store_outline(&mut cached);
     loop {
+        let observed = observed(&cached);
         let plan = with_outline(&observed, plan(&observed));
-        let known = observed.stateful_sets.len();
-        for stateful_set in plan.objects.stateful_sets.iter().cloned() {
-            let name = stateful_set.metadata.name.clone().unwrap_or_default();
-            observed.stateful_sets.insert(name, rolled_out(stateful_set));
-        }
+        let known = cached.stateful_sets.len();
+        cached.stateful_sets.extend(plan.objects.stateful_sets.iter().cloned().map(rolled_out));
         // Ingresses are for Services that are there.
-        let identity = &plan.objects.identity_service;
-        observed.services.insert(identity.metadata.name.clone().unwrap_or_default(), identity.clone());
+        cached.services.insert(plan.objects.identity_service.clone());
         // No rack is new, so none will be.
-        if observed.stateful_sets.len() == known {
+        if cached.stateful_sets.len() == known {
             return plan;
         }
     }
 }
 
+fn observed(cached: &Cached) -> Observed {
+    Observed::from_cached(cached.clone(), [])
+}
+
 /// Nodes wait for their certificates, whatever these say.
-fn store_outline(observed: &mut Observed) {
-    for CertificateChain { authority, bundle, former_bundle, certificate } in certificates::outline(observed, SIGNED).0
-    {
-        let name = |name: &Option<String>| name.clone().unwrap_or_default();
-        observed.secrets.extend(authority.into_iter().chain(certificate).map(|one| (name(&one.metadata.name), one)));
-        let bundles = bundle.into_iter().chain(former_bundle);
-        observed.config_maps.extend(bundles.map(|one| (name(&one.metadata.name), one)));
+fn store_outline(cached: &mut Cached) {
+    let chains = certificates::outline(&observed(cached), SIGNED).0;
+    for CertificateChain { authority, bundle, former_bundle, certificate } in chains {
+        cached.secrets.extend(authority.into_iter().chain(certificate));
+        cached.config_maps.extend(bundle.into_iter().chain(former_bundle));
     }
 }
 

@@ -73,24 +73,25 @@ fn racks_are_shown_as_the_controller_creates_them() {
     let mut object: ScyllaDBDatacenter = serde_json::from_value(object).unwrap();
     object.metadata.uid = Some(UID.into());
     object.metadata.generation = Some(1);
-    let mut observed = Observed {
+    let mut cached = Cached {
         node_exporter_image: "exporter:test".into(),
         new_token: TOKEN.into(),
         gates: Gates { automatic_tls_certificates: true, ..Gates::default() },
-        ..Observed::new(validate(&object).unwrap(), "messina:test")
+        ..Cached::new(validate(&object).unwrap(), "messina:test")
     };
-    assert!(plan(&observed).objects.stateful_sets.is_empty(), "nodes wait for their certificates");
-    store_outline(&mut observed);
+    assert!(plan(&observed(&cached)).objects.stateful_sets.is_empty(), "nodes wait for their certificates");
+    store_outline(&mut cached);
     let mut created = Vec::new();
     for rack in 0..3 {
-        let planned = plan(&observed).objects;
+        let planned = plan(&observed(&cached)).objects;
         assert_eq!(planned.stateful_sets.len(), rack + 1, "one rack at a time");
         let new = planned.stateful_sets[rack].clone();
         created.push(new.clone());
-        observed.stateful_sets.insert(new.metadata.name.clone().unwrap(), rolled_out(new));
+        cached.stateful_sets.insert(rolled_out(new));
     }
     let shown = &of(EXAMPLE).datacenters[0].objects;
     assert_eq!(shown.stateful_sets, created);
+    let observed = observed(&cached);
     assert_eq!(*shown, with_outline(&observed, plan(&observed)).objects);
 }
 

@@ -1,8 +1,8 @@
 //! The peer's cases of decisions for a datacenter.
 
-use std::{collections::BTreeMap, fs, path::PathBuf};
+use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc};
 
-use crate::{plan, report};
+use crate::{plan, report, with_name};
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
     core::v1::{ConfigMap, Container, Pod, PodSpec, Service},
@@ -12,15 +12,15 @@ use messina_api::scylla::{
     v1alpha1::{RackStatus, ScyllaDBDatacenter},
 };
 use messina_plan::{
-    datacenter::{Datacenter, Fault, Gates, Observed, Part, is_rolled_out, validate},
+    datacenter::{Cached, Datacenter, Fault, Gates, Part, is_rolled_out, validate},
     defaulting,
 };
 use serde_json::{Value, json};
 
 use crate::{
-    OPERATOR_IMAGE, certificates,
+    OPERATOR_IMAGE, cached, certificates,
     compare::{describe, differences, meaning, with_our_certificates, with_our_commands},
-    name_of, observed, read_yaml, rolled_out, shared,
+    name_of, read_yaml, rolled_out, shared,
 };
 
 /// The cases of a decision; none, with a sentence why, where the shared folder is absent.
@@ -129,17 +129,17 @@ fn stateful_set_of_a_rack() {
         }
         let existing: Option<StatefulSet> = serde_json::from_value(case["existingStatefulSet"].clone()).unwrap();
         let gate = |name: &str| case["featureGates"][name].as_bool().unwrap();
-        let mut observed = Observed {
+        let mut cached = Cached {
             gates: Gates {
                 automatic_tls_certificates: gate("AutomaticTLSCertificates"),
                 bootstrap_synchronisation: gate("BootstrapSynchronisation"),
             },
-            stateful_sets: existing.into_iter().map(|one| (name_of(&one), one)).collect(),
+            stateful_sets: existing.into_iter().map(Arc::new).collect(),
             node_exporter_image: "scylladb/scylladb-node-exporter:latest".into(),
-            ..Observed::new(datacenter.unwrap(), OPERATOR_IMAGE)
+            ..Cached::new(datacenter.unwrap(), OPERATOR_IMAGE)
         };
-        certificates::make_all(&mut observed);
-        let plan = plan(&observed);
+        certificates::make_all(&mut cached);
+        let plan = plan(&cached);
         assert_eq!(plan.objects.stateful_sets.len(), 1);
         let expected = with_our_certificates(&case["expectedStatefulSet"].to_string());
         let mut expected: Value = serde_json::from_str(&expected).unwrap();
@@ -160,10 +160,10 @@ fn service_of_a_node() {
     run("datacenter/member-service", |case| {
         let mut object = case["scyllaDBDatacenter"].clone();
         object["spec"]["racks"][0]["nodes"] = 1.into();
-        let mut observed = observed(reliable(&object));
+        let mut cached = cached(reliable(&object));
         let name = "basic-dc-rack-0";
         let existing: Option<Service> = serde_json::from_value(case["oldService"].clone()).unwrap();
-        observed.services.extend(existing.map(|service| (name.to_owned(), service)));
+        cached.services.extend(existing.map(|service| with_name(name, service)));
         // The case names the node freely; ours follow from their rack.
         let expected = case["expectedService"].to_string().replace("\"member\"", &format!("{name:?}"));
         let expected = expected.replace(
@@ -172,7 +172,7 @@ fn service_of_a_node() {
         );
         let mut expected: Value = serde_json::from_str(&expected).unwrap();
         expected["status"] = Value::Null;
-        let services = plan(&observed).objects.member_services;
+        let services = plan(&cached).objects.member_services;
         assert_eq!(services.len(), 1);
         same(&expected, &as_in_case(json!(services[0]), &expected))
     });
@@ -200,24 +200,24 @@ fn same_config_map(expected: &Value, actual: &ConfigMap) -> Outcome {
 #[test]
 fn operators_part_of_scylla_yaml() {
     run("datacenter/managed-config", |case| {
-        let mut observed = observed(reliable(&case["sdc"]));
-        observed.gates.automatic_tls_certificates = case["enableTLSFeatureGate"].as_bool().unwrap();
-        same_config_map(&case["expectedCM"], &plan(&observed).objects.managed_config)
+        let mut cached = cached(reliable(&case["sdc"]));
+        cached.gates.automatic_tls_certificates = case["enableTLSFeatureGate"].as_bool().unwrap();
+        same_config_map(&case["expectedCM"], &plan(&cached).objects.managed_config)
     });
 }
 
 #[test]
 fn operators_part_of_the_agents_settings() {
     run("datacenter/managed-agent-config", |case| {
-        let observed = observed(reliable(&case["sdc"]));
-        same_config_map(&case["expectedCM"], &plan(&observed).objects.managed_agent_config)
+        let cached = cached(reliable(&case["sdc"]));
+        same_config_map(&case["expectedCM"], &plan(&cached).objects.managed_agent_config)
     });
 }
 
 #[test]
 fn rack_that_nodes_are_in() {
     run("datacenter/snitch-config", |case| {
-        let ours = plan(&observed(reliable(&case["sdc"]))).objects.snitch_configs;
+        let ours = plan(&cached(reliable(&case["sdc"]))).objects.snitch_configs;
         let ours: Vec<Value> = ours.iter().map(|one| config_map_meaning(&json!(one))).collect();
         let expected = case["expectedCMs"].as_array().unwrap();
         let expected: Vec<Value> = expected.iter().map(config_map_meaning).collect();
@@ -261,8 +261,8 @@ fn how_racks_stand() {
             case["expectedRacks"].as_array().unwrap().iter().map(|rack| rack["name"].as_str().unwrap()).collect();
         let mut object = case["scyllaDBDatacenter"].clone();
         object["spec"]["racks"] = names.iter().map(|name| json!({"name": name, "nodes": 1})).collect();
-        let mut observed = observed(reliable(&object));
-        observed.status = serde_json::from_value(case["status"].clone()).unwrap();
+        let mut cached = cached(reliable(&object));
+        cached.status = serde_json::from_value(case["status"].clone()).unwrap();
         for stateful_set in case["statefulSets"].as_array().unwrap() {
             let mut stateful_set: StatefulSet = serde_json::from_value(stateful_set.clone()).unwrap();
             let name = format!("basic-basic-{}", name_of(&stateful_set));
@@ -274,10 +274,10 @@ fn how_racks_stand() {
                 ..Container::default()
             };
             let spec = PodSpec { containers: vec![container], ..PodSpec::default() };
-            observed.pods.insert(format!("{name}-0"), Pod { spec: Some(spec), ..Pod::default() });
-            observed.stateful_sets.insert(name, stateful_set);
+            cached.pods.insert(with_name(&format!("{name}-0"), Pod { spec: Some(spec), ..Pod::default() }));
+            cached.stateful_sets.insert(with_name(&name, stateful_set));
         }
-        let racks: Vec<RackStatus> = report(&observed).status.racks.unwrap();
+        let racks: Vec<RackStatus> = report(&cached).status.racks.unwrap();
         same(&case["expectedRacks"], &json!(racks))
     });
 }
@@ -303,27 +303,27 @@ fn which_missing_racks_are_made() {
         if !error.is_empty() {
             return faulty(&datacenter, "spec.enableParallelNodeOperations");
         }
-        let mut observed = observed(datacenter.unwrap());
+        let mut cached = cached(datacenter.unwrap());
         let all = {
-            let mut parallel = observed.clone();
+            let mut parallel = cached.clone();
             parallel.datacenter.parallel_node_operations = true;
             plan(&parallel).objects.stateful_sets
         };
         for existing in case["existing"].as_object().unwrap().keys() {
             let name = format!("basic-basic-{existing}");
             let one = all.iter().find(|one| name_of(one) == name).unwrap();
-            observed.stateful_sets.insert(name, rolled_out(one.clone()));
+            cached.stateful_sets.insert(rolled_out(one.clone()));
         }
-        let plan = plan(&observed);
+        let plan = plan(&cached);
         let created: Vec<String> = plan
             .objects
             .stateful_sets
             .iter()
             .map(name_of)
-            .filter(|name| !observed.stateful_sets.contains_key(name))
+            .filter(|name| !cached.stateful_sets.contains_key(name))
             .map(|name| name.trim_start_matches("basic-basic-").to_owned())
             .collect();
-        let report = report(&observed);
+        let report = report(&cached);
         assert!(plan.state(Part::StatefulSet).waiting.is_some());
         assert_eq!(report.status.observed_generation, case["expectedConditions"][0]["observedGeneration"].as_i64());
         same(&json!(names(&case["expectedCreated"])), &json!(created))

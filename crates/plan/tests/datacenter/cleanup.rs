@@ -1,6 +1,6 @@
 //! Jobs that clean up nodes: the peer's cases, and the life of a Job.
 
-use crate::plan;
+use crate::{plan, with_name};
 use k8s_openapi::api::{
     batch::v1::{Job, JobCondition, JobStatus},
     core::v1::Pod,
@@ -9,19 +9,20 @@ use messina_api::names::{
     annotation::{CURRENT_TOKEN_RING_HASH, LAST_CLEANED_UP_TOKEN_RING_HASH},
     label,
 };
-use messina_plan::datacenter::{LeftAlone, Note, Observed, Part, Plan};
+use messina_plan::datacenter::{Cached, LeftAlone, Note, Part, Plan};
 use serde_json::{Value, json};
 
 use crate::{
+    cached,
     cases::{Outcome, as_in_case, reliable, run, same},
-    datacenter_with, name_of, observed, rolled_out,
+    datacenter_with, rolled_out,
 };
 
 /// The racks are as the specification wants them.
-fn roll_out(observed: &mut Observed) {
-    for _ in 0..observed.datacenter.racks.len() {
-        for one in plan(observed).objects.stateful_sets {
-            observed.stateful_sets.insert(name_of(&one), rolled_out(one));
+fn roll_out(cached: &mut Cached) {
+    for _ in 0..cached.datacenter.racks.len() {
+        for one in plan(cached).objects.stateful_sets {
+            cached.stateful_sets.insert(rolled_out(one));
         }
     }
 }
@@ -45,18 +46,18 @@ fn as_with_the_peer() {
                 options["nodeService"] = json!({"type": "LoadBalancer"});
             }
         }
-        let mut observed = observed(reliable(&object));
-        roll_out(&mut observed);
+        let mut cached = cached(reliable(&object));
+        roll_out(&mut cached);
         for (name, service) in case["services"].as_object().unwrap() {
-            observed.services.insert(name.clone(), serde_json::from_value(service.clone()).unwrap());
+            cached.services.insert(with_name(name, serde_json::from_value(service.clone()).unwrap()));
         }
         for pod in case["pods"].as_array().into_iter().flatten() {
             let mut pod = pod.clone();
             pod["spec"] = Value::Null;
             let pod: Pod = serde_json::from_value(pod).unwrap();
-            observed.pods.insert(pod.metadata.name.clone().unwrap(), pod);
+            cached.pods.insert(pod);
         }
-        let plan = plan(&observed);
+        let plan = plan(&cached);
         let mut expected = case["expectedJobs"].as_array().cloned().unwrap_or_default();
         for job in &mut expected {
             job["status"] = Value::Null;
@@ -83,41 +84,41 @@ fn as_with_the_peer() {
 const JOB: &str = "cleanup-orders-dc-a-0";
 
 /// Two racks of one node each; the ring of the first is new to it.
-fn changed_ring() -> Observed {
-    let mut observed = observed(datacenter_with(&[("a", 1), ("b", 1)], json!({})));
-    roll_out(&mut observed);
-    for mut service in plan(&observed).objects.member_services {
+fn changed_ring() -> Cached {
+    let mut cached = cached(datacenter_with(&[("a", 1), ("b", 1)], json!({})));
+    roll_out(&mut cached);
+    for mut service in plan(&cached).objects.member_services {
         let name = service.metadata.name.clone().unwrap();
         let annotations = service.metadata.annotations.get_or_insert_default();
         annotations.insert(CURRENT_TOKEN_RING_HASH.into(), "new".into());
         let cleaned_up = if name == "orders-dc-a-0" { "old" } else { "new" };
         annotations.insert(LAST_CLEANED_UP_TOKEN_RING_HASH.into(), cleaned_up.into());
         service.spec.as_mut().unwrap().cluster_ip = Some("10.0.0.1".into());
-        observed.services.insert(name, service);
+        cached.services.insert(service);
     }
-    observed
+    cached
 }
 
 /// The Job that is planned, as it is once it was created.
-fn with_job(mut observed: Observed) -> Observed {
-    for job in plan(&observed).objects.cleanup_jobs {
-        observed.jobs.insert(job.metadata.name.clone().unwrap(), job);
+fn with_job(mut cached: Cached) -> Cached {
+    for job in plan(&cached).objects.cleanup_jobs {
+        cached.jobs.insert(job);
     }
-    assert_eq!(observed.jobs.keys().collect::<Vec<_>>(), [JOB]);
-    observed
+    assert_eq!(cached.jobs.keys().collect::<Vec<_>>(), [JOB]);
+    cached
 }
 
 /// The node's sidecar says which ring it sees, or does not.
-fn see_ring(observed: &mut Observed, node: &str, ring: Option<&str>) {
-    let annotations = observed.services.get_mut(node).unwrap().metadata.annotations.as_mut().unwrap();
+fn see_ring(cached: &mut Cached, node: &str, ring: Option<&str>) {
+    let annotations = cached.services.get_mut(node).unwrap().metadata.annotations.as_mut().unwrap();
     match ring {
         Some(ring) => _ = annotations.insert(CURRENT_TOKEN_RING_HASH.into(), ring.into()),
         None => _ = annotations.remove(CURRENT_TOKEN_RING_HASH),
     }
 }
 
-fn set_status(observed: &mut Observed, status: JobStatus) {
-    observed.jobs.get_mut(JOB).unwrap().status = Some(status);
+fn set_status(cached: &mut Cached, status: JobStatus) {
+    cached.jobs.get_mut(JOB).unwrap().status = Some(status);
 }
 
 fn condition(name: &str, message: &str) -> JobCondition {
@@ -142,17 +143,17 @@ fn fate(plan: &Plan) -> &'static str {
 
 #[test]
 fn a_job_is_made_watched_noted_and_removed() {
-    let mut observed = changed_ring();
-    let first = plan(&observed);
+    let mut cached = changed_ring();
+    let first = plan(&cached);
     assert_eq!((fate(&first), notes(&first.waiting)), ("is made", vec!["CleaningUp"]));
     assert_eq!(first.objects.cleanup_jobs.len(), 1, "the other node has been cleaned up for this ring");
 
-    observed = with_job(observed);
-    let running = plan(&observed);
+    cached = with_job(cached);
+    let running = plan(&cached);
     assert_eq!((fate(&running), notes(&running.waiting)), ("stays", vec!["WaitingForJobCompletion"]));
 
-    set_status(&mut observed, serde_json::from_value(json!({"completionTime": "2026-01-01T00:00:00Z"})).unwrap());
-    let done = plan(&observed);
+    set_status(&mut cached, serde_json::from_value(json!({"completionTime": "2026-01-01T00:00:00Z"})).unwrap());
+    let done = plan(&cached);
     assert_eq!(fate(&done), "stays", "until it is noted that it is done");
     let service = done.objects.member_services[0].clone();
     assert_eq!(service.metadata.annotations.as_ref().unwrap()[LAST_CLEANED_UP_TOKEN_RING_HASH], "new");
@@ -161,68 +162,68 @@ fn a_job_is_made_watched_noted_and_removed() {
         "new"
     );
 
-    let noted = observed.services.get_mut("orders-dc-a-0").unwrap().metadata.annotations.as_mut().unwrap();
+    let noted = cached.services.get_mut("orders-dc-a-0").unwrap().metadata.annotations.as_mut().unwrap();
     noted.insert(LAST_CLEANED_UP_TOKEN_RING_HASH.into(), "new".into());
-    let after = plan(&observed);
+    let after = plan(&cached);
     assert_eq!((fate(&after), notes(&after.waiting)), ("goes", vec![]));
-    observed.jobs.clear();
-    let settled = plan(&observed);
+    cached.jobs.clear();
+    let settled = plan(&cached);
     assert_eq!((fate(&settled), settled.waiting), ("goes", vec![]));
 }
 
 #[test]
 fn a_job_for_another_ring_or_another_address_is_replaced() {
-    let mut observed = with_job(changed_ring());
-    see_ring(&mut observed, "orders-dc-a-0", Some("newer"));
-    let newer = plan(&observed);
+    let mut cached = with_job(changed_ring());
+    see_ring(&mut cached, "orders-dc-a-0", Some("newer"));
+    let newer = plan(&cached);
     assert_eq!((fate(&newer), notes(&newer.waiting)), ("goes", vec!["ReplacingJob"]));
-    observed.jobs.clear();
-    see_ring(&mut observed, "orders-dc-b-0", Some("newer"));
-    assert_eq!(fate(&plan(&observed)), "is made");
+    cached.jobs.clear();
+    see_ring(&mut cached, "orders-dc-b-0", Some("newer"));
+    assert_eq!(fate(&plan(&cached)), "is made");
 
-    let mut observed = with_job(changed_ring());
-    observed.services.get_mut("orders-dc-a-0").unwrap().spec.as_mut().unwrap().cluster_ip = Some("10.0.0.2".into());
-    assert_eq!(fate(&plan(&observed)), "goes");
+    let mut cached = with_job(changed_ring());
+    cached.services.get_mut("orders-dc-a-0").unwrap().spec.as_mut().unwrap().cluster_ip = Some("10.0.0.2".into());
+    assert_eq!(fate(&plan(&cached)), "goes");
 
-    let mut observed = with_job(changed_ring());
-    observed.operator_image = "another".into();
-    assert_eq!(fate(&plan(&observed)), "stays", "a new version of the operator does not begin anew");
+    let mut cached = with_job(changed_ring());
+    cached.operator_image = "another".into();
+    assert_eq!(fate(&plan(&cached)), "stays", "a new version of the operator does not begin anew");
 }
 
 /// Else one would be cleaned up for the ring before the last node, and again for that with it.
 #[test]
 fn nothing_begins_before_all_nodes_see_the_same_ring() {
-    let mut observed = changed_ring();
+    let mut cached = changed_ring();
     for other in [None, Some("newer")] {
-        see_ring(&mut observed, "orders-dc-b-0", other);
-        let plan = plan(&observed);
+        see_ring(&mut cached, "orders-dc-b-0", other);
+        let plan = plan(&cached);
         assert!(plan.objects.cleanup_jobs.is_empty(), "{other:?}");
         assert!(notes(&plan.waiting).contains(&"WaitingForTokenRing"), "{other:?}: {:?}", plan.waiting);
     }
-    see_ring(&mut observed, "orders-dc-a-0", Some("newer"));
-    assert_eq!(plan(&observed).objects.cleanup_jobs.len(), 2);
+    see_ring(&mut cached, "orders-dc-a-0", Some("newer"));
+    assert_eq!(plan(&cached).objects.cleanup_jobs.len(), 2);
 }
 
 #[test]
 fn nothing_begins_while_a_node_is_away() {
-    let away = |mut observed: Observed| {
-        let status = observed.stateful_sets.get_mut("orders-dc-b").unwrap().status.as_mut().unwrap();
+    let away = |mut cached: Cached| {
+        let status = cached.stateful_sets.get_mut("orders-dc-b").unwrap().status.as_mut().unwrap();
         status.available_replicas = Some(0);
-        observed
+        cached
     };
     let early = plan(&away(changed_ring()));
     assert_eq!((fate(&early), notes(&early.waiting)), ("goes", vec!["WaitingForNodes"]));
     assert_eq!(fate(&plan(&away(with_job(changed_ring())))), "stays", "what has begun goes on");
-    let mut observed = away(with_job(changed_ring()));
-    set_status(&mut observed, failed());
-    assert_eq!(fate(&plan(&observed)), "goes", "it is made anew when all nodes are back");
+    let mut cached = away(with_job(changed_ring()));
+    set_status(&mut cached, failed());
+    assert_eq!(fate(&plan(&cached)), "goes", "it is made anew when all nodes are back");
 }
 
 #[test]
 fn a_job_that_failed_is_told_with_what_to_do() {
-    let mut observed = with_job(changed_ring());
-    set_status(&mut observed, failed());
-    let plan = plan(&observed);
+    let mut cached = with_job(changed_ring());
+    set_status(&mut cached, failed());
+    let plan = plan(&cached);
     assert_eq!((fate(&plan), notes(&plan.waiting), notes(&plan.wrong)), ("stays", vec![], vec!["CleanupFailed"]));
     let message = &plan.wrong[0].message;
     assert!(message.contains(JOB) && message.contains("it was tried too often") && message.contains("Delete it"));
@@ -232,9 +233,9 @@ fn a_job_that_failed_is_told_with_what_to_do() {
 
 #[test]
 fn without_an_agent_nobody_is_asked_in_vain() {
-    let mut observed = changed_ring();
-    observed.datacenter.agent_image = None;
-    let plan = plan(&observed);
+    let mut cached = changed_ring();
+    cached.datacenter.agent_image = None;
+    let plan = plan(&cached);
     assert_eq!(
         (fate(&plan), notes(&plan.waiting), notes(&plan.ignored)),
         ("goes", vec![], vec!["CleanupNotAvailable"])
@@ -243,31 +244,31 @@ fn without_an_agent_nobody_is_asked_in_vain() {
 
 #[test]
 fn an_address_that_is_not_known_yet_is_waited_for() {
-    let mut observed = changed_ring();
-    observed.services.get_mut("orders-dc-a-0").unwrap().spec.as_mut().unwrap().cluster_ip = None;
-    let plan = plan(&observed);
+    let mut cached = changed_ring();
+    cached.services.get_mut("orders-dc-a-0").unwrap().spec.as_mut().unwrap().cluster_ip = None;
+    let plan = plan(&cached);
     assert_eq!((plan.objects.cleanup_jobs.len(), notes(&plan.waiting)), (0, vec!["WaitingForAddress"]));
 }
 
 /// Whoever leaves hands data to the others, and ScyllaDB refuses to clean up meanwhile.
 #[test]
 fn nobody_is_cleaned_up_while_a_node_is_to_leave() {
-    let mut observed = changed_ring();
-    observed.datacenter = datacenter_with(&[("a", 1), ("b", 0)], json!({}));
-    let plan_before = plan(&observed);
+    let mut cached = changed_ring();
+    cached.datacenter = datacenter_with(&[("a", 1), ("b", 0)], json!({}));
+    let plan_before = plan(&cached);
     assert_eq!((fate(&plan_before), notes(&plan_before.waiting)), ("goes", vec!["WaitingForNodes"]));
 
-    let mut observed = with_job(changed_ring());
-    observed.datacenter = datacenter_with(&[("a", 1), ("b", 0)], json!({}));
-    assert_eq!(fate(&plan(&observed)), "stays", "what is at work is not disturbed");
+    let mut cached = with_job(changed_ring());
+    cached.datacenter = datacenter_with(&[("a", 1), ("b", 0)], json!({}));
+    assert_eq!(fate(&plan(&cached)), "stays", "what is at work is not disturbed");
 }
 
 #[test]
 fn a_label_that_asks_for_what_cannot_be_done_holds_no_cleanup_up() {
-    let mut observed = changed_ring();
-    let service = observed.services.get_mut("orders-dc-b-0").unwrap();
+    let mut cached = changed_ring();
+    let service = cached.services.get_mut("orders-dc-b-0").unwrap();
     service.metadata.labels.get_or_insert_default().insert(label::REPLACE.into(), String::new());
-    let plan = plan(&observed);
+    let plan = plan(&cached);
     assert_eq!(plan.wrong.iter().map(|note| note.reason).collect::<Vec<_>>(), ["NoHostId"]);
     assert_eq!(fate(&plan), "is made");
 }

@@ -7,7 +7,7 @@ use messina_api::{
     names::annotation::{self, INPUTS_HASH},
     scylla::v1alpha1::ScyllaDBDatacenter,
 };
-use messina_plan::datacenter::{Gates, Observed, Plan, is_rolled_out, validate};
+use messina_plan::datacenter::{Cached, Gates, Plan, is_rolled_out, validate};
 use serde_json::{Value, json};
 
 use crate::{
@@ -103,8 +103,9 @@ fn what_a_real_api_server_keeps_is_as_planned() {
         if !folder.exists() {
             return eprintln!("skipped: {} is not there, so there are no objects to compare with", folder.display());
         }
-        let mut observed = completely_observed(name, &read_yaml(&folder.join("input-datacenter.yaml")));
-        for (stateful_set, ours) in &mut observed.stateful_sets {
+        let mut cached = completely_observed(name, &read_yaml(&folder.join("input-datacenter.yaml")));
+        for ours in cached.stateful_sets.values_mut() {
+            let stateful_set = name_of(ours);
             let file = folder.join(format!("objects/statefulset-{stateful_set}.yaml"));
             let mut kept: Value = serde_json::from_str(&with_our_certificates(&read_yaml(&file).to_string())).unwrap();
             with_our_commands(&mut kept);
@@ -114,12 +115,12 @@ fn what_a_real_api_server_keeps_is_as_planned() {
             *ours = serde_json::from_value(kept).unwrap();
             assert!(is_rolled_out(ours), "{stateful_set}");
         }
-        let settled = plan(&observed);
+        let settled = plan(&cached);
         assert_eq!((settled.waiting, settled.wrong, settled.left_alone), (vec![], vec![], vec![]), "{name}");
         // The proof that the comparison sees anything: an API server that forgot one field.
-        let one = observed.stateful_sets.values_mut().next().unwrap();
+        let one = cached.stateful_sets.values_mut().next().unwrap();
         one.spec.as_mut().unwrap().template.spec.as_mut().unwrap().termination_grace_period_seconds = Some(30);
-        assert_eq!(plan(&observed).waiting.len(), 1, "{name}");
+        assert_eq!(plan(&cached).waiting.len(), 1, "{name}");
     }
 }
 
@@ -128,32 +129,32 @@ fn completely_planned(name: &str, input: &Value) -> Plan {
 }
 
 /// What is there once all racks are rolled out, with the gates that the peer had.
-fn completely_observed(name: &str, input: &Value) -> Observed {
+fn completely_observed(name: &str, input: &Value) -> Cached {
     let mut object: ScyllaDBDatacenter = serde_json::from_value(input.clone()).unwrap();
     object.metadata.uid = Some("<uid>".into());
     let datacenter = validate(&object).unwrap_or_else(|faults| panic!("{name}: {faults:?}"));
     let gates = Gates { automatic_tls_certificates: true, bootstrap_synchronisation: true };
     let new_token = "random".into();
-    let mut observed =
-        Observed { gates, new_token, ..Observed::new(datacenter, "docker.io/scylladb/scylla-operator:latest") };
+    let mut cached =
+        Cached { gates, new_token, ..Cached::new(datacenter, "docker.io/scylladb/scylla-operator:latest") };
     for look in 0.. {
-        certificates::sign_orders(&mut observed);
-        let plan = plan(&observed);
+        certificates::sign_orders(&mut cached);
+        let plan = plan(&cached);
         assert!(look < 100, "{name} does not come to rest: {:#?}", plan.waiting);
         if plan.waiting.is_empty() && plan.objects.cql_connection_configs.is_some() {
-            return observed;
+            return cached;
         }
-        certificates::store(&mut observed, &plan);
-        certificates::give_addresses(&mut observed, &plan);
+        certificates::store(&mut cached, &plan);
+        certificates::give_addresses(&mut cached, &plan);
         // As sidecars and cleanups leave them.
-        for service in observed.services.values_mut() {
+        for service in cached.services.values_mut() {
             let annotations = service.metadata.annotations.get_or_insert_default();
             for key in [annotation::CURRENT_TOKEN_RING_HASH, annotation::LAST_CLEANED_UP_TOKEN_RING_HASH] {
                 annotations.insert(key.into(), "ring".into());
             }
         }
         for stateful_set in plan.objects.stateful_sets {
-            observed.stateful_sets.insert(name_of(&stateful_set), rolled_out(stateful_set));
+            cached.stateful_sets.insert(rolled_out(stateful_set));
         }
     }
     unreachable!("it comes to rest, or is said not to")

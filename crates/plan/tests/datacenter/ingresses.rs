@@ -1,17 +1,18 @@
 //! Ingresses to CQL: the peer's cases, and what stays when something is not known.
 
-use crate::plan;
+use crate::{plan, with_name};
 use k8s_openapi::api::core::v1::Service;
 use messina_api::names::{
     annotation::HOST_ID,
     label::{self, value},
 };
-use messina_plan::datacenter::{LeftAlone, Observed, Part};
+use messina_plan::datacenter::{Cached, LeftAlone, Part};
 use serde_json::{Value, json};
 
 use crate::{
+    cached,
     cases::{Outcome, as_in_case, reliable, run, same},
-    datacenter_with, observed,
+    datacenter_with,
 };
 
 /// Domains that a valid datacenter with Ingresses has, and some cases leave out.
@@ -25,11 +26,11 @@ fn as_with_the_peer() {
         if !has_domains {
             object["spec"]["dnsDomains"] = json!([DOMAIN]);
         }
-        let mut observed = observed(reliable(&object));
+        let mut cached = cached(reliable(&object));
         for (name, service) in case["services"].as_object().unwrap() {
-            observed.services.insert(name.clone(), serde_json::from_value(service.clone()).unwrap());
+            cached.services.insert(with_name(name, serde_json::from_value(service.clone()).unwrap()));
         }
-        let ours = plan(&observed).objects.ingresses;
+        let ours = plan(&cached).objects.ingresses;
         let mut expected = case["expectedIngresses"].as_array().cloned().unwrap_or_default();
         if expected.len() != ours.len() {
             return Outcome::Failed(format!("  {} Ingresses in place of {}", ours.len(), expected.len()));
@@ -48,33 +49,33 @@ fn as_with_the_peer() {
     });
 }
 
-fn exposed(options: Value) -> Observed {
+fn exposed(options: Value) -> Cached {
     let spec = json!({"dnsDomains": [DOMAIN], "exposeOptions": {"cql": {"ingress": options}}});
-    let mut observed = observed(datacenter_with(&[("a", 1)], spec));
-    let objects = plan(&observed).objects;
+    let mut cached = cached(datacenter_with(&[("a", 1)], spec));
+    let objects = plan(&cached).objects;
     for service in objects.member_services.into_iter().chain([objects.identity_service]) {
-        observed.services.insert(service.metadata.name.clone().unwrap(), service);
+        cached.services.insert(service);
     }
-    observed
+    cached
 }
 
-fn names(observed: &Observed) -> Vec<String> {
-    plan(observed).objects.ingresses.into_iter().map(|one| one.metadata.name.unwrap()).collect()
+fn names(cached: &Cached) -> Vec<String> {
+    plan(cached).objects.ingresses.into_iter().map(|one| one.metadata.name.unwrap()).collect()
 }
 
 #[test]
 fn a_node_whose_host_id_is_not_known_waits_and_loses_nothing() {
-    let mut observed = exposed(json!({}));
-    assert_eq!(names(&observed), ["orders-client-cql"]);
-    let planned = plan(&observed);
+    let mut cached = exposed(json!({}));
+    assert_eq!(names(&cached), ["orders-client-cql"]);
+    let planned = plan(&cached);
     let left = LeftAlone { kind: "Ingress", name: "orders-dc-a-0-cql".into() };
     assert!(planned.left_alone.contains(&left), "{:?}", planned.left_alone);
     let note = planned.waiting.iter().find(|note| note.part == Part::Ingress).unwrap();
     assert!(note.message.contains("orders-dc-a-0"), "{note:?}");
 
-    let service: &mut Service = observed.services.get_mut("orders-dc-a-0").unwrap();
+    let service: &mut Service = cached.services.get_mut("orders-dc-a-0").unwrap();
     service.metadata.annotations.get_or_insert_default().insert(HOST_ID.into(), "abc".into());
-    let planned = plan(&observed);
+    let planned = plan(&cached);
     assert!(!planned.waiting.iter().any(|note| note.part == Part::Ingress));
     let hosts: Vec<Value> = planned
         .objects
@@ -88,9 +89,9 @@ fn a_node_whose_host_id_is_not_known_waits_and_loses_nothing() {
 
 #[test]
 fn labels_that_are_given_take_the_place_of_the_datacenters() {
-    let mut observed = exposed(json!({"labels": {"team": "blue"}}));
-    observed.datacenter.labels = [("team".to_owned(), "red".to_owned())].into();
-    let labels = plan(&observed).objects.ingresses[0].metadata.labels.clone().unwrap();
+    let mut cached = exposed(json!({"labels": {"team": "blue"}}));
+    cached.datacenter.labels = [("team".to_owned(), "red".to_owned())].into();
+    let labels = plan(&cached).objects.ingresses[0].metadata.labels.clone().unwrap();
     assert_eq!(labels.get("team").map(String::as_str), Some("blue"));
     assert_eq!(labels.get(label::INGRESS_TYPE).map(String::as_str), Some(value::ANY_NODE));
 }

@@ -1,6 +1,5 @@
 //! Nodes that are gone for good.
 
-use crate::plan;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use messina_api::names::{
@@ -11,7 +10,9 @@ use messina_plan::datacenter::is_without_machine;
 use serde_json::{Value, json};
 
 use crate::{
+    plan,
     rounds::{at_rest, round, settle},
+    with_name,
     world::World,
 };
 
@@ -24,9 +25,22 @@ fn without_machine(is_automatic: bool) -> World {
     world.kept.datacenter.replaces_lost_nodes = is_automatic;
     world.lose(NODE);
     world.kept.claims.get_mut(CLAIM).unwrap().spec.as_mut().unwrap().volume_name = Some("disk".into());
-    world.kept.lost_volumes.insert("disk".into());
+    world.kept.volumes.insert(with_name("disk", volume(&on_host("In", &["gone"]))));
     set_scheduled(&mut world, "False");
     world
+}
+
+/// A volume that Kubernetes nodes can have to which these terms apply.
+fn volume(terms: &Value) -> PersistentVolume {
+    serde_json::from_value(json!({"spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}})).unwrap()
+}
+
+fn with_label(key: &str, operator: &str, values: &[&str]) -> Value {
+    json!([{"matchExpressions": [{"key": key, "operator": operator, "values": values}]}])
+}
+
+fn on_host(operator: &str, values: &[&str]) -> Value {
+    with_label("kubernetes.io/hostname", operator, values)
 }
 
 fn set_scheduled(world: &mut World, status: &str) {
@@ -100,7 +114,7 @@ fn of_two_neither_is_replaced() {
 #[test]
 fn what_was_decided_before_is_taken_back_when_it_does_not_hold_any_more() {
     let reasons: [fn(&mut World); 2] =
-        [|world| world.kept.lost_volumes.clear(), |world| world.kept.datacenter.replaces_lost_nodes = false];
+        [|world| world.kept.volumes.clear(), |world| world.kept.datacenter.replaces_lost_nodes = false];
     for end in reasons {
         let mut world = without_machine(true);
         let claim = world.kept.claims[CLAIM].metadata.uid.clone();
@@ -123,33 +137,28 @@ fn what_was_decided_before_is_taken_back_when_it_does_not_hold_any_more() {
 
 #[test]
 fn a_volume_is_lost_when_no_machine_can_have_it() {
-    let volume = |terms: Value| -> PersistentVolume {
-        serde_json::from_value(json!({"spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}})).unwrap()
-    };
-    let of = |key: &str, operator: &str, values: &[&str]| json!([{"matchExpressions": [{"key": key, "operator": operator, "values": values}]}]);
     let machine = |name: &str| -> ObjectMeta {
         let labels = json!({"kubernetes.io/hostname": name, "zone": "x", "local.csi/node": name});
         serde_json::from_value(json!({"name": name, "labels": labels})).unwrap()
     };
     let machines = [machine("one"), machine("two")];
-    let host = "kubernetes.io/hostname";
     for (why, terms, expected) in [
-        ("its machine is there", of(host, "In", &["one"]), false),
-        ("its machine is gone", of(host, "In", &["three"]), true),
-        ("one of its machines is there", of(host, "In", &["three", "two"]), false),
-        ("a driver's own label", of("local.csi/node", "In", &["three"]), true),
-        ("any machine of a zone that has none now", of("zone", "In", &["y"]), false),
-        ("any machine but one", of(host, "NotIn", &["one", "two"]), false),
+        ("its machine is there", on_host("In", &["one"]), false),
+        ("its machine is gone", on_host("In", &["three"]), true),
+        ("one of its machines is there", on_host("In", &["three", "two"]), false),
+        ("a driver's own label", with_label("local.csi/node", "In", &["three"]), true),
+        ("any machine of a zone that has none now", with_label("zone", "In", &["y"]), false),
+        ("any machine but one", on_host("NotIn", &["one", "two"]), false),
         ("by name", json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["three"]}]}]), true),
         (
             "by name, and there",
             json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["two"]}]}]),
             false,
         ),
-        ("one of two terms", json!([of(host, "In", &["three"])[0], of(host, "In", &["one"])[0]]), false),
+        ("one of two terms", json!([on_host("In", &["three"])[0], on_host("In", &["one"])[0]]), false),
         ("nothing said", json!([]), false),
     ] {
-        assert_eq!(is_without_machine(&volume(terms), machines.iter()), expected, "{why}");
+        assert_eq!(is_without_machine(&volume(&terms), machines.iter()), expected, "{why}");
     }
     assert!(!is_without_machine(&PersistentVolume::default(), machines.iter()));
 }

@@ -33,26 +33,45 @@ use std::{
 };
 
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
+use k8s_openapi::{Metadata, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use messina_api::scylla::v1alpha1::ScyllaDBDatacenter;
-use messina_plan::datacenter::{self, Datacenter, Observed, Plan, Report, cached, validate};
+use messina_plan::datacenter::{
+    self, Cached, Datacenter, Fault, Observed, Plan, Report, Rolling,
+    cached::{trim_claim, trim_class, trim_pod, trim_volume},
+    certificates::{self as planned_certificates, Order},
+    validate,
+};
+use ring::rand::SystemRandom;
 use serde_json::{Value, json};
 
-/// Decides from no more than the operator's caches have.
-fn plan(observed: &Observed) -> Plan {
-    datacenter::plan(&as_cached(observed))
+/// What the operator observes, from no more than its caches keep.
+fn observe(cached: &Cached) -> Observed {
+    let mut cached = cached.clone();
+    cached.pods.values_mut().for_each(trim_pod);
+    cached.claims.values_mut().for_each(trim_claim);
+    cached.volumes.values_mut().for_each(trim_volume);
+    cached.storage_classes.values_mut().for_each(trim_class);
+    Observed::from_cached(cached.prove(&SystemRandom::new()), [])
 }
 
-/// Tells no more than the operator's caches have.
-fn report(observed: &Observed) -> Report {
-    datacenter::report(&as_cached(observed))
+fn plan(cached: &Cached) -> Plan {
+    datacenter::plan(&observe(cached))
 }
 
-fn as_cached(observed: &Observed) -> Observed {
-    let mut cached = observed.clone();
-    cached.pods.values_mut().for_each(cached::trim_pod);
-    cached.claims.values_mut().for_each(cached::trim_claim);
-    cached.storage_classes.values_mut().for_each(cached::trim_class);
-    cached
+fn report(cached: &Cached) -> Report {
+    datacenter::report(&observe(cached))
+}
+
+fn orders(cached: &Cached) -> Vec<Order> {
+    planned_certificates::orders(&observe(cached))
+}
+
+fn rolling(cached: &Cached) -> Rolling {
+    datacenter::rolling(&observe(cached))
+}
+
+fn change_of_identity(cached: &Cached) -> Option<Fault> {
+    datacenter::change_of_identity(&observe(cached))
 }
 
 const OPERATOR_IMAGE: &str = "scylladb/scylla-operator:latest";
@@ -90,8 +109,14 @@ fn datacenter_with(racks: &[(&str, i32)], spec: Value) -> Datacenter {
     datacenter(object)
 }
 
-fn observed(datacenter: Datacenter) -> Observed {
-    Observed { new_token: "fresh".into(), ..Observed::new(datacenter, OPERATOR_IMAGE) }
+fn cached(datacenter: Datacenter) -> Cached {
+    Cached { new_token: "fresh".into(), ..Cached::new(datacenter, OPERATOR_IMAGE) }
+}
+
+/// The object with this name, whatever it was called before.
+fn with_name<K: Metadata<Ty = ObjectMeta>>(name: &str, mut object: K) -> K {
+    object.metadata_mut().name = Some(name.to_owned());
+    object
 }
 
 fn name_of(stateful_set: &StatefulSet) -> String {

@@ -13,7 +13,7 @@ use messina_plan::datacenter::{
 };
 use serde_json::{Value, json};
 
-use crate::rounds::at_rest;
+use crate::{observe, rounds::at_rest};
 
 fn service(host_id: &str, labels: Value, annotations: Value) -> Service {
     let mut metadata = json!({"labels": {SERVICE_TYPE: "member"}, "annotations": {HOST_ID: host_id}});
@@ -68,7 +68,7 @@ fn each_node_is_counted_once() {
     let not_ready = json!({"conditions": [{"type": "Ready", "status": "False"}]});
     world.kept.pods.get_mut("orders-dc-a-0").unwrap().status = Some(serde_json::from_value(not_ready).unwrap());
     world.set_label("orders-dc-b-0", NODE_MAINTENANCE, Some(""));
-    let states = node_states(&world.kept);
+    let states = node_states(&observe(&world.kept));
     assert_eq!(states.values().sum::<usize>(), 3);
     for (state, count) in
         [(NodeState::Ready, 1), (NodeState::NotReady, 1), (NodeState::Maintenance, 1), (NodeState::Leaving, 0)]

@@ -7,7 +7,7 @@ use messina_plan::{
 };
 use serde_json::{Value, json};
 
-use crate::{datacenter, observed, plan};
+use crate::{cached, datacenter, plan};
 
 const SYSCTLS: &str = "internal.scylla-operator.scylladb.com/sysctls";
 
@@ -25,7 +25,7 @@ fn object(annotations: Value, spec: Value) -> Value {
 }
 
 fn pod(annotations: Value, spec: Value) -> Value {
-    let plan = plan(&observed(datacenter(object(annotations, spec))));
+    let plan = plan(&cached(datacenter(object(annotations, spec))));
     assert_eq!(plan.ignored, [], "nothing is left out");
     json!(plan.objects.stateful_sets[0].spec.as_ref().unwrap().template.spec)
 }
@@ -70,7 +70,7 @@ fn kernel_settings_that_the_operator_allows_are_allowed_in_the_container() {
         let object = serde_json::from_value(object(json!({SYSCTLS: settings.to_string()}), json!({}))).unwrap();
         let allowed = Allowed::with(allowed.iter().map(|pattern| pattern.parse().unwrap()));
         let datacenter = validate_allowing(&object, &allowed).map_err(|faults| faults[0].message.clone())?;
-        let pod = plan(&observed(datacenter)).objects.stateful_sets[0].spec.clone().unwrap().template.spec.unwrap();
+        let pod = plan(&cached(datacenter)).objects.stateful_sets[0].spec.clone().unwrap().template.spec.unwrap();
         Ok(pod.init_containers.unwrap()[1].command.clone().unwrap()[2..].to_vec())
     };
     let numa = json!(["kernel.numa_balancing=0", "fs.aio-max-nr=1"]);

@@ -7,18 +7,18 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use messina_api::{names::annotation::NODE_JOINED, scylla::v1alpha1::ScyllaDBDatacenter};
-use messina_plan::datacenter::{Note, Objects, Observed, Part, Plan, validate};
+use messina_plan::datacenter::{ByName, Cached, Note, Objects, Part, Plan, validate};
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 
-use crate::{OPERATOR_IMAGE, certificates, datacenter_with, name_of, observed, plan, report, rolled_out};
+use crate::{OPERATOR_IMAGE, cached, certificates, datacenter_with, name_of, plan, report, rolled_out, with_name};
 
 /// Decides when certificates are there: nodes wait for them.
-fn decide(observed: &mut Observed) -> Plan {
+fn decide(cached: &mut Cached) -> Plan {
     // No sidecar prepares its node for another version here.
-    observed.datacenter.skips_upgrade_hooks = true;
-    certificates::make_all(observed);
-    plan(observed)
+    cached.datacenter.skips_upgrade_hooks = true;
+    certificates::make_all(cached);
+    plan(cached)
 }
 
 /// Specifications that a user may write one after another.
@@ -62,16 +62,15 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-fn happen(observed: &mut Observed, event: Event) {
+fn happen(cached: &mut Cached, event: Event) {
     match event {
-        Event::Respecified(racks, spec) => observed.datacenter = datacenter_with(&racks, spec),
+        Event::Respecified(racks, spec) => cached.datacenter = datacenter_with(&racks, spec),
         Event::RolledOut(position) => {
-            let name = observed.stateful_sets.keys().nth(position).cloned();
-            name.iter().for_each(|name| roll_out(observed, name));
+            let name = cached.stateful_sets.keys().nth(position).cloned();
+            name.iter().for_each(|name| roll_out(cached, name));
         }
         Event::Down(position) => {
-            if let Some(status) = observed.stateful_sets.values_mut().nth(position).and_then(|one| one.status.as_mut())
-            {
+            if let Some(status) = cached.stateful_sets.values_mut().nth(position).and_then(|one| one.status.as_mut()) {
                 status.available_replicas = Some(0);
             }
         }
@@ -79,45 +78,47 @@ fn happen(observed: &mut Observed, event: Event) {
 }
 
 /// Kubernetes does all that it may: all nodes are there and have joined, those from the partition on with new pods.
-fn roll_out(observed: &mut Observed, name: &str) {
-    let mut done = rolled_out(observed.stateful_sets[name].clone());
+fn roll_out(cached: &mut Cached, name: &str) {
+    let mut done = rolled_out(cached.stateful_sets[name].clone());
     let spec = done.spec.as_ref().unwrap();
     let (latest, all) = (json!(spec.template).to_string(), spec.replicas.unwrap());
     let partition = spec.update_strategy.as_ref().and_then(|strategy| strategy.rolling_update.as_ref()?.partition);
     for ordinal in 0..all {
         let member = format!("{name}-{ordinal}");
-        let service = observed.services.get_mut(&member).unwrap();
+        let service = cached.services.get_mut(&member).unwrap();
         let annotations = service.metadata.annotations.get_or_insert_default();
         annotations.insert(NODE_JOINED.into(), "true".into());
-        if ordinal >= partition.unwrap() || !observed.pods.contains_key(&member) {
+        if ordinal >= partition.unwrap() || !cached.pods.contains_key(&member) {
             let labels = [("controller-revision-hash".to_owned(), latest.clone())];
             let metadata = ObjectMeta { labels: Some(labels.into()), ..ObjectMeta::default() };
-            observed.pods.insert(member, Pod { metadata, ..Pod::default() });
+            cached.pods.insert(with_name(&member, Pod { metadata, ..Pod::default() }));
         }
     }
     done.status.as_mut().unwrap().update_revision = Some(latest);
-    observed.stateful_sets.insert(name.to_owned(), done);
+    cached.stateful_sets.insert(done);
 }
 
 /// Puts the planned objects where the API server would keep them. A StatefulSet that changes is not rolled out.
-fn apply(observed: &mut Observed, plan: &Plan) {
+fn apply(cached: &mut Cached, plan: &Plan) {
     for one in &plan.objects.stateful_sets {
-        let now = observed.stateful_sets.get(&name_of(one));
+        let now = cached.stateful_sets.get(&name_of(one));
         if now.is_none_or(|now| now.spec != one.spec) {
-            observed.stateful_sets.insert(name_of(one), one.clone());
+            cached.stateful_sets.insert(one.clone());
         }
     }
     for service in &plan.objects.member_services {
         // What others have noted stays.
-        observed.services.entry(service.metadata.name.clone().unwrap()).or_insert(service.clone());
+        if !cached.services.contains_key(service.metadata.name.as_ref().unwrap()) {
+            cached.services.insert(service.clone());
+        }
     }
     let configs = &plan.objects.snitch_configs;
-    observed.config_maps.extend(configs.iter().map(|one| (one.metadata.name.clone().unwrap(), one.clone())));
+    cached.config_maps.extend(configs.iter().cloned());
     let token = plan.objects.agent_auth_token.iter();
-    observed.secrets.extend(token.map(|secret| (secret.metadata.name.clone().unwrap(), secret.clone())));
+    cached.secrets.extend(token.cloned());
 }
 
-fn replicas(all: &BTreeMap<String, StatefulSet>) -> BTreeMap<String, Option<i32>> {
+fn replicas(all: &ByName<StatefulSet>) -> BTreeMap<String, Option<i32>> {
     all.iter().map(|(name, one)| (name.clone(), one.spec.as_ref().unwrap().replicas)).collect()
 }
 
@@ -132,11 +133,11 @@ proptest! {
 
     #[test]
     fn whatever_happens((racks, spec) in specification(), events in vec(event(), 1..20)) {
-        let mut observed = observed(datacenter_with(&racks, spec));
+        let mut cached = cached(datacenter_with(&racks, spec));
         for event in events {
-            happen(&mut observed, event);
-            let plan = decide(&mut observed);
-            let before = observed.stateful_sets.clone();
+            happen(&mut cached, event);
+            let plan = decide(&mut cached);
+            let before = cached.stateful_sets.clone();
 
             let changed = plan.objects.stateful_sets.iter();
             let changed = changed.filter(|one| before.get(&name_of(one)).is_none_or(|now| now.spec != one.spec)).count();
@@ -145,38 +146,38 @@ proptest! {
             let sets = spared(&plan, "StatefulSet", plan.objects.stateful_sets.iter().map(|one| &one.metadata.name));
             prop_assert!(before.keys().all(|name| sets.contains(name.as_str())), "a StatefulSet is given up");
             let members = spared(&plan, "Service", plan.objects.member_services.iter().map(|one| &one.metadata.name));
-            prop_assert!(observed.services.keys().all(|name| members.contains(name.as_str())), "a Service is given up");
+            prop_assert!(cached.services.keys().all(|name| members.contains(name.as_str())), "a Service is given up");
 
-            apply(&mut observed, &plan);
-            for (name, now) in replicas(&observed.stateful_sets) {
+            apply(&mut cached, &plan);
+            for (name, now) in replicas(&cached.stateful_sets) {
                 prop_assert!(now >= replicas(&before).get(&name).copied().flatten(), "{name} has fewer replicas");
             }
-            let again = decide(&mut observed);
+            let again = decide(&mut cached);
             // A rack that got more nodes is left alone until they have joined, which also changes nothing.
-            let stand = observed.stateful_sets.clone();
-            apply(&mut observed, &again);
-            prop_assert!(observed.stateful_sets == stand, "a plan that is carried out gives rise to another one");
+            let stand = cached.stateful_sets.clone();
+            apply(&mut cached, &again);
+            prop_assert!(cached.stateful_sets == stand, "a plan that is carried out gives rise to another one");
             let others = |plan: &Plan| Objects { stateful_sets: Vec::new(), ..plan.objects.clone() };
             prop_assert!(others(&again) == others(&plan), "other objects, once the planned ones are there");
-            report(&observed);
+            report(&cached);
         }
     }
 
     /// Once everything stands still, a few plans bring the datacenter to what the specification says.
     #[test]
     fn a_plan_gets_there((racks, spec) in specification(), (next_racks, next_spec) in specification()) {
-        let mut observed = observed(datacenter_with(&racks, spec));
+        let mut cached = cached(datacenter_with(&racks, spec));
         for (racks, spec) in [(racks, None), (next_racks, Some(next_spec))] {
             if let Some(spec) = spec {
-                observed.datacenter = datacenter_with(&racks, spec);
+                cached.datacenter = datacenter_with(&racks, spec);
             }
             for _ in 0..40 {
-                let plan = decide(&mut observed);
-                apply(&mut observed, &plan);
-                let names: Vec<String> = observed.stateful_sets.keys().cloned().collect();
-                names.iter().for_each(|name| roll_out(&mut observed, name));
+                let plan = decide(&mut cached);
+                apply(&mut cached, &plan);
+                let names: Vec<String> = cached.stateful_sets.keys().cloned().collect();
+                names.iter().for_each(|name| roll_out(&mut cached, name));
             }
-            let plan = decide(&mut observed);
+            let plan = decide(&mut cached);
             // Nobody has nodes leave here, nothing has an address, and no sidecar says what the ring looks like.
             let of_leaving = ["RemovingRack", "WaitingForHostId", "UnknownNode"];
             let is_left = |note: &&Note| {
@@ -193,9 +194,9 @@ proptest! {
         if let Ok(object) = serde_json::from_value::<ScyllaDBDatacenter>(object) {
             match validate(&object) {
                 Ok(datacenter) => {
-                    let mut observed = Observed::new(datacenter, OPERATOR_IMAGE);
-                    decide(&mut observed);
-                    report(&observed);
+                    let mut cached = Cached::new(datacenter, OPERATOR_IMAGE);
+                    decide(&mut cached);
+                    report(&cached);
                 }
                 Err(faults) => prop_assert!(!faults.is_empty(), "an object is refused without a reason"),
             }

@@ -5,10 +5,10 @@ use messina_api::names::{
     annotation::{HOST_ID, JOINED_HOST_ID, LAST_IMAGE},
     label::SCYLLA_VERSION,
 };
-use messina_plan::datacenter::plan;
 use serde_json::json;
 
 use crate::{
+    plan,
     rounds::{at_rest, check_fresh, round, settle},
     world::World,
 };
@@ -109,7 +109,7 @@ fn a_copied_claim_is_not_a_node() {
     let mut world = at_rest(&[("a", 2)]);
     let mut copy = world.kept.claims["data-orders-dc-a-0"].clone();
     copy.metadata.name = Some("data-orders-dc-a-4".into());
-    world.kept.claims.insert("data-orders-dc-a-4".into(), copy.clone());
+    world.kept.claims.insert(copy.clone());
     world.kept.stateful_sets.clear();
     let replicas = |world: &World| plan(&world.kept).objects.stateful_sets[0].spec.as_ref().unwrap().replicas;
     assert_eq!(replicas(&world), Some(2), "a Service names the node");
@@ -117,7 +117,7 @@ fn a_copied_claim_is_not_a_node() {
     world.kept.pods.clear();
     let later = Timestamp::from_second(4_000_000_000).unwrap();
     copy.metadata.creation_timestamp = Some(Time(later));
-    world.kept.claims.insert("data-orders-dc-a-4".into(), copy);
+    world.kept.claims.insert(copy);
     let services = plan(&world.kept).objects.member_services.len();
     assert_eq!(services, 2, "the older claim is the node's");
 }

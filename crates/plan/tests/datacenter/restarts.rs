@@ -9,12 +9,12 @@ use messina_api::names::{
     label::REPLACING_NODE_HOST_ID,
 };
 use messina_plan::{
-    datacenter::{Observed, Plan},
+    datacenter::{Cached, Plan},
     node::upgrade::{Kept, Request},
 };
 use serde_json::{Value, json};
 
-use crate::{datacenter_with, name_of, observed, plan, rolled_out};
+use crate::{cached, datacenter_with, name_of, plan, rolled_out, with_name};
 
 const A2: &str = "orders-dc-a-2";
 
@@ -30,17 +30,17 @@ pub(crate) fn pod(name: &str, version: &str, revision: &str, is_ready: bool) -> 
 }
 
 /// A datacenter at rest, with pods and host IDs.
-pub(crate) fn running(racks: &[(&str, i32)]) -> Observed {
-    let mut observed = observed(datacenter_with(racks, json!({})));
+pub(crate) fn running(racks: &[(&str, i32)]) -> Cached {
+    let mut cached = cached(datacenter_with(racks, json!({})));
     for _ in racks {
-        for one in plan(&observed).objects.stateful_sets {
+        for one in plan(&cached).objects.stateful_sets {
             let mut one = rolled_out(one);
             let status = one.status.as_mut().unwrap();
             (status.current_revision, status.update_revision) = (Some("old".into()), Some("old".into()));
-            observed.stateful_sets.insert(name_of(&one), one);
+            cached.stateful_sets.insert(one);
         }
     }
-    for mut service in plan(&observed).objects.member_services {
+    for mut service in plan(&cached).objects.member_services {
         let name = service.metadata.name.clone().unwrap();
         let facts = [
             (HOST_ID, format!("host-{name}")),
@@ -49,15 +49,15 @@ pub(crate) fn running(racks: &[(&str, i32)]) -> Observed {
             (LAST_CLEANED_UP_TOKEN_RING_HASH, "ring".into()),
         ];
         service.metadata.annotations.get_or_insert_default().extend(facts.map(|(key, value)| (key.into(), value)));
-        observed.pods.insert(name.clone(), pod(&name, "2026.2.4", "old", true));
-        observed.services.insert(name, service);
+        cached.pods.insert(pod(&name, "2026.2.4", "old", true));
+        cached.services.insert(service);
     }
-    assert_eq!(plan(&observed).waiting, [], "everything is as it is to be");
-    observed
+    assert_eq!(plan(&cached).waiting, [], "everything is as it is to be");
+    cached
 }
 
-pub(crate) fn respecified(observed: &Observed, racks: &[(&str, i32)], spec: Value) -> Observed {
-    Observed { datacenter: datacenter_with(racks, spec), ..observed.clone() }
+pub(crate) fn respecified(cached: &Cached, racks: &[(&str, i32)], spec: Value) -> Cached {
+    Cached { datacenter: datacenter_with(racks, spec), ..cached.clone() }
 }
 
 pub(crate) fn because(reason: &str) -> Value {
@@ -74,8 +74,8 @@ fn partition(stateful_set: &StatefulSet) -> i32 {
 }
 
 /// What the plan changes of StatefulSets: names and partitions.
-pub(crate) fn changed(observed: &Observed, plan: &Plan) -> Vec<(String, i32)> {
-    let is_new = |one: &&StatefulSet| observed.stateful_sets.get(&name_of(one)).is_none_or(|now| now.spec != one.spec);
+pub(crate) fn changed(cached: &Cached, plan: &Plan) -> Vec<(String, i32)> {
+    let is_new = |one: &&StatefulSet| cached.stateful_sets.get(&name_of(one)).is_none_or(|now| now.spec != one.spec);
     plan.objects.stateful_sets.iter().filter(is_new).map(|one| (name_of(one), partition(one))).collect()
 }
 
@@ -84,10 +84,10 @@ pub(crate) fn reasons(plan: &Plan) -> Vec<&'static str> {
 }
 
 /// A rack of three in the middle of a change that began with this reason: pods by revision, and which of them are ready.
-pub(crate) fn rolling(reason: &str, partition: i32, pods: &[(&str, bool)]) -> Observed {
+pub(crate) fn rolling(reason: &str, partition: i32, pods: &[(&str, bool)]) -> Cached {
     let racks = [("a", 3), ("b", 1)];
-    let mut observed = running(&racks);
-    let wanted = respecified(&observed, &racks, because(reason));
+    let mut cached = running(&racks);
+    let wanted = respecified(&cached, &racks, because(reason));
     let mut a = plan(&wanted).objects.stateful_sets.into_iter().find(|one| name_of(one) == "orders-dc-a").unwrap();
     let strategy = a.spec.as_mut().unwrap().update_strategy.as_mut().unwrap();
     strategy.rolling_update.as_mut().unwrap().partition = Some(partition);
@@ -97,24 +97,24 @@ pub(crate) fn rolling(reason: &str, partition: i32, pods: &[(&str, bool)]) -> Ob
     (status.ready_replicas, status.available_replicas) = (Some(ready), Some(ready));
     (status.current_revision, status.update_revision) = (Some("old".into()), Some("new".into()));
     status.updated_replicas = Some(pods.iter().filter(|(revision, _)| *revision == "new").count() as i32);
-    observed.stateful_sets.insert("orders-dc-a".into(), a);
-    observed.pods.retain(|name, _| !name.contains("-a-"));
+    cached.stateful_sets.insert(a);
+    cached.pods.retain(|name, _| !name.contains("-a-"));
     for (ordinal, (revision, is_ready)) in pods.iter().enumerate().filter(|(_, (revision, _))| !revision.is_empty()) {
         let name = format!("orders-dc-a-{ordinal}");
-        observed.pods.insert(name.clone(), pod(&name, "2026.2.4", revision, *is_ready));
+        cached.pods.insert(pod(&name, "2026.2.4", revision, *is_ready));
     }
-    observed.datacenter = wanted.datacenter;
-    observed
+    cached.datacenter = wanted.datacenter;
+    cached
 }
 
 #[test]
 fn a_change_begins_with_the_last_node_of_the_first_rack() {
     let racks = [("a", 3), ("b", 1)];
-    let observed = respecified(&running(&racks), &racks, because("x"));
-    assert_eq!(changed(&observed, &plan(&observed)), [("orders-dc-a".to_owned(), 2)]);
+    let cached = respecified(&running(&racks), &racks, because("x"));
+    assert_eq!(changed(&cached, &plan(&cached)), [("orders-dc-a".to_owned(), 2)]);
     let racks = [("b", 1), ("a", 3)];
-    let observed = respecified(&running(&racks), &racks, because("x"));
-    assert_eq!(changed(&observed, &plan(&observed)), [("orders-dc-b".to_owned(), 0)], "one write for one node");
+    let cached = respecified(&running(&racks), &racks, because("x"));
+    assert_eq!(changed(&cached, &plan(&cached)), [("orders-dc-b".to_owned(), 0)], "one write for one node");
 }
 
 #[test]
@@ -133,10 +133,10 @@ fn the_next_node_restarts_when_all_are_there() {
         ("others are new, but not this one", 2, up(["new", "new", "old"]), None),
     ];
     for (why, partition, pods, expected) in cases {
-        let observed = rolling("x", partition, &pods);
-        let plan = plan(&observed);
+        let cached = rolling("x", partition, &pods);
+        let plan = plan(&cached);
         let expected: Vec<_> = expected.into_iter().map(|next| ("orders-dc-a".to_owned(), next)).collect();
-        assert_eq!(changed(&observed, &plan), expected, "{why}");
+        assert_eq!(changed(&cached, &plan), expected, "{why}");
         assert!(!plan.waiting.is_empty(), "{why}");
         if plan.waiting.iter().any(|note| note.reason == "WaitingForStatefulSetRollout") && pods[2].0.is_empty() {
             assert!(plan.waiting.iter().any(|note| note.message.contains(A2)), "{why}: {:?}", plan.waiting);
@@ -146,15 +146,14 @@ fn the_next_node_restarts_when_all_are_there() {
 
 #[test]
 fn a_node_of_another_rack_that_is_down_holds_up_all() {
-    let mut observed = rolling("x", 2, &[("old", true), ("old", true), ("new", true)]);
-    observed.stateful_sets.get_mut("orders-dc-b").unwrap().status.as_mut().unwrap().ready_replicas = Some(0);
-    let is_held =
-        |observed: &Observed| changed(observed, &plan(observed)).iter().all(|(name, _)| name != "orders-dc-a");
-    assert!(is_held(&observed));
-    let mut observed = rolling("x", 2, &[("old", true), ("old", true), ("new", true)]);
-    observed.pods.insert("orders-dc-b-0".into(), pod("orders-dc-b-0", "2026.2.4", "old", false));
-    assert!(is_held(&observed), "its pod knows first");
-    assert!(plan(&observed).waiting.iter().any(|note| note.message.contains("orders-dc-b-0 are not ready")));
+    let mut cached = rolling("x", 2, &[("old", true), ("old", true), ("new", true)]);
+    cached.stateful_sets.get_mut("orders-dc-b").unwrap().status.as_mut().unwrap().ready_replicas = Some(0);
+    let is_held = |cached: &Cached| changed(cached, &plan(cached)).iter().all(|(name, _)| name != "orders-dc-a");
+    assert!(is_held(&cached));
+    let mut cached = rolling("x", 2, &[("old", true), ("old", true), ("new", true)]);
+    cached.pods.insert(pod("orders-dc-b-0", "2026.2.4", "old", false));
+    assert!(is_held(&cached), "its pod knows first");
+    assert!(plan(&cached).waiting.iter().any(|note| note.message.contains("orders-dc-b-0 are not ready")));
 }
 
 #[test]
@@ -172,51 +171,51 @@ fn nodes_that_come_back_before_they_were_made_anew_are_held() {
         ("only those below the partition serve", 2, [("old", true), ("old", true), ("new", false)], None),
     ];
     for (what, partition, pods, expected) in cases {
-        let observed = rolling("x", partition, &pods);
+        let cached = rolling("x", partition, &pods);
         let expected: Vec<_> = expected.into_iter().map(|partition| ("orders-dc-a".to_owned(), partition)).collect();
-        assert_eq!(changed(&observed, &plan(&observed)), expected, "{what}");
+        assert_eq!(changed(&cached, &plan(&cached)), expected, "{what}");
     }
 }
 
 /// A change that is just written is not in the status yet.
 #[test]
 fn nodes_that_serve_are_held_before_kubernetes_has_looked() {
-    let mut observed = rolling("x", 2, &[("old", false), ("old", true), ("old", true)]);
-    let a = observed.stateful_sets.get_mut("orders-dc-a").unwrap();
+    let mut cached = rolling("x", 2, &[("old", false), ("old", true), ("old", true)]);
+    let a = cached.stateful_sets.get_mut("orders-dc-a").unwrap();
     a.metadata.generation = Some(2);
     a.status.as_mut().unwrap().update_revision = Some("old".into());
-    assert_eq!(changed(&observed, &plan(&observed)), [("orders-dc-a".to_owned(), 3)]);
+    assert_eq!(changed(&cached, &plan(&cached)), [("orders-dc-a".to_owned(), 3)]);
 }
 
 /// The watch of pods may be behind that of StatefulSets.
 #[test]
 fn a_pod_that_looks_old_is_not_held_where_kubernetes_has_made_all_anew() {
-    let mut observed = rolling("x", 0, &[("old", true), ("old", true), ("old", false)]);
-    let changed_now = |observed: &Observed| changed(observed, &plan(observed));
-    assert_eq!(changed_now(&observed), [("orders-dc-a".to_owned(), 2)]);
-    observed.stateful_sets.get_mut("orders-dc-a").unwrap().status.as_mut().unwrap().updated_replicas = Some(3);
-    assert_eq!(changed_now(&observed), []);
+    let mut cached = rolling("x", 0, &[("old", true), ("old", true), ("old", false)]);
+    let changed_now = |cached: &Cached| changed(cached, &plan(cached));
+    assert_eq!(changed_now(&cached), [("orders-dc-a".to_owned(), 2)]);
+    cached.stateful_sets.get_mut("orders-dc-a").unwrap().status.as_mut().unwrap().updated_replicas = Some(3);
+    assert_eq!(changed_now(&cached), []);
 }
 
 /// Nodes that are to join are not up, which keeps nobody from anything.
 #[test]
 fn nodes_that_join_hold_nobody_before_kubernetes_has_looked() {
     let racks = [("a", 3), ("b", 1)];
-    let mut observed = respecified(&running(&[("a", 2), ("b", 1)]), &racks, json!({}));
-    let plan_of_growth = plan(&observed);
-    assert_eq!(changed(&observed, &plan_of_growth), [("orders-dc-a".to_owned(), 0)]);
+    let mut cached = respecified(&running(&[("a", 2), ("b", 1)]), &racks, json!({}));
+    let plan_of_growth = plan(&cached);
+    assert_eq!(changed(&cached, &plan_of_growth), [("orders-dc-a".to_owned(), 0)]);
     let mut a = plan_of_growth.objects.stateful_sets[0].clone();
-    a.status = observed.stateful_sets["orders-dc-a"].status.clone();
+    a.status = cached.stateful_sets["orders-dc-a"].status.clone();
     a.metadata.generation = Some(2);
-    observed.stateful_sets.insert("orders-dc-a".into(), a.clone());
-    assert_eq!(changed(&observed, &plan(&observed)), []);
+    cached.stateful_sets.insert(a.clone());
+    assert_eq!(changed(&cached, &plan(&cached)), []);
     // But where a pod is gone of a node that has joined, the change may be one of pods.
-    observed.datacenter = datacenter_with(&[("a", 2), ("b", 1)], json!({}));
+    cached.datacenter = datacenter_with(&[("a", 2), ("b", 1)], json!({}));
     a.spec.as_mut().unwrap().replicas = Some(2);
     a.status.as_mut().unwrap().replicas = 1;
-    observed.stateful_sets.insert("orders-dc-a".into(), a);
-    observed.pods.remove("orders-dc-a-1");
-    assert_eq!(changed(&observed, &plan(&observed)), [("orders-dc-a".to_owned(), 1)]);
+    cached.stateful_sets.insert(a);
+    cached.pods.remove("orders-dc-a-1");
+    assert_eq!(changed(&cached, &plan(&cached)), [("orders-dc-a".to_owned(), 1)]);
 }
 
 #[test]
@@ -230,27 +229,27 @@ fn what_changes_again_begins_again_without_touching_nodes_that_serve() {
         ("the last serves, the one before does not", 1, [("old", true), ("new", false), ("new", true)], 3),
     ];
     for (why, partition, pods, expected) in cases {
-        let mut observed = rolling("x", partition, &pods);
-        observed.datacenter = datacenter_with(&[("a", 3), ("b", 1)], because("y"));
-        assert_eq!(changed(&observed, &plan(&observed)), [("orders-dc-a".to_owned(), expected)], "{why}");
+        let mut cached = rolling("x", partition, &pods);
+        cached.datacenter = datacenter_with(&[("a", 3), ("b", 1)], because("y"));
+        assert_eq!(changed(&cached, &plan(&cached)), [("orders-dc-a".to_owned(), expected)], "{why}");
     }
 }
 
 /// Its Service still tells of the one that it replaces, which had joined.
 #[test]
 fn a_node_that_takes_the_place_of_another_one_is_not_disturbed() {
-    let mut observed = rolling("x", 2, &[("old", true), ("old", true), ("new", false)]);
-    observed.datacenter = datacenter_with(&[("a", 3), ("b", 1)], because("y"));
-    let metadata = &mut observed.services.get_mut(A2).unwrap().metadata;
+    let mut cached = rolling("x", 2, &[("old", true), ("old", true), ("new", false)]);
+    cached.datacenter = datacenter_with(&[("a", 3), ("b", 1)], because("y"));
+    let metadata = &mut cached.services.get_mut(A2).unwrap().metadata;
     let replaced = metadata.annotations.as_ref().unwrap()[HOST_ID].clone();
     metadata.labels.get_or_insert_default().insert(REPLACING_NODE_HOST_ID.into(), replaced);
-    assert_eq!(changed(&observed, &plan(&observed)), []);
+    assert_eq!(changed(&cached, &plan(&cached)), []);
 }
 
 #[test]
 fn pods_that_kubernetes_would_wait_for_are_made_anew() {
-    let deleted = |observed: &Observed| {
-        let deletions = plan(observed).deletions.into_iter();
+    let deleted = |cached: &Cached| {
+        let deletions = plan(cached).deletions.into_iter();
         let is_seen = |version: &Option<String>| version.as_deref() == Some("5");
         deletions.map(|one| (one.name, one.uid, is_seen(&one.version))).collect::<Vec<_>>()
     };
@@ -283,31 +282,31 @@ fn pods_that_kubernetes_would_wait_for_are_made_anew() {
         .insert(NODE_JOINED.into(), "false".into());
     assert_eq!(deleted(&joining), [], "it may be joining");
     for (from, is_put_back) in [("2026.2.4", true), ("2026.2.5", false)] {
-        let mut observed = rolling("x", 3, &[("old", true), ("bad", false), ("new", true)]);
-        observed.pods.insert("orders-dc-a-1".into(), pod("orders-dc-a-1", "2026.2.6", "bad", false));
+        let mut cached = rolling("x", 3, &[("old", true), ("bad", false), ("new", true)]);
+        cached.pods.insert(pod("orders-dc-a-1", "2026.2.6", "bad", false));
         let host_id = "host-orders-dc-a-1".to_owned();
         let request = Request { host_id, from: from.into(), to: "2026.2.6".into(), keep: Kept::new() };
-        let service = observed.services.get_mut("orders-dc-a-1").unwrap();
+        let service = cached.services.get_mut("orders-dc-a-1").unwrap();
         service.metadata.annotations.get_or_insert_default().insert(UPGRADE_REQUEST.into(), request.text());
         let expected = if is_put_back { this("orders-dc-a-1") } else { vec![] };
-        assert_eq!(deleted(&observed), expected, "it came from {from}, and would get 2026.2.4");
-        assert_eq!(reasons(&plan(&observed)).contains(&"UpgradeHeldUp"), !is_put_back);
+        assert_eq!(deleted(&cached), expected, "it came from {from}, and would get 2026.2.4");
+        assert_eq!(reasons(&plan(&cached)).contains(&"UpgradeHeldUp"), !is_put_back);
     }
 }
 
 #[test]
 fn nodes_that_can_be_asked_have_to_see_each_other_up() {
     let racks = [("a", 2), ("b", 1)];
-    let mut observed = respecified(&running(&racks), &racks, because("x"));
-    for service in observed.services.values_mut() {
+    let mut cached = respecified(&running(&racks), &racks, because("x"));
+    for service in cached.services.values_mut() {
         service.metadata.resource_version = Some("7".into());
         service.metadata.annotations.get_or_insert_default().insert(SIDECAR_PROTOCOL.into(), "1".into());
     }
-    let first = plan(&observed);
-    assert_eq!(changed(&observed, &first), []);
+    let first = plan(&cached);
+    assert_eq!(changed(&cached, &first), []);
     let asked: Vec<_> = first.changes.iter().map(|one| &one.patch["metadata"]["annotations"][RING_QUESTION]).collect();
     assert_eq!(asked, ["7", "7", "7"]);
-    let names: Vec<String> = observed.services.keys().cloned().collect();
+    let names: Vec<String> = cached.services.keys().cloned().collect();
     let mut answer = |state: &str, by: &[&str]| {
         for name in by {
             let host = |name: &String| format!("host-{name}");
@@ -321,12 +320,12 @@ fn nodes_that_can_be_asked_have_to_see_each_other_up() {
             nodes.insert("somebody-else".into(), "UL".into());
             nodes.insert("10.0.0.9".into(), "DJ".into());
             let text = json!({"asked": "7", "hostID": host(&(*name).to_owned()), "nodes": nodes}).to_string();
-            let annotations = observed.services.get_mut(*name).unwrap().metadata.annotations.get_or_insert_default();
+            let annotations = cached.services.get_mut(*name).unwrap().metadata.annotations.get_or_insert_default();
             annotations.insert(RING_QUESTION.into(), "7".into());
             annotations.insert(RING_ANSWER.into(), text);
         }
-        let plan = plan(&observed);
-        (changed(&observed, &plan), reasons(&plan).contains(&"WaitingForRing"))
+        let plan = plan(&cached);
+        (changed(&cached, &plan), reasons(&plan).contains(&"WaitingForRing"))
     };
     let two = ["orders-dc-a-0", "orders-dc-a-1"];
     assert_eq!(answer("UN", &two), (vec![], true), "one has yet to answer");
@@ -335,26 +334,26 @@ fn nodes_that_can_be_asked_have_to_see_each_other_up() {
     assert_eq!(answer("", &all), (vec![], true), "one is not in the ring for others");
     assert_eq!(answer("UN", &all), (vec![("orders-dc-a".to_owned(), 1)], false));
     // What one said that has left since counts no more.
-    let mut left = observed.services["orders-dc-b-0"].clone();
+    let mut left = cached.services["orders-dc-b-0"].clone();
     let annotations = left.metadata.annotations.get_or_insert_default();
     annotations.insert(HOST_ID.into(), "host-that-left".into());
     annotations.insert(NODE_JOINED.into(), "false".into());
     let alone = json!({"asked": "7", "hostID": "host-that-left", "nodes": {"host-that-left": "UN"}}).to_string();
     annotations.insert(RING_ANSWER.into(), alone);
     left.metadata.name = Some("orders-dc-b-1".into());
-    observed.services.insert("orders-dc-b-1".into(), left);
-    assert_eq!(changed(&observed, &plan(&observed)), [("orders-dc-a".to_owned(), 1)]);
+    cached.services.insert(with_name("orders-dc-b-1", left));
+    assert_eq!(changed(&cached, &plan(&cached)), [("orders-dc-a".to_owned(), 1)]);
 }
 
 /// A datacenter that is to change, where these nodes ask for another pod, the one of this UID.
-fn outdated(members: &[(&str, &str)]) -> Observed {
+fn outdated(members: &[(&str, &str)]) -> Cached {
     let racks = [("a", 2), ("b", 1)];
-    let mut observed = respecified(&running(&racks), &racks, because("x"));
+    let mut cached = respecified(&running(&racks), &racks, because("x"));
     for (member, uid) in members {
-        let service = observed.services.get_mut(*member).unwrap();
+        let service = cached.services.get_mut(*member).unwrap();
         service.metadata.annotations.get_or_insert_default().insert(RESTART_REQUEST.into(), (*uid).into());
     }
-    observed
+    cached
 }
 
 fn deleted(plan: &Plan) -> Vec<&str> {
@@ -364,19 +363,17 @@ fn deleted(plan: &Plan) -> Vec<&str> {
 #[test]
 fn nodes_that_announce_another_address_restart_one_by_one_and_first() {
     let both = [("orders-dc-a-0", "uid-of-orders-dc-a-0"), ("orders-dc-b-0", "uid-of-orders-dc-b-0")];
-    let mut observed = outdated(&both);
-    let first = plan(&observed);
-    assert_eq!((deleted(&first), changed(&observed, &first)), (vec!["orders-dc-a-0"], vec![]));
+    let mut cached = outdated(&both);
+    let first = plan(&cached);
+    assert_eq!((deleted(&first), changed(&cached, &first)), (vec!["orders-dc-a-0"], vec![]));
     let event = first.deletions[0].event.as_ref().map(|(reason, _)| *reason);
     assert_eq!((event, reasons(&first).contains(&"RestartingNode")), (Some("RestartingNode"), true));
-    observed.pods.remove("orders-dc-a-0");
-    assert_eq!(deleted(&plan(&observed)), [] as [&str; 0], "the next one waits for it");
-    observed.pods.insert("orders-dc-a-0".into(), {
-        let mut another = pod("orders-dc-a-0", "2026.2.4", "old", true);
-        another.metadata.uid = Some("another".into());
-        another
-    });
-    assert_eq!(deleted(&plan(&observed)), ["orders-dc-b-0"]);
+    cached.pods.remove("orders-dc-a-0");
+    assert_eq!(deleted(&plan(&cached)), [] as [&str; 0], "the next one waits for it");
+    let mut another = pod("orders-dc-a-0", "2026.2.4", "old", true);
+    another.metadata.uid = Some("another".into());
+    cached.pods.insert(another);
+    assert_eq!(deleted(&plan(&cached)), ["orders-dc-b-0"]);
     let former = outdated(&[("orders-dc-a-0", "former")]);
     let begun = plan(&former);
     assert_eq!((deleted(&begun), changed(&former, &begun)), (vec![], vec![("orders-dc-a".to_owned(), 1)]));
@@ -384,10 +381,11 @@ fn nodes_that_announce_another_address_restart_one_by_one_and_first() {
 
 #[test]
 fn who_cannot_be_found_keeps_nobody_from_restarting_it() {
-    let mut observed = outdated(&[("orders-dc-a-0", "uid-of-orders-dc-a-0")]);
-    let names: Vec<String> = observed.services.keys().cloned().collect();
+    let mut cached = outdated(&[("orders-dc-a-0", "uid-of-orders-dc-a-0")]);
+    let names: Vec<String> = cached.services.keys().cloned().collect();
     let mut answered = |down: &str| {
-        for (name, service) in &mut observed.services {
+        for name in &names {
+            let service = cached.services.get_mut(name).unwrap();
             let state = |one: &str| if one == down && one != name { "DN" } else { "UN" };
             let nodes: serde_json::Map<String, Value> =
                 names.iter().map(|one| (format!("host-{one}"), json!(state(one)))).collect();
@@ -396,7 +394,7 @@ fn who_cannot_be_found_keeps_nobody_from_restarting_it() {
             let annotations = service.metadata.annotations.get_or_insert_default();
             annotations.extend(facts.map(|(key, value)| (key.to_owned(), value)));
         }
-        let plan = plan(&observed);
+        let plan = plan(&cached);
         (plan.deletions.len(), reasons(&plan).contains(&"WaitingForRing"))
     };
     assert_eq!(answered("orders-dc-a-0"), (1, false));
@@ -406,11 +404,11 @@ fn who_cannot_be_found_keeps_nobody_from_restarting_it() {
 /// Nodes of racks that are on their way out are asked, too.
 #[test]
 fn the_only_node_that_stays_does_not_restart_unasked() {
-    let mut observed = running(&[("a", 1), ("b", 1)]);
-    for service in observed.services.values_mut() {
+    let mut cached = running(&[("a", 1), ("b", 1)]);
+    for service in cached.services.values_mut() {
         service.metadata.resource_version = Some("7".into());
         service.metadata.annotations.get_or_insert_default().insert(SIDECAR_PROTOCOL.into(), "1".into());
     }
-    observed.datacenter = datacenter_with(&[("a", 1)], because("x"));
-    assert_eq!(changed(&observed, &plan(&observed)), []);
+    cached.datacenter = datacenter_with(&[("a", 1)], because("x"));
+    assert_eq!(changed(&cached, &plan(&cached)), []);
 }

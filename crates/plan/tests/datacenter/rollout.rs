@@ -10,24 +10,26 @@ use k8s_openapi::{
 use messina_api::names::annotation::{
     CURRENT_TOKEN_RING_HASH, HOST_ID, INPUTS_HASH, INPUTS_STAND_FOR, LAST_CLEANED_UP_TOKEN_RING_HASH, NODE_JOINED,
 };
-use messina_plan::datacenter::{LeftAlone, Observed, Part, Plan, Rolling, Turn, change_of_identity, rolling};
+use messina_plan::datacenter::{Cached, LeftAlone, Part, Plan, Rolling, Turn};
 use serde_json::{Value, json};
 
-use crate::{datacenter, datacenter_with, name_of, observed, plan, report, rolled_out};
+use crate::{
+    cached, change_of_identity, datacenter, datacenter_with, name_of, plan, report, rolled_out, rolling, with_name,
+};
 
 /// What an operator that did not read the user's settings made of them in [`running`].
 const HASH_WITHOUT_USERS: &str =
     "45BICBNyDSUVXbuOh+zVOK1ZpaUHaqYZmZ0TpPsF3ngUOb8QwzJ31gsihtiTDPwqnKw+c3JCy8sSESnfYh+h8g==";
 
 /// A datacenter whose racks all run as the specification says.
-fn running(racks: &[(&str, i32)], spec: Value) -> Observed {
-    let mut observed = observed(datacenter_with(racks, spec));
+fn running(racks: &[(&str, i32)], spec: Value) -> Cached {
+    let mut cached = cached(datacenter_with(racks, spec));
     for _ in racks {
-        for one in plan(&observed).objects.stateful_sets {
-            observed.stateful_sets.insert(name_of(&one), rolled_out(one));
+        for one in plan(&cached).objects.stateful_sets {
+            cached.stateful_sets.insert(rolled_out(one));
         }
     }
-    for mut service in plan(&observed).objects.member_services {
+    for mut service in plan(&cached).objects.member_services {
         let annotations = service.metadata.annotations.get_or_insert_default();
         annotations.insert(NODE_JOINED.into(), "true".into());
         annotations.insert(CURRENT_TOKEN_RING_HASH.into(), "ring".into());
@@ -35,16 +37,16 @@ fn running(racks: &[(&str, i32)], spec: Value) -> Observed {
         let name = service.metadata.name.clone().unwrap();
         let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
         let pod = json!({"metadata": {"name": name, "uid": format!("uid-of-{name}")}, "status": ready});
-        observed.pods.insert(name.clone(), serde_json::from_value(pod).unwrap());
-        observed.services.insert(name, service);
+        cached.pods.insert(with_name(&name, serde_json::from_value(pod).unwrap()));
+        cached.services.insert(service);
     }
-    assert_eq!(plan(&observed).waiting, [], "everything is as it is to be");
-    observed
+    assert_eq!(plan(&cached).waiting, [], "everything is as it is to be");
+    cached
 }
 
 /// The same observation of another specification.
-fn respecified(observed: &Observed, racks: &[(&str, i32)], spec: Value) -> Observed {
-    Observed { datacenter: datacenter_with(racks, spec), ..observed.clone() }
+fn respecified(cached: &Cached, racks: &[(&str, i32)], spec: Value) -> Cached {
+    Cached { datacenter: datacenter_with(racks, spec), ..cached.clone() }
 }
 
 fn image(version: &str) -> Value {
@@ -57,8 +59,8 @@ fn restart(reason: &str) -> Value {
 }
 
 /// StatefulSets that the plan changes.
-fn changed(observed: &Observed, plan: &Plan) -> Vec<String> {
-    let is_new = |one: &&StatefulSet| observed.stateful_sets.get(&name_of(one)).is_none_or(|now| now.spec != one.spec);
+fn changed(cached: &Cached, plan: &Plan) -> Vec<String> {
+    let is_new = |one: &&StatefulSet| cached.stateful_sets.get(&name_of(one)).is_none_or(|now| now.spec != one.spec);
     plan.objects.stateful_sets.iter().filter(is_new).map(name_of).collect()
 }
 
@@ -71,95 +73,95 @@ fn held(name: &str) -> LeftAlone {
     LeftAlone { kind: "StatefulSet", name: name.into() }
 }
 
-fn set_out_of_order(observed: &mut Observed, name: &str) {
-    let status = observed.stateful_sets.get_mut(name).unwrap().status.as_mut().unwrap();
+fn set_out_of_order(cached: &mut Cached, name: &str) {
+    let status = cached.stateful_sets.get_mut(name).unwrap().status.as_mut().unwrap();
     status.ready_replicas = Some(0);
-    for (_, down) in observed.pods.iter_mut().filter(|(pod, _)| pod.starts_with(name)) {
+    for down in cached.pods.values_mut().filter(|pod| pod.metadata.name.as_ref().unwrap().starts_with(name)) {
         down.status = pod(json!({"conditions": [{"type": "Ready", "status": "False"}]})).status;
     }
 }
 
 #[test]
 fn racks_come_up_one_after_another() {
-    let mut observed = observed(datacenter_with(&[("a", 1), ("b", 1)], json!({})));
-    let first = plan(&observed);
-    assert_eq!(changed(&observed, &first), ["orders-dc-a"]);
+    let mut cached = cached(datacenter_with(&[("a", 1), ("b", 1)], json!({})));
+    let first = plan(&cached);
+    assert_eq!(changed(&cached, &first), ["orders-dc-a"]);
     assert_eq!(reasons(&first), ["CreatingStatefulSet", "WaitingForOtherRacks"]);
     let a = first.objects.stateful_sets[0].clone();
-    observed.stateful_sets.insert(name_of(&a), a.clone());
-    assert_eq!(changed(&observed, &plan(&observed)), [] as [&str; 0], "its nodes have not joined yet");
-    observed.stateful_sets.insert(name_of(&a), rolled_out(a));
-    assert_eq!(changed(&observed, &plan(&observed)), ["orders-dc-b"]);
+    cached.stateful_sets.insert(a.clone());
+    assert_eq!(changed(&cached, &plan(&cached)), [] as [&str; 0], "its nodes have not joined yet");
+    cached.stateful_sets.insert(rolled_out(a));
+    assert_eq!(changed(&cached, &plan(&cached)), ["orders-dc-b"]);
 }
 
 #[test]
 fn racks_come_up_at_once_where_nodes_may_start_at_the_same_time() {
-    let observed = observed(datacenter_with(&[("a", 1), ("b", 1)], json!({"enableParallelNodeOperations": true})));
-    assert_eq!(changed(&observed, &plan(&observed)), ["orders-dc-a", "orders-dc-b"]);
+    let cached = cached(datacenter_with(&[("a", 1), ("b", 1)], json!({"enableParallelNodeOperations": true})));
+    assert_eq!(changed(&cached, &plan(&cached)), ["orders-dc-a", "orders-dc-b"]);
 }
 
 #[test]
 fn one_rack_changes_at_a_time() {
     let before = running(&[("a", 1), ("b", 1)], json!({}));
-    let mut observed = respecified(&before, &[("a", 1), ("b", 1)], restart("because"));
-    let first = plan(&observed);
-    assert_eq!(changed(&observed, &first), ["orders-dc-a"]);
+    let mut cached = respecified(&before, &[("a", 1), ("b", 1)], restart("because"));
+    let first = plan(&cached);
+    assert_eq!(changed(&cached, &first), ["orders-dc-a"]);
     assert_eq!(first.left_alone, [held("orders-dc-b")]);
     let a = first.objects.stateful_sets.into_iter().find(|one| name_of(one) == "orders-dc-a").unwrap();
-    observed.stateful_sets.insert(name_of(&a), a.clone());
-    let second = plan(&observed);
-    assert_eq!((changed(&observed, &second), &second.left_alone[..]), (vec![], &[held("orders-dc-b")][..]));
-    observed.stateful_sets.insert(name_of(&a), rolled_out(a));
-    assert_eq!(changed(&observed, &plan(&observed)), ["orders-dc-b"]);
+    cached.stateful_sets.insert(a.clone());
+    let second = plan(&cached);
+    assert_eq!((changed(&cached, &second), &second.left_alone[..]), (vec![], &[held("orders-dc-b")][..]));
+    cached.stateful_sets.insert(rolled_out(a));
+    assert_eq!(changed(&cached, &plan(&cached)), ["orders-dc-b"]);
 }
 
 #[test]
 fn nodes_join_before_nodes_are_changed() {
     let before = running(&[("a", 1), ("b", 1)], json!({}));
-    let observed = respecified(&before, &[("a", 1), ("b", 3)], image("2026.2.5"));
-    let plan = plan(&observed);
-    assert_eq!(changed(&observed, &plan), ["orders-dc-b"]);
+    let cached = respecified(&before, &[("a", 1), ("b", 3)], image("2026.2.5"));
+    let plan = plan(&cached);
+    assert_eq!(changed(&cached, &plan), ["orders-dc-b"]);
     let b = plan.objects.stateful_sets[0].spec.as_ref().unwrap();
     assert_eq!(b.replicas, Some(3));
-    let now = observed.stateful_sets["orders-dc-b"].spec.as_ref().unwrap();
+    let now = cached.stateful_sets["orders-dc-b"].spec.as_ref().unwrap();
     assert_eq!(b.template, now.template, "a node joins with the version that the others have");
     assert_eq!(plan.objects.member_services.len(), 4);
 }
 
 #[test]
 fn nothing_begins_while_a_node_is_down() {
-    let mut observed = running(&[("a", 1), ("b", 1)], json!({}));
-    set_out_of_order(&mut observed, "orders-dc-b");
+    let mut cached = running(&[("a", 1), ("b", 1)], json!({}));
+    set_out_of_order(&mut cached, "orders-dc-b");
     for (racks, spec) in [
         (&[("a", 2), ("b", 1)][..], json!({})),
         (&[("a", 1), ("b", 1), ("c", 1)][..], json!({})),
         (&[("a", 1), ("b", 2)][..], json!({})),
     ] {
-        let observed = respecified(&observed, racks, spec);
-        let plan = plan(&observed);
-        assert_eq!(changed(&observed, &plan), [] as [&str; 0], "{racks:?}");
+        let cached = respecified(&cached, racks, spec);
+        let plan = plan(&cached);
+        assert_eq!(changed(&cached, &plan), [] as [&str; 0], "{racks:?}");
         assert!(reasons(&plan).contains(&"WaitingForStatefulSetRollout"));
     }
 }
 
 #[test]
 fn what_is_down_can_be_corrected() {
-    let mut observed = running(&[("a", 1), ("b", 1)], json!({}));
-    set_out_of_order(&mut observed, "orders-dc-b");
-    let observed = respecified(&observed, &[("a", 1), ("b", 1)], image("2026.2.5"));
-    assert_eq!(changed(&observed, &plan(&observed)), ["orders-dc-b"]);
-    assert_eq!(plan(&observed).left_alone, [held("orders-dc-a")]);
+    let mut cached = running(&[("a", 1), ("b", 1)], json!({}));
+    set_out_of_order(&mut cached, "orders-dc-b");
+    let cached = respecified(&cached, &[("a", 1), ("b", 1)], image("2026.2.5"));
+    assert_eq!(changed(&cached, &plan(&cached)), ["orders-dc-b"]);
+    assert_eq!(plan(&cached).left_alone, [held("orders-dc-a")]);
 }
 
 /// A rack of two, of which the second has not joined, and another version to run.
-fn upgraded_while_joining(policy: &str) -> Observed {
-    let mut observed = running(&[("a", 2)], json!({"enableParallelNodeOperations": policy == "Parallel"}));
-    observed.services.get_mut("orders-dc-a-1").unwrap().metadata.annotations = None;
-    let status = observed.stateful_sets.get_mut("orders-dc-a").unwrap().status.as_mut().unwrap();
+fn upgraded_while_joining(policy: &str) -> Cached {
+    let mut cached = running(&[("a", 2)], json!({"enableParallelNodeOperations": policy == "Parallel"}));
+    cached.services.get_mut("orders-dc-a-1").unwrap().metadata.annotations = None;
+    let status = cached.stateful_sets.get_mut("orders-dc-a").unwrap().status.as_mut().unwrap();
     status.ready_replicas = Some(1);
     let mut spec = image("2026.2.5");
     spec["enableParallelNodeOperations"] = json!(policy == "Parallel");
-    respecified(&observed, &[("a", 2)], spec)
+    respecified(&cached, &[("a", 2)], spec)
 }
 
 fn pod(status: Value) -> Pod {
@@ -186,18 +188,18 @@ fn a_node_that_joins_is_not_disturbed() {
         ("crashing", Some(waiting_for("CrashLoopBackOff")), true),
         ("no machine", Some(pod(json!({"conditions": [{"type": "PodScheduled", "status": "False"}]}))), true),
     ] {
-        let mut observed = upgraded_while_joining("OrderedReady");
-        observed.pods.extend(pod.map(|pod| ("orders-dc-a-1".to_owned(), pod)));
+        let mut cached = upgraded_while_joining("OrderedReady");
+        cached.pods.extend(pod.map(|pod| with_name("orders-dc-a-1", pod)));
         let expected: &[&str] = if may_change { &["orders-dc-a"] } else { &[] };
-        assert_eq!(changed(&observed, &plan(&observed)), expected, "{state}");
+        assert_eq!(changed(&cached, &plan(&cached)), expected, "{state}");
     }
 }
 
 #[test]
 fn nodes_that_serve_stay_while_another_is_down() {
-    let mut observed = upgraded_while_joining("Parallel");
-    observed.pods.insert("orders-dc-a-1".into(), waiting_for("ImagePullBackOff"));
-    let corrected = &plan(&observed).objects.stateful_sets[0];
+    let mut cached = upgraded_while_joining("Parallel");
+    cached.pods.insert(with_name("orders-dc-a-1", waiting_for("ImagePullBackOff")));
+    let corrected = &plan(&cached).objects.stateful_sets[0];
     assert_eq!(partition(corrected), 1, "Kubernetes would not wait for the one that is down");
 }
 
@@ -209,9 +211,9 @@ fn partition(stateful_set: &StatefulSet) -> i32 {
 #[test]
 fn no_node_is_taken_away_unheard() {
     let before = running(&[("a", 3), ("b", 2)], json!({}));
-    let observed = respecified(&before, &[("a", 1)], json!({}));
-    let plan = plan(&observed);
-    assert_eq!(changed(&observed, &plan), [] as [&str; 0]);
+    let cached = respecified(&before, &[("a", 1)], json!({}));
+    let plan = plan(&cached);
+    assert_eq!(changed(&cached, &plan), [] as [&str; 0]);
     assert_eq!(plan.objects.stateful_sets[0].spec.as_ref().unwrap().replicas, Some(3));
     assert_eq!(plan.objects.member_services.len(), 3);
     let kept: Vec<&str> = plan.left_alone.iter().map(|one| one.name.as_str()).collect();
@@ -226,16 +228,16 @@ fn no_node_is_taken_away_unheard() {
 fn a_stateful_set_that_is_gone_is_made_anew_around_its_nodes() {
     let before = running(&[("a", 3)], json!({}));
     for evidence in ["pod", "Service"] {
-        let mut observed = respecified(&before, &[("a", 1)], json!({}));
-        observed.stateful_sets.clear();
-        observed.pods.clear();
+        let mut cached = respecified(&before, &[("a", 1)], json!({}));
+        cached.stateful_sets.clear();
+        cached.pods.clear();
         if evidence == "pod" {
-            observed.pods.insert("orders-dc-a-2".into(), pod(json!({})));
+            cached.pods.insert(with_name("orders-dc-a-2", pod(json!({}))));
         } else {
-            let service = observed.services.get_mut("orders-dc-a-2").unwrap();
+            let service = cached.services.get_mut("orders-dc-a-2").unwrap();
             service.metadata.annotations.get_or_insert_default().insert(HOST_ID.into(), "f00".into());
         }
-        let plan = plan(&observed);
+        let plan = plan(&cached);
         assert_eq!(plan.objects.stateful_sets[0].spec.as_ref().unwrap().replicas, Some(3), "{evidence}");
     }
     let mut never_there = respecified(&before, &[("a", 1)], json!({}));
@@ -246,23 +248,23 @@ fn a_stateful_set_that_is_gone_is_made_anew_around_its_nodes() {
 
 #[test]
 fn the_rack_file_of_a_removed_rack_stays() {
-    let mut observed = running(&[("a", 1), ("b", 1)], json!({}));
-    for config in plan(&observed).objects.snitch_configs {
-        observed.config_maps.insert(config.metadata.name.clone().unwrap(), config);
+    let mut cached = running(&[("a", 1), ("b", 1)], json!({}));
+    for config in plan(&cached).objects.snitch_configs {
+        cached.config_maps.insert(config);
     }
-    let plan = plan(&respecified(&observed, &[("a", 1)], json!({})));
+    let plan = plan(&respecified(&cached, &[("a", 1)], json!({})));
     assert!(plan.left_alone.contains(&LeftAlone { kind: "ConfigMap", name: "orders-b-snitch-config".into() }));
 }
 
 #[test]
 fn what_kubernetes_never_changes_is_kept_and_told() {
-    let observed = running(&[("a", 1)], json!({}));
+    let cached = running(&[("a", 1)], json!({}));
     let spec = json!({
         "enableParallelNodeOperations": true,
         "racks": [{"name": "a", "nodes": 1, "scyllaDB": {"storage": {"capacity": "1Gi", "storageClassName": "fast"}}}],
     });
-    let plan = plan(&respecified(&observed, &[], spec));
-    let (now, then) = (&observed.stateful_sets["orders-dc-a"], &plan.objects.stateful_sets[0]);
+    let plan = plan(&respecified(&cached, &[], spec));
+    let (now, then) = (&cached.stateful_sets["orders-dc-a"], &plan.objects.stateful_sets[0]);
     let (now, then) = (now.spec.as_ref().unwrap(), then.spec.as_ref().unwrap());
     assert_eq!(then.volume_claim_templates, now.volume_claim_templates);
     assert_eq!(then.pod_management_policy, now.pod_management_policy);
@@ -272,8 +274,8 @@ fn what_kubernetes_never_changes_is_kept_and_told() {
 
 #[test]
 fn what_an_api_server_fills_in_is_no_difference() {
-    let mut observed = running(&[("a", 1)], json!({}));
-    let stateful_set = observed.stateful_sets.get_mut("orders-dc-a").unwrap();
+    let mut cached = running(&[("a", 1)], json!({}));
+    let stateful_set = cached.stateful_sets.get_mut("orders-dc-a").unwrap();
     let mut kept = json!(stateful_set);
     kept["spec"]["revisionHistoryLimit"] = 10.into();
     kept["spec"]["template"]["spec"]["restartPolicy"] = "Always".into();
@@ -281,119 +283,119 @@ fn what_an_api_server_fills_in_is_no_difference() {
     kept["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap().reverse();
     kept["spec"]["template"]["metadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"] = "today".into();
     *stateful_set = serde_json::from_value(kept).unwrap();
-    assert_eq!(plan(&observed).waiting, []);
+    assert_eq!(plan(&cached).waiting, []);
 }
 
 #[test]
 fn what_an_api_server_leaves_out_is_no_difference() {
-    let mut observed = running(&[("a", 1), ("b", 1)], json!({"minReadySeconds": 0}));
-    for one in observed.stateful_sets.values_mut() {
+    let mut cached = running(&[("a", 1), ("b", 1)], json!({"minReadySeconds": 0}));
+    for one in cached.stateful_sets.values_mut() {
         let spec = one.spec.as_mut().unwrap();
         spec.min_ready_seconds = spec.min_ready_seconds.filter(|seconds| *seconds != 0);
     }
-    assert_eq!(plan(&observed).waiting, [], "a zero that is not kept changes nothing");
+    assert_eq!(plan(&cached).waiting, [], "a zero that is not kept changes nothing");
 }
 
 #[test]
 fn what_was_ours_and_is_to_go_is_a_difference() {
-    let mut observed = running(&[("a", 1)], json!({}));
-    let stateful_set = observed.stateful_sets.get_mut("orders-dc-a").unwrap();
+    let mut cached = running(&[("a", 1)], json!({}));
+    let stateful_set = cached.stateful_sets.get_mut("orders-dc-a").unwrap();
     let mut kept = json!(stateful_set);
     kept["spec"]["template"]["metadata"]["annotations"]["team"] = "blue".into();
     *stateful_set = serde_json::from_value(kept).unwrap();
-    assert_eq!(reasons(&plan(&observed)), ["UpdatingStatefulSet"]);
+    assert_eq!(reasons(&plan(&cached)), ["UpdatingStatefulSet"]);
     // Unless the API server knows that it is somebody else's.
     let fields =
         |fields: Value| ManagedFieldsEntry { fields_v1: Some(FieldsV1(fields)), ..ManagedFieldsEntry::default() };
     let annotation = json!({"f:metadata": {"f:annotations": {"f:team": {}}}});
     let ours = fields(json!({"f:spec": {"f:selector": {}}}));
     let others = fields(json!({"f:spec": {"f:template": annotation}}));
-    observed.stateful_sets.get_mut("orders-dc-a").unwrap().metadata.managed_fields = Some(vec![ours, others.clone()]);
-    assert_eq!(plan(&observed).waiting, []);
+    cached.stateful_sets.get_mut("orders-dc-a").unwrap().metadata.managed_fields = Some(vec![ours, others.clone()]);
+    assert_eq!(plan(&cached).waiting, []);
     // Also where that is kept as a text.
     let ours = fields(Value::String(json!({"f:spec": {"f:selector": {}}}).to_string()));
-    observed.stateful_sets.get_mut("orders-dc-a").unwrap().metadata.managed_fields = Some(vec![ours, others]);
-    assert_eq!(plan(&observed).waiting, []);
+    cached.stateful_sets.get_mut("orders-dc-a").unwrap().metadata.managed_fields = Some(vec![ours, others]);
+    assert_eq!(plan(&cached).waiting, []);
 }
 
 #[test]
 fn what_changes_with_the_operator_waits_for_the_turn_of_the_datacenter() {
     let at_rest = running(&[("a", 1), ("b", 1)], json!({}));
     assert_eq!(rolling(&at_rest), Rolling::Done);
-    let mut observed = Observed { operator_image: "messina:another".into(), ..at_rest };
-    assert_eq!(rolling(&observed), Rolling::Pending);
-    observed.turn = Turn::After("shop/another".into());
-    let waiting = plan(&observed);
+    let mut cached = Cached { operator_image: "messina:another".into(), ..at_rest };
+    assert_eq!(rolling(&cached), Rolling::Pending);
+    cached.turn = Turn::After("shop/another".into());
+    let waiting = plan(&cached);
     assert_eq!(
-        (changed(&observed, &waiting), reasons(&waiting)),
+        (changed(&cached, &waiting), reasons(&waiting)),
         (vec![], vec!["WaitingForTurn", "WaitingForOtherRacks"])
     );
     let told = waiting.waiting.iter().find(|note| note.reason == "WaitingForTurn").unwrap();
     assert!(told.message.contains("the turn of shop/another"), "{}", told.message);
     // Nodes join all the same, as the others are.
-    observed.datacenter.racks[0].nodes = 2;
-    assert_eq!(changed(&observed, &plan(&observed)), ["orders-dc-a"]);
-    observed.datacenter.racks[0].nodes = 1;
-    observed.turn = Turn::Own;
-    assert_eq!(changed(&observed, &plan(&observed)), ["orders-dc-a"]);
+    cached.datacenter.racks[0].nodes = 2;
+    assert_eq!(changed(&cached, &plan(&cached)), ["orders-dc-a"]);
+    cached.datacenter.racks[0].nodes = 1;
+    cached.turn = Turn::Own;
+    assert_eq!(changed(&cached, &plan(&cached)), ["orders-dc-a"]);
 }
 
 #[test]
 fn a_drifted_rack_is_put_right() {
-    let mut observed = running(&[("a", 1)], json!({}));
-    let spec = observed.stateful_sets.get_mut("orders-dc-a").unwrap().spec.as_mut().unwrap();
+    let mut cached = running(&[("a", 1)], json!({}));
+    let spec = cached.stateful_sets.get_mut("orders-dc-a").unwrap().spec.as_mut().unwrap();
     spec.template.spec.as_mut().unwrap().containers[0].image = Some("something/else:1".into());
-    assert_eq!(changed(&observed, &plan(&observed)), ["orders-dc-a"]);
+    assert_eq!(changed(&cached, &plan(&cached)), ["orders-dc-a"]);
 }
 
 #[test]
 fn what_somebody_added_to_a_list_is_a_difference() {
-    let mut observed = running(&[("a", 1)], json!({}));
-    let spec = observed.stateful_sets.get_mut("orders-dc-a").unwrap().spec.as_mut().unwrap();
+    let mut cached = running(&[("a", 1)], json!({}));
+    let spec = cached.stateful_sets.get_mut("orders-dc-a").unwrap().spec.as_mut().unwrap();
     let containers = &mut spec.template.spec.as_mut().unwrap().containers;
     containers.push(Container { name: "stowaway".into(), ..Container::default() });
-    assert_eq!(reasons(&plan(&observed)), ["UpdatingStatefulSet"]);
+    assert_eq!(reasons(&plan(&cached)), ["UpdatingStatefulSet"]);
 }
 
 #[test]
 fn no_number_of_replicas_is_too_large_to_keep() {
-    let mut observed = running(&[("a", 1)], json!({}));
-    let spec = observed.stateful_sets.get_mut("orders-dc-a").unwrap().spec.as_mut().unwrap();
+    let mut cached = running(&[("a", 1)], json!({}));
+    let spec = cached.stateful_sets.get_mut("orders-dc-a").unwrap().spec.as_mut().unwrap();
     spec.replicas = Some(i32::MAX);
-    let plan = plan(&observed);
+    let plan = plan(&cached);
     assert_eq!(plan.objects.stateful_sets[0].spec.as_ref().unwrap().replicas, Some(i32::MAX));
     assert_eq!(plan.objects.member_services.len(), 1000, "but there are not that many Services");
 }
 
 #[test]
 fn a_change_of_the_users_settings_restarts_nodes() {
-    let mut observed = running(&[("a", 1)], json!({}));
-    set_users_settings(&mut observed, "a: 1");
-    assert_eq!(reasons(&plan(&observed)), ["UpdatingStatefulSet"]);
+    let mut cached = running(&[("a", 1)], json!({}));
+    set_users_settings(&mut cached, "a: 1");
+    assert_eq!(reasons(&plan(&cached)), ["UpdatingStatefulSet"]);
 }
 
-fn set_users_settings(observed: &mut Observed, text: &str) {
+fn set_users_settings(cached: &mut Cached, text: &str) {
     let data = [("scylla.yaml".to_owned(), text.to_owned())];
     let config = ConfigMap { data: Some(data.into()), ..ConfigMap::default() };
-    observed.named.config_maps.insert("scylla-config".into(), config.into());
+    cached.named.config_maps.insert("scylla-config".into(), config.into());
 }
 
 /// An operator that did not read the user's settings made the StatefulSet; then comes one that does.
 #[test]
 fn nodes_are_not_restarted_only_because_the_users_settings_are_read_now() {
-    let observed = with_old_hash();
+    let cached = with_old_hash();
     for settings in [None, Some("a: 1")] {
-        let mut observed = observed.clone();
-        settings.into_iter().for_each(|text| set_users_settings(&mut observed, text));
-        let taken_over = plan(&observed);
+        let mut cached = cached.clone();
+        settings.into_iter().for_each(|text| set_users_settings(&mut cached, text));
+        let taken_over = plan(&cached);
         assert!(taken_over.waiting.iter().all(|note| !note.message.contains("restarts")), "{:?}", taken_over.waiting);
         let noted = &taken_over.objects.stateful_sets[0];
-        assert_eq!(noted.spec.as_ref().unwrap().template, stateful_set_of(&observed).spec.as_ref().unwrap().template);
+        assert_eq!(noted.spec.as_ref().unwrap().template, stateful_set_of(&cached).spec.as_ref().unwrap().template);
         assert!(noted.metadata.annotations.as_ref().unwrap().contains_key(INPUTS_STAND_FOR));
-        observed.stateful_sets.insert("orders-dc-a".into(), rolled_out(noted.clone()));
-        assert_eq!(reasons(&plan(&observed)), [""; 0], "nor later");
-        set_users_settings(&mut observed, "a: 2");
-        let changed = plan(&observed);
+        cached.stateful_sets.insert(rolled_out(noted.clone()));
+        assert_eq!(reasons(&plan(&cached)), [""; 0], "nor later");
+        set_users_settings(&mut cached, "a: 2");
+        let changed = plan(&cached);
         assert_eq!(
             reasons(&changed),
             ["UpdatingStatefulSet"],
@@ -404,14 +406,14 @@ fn nodes_are_not_restarted_only_because_the_users_settings_are_read_now() {
     }
 }
 
-fn with_old_hash() -> Observed {
-    let mut observed = running(&[("a", 1)], json!({}));
-    let stateful_set = observed.stateful_sets.get_mut("orders-dc-a").unwrap();
+fn with_old_hash() -> Cached {
+    let mut cached = running(&[("a", 1)], json!({}));
+    let stateful_set = cached.stateful_sets.get_mut("orders-dc-a").unwrap();
     let template = stateful_set.spec.as_mut().unwrap().template.metadata.as_mut().unwrap();
     template.annotations.as_mut().unwrap().insert(INPUTS_HASH.into(), HASH_WITHOUT_USERS.into());
-    let pod = observed.pods.get_mut("orders-dc-a-0").unwrap();
+    let pod = cached.pods.get_mut("orders-dc-a-0").unwrap();
     pod.metadata.annotations = template.annotations.clone();
-    observed
+    cached
 }
 
 fn inputs_hash(stateful_set: &StatefulSet) -> &str {
@@ -421,53 +423,53 @@ fn inputs_hash(stateful_set: &StatefulSet) -> &str {
 
 #[test]
 fn what_an_old_hash_stands_for_is_not_forgotten_while_nodes_join() {
-    let mut observed = with_old_hash();
-    let noted = plan(&observed).objects.stateful_sets.remove(0);
+    let mut cached = with_old_hash();
+    let noted = plan(&cached).objects.stateful_sets.remove(0);
     let stood_for = noted.metadata.annotations.as_ref().unwrap()[INPUTS_STAND_FOR].clone();
-    observed.stateful_sets.insert("orders-dc-a".into(), rolled_out(noted));
-    set_users_settings(&mut observed, "a: 1");
-    let grown = plan(&respecified(&observed, &[("a", 2)], json!({}))).objects.stateful_sets.remove(0);
+    cached.stateful_sets.insert(rolled_out(noted));
+    set_users_settings(&mut cached, "a: 1");
+    let grown = plan(&respecified(&cached, &[("a", 2)], json!({}))).objects.stateful_sets.remove(0);
     assert_eq!((grown.spec.as_ref().unwrap().replicas, inputs_hash(&grown)), (Some(2), HASH_WITHOUT_USERS));
     assert_eq!(grown.metadata.annotations.unwrap()[INPUTS_STAND_FOR], stood_for, "the change is yet to come");
 }
 
 #[test]
 fn a_stateful_set_that_is_made_anew_has_the_old_hash_of_its_pods() {
-    let mut observed = with_old_hash();
-    observed.stateful_sets.clear();
-    let restored = plan(&observed).objects.stateful_sets.remove(0);
+    let mut cached = with_old_hash();
+    cached.stateful_sets.clear();
+    let restored = plan(&cached).objects.stateful_sets.remove(0);
     assert_eq!(inputs_hash(&restored), HASH_WITHOUT_USERS);
 }
 
 #[test]
 fn nodes_that_restart_anyway_get_the_new_hash() {
-    let observed = with_old_hash();
-    let changed = plan(&respecified(&observed, &[("a", 1)], json!({"forceRedeploymentReason": "x"})));
+    let cached = with_old_hash();
+    let changed = plan(&respecified(&cached, &[("a", 1)], json!({"forceRedeploymentReason": "x"})));
     let stateful_set = &changed.objects.stateful_sets[0];
     assert_ne!(inputs_hash(stateful_set), HASH_WITHOUT_USERS);
     assert!(!stateful_set.metadata.annotations.clone().unwrap_or_default().contains_key(INPUTS_STAND_FOR));
 }
 
-fn stateful_set_of(observed: &Observed) -> &StatefulSet {
-    &observed.stateful_sets["orders-dc-a"]
+fn stateful_set_of(cached: &Cached) -> &StatefulSet {
+    &cached.stateful_sets["orders-dc-a"]
 }
 
 #[test]
 fn a_datacenter_is_available_when_all_nodes_are() {
-    let mut observed = running(&[("a", 1), ("b", 2)], json!({}));
+    let mut cached = running(&[("a", 1), ("b", 2)], json!({}));
     for name in ["orders-dc-a-0", "orders-dc-b-0"] {
         let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "scylla", "image": "scylla:2026.2.4"}]}});
-        observed.pods.insert(name.into(), serde_json::from_value(pod).unwrap());
+        cached.pods.insert(with_name(name, serde_json::from_value(pod).unwrap()));
     }
-    let of = |observed: &Observed| {
-        let report = report(observed);
+    let of = |cached: &Cached| {
+        let report = report(cached);
         (report.status, report.available.is_ok(), report.available.err().map_or("AsExpected", |told| told.reason))
     };
-    let (status, holds, reason) = of(&observed);
+    let (status, holds, reason) = of(&cached);
     assert!(holds, "{reason}");
     assert_eq!((status.nodes, status.ready_nodes, status.available_nodes), (Some(3), Some(3), Some(3)));
     assert_eq!((status.current_version.as_deref(), status.observed_generation), (Some("2026.2.4"), Some(1)));
-    let mut written = Observed { status, ..observed.clone() };
+    let mut written = Cached { status, ..cached.clone() };
     for pod in written.pods.values_mut() {
         pod.status = serde_json::from_value(json!({"conditions": [{"type": "Ready", "status": "True"}]})).unwrap();
     }
@@ -475,10 +477,10 @@ fn a_datacenter_is_available_when_all_nodes_are() {
     assert!(of(&written).1, "nodes go on serving before Kubernetes has looked at what was written");
     written.pods.remove("orders-dc-a-0");
     assert!(!of(&written).1, "nobody knows");
-    set_out_of_order(&mut observed, "orders-dc-b");
-    let (status, holds, reason) = of(&observed);
+    set_out_of_order(&mut cached, "orders-dc-b");
+    let (status, holds, reason) = of(&cached);
     assert_eq!((holds, reason, status.ready_nodes), (false, "MembersNotReady", Some(1)));
-    let upgraded = respecified(&observed, &[("a", 1), ("b", 2)], image("2026.2.5"));
+    let upgraded = respecified(&cached, &[("a", 1), ("b", 2)], image("2026.2.5"));
     let (status, holds, reason) = of(&upgraded);
     assert_eq!((holds, reason), (false, "RacksNotAtDesiredVersion"));
     assert_eq!(
@@ -501,29 +503,29 @@ fn a_pause_is_not_handed_on() {
             },
         })
     };
-    let objects = |annotations: Value| plan(&observed(datacenter(object(annotations)))).objects;
+    let objects = |annotations: Value| plan(&cached(datacenter(object(annotations)))).objects;
     assert!(objects(json!({"messina.scylladb.com/pause": "true"})) == objects(json!({})));
     assert!(objects(json!({"team": "blue"})) != objects(json!({})), "others are");
 }
 
 #[test]
 fn another_name_of_the_datacenter_is_a_fault_as_long_as_there_are_nodes() {
-    let observed = running(&[("a", 1)], json!({}));
-    assert_eq!(change_of_identity(&observed), None);
-    let fault = change_of_identity(&respecified(&observed, &[("a", 1)], json!({"datacenterName": "other"}))).unwrap();
+    let cached = running(&[("a", 1)], json!({}));
+    assert_eq!(change_of_identity(&cached), None);
+    let fault = change_of_identity(&respecified(&cached, &[("a", 1)], json!({"datacenterName": "other"}))).unwrap();
     assert_eq!(fault.field, "spec.datacenterName");
     assert!(fault.message.contains("\"dc\" again"), "{}", fault.message);
     // Another operator has begun to obey: it can be set back, and only back.
-    let mut begun = respecified(&observed, &[("a", 1)], json!({"datacenterName": "other"}));
+    let mut begun = respecified(&cached, &[("a", 1)], json!({"datacenterName": "other"}));
     let time = |seconds| Some(Time(jiff::Timestamp::from_second(seconds).unwrap()));
     begun.stateful_sets.get_mut("orders-dc-a").unwrap().metadata.creation_timestamp = time(1);
     let mut newer = plan(&begun).objects.stateful_sets.remove(0);
     assert_eq!(newer.metadata.name.as_deref(), Some("orders-other-a"));
     newer.metadata.creation_timestamp = time(2);
-    begun.stateful_sets.insert("orders-other-a".into(), newer);
+    begun.stateful_sets.insert(with_name("orders-other-a", newer));
     assert!(change_of_identity(&begun).unwrap().message.contains("\"dc\" again"));
     assert_eq!(change_of_identity(&respecified(&begun, &[("a", 1)], json!({}))), None);
-    let mut empty = respecified(&observed, &[("a", 1)], json!({"datacenterName": "other"}));
+    let mut empty = respecified(&cached, &[("a", 1)], json!({"datacenterName": "other"}));
     empty.stateful_sets.clear();
     assert_eq!(change_of_identity(&empty), None);
 }

@@ -93,7 +93,7 @@ pub(crate) fn check_fresh(world: &World, racks: &[(&str, i32)]) {
     let sets: BTreeSet<String> = world.kept.stateful_sets.keys().cloned().collect();
     assert_eq!(sets, racks.iter().map(|(rack, _)| format!("orders-dc-{rack}")).collect(), "StatefulSets");
     assert_eq!(world.kept.jobs.keys().collect::<Vec<_>>(), [""; 0], "Jobs");
-    for (name, service) in &world.kept.services {
+    for (name, service) in world.kept.services.iter() {
         let labels = service.metadata.labels.clone().unwrap_or_default();
         let annotations = service.metadata.annotations.clone().unwrap_or_default();
         let ring = |key: &str| annotations.get(key).filter(|ring| !ring.is_empty());

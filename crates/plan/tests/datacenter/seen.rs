@@ -54,8 +54,8 @@ fn a_place_for_a_node_that_lacks_one_rests_on_its_service_and_its_claim() {
     let (claim, claim_then) = (claim(&world, LEFT), world.kept.claims["data-orders-dc-a-1"].clone());
     world.respecify(&[("a", 1), ("b", 1)]);
     assert!(settle(&mut world));
-    world.kept.services.insert(LEFT.into(), service_then);
-    world.kept.claims.insert(claim.name.clone(), claim_then);
+    world.kept.services.insert(service_then);
+    world.kept.claims.insert(claim_then);
     assert!(changes_places(&world));
     assert_eq!(rests_on(&world, Kind::StatefulSet, "orders-dc-a"), [claim, service(&world, LEFT)]);
 }

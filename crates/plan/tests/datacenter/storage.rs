@@ -12,7 +12,7 @@ use messina_api::names::{
     annotation::LEFT_HOST_ID,
     label::{REPLACE, SCYLLA_VERSION},
 };
-use messina_plan::datacenter::{Kind, Observed, Part};
+use messina_plan::datacenter::{Cached, Kind, Part};
 use serde_json::{Value, json};
 
 use crate::{
@@ -28,8 +28,8 @@ fn enlarged(capacity: &'static str) -> World {
     world
 }
 
-fn told(observed: &Observed) -> Vec<&'static str> {
-    let plan = plan(observed);
+fn told(cached: &Cached) -> Vec<&'static str> {
+    let plan = plan(cached);
     let notes = plan.waiting.iter().chain(&plan.wrong).filter(|note| note.part == Part::Storage);
     notes.map(|note| note.reason).collect()
 }

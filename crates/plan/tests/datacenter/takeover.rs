@@ -5,12 +5,13 @@ use k8s_openapi::api::{
     core::v1::{Container, Pod},
 };
 use messina_api::names::annotation::{LAST_APPLIED_CONFIGURATION, NODE_JOINED, NODE_STATUS_REPORT};
-use messina_plan::datacenter::{Observed, Part, Plan};
+use messina_plan::datacenter::{Cached, Part, Plan};
 use serde_json::json;
 
 use crate::{
     plan,
     restarts::{changed, pod, respecified, running},
+    with_name,
 };
 
 const BARRIER: &str = "scylladb-bootstrap-barrier";
@@ -39,21 +40,21 @@ fn as_of_scylla_operator(stateful_set: &mut StatefulSet) {
 }
 
 /// A datacenter at rest under scylla-operator, whose sidecars do not write our annotations.
-fn of_scylla_operator(racks: &[(&str, i32)]) -> Observed {
-    let mut observed = running(racks);
-    observed.stateful_sets.values_mut().for_each(as_of_scylla_operator);
-    for service in observed.services.values_mut() {
+fn of_scylla_operator(racks: &[(&str, i32)]) -> Cached {
+    let mut cached = running(racks);
+    cached.stateful_sets.values_mut().for_each(as_of_scylla_operator);
+    for service in cached.services.values_mut() {
         service.metadata.annotations.get_or_insert_default().remove(NODE_JOINED);
     }
-    observed
+    cached
 }
 
 #[test]
 fn nodes_restart_before_others_join() {
     let racks = [("a", 2), ("b", 2)];
-    let observed = respecified(&of_scylla_operator(&racks), &[("a", 3), ("b", 2)], json!({}));
-    let first = plan(&observed);
-    assert_eq!(changed(&observed, &first), [("orders-dc-a".to_owned(), 1)], "the last node of the first rack");
+    let cached = respecified(&of_scylla_operator(&racks), &[("a", 3), ("b", 2)], json!({}));
+    let first = plan(&cached);
+    assert_eq!(changed(&cached, &first), [("orders-dc-a".to_owned(), 1)], "the last node of the first rack");
     assert_eq!(replicas(&first, "orders-dc-a"), Some(2), "no node joins with the same write");
     assert_eq!(reasons(&first), ["UpdatingStatefulSet", "WaitingForOtherRacks"]);
     let written = first.objects.stateful_sets.iter().find(|one| one.spec.is_some()).unwrap();
@@ -61,31 +62,31 @@ fn nodes_restart_before_others_join() {
     let init_containers = spec.template.spec.as_ref().unwrap().init_containers.as_ref().unwrap();
     assert!(init_containers.iter().all(|one| one.name != BARRIER));
     // The API server refuses a change of these.
-    let now = observed.stateful_sets["orders-dc-a"].spec.clone().unwrap();
+    let now = cached.stateful_sets["orders-dc-a"].spec.clone().unwrap();
     assert_eq!(spec.volume_claim_templates, now.volume_claim_templates);
 
     // One rack is done: the other one is next, and still no node joins.
-    let mut observed = observed;
+    let mut cached = cached;
     let mut done = written.clone();
-    done.status.clone_from(&observed.stateful_sets["orders-dc-a"].status);
+    done.status.clone_from(&cached.stateful_sets["orders-dc-a"].status);
     done.metadata.generation = Some(1);
     done.spec.as_mut().unwrap().update_strategy.clone_from(&now.update_strategy);
-    observed.stateful_sets.insert("orders-dc-a".into(), done);
-    let second = plan(&observed);
-    assert_eq!(changed(&observed, &second), [("orders-dc-b".to_owned(), 1)]);
+    cached.stateful_sets.insert(done);
+    let second = plan(&cached);
+    assert_eq!(changed(&cached, &second), [("orders-dc-b".to_owned(), 1)]);
     assert_eq!(replicas(&second, "orders-dc-a").unwrap_or(2), 2);
 }
 
 /// Where all racks are as we want them, more nodes join at once.
 #[test]
 fn nodes_join_once_all_run_under_us() {
-    let observed = respecified(&running(&[("a", 2)]), &[("a", 3)], json!({}));
-    assert_eq!(replicas(&plan(&observed), "orders-dc-a"), Some(3));
+    let cached = respecified(&running(&[("a", 2)]), &[("a", 3)], json!({}));
+    assert_eq!(replicas(&plan(&cached), "orders-dc-a"), Some(3));
 }
 
 #[test]
 fn no_node_restarts_while_a_sidecar_of_scylla_operator_reports_another_one_down() {
-    let observed = of_scylla_operator(&[("a", 3)]);
+    let cached = of_scylla_operator(&[("a", 3)]);
     let hosts: Vec<String> = (0..3).map(|ordinal| format!("host-orders-dc-a-{ordinal}")).collect();
     let report = |statuses: [&str; 3]| {
         let seen = hosts.iter().zip(statuses).filter(|(_, status)| !status.is_empty());
@@ -99,11 +100,11 @@ fn no_node_restarts_while_a_sidecar_of_scylla_operator_reports_another_one_down(
         (json!({"error": "no answer"}).to_string(), false, "it does not know"),
         ("nonsense".to_owned(), true, "it is no report"),
     ] {
-        let mut observed = observed.clone();
-        let annotations = observed.pods.get_mut("orders-dc-a-0").unwrap().metadata.annotations.get_or_insert_default();
+        let mut cached = cached.clone();
+        let annotations = cached.pods.get_mut("orders-dc-a-0").unwrap().metadata.annotations.get_or_insert_default();
         annotations.insert(NODE_STATUS_REPORT.into(), text);
-        let plan = plan(&observed);
-        assert_eq!(!changed(&observed, &plan).is_empty(), may_restart, "{why}");
+        let plan = plan(&cached);
+        assert_eq!(!changed(&cached, &plan).is_empty(), may_restart, "{why}");
         assert_eq!(reasons(&plan).contains(&"WaitingForRing"), !may_restart, "{why}");
     }
 }
@@ -111,9 +112,9 @@ fn no_node_restarts_while_a_sidecar_of_scylla_operator_reports_another_one_down(
 /// The pod of a new node waits for a status report that scylla-operator does not write any more.
 #[test]
 fn a_node_that_waits_at_the_barrier_of_scylla_operator_gets_another_pod() {
-    let mut observed = of_scylla_operator(&[("a", 3)]);
+    let mut cached = of_scylla_operator(&[("a", 3)]);
     let name = "orders-dc-a-2";
-    observed.services.get_mut(name).unwrap().metadata.annotations = None;
+    cached.services.get_mut(name).unwrap().metadata.annotations = None;
     let mut waiting: Pod = pod(name, "2026.2.4", "old", false);
     let initializing = json!({"waiting": {"reason": "PodInitializing"}});
     let status = waiting.status.as_mut().unwrap();
@@ -128,12 +129,12 @@ fn a_node_that_waits_at_the_barrier_of_scylla_operator_gets_another_pod() {
         .unwrap()
     };
     status.init_container_statuses = at_barrier(json!({"terminated": {"exitCode": 0}}));
-    observed.pods.insert(name.into(), waiting);
-    let status = observed.stateful_sets.get_mut("orders-dc-a").unwrap().status.as_mut().unwrap();
+    cached.pods.insert(with_name(name, waiting));
+    let status = cached.stateful_sets.get_mut("orders-dc-a").unwrap().status.as_mut().unwrap();
     (status.ready_replicas, status.available_replicas) = (Some(2), Some(2));
-    assert_eq!(changed(&observed, &plan(&observed)), [], "it may be joining");
+    assert_eq!(changed(&cached, &plan(&cached)), [], "it may be joining");
 
-    let waiting = observed.pods.get_mut(name).unwrap().status.as_mut().unwrap();
+    let waiting = cached.pods.get_mut(name).unwrap().status.as_mut().unwrap();
     waiting.init_container_statuses = at_barrier(json!({"running": {}}));
-    assert_eq!(changed(&observed, &plan(&observed)), [("orders-dc-a".to_owned(), 2)], "only its pod is changed");
+    assert_eq!(changed(&cached, &plan(&cached)), [("orders-dc-a".to_owned(), 2)], "only its pod is changed");
 }

@@ -7,34 +7,34 @@ use k8s_openapi::{
     api::core::v1::{ConfigMap, Secret},
 };
 use messina_api::names::annotation::INPUTS_HASH;
-use messina_plan::datacenter::{Observed, Part};
+use messina_plan::datacenter::{Cached, Part};
 use serde_json::json;
 
-use crate::{datacenter_with, observed, plan, rolled_out};
+use crate::{cached, datacenter_with, plan, rolled_out, with_name};
 
-fn given(own: Option<&str>, of_user: Option<&str>, of_another: Option<&str>) -> Observed {
+fn given(own: Option<&str>, of_user: Option<&str>, of_another: Option<&str>) -> Cached {
     let agent = of_user.map(|_| json!({"rackTemplate": {"scyllaDBManagerAgent": {"customConfigSecretRef": "mine"}}}));
-    let mut observed = observed(datacenter_with(&[("a", 1)], agent.unwrap_or(json!({}))));
-    observed.datacenter.token_override = of_another.map(|_| "other".into());
+    let mut cached = cached(datacenter_with(&[("a", 1)], agent.unwrap_or(json!({}))));
+    cached.datacenter.token_override = of_another.map(|_| "other".into());
     let secret = |key: &str, text: &str| {
         let data = [(key.to_owned(), ByteString(text.into()))];
         Secret { data: Some(data.into()), ..Secret::default() }
     };
-    observed.secrets.extend(own.map(|text| ("orders-auth-token".into(), secret("auth-token.yaml", text))));
+    cached.secrets.extend(own.map(|text| with_name("orders-auth-token", secret("auth-token.yaml", text))));
     let of_user = of_user.map(|text| ("mine".into(), secret("scylla-manager-agent.yaml", text).into()));
     let of_another = of_another.map(|text| ("other".into(), secret("auth-token.yaml", text).into()));
-    observed.named.secrets.extend(of_user.into_iter().chain(of_another));
-    observed
+    cached.named.secrets.extend(of_user.into_iter().chain(of_another));
+    cached
 }
 
-fn planned(observed: &Observed) -> Option<String> {
-    let secret = plan(observed).objects.agent_auth_token?;
+fn planned(cached: &Cached) -> Option<String> {
+    let secret = plan(cached).objects.agent_auth_token?;
     Some(String::from_utf8(secret.data.unwrap()["auth-token.yaml"].0.clone()).unwrap())
 }
 
 #[test]
 fn a_token_is_kept_and_a_new_one_is_the_last_resort() {
-    for (observed, token) in [
+    for (cached, token) in [
         (given(None, None, None), "fresh"),
         (given(Some("auth_token: own"), None, None), "own"),
         (given(Some(""), None, None), "fresh"),
@@ -42,15 +42,15 @@ fn a_token_is_kept_and_a_new_one_is_the_last_resort() {
         (given(Some("auth_token: own"), Some("prometheus: ':5090'"), None), "own"),
         (given(Some("auth_token: own"), None, Some("auth_token: 'another'")), "another"),
     ] {
-        assert_eq!(planned(&observed), Some(format!("auth_token: \"{token}\"\n")));
+        assert_eq!(planned(&cached), Some(format!("auth_token: \"{token}\"\n")));
     }
 }
 
 #[test]
 fn a_secret_that_is_named_is_waited_for() {
-    let mut observed = given(Some("auth_token: own"), Some("auth_token: user"), None);
-    observed.named.secrets.remove("mine");
-    let plan = plan(&observed);
+    let mut cached = given(Some("auth_token: own"), Some("auth_token: user"), None);
+    cached.named.secrets.remove("mine");
+    let plan = plan(&cached);
     assert_eq!(plan.objects.agent_auth_token, None, "agents must not get one token now and another one later");
     assert_eq!((plan.waiting[0].part, plan.waiting[0].reason), (Part::AgentToken, "WaitingForSecret"));
 }
@@ -64,9 +64,9 @@ fn a_secret_that_makes_no_sense_is_a_fault() {
 
 #[test]
 fn a_token_is_never_empty() {
-    let mut observed = given(None, None, None);
-    observed.new_token = String::new();
-    assert_eq!(plan(&observed).objects.agent_auth_token, None);
+    let mut cached = given(None, None, None);
+    cached.new_token = String::new();
+    assert_eq!(plan(&cached).objects.agent_auth_token, None);
 }
 
 #[test]
@@ -76,35 +76,35 @@ fn nothing_is_made_or_changed_while_settings_are_missing_that_a_rack_names() {
         {"name": "b", "nodes": 1, "scyllaDB": {"storage": {"capacity": "1Gi"}},
          "scyllaDBManagerAgent": {"customConfigSecretRef": "ours"}},
     ]});
-    let mut observed = observed(datacenter_with(&[], named));
-    let reasons = |observed: &Observed| {
-        let plan = plan(observed);
+    let mut cached = cached(datacenter_with(&[], named));
+    let reasons = |cached: &Cached| {
+        let plan = plan(cached);
         let reasons: BTreeSet<&str> = plan.waiting.iter().map(|note| note.reason).collect();
         (plan.objects.stateful_sets.len(), reasons)
     };
-    let missing = |observed: &Observed, expected: &[&str]| {
-        let (made, reasons) = reasons(observed);
+    let missing = |cached: &Cached, expected: &[&str]| {
+        let (made, reasons) = reasons(cached);
         assert_eq!(made, 0);
         assert!(expected.iter().chain(&["WaitingForSettings"]).all(|reason| reasons.contains(reason)), "{reasons:?}");
     };
-    missing(&observed, &["WaitingForConfigMap", "WaitingForSecret"]);
-    observed.named.config_maps.insert("mine".into(), Arc::default());
-    missing(&observed, &["WaitingForSecret"]);
-    observed.named.secrets.insert("ours".into(), Arc::default());
-    assert_eq!(reasons(&observed).0, 1);
+    missing(&cached, &["WaitingForConfigMap", "WaitingForSecret"]);
+    cached.named.config_maps.insert("mine".into(), Arc::default());
+    missing(&cached, &["WaitingForSecret"]);
+    cached.named.secrets.insert("ours".into(), Arc::default());
+    assert_eq!(reasons(&cached).0, 1);
     // Nodes that run go on as they are.
-    let made = plan(&observed).objects.stateful_sets.remove(0);
-    observed.stateful_sets.insert("orders-dc-a".into(), rolled_out(made));
-    observed.named.config_maps.clear();
-    let plan = plan(&observed);
+    let made = plan(&cached).objects.stateful_sets.remove(0);
+    cached.stateful_sets.insert(rolled_out(made));
+    cached.named.config_maps.clear();
+    let plan = plan(&cached);
     assert!(plan.objects.stateful_sets.is_empty());
     assert!(plan.left_alone.iter().any(|left| left.name == "orders-dc-a"), "{:?}", plan.left_alone);
 }
 
 #[test]
 fn agents_are_restarted_for_another_token_and_not_for_what_they_do_not_read() {
-    let hash = |observed: &Observed| {
-        let template = plan(observed).objects.stateful_sets[0].spec.as_ref().unwrap().template.clone();
+    let hash = |cached: &Cached| {
+        let template = plan(cached).objects.stateful_sets[0].spec.as_ref().unwrap().template.clone();
         template.metadata.unwrap().annotations.unwrap()[INPUTS_HASH].clone()
     };
     let first = given(Some("auth_token: own"), None, None);
@@ -118,13 +118,13 @@ fn agents_are_restarted_for_another_token_and_not_for_what_they_do_not_read() {
 
 #[test]
 fn a_named_token_that_is_gone_for_a_while_restarts_nobody() {
-    let mut observed = given(Some("auth_token: another"), None, Some("auth_token: another"));
-    let made = plan(&observed).objects.stateful_sets.remove(0);
-    observed.stateful_sets.insert("orders-dc-a".into(), rolled_out(made));
-    let secrets = std::mem::take(&mut observed.named.secrets);
-    let gone = plan(&observed);
+    let mut cached = given(Some("auth_token: another"), None, Some("auth_token: another"));
+    let made = plan(&cached).objects.stateful_sets.remove(0);
+    cached.stateful_sets.insert(rolled_out(made));
+    let secrets = std::mem::take(&mut cached.named.secrets);
+    let gone = plan(&cached);
     assert!(gone.objects.stateful_sets.is_empty() && gone.objects.agent_auth_token.is_none());
     assert!(gone.waiting.iter().any(|note| (note.part, note.reason) == (Part::StatefulSet, "WaitingForSecret")));
-    observed.named.secrets = secrets;
-    assert!(plan(&observed).waiting.iter().all(|note| note.reason != "UpdatingStatefulSet"));
+    cached.named.secrets = secrets;
+    assert!(plan(&cached).waiting.iter().all(|note| note.reason != "UpdatingStatefulSet"));
 }

@@ -8,7 +8,7 @@ use messina_api::names::{
     label::{DECOMMISSIONED, NODE_MAINTENANCE, REPLACE, REPLACING_NODE_HOST_ID},
 };
 use messina_plan::{
-    datacenter::{Change, Kind, Observed},
+    datacenter::{Cached, Change, Kind},
     node::answer::Answer,
 };
 
@@ -583,7 +583,7 @@ fn a_node_stays_until_another_one_has_restarted_with_its_new_address() {
 }
 
 /// A datacenter at the moment when the disk of a node that is replaced is about to be deleted.
-fn about_to_delete_a_disk() -> Observed {
+fn about_to_delete_a_disk() -> Cached {
     let mut world = at_rest(&[("a", 2), ("b", 1)]);
     world.lose("orders-dc-b-0");
     world.set_label("orders-dc-b-0", REPLACE, Some(""));
@@ -600,50 +600,50 @@ fn about_to_delete_a_disk() -> Observed {
     panic!("the disk of a node that is replaced is never deleted");
 }
 
-fn deletes_a_disk(observed: &Observed) -> bool {
-    plan(observed).deletions.iter().any(|deletion| deletion.kind == Kind::PersistentVolumeClaim)
+fn deletes_a_disk(cached: &Cached) -> bool {
+    plan(cached).deletions.iter().any(|deletion| deletion.kind == Kind::PersistentVolumeClaim)
 }
 
-fn answer(observed: &Observed, name: &str) -> Answer {
-    let annotations = observed.services[name].metadata.annotations.as_ref();
+fn answer(cached: &Cached, name: &str) -> Answer {
+    let annotations = cached.services.get(name).unwrap().metadata.annotations.as_ref();
     annotations.and_then(|all| Answer::parse(all.get(RING_ANSWER)?)).unwrap()
 }
 
-fn set_answer(observed: &mut Observed, name: &str, answer: &Answer) {
-    let service = observed.services.get_mut(name).unwrap();
+fn set_answer(cached: &mut Cached, name: &str, answer: &Answer) {
+    let service = cached.services.get_mut(name).unwrap();
     service.metadata.annotations.get_or_insert_default().insert(RING_ANSWER.into(), answer.text());
 }
 
 /// Its disk is gone for good, so it is deleted only by the word of nodes that are there now.
 #[test]
 fn a_disk_is_deleted_only_by_what_ready_pods_say_on_their_own_services() {
-    let observed = about_to_delete_a_disk();
-    type Case<'a> = (&'a str, fn(&mut Observed));
+    let cached = about_to_delete_a_disk();
+    type Case<'a> = (&'a str, fn(&mut Cached));
     let cases: [Case<'_>; 5] = [
-        ("the pod is another one", |observed| {
-            observed.pods.get_mut(A).unwrap().metadata.uid = Some("another".into());
+        ("the pod is another one", |cached| {
+            cached.pods.get_mut(A).unwrap().metadata.uid = Some("another".into());
         }),
-        ("the pod is not ready", |observed| {
-            let status = observed.pods.get_mut(A).unwrap().status.as_mut().unwrap();
+        ("the pod is not ready", |cached| {
+            let status = cached.pods.get_mut(A).unwrap().status.as_mut().unwrap();
             for condition in status.conditions.iter_mut().flatten() {
                 condition.status = "False".into();
             }
         }),
-        ("the pod is gone", |observed| _ = observed.pods.remove(A)),
-        ("the answer is of another pod", |observed| {
-            let other = answer(observed, "orders-dc-a-0");
-            let answer = Answer { pod_uid: other.pod_uid, ..answer(observed, A) };
-            set_answer(observed, A, &answer);
+        ("the pod is gone", |cached| _ = cached.pods.remove(A)),
+        ("the answer is of another pod", |cached| {
+            let other = answer(cached, "orders-dc-a-0");
+            let answer = Answer { pod_uid: other.pod_uid, ..answer(cached, A) };
+            set_answer(cached, A, &answer);
         }),
-        ("the answer is of another node", |observed| {
-            let other = answer(observed, "orders-dc-a-0");
-            set_answer(observed, A, &other);
+        ("the answer is of another node", |cached| {
+            let other = answer(cached, "orders-dc-a-0");
+            set_answer(cached, A, &other);
         }),
     ];
     for (case, change) in cases {
-        let mut observed = observed.clone();
-        change(&mut observed);
-        assert!(!deletes_a_disk(&observed), "{case}");
+        let mut cached = cached.clone();
+        change(&mut cached);
+        assert!(!deletes_a_disk(&cached), "{case}");
     }
 }
 
@@ -651,16 +651,16 @@ fn a_disk_is_deleted_only_by_what_ready_pods_say_on_their_own_services() {
 /// comes from these pods.
 #[test]
 fn nodes_with_sidecars_of_earlier_versions_are_asked_again_before_a_disk_is_deleted() {
-    let mut observed = about_to_delete_a_disk();
+    let mut cached = about_to_delete_a_disk();
     for name in ["orders-dc-a-0", A] {
-        let answer = Answer { pod_uid: None, ..answer(&observed, name) };
-        set_answer(&mut observed, name, &answer);
+        let answer = Answer { pod_uid: None, ..answer(&cached, name) };
+        set_answer(&mut cached, name, &answer);
     }
-    assert!(deletes_a_disk(&observed), "the question is newer than the pods");
-    let asked: u64 = answer(&observed, A).asked.parse().unwrap();
-    observed.pods.get_mut(A).unwrap().metadata.resource_version = Some((asked + 1).to_string());
-    assert!(!deletes_a_disk(&observed), "the pod may be newer than the answer");
-    let questions = plan(&observed).changes;
+    assert!(deletes_a_disk(&cached), "the question is newer than the pods");
+    let asked: u64 = answer(&cached, A).asked.parse().unwrap();
+    cached.pods.get_mut(A).unwrap().metadata.resource_version = Some((asked + 1).to_string());
+    assert!(!deletes_a_disk(&cached), "the pod may be newer than the answer");
+    let questions = plan(&cached).changes;
     let questions: Vec<&str> =
         questions.iter().filter_map(|change| change.patch["metadata"]["annotations"][RING_QUESTION].as_str()).collect();
     let is_newer = |question: &&str| question.parse::<u64>().unwrap() > asked;

@@ -22,12 +22,12 @@ use messina_api::names::{
     label::{DECOMMISSIONED, REPLACE, REPLACING_NODE_HOST_ID, SCYLLA_VERSION},
 };
 use messina_plan::{
-    datacenter::{Change, Deletion, Observed, RestsOn, plan},
+    datacenter::{ByName, Cached, Change, Deletion, RestsOn},
     node::{Mode, ring::View, upgrade::Snapshot},
 };
 use serde_json::{Value, json};
 
-use crate::{datacenter_with, observed};
+use crate::{cached, datacenter_with, plan, with_name};
 
 mod kubernetes;
 mod nodes;
@@ -77,7 +77,7 @@ enum Write {
 #[derive(Clone)]
 pub(crate) struct World {
     /// What the API server holds.
-    pub(crate) kept: Observed,
+    pub(crate) kept: Cached,
     /// Disks by the UIDs of their claims.
     disks: BTreeMap<String, Disk>,
     nodes: BTreeMap<String, Node>,
@@ -87,9 +87,9 @@ pub(crate) struct World {
     /// What these rest on.
     rests_on: RestsOn,
     /// Services, claims and pods as the operator sees them, where it hears of them late.
-    seen_services: Option<BTreeMap<String, Service>>,
-    seen_claims: Option<BTreeMap<String, PersistentVolumeClaim>>,
-    seen_pods: Option<BTreeMap<String, Pod>>,
+    seen_services: Option<ByName<Service>>,
+    seen_claims: Option<ByName<PersistentVolumeClaim>>,
+    seen_pods: Option<ByName<Pod>>,
     version: u64,
     /// How many replicas keyspaces have: no fewer nodes may stay.
     pub(crate) needed: usize,
@@ -133,9 +133,9 @@ const REVISION: &str = "controller-revision-hash";
 
 impl World {
     pub(crate) fn new(seed: u64, racks: &[(&str, i32)]) -> Self {
-        let mut kept = observed(datacenter_with(racks, json!({})));
+        let mut kept = cached(datacenter_with(racks, json!({})));
         let class = StorageClass { allow_volume_expansion: Some(true), ..StorageClass::default() };
-        kept.storage_classes.insert("local".into(), class);
+        kept.storage_classes.insert(with_name("local", class));
         Self {
             kept,
             needed: 1,

@@ -45,7 +45,7 @@ impl Counts {
 
     /// How the nodes of a datacenter stand now.
     pub(super) fn observed(&self, observed: &Observed) {
-        let (namespace, name) = (&observed.datacenter.namespace, &observed.datacenter.name);
+        let (namespace, name) = (&observed.datacenter().namespace, &observed.datacenter().name);
         for (state, count) in node_states(observed) {
             let gauge = self.nodes.get_or_create(&of_state(namespace, name, state));
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
@@ -100,18 +100,18 @@ mod tests {
     use messina_runtime::queue::ObjectKey;
 
     use super::*;
-    use crate::certificates::tests::observed;
+    use crate::certificates::tests::{cached, observe};
 
     #[test]
     fn nodes_are_told_of_while_their_datacenter_is_there() {
         let metrics = Metrics::default();
         let counts = Counts::new(&metrics);
-        let mut observed = observed();
-        let services = messina_plan::datacenter::plan(&observed).objects.member_services;
+        let mut cached = cached();
+        let services = messina_plan::datacenter::plan(&observe(&cached)).objects.member_services;
         let nodes = services.len();
-        observed.services.extend(services.into_iter().map(|one| (one.metadata.name.clone().unwrap(), one)));
-        counts.observed(&observed);
-        let (namespace, name) = (observed.datacenter.namespace.clone(), observed.datacenter.name.clone());
+        cached.services.extend(services);
+        counts.observed(&observe(&cached));
+        let (namespace, name) = (cached.datacenter.namespace.clone(), cached.datacenter.name.clone());
         let text = metrics.text().unwrap();
         let line = |state: &str, count: usize| {
             format!(

@@ -5,6 +5,7 @@ mod expiry;
 mod new_keys;
 mod observe;
 mod parts;
+mod proven;
 mod report;
 mod scylla_operator;
 mod turns;
@@ -25,7 +26,7 @@ use k8s_openapi::api::{
 use kube::{api::ObjectMeta, core::PartialObjectMeta};
 use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
 use messina_plan::{
-    datacenter::{self, Gates, Observed, Plan, ProbePeriod, cached, certificates::Proofs},
+    datacenter::{self, Gates, Observed, Plan, ProbePeriod, cached},
     node::sysctl::Allowed,
 };
 use messina_runtime::{
@@ -42,7 +43,7 @@ use messina_runtime::{
 pub use counts::Counts;
 pub use expiry::Expiry;
 
-use self::{new_keys::NewKeys, scylla_operator::ScyllaOperator, turns::Turns};
+use self::{new_keys::NewKeys, proven::Proven, scylla_operator::ScyllaOperator, turns::Turns};
 use super::trim;
 use crate::certificates::KeyKind;
 
@@ -93,7 +94,7 @@ pub struct DatacenterController {
     machines: Arc<Store<PartialObjectMeta<Node>>>,
     named_config_maps: Arc<References<ConfigMap>>,
     named_secrets: Arc<References<Secret>>,
-    proofs: Proofs,
+    proven: Arc<Proven>,
     scylla_operator: Arc<ScyllaOperator>,
     turns: Arc<Turns>,
 }
@@ -110,6 +111,7 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
         (!settings.scylla_operator_absent).then(|| caches.watch_named::<Lease>(&settings.scylla_operator_lease, trim));
     let scylla_operator = Arc::new(ScyllaOperator::new(leases.clone()));
     let new_keys = Arc::new(NewKeys::new(settings.keys));
+    let proven = Arc::new(Proven::default());
     let turns = Arc::new(Turns::new(settings.datacenters_at_once));
     let controller = DatacenterController {
         settings,
@@ -127,7 +129,7 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
         machines: caches.watch_unnamespaced_metadata(trim_machine),
         named_config_maps: caches.references(&[datacenter::USUAL_CONFIG_MAP]),
         named_secrets: caches.references(&[datacenter::USUAL_AGENT_SECRET]),
-        proofs: Proofs::default(),
+        proven: Arc::clone(&proven),
         scylla_operator: Arc::clone(&scylla_operator),
         turns: Arc::clone(&turns),
     };
@@ -142,12 +144,14 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
         (Arc::clone(&controller.named_config_maps), Arc::clone(&controller.named_secrets));
     let own_keys = Arc::downgrade(&new_keys);
     let own_turns = Arc::downgrade(&turns);
+    let own_proofs = Arc::downgrade(&proven);
     datacenters.on_change(move |change| {
         own_turns.upgrade().into_iter().for_each(|turns| turns.take_in(change));
         let uid =
             |object: &Option<Arc<ScyllaDBDatacenter>>| object.as_ref().and_then(|object| object.metadata.uid.clone());
         if uid(&change.before) != uid(&change.after) {
             own_keys.upgrade().into_iter().for_each(|keys| keys.forget(&change.key));
+            own_proofs.upgrade().into_iter().for_each(|proven| proven.forget(&change.key));
         }
     });
     let [of_datacenters, of_services, of_jobs] = [(); 3].map(|()| controller.settings.counts.clone());

@@ -3,16 +3,19 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     hash::{DefaultHasher, Hash as _, Hasher as _},
-    sync::Arc,
 };
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::{
+    Metadata,
+    api::core::v1::{PersistentVolume, PersistentVolumeClaim},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
 use messina_plan::datacenter::{
-    Datacenter, Fault, Named, Observed, OptionalKind, Told, Turn, cannot_adopt,
+    ByName, Cached, Datacenter, Fault, Named, Observed, OptionalKind, Told, cannot_adopt,
     certificates::{Order, Signed, orders},
-    change_of_identity, is_without_machine, refusal, rolling, validate_allowing, version_of_settings,
+    change_of_identity, refusal, rolling, validate_allowing, version_of_settings,
 };
 use messina_runtime::{
     controller::Controller as _,
@@ -20,6 +23,7 @@ use messina_runtime::{
     queue::ObjectKey,
     store::{Kind, Store, key_of},
 };
+use ring::rand::SystemRandom;
 use tracing::info;
 
 use super::{DatacenterController, datacenter_of};
@@ -43,41 +47,43 @@ impl DatacenterController {
             secrets: self.named_secrets.read(Self::NAME, &key, datacenter.secret_references()).await?,
         };
         let uid = datacenter.uid.clone();
-        let stateful_sets = owned(&self.stateful_sets, &uid)?;
-        let pods = of_datacenter(&self.pods, &datacenter)?;
+        // Before volumes and machines: what could not be read until now may be old.
+        let unreadable_kinds = self.unreadable_kinds();
         let claims = of_datacenter(&self.claims, &datacenter)?;
-        let mut observed = Observed {
-            datacenter,
+        let cached = Cached {
             status: object.status.clone().unwrap_or_default(),
-            stateful_sets,
+            stateful_sets: owned(&self.stateful_sets, &uid)?,
             services: owned(&self.services, &uid)?,
-            pods,
-            lost_volumes: self.lost_volumes(&claims),
+            pods: of_datacenter(&self.pods, &datacenter)?,
+            volumes: self.volumes_of(&claims),
             claims,
-            storage_classes: self.storage_classes.all().into_iter().map(by_name).collect(),
+            storage_classes: self.storage_classes.all().into_iter().collect(),
             config_maps: owned(&self.config_maps, &uid)?,
             secrets: owned(&self.secrets, &uid)?,
             named,
             ingresses: owned(&self.ingresses, &uid)?,
             jobs: owned(&self.jobs, &uid)?,
-            operator_image: self.settings.operator_image.clone(),
             node_exporter_image: self.settings.node_exporter_image.clone(),
             gates: self.settings.gates,
             probe_period: self.settings.probe_period,
             new_token: random_text()?,
-            signed: BTreeMap::new(),
-            proofs: self.proofs.clone(),
+            proofs: self.proven.of(&key),
             cqls_ingress_port: self.settings.cqls_ingress_port,
-            unreadable_kinds: self.unreadable_kinds(),
-            turn: Turn::Own,
+            unreadable_kinds,
             now: Timestamp::now(),
+            ..Cached::new(datacenter, &self.settings.operator_image)
         };
+        let cached = cached.prove(&SystemRandom::new());
+        self.proven.remember(&key, &cached.proofs);
+        let machines = self.machines.all();
+        let mut observed = Observed::from_cached(cached, machines.iter().map(|one| &one.metadata));
         if let Some(fault) = change_of_identity(&observed) {
             return Err(invalid(&[fault]));
         }
-        let is_known = observed.status.observed_generation == Some(observed.datacenter.generation);
-        observed.turn = self.turns.turn(&key, of_user(&observed), is_known, || rolling(&observed));
-        observed.signed = self.signed(&key, &observed);
+        let is_known = observed.status().observed_generation == Some(observed.datacenter().generation);
+        let turn = self.turns.turn(&key, of_user(&observed), is_known, || rolling(&observed));
+        observed.set_turn(turn);
+        observed.set_signed(self.signed(&key, &observed));
         Ok(observed)
     }
 
@@ -89,12 +95,12 @@ impl DatacenterController {
     pub(super) fn check_adoption(&self, object: &ScyllaDBDatacenter) -> Result<(), Error> {
         let datacenter = self.validated(object)?;
         let key = key_of(&object.metadata);
-        let observed = Observed {
+        let cached = Cached {
             stateful_sets: left_behind(&self.stateful_sets, &key),
             config_maps: left_behind(&self.config_maps, &key),
-            ..Observed::new(datacenter, &self.settings.operator_image)
+            ..Cached::new(datacenter, &self.settings.operator_image)
         };
-        cannot_adopt(&observed).map_or(Ok(()), |fault| Err(invalid(&[fault])))
+        cannot_adopt(&Observed::from_cached(cached, [])).map_or(Ok(()), |fault| Err(invalid(&[fault])))
     }
 
     /// Kinds outside of the namespace that the operator may not read.
@@ -107,18 +113,10 @@ impl DatacenterController {
         kinds.into_iter().filter_map(|(kind, is_forbidden)| is_forbidden.then_some(kind)).collect()
     }
 
-    /// Volumes of claims whose machines are gone. One that is not there has no machine to miss, and machines that may not be
-    /// read are not taken for gone.
-    fn lost_volumes(&self, claims: &BTreeMap<String, PersistentVolumeClaim>) -> BTreeSet<String> {
-        if self.volumes.is_forbidden() || self.machines.is_forbidden() {
-            return BTreeSet::new();
-        }
+    /// Volumes of claims. One that cannot be read has no Kubernetes node to miss.
+    fn volumes_of(&self, claims: &ByName<PersistentVolumeClaim>) -> ByName<PersistentVolume> {
         let names = claims.values().filter_map(|claim| claim.spec.as_ref()?.volume_name.clone());
-        let volumes = names.filter_map(|name| self.volumes.get(&ObjectKey { namespace: None, name }).ok()?);
-        let machines = self.machines.all();
-        let is_lost =
-            |volume: &Arc<PersistentVolume>| is_without_machine(volume, machines.iter().map(|one| &one.metadata));
-        volumes.filter(is_lost).filter_map(|volume| volume.metadata.name.clone()).collect()
+        names.filter_map(|name| self.volumes.get(&ObjectKey { namespace: None, name }).ok()?).collect()
     }
 
     /// Certificates that are to be signed now, as far as there are keys for them.
@@ -140,7 +138,7 @@ impl DatacenterController {
 /// Tells versions of what the user wrote apart: the specification, and what nodes read of the objects that it names.
 fn of_user(observed: &Observed) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (observed.datacenter.generation, version_of_settings(observed)).hash(&mut hasher);
+    (observed.datacenter().generation, version_of_settings(observed)).hash(&mut hasher);
     hasher.finish()
 }
 
@@ -151,26 +149,25 @@ fn invalid(faults: &[Fault]) -> Error {
 
 /// What has the datacenter's name on it. Fails when something of that cannot be read: it is there, so it may not be taken
 /// for missing. What others have and cannot be read is their affair.
-fn of_datacenter<K: Kind>(store: &Store<K>, datacenter: &Datacenter) -> Result<BTreeMap<String, K>, Error> {
+fn of_datacenter<K: Kind + Metadata<Ty = ObjectMeta>>(
+    store: &Store<K>,
+    datacenter: &Datacenter,
+) -> Result<ByName<K>, Error> {
     let is_its = |key: &ObjectKey, labels: &BTreeMap<String, String>| {
         key.namespace.as_ref() == Some(&datacenter.namespace) && labels.get(label::CLUSTER) == Some(&datacenter.name)
     };
-    Ok(store.select(is_its)?.into_iter().map(by_name).collect())
+    Ok(store.select(is_its)?.into_iter().collect())
 }
 
 /// What a datacenter has of one kind, by name.
-fn owned<K: Kind>(store: &Store<K>, uid: &str) -> Result<BTreeMap<String, K>, Error> {
-    Ok(store.controlled_by(uid)?.into_iter().map(by_name).collect())
+fn owned<K: Kind + Metadata<Ty = ObjectMeta>>(store: &Store<K>, uid: &str) -> Result<ByName<K>, Error> {
+    Ok(store.controlled_by(uid)?.into_iter().collect())
 }
 
 /// What a former datacenter of this name left behind.
-fn left_behind<K: Kind>(store: &Store<K>, key: &ObjectKey) -> BTreeMap<String, K> {
+fn left_behind<K: Kind + Metadata<Ty = ObjectMeta>>(store: &Store<K>, key: &ObjectKey) -> ByName<K> {
     let orphans = store.without_controller().into_iter();
-    orphans.filter(|one| datacenter_of(one.as_ref()).as_ref() == Some(key)).map(by_name).collect()
-}
-
-fn by_name<K: Kind>(object: Arc<K>) -> (String, K) {
-    (object.meta().name.clone().unwrap_or_default(), K::clone(&object))
+    orphans.filter(|one| datacenter_of(one.as_ref()).as_ref() == Some(key)).collect()
 }
 
 /// A text that nobody can guess.

@@ -1,12 +1,18 @@
 //! From a plan to parts, in the order in which they are needed.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
-use k8s_openapi::api::{
-    apps::v1::StatefulSet,
-    core::v1::{PersistentVolumeClaim, Pod, Secret, Service},
+use k8s_openapi::{
+    api::{
+        apps::v1::StatefulSet,
+        batch::v1::Job,
+        core::v1::{PersistentVolumeClaim, Pod, Secret, Service},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use messina_plan::datacenter::{self, CertificateChain, Kind as Changed, Objects, Observed, Plan, Seen, State, Told};
+use messina_plan::datacenter::{
+    self, ByName, CertificateChain, CleanupJob, Kind as Changed, Objects, Observed, Plan, Seen, State, Told,
+};
 use messina_runtime::{
     apply::{Amendment, AsSeen, Part, Unwanted, Waiting, Wanted, no_longer_wanted},
     error::Error,
@@ -56,9 +62,9 @@ pub(super) fn parts(observed: &Observed, plan: &Plan) -> Result<Vec<Part>, Error
     });
     let stateful_sets = stateful_sets.collect();
     // The authorities that are trusted are ConfigMaps, too.
-    let unwanted_configs = unwanted(&observed.config_maps, &[configs.as_slice(), &certificates].concat(), plan);
-    let unwanted_ingresses = unwanted(&observed.ingresses, &ingresses, plan);
-    let unwanted_jobs = unwanted(&observed.jobs, &jobs, plan);
+    let unwanted_configs = unwanted(observed.config_maps(), &[configs.as_slice(), &certificates].concat(), plan);
+    let unwanted_ingresses = unwanted(observed.ingresses(), &ingresses, plan);
+    let unwanted_jobs = unwanted_jobs(observed, &jobs, plan);
     let part = |part: datacenter::Part, objects| {
         let State { waiting: waits, wrong, remark } = plan.state(part);
         Part {
@@ -88,13 +94,23 @@ pub(super) fn parts(observed: &Observed, plan: &Plan) -> Result<Vec<Part>, Error
 }
 
 /// What the datacenter has of a kind, and the plan neither wants nor leaves alone.
-fn unwanted<K: Kind>(owned: &BTreeMap<String, K>, wanted: &[Wanted], plan: &Plan) -> Vec<Unwanted> {
+fn unwanted<K: Kind>(owned: &ByName<K>, wanted: &[Wanted], plan: &Plan) -> Vec<Unwanted> {
     let kind = K::kind(&());
     let is_left_alone = |name: &str| plan.left_alone.iter().any(|left| left.kind == kind && left.name == name);
-    let owned: Vec<Arc<K>> = owned.values().cloned().map(Arc::new).collect();
+    let owned: Vec<Arc<K>> = owned.shared().cloned().collect();
     let mut unwanted = no_longer_wanted(&owned, wanted);
     unwanted.retain(|object| !is_left_alone(&object.key().name));
     unwanted
+}
+
+/// The same for Jobs.
+fn unwanted_jobs(observed: &Observed, wanted: &[Wanted], plan: &Plan) -> Vec<Unwanted> {
+    let is_left_alone = |name: &str| plan.left_alone.iter().any(|left| left.kind == "Job" && left.name == name);
+    let is_wanted = |name: &str| wanted.iter().any(|wanted| wanted.key().name == name);
+    let is_unwanted =
+        |job: &&CleanupJob| !job.is_being_deleted() && !is_wanted(job.name()) && !is_left_alone(job.name());
+    let jobs = observed.jobs().filter(is_unwanted);
+    jobs.map(|job| Unwanted::new(&known::<Job>(observed, job.name(), job.uid(), None))).collect()
 }
 
 /// Each authority before what it signs, and all of them before the files that tell clients of them.
@@ -121,7 +137,7 @@ fn event(event: Option<&(&'static str, String)>) -> Option<events::Note> {
 /// What has to be as it was observed when this is written.
 fn rests_on(observed: &Observed, plan: &Plan, kind: Changed, name: &str) -> Vec<AsSeen> {
     let as_seen = |seen: &Seen| {
-        let namespace = Some(observed.datacenter.namespace.clone());
+        let namespace = Some(observed.datacenter().namespace.clone());
         let (key, version) = (ObjectKey { namespace, name: seen.name.clone() }, seen.version.clone());
         match seen.kind {
             Changed::Service => AsSeen::new::<Service>(key, version),
@@ -133,37 +149,52 @@ fn rests_on(observed: &Observed, plan: &Plan, kind: Changed, name: &str) -> Vec<
     plan.rests_on.get(&(kind, name.to_owned())).into_iter().flatten().map(as_seen).collect()
 }
 
-/// What was observed is what is changed, so an object that was not is none of these.
+/// An object of which no more is known than which one it is, and at which version.
+fn known<K: Kind + Default>(observed: &Observed, name: &str, uid: &str, version: Option<&str>) -> K {
+    let mut object = K::default();
+    *object.meta_mut() = ObjectMeta {
+        namespace: Some(observed.datacenter().namespace.clone()),
+        name: Some(name.to_owned()),
+        uid: Some(uid.to_owned()),
+        resource_version: version.map(ToOwned::to_owned),
+        ..ObjectMeta::default()
+    };
+    object
+}
+
 fn changes(part: datacenter::Part, observed: &Observed, plan: &Plan) -> Vec<Amendment> {
     let of_part = plan.changes.iter().filter(|change| change.part == part);
     let amendment = |change: &datacenter::Change| {
-        let (name, patch, event) = (&change.name, change.patch.clone(), event(change.event.as_ref()));
+        fn amendment<K: Kind + Default>(observed: &Observed, change: &datacenter::Change) -> Amendment {
+            let object: K = known(observed, &change.name, &change.uid, Some(&change.version));
+            Amendment::new(&object, change.patch.clone(), event(change.event.as_ref()))
+        }
         let amendment = match change.kind {
-            Changed::Service => Amendment::new(observed.services.get(name)?, patch, event),
-            Changed::StatefulSet => Amendment::new(observed.stateful_sets.get(name)?, patch, event),
-            Changed::Pod => Amendment::new(observed.pods.get(name)?, patch, event),
-            Changed::PersistentVolumeClaim => Amendment::new(observed.claims.get(name)?, patch, event),
+            Changed::Service => amendment::<Service>(observed, change),
+            Changed::StatefulSet => amendment::<StatefulSet>(observed, change),
+            Changed::Pod => amendment::<Pod>(observed, change),
+            Changed::PersistentVolumeClaim => amendment::<PersistentVolumeClaim>(observed, change),
         };
-        Some(amendment.resting_on(rests_on(observed, plan, change.kind, name)))
+        amendment.resting_on(rests_on(observed, plan, change.kind, &change.name))
     };
-    of_part.filter_map(amendment).collect()
+    of_part.map(amendment).collect()
 }
 
 fn deletions(part: datacenter::Part, observed: &Observed, plan: &Plan) -> Vec<Unwanted> {
     let of_part = plan.deletions.iter().filter(|deletion| deletion.part == part);
     let unwanted = |deletion: &datacenter::Deletion| {
-        let name = &deletion.name;
+        let (name, uid) = (&deletion.name, &deletion.uid);
         let unwanted = match deletion.kind {
-            Changed::Service => Unwanted::new(observed.services.get(name)?),
-            Changed::StatefulSet => Unwanted::new(observed.stateful_sets.get(name)?),
-            Changed::Pod => Unwanted::new(observed.pods.get(name)?),
-            Changed::PersistentVolumeClaim => Unwanted::new(observed.claims.get(name)?),
+            Changed::Service => Unwanted::new(&known::<Service>(observed, name, uid, None)),
+            Changed::StatefulSet => Unwanted::new(&known::<StatefulSet>(observed, name, uid, None)),
+            Changed::Pod => Unwanted::new(&known::<Pod>(observed, name, uid, None)),
+            Changed::PersistentVolumeClaim => Unwanted::new(&known::<PersistentVolumeClaim>(observed, name, uid, None)),
         };
         let unwanted = unwanted.of_version(deletion.version.clone()).orphaning(deletion.orphans);
         let unwanted = unwanted.resting_on(rests_on(observed, plan, deletion.kind, name));
-        Some(unwanted.telling(event(deletion.event.as_ref())))
+        unwanted.telling(event(deletion.event.as_ref()))
     };
-    of_part.filter_map(unwanted).collect()
+    of_part.map(unwanted).collect()
 }
 
 fn waiting(Told { reason, message }: Told) -> Waiting {
@@ -178,13 +209,13 @@ fn fault(Told { reason, message }: Told) -> Error {
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use messina_api::names::annotation;
-    use messina_plan::datacenter::{plan, validate};
+    use messina_plan::datacenter::{Cached, plan, validate};
     use serde_json::{Value, json};
 
     use super::*;
     use crate::certificates::{
         KeyKind,
-        tests::{observed, settle},
+        tests::{cached, observe, settle},
     };
 
     fn of<T: serde::de::DeserializeOwned>(value: Value) -> T {
@@ -202,15 +233,15 @@ mod tests {
                 "racks": [{"name": "a", "nodes": 1, "scyllaDB": {"storage": {"capacity": "1Gi"}}}],
             },
         });
-        let mut observed = Observed::new(validate(&of(object)).unwrap(), "messina:test");
-        let mut service = plan(&observed).objects.member_services.remove(0);
+        let mut cached = Cached::new(validate(&of(object)).unwrap(), "messina:test");
+        let mut service = plan(&observe(&cached)).objects.member_services.remove(0);
         let annotations = service.metadata.annotations.get_or_insert_default();
         annotations.insert(annotation::CURRENT_TOKEN_RING_HASH.into(), "new".into());
-        observed.services.insert("orders-dc-a-0".into(), service);
+        cached.services.insert(service);
         let owned = |name: &str| json!({"metadata": {"name": name, "namespace": "shop", "uid": name}});
-        observed.jobs = jobs.iter().map(|name| ((*name).to_owned(), of(owned(name)))).collect();
-        observed.ingresses = ingresses.iter().map(|name| ((*name).to_owned(), of(owned(name)))).collect();
-        observed
+        cached.jobs.extend(jobs.iter().map(|name| of(owned(name))));
+        cached.ingresses.extend(ingresses.iter().map(|name| of(owned(name))));
+        observe(&cached)
     }
 
     fn unwanted(observed: &Observed, name: &str) -> Vec<String> {
@@ -251,9 +282,9 @@ mod tests {
 
     #[test]
     fn nodes_come_after_all_that_they_need() {
-        let mut observed = observed();
-        settle(&mut observed, KeyKind::default());
-        let parts = planned(&observed);
+        let mut cached = cached();
+        settle(&mut cached, KeyKind::default());
+        let parts = planned(&observe(&cached));
         let nodes = parts.iter().position(|part| part.name == datacenter::Part::StatefulSet.name()).unwrap();
         assert_eq!(names(parts[nodes].objects.iter().map(Wanted::key)), ["orders-dc-a"]);
         let before: Vec<&str> = parts[..nodes].iter().map(|part| part.name).collect();
@@ -265,9 +296,9 @@ mod tests {
 
     #[test]
     fn authorities_come_before_what_they_sign() {
-        let mut observed = observed();
-        settle(&mut observed, KeyKind::default());
-        let parts = planned(&observed);
+        let mut cached = cached();
+        settle(&mut cached, KeyKind::default());
+        let parts = planned(&observe(&cached));
         let part = parts.iter().find(|part| part.name == datacenter::Part::Certificates.name()).unwrap();
         let expected = [
             "orders-local-client-ca",
@@ -284,20 +315,20 @@ mod tests {
     /// They are ConfigMaps of the datacenter, as its configuration is.
     #[test]
     fn authorities_that_are_trusted_are_not_given_up_with_old_configuration() {
-        let mut observed = observed();
-        settle(&mut observed, KeyKind::default());
-        let mut old = observed.config_maps["orders-local-client-ca"].clone();
+        let mut cached = cached();
+        settle(&mut cached, KeyKind::default());
+        let mut old = cached.config_maps["orders-local-client-ca"].clone();
         old.metadata.name = Some("orders-old-snitch-config".into());
-        observed.config_maps.insert("orders-old-snitch-config".into(), old);
-        let given_up = |observed: &Observed| {
-            let parts = planned(observed);
+        cached.config_maps.insert(old);
+        let given_up = |cached: &Cached| {
+            let parts = planned(&observe(cached));
             let given_up = parts.iter().flat_map(|part| &part.unwanted).map(|object| object.key().name.clone());
             given_up.collect::<Vec<_>>()
         };
-        assert_eq!(given_up(&observed), ["orders-old-snitch-config"]);
-        observed.secrets.remove("orders-local-serving-ca");
-        assert_eq!(given_up(&observed), ["orders-old-snitch-config"], "while the authority is made anew");
-        observed.gates = datacenter::Gates::default();
-        assert_eq!(given_up(&observed), ["orders-old-snitch-config"], "when certificates are no longer made");
+        assert_eq!(given_up(&cached), ["orders-old-snitch-config"]);
+        cached.secrets.remove("orders-local-serving-ca");
+        assert_eq!(given_up(&cached), ["orders-old-snitch-config"], "while the authority is made anew");
+        cached.gates = datacenter::Gates::default();
+        assert_eq!(given_up(&cached), ["orders-old-snitch-config"], "when certificates are no longer made");
     }
 }

@@ -16,8 +16,8 @@ pub(super) fn report(observed: &Observed, plan: &Plan) -> Report {
     let name = format!("{}Available", datacenter::Part::StatefulSet.name());
     Report {
         status: json!(status),
-        conditions: vec![condition(name, available.is_ok(), reason, message, Some(observed.datacenter.generation))],
-        again_after: plan.again_at.map(|at| rest(observed.now, at)),
+        conditions: vec![condition(name, available.is_ok(), reason, message, Some(observed.datacenter().generation))],
+        again_after: plan.again_at.map(|at| rest(observed.now(), at)),
         ..Report::default()
     }
 }

@@ -2,16 +2,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use k8s_openapi::api::core::v1::Service;
-use messina_api::names::{
-    annotation,
-    label::{self, value},
-};
-
-use crate::{
-    datacenter::{Observed, services, topology},
-    words,
-};
+use crate::datacenter::{Observed, facts::NodeService, services, topology};
 
 /// By what clients reach nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,7 +19,7 @@ pub(crate) fn addresses(observed: &Observed) -> Addresses {
     let services = services::services(observed, &topology::going(observed));
     let planned = [services.identity].into_iter().chain(services.members).filter_map(|service| service.metadata.name);
     let planned: BTreeSet<String> = planned.collect();
-    let kept = observed.services.iter().filter(|(_, service)| is_of(service, &[value::MEMBER, value::IDENTITY]));
+    let kept = observed.services.iter().filter(|(_, service)| service.role.is_some());
     let all = kept.map(|(name, _)| name).chain(&planned).collect::<BTreeSet<_>>();
     let mut found = Addresses::default();
     for domain in &datacenter.dns_domains {
@@ -51,34 +42,28 @@ pub(super) fn cql_domain(domain: &str) -> String {
     format!("cql.{domain}")
 }
 
-fn is_of(service: &Service, types: &[&str]) -> bool {
-    words::label(service, label::SERVICE_TYPE).is_some_and(|kind| types.contains(&kind))
-}
-
 impl Addresses {
     fn add_service(&mut self, observed: &Observed, name: &str) {
         let namespace = &observed.datacenter.namespace;
         let Some(service) = observed.services.get(name) else {
             return self.awaited.push(format!("Service {namespace}/{name} is to be made"));
         };
-        let spec = service.spec.clone().unwrap_or_default();
-        match spec.cluster_ip.as_deref() {
+        match service.addresses.cluster_ip.as_deref() {
             Some("None") => {}
             Some(address) if !address.is_empty() => self.add(address),
             _ => self.awaited.push(format!("Service {namespace}/{name} is to get an address")),
         }
-        if spec.type_.as_deref() == Some("LoadBalancer") {
+        if service.is_load_balancer {
             self.add_load_balancer(service, &format!("{namespace}/{name}"));
         }
-        if is_of(service, &[value::MEMBER]) {
+        if service.is_member() {
             self.add_node(observed, service, name);
         }
     }
 
-    fn add_load_balancer(&mut self, service: &Service, name: &str) {
-        let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    fn add_load_balancer(&mut self, service: &NodeService, name: &str) {
         let mut has_any = false;
-        for ingress in status.and_then(|status| status.ingress.as_ref()).into_iter().flatten() {
+        for ingress in &service.addresses.ingress {
             for address in ingress.ip.iter().filter(|address| !address.is_empty()) {
                 has_any = true;
                 self.add(address);
@@ -94,15 +79,15 @@ impl Addresses {
         }
     }
 
-    fn add_node(&mut self, observed: &Observed, service: &Service, name: &str) {
+    fn add_node(&mut self, observed: &Observed, service: &NodeService, name: &str) {
         let namespace = &observed.datacenter.namespace;
-        let status = observed.pods.get(name).and_then(|pod| pod.status.as_ref());
-        match status.and_then(|status| status.pod_ip.as_deref()).filter(|address| !address.is_empty()) {
+        let address = observed.pods.get(name).and_then(|pod| pod.addresses.ip.as_deref());
+        match address.filter(|address| !address.is_empty()) {
             Some(address) => self.add(address),
             None => self.awaited.push(format!("Pod {namespace}/{name} is to get an address")),
         }
         let domains = &observed.datacenter.dns_domains;
-        match words::annotation(service, annotation::HOST_ID).filter(|id| !id.is_empty() && id.is_ascii()) {
+        match service.host_id.as_ref().filter(|id| !id.is_empty() && id.is_ascii()) {
             _ if domains.is_empty() => {}
             Some(id) => self.dns_names.extend(domains.iter().map(|domain| format!("{id}.{}", cql_domain(domain)))),
             None => self.awaited.push(format!("the node of Service {namespace}/{name} is to tell its host ID")),

@@ -5,7 +5,7 @@
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use ring::{
-    rand::SystemRandom,
+    rand::SecureRandom,
     rsa,
     signature::{ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, EcdsaKeyPair, KeyPair},
 };
@@ -117,14 +117,12 @@ pub(super) fn pem(label: &str, der: &[u8]) -> String {
 }
 
 /// The public half of a private key, as certificates hold it. None where the key makes no sense, or is of a kind that
-/// nothing could be signed with here.
-pub(super) fn public_key(pem: &[u8]) -> Option<Vec<u8>> {
+/// nothing could be signed with here. `random` is what `ring` asks for to read a key; the public half does not depend on it.
+pub(super) fn public_key(pem: &[u8], random: &dyn SecureRandom) -> Option<Vec<u8>> {
     let pkcs8 = as_pkcs8(pem)?;
-    // It is asked for, and nothing of it is used to read a key.
-    let random = SystemRandom::new();
     [&ECDSA_P384_SHA384_ASN1_SIGNING, &ECDSA_P256_SHA256_ASN1_SIGNING]
         .into_iter()
-        .find_map(|kind| EcdsaKeyPair::from_pkcs8(kind, &pkcs8, &random).ok())
+        .find_map(|kind| EcdsaKeyPair::from_pkcs8(kind, &pkcs8, random).ok())
         .map(|key| key.public_key().as_ref().to_vec())
         .or_else(|| Some(rsa::KeyPair::from_pkcs8(&pkcs8).ok()?.public_key().as_ref().to_vec()))
 }
@@ -133,8 +131,13 @@ pub(super) fn public_key(pem: &[u8]) -> Option<Vec<u8>> {
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use rcgen::{PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384};
+    use ring::rand::SystemRandom;
 
     use super::*;
+
+    fn public_key(pem: &[u8]) -> Option<Vec<u8>> {
+        super::public_key(pem, &SystemRandom::new())
+    }
 
     #[test]
     fn a_key_is_the_same_in_every_form() {

@@ -10,7 +10,9 @@
 mod addresses;
 pub mod keys;
 mod objects;
+mod proofs;
 mod reading;
+mod stored;
 
 use std::{
     collections::BTreeSet,
@@ -22,12 +24,13 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use messina_api::names::{self, annotation};
 
-use super::{LeftAlone, Note, Observed, Part};
+use super::{ByName, Datacenter, Gates, LeftAlone, Note, Observed, Part};
 use crate::words;
 use addresses::{Addresses, addresses};
 use objects::{BUNDLE, CERTIFICATE, KEY, bytes};
+pub use proofs::Proofs;
 use reading::Certificate;
-pub use reading::Proofs;
+pub(crate) use stored::{StoredCertificate, prove, read};
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 /// How long authorities, and certificates of clients, are valid, and when they are signed anew.
@@ -137,13 +140,13 @@ struct Wish {
 }
 
 /// How a certificate that is there stands.
-enum Verdict {
-    Good(Good),
+enum Verdict<'a> {
+    Good(Good<'a>),
     Sign(String),
 }
 
-struct Good {
-    certificates: Vec<Certificate>,
+struct Good<'a> {
+    certificates: &'a [Certificate],
     /// When it is to be looked at again.
     again_at: Timestamp,
 }
@@ -162,13 +165,16 @@ pub(crate) struct Certificates {
 }
 
 fn chains(observed: &Observed) -> Vec<Chain> {
-    let datacenter = &observed.datacenter;
-    let has_cql = observed.gates.automatic_tls_certificates;
+    chains_of(&observed.datacenter, observed.gates, || addresses(observed))
+}
+
+fn chains_of(datacenter: &Datacenter, gates: Gates, addresses: impl FnOnce() -> Addresses) -> Vec<Chain> {
+    let has_cql = gates.automatic_tls_certificates;
     let alternator = datacenter.alternator.as_ref().filter(|alternator| alternator.user_certificate.is_none());
     if !has_cql && alternator.is_none() {
         return Vec::new();
     }
-    let nodes = addresses(observed);
+    let nodes = addresses();
     let mut chains = Vec::new();
     if has_cql {
         let admin = Addresses { dns_names: ["admin".to_owned()].into(), ..Addresses::default() };
@@ -228,21 +234,18 @@ impl Chain {
 
 impl Wish {
     /// The Secret that holds it, whatever it is called.
-    fn stored<'a>(&self, observed: &'a Observed) -> Option<&'a Secret> {
-        let former = || observed.secrets.get(self.former.as_ref()?);
-        observed.secrets.get(&self.name).or_else(former)
+    fn stored<'a>(&self, secrets: &'a ByName<Secret>) -> Option<&'a Secret> {
+        let former = || secrets.get(self.former.as_ref()?);
+        secrets.get(&self.name).or_else(former)
     }
 
-    /// Whether what is there can stay. `authority` is who is to have signed it; none where it signs itself.
-    fn judge(&self, observed: &Observed, authority: Option<&Certificate>) -> Verdict {
-        let (secret, now) = (self.stored(observed), observed.now);
+    /// Whether what is there can stay. What an authority is to have signed is judged only if the authority can stay.
+    fn judge<'a>(&self, observed: &'a Observed) -> Verdict<'a> {
+        let now = observed.now;
         let sign = |reason: &str| Verdict::Sign(reason.to_owned());
-        let Some(secret) = secret else { return sign("there is none") };
-        let certificates = bytes(secret, CERTIFICATE).and_then(Certificate::read_all).unwrap_or_default();
-        let (Some(own), Some(key)) = (certificates.first(), bytes(secret, KEY)) else {
-            return sign("the certificate cannot be read");
-        };
-        if !own.fits(key, &observed.proofs) {
+        let Some(stored) = observed.certificates.get(&self.name) else { return sign("there is none") };
+        let Some(own) = stored.certificates.first() else { return sign("the certificate cannot be read") };
+        if !stored.fits_key {
             return sign("the key is not that of the certificate");
         }
         let refresh_at = self.refresh_at(own);
@@ -255,7 +258,7 @@ impl Wish {
         if !self.is_for_this(own) {
             return sign("it is for something else");
         }
-        if !own.is_signed_by(authority.unwrap_or(own), &observed.proofs) {
+        if !stored.is_signed {
             return sign("its authority has changed");
         }
         let wanted = &self.names;
@@ -270,7 +273,7 @@ impl Wish {
             (false, false) if now < rest_ends => rest_ends.min(refresh_at),
             _ => return sign("nodes have other names or addresses"),
         };
-        Verdict::Good(Good { certificates, again_at })
+        Verdict::Good(Good { certificates: &stored.certificates, again_at })
     }
 
     fn is_for_this(&self, certificate: &Certificate) -> bool {
@@ -314,7 +317,7 @@ pub fn orders(observed: &Observed) -> Vec<Order> {
     let mut orders = Vec::new();
     for chain in chains(observed) {
         let stored = observed.secrets.get(&chain.authority);
-        let good = match chain.authority().judge(observed, None) {
+        let good = match chain.authority().judge(observed) {
             Verdict::Good(good) => good,
             Verdict::Sign(reason) => {
                 orders.push(chain.authority().order(reason, None, now));
@@ -322,7 +325,7 @@ pub fn orders(observed: &Observed) -> Vec<Order> {
             }
         };
         let (Some(authority), Some(signer)) = (good.certificates.first(), stored.and_then(pair)) else { continue };
-        if let Verdict::Sign(reason) = chain.certificate.judge(observed, Some(authority)) {
+        if let Verdict::Sign(reason) = chain.certificate.judge(observed) {
             orders.push(chain.certificate.order(reason, Some((authority, signer)), now));
         }
     }
@@ -363,14 +366,14 @@ fn note(reason: &'static str, message: String) -> Note {
 
 impl Certificates {
     fn add_chain(&mut self, observed: &Observed, chain: &Chain) {
-        let (planned, good) = self.object(observed, &chain.authority(), None);
+        let (planned, good) = self.object(observed, &chain.authority());
         let mut objects = CertificateChain { authority: planned, ..CertificateChain::default() };
         let authority = good.as_ref().and_then(|good| good.certificates.first());
         if let Some(authority) = authority {
             objects.bundle = Some(self.bundle(observed, &chain.authority, authority));
             let former = chain.former.as_ref().filter(|former| observed.config_maps.contains_key(*former));
             objects.former_bundle = former.map(|former| self.bundle(observed, former, authority));
-            objects.certificate = self.object(observed, &chain.certificate, Some(authority)).0;
+            objects.certificate = self.object(observed, &chain.certificate).0;
         } else {
             let namespace = &observed.datacenter.namespace;
             let (authority, name) = (&chain.authority, &chain.certificate.name);
@@ -386,22 +389,17 @@ impl Certificates {
     }
 
     /// The Secret of a certificate, and what is good of the one that is stored.
-    fn object(
-        &mut self,
-        observed: &Observed,
-        wish: &Wish,
-        authority: Option<&Certificate>,
-    ) -> (Option<Secret>, Option<Good>) {
+    fn object<'a>(&mut self, observed: &'a Observed, wish: &Wish) -> (Option<Secret>, Option<Good<'a>>) {
         let datacenter = &observed.datacenter;
-        let stored = wish.stored(observed);
-        let reason = match wish.judge(observed, authority) {
+        let stored = wish.stored(&observed.secrets);
+        let reason = match wish.judge(observed) {
             Verdict::Sign(reason) => reason,
             Verdict::Good(good) => {
                 self.look_again_at(good.again_at);
                 let kept = stored.and_then(|stored| {
                     let reason = words::annotation(stored, annotation::certificate::REFRESH_REASON);
                     let pair = [bytes(stored, CERTIFICATE)?, bytes(stored, KEY)?];
-                    Some(objects::secret(datacenter, &wish.name, pair, &good.certificates, reason))
+                    Some(objects::secret(datacenter, &wish.name, pair, good.certificates, reason))
                 });
                 return (kept, Some(good));
             }

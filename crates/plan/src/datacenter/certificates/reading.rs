@@ -1,13 +1,9 @@
 //! What certificates say.
 
-use std::{
-    collections::{BTreeSet, HashSet},
-    net::IpAddr,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BTreeSet, net::IpAddr};
 
 use jiff::Timestamp;
-use sha2::{Digest, Sha256};
+use ring::rand::SecureRandom;
 use x509_parser::{
     certificate::X509Certificate,
     extensions::{GeneralName, ParsedExtension},
@@ -17,38 +13,6 @@ use x509_parser::{
 };
 
 use super::keys::{self, pem};
-
-/// So many proofs are remembered; then it begins anew.
-const MOST_PROOFS: usize = 100_000;
-
-/// What was proven before: whose key it is, and who has signed. A proof takes milliseconds, and what is proven stays so.
-#[derive(Clone, Debug, Default)]
-pub struct Proofs(Arc<Mutex<HashSet<[u8; 32]>>>);
-
-impl Proofs {
-    /// Whether this holds for these two, which nothing else has a part in.
-    fn hold(&self, what: &str, about: [&[u8]; 2], prove: impl FnOnce() -> bool) -> bool {
-        let mut hash = Sha256::new().chain_update(what);
-        for bytes in about {
-            hash.update(bytes.len().to_be_bytes());
-            hash.update(bytes);
-        }
-        let id = hash.finalize().into();
-        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known().contains(&id) {
-            return true;
-        }
-        let holds = prove();
-        if holds {
-            let mut known = known();
-            if known.len() >= MOST_PROOFS {
-                known.clear();
-            }
-            known.insert(id);
-        }
-        holds
-    }
-}
 
 /// A certificate, as far as decisions go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,17 +92,12 @@ impl Certificate {
     }
 
     /// Whether this is the private key of the certificate.
-    pub(crate) fn fits(&self, key: &[u8], proofs: &Proofs) -> bool {
-        let fits = || keys::public_key(key).is_some_and(|public| public == self.public_key);
-        proofs.hold("key", [&self.public_key, key], fits)
+    pub(crate) fn fits(&self, key: &[u8], random: &dyn SecureRandom) -> bool {
+        keys::public_key(key, random).is_some_and(|public| public == self.public_key)
     }
 
     /// Whether whoever trusts the authority can trust this. Time has no part in it.
-    pub(crate) fn is_signed_by(&self, authority: &Self, proofs: &Proofs) -> bool {
-        proofs.hold("signature", [&self.der, &authority.der], || self.has_signature_of(authority))
-    }
-
-    fn has_signature_of(&self, authority: &Self) -> bool {
+    pub(crate) fn is_signed_by(&self, authority: &Self) -> bool {
         let (Ok((_, own)), Ok((_, signer))) =
             (parse_x509_certificate(&self.der), parse_x509_certificate(&authority.der))
         else {

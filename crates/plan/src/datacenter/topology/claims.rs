@@ -3,11 +3,7 @@
 //! They are kept, with the host ID on them, until a node of the same name is to join; a node must not start with the data
 //! of one that has left.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use messina_api::names::{
-    self,
-    annotation::{JOINED_HOST_ID, LEFT_HOST_ID},
-};
+use messina_api::names::{self, annotation::LEFT_HOST_ID};
 use serde_json::json;
 
 use super::{Member, Place, Steps, desired};
@@ -17,31 +13,30 @@ use crate::datacenter::{Kind, Part, rollout::nodes_to_keep, seen, validate::MOST
 pub(super) fn put_away(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) -> bool {
     let observed = steps.observed;
     let name = names::datacenter::data_claim(member.name);
-    let Some(claim) = observed.claim(&name) else { return true };
+    let Some(claim) = observed.claims.get(&name) else { return true };
     let namespace = &observed.datacenter.namespace;
-    if claim.deletion_timestamp.is_some() {
+    if claim.is_being_deleted {
         let message =
             format!("PersistentVolumeClaim {namespace}/{name} is being deleted; then the node's Service goes");
         steps.wait(Part::Service, "WaitingForClaim", message);
         return false;
     }
     // Another node may have the name by now, and the claim.
-    steps.rests_on_ring(Kind::PersistentVolumeClaim, claim, vec![seen::pod(observed, member.name)]);
+    steps.rests_on_ring(Kind::PersistentVolumeClaim, &claim.reference, vec![seen::pod(observed, member.name)]);
     if observed.datacenter.deletes_claims_of_left_nodes {
         let message = format!(
             "PersistentVolumeClaim {namespace}/{name} of node {host_id}, which has left, is \
              deleted"
         );
-        steps.delete(Kind::PersistentVolumeClaim, claim, ("DeletingClaim", message));
+        steps.delete(Kind::PersistentVolumeClaim, &claim.reference, ("DeletingClaim", message));
         return false;
     }
-    let mark = claim.annotations.as_ref().and_then(|all| all.get(LEFT_HOST_ID));
-    if mark.map(String::as_str) == Some(host_id) {
+    if claim.left_host_id.as_deref() == Some(host_id) {
         return true;
     }
     let message = format!("PersistentVolumeClaim {namespace}/{name} of node {host_id}, which has left, is kept");
     let patch = json!({"metadata": {"annotations": {LEFT_HOST_ID: host_id}}});
-    steps.change(Kind::PersistentVolumeClaim, claim, patch, Some(("KeepingClaim", message)));
+    steps.change(Kind::PersistentVolumeClaim, &claim.reference, patch, Some(("KeepingClaim", message)));
     false
 }
 
@@ -63,10 +58,10 @@ pub(super) fn clear_the_way(steps: &mut Steps<'_>) {
 fn is_in_the_way(steps: &mut Steps<'_>, member: &str) -> bool {
     let observed = steps.observed;
     let name = names::datacenter::data_claim(member);
-    let Some(claim) = observed.claim(&name) else { return false };
+    let Some(claim) = observed.claims.get(&name) else { return false };
     let namespace = &observed.datacenter.namespace;
     let object = format!("PersistentVolumeClaim {namespace}/{name}");
-    if claim.deletion_timestamp.is_some() && !observed.pods.contains_key(member) {
+    if claim.is_being_deleted && !observed.pods.contains_key(member) {
         steps.wait(
             Part::StatefulSet,
             "WaitingForClaim",
@@ -74,12 +69,12 @@ fn is_in_the_way(steps: &mut Steps<'_>, member: &str) -> bool {
         );
         return true;
     }
-    let Some(host_id) = claim.annotations.as_ref().and_then(|all| all.get(LEFT_HOST_ID)).cloned() else { return false };
+    let Some(host_id) = &claim.left_host_id else { return false };
     steps.asks = true;
     let others = steps.ring.others(observed, member);
-    match steps.ring.place_by_all(observed, &host_id, member) {
+    match steps.ring.place_by_all(observed, host_id, member) {
         // Whether that node has left is decided there.
-        Place::Out if is_told_of(steps, member, &host_id) => {
+        Place::Out if is_told_of(steps, member, host_id) => {
             let message = format!(
                 "{object} holds data of node {host_id}; it is deleted when Service {namespace}/{member} is gone"
             );
@@ -101,8 +96,8 @@ fn is_in_the_way(steps: &mut Steps<'_>, member: &str) -> bool {
                  that node {member} can join with an empty disk"
             );
             steps.wait(Part::StatefulSet, "DeletingClaim", message.clone());
-            steps.rests_on_ring(Kind::PersistentVolumeClaim, claim, vec![seen::pod(observed, member)]);
-            steps.delete(Kind::PersistentVolumeClaim, claim, ("DeletingClaim", message));
+            steps.rests_on_ring(Kind::PersistentVolumeClaim, &claim.reference, vec![seen::pod(observed, member)]);
+            steps.delete(Kind::PersistentVolumeClaim, &claim.reference, ("DeletingClaim", message));
         }
         Place::NotKnown if others.is_empty() => steps.fault(
             Part::StatefulSet,
@@ -135,17 +130,6 @@ fn is_in_the_way(steps: &mut Steps<'_>, member: &str) -> bool {
 /// Whether the Service of this name is of this node.
 fn is_told_of(steps: &Steps<'_>, name: &str, host_id: &str) -> bool {
     steps.ring.members.iter().any(|member| member.name == name && member.host_id() == Some(host_id))
-}
-
-/// Whether a claim may hold the data of a node that has not left.
-pub(crate) fn is_of_a_node(claim: &ObjectMeta) -> bool {
-    claim.annotations.as_ref().is_none_or(|all| !all.contains_key(LEFT_HOST_ID))
-}
-
-/// Whether a claim holds the data of a node that has joined and has not left.
-pub(crate) fn has_joined(claim: &ObjectMeta) -> bool {
-    let is_noted = claim.annotations.as_ref().is_some_and(|all| all.contains_key(JOINED_HOST_ID));
-    is_noted && is_of_a_node(claim) && claim.deletion_timestamp.is_none()
 }
 
 /// Whether a new node is wanted in the member's place.

@@ -4,7 +4,7 @@
 //! Until the node says that it begins, the request can be withdrawn; both are written for the version of the Service that
 //! was seen, so only one of them happens. From then on it goes on to the end.
 
-use k8s_openapi::{api::apps::v1::StatefulSet, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::api::apps::v1::StatefulSet;
 use messina_api::names::{
     self,
     annotation::{LEAVING_HOST_ID, LEAVING_REFUSED, RING_QUESTION},
@@ -17,13 +17,13 @@ use serde_json::json;
 
 use super::{
     Member, Place, Steps,
-    claims::{is_of_a_node, is_wanted, put_away},
+    claims::{is_wanted, put_away},
     desired, is_being_upgraded, maintenance, outdated,
 };
 use crate::{
     datacenter::{
-        Kind, Part,
-        cleanup::{self, is_running},
+        Kind, Part, cleanup,
+        facts::{Claim, ObjectReference},
         restart::{is_settled, partition},
         rollout::{Racks, nodes_to_keep, removed_racks, replicas},
     },
@@ -47,17 +47,16 @@ pub(super) fn clear_up(steps: &mut Steps<'_>) {
 /// A Service that no node has ever used.
 fn clear_blank(steps: &mut Steps<'_>, member: &Member<'_>) {
     let observed = steps.observed;
-    let claim = observed.claim(&names::datacenter::data_claim(member.name));
+    let claim = observed.claim_of(member.name);
     if is_wanted(steps, member) {
         return;
     }
     let service = steps.named(member);
     // A claim that is younger than the Service was made for a node, which may have joined without a word. If it is said
     // to be of one that has left, somebody said so by hand: the Service of such a one is older than this one.
-    let born = |metadata: &ObjectMeta| metadata.creation_timestamp.as_ref().map(|time| time.0);
-    let is_of_this_node = |claim: &ObjectMeta| born(claim) >= born(&member.service.metadata);
+    let is_of_this_node = |claim: &Claim| claim.created >= member.service.created;
     let is_used = observed.pods.contains_key(member.name)
-        || claim.is_some_and(|claim| is_of_a_node(claim) || is_of_this_node(claim))
+        || claim.is_some_and(|claim| claim.is_of_a_node() || is_of_this_node(claim))
         || !member.is_blank();
     if let Some(stateful_set) = observed.stateful_sets.get(member.stateful_set)
         && claim.is_some_and(is_of_this_node)
@@ -85,7 +84,7 @@ fn clear_blank(steps: &mut Steps<'_>, member: &Member<'_>) {
     let message = format!("Service {service} is deleted: no node has used it, and the specification asks for none");
     steps.done.going.insert(member.name.to_owned());
     steps.rests_on_belongings(member);
-    steps.delete(Kind::Service, &member.service.metadata, ("DeletingService", message));
+    steps.delete(Kind::Service, &member.service.reference, ("DeletingService", message));
 }
 
 fn clear(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) {
@@ -159,7 +158,7 @@ fn clear(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) {
             } else if put_away(steps, member, host_id) {
                 let message = format!("node {host_id} has left, so its Service {service} is deleted");
                 steps.rests_on_belongings(member);
-                steps.delete(Kind::Service, &member.service.metadata, ("NodeRemoved", message));
+                steps.delete(Kind::Service, &member.service.reference, ("NodeRemoved", message));
             }
         }
     }
@@ -207,7 +206,7 @@ fn remove_rack(steps: &mut Steps<'_>, stateful_set: &StatefulSet) {
             "StatefulSet {}/{name} is deleted: the specification has no such rack, and it has no nodes",
             steps.observed.datacenter.namespace
         );
-        steps.delete(Kind::StatefulSet, &stateful_set.metadata, ("RackRemoved", message));
+        steps.delete(Kind::StatefulSet, &ObjectReference::of(&stateful_set.metadata), ("RackRemoved", message));
     }
 }
 
@@ -264,7 +263,7 @@ fn set_aside(steps: &mut Steps<'_>, member: &Member<'_>, is_last: bool) {
 /// Takes away what looks like a request and is none.
 fn tidy(steps: &mut Steps<'_>, member: &Member<'_>) {
     let is_departing = member.is_asked_to_leave() || member.has_begun_to_leave();
-    if !is_departing && (member.label(DECOMMISSIONED).is_some() || member.leaving().is_some()) {
+    if !is_departing && (member.decommissioned().is_some() || member.leaving().is_some()) {
         let message = format!(
             "label {DECOMMISSIONED} of Service {} is taken away: nobody asked the node that is there now to leave",
             steps.named(member)
@@ -273,7 +272,7 @@ fn tidy(steps: &mut Steps<'_>, member: &Member<'_>) {
         steps.change_member(member, patch, Some(("LabelRemoved", message)));
     }
     // Nobody is told of a refusal to do what is not wanted any more.
-    if member.annotation(LEAVING_REFUSED).is_some() && member.ordinal < desired(steps.observed, member.stateful_set) {
+    if member.service.leaving_refused.is_some() && member.ordinal < desired(steps.observed, member.stateful_set) {
         steps.change_member(member, json!({"annotations": {LEAVING_REFUSED: null}}), None);
     }
 }
@@ -320,7 +319,7 @@ fn go_on(steps: &mut Steps<'_>, member: &Member<'_>, racks: &Racks<'_>, is_repla
     if let Some(refusal) = &refusal {
         tell_refusal(steps, member, refusal);
     }
-    let is_asked = member.is_asked_to_leave() && matches!(member.label(DECOMMISSIONED), Some(FALSE | TRUE));
+    let is_asked = member.is_asked_to_leave() && matches!(member.decommissioned(), Some(FALSE | TRUE));
     if !member.has_begun_to_leave() && place != Place::Out {
         let trouble = steps.ring.trouble(host_id, member.name);
         if member.ordinal < desired(observed, member.stateful_set) {
@@ -350,7 +349,7 @@ fn go_on(steps: &mut Steps<'_>, member: &Member<'_>, racks: &Racks<'_>, is_repla
         return steps.set_replicas(now, member.ordinal, member, ("NodeLeft", message));
     }
     // A node that is up and normal waits for the word; nobody else may have said that it has left.
-    if member.label(DECOMMISSIONED) == Some(TRUE) && steps.ring.is_seen(host_id, UP, member.name) {
+    if member.decommissioned() == Some(TRUE) && steps.ring.is_seen(host_id, UP, member.name) {
         steps.change_member(member, json!({"labels": {DECOMMISSIONED: FALSE}}), None);
     }
     let message =
@@ -396,7 +395,7 @@ fn unsettled(steps: &Steps<'_>) -> Option<String> {
         return Some(format!("node {} is to restart with its new address", steps.named(outdated)));
     }
     // Whoever is being cleaned up must not be handed anything.
-    let cleaning = observed.jobs.iter().find(|(_, job)| is_running(job));
+    let cleaning = observed.jobs.iter().find(|(_, job)| job.is_running());
     cleaning.map(|(name, _)| format!("Job {namespace}/{name} is cleaning up a node"))
 }
 

@@ -1,11 +1,6 @@
 //! Nodes that are gone for good: their volume is lost, or the only machine that could have it.
 
-use k8s_openapi::api::core::v1::Pod;
-use messina_api::names::{
-    self,
-    annotation::{EMPTY_DISK, START_EMPTY},
-    label::REPLACE,
-};
+use messina_api::names::{self, annotation::START_EMPTY, label::REPLACE};
 
 use super::{Member, Steps};
 use crate::datacenter::{Observed, Part};
@@ -13,27 +8,22 @@ use crate::datacenter::{Observed, Part};
 /// Why a node cannot come back, if that is certain.
 pub(super) fn loss(observed: &Observed, member: &Member<'_>) -> Option<String> {
     let name = names::datacenter::data_claim(member.name);
-    let claim = observed.claims.get(&name).filter(|claim| claim.metadata.deletion_timestamp.is_none())?;
+    let claim = observed.claims.get(&name).filter(|claim| !claim.is_being_deleted)?;
     let reference = format!("PersistentVolumeClaim {}/{name}", observed.datacenter.namespace);
-    if claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Lost") {
+    if claim.is_lost() {
         return Some(format!("the volume of {reference} is lost"));
     }
-    let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_ref())?;
-    let is_lost = observed.lost_volumes.contains(volume) && !has_machine(observed.pods.get(member.name));
+    let volume = claim.volume.as_ref()?;
+    // Also where the scheduler has not looked for one yet.
+    let has_kubernetes_node = observed.pods.get(member.name).is_some_and(|pod| !pod.is_unschedulable);
+    let is_lost = observed.lost_volumes.contains(volume) && !has_kubernetes_node;
     is_lost.then(|| format!("{reference} has PersistentVolume {volume}, whose machine has no Node object any more"))
-}
-
-/// Whether the pod runs somewhere, or nobody has looked for a machine yet.
-fn has_machine(pod: Option<&Pod>) -> bool {
-    let Some(pod) = pod else { return false };
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    !conditions.into_iter().any(|one| one.type_ == "PodScheduled" && one.status == "False")
 }
 
 /// Whether the node that should be on the disk of the pod is not.
 pub(super) fn is_emptied(observed: &Observed, member: &Member<'_>) -> bool {
-    let uid = observed.pods.get(member.name).and_then(|pod| pod.metadata.uid.as_deref());
-    uid.is_some() && member.annotation(EMPTY_DISK) == uid
+    let uid = observed.pods.get(member.name).and_then(|pod| pod.reference.uid.as_deref());
+    uid.is_some() && member.service.empty_disk.as_deref() == uid
 }
 
 /// Says what to do about a node whose disk is empty. Nothing is done without asking: the disk may only not be mounted.

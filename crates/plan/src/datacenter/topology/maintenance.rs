@@ -3,13 +3,12 @@
 
 use messina_api::names::label::NODE_MAINTENANCE;
 
-use super::{Member, Steps};
-use crate::{datacenter::Part, node::ring::is_under_maintenance};
+use super::Steps;
+use crate::datacenter::Part;
 
 /// Finds nodes under maintenance, and says how to end it.
 pub(super) fn respect(steps: &mut Steps<'_>) {
-    let is_marked = |member: &&Member<'_>| is_under_maintenance(member.service.metadata.labels.as_ref());
-    for member in steps.ring.members.iter().filter(is_marked) {
+    for member in steps.ring.members.iter().filter(|member| member.service.is_under_maintenance) {
         let message = format!(
             "node {} is under maintenance: until that is over, no node begins to join or to leave, none is replaced, \
              restarted or cleaned up. To end it: `kubectl label service -n {} {} {NODE_MAINTENANCE}-`",

@@ -5,29 +5,15 @@ use std::{
     net::IpAddr,
 };
 
-use k8s_openapi::{
-    api::{
-        apps::v1::StatefulSet,
-        core::v1::{Pod, Service},
-    },
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
-};
-use messina_api::names::{
-    annotation::{
-        HOST_ID, IGNORED_DOWN_NODES, LEAVING_BEGAN, LEAVING_HOST_ID, LEAVING_REFUSED, NODE_JOINED, REPLACING_CLAIM,
-        RING_ANSWER, RING_QUESTION, SIDECAR_PROTOCOL, SIDECAR_PROTOCOL_VALUE,
-    },
-    label,
-};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use messina_api::names::annotation::IGNORED_DOWN_NODES;
 
 use crate::{
-    datacenter::{Observed, restart::is_ready, rollout::replicas},
+    datacenter::{Observed, facts::NodeService, rollout::replicas},
     node::{
         answer::{Answer, UP},
         decommission::Refusal,
-        facts,
     },
-    words,
 };
 
 /// Questions are numbers; larger ones are nobody's.
@@ -38,36 +24,28 @@ const LAST_QUESTION: u64 = 1 << 53;
 pub(crate) struct Member<'a> {
     /// Name of the Service and of the pod.
     pub(crate) name: &'a str,
-    pub(crate) service: &'a Service,
+    pub(crate) service: &'a NodeService,
     /// Name of the StatefulSet.
     pub(crate) stateful_set: &'a str,
     pub(crate) ordinal: i32,
 }
 
 impl<'a> Member<'a> {
-    pub(crate) fn annotation(&self, key: &str) -> Option<&'a str> {
-        words::annotation(self.service, key)
-    }
-
-    pub(crate) fn label(&self, key: &str) -> Option<&'a str> {
-        words::label(self.service, key)
-    }
-
     pub(crate) fn host_id(&self) -> Option<&'a str> {
-        self.annotation(HOST_ID)
+        self.service.host_id.as_deref()
     }
 
     pub(crate) fn has_joined(&self) -> bool {
-        has_joined(self.service)
+        self.service.has_joined
     }
 
     /// Whether a node ever said anything of itself here.
     pub(crate) fn is_blank(&self) -> bool {
-        self.host_id().is_none() && self.annotation(NODE_JOINED).is_none()
+        self.host_id().is_none() && !self.service.says_whether_joined
     }
 
     pub(crate) fn leaving(&self) -> Option<&'a str> {
-        self.annotation(LEAVING_HOST_ID)
+        self.service.leaving_host_id.as_deref()
     }
 
     /// Whether this very node is asked to leave.
@@ -77,35 +55,40 @@ impl<'a> Member<'a> {
 
     /// Whether this very node has begun to leave, or is about to.
     pub(crate) fn has_begun_to_leave(&self) -> bool {
-        self.host_id().is_some() && self.annotation(LEAVING_BEGAN) == self.host_id()
+        self.host_id().is_some() && self.service.leaving_began == self.service.host_id
     }
 
     /// That this very node refused to leave.
     pub(crate) fn refusal(&self) -> Option<Refusal> {
-        let refusal = self.annotation(LEAVING_REFUSED).and_then(Refusal::of)?;
-        (self.host_id() == Some(&refusal.host_id)).then_some(refusal)
+        let refusal = self.service.leaving_refused.as_ref()?.as_ref().ok()?;
+        (self.host_id() == Some(&refusal.host_id)).then(|| refusal.clone())
     }
 
     /// Whether another node takes its place. That one may be in the ring, and has not said so.
     pub(crate) fn is_replaced(&self) -> bool {
-        is_replaced(self.service)
+        self.service.is_replaced()
     }
 
     pub(crate) fn replacing_claim(&self) -> Option<&'a str> {
-        self.annotation(REPLACING_CLAIM)
+        self.service.replacing_claim.as_deref()
     }
 
     /// Whether its sidecar answers questions.
     pub(crate) fn answers(&self) -> bool {
-        self.annotation(SIDECAR_PROTOCOL) == Some(SIDECAR_PROTOCOL_VALUE)
+        self.service.answers
     }
 
     pub(crate) fn question(&self) -> Option<&'a str> {
-        self.annotation(RING_QUESTION)
+        self.service.ring_question.as_deref()
+    }
+
+    /// What the label says by which a node is asked to leave, and by which it says that it has.
+    pub(crate) fn decommissioned(&self) -> Option<&'a str> {
+        self.service.decommissioned.as_deref()
     }
 
     fn version(&self) -> u64 {
-        version(&self.service.metadata)
+        version(self.service.reference.version.as_deref())
     }
 
     /// Whether the StatefulSet has no place for it now.
@@ -130,29 +113,18 @@ enum Origin {
 /// Which pod the answer on this node's Service comes from. Sidecars of earlier versions do not say: then it is that of now if the
 /// question was asked when that pod was as it is now.
 fn origin(observed: &Observed, name: &str, answer: &Answer, question: Option<u64>) -> Origin {
-    let is_ready = |pod: &&Pod| pod.metadata.deletion_timestamp.is_none() && is_ready(pod) == Some(true);
-    let Some(pod) = observed.pods.get(name).filter(is_ready) else { return Origin::Other };
+    let Some(pod) = observed.pods.get(name).filter(|pod| pod.is_ready()) else { return Origin::Other };
+    let asked_since = |version: u64| question.is_some_and(|question| question >= version);
     match &answer.pod_uid {
-        Some(uid) if pod.metadata.uid.as_ref() == Some(uid) => Origin::ReadyPod,
+        Some(uid) if pod.reference.uid.as_ref() == Some(uid) => Origin::ReadyPod,
         Some(_) => Origin::Other,
-        None if question.is_some_and(|question| question >= version(&pod.metadata)) => Origin::ReadyPod,
+        None if asked_since(version(pod.reference.version.as_deref())) => Origin::ReadyPod,
         None => Origin::NotKnown,
     }
 }
 
-fn version(metadata: &ObjectMeta) -> u64 {
-    metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
-}
-
-/// Whether the node of this Service has ever joined.
-pub(crate) fn has_joined(service: &Service) -> bool {
-    service.metadata.annotations.as_ref().is_some_and(facts::has_joined)
-}
-
-/// Whether the node of this Service is replaced by another one.
-pub(crate) fn is_replaced(service: &Service) -> bool {
-    let replaced = words::label(service, label::REPLACING_NODE_HOST_ID);
-    replaced.is_some() && replaced == words::annotation(service, HOST_ID)
+fn version(resource_version: Option<&str>) -> u64 {
+    resource_version.and_then(|version| version.parse().ok()).unwrap_or(0)
 }
 
 fn is_wanted(observed: &Observed, stateful_set: &str) -> bool {
@@ -164,11 +136,10 @@ fn is_wanted(observed: &Observed, stateful_set: &str) -> bool {
 pub(crate) fn members<'a>(observed: &'a Observed) -> Vec<Member<'a>> {
     let racks = &observed.datacenter.racks;
     let wanted: BTreeSet<String> = racks.iter().map(|rack| observed.datacenter.stateful_set_name(rack)).collect();
-    let member = |(name, service): (&'a String, &'a Service)| {
+    let member = |(name, service): (&'a String, &'a NodeService)| {
         let (stateful_set, ordinal) = name.rsplit_once('-')?;
-        let is_ours = wanted.contains(stateful_set)
-            || observed.stateful_sets.contains_key(stateful_set)
-            || words::label(service, label::SERVICE_TYPE) == Some(label::value::MEMBER);
+        let is_ours =
+            wanted.contains(stateful_set) || observed.stateful_sets.contains_key(stateful_set) || service.is_member();
         let number: u16 = ordinal.parse().ok()?;
         let is_ordinal = number.to_string() == ordinal;
         (is_ours && is_ordinal).then_some(Member { name, service, stateful_set, ordinal: i32::from(number) })
@@ -192,7 +163,7 @@ pub(crate) struct Ring<'a> {
     /// The question that stands.
     pub(crate) question: Option<u64>,
     /// Answers to it, by the names of those who gave them.
-    answers: BTreeMap<&'a str, Answer>,
+    answers: BTreeMap<&'a str, &'a Answer>,
     /// The names of those whose answers come from pods that are ready now. Nothing is deleted by the word of others; what they say
     /// against a deletion counts all the same.
     pub(crate) witnesses: BTreeSet<&'a str>,
@@ -206,13 +177,13 @@ impl<'a> Ring<'a> {
             |member: &Member<'_>| member.question()?.parse::<u64>().ok().filter(|asked| *asked < LAST_QUESTION);
         let question = members.iter().filter_map(number).max();
         let answer = |member: &Member<'a>| {
-            let answer = Answer::parse(member.annotation(RING_ANSWER)?)?;
+            let answer = member.service.ring_answer.as_ref()?;
             let is_current = question.is_some_and(|question| question.to_string() == answer.asked);
             // What another node than the one that is there now said counts for nothing.
             let is_its_own = member.host_id() == Some(answer.host_id.as_str());
             (is_current && is_its_own).then_some((member.name, answer))
         };
-        let answers: BTreeMap<&'a str, Answer> = members.iter().filter_map(answer).collect();
+        let answers: BTreeMap<&'a str, &'a Answer> = members.iter().filter_map(answer).collect();
         let (mut witnesses, mut is_outdated) = (BTreeSet::new(), false);
         for (name, answer) in &answers {
             match origin(observed, name, answer, question) {
@@ -228,9 +199,9 @@ impl<'a> Ring<'a> {
     /// question was. It is later than the StatefulSets, too: see [`Self::is_asked_since`].
     pub(crate) fn next_question(&self, observed: &Observed) -> u64 {
         let versions = self.members.iter().map(Member::version);
-        let sets = observed.stateful_sets.values().map(|one| version(&one.metadata));
+        let sets = observed.stateful_sets.values().map(|one| version(one.metadata.resource_version.as_deref()));
         // And later than the pods, for answers that name none: see [`origin`].
-        let pods = observed.pods.values().map(|pod| version(&pod.metadata));
+        let pods = observed.pods.values().map(|pod| version(pod.reference.version.as_deref()));
         let after = self.question.map(|question| question + 1);
         versions.chain(sets).chain(pods).chain(after).max().unwrap_or(0).min(LAST_QUESTION - 1)
     }
@@ -238,7 +209,7 @@ impl<'a> Ring<'a> {
     /// Whether the question was asked when the StatefulSet was as it is seen now. What is seen of Services may be older than
     /// what is seen of StatefulSets; then a node that has left seems to be in the ring, and to have lost its place.
     pub(crate) fn is_asked_since(&self, stateful_set: &StatefulSet) -> bool {
-        self.question.is_some_and(|question| question >= version(&stateful_set.metadata))
+        self.question.is_some_and(|question| question >= version(stateful_set.metadata.resource_version.as_deref()))
     }
 
     /// Nodes that are in the ring as far as is known, but for one.
@@ -247,8 +218,8 @@ impl<'a> Ring<'a> {
         self.members.iter().filter(is_other).collect()
     }
 
-    fn answers_but(&self, but: &str) -> impl Iterator<Item = (&'a str, &Answer)> {
-        self.answers.iter().filter(move |(name, _)| **name != but).map(|(name, answer)| (*name, answer))
+    fn answers_but(&self, but: &str) -> impl Iterator<Item = (&'a str, &'a Answer)> {
+        self.answers.iter().filter(move |(name, _)| **name != but).map(|(name, answer)| (*name, *answer))
     }
 
     /// What those say who answered, but for one: that a node is out is believed when one says so and none says otherwise.

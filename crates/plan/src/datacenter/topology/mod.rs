@@ -16,20 +16,20 @@ mod upgrading;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::{api::apps::v1::StatefulSet, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::api::apps::v1::StatefulSet;
 use messina_api::names::annotation::RING_QUESTION;
 use serde_json::{Value, json};
 
 use super::{
     Change, Deletion, Kind, Note, Observed, Part,
+    facts::ObjectReference,
     recovery::joined_disks,
     rollout::{Racks, replicas},
     seen::{self, RestsOn, Seen},
     validate::MOST_NODES,
 };
-pub(crate) use claims::{has_joined as claim_has_joined, is_of_a_node};
 pub(crate) use leaving::REFUSES;
-pub(crate) use members::{Member, has_joined, is_replaced, members};
+pub(crate) use members::{Member, members};
 use members::{Place, Ring};
 pub(crate) use upgrading::{is_being_upgraded, is_prepared_for};
 
@@ -155,14 +155,14 @@ impl<'a> Steps<'a> {
         Self { observed, ring, changes: BTreeMap::new(), done: Topology::default(), asks: false, asked: None }
     }
 
-    fn change(&mut self, kind: Kind, metadata: &ObjectMeta, patch: Value, event: Option<(&'static str, String)>) {
-        let name = metadata.name.clone().unwrap_or_default();
+    fn change(&mut self, kind: Kind, object: &ObjectReference, patch: Value, event: Option<(&'static str, String)>) {
+        let name = object.name.clone();
         let change = self.changes.entry((kind, name.clone())).or_insert_with(|| Change {
             part: kind.part(),
             kind,
             name,
-            uid: metadata.uid.clone().unwrap_or_default(),
-            version: metadata.resource_version.clone().unwrap_or_default(),
+            uid: object.uid.clone().unwrap_or_default(),
+            version: object.version.clone().unwrap_or_default(),
             patch: json!({}),
             event: None,
         });
@@ -173,7 +173,7 @@ impl<'a> Steps<'a> {
     }
 
     fn change_member(&mut self, member: &Member<'_>, metadata: Value, event: Option<(&'static str, String)>) {
-        self.change(Kind::Service, &member.service.metadata, json!({"metadata": metadata}), event);
+        self.change(Kind::Service, &member.service.reference, json!({"metadata": metadata}), event);
     }
 
     /// Gives a node its place, or takes it away.
@@ -186,7 +186,8 @@ impl<'a> Steps<'a> {
     ) {
         let rests_on = seen::of_places(self.observed, stateful_set, replicas, member.name);
         self.done.rests_on.entry((Kind::StatefulSet, member.stateful_set.to_owned())).or_default().extend(rests_on);
-        self.change(Kind::StatefulSet, &stateful_set.metadata, json!({"spec": {"replicas": replicas}}), Some(event));
+        let object = ObjectReference::of(&stateful_set.metadata);
+        self.change(Kind::StatefulSet, &object, json!({"spec": {"replicas": replicas}}), Some(event));
     }
 
     /// A node that may be in the ring is down for lack of a place, or nobody would start it again: no other one restarts, and
@@ -204,21 +205,20 @@ impl<'a> Steps<'a> {
 
     /// What a node leaves behind is put away only if all that was said of the ring, the pods that said it, and what was written down
     /// of this node, are as they were observed, and so is this.
-    fn rests_on_ring(&mut self, kind: Kind, metadata: &ObjectMeta, also: Vec<Seen>) {
+    fn rests_on_ring(&mut self, kind: Kind, object: &ObjectReference, also: Vec<Seen>) {
         let said = self.ring.members.iter().map(|member| seen::service(self.observed, member.name));
         let witnesses = self.ring.witnesses.iter().map(|name| seen::pod(self.observed, name));
-        let name = metadata.name.clone().unwrap_or_default();
-        self.done.rests_on.insert((kind, name), said.chain(witnesses).chain(also).collect());
+        self.done.rests_on.insert((kind, object.name.clone()), said.chain(witnesses).chain(also).collect());
     }
 
-    fn delete(&mut self, kind: Kind, metadata: &ObjectMeta, event: (&'static str, String)) {
+    fn delete(&mut self, kind: Kind, object: &ObjectReference, event: (&'static str, String)) {
         self.done.deletions.push(Deletion {
             part: kind.part(),
             kind,
-            name: metadata.name.clone().unwrap_or_default(),
-            uid: metadata.uid.clone().unwrap_or_default(),
+            name: object.name.clone(),
+            uid: object.uid.clone().unwrap_or_default(),
             // A rack that was asked for again meanwhile is kept.
-            version: metadata.resource_version.clone().filter(|_| kind == Kind::StatefulSet),
+            version: object.version.clone().filter(|_| kind == Kind::StatefulSet),
             orphans: false,
             event: Some(event),
         });

@@ -2,16 +2,14 @@
 //! them no longer when they start. Their sidecars ask for another pod, which announces the new address; they get it one by
 //! one, when all other pods are up, and before anything else begins.
 
-use messina_api::names::annotation::RESTART_REQUEST;
-
 use super::{Member, Steps};
 use crate::datacenter::{Kind, Observed, Part, rollout::Racks};
 
 /// Whether the pod that is there now is to be made anew.
 pub(super) fn asks(observed: &Observed, member: &Member<'_>) -> bool {
-    let pod = observed.pods.get(member.name).filter(|pod| pod.metadata.deletion_timestamp.is_none());
-    let uid = pod.and_then(|pod| pod.metadata.uid.as_deref());
-    uid.is_some() && member.annotation(RESTART_REQUEST) == uid && !member.is_outside(observed)
+    let pod = observed.pods.get(member.name).filter(|pod| !pod.is_being_deleted);
+    let uid = pod.and_then(|pod| pod.reference.uid.as_deref());
+    uid.is_some() && member.service.restart_request.as_deref() == uid && !member.is_outside(observed)
 }
 
 /// Starts the first of them anew, if it may. As long as there is one, nothing else begins.
@@ -37,5 +35,5 @@ pub(super) fn start_anew(steps: &mut Steps<'_>, racks: &Racks<'_>, is_held: bool
     let Some(pod) = observed.pods.get(first.name) else { return };
     let message = format!("{what}; its pod is made anew");
     steps.wait(Part::StatefulSet, "RestartingNode", message.clone());
-    steps.delete(Kind::Pod, &pod.metadata, ("RestartingNode", message));
+    steps.delete(Kind::Pod, &pod.reference, ("RestartingNode", message));
 }

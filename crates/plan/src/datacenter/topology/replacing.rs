@@ -4,9 +4,7 @@
 //! First it is written down which host ID is replaced, and which claim and pod are its own; then, when all other nodes
 //! say that this node is down, these two are deleted, and no others of their names.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use messina_api::names::{
-    self,
     annotation::{REPLACING_CLAIM, RING_QUESTION},
     label::{REPLACE, REPLACING_NODE_HOST_ID, value::AUTOMATIC},
 };
@@ -14,7 +12,11 @@ use serde_json::{Value, json};
 
 use super::{Member, Place, Steps, lost, maintenance};
 use crate::{
-    datacenter::{Kind, Part, seen},
+    datacenter::{
+        Kind, Part,
+        facts::{Claim, NodePod},
+        seen,
+    },
     node::answer::{DOWN, UP},
 };
 
@@ -23,21 +25,18 @@ pub(super) fn replace(steps: &mut Steps<'_>) -> bool {
     let members = steps.ring.members;
     let mut is_under_way = false;
     for member in members {
-        if let Some(replaced) = member.label(REPLACING_NODE_HOST_ID) {
+        if let Some(replaced) = &member.service.replacing_node_host_id {
             is_under_way |= go_on(steps, member, replaced);
-        } else if member.label(REPLACE).is_none() && member.replacing_claim().is_some() {
+        } else if member.service.replace.is_none() && member.replacing_claim().is_some() {
             steps.change_member(member, json!({"annotations": {REPLACING_CLAIM: null}}), None);
         }
     }
     for member in members {
-        if member.label(REPLACE).is_some() && member.label(REPLACING_NODE_HOST_ID).is_none() {
+        if member.service.replace.is_some() && member.service.replacing_node_host_id.is_none() {
             is_under_way |= begin(steps, member, is_under_way);
         }
     }
-    let is_unmarked = |member: &&Member<'_>| {
-        let is_marked = [REPLACE, REPLACING_NODE_HOST_ID].into_iter().any(|label| member.label(label).is_some());
-        !is_marked && !member.is_outside(steps.observed)
-    };
+    let is_unmarked = |member: &&Member<'_>| !member.service.is_to_be_replaced() && !member.is_outside(steps.observed);
     for member in members.iter().filter(is_unmarked) {
         if lost::is_emptied(steps.observed, member) {
             lost::tell_of_empty_disk(steps, member);
@@ -59,7 +58,7 @@ fn forget() -> Value {
 
 /// A Service that says whom its node replaces; answers whether that is under way.
 fn go_on(steps: &mut Steps<'_>, member: &Member<'_>, replaced: &str) -> bool {
-    let is_asked_for = member.label(REPLACE).is_some();
+    let is_asked_for = member.service.replace.is_some();
     let Some(host_id) = member.host_id() else {
         return false;
     };
@@ -114,7 +113,7 @@ fn go_on(steps: &mut Steps<'_>, member: &Member<'_>, replaced: &str) -> bool {
 
 /// Whether the disk goes as soon as its pod does, which nobody has asked for any more.
 fn waits_for_pod(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) -> bool {
-    let claim = steps.observed.claim(&names::datacenter::data_claim(member.name));
+    let claim = steps.observed.claim_of(member.name);
     let is_waiting = is_going(claim) && steps.observed.pods.contains_key(member.name);
     if is_waiting {
         let message = format!(
@@ -130,7 +129,7 @@ fn waits_for_pod(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) -> b
 }
 
 fn is_automatic(member: &Member<'_>) -> bool {
-    member.label(REPLACE) == Some(AUTOMATIC)
+    member.service.replace.as_deref() == Some(AUTOMATIC)
 }
 
 /// Whether the node is to be replaced though nobody asks for it.
@@ -141,7 +140,7 @@ fn may_be_automatic(steps: &Steps<'_>, member: &Member<'_>) -> bool {
 /// Another node than the one that was lost is there.
 fn took_over(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str, replaced: &str) -> bool {
     let is_gone = steps.ring.place(replaced, member.name) == Place::Out;
-    let is_wanted = member.replacing_claim().is_some() || member.label(REPLACE).is_some();
+    let is_wanted = member.replacing_claim().is_some() || member.service.replace.is_some();
     // Until the newcomer has joined, it has to know whom it replaces, whoever has withdrawn the request.
     if !is_wanted && (member.has_joined() || is_gone) {
         steps.change_member(member, forget(), None);
@@ -166,37 +165,37 @@ fn took_over(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str, replaced
 /// UIDs of the claim and the pod that are the lost node's.
 fn belongings(steps: &Steps<'_>, member: &Member<'_>) -> String {
     let uid = |uid: Option<&String>| uid.cloned().unwrap_or_default();
-    let claim = steps.observed.claim(&names::datacenter::data_claim(member.name));
+    let claim = steps.observed.claim_of(member.name);
     let pod = steps.observed.pods.get(member.name);
     format!(
         "{}/{}",
-        uid(claim.and_then(|claim| claim.uid.as_ref())),
-        uid(pod.and_then(|pod| pod.metadata.uid.as_ref()))
+        uid(claim.and_then(|claim| claim.reference.uid.as_ref())),
+        uid(pod.and_then(|pod| pod.reference.uid.as_ref()))
     )
 }
 
 /// Whether the claim that was the lost node's is there, untouched.
 fn claim_is(steps: &Steps<'_>, member: &Member<'_>, own: &str) -> bool {
     let (claim_uid, _) = own.split_once('/').unwrap_or((own, ""));
-    let claim = steps.observed.claim(&names::datacenter::data_claim(member.name));
-    claim.is_some_and(|claim| claim.uid.as_deref() == Some(claim_uid) && claim.deletion_timestamp.is_none())
+    let claim = steps.observed.claim_of(member.name);
+    claim.is_some_and(|claim| claim.reference.uid.as_deref() == Some(claim_uid) && !claim.is_being_deleted)
 }
 
 /// What is left of a lost node.
 struct Belongings<'a> {
-    claim: Option<&'a ObjectMeta>,
-    pod: Option<&'a ObjectMeta>,
+    claim: Option<&'a Claim>,
+    pod: Option<&'a NodePod>,
 }
 
 impl<'a> Belongings<'a> {
     fn of(steps: &Steps<'a>, member: &Member<'_>, own: &str) -> Self {
         let observed = steps.observed;
         let (claim_uid, pod_uid) = own.split_once('/').unwrap_or((own, ""));
-        let claim = observed.claim(&names::datacenter::data_claim(member.name));
-        let claim = claim.filter(|claim| claim.uid.as_deref() == Some(claim_uid));
-        let pod = observed.pods.get(member.name).map(|pod| &pod.metadata);
+        let claim = observed.claim_of(member.name);
+        let claim = claim.filter(|claim| claim.reference.uid.as_deref() == Some(claim_uid));
+        let pod = observed.pods.get(member.name);
         // One that was made since it was written down has the same claim: while that is there, no other one has its name.
-        let pod = pod.filter(|pod| pod.uid.as_deref() == Some(pod_uid) || is_going(claim));
+        let pod = pod.filter(|pod| pod.reference.uid.as_deref() == Some(pod_uid) || is_going(claim));
         Self { claim, pod }
     }
 
@@ -205,8 +204,8 @@ impl<'a> Belongings<'a> {
     }
 }
 
-fn is_going(claim: Option<&ObjectMeta>) -> bool {
-    claim.is_some_and(|claim| claim.deletion_timestamp.is_some())
+fn is_going(claim: Option<&Claim>) -> bool {
+    claim.is_some_and(|claim| claim.is_being_deleted)
 }
 
 /// Takes claim and pod away from a node that is down for all others.
@@ -221,7 +220,7 @@ fn empty(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str, own: &str) {
         let message = format!("node {node} ({host_id}) keeps its disk and its pod until that is over: {reason}");
         return steps.wait(Part::Service, "WaitingForMaintenance", message);
     }
-    let is_given_up = left.claim.is_none_or(|claim| claim.deletion_timestamp.is_some());
+    let is_given_up = left.claim.is_none_or(|claim| claim.is_being_deleted);
     if let Err(reason) = steps.ring.agrees(observed, member, DOWN) {
         if is_given_up && steps.ring.is_seen(host_id, UP, member.name) {
             let message = format!(
@@ -241,13 +240,13 @@ fn empty(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str, own: &str) {
     steps.wait(Part::Service, "ReplacingNode", message.clone());
     match (left.claim, left.pod) {
         // The pod goes when the claim is seen to be going, so that the next pod does not get the same one.
-        (Some(claim), _) if claim.deletion_timestamp.is_none() => {
-            steps.rests_on_ring(Kind::PersistentVolumeClaim, claim, vec![seen::pod(observed, member.name)]);
-            steps.delete(Kind::PersistentVolumeClaim, claim, ("ReplacingNode", message));
+        (Some(claim), _) if !claim.is_being_deleted => {
+            steps.rests_on_ring(Kind::PersistentVolumeClaim, &claim.reference, vec![seen::pod(observed, member.name)]);
+            steps.delete(Kind::PersistentVolumeClaim, &claim.reference, ("ReplacingNode", message));
         }
-        (_, Some(pod)) if pod.deletion_timestamp.is_none() => {
-            steps.rests_on_ring(Kind::Pod, pod, vec![seen::claim(observed, member.name)]);
-            steps.delete(Kind::Pod, pod, ("ReplacingNode", message));
+        (_, Some(pod)) if !pod.is_being_deleted => {
+            steps.rests_on_ring(Kind::Pod, &pod.reference, vec![seen::claim(observed, member.name)]);
+            steps.delete(Kind::Pod, &pod.reference, ("ReplacingNode", message));
         }
         _ => {}
     }
@@ -290,7 +289,7 @@ fn begin(steps: &mut Steps<'_>, member: &Member<'_>, is_another_under_way: bool)
     }
     steps.asks = true;
     if let Err(reason) = steps.ring.agrees(observed, member, DOWN) {
-        if member.label(REPLACE).is_some() && steps.ring.is_seen(host_id, UP, member.name) {
+        if member.service.replace.is_some() && steps.ring.is_seen(host_id, UP, member.name) {
             let message = format!(
                 "node {node} ({host_id}) has the label {REPLACE}, but it is up; only a node that is down for \
                  all others is replaced: remove the label, or stop the node for good"
@@ -308,7 +307,7 @@ fn begin(steps: &mut Steps<'_>, member: &Member<'_>, is_another_under_way: bool)
     let message = format!("node {node} ({host_id}) is replaced by an empty one");
     steps.wait(Part::Service, "ReplacingNode", message.clone());
     // A label that the user set stays as it is.
-    let request = member.label(REPLACE).unwrap_or(AUTOMATIC);
+    let request = member.service.replace.as_deref().unwrap_or(AUTOMATIC);
     let patch = json!({
         "labels": {REPLACE: request, REPLACING_NODE_HOST_ID: host_id},
         "annotations": {REPLACING_CLAIM: belongings(steps, member), RING_QUESTION: question},

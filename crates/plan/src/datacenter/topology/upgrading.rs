@@ -5,8 +5,6 @@
 //! of that is asked for on the nodes' Services, and decided from what they answer there and from the versions that pods
 //! run: nothing else has to be remembered.
 
-use std::collections::BTreeMap;
-
 use messina_api::names::annotation::{SKIP_UPGRADE_HOOKS, UPGRADE_ANSWER, UPGRADE_REQUEST};
 use serde_json::json;
 
@@ -14,12 +12,11 @@ use super::{Member, Steps, members};
 use crate::{
     datacenter::{
         Observed, Part,
+        facts::NodeService,
         restart::{partition, template_version},
         rollout::Racks,
-        status::pod_version,
     },
     node::upgrade::{Answer, Failure, Kept, Request, Snapshot, Step},
-    words,
 };
 
 /// A node of the ring, and what is known of the change of its version.
@@ -35,13 +32,12 @@ struct Node<'a> {
 impl<'a> Node<'a> {
     fn of(observed: &Observed, member: Member<'a>) -> Option<Self> {
         let host_id = member.host_id()?;
-        let empty = BTreeMap::new();
-        let annotations = member.service.metadata.annotations.as_ref().unwrap_or(&empty);
-        let request = Request::of(annotations).filter(|request| request.host_id == host_id);
+        let request = member.service.upgrade_request.clone().and_then(Result::ok);
+        let request = request.filter(|request| request.host_id == host_id);
         let is_to_request = |answer: &Answer| {
             request.as_ref().is_some_and(|request| request.host_id == answer.host_id && request.to == answer.to)
         };
-        let answer = Answer::of(annotations).filter(is_to_request);
+        let answer = member.service.upgrade_answer.clone().and_then(Result::ok).filter(is_to_request);
         let version = version(observed, &member);
         Some(Self { member, host_id, version, request, answer })
     }
@@ -98,12 +94,12 @@ fn version(observed: &Observed, member: &Member<'_>) -> Option<String> {
         let stateful_set = observed.stateful_sets.get(member.stateful_set)?;
         template_version(stateful_set).filter(|_| member.ordinal >= partition(stateful_set))
     };
-    observed.pods.get(member.name).and_then(pod_version).or_else(template)
+    observed.pods.get(member.name).and_then(|pod| pod.version.clone()).or_else(template)
 }
 
 /// Whether anything is left of a change of the version on this Service.
 fn is_marked(member: &Member<'_>) -> bool {
-    member.annotation(UPGRADE_REQUEST).is_some() || member.annotation(UPGRADE_ANSWER).is_some()
+    member.service.is_upgrading()
 }
 
 /// The nodes that are changed: those that have joined, of racks that the specification has.
@@ -117,11 +113,7 @@ fn is_changed(observed: &Observed, member: &Member<'_>) -> bool {
 /// Whether a change of the version has begun and is not complete.
 pub(crate) fn is_being_upgraded(observed: &Observed) -> bool {
     let is_marked = |member: &Member<'_>| is_marked(member) && is_changed(observed, member);
-    observed
-        .services
-        .values()
-        .any(|service| [UPGRADE_REQUEST, UPGRADE_ANSWER].iter().any(|key| words::annotation(service, key).is_some()))
-        && members(observed).iter().any(is_marked)
+    observed.services.values().any(NodeService::is_upgrading) && members(observed).iter().any(is_marked)
 }
 
 /// Whether a node that is down may come back with this version: it has the same one, goes back to the one before, or was
@@ -262,7 +254,7 @@ fn told(steps: &Steps<'_>, node: &Node<'_>, request: &Request, has_begun: &mut b
 fn write(steps: &mut Steps<'_>, node: &Node<'_>, request: &Request, event: Option<(&'static str, String)>) {
     let mut annotations = json!({UPGRADE_REQUEST: request.text()});
     let is_same = node.request.as_ref().is_some_and(|asked| asked.to == request.to && asked.from == request.from);
-    if !is_same && node.member.annotation(UPGRADE_ANSWER).is_some() {
+    if !is_same && node.member.service.upgrade_answer.is_some() {
         annotations[UPGRADE_ANSWER] = serde_json::Value::Null;
     }
     steps.rests_on_belongings(&node.member);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::plan;
+use crate::{orders, plan, with_name};
 use jiff::SignedDuration;
 use k8s_openapi::{
     ByteString,
@@ -10,8 +10,8 @@ use k8s_openapi::{
 };
 use messina_api::names::annotation::{self, certificate as noted};
 use messina_plan::datacenter::{
-    Gates, Observed, Part,
-    certificates::{Purpose, Signed, keys, orders},
+    Cached, Gates, Part,
+    certificates::{Purpose, Signed, keys},
 };
 use rcgen::KeyPair;
 use serde_json::json;
@@ -23,32 +23,28 @@ use super::{
 
 #[test]
 fn authorities_come_first_and_sign_only_when_they_are_stored() {
-    let mut observed = with_certificates(json!({}));
-    sign_orders(&mut observed);
-    assert_eq!(observed.signed.keys().collect::<Vec<_>>(), [SECRETS[0], SECRETS[2]]);
-    let first = plan(&observed);
+    let mut cached = with_certificates(json!({}));
+    sign_orders(&mut cached);
+    assert_eq!(cached.signed.keys().collect::<Vec<_>>(), [SECRETS[0], SECRETS[2]]);
+    let first = plan(&cached);
     assert!(first.objects.certificates.iter().all(|chain| chain.authority.is_some()));
     assert!(first.objects.certificates.iter().all(|chain| chain.bundle.is_none() && chain.certificate.is_none()));
     assert!(first.objects.stateful_sets.is_empty(), "nodes wait for certificates");
     assert!(first.waiting.iter().any(|note| note.reason == "WaitingForCertificates"), "{:?}", first.waiting);
-    store(&mut observed, &first);
-    assert_eq!(look(&mut observed), [SECRETS[3], SECRETS[1]]);
-    assert!(everything_is_trusted(&observed));
-    let last = plan(&observed);
+    store(&mut cached, &first);
+    assert_eq!(look(&mut cached), [SECRETS[3], SECRETS[1]]);
+    assert!(everything_is_trusted(&cached));
+    let last = plan(&cached);
     assert_eq!(last.objects.stateful_sets.len(), 1);
-    assert_eq!(
-        last.again_at,
-        Some(observed.now + SignedDuration::from_secs(DAY)),
-        "it is long before anything runs out"
-    );
+    assert_eq!(last.again_at, Some(cached.now + SignedDuration::from_secs(DAY)), "it is long before anything runs out");
 }
 
 #[test]
 fn nothing_is_made_unless_it_is_switched_on() {
-    let mut observed = with_certificates(json!({}));
-    observed.gates = Gates::default();
-    assert_eq!(orders(&observed), vec![]);
-    let plan = plan(&observed);
+    let mut cached = with_certificates(json!({}));
+    cached.gates = Gates::default();
+    assert_eq!(orders(&cached), vec![]);
+    let plan = plan(&cached);
     assert!(plan.objects.certificates.is_empty() && plan.objects.cql_connection_configs.is_none());
     assert_eq!((plan.objects.stateful_sets.len(), plan.again_at), (1, None));
     // Alternator has its certificate all the same, unless the user gives one.
@@ -66,31 +62,31 @@ fn nothing_is_made_unless_it_is_switched_on() {
 fn the_authority_that_scylla_operator_has_made_for_alternator_is_kept() {
     let (ours, served) = ("orders-local-alternator-serving-ca", "orders-local-alternator-serving-certs");
     let former = "orders-alternator-local-serving-ca";
-    let mut observed = with_certificates(json!({"scyllaDB": {"alternatorOptions": {}}}));
-    observed.gates = Gates::default();
-    let mut order = orders(&observed).remove(0);
+    let mut cached = with_certificates(json!({"scyllaDB": {"alternatorOptions": {}}}));
+    cached.gates = Gates::default();
+    let mut order = orders(&cached).remove(0);
     (order.secret, order.common_name) = (former.into(), Some(former.into()));
     let Signed { certificate, key } = sign(&order);
     let data = [("tls.crt", &certificate), ("tls.key", &key)];
     let data = data.map(|(name, text)| (name.to_owned(), ByteString(text.clone().into_bytes())));
-    observed.secrets.insert(former.into(), Secret { data: Some(data.into()), ..Secret::default() });
+    cached.secrets.insert(with_name(former, Secret { data: Some(data.into()), ..Secret::default() }));
     let bundle = [("ca-bundle.crt".to_owned(), certificate.clone())];
-    observed.config_maps.insert(former.into(), ConfigMap { data: Some(bundle.into()), ..ConfigMap::default() });
+    cached.config_maps.insert(with_name(former, ConfigMap { data: Some(bundle.into()), ..ConfigMap::default() }));
 
-    assert_eq!(look(&mut observed), [""; 0], "no authority is made");
-    assert_eq!(text(&observed.secrets[ours], "tls.crt"), certificate.as_bytes());
-    assert_eq!(settle(&mut observed), [served]);
-    assert!(is_trusted(&observed, served, former) && is_trusted(&observed, served, ours));
+    assert_eq!(look(&mut cached), [""; 0], "no authority is made");
+    assert_eq!(text(&cached.secrets[ours], "tls.crt"), certificate.as_bytes());
+    assert_eq!(settle(&mut cached), [served]);
+    assert!(is_trusted(&cached, served, former) && is_trusted(&cached, served, ours));
 
     // Its time comes: clients that read either ConfigMap trust both.
-    later(&mut observed, 8 * 365 * DAY);
-    assert_eq!(settle(&mut observed), [ours, served]);
-    assert!(is_trusted(&observed, served, former) && is_trusted(&observed, served, ours));
-    assert_eq!((authorities(&observed, former), authorities(&observed, ours)), (2, 2));
+    later(&mut cached, 8 * 365 * DAY);
+    assert_eq!(settle(&mut cached), [ours, served]);
+    assert!(is_trusted(&cached, served, former) && is_trusted(&cached, served, ours));
+    assert_eq!((authorities(&cached, former), authorities(&cached, ours)), (2, 2));
 
     // Without Alternator, nothing is written there, and nothing is removed.
-    observed.datacenter.alternator = None;
-    let left_alone = plan(&observed).left_alone;
+    cached.datacenter.alternator = None;
+    let left_alone = plan(&cached).left_alone;
     assert!(left_alone.iter().any(|left| left.kind == "ConfigMap" && left.name == former), "{left_alone:?}");
 }
 
@@ -98,12 +94,12 @@ fn the_authority_that_scylla_operator_has_made_for_alternator_is_kept() {
 fn alternator_is_certified_for_what_the_user_adds() {
     let more = json!({"type": "OperatorManaged", "operatorManagedOptions": {
         "additionalDNSNames": ["tables.example.com"], "additionalIPAddresses": ["192.0.2.9", "2001:db8::9"]}});
-    let observed = with_certificates(json!({"scyllaDB": {"alternatorOptions": {"servingCertificate": more}}}));
-    let mut observed = Observed { gates: Gates::default(), ..observed };
-    sign_orders(&mut observed);
-    let first = plan(&observed);
-    store(&mut observed, &first);
-    let order = orders(&observed).remove(0);
+    let cached = with_certificates(json!({"scyllaDB": {"alternatorOptions": {"servingCertificate": more}}}));
+    let mut cached = Cached { gates: Gates::default(), ..cached };
+    sign_orders(&mut cached);
+    let first = plan(&cached);
+    store(&mut cached, &first);
+    let order = orders(&cached).remove(0);
     assert_eq!((order.secret.as_str(), order.purpose), ("orders-local-alternator-serving-certs", Purpose::Serving));
     let names: Vec<&str> = order.dns_names.iter().map(String::as_str).collect();
     let services = ["orders-client.shop.svc", "orders-dc-a-0.shop.svc", "orders-dc-a-1.shop.svc"];
@@ -112,26 +108,26 @@ fn alternator_is_certified_for_what_the_user_adds() {
     assert_eq!(addresses, ["192.0.2.9", "2001:db8::9"]);
     // The user's own certificate is the user's business.
     let own = json!({"type": "UserManaged", "userManagedOptions": {"secretName": "mine"}});
-    let observed = with_certificates(json!({"scyllaDB": {"alternatorOptions": {"servingCertificate": own}}}));
-    assert_eq!(orders(&Observed { gates: Gates::default(), ..observed }), vec![]);
+    let cached = with_certificates(json!({"scyllaDB": {"alternatorOptions": {"servingCertificate": own}}}));
+    assert_eq!(orders(&Cached { gates: Gates::default(), ..cached }), vec![]);
 }
 
 #[test]
 fn what_was_made_stays_when_it_is_switched_off() {
-    let mut observed = settled(json!({}));
-    observed.gates = Gates::default();
-    let left: Vec<String> = plan(&observed).left_alone.into_iter().map(|left| left.name).collect();
+    let mut cached = settled(json!({}));
+    cached.gates = Gates::default();
+    let left: Vec<String> = plan(&cached).left_alone.into_iter().map(|left| left.name).collect();
     assert_eq!(left, [SECRETS[0], SECRETS[2]]);
 }
 
 #[test]
 fn what_cannot_be_signed_is_told_and_holds_nothing_up_that_is_there() {
-    let mut observed = settled(json!({}));
-    let before = plan(&observed).objects.stateful_sets;
-    later(&mut observed, 21 * DAY);
+    let mut cached = settled(json!({}));
+    let before = plan(&cached).objects.stateful_sets;
+    later(&mut cached, 21 * DAY);
     for failure in [Err("no randomness".to_owned()), Ok(Signed { certificate: "x".into(), key: "y".into() })] {
-        observed.signed = [(SECRETS[3].to_owned(), failure)].into();
-        let plan = plan(&observed);
+        cached.signed = [(SECRETS[3].to_owned(), failure)].into();
+        let plan = plan(&cached);
         assert_eq!(
             plan.wrong.iter().map(|note| (note.part, note.reason)).collect::<Vec<_>>(),
             [(Part::Certificates, "SigningFailed")]
@@ -144,14 +140,14 @@ fn what_cannot_be_signed_is_told_and_holds_nothing_up_that_is_there() {
 /// Some keys take their time.
 #[test]
 fn what_is_still_to_be_signed_is_awaited_and_holds_nothing_up_that_is_there() {
-    let mut observed = settled(json!({}));
-    observed.signed.clear();
-    let before = plan(&observed).objects.stateful_sets;
-    let mut without_authority = observed.clone();
+    let mut cached = settled(json!({}));
+    cached.signed.clear();
+    let before = plan(&cached).objects.stateful_sets;
+    let mut without_authority = cached.clone();
     without_authority.secrets.remove(SECRETS[2]);
-    later(&mut observed, 21 * DAY);
-    for (observed, secret) in [(observed, SECRETS[3]), (without_authority, SECRETS[2])] {
-        let plan = plan(&observed);
+    later(&mut cached, 21 * DAY);
+    for (cached, secret) in [(cached, SECRETS[3]), (without_authority, SECRETS[2])] {
+        let plan = plan(&cached);
         let awaited = plan.waiting.iter().find(|note| note.reason == "WaitingForSignature").unwrap();
         assert!(awaited.message.starts_with(&format!("Secret shop/{secret} is to be signed: ")), "{}", awaited.message);
         assert_eq!((plan.wrong, plan.objects.stateful_sets), (vec![], before.clone()), "{secret}");
@@ -164,7 +160,7 @@ fn what_is_still_to_be_signed_is_awaited_and_holds_nothing_up_that_is_there() {
 
 #[test]
 fn secrets_say_what_they_hold() {
-    let observed = settled(json!({}));
+    let cached = settled(json!({}));
     let expected = [
         (SECRETS[0], "true", "CN=orders-local-client-ca", "2026-11-15T11:59:59Z", "2036-11-12T12:00:00Z"),
         (SECRETS[1], "false", "CN=orders-local-client-ca", "2026-11-15T11:59:59Z", "2036-11-12T12:00:00Z"),
@@ -172,7 +168,7 @@ fn secrets_say_what_they_hold() {
         (SECRETS[3], "false", "CN=orders-local-serving-ca", "2026-11-15T11:59:59Z", "2026-12-15T12:00:00Z"),
     ];
     for (name, is_authority, issuer, from, until) in expected {
-        let secret = &observed.secrets[name];
+        let secret = &cached.secrets[name];
         let annotations = secret.metadata.annotations.clone().unwrap();
         let expected: BTreeMap<String, String> = [
             (noted::COUNT, "1"),
@@ -193,11 +189,11 @@ fn secrets_say_what_they_hold() {
 
 #[test]
 fn nodes_are_certified_for_every_way_to_them() {
-    let mut observed = with_certificates(json!({"dnsDomains": ["db.example.com"], "exposeOptions": {
+    let mut cached = with_certificates(json!({"dnsDomains": ["db.example.com"], "exposeOptions": {
         "nodeService": {"type": "LoadBalancer"}}}));
-    let first = plan(&observed);
-    give_addresses(&mut observed, &first);
-    let one = observed.services.get_mut("orders-dc-a-0").unwrap();
+    let first = plan(&cached);
+    give_addresses(&mut cached, &first);
+    let one = cached.services.get_mut("orders-dc-a-0").unwrap();
     one.metadata.annotations.get_or_insert_default().insert(annotation::HOST_ID.into(), "id-0".into());
     let ingress = |ip: Option<&str>, hostname: Option<&str>| LoadBalancerIngress {
         ip: ip.map(str::to_owned),
@@ -207,7 +203,7 @@ fn nodes_are_certified_for_every_way_to_them() {
     let ingress = vec![ingress(Some("192.0.2.7"), None), ingress(None, Some("lb.example.com"))];
     let load_balancer = Some(LoadBalancerStatus { ingress: Some(ingress) });
     one.status = Some(ServiceStatus { load_balancer, ..ServiceStatus::default() });
-    settle(&mut observed);
+    settle(&mut cached);
     let expected = [
         "DNSName(cql.db.example.com)",
         "DNSName(id-0.cql.db.example.com)",
@@ -222,8 +218,8 @@ fn nodes_are_certified_for_every_way_to_them() {
         "IPAddress(0a:01:00:02)",
         "IPAddress(c0:00:02:07)",
     ];
-    assert_eq!(names(&observed).into_iter().collect::<Vec<_>>(), expected);
-    let waiting = plan(&observed).waiting;
+    assert_eq!(names(&cached).into_iter().collect::<Vec<_>>(), expected);
+    let waiting = plan(&cached).waiting;
     let message = &waiting.iter().find(|note| note.part == Part::Certificates).unwrap().message;
     assert!(message.contains("the node of Service shop/orders-dc-a-1 is to tell its host ID"), "{message}");
     assert!(message.contains("the load balancer of Service shop/orders-dc-a-1 is to get an address"), "{message}");
@@ -233,92 +229,92 @@ fn nodes_are_certified_for_every_way_to_them() {
 /// Nodes come one by one; their certificate is not signed as often.
 #[test]
 fn nodes_that_come_together_are_certified_together() {
-    let mut observed = with_certificates(json!({}));
-    settle(&mut observed);
-    let first = plan(&observed);
-    give_addresses(&mut observed, &first);
-    let last = observed.pods.remove("orders-dc-a-1").unwrap();
-    later(&mut observed, 10);
-    assert_eq!(look(&mut observed), [""; 0], "the other node is to come");
-    later(&mut observed, 109);
-    assert_eq!(look(&mut observed), [SECRETS[3]], "it takes too long");
-    later(&mut observed, 600);
-    assert_eq!(look(&mut observed), [""; 0], "there is nothing new");
-    observed.pods.insert("orders-dc-a-1".into(), last);
-    assert_eq!(look(&mut observed), [SECRETS[3]], "all are there, so it is done at once");
-    assert_eq!(plan(&observed).waiting.iter().filter(|note| note.part == Part::Certificates).count(), 0);
+    let mut cached = with_certificates(json!({}));
+    settle(&mut cached);
+    let first = plan(&cached);
+    give_addresses(&mut cached, &first);
+    let last = cached.pods.remove("orders-dc-a-1").unwrap();
+    later(&mut cached, 10);
+    assert_eq!(look(&mut cached), [""; 0], "the other node is to come");
+    later(&mut cached, 109);
+    assert_eq!(look(&mut cached), [SECRETS[3]], "it takes too long");
+    later(&mut cached, 600);
+    assert_eq!(look(&mut cached), [""; 0], "there is nothing new");
+    cached.pods.insert(last);
+    assert_eq!(look(&mut cached), [SECRETS[3]], "all are there, so it is done at once");
+    assert_eq!(plan(&cached).waiting.iter().filter(|note| note.part == Part::Certificates).count(), 0);
 }
 
 #[test]
 fn a_node_that_comes_back_with_another_address_costs_one_signature() {
-    let mut observed = settled(json!({}));
-    later(&mut observed, 3600);
-    observed.pods.remove("orders-dc-a-1");
-    assert_eq!(look(&mut observed), [""; 0], "its old address does no harm");
-    observed.pods.insert("orders-dc-a-1".into(), pod("10.1.0.99"));
-    assert_eq!(settle(&mut observed), [SECRETS[3]]);
-    assert!(names(&observed).contains("IPAddress(0a:01:00:63)"));
+    let mut cached = settled(json!({}));
+    later(&mut cached, 3600);
+    cached.pods.remove("orders-dc-a-1");
+    assert_eq!(look(&mut cached), [""; 0], "its old address does no harm");
+    cached.pods.insert(pod("orders-dc-a-1", "10.1.0.99"));
+    assert_eq!(settle(&mut cached), [SECRETS[3]]);
+    assert!(names(&cached).contains("IPAddress(0a:01:00:63)"));
 }
 
 /// Everything is renewed in its time, and nothing before.
 #[test]
 fn everything_has_its_time() {
-    let mut observed = settled(json!({}));
-    later(&mut observed, 20 * DAY - 2);
-    assert_eq!(look(&mut observed), [""; 0]);
-    let next = plan(&observed).again_at.unwrap();
-    assert_eq!(next, observed.now + SignedDuration::from_secs(1));
-    observed.now = next;
-    assert_eq!(settle(&mut observed), [SECRETS[3]]);
-    let reason = &observed.secrets[SECRETS[3]].metadata.annotations.as_ref().unwrap()[noted::REFRESH_REASON];
+    let mut cached = settled(json!({}));
+    later(&mut cached, 20 * DAY - 2);
+    assert_eq!(look(&mut cached), [""; 0]);
+    let next = plan(&cached).again_at.unwrap();
+    assert_eq!(next, cached.now + SignedDuration::from_secs(1));
+    cached.now = next;
+    assert_eq!(settle(&mut cached), [SECRETS[3]]);
+    let reason = &cached.secrets[SECRETS[3]].metadata.annotations.as_ref().unwrap()[noted::REFRESH_REASON];
     assert_eq!(reason, "it is renewed from 2026-12-05T11:59:59Z on");
     // Meanwhile what serves is renewed again and again; here it was forgotten.
-    observed.now = "2034-11-13T11:59:58Z".parse().unwrap();
-    assert_eq!(settle(&mut observed), [SECRETS[3]]);
-    later(&mut observed, 1);
-    assert_eq!(settle(&mut observed), [SECRETS[0], SECRETS[2], SECRETS[3], SECRETS[1]]);
-    assert!(everything_is_trusted(&observed));
-    assert_eq!((authorities(&observed, SECRETS[0]), authorities(&observed, SECRETS[2])), (2, 2), "both are trusted");
-    observed.now = "2036-11-12T12:00:00Z".parse().unwrap();
-    settle(&mut observed);
-    assert_eq!((authorities(&observed, SECRETS[0]), authorities(&observed, SECRETS[2])), (1, 1), "one ran out");
-    assert!(everything_is_trusted(&observed));
+    cached.now = "2034-11-13T11:59:58Z".parse().unwrap();
+    assert_eq!(settle(&mut cached), [SECRETS[3]]);
+    later(&mut cached, 1);
+    assert_eq!(settle(&mut cached), [SECRETS[0], SECRETS[2], SECRETS[3], SECRETS[1]]);
+    assert!(everything_is_trusted(&cached));
+    assert_eq!((authorities(&cached, SECRETS[0]), authorities(&cached, SECRETS[2])), (2, 2), "both are trusted");
+    cached.now = "2036-11-12T12:00:00Z".parse().unwrap();
+    settle(&mut cached);
+    assert_eq!((authorities(&cached, SECRETS[0]), authorities(&cached, SECRETS[2])), (1, 1), "one ran out");
+    assert!(everything_is_trusted(&cached));
 }
 
 #[test]
 fn damage_is_repaired_and_costs_no_more_than_it_must() {
-    type Damage = fn(&mut Observed, &str);
-    let gone: Damage = |observed, name| drop(observed.secrets.remove(name));
-    let emptied: Damage = |observed, name| observed.secrets.get_mut(name).unwrap().data = None;
-    let other_key: Damage = |observed, name| {
+    type Damage = fn(&mut Cached, &str);
+    let gone: Damage = |cached, name| drop(cached.secrets.remove(name));
+    let emptied: Damage = |cached, name| cached.secrets.get_mut(name).unwrap().data = None;
+    let other_key: Damage = |cached, name| {
         let key = keys::elliptic_key_pem(KeyPair::generate().unwrap().serialized_der()).unwrap();
-        observed.secrets.get_mut(name).unwrap().data.as_mut().unwrap().insert("tls.key".into(), ByteString(key.into()));
+        cached.secrets.get_mut(name).unwrap().data.as_mut().unwrap().insert("tls.key".into(), ByteString(key.into()));
     };
-    let last_byte: Damage = |observed, name| {
-        let data = observed.secrets.get_mut(name).unwrap().data.as_mut().unwrap();
+    let last_byte: Damage = |cached, name| {
+        let data = cached.secrets.get_mut(name).unwrap().data.as_mut().unwrap();
         let mut der = ders(&data["tls.crt"].0).remove(0);
         *der.last_mut().unwrap() ^= 1;
         let text = rcgen_pem(&der);
         data.insert("tls.crt".into(), ByteString(text.into()));
     };
-    let swapped: Damage = |observed, name| {
+    let swapped: Damage = |cached, name| {
         let other = if name == SECRETS[1] { SECRETS[3] } else { SECRETS[1] };
-        let data = observed.secrets[other].data.clone();
-        observed.secrets.get_mut(name).unwrap().data = data;
+        let data = cached.secrets[other].data.clone();
+        cached.secrets.get_mut(name).unwrap().data = data;
     };
     for (number, damage) in [gone, emptied, other_key, last_byte, swapped].into_iter().enumerate() {
         for (name, follows) in
             [(SECRETS[0], Some(SECRETS[1])), (SECRETS[1], None), (SECRETS[2], Some(SECRETS[3])), (SECRETS[3], None)]
         {
-            let mut observed = settled(json!({}));
-            let before = observed.secrets.clone();
-            damage(&mut observed, name);
+            let mut cached = settled(json!({}));
+            let before = cached.secrets.clone();
+            damage(&mut cached, name);
             let expected: Vec<&str> = [name].into_iter().chain(follows).collect();
-            assert_eq!(settle(&mut observed), expected, "damage {number} of {name}");
-            assert!(everything_is_trusted(&observed), "damage {number} of {name}");
+            assert_eq!(settle(&mut cached), expected, "damage {number} of {name}");
+            assert!(everything_is_trusted(&cached), "damage {number} of {name}");
             let same = before.iter().filter(|(name, _)| !expected.contains(&name.as_str()));
             for (name, secret) in same.filter(|(name, _)| SECRETS.contains(&name.as_str())) {
-                assert_eq!(observed.secrets[name], *secret, "{name} stays");
+                assert_eq!(cached.secrets[name], *secret, "{name} stays");
             }
         }
     }
@@ -334,25 +330,25 @@ fn a_bundle_is_made_anew() {
     for text in
         [None, Some(""), Some("nothing"), Some("-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n")]
     {
-        let mut observed = settled(json!({}));
-        let bundle: &mut ConfigMap = observed.config_maps.get_mut(SECRETS[2]).unwrap();
+        let mut cached = settled(json!({}));
+        let bundle: &mut ConfigMap = cached.config_maps.get_mut(SECRETS[2]).unwrap();
         bundle.data = text.map(|text| [("ca-bundle.crt".to_owned(), text.to_owned())].into());
-        assert_eq!(settle(&mut observed), [""; 0]);
-        assert!(everything_is_trusted(&observed), "{text:?}");
+        assert_eq!(settle(&mut cached), [""; 0]);
+        assert!(everything_is_trusted(&cached), "{text:?}");
     }
 }
 
 #[test]
 fn clients_get_a_file_for_each_domain() {
-    let mut observed = settled(json!({"dnsDomains": ["db.example.com"]}));
-    observed.cqls_ingress_port = Some(9142);
-    settle(&mut observed);
-    let secret = plan(&observed).objects.cql_connection_configs.unwrap();
+    let mut cached = settled(json!({"dnsDomains": ["db.example.com"]}));
+    cached.cqls_ingress_port = Some(9142);
+    settle(&mut cached);
+    let secret = plan(&cached).objects.cql_connection_configs.unwrap();
     let file = String::from_utf8(text(&secret, "db.example.com")).unwrap();
     let file: serde_json::Value = serde_saphyr::from_str(&file).unwrap();
     let of_secret = |name: &str, key: &str| {
         use base64::{Engine, prelude::BASE64_STANDARD};
-        json!(BASE64_STANDARD.encode(text(&observed.secrets[name], key)))
+        json!(BASE64_STANDARD.encode(text(&cached.secrets[name], key)))
     };
     assert_eq!(file["datacenters"]["dc"]["server"], "cql.db.example.com:9142");
     assert_eq!(file["datacenters"]["dc"]["nodeDomain"], "cql.db.example.com");

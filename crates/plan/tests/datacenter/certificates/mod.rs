@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, PodStatus, Secret};
 use messina_plan::datacenter::{
-    Gates, Observed, Plan,
-    certificates::{Order, Purpose, Signed, keys, orders},
+    Cached, Gates, Plan,
+    certificates::{Order, Purpose, Signed, keys},
 };
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -17,7 +17,7 @@ use rcgen::{
 };
 use x509_parser::{certificate::X509Certificate, pem::Pem};
 
-use crate::{datacenter_with, observed, plan};
+use crate::{cached, datacenter_with, orders, plan, with_name};
 
 const SECRETS: [&str; 4] =
     ["orders-local-client-ca", "orders-local-user-admin", "orders-local-serving-ca", "orders-local-serving-certs"];
@@ -56,75 +56,78 @@ fn sign(order: &Order) -> Signed {
 }
 
 /// Signs everything that is to be signed.
-pub(crate) fn sign_orders(observed: &mut Observed) {
-    observed.signed = orders(observed).iter().map(|order| (order.secret.clone(), Ok(sign(order)))).collect();
+pub(crate) fn sign_orders(cached: &mut Cached) {
+    cached.signed = orders(cached).iter().map(|order| (order.secret.clone(), Ok(sign(order)))).collect();
 }
 
 /// Signs and stores certificates until all are there.
-pub(crate) fn make_all(observed: &mut Observed) {
+pub(crate) fn make_all(cached: &mut Cached) {
     for _ in 0..3 {
-        sign_orders(observed);
-        let plan = plan(observed);
-        store(observed, &plan);
-        if observed.signed.is_empty() {
+        sign_orders(cached);
+        let plan = plan(cached);
+        store(cached, &plan);
+        if cached.signed.is_empty() {
             return;
         }
     }
 }
 
 /// Puts planned certificates where the API server would keep them.
-pub(crate) fn store(observed: &mut Observed, plan: &Plan) {
+pub(crate) fn store(cached: &mut Cached, plan: &Plan) {
     let objects = &plan.objects;
     let secrets = objects.certificates.iter().flat_map(|chain| chain.authority.iter().chain(&chain.certificate));
     let secrets = secrets.chain(&objects.cql_connection_configs).cloned();
-    observed.secrets.extend(secrets.map(|secret| (secret.metadata.name.clone().unwrap(), secret)));
+    cached.secrets.extend(secrets);
     let bundles =
         objects.certificates.iter().flat_map(|chain| [&chain.bundle, &chain.former_bundle]).flatten().cloned();
-    observed.config_maps.extend(bundles.map(|bundle| (bundle.metadata.name.clone().unwrap(), bundle)));
+    cached.config_maps.extend(bundles);
 }
 
 /// What an API server and a kubelet do: every Service and every pod has an address.
-pub(crate) fn give_addresses(observed: &mut Observed, plan: &Plan) {
+pub(crate) fn give_addresses(cached: &mut Cached, plan: &Plan) {
     for mut service in plan.objects.member_services.iter().cloned().chain([plan.objects.identity_service.clone()]) {
         let name = service.metadata.name.clone().unwrap();
-        let number = observed.services.len() + 1;
+        let number = cached.services.len() + 1;
         let spec = service.spec.as_mut().unwrap();
         if spec.cluster_ip.is_none() {
             spec.cluster_ip = Some(format!("10.0.0.{number}"));
         }
         let is_node = !name.ends_with("-client");
-        observed.services.entry(name.clone()).or_insert(service);
-        if is_node {
-            observed.pods.entry(name).or_insert_with(|| pod(&format!("10.1.0.{number}")));
+        if !cached.services.contains_key(&name) {
+            cached.services.insert(service);
+        }
+        if is_node && !cached.pods.contains_key(&name) {
+            cached.pods.insert(pod(&name, &format!("10.1.0.{number}")));
         }
     }
 }
 
-fn pod(address: &str) -> Pod {
-    Pod { status: Some(PodStatus { pod_ip: Some(address.into()), ..PodStatus::default() }), ..Pod::default() }
+fn pod(name: &str, address: &str) -> Pod {
+    let status = PodStatus { pod_ip: Some(address.into()), ..PodStatus::default() };
+    with_name(name, Pod { status: Some(status), ..Pod::default() })
 }
 
-fn with_certificates(spec: serde_json::Value) -> Observed {
-    let mut observed = observed(datacenter_with(&[("a", 2)], spec));
-    observed.gates = Gates { automatic_tls_certificates: true, ..Gates::default() };
-    observed.now = "2026-11-15T12:00:00Z".parse().unwrap();
-    observed
+fn with_certificates(spec: serde_json::Value) -> Cached {
+    let mut cached = cached(datacenter_with(&[("a", 2)], spec));
+    cached.gates = Gates { automatic_tls_certificates: true, ..Gates::default() };
+    cached.now = "2026-11-15T12:00:00Z".parse().unwrap();
+    cached
 }
 
 /// One look, and everything that it decides is stored. Gives the names of what was signed.
-fn look(observed: &mut Observed) -> Vec<String> {
-    sign_orders(observed);
-    let plan = plan(observed);
+fn look(cached: &mut Cached) -> Vec<String> {
+    sign_orders(cached);
+    let plan = plan(cached);
     assert_eq!(plan.wrong, vec![]);
-    store(observed, &plan);
-    observed.signed.keys().cloned().collect()
+    store(cached, &plan);
+    cached.signed.keys().cloned().collect()
 }
 
 /// Looks until nothing is signed.
-fn settle(observed: &mut Observed) -> Vec<String> {
+fn settle(cached: &mut Cached) -> Vec<String> {
     let mut all = Vec::new();
     for _ in 0..5 {
-        let signed = look(observed);
+        let signed = look(cached);
         if signed.is_empty() {
             return all;
         }
@@ -134,16 +137,16 @@ fn settle(observed: &mut Observed) -> Vec<String> {
 }
 
 /// A datacenter whose nodes have all that they will have.
-fn settled(spec: serde_json::Value) -> Observed {
-    let mut observed = with_certificates(spec);
-    let first = plan(&observed);
-    give_addresses(&mut observed, &first);
-    settle(&mut observed);
-    observed
+fn settled(spec: serde_json::Value) -> Cached {
+    let mut cached = with_certificates(spec);
+    let first = plan(&cached);
+    give_addresses(&mut cached, &first);
+    settle(&mut cached);
+    cached
 }
 
-fn later(observed: &mut Observed, seconds: i64) {
-    observed.now += SignedDuration::from_secs(seconds);
+fn later(cached: &mut Cached, seconds: i64) {
+    cached.now += SignedDuration::from_secs(seconds);
 }
 
 fn text(secret: &Secret, key: &str) -> Vec<u8> {
@@ -159,27 +162,27 @@ fn parsed(der: &[u8]) -> X509Certificate<'_> {
 }
 
 /// Whether an authority in the bundle has signed the certificate, and both are valid now.
-fn is_trusted(observed: &Observed, certificate: &str, bundle: &str) -> bool {
-    let now = x509_parser::time::ASN1Time::from_timestamp(observed.now.as_second()).unwrap();
-    let own = ders(&text(&observed.secrets[certificate], "tls.crt"));
+fn is_trusted(cached: &Cached, certificate: &str, bundle: &str) -> bool {
+    let now = x509_parser::time::ASN1Time::from_timestamp(cached.now.as_second()).unwrap();
+    let own = ders(&text(&cached.secrets[certificate], "tls.crt"));
     let own = parsed(&own[0]);
-    let bundle = observed.config_maps[bundle].data.as_ref().unwrap()["ca-bundle.crt"].clone();
+    let bundle = cached.config_maps[bundle].data.as_ref().unwrap()["ca-bundle.crt"].clone();
     own.validity().is_valid_at(now)
         && ders(bundle.as_bytes()).iter().map(|der| parsed(der)).any(|authority| {
             authority.validity().is_valid_at(now) && own.verify_signature(Some(authority.public_key())).is_ok()
         })
 }
 
-fn everything_is_trusted(observed: &Observed) -> bool {
-    is_trusted(observed, SECRETS[1], SECRETS[0]) && is_trusted(observed, SECRETS[3], SECRETS[2])
+fn everything_is_trusted(cached: &Cached) -> bool {
+    is_trusted(cached, SECRETS[1], SECRETS[0]) && is_trusted(cached, SECRETS[3], SECRETS[2])
 }
 
-fn authorities(observed: &Observed, bundle: &str) -> usize {
-    ders(observed.config_maps[bundle].data.as_ref().unwrap()["ca-bundle.crt"].as_bytes()).len()
+fn authorities(cached: &Cached, bundle: &str) -> usize {
+    ders(cached.config_maps[bundle].data.as_ref().unwrap()["ca-bundle.crt"].as_bytes()).len()
 }
 
-fn names(observed: &Observed) -> BTreeSet<String> {
-    let der = ders(&text(&observed.secrets[SECRETS[3]], "tls.crt"));
+fn names(cached: &Cached) -> BTreeSet<String> {
+    let der = ders(&text(&cached.secrets[SECRETS[3]], "tls.crt"));
     let certificate = parsed(&der[0]);
     let names = certificate.subject_alternative_name().unwrap().unwrap();
     names.value.general_names.iter().map(ToString::to_string).collect()

@@ -1,7 +1,7 @@
 //! Rules that hold whatever happens.
 
-use crate::plan;
-use messina_plan::datacenter::{Observed, Plan, certificates::orders};
+use crate::{orders, plan};
+use messina_plan::datacenter::{Cached, Plan};
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::json;
 
@@ -12,7 +12,7 @@ use super::{
 
 /// Puts only the first few where the API server would keep them, in the order in which they are written: then the operator
 /// crashes.
-fn store_some(observed: &mut Observed, plan: &Plan, count: usize) {
+fn store_some(cached: &mut Cached, plan: &Plan, count: usize) {
     let mut left = count;
     let mut is_written = || {
         let is_written = left > 0;
@@ -20,15 +20,14 @@ fn store_some(observed: &mut Observed, plan: &Plan, count: usize) {
         is_written
     };
     for chain in &plan.objects.certificates {
-        let name = |name: &Option<String>| name.clone().unwrap();
         for secret in chain.authority.iter().filter(|_| is_written()) {
-            observed.secrets.insert(name(&secret.metadata.name), secret.clone());
+            cached.secrets.insert(secret.clone());
         }
         for bundle in chain.bundle.iter().filter(|_| is_written()) {
-            observed.config_maps.insert(name(&bundle.metadata.name), bundle.clone());
+            cached.config_maps.insert(bundle.clone());
         }
         for secret in chain.certificate.iter().filter(|_| is_written()) {
-            observed.secrets.insert(name(&secret.metadata.name), secret.clone());
+            cached.secrets.insert(secret.clone());
         }
     }
 }
@@ -59,70 +58,70 @@ proptest! {
     /// before the authorities in it ran out.
     #[test]
     fn whatever_happens(events in vec(event(), 1..12)) {
-        let mut observed = settled(json!({}));
+        let mut cached = settled(json!({}));
         for event in events {
-            let mut old_bundle = observed.config_maps[SECRETS[2]].data.as_ref().unwrap()["ca-bundle.crt"].clone();
+            let mut old_bundle = cached.config_maps[SECRETS[2]].data.as_ref().unwrap()["ca-bundle.crt"].clone();
             match event {
-                Event::Later(seconds) => later(&mut observed, seconds),
-                Event::Gone(number) => drop(observed.secrets.remove(SECRETS[number])),
+                Event::Later(seconds) => later(&mut cached, seconds),
+                Event::Gone(number) => drop(cached.secrets.remove(SECRETS[number])),
                 Event::BundleGone(number) => {
-                    observed.config_maps.remove(SECRETS[2 * number]);
+                    cached.config_maps.remove(SECRETS[2 * number]);
                     old_bundle = String::new();
                 }
-                Event::PodGone(number) => drop(observed.pods.remove(&format!("orders-dc-a-{number}"))),
+                Event::PodGone(number) => drop(cached.pods.remove(&format!("orders-dc-a-{number}"))),
                 Event::PodBack(number) => {
-                    observed.pods.insert("orders-dc-a-0".into(), pod(&format!("10.1.1.{number}")));
+                    cached.pods.insert(pod("orders-dc-a-0", &format!("10.1.1.{number}")));
                 }
             }
-            settle(&mut observed);
-            prop_assert!(everything_is_trusted(&observed));
-            prop_assert_eq!(look(&mut observed), Vec::<String>::new(), "two looks in a row");
-            let now = x509_parser::time::ASN1Time::from_timestamp(observed.now.as_second()).unwrap();
-            let bundle = ders(observed.config_maps[SECRETS[2]].data.as_ref().unwrap()["ca-bundle.crt"].as_bytes());
+            settle(&mut cached);
+            prop_assert!(everything_is_trusted(&cached));
+            prop_assert_eq!(look(&mut cached), Vec::<String>::new(), "two looks in a row");
+            let now = x509_parser::time::ASN1Time::from_timestamp(cached.now.as_second()).unwrap();
+            let bundle = ders(cached.config_maps[SECRETS[2]].data.as_ref().unwrap()["ca-bundle.crt"].as_bytes());
             for former in ders(old_bundle.as_bytes()).into_iter().filter(|der| parsed(der).validity().not_after > now) {
                 prop_assert!(bundle.contains(&former), "an authority that is still good is not trusted any more");
             }
-            let next = plan(&observed).again_at.unwrap();
-            prop_assert!(next > observed.now, "it is looked at again at once");
+            let next = plan(&cached).again_at.unwrap();
+            prop_assert!(next > cached.now, "it is looked at again at once");
         }
     }
 
     /// However often the operator crashes between two writes, a node never shows what the stored bundle does not trust.
     #[test]
     fn a_crash_after_any_write(crashes in vec(0..7_usize, 1..8), gone in vec(0..4_usize, 0..3), is_new in any::<bool>()) {
-        let mut observed = if is_new { with_certificates(json!({})) } else { settled(json!({})) };
+        let mut cached = if is_new { with_certificates(json!({})) } else { settled(json!({})) };
         // What nodes and clients use is there or not; authorities are what is lost.
         let gone: Vec<&str> = gone.into_iter().map(|number| SECRETS[number]).filter(|name| name.ends_with("-ca")).collect();
         for name in gone {
-            observed.secrets.remove(name);
+            cached.secrets.remove(name);
         }
-        later(&mut observed, 21 * DAY);
+        later(&mut cached, 21 * DAY);
         for count in crashes {
-            sign_orders(&mut observed);
-            let plan = plan(&observed);
-            store_some(&mut observed, &plan, count);
+            sign_orders(&mut cached);
+            let plan = plan(&cached);
+            store_some(&mut cached, &plan, count);
             for (certificate, bundle) in [(SECRETS[1], SECRETS[0]), (SECRETS[3], SECRETS[2])] {
-                if observed.secrets.contains_key(certificate) {
-                    prop_assert!(is_trusted(&observed, certificate, bundle), "{certificate}");
+                if cached.secrets.contains_key(certificate) {
+                    prop_assert!(is_trusted(&cached, certificate, bundle), "{certificate}");
                 }
             }
         }
-        settle(&mut observed);
-        prop_assert!(everything_is_trusted(&observed));
+        settle(&mut cached);
+        prop_assert!(everything_is_trusted(&cached));
     }
 
     /// Up to the time that a plan names, nothing is signed.
     #[test]
     fn nothing_is_renewed_before_its_time(rests in vec(0.0..1.0_f64, 1..30)) {
-        let mut observed = settled(json!({}));
+        let mut cached = settled(json!({}));
         for rest in rests {
-            let next = plan(&observed).again_at.unwrap();
-            let all = next.duration_since(observed.now).as_secs_f64();
+            let next = plan(&cached).again_at.unwrap();
+            let all = next.duration_since(cached.now).as_secs_f64();
             // A moment before the next one, at the latest.
-            later(&mut observed, ((all * rest) as i64).min(all as i64 - 1).max(0));
-            prop_assert_eq!(orders(&observed), vec![]);
-            observed.now = next;
-            settle(&mut observed);
+            later(&mut cached, ((all * rest) as i64).min(all as i64 - 1).max(0));
+            prop_assert_eq!(orders(&cached), vec![]);
+            cached.now = next;
+            settle(&mut cached);
         }
     }
 }

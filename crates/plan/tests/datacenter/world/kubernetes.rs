@@ -211,7 +211,7 @@ impl World {
             made.spec.as_mut().unwrap().storage_class_name = Some("local".into());
             made.status.get_or_insert_default().phase = Some("Bound".into());
             trim_claim(&mut made);
-            self.kept.claims.insert(claim, made);
+            self.kept.claims.insert(made);
         }
         let disk = self.disk(pod).unwrap();
         assert!(!disk.is_decommissioned, "{pod} gets the disk of {:?}, which has left", disk.host_id);
@@ -227,7 +227,7 @@ impl World {
         let spec = Some(PodSpec { containers: vec![container], ..PodSpec::default() });
         let mut made = Pod { metadata, spec, status: Some(readiness(false)) };
         trim_pod(&mut made);
-        self.kept.pods.insert(pod.to_owned(), made);
+        self.kept.pods.insert(made);
         true
     }
 

@@ -1,6 +1,6 @@
 //! The operator, and the API server that it writes to.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use k8s_openapi::{
     api::{apps::v1::StatefulSet, batch::v1::Job, core::v1::Service},
@@ -8,12 +8,12 @@ use k8s_openapi::{
 };
 use messina_api::names::label::REPLACING_NODE_HOST_ID;
 use messina_plan::{
-    datacenter::{Change, Deletion, Kind, Seen, plan},
+    datacenter::{ByName, Change, Deletion, Kind, Seen},
     node::Mode,
 };
 use serde_json::Value;
 
-use crate::name_of;
+use crate::{name_of, plan};
 
 use super::{Map, World, Write, partition_of, patch, revision_of};
 
@@ -63,7 +63,7 @@ impl World {
         }
         self.writes.extend(plan.objects.cleanup_jobs.into_iter().map(|job| Write::Job(Box::new(job))));
         let token = plan.objects.agent_auth_token.into_iter();
-        self.kept.secrets.extend(token.map(|secret| (secret.metadata.name.clone().unwrap(), secret)));
+        self.kept.secrets.extend(token);
         self.writes.extend(plan.changes.into_iter().map(Write::Change));
         self.writes.extend(plan.deletions.into_iter().map(Write::Deletion));
         self.idle = self.writes.is_empty().then_some(self.version);
@@ -104,13 +104,13 @@ impl World {
     /// From now on the operator sees no claims at all.
     pub(crate) fn see_no_claims(&mut self) {
         self.version += 1;
-        self.seen_claims = Some(BTreeMap::new());
+        self.seen_claims = Some(ByName::default());
     }
 
-    fn some_of<T>(&mut self, mut all: BTreeMap<String, T>) -> BTreeMap<String, T> {
-        for _ in 0..self.below(2 * all.len() + 1).min(all.len()) {
-            all.pop_last();
-        }
+    fn some_of<T: Clone>(&mut self, mut all: ByName<T>) -> ByName<T> {
+        let count = self.below(2 * all.len() + 1).min(all.len());
+        let last: Vec<String> = all.keys().rev().take(count).cloned().collect();
+        last.iter().for_each(|name| drop(all.remove(name)));
         all
     }
 
@@ -219,7 +219,7 @@ impl World {
             };
             let mut service = Service { metadata, ..wanted };
             service.spec.get_or_insert_default().cluster_ip = Some("10.0.0.1".into());
-            self.kept.services.insert(name, service);
+            self.kept.services.insert(service);
         }
         true
     }
@@ -229,7 +229,9 @@ impl World {
             self.nodes.iter().filter(|(_, node)| node.mode == Mode::Leaving).map(|(name, _)| name).collect();
         assert!(leaving.is_empty(), "{:?} is made while {leaving:?} hands over its data", job.metadata.name);
         self.version += 1;
-        self.kept.jobs.insert(job.metadata.name.clone().unwrap(), job).is_none()
+        let is_new = !self.kept.jobs.contains_key(job.metadata.name.as_ref().unwrap());
+        self.kept.jobs.insert(job);
+        is_new
     }
 
     fn apply_stateful_set(&mut self, wanted: StatefulSet) -> bool {
@@ -256,7 +258,7 @@ impl World {
             self.current.insert(name.clone(), revision);
             let has_all = self.has_left(&name, replicas..8);
             assert!(!self.orphaned.remove(&name) || has_all, "{name} is made anew with fewer nodes than it has");
-            self.kept.stateful_sets.insert(name, StatefulSet { metadata, ..wanted });
+            self.kept.stateful_sets.insert(StatefulSet { metadata, ..wanted });
         }
         true
     }
