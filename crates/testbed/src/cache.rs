@@ -5,12 +5,14 @@ use std::{
     io::{Read, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
     error::{Doing, Error, Result, malformed},
+    exec,
     progress::Steps,
 };
 
@@ -28,17 +30,27 @@ pub fn root() -> Result<PathBuf> {
 pub struct Lock(#[expect(dead_code, reason = "held for its effect")] File);
 
 impl Lock {
-    /// Takes the lock, or says who holds it.
+    /// Takes the lock, or says who holds it. A holder that was killed is waited for: what it was just starting has the lock too,
+    /// until it runs another program.
     pub fn try_take(path: &Path) -> Result<Result<Self, String>> {
-        let mut file = open(path)?;
-        match file.try_lock() {
-            Ok(()) => sign(file, path).map(Ok),
-            Err(TryLockError::WouldBlock) => {
-                let mut holder = String::new();
-                file.read_to_string(&mut holder).doing(|| format!("reading {}", path.display()))?;
-                Ok(Err(if holder.is_empty() { "another process".into() } else { format!("process {}", holder.trim()) }))
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let mut file = open(path)?;
+            match file.try_lock() {
+                Ok(()) => return sign(file, path).map(Ok),
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(source)) => {
+                    return Err(Error::Io { doing: format!("locking {}", path.display()), source });
+                }
             }
-            Err(TryLockError::Error(source)) => Err(Error::Io { doing: format!("locking {}", path.display()), source }),
+            let mut holder = String::new();
+            file.read_to_string(&mut holder).doing(|| format!("reading {}", path.display()))?;
+            // Whoever has just taken it has yet to sign.
+            let is_alive = holder.trim().parse().is_ok_and(exec::is_alive);
+            if is_alive || Instant::now() > deadline {
+                return Ok(Err(format!("process {}", holder.trim())));
+            }
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 
@@ -194,6 +206,25 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("messina-cache-test-{test}-{}", std::process::id()));
         remove(&folder).unwrap();
         folder
+    }
+
+    #[test]
+    fn a_lock_is_refused_by_a_holder_that_lives_and_waited_for_after_one_that_was_killed() {
+        let path = scratch("killed").join("some.lock");
+        let lock = Lock::try_take(&path).unwrap().unwrap();
+        let refused = Lock::try_take(&path).unwrap().map(drop);
+        assert_eq!(refused, Err(format!("process {}", std::process::id())));
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        fs::write(&path, ended.id().to_string()).unwrap();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| Lock::try_take(&path).unwrap().map(drop));
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(!waits.is_finished(), "what the killed one has started holds it");
+            drop(lock);
+            assert_eq!(waits.join().unwrap(), Ok(()));
+        });
+        remove(&scratch("killed")).unwrap();
     }
 
     #[test]

@@ -65,6 +65,14 @@ pub fn own_program() -> Result<String> {
     Ok(program.to_string_lossy().into_owned())
 }
 
+/// Whether a process has not ended.
+pub fn is_alive(pid: i32) -> bool {
+    // "123 (name) Z ...": ended, and nobody has asked how yet
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next());
+    state.is_some_and(|state| state != "Z" && state != "X")
+}
+
 /// The processor time of a process and of those of its children that have ended; none when it is gone.
 pub fn processor_time(pid: i32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

@@ -113,12 +113,5 @@ fn is_left(pid: i32, name: &str, folder: &Path) -> bool {
         command.ends_with(&arguments_of_owner(folder))
             || command.starts_with(b"ip\0") && command.windows(network.len()).any(|part| part == network)
     };
-    is_left && is_alive(pid)
-}
-
-fn is_alive(pid: i32) -> bool {
-    // "123 (name) Z ...": ended, and nobody has asked how yet
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next());
-    state.is_some_and(|state| state != "Z" && state != "X")
+    is_left && exec::is_alive(pid)
 }
