@@ -74,7 +74,8 @@ pub(super) async fn are_gone(client: &Client, namespace: &str) {
     .unwrap();
 }
 
-/// 500 tasks on 50 etcd clusters: in order, one at a time on each, one snapshot for each, with eight writes at most.
+/// 500 tasks on 50 etcd clusters: in order, one at a time on each, one snapshot for each, with eight writes at most
+/// where none of them waits for long.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_tasks_take_their_turns_with_few_writes() {
     const ETCDS: usize = 50;
@@ -118,10 +119,12 @@ async fn many_tasks_take_their_turns_with_few_writes() {
             sum as f64 / counts.len() as f64,
         );
         assert_eq!(sum, writes.len(), "nothing else was written");
+        // Which place a task has in line is brought up to date every two minutes.
+        let refreshes = usize::try_from(took.as_secs() / 120).unwrap();
         for (number, count) in counts.iter().enumerate() {
             let name = format!("task-{number}");
             let about: Vec<_> = writes.iter().filter(|line| is_about(line, &name)).collect();
-            assert!(*count <= 8, "{about:#?}");
+            assert!(*count <= 8 + refreshes, "{about:#?}");
         }
     })
     .await;
