@@ -213,6 +213,7 @@ impl<K: Kind> Watch<K> {
                 Ended::NotServed => {
                     failures += 1;
                     self.store.not_served();
+                    self.store.set_forbidden(false);
                     let warning = ended.to_string();
                     if warning != last_warning {
                         if self.store.is_missing() {
