@@ -160,18 +160,21 @@ mod tests {
         assert_eq!(errands.whereabouts(&key("a")), Whereabouts::Back("it broke".to_owned()));
     }
 
+    /// Sends an errand that never comes back, and tells when it is broken off.
+    fn send_for_ever(errands: &Errands<u8>) -> oneshot::Receiver<()> {
+        let (alive, ended) = oneshot::channel();
+        let errand = async move {
+            let _alive: oneshot::Sender<()> = alive;
+            std::future::pending().await
+        };
+        errands.send(key("a"), errand, |_| 0);
+        ended
+    }
+
     #[tokio::test]
     async fn what_is_forgotten_is_broken_off_and_brings_nothing() {
         let errands = Errands::default();
-        let (alive, ended) = oneshot::channel::<()>();
-        errands.send(
-            key("a"),
-            async move {
-                let _alive = alive;
-                std::future::pending::<u8>().await
-            },
-            |_| 0,
-        );
+        let ended = send_for_ever(&errands);
         errands.forget(&key("a"));
         assert!(ended.await.is_err(), "it was broken off");
         assert_eq!(errands.whereabouts(&key("a")), Whereabouts::None);
@@ -180,15 +183,7 @@ mod tests {
     #[tokio::test]
     async fn all_end_with_their_owner() {
         let errands = Errands::default();
-        let (alive, ended) = oneshot::channel::<()>();
-        errands.send(
-            key("a"),
-            async move {
-                let _alive = alive;
-                std::future::pending::<u8>().await
-            },
-            |_| 0,
-        );
+        let ended = send_for_ever(&errands);
         drop(errands);
         assert!(ended.await.is_err());
     }
