@@ -30,6 +30,8 @@ enum What {
     Version(Version),
     /// That the object with this UID is gone, or going.
     Gone(String),
+    /// The same of an object that was read, not written.
+    Read(Version),
     /// Nobody knows: the answer to a write was lost. The path is where its objects are.
     Doubt(String),
 }
@@ -37,6 +39,10 @@ enum What {
 impl Expectation {
     pub(crate) fn seen(collection: &str, key: &ObjectKey, metadata: &ObjectMeta) -> Self {
         Self { collection: collection.into(), key: key.clone(), what: What::Version(version_of(metadata)) }
+    }
+
+    pub(crate) fn read(collection: &str, key: &ObjectKey, metadata: &ObjectMeta) -> Self {
+        Self { collection: collection.into(), key: key.clone(), what: What::Read(version_of(metadata)) }
     }
 
     pub(crate) fn gone(collection: &str, key: &ObjectKey, uid: &str) -> Self {
@@ -49,14 +55,14 @@ impl Expectation {
 
     /// Whether a write is known to have been carried out.
     pub(crate) fn is_of_a_write(&self) -> bool {
-        !matches!(self.what, What::Doubt(_))
+        !matches!(self.what, What::Read(_) | What::Doubt(_))
     }
 
     /// Whether the cache shows it.
     fn is_met(&self, collections: &BTreeMap<String, Arc<dyn Collection>>) -> bool {
         let Some(collection) = collections.get(&self.collection) else { return true };
         match &self.what {
-            What::Version(version) => collection.version() >= *version,
+            What::Version(version) | What::Read(version) => collection.version() >= *version,
             What::Gone(uid) => {
                 collection.seen(&self.key).is_none_or(|(_, seen)| seen != *uid) || {
                     let live = collection.live(&self.key).ok().flatten();

@@ -87,6 +87,12 @@ pub(crate) struct Decision<'a> {
     pub(crate) has_lost: &'a (dyn Fn() -> bool + Send + Sync),
 }
 
+fn not_found_by_labels(named: &str) -> Error {
+    let message =
+        format!("{named} is there, but it has not the labels by which it is found: give it those that the others have");
+    Error::Invalid { reason: "NotFoundByLabels", message }
+}
+
 /// Writes objects.
 pub(crate) struct Applier {
     pub(crate) client: Client,
@@ -217,10 +223,7 @@ impl Applier {
             }
             let was_known = |now: &ObjectMeta| decision.versions.get(&one.collection) >= Some(&version_of(now));
             if one.version.is_none() && now.as_ref().is_some_and(was_known) {
-                let message = format!(
-                    "{named} is there, but it has not the labels by which it is found: give it those that the others have"
-                );
-                return Err(Error::Invalid { reason: "NotFoundByLabels", message });
+                return Err(not_found_by_labels(&named));
             }
             expectations.push(Expectation::doubt(&one.collection, &one.path, &one.key));
             return Err(Error::Conflict { doing: format!("{}, which rests on {named}", doing()) });
@@ -336,18 +339,22 @@ impl Applier {
                 Ok(true)
             }
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
-                self.meet(owner, wanted, expectations).await?;
-                // Whatever needs it was decided without knowing it: a pod would start with a token that nobody has stored.
-                Err(Error::Conflict { doing: doing() })
+                self.meet(owner, wanted, decision, expectations).await
             }
             Err(error) => Err(self.failed(doing, error, &wanted.collection, &wanted.path, &wanted.key, expectations)),
         }
     }
 
     /// The object is there although the cache does not show it. Either it is ours, and the cache is late or the object
-    /// has lost the labels by which it is found; or it is somebody else's. It is not written as a whole: what is wanted
-    /// was decided without knowing it.
-    async fn meet(&self, owner: &Owner, wanted: &Wanted, expectations: &mut Vec<Expectation>) -> Result<(), Error> {
+    /// has lost the labels by which it is found; or it is somebody else's. It is not written as a whole, and neither is what needs
+    /// it: that was decided without knowing it, and a pod would start with a token that nobody has stored.
+    async fn meet(
+        &self,
+        owner: &Owner,
+        wanted: &Wanted,
+        decision: &Decision<'_>,
+        expectations: &mut Vec<Expectation>,
+    ) -> Result<bool, Error> {
         let doing = || format!("looking at {}", wanted.named());
         let path = format!("{}/{}", wanted.path, wanted.key.name);
         let metadata = self
@@ -357,23 +364,37 @@ impl Applier {
         if controller_of(&metadata).is_none_or(|controller| controller.uid != owner.uid) {
             return Err(self.taken(wanted, &metadata));
         }
-        expectations.push(Expectation::seen(&wanted.collection, &wanted.key, &metadata));
         let labels = &wanted.value["metadata"]["labels"];
-        let has = |(name, value): (&String, &Value)| {
-            metadata.labels.as_ref().and_then(|labels| labels.get(name)).map(String::as_str) == value.as_str()
+        let is_labelled = |metadata: &ObjectMeta| {
+            let has = |(name, value): (&String, &Value)| {
+                metadata.labels.as_ref().and_then(|labels| labels.get(name)).map(String::as_str) == value.as_str()
+            };
+            labels.as_object().into_iter().flatten().all(has)
         };
-        if metadata.deletion_timestamp.is_some() || labels.as_object().into_iter().flatten().all(has) {
-            return Ok(());
+        let is_late = decision.versions.get(&wanted.collection) < Some(&version_of(&metadata));
+        if is_late {
+            expectations.push(Expectation::read(&wanted.collection, &wanted.key, &metadata));
         }
-        let doing = || format!("labelling {}", wanted.named());
-        let patch = json!({"metadata": {"uid": metadata.uid, "labels": labels}});
-        let path = format!("{path}?fieldManager={}", self.surroundings.field_manager);
-        let metadata = self
-            .send(Method::PATCH, &path, "application/merge-patch+json", &patch)
-            .await
-            .map_err(|error| self.failed(doing, error, &wanted.collection, &wanted.path, &wanted.key, expectations))?;
-        expectations.push(Expectation::seen(&wanted.collection, &wanted.key, &metadata));
-        Ok(())
+        if metadata.deletion_timestamp.is_some() && !is_late {
+            // As any other that is about to go: it comes back by itself.
+            return Ok(false);
+        }
+        if metadata.deletion_timestamp.is_none() && !is_labelled(&metadata) {
+            let doing = || format!("labelling {}", wanted.named());
+            let patch = json!({"metadata": {"uid": metadata.uid, "labels": labels}});
+            let path = format!("{path}?fieldManager={}", self.surroundings.field_manager);
+            let labelled = self.send(Method::PATCH, &path, "application/merge-patch+json", &patch).await;
+            let labelled = labelled.map_err(|error| {
+                self.failed(doing, error, &wanted.collection, &wanted.path, &wanted.key, expectations)
+            })?;
+            if !is_labelled(&labelled) {
+                return Err(not_found_by_labels(&wanted.named()));
+            }
+            expectations.push(Expectation::seen(&wanted.collection, &wanted.key, &labelled));
+        } else if !is_late {
+            return Err(not_found_by_labels(&wanted.named()));
+        }
+        Err(Error::Conflict { doing: format!("creating {}", wanted.named()) })
     }
 
     /// The error for a name that another object has. Its advice must not lead to a loss: orphaned objects look like this, too.

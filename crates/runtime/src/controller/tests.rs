@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use http::Response;
 use k8s_openapi::{
     api::core::v1::{ConfigMap, Secret},
-    apimachinery::pkg::apis::meta::v1::OwnerReference,
+    apimachinery::pkg::apis::meta::v1::{OwnerReference, Time},
 };
 use kube::{Client, client::Body};
 
@@ -117,19 +117,20 @@ async fn owners_and_watchers_hear_of_objects_that_cannot_be_read() {
     assert_eq!(store.get(&key).unwrap().unwrap().metadata.resource_version.as_deref(), Some("6"));
 }
 
-/// What a cache does not show yet was not known when it was decided what there should be: what needs it waits for the next decision.
-#[tokio::test]
-async fn what_needs_an_object_that_the_cache_does_not_show_is_decided_anew() {
+/// What comes of two parts, the second of which needs the first, when the object of the first is there although its cache does not
+/// show it; what is expected of caches then; and what was requested.
+async fn met(there: ObjectMeta, labelled: ObjectMeta, known: Version) -> (Vec<Applied>, Vec<Expectation>, Vec<String>) {
     let requests = Arc::<std::sync::Mutex<Vec<String>>>::default();
     let asked = Arc::clone(&requests);
     let service = tower::service_fn(move |request: http::Request<Body>| {
         asked.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
+        let is_first = request.uri().path().contains("/secrets");
+        let exists =
+            json!({"kind": "Status", "status": "Failure", "reason": "AlreadyExists", "code": 409, "message": ""});
         let (status, body) = match request.method() {
-            &Method::POST => (
-                409,
-                json!({"kind": "Status", "status": "Failure", "reason": "AlreadyExists", "code": 409, "message": ""}),
-            ),
-            _ => (200, json!({"metadata": metadata(7)})),
+            &Method::POST if is_first => (409, exists),
+            &Method::PATCH => (200, json!({"metadata": labelled})),
+            _ => (200, json!({"metadata": there})),
         };
         let response = Response::builder().status(status).body(Body::from(body.to_string().into_bytes()));
         async move { Ok::<_, Infallible>(response.unwrap()) }
@@ -137,8 +138,9 @@ async fn what_needs_an_object_that_the_cache_does_not_show_is_decided_anew() {
     let (events, _) = Events::new(Metrics::default());
     let surroundings = Arc::new(Surroundings::new(Metrics::default(), events, "test", "test/hash"));
     let mut caches = Caches::new(Client::new(service, "default"), None, surroundings, 0);
-    caches.watch::<Secret>(None, |_| ());
+    let secrets = caches.watch::<Secret>(None, |_| ());
     caches.watch::<ConfigMap>(None, |_| ());
+    secrets.replace(HashMap::new(), known).unwrap();
     let running = Running::new(&caches, Nothing, Arc::new(Store::default()), Backoff::default());
     let object = || ObjectMeta { resource_version: None, ..metadata(1) };
     let secret = Wanted::new(&Secret { metadata: object(), ..Secret::default() }).unwrap();
@@ -150,11 +152,39 @@ async fn what_needs_an_object_that_the_cache_does_not_show_is_decided_anew() {
     let decision = Decision { versions: running.applier.versions(), has_lost: &|| false };
     let (owner, mut expectations) = (Owner { uid: "owner-uid".into() }, Vec::new());
     let applied = running.applier.apply(&owner, parts, &decision, &mut expectations).await;
+    let requests = requests.lock().unwrap().iter().map(|one| one.replace("/api/v1/namespaces/shop/", "")).collect();
+    (applied, expectations, requests)
+}
+
+/// What a cache does not show yet was not known when it was decided what there should be: what needs it waits for the next decision.
+#[tokio::test]
+async fn what_needs_an_object_that_the_cache_does_not_show_is_decided_anew() {
+    let (applied, expectations, requests) = met(metadata(7), metadata(8), 5).await;
     assert!(matches!(applied[0].failure, Some(Error::Conflict { .. })), "{:?}", applied[0].failure);
     assert!(applied[1].waits_for.is_some());
-    assert_eq!(
-        *requests.lock().unwrap(),
-        ["POST /api/v1/namespaces/shop/secrets", "GET /api/v1/namespaces/shop/secrets/one"]
-    );
+    assert_eq!(requests, ["POST secrets", "GET secrets/one"]);
     assert_eq!(expectations.len(), 1, "it is looked at again when the cache shows the Secret");
+    assert!(!expectations[0].is_of_a_write(), "nothing is done, so that pauses grow");
+}
+
+#[tokio::test]
+async fn an_object_that_has_lost_its_labels_gets_them_back() {
+    let bare = || ObjectMeta { labels: None, ..metadata(4) };
+    let (applied, expectations, requests) = met(bare(), metadata(8), 5).await;
+    assert!(matches!(applied[0].failure, Some(Error::Conflict { .. })), "{:?}", applied[0].failure);
+    assert_eq!(requests, ["POST secrets", "GET secrets/one", "PATCH secrets/one"]);
+    assert!(expectations.iter().all(Expectation::is_of_a_write) && expectations.len() == 1);
+
+    let (applied, expectations, _) = met(bare(), bare(), 5).await;
+    let told = applied[0].failure.as_ref().unwrap();
+    assert_eq!((told.reason(), expectations.len()), ("NotFoundByLabels", 0), "another program takes them away again");
+}
+
+#[tokio::test]
+async fn an_object_that_is_about_to_go_and_is_not_found_by_its_labels_holds_nothing_up() {
+    let going = ObjectMeta { labels: None, deletion_timestamp: Some(Time(Timestamp::UNIX_EPOCH)), ..metadata(4) };
+    let (applied, expectations, requests) = met(going, metadata(8), 5).await;
+    assert!(applied.iter().all(|part| part.failure.is_none()), "{applied:?}");
+    assert_eq!(requests, ["POST secrets", "GET secrets/one", "POST configmaps"]);
+    assert_eq!(expectations.len(), 1, "the ConfigMap was written");
 }

@@ -86,13 +86,14 @@ fn status_of(pid: i32, key: &str) -> String {
 
 /// Ends all processes of a cluster and returns when they are gone.
 fn end_processes(name: &str, folder: &Path) -> Result<()> {
-    if let Some(owner) = owner(folder) {
-        let _already_gone = signal::kill(owner, signal::Signal::SIGKILL);
-    }
     let deadline = Instant::now() + Duration::from_secs(30);
     while let Some(pid) = processes().find(|pid| is_left(*pid, name, folder)) {
         if Instant::now() > deadline {
             return Err(Error::refused(format!("process {pid} does not end: look at it with `ps -p {pid}`")));
+        }
+        // Each time: a testbed that was killed may have left an `unshare` that has yet to start it.
+        if let Some(owner) = owner(folder) {
+            let _already_gone = signal::kill(owner, signal::Signal::SIGKILL);
         }
         std::thread::sleep(Duration::from_millis(10));
     }
