@@ -248,8 +248,17 @@ impl<C: Controller> Running<C> {
         concerns: impl Fn(&Change<K>) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) {
         self.needs::<K>();
+        self.looks_at_all_when_permissions_change(store);
         let queue = Arc::clone(&self.queue);
         store.on_change(move |change: &Change<K>| concerns(change).into_iter().for_each(|key| queue.add(key)));
+    }
+
+    /// What may not be read is told of in each object's conditions.
+    fn looks_at_all_when_permissions_change<K: Kind>(&self, store: &Store<K>) {
+        let (queue, objects) = (Arc::clone(&self.queue), Arc::clone(&self.objects));
+        store.on_permission_change(move || {
+            objects.all().iter().for_each(|one| queue.add(crate::store::key_of(one.meta())))
+        });
     }
 
     /// Looks at an object again whenever something that was done for it outside has come to an end.

@@ -5,7 +5,13 @@
 //! takes it when it was given back, or when it has seen no renewal for the whole duration, counted on the candidate's own
 //! clock. So clocks need not agree, and the old holder's fence is closed before the new one's opens.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -73,12 +79,27 @@ pub struct Candidate {
     leases: Api<Lease>,
     settings: Settings,
     fence: Fence,
+    /// Whether it is known whose the lease is, or that there is none.
+    is_known: Arc<AtomicBool>,
 }
 
 impl Candidate {
     /// A candidate whose leadership opens `fence`. `client` must not be behind that fence itself.
     pub fn new(client: Client, settings: Settings, fence: Fence) -> Self {
-        Self { leases: Api::namespaced(client, &settings.namespace), settings, fence }
+        Self { leases: Api::namespaced(client, &settings.namespace), settings, fence, is_known: Arc::default() }
+    }
+
+    /// What it waits for, but for its turn.
+    pub(crate) fn waits_for(&self) -> impl Fn() -> Vec<String> + Send + Sync + 'static {
+        let (is_known, lease) =
+            (Arc::clone(&self.is_known), format!("{}/{}", self.settings.namespace, self.settings.name));
+        move || {
+            if is_known.load(Ordering::Relaxed) {
+                Vec::new()
+            } else {
+                vec![format!("the Lease {lease} to be readable")]
+            }
+        }
     }
 
     /// Waits until this candidate holds the lease.
@@ -100,6 +121,7 @@ impl Candidate {
             tokio::select! {
                 Some(version) = versions.next() => match version {
                     Ok(lease) => {
+                        self.is_known.store(true, Ordering::Relaxed);
                         free_at = Some(Instant::now() + lease.as_ref().map_or(Duration::ZERO, |lease| self.settings.remaining(lease)));
                         seen = lease;
                     }

@@ -74,7 +74,7 @@ impl Process {
         let candidate = Candidate::new(self.lease_client.clone(), lease, self.fence.clone());
         loop {
             // One that waits for its turn is as ready as can be.
-            self.readiness.is_told_by(Vec::new, Vec::new);
+            self.readiness.is_told_by(candidate.waits_for(), Vec::new);
             info!(lease = name, "waiting to lead");
             let mut holder = tokio::select! {
                 holder = candidate.wins() => holder,

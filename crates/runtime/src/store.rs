@@ -140,6 +140,7 @@ pub struct Store<K> {
     is_forbidden: watch::Sender<Option<bool>>,
     /// Whether it does not, though it has to: what the store shows is old.
     is_refused: AtomicBool,
+    permission_listeners: RwLock<Vec<Box<dyn Fn() + Send + Sync>>>,
 }
 
 #[derive(Debug)]
@@ -176,6 +177,7 @@ impl<K> Default for Store<K> {
             is_missing: watch::Sender::new(None),
             is_forbidden: watch::Sender::new(None),
             is_refused: AtomicBool::new(false),
+            permission_listeners: RwLock::default(),
         }
     }
 }
@@ -284,15 +286,24 @@ impl<K: Kind> Store<K> {
         self.is_forbidden.send_replace(Some(false));
     }
 
-    /// Whether the API server lets us read the kind. Says whether that is news.
-    pub(crate) fn set_forbidden(&self, is_forbidden: bool) -> bool {
+    /// Calls `listener` when the API server lets us read the kind from now on, or does not, where either may be.
+    pub(crate) fn on_permission_change(&self, listener: impl Fn() + Send + Sync + 'static) {
+        self.permission_listeners.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(listener));
+    }
+
+    /// Whether the API server lets us read the kind.
+    pub(crate) fn set_forbidden(&self, is_forbidden: bool) {
         self.is_refused.store(is_forbidden && self.is_forbidden.borrow().is_none(), Ordering::Relaxed);
-        self.is_forbidden.send_if_modified(|known| {
+        let is_news = self.is_forbidden.send_if_modified(|known| {
             known.is_some_and(|known| known != is_forbidden) && {
                 *known = Some(is_forbidden);
                 true
             }
-        })
+        });
+        if is_news {
+            let listeners = self.permission_listeners.read().unwrap_or_else(PoisonError::into_inner);
+            listeners.iter().for_each(|listener| listener());
+        }
     }
 
     /// The kind need not be installed.

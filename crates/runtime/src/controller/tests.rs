@@ -127,9 +127,9 @@ async fn met(there: ObjectMeta, labelled: ObjectMeta, known: Version) -> (Vec<Ap
         let is_first = request.uri().path().contains("/secrets");
         let exists =
             json!({"kind": "Status", "status": "Failure", "reason": "AlreadyExists", "code": 409, "message": ""});
-        let (status, body) = match request.method() {
-            &Method::POST if is_first => (409, exists),
-            &Method::PATCH => (200, json!({"metadata": labelled})),
+        let (status, body) = match *request.method() {
+            Method::POST if is_first => (409, exists),
+            Method::PATCH => (200, json!({"metadata": labelled})),
             _ => (200, json!({"metadata": there})),
         };
         let response = Response::builder().status(status).body(Body::from(body.to_string().into_bytes()));
