@@ -114,7 +114,8 @@ impl Counts {
         counts
     }
 
-    /// Removes the gauges: another process may lead now.
+    /// Removes the gauges and the series of Etcds: another process may lead now, and which Etcds are deleted meanwhile is not
+    /// known here.
     pub(super) fn forget_tasks(&self) {
         self.tasks.clear();
         self.info.clear();
@@ -123,9 +124,13 @@ impl Counts {
         let mut named = self.named();
         named.count = 0;
         named.tasks.clear();
+        for labels in named.etcds.drain().flat_map(|(_, series)| series) {
+            self.finished.remove(&labels);
+        }
     }
 
-    pub(super) fn take_in(&self, change: &Change<EtcdOperatorTask>) {
+    /// Counts a change of a task. `has_etcd` says whether an Etcd exists: series of one that is deleted would never be removed.
+    pub(super) fn take_in(&self, change: &Change<EtcdOperatorTask>, has_etcd: impl Fn(&ObjectKey) -> bool) {
         if let Some(before) = change.before.as_deref() {
             self.tasks.get_or_create(&of_type(before)).dec();
         }
@@ -137,7 +142,7 @@ impl Counts {
         let (before_status, status) = (before_status.unwrap_or(&empty), after.status.as_ref().unwrap_or(&empty));
         self.count_errors(after, before_status, status);
         if is_finished(status.state.as_ref()) && !is_finished(before_status.state.as_ref()) {
-            self.finished.get_or_create(&self.finished_labels(after)).inc();
+            self.finished.get_or_create(&self.finished_labels(after, has_etcd)).inc();
             if let Some(duration) = duration(status) {
                 self.seconds.get_or_create(&of_type(after)).observe(duration.as_secs_f64());
             }
@@ -180,12 +185,13 @@ impl Counts {
         self.without_series.set(i64::try_from(without).unwrap_or(i64::MAX));
     }
 
-    fn finished_labels(&self, task: &EtcdOperatorTask) -> Finished {
+    fn finished_labels(&self, task: &EtcdOperatorTask, has_etcd: impl Fn(&ObjectKey) -> bool) -> Finished {
         let OfType { r#type, state } = of_type(task);
         let mut named = self.named();
         // What a rejected task names need not exist.
         let has_room = named.etcds.len() < NAMED_ETCDS && state != "Rejected";
-        let Some(key) = etcd_of(task).filter(|key| has_room || named.etcds.contains_key(key)) else {
+        let is_named = |key: &ObjectKey| (has_room && has_etcd(key)) || named.etcds.contains_key(key);
+        let Some(key) = etcd_of(task).filter(is_named) else {
             return Finished { r#type, state, namespace: String::new(), etcd: String::new() };
         };
         let namespace = key.namespace.clone().unwrap_or_default();
@@ -313,7 +319,7 @@ mod tests {
             for number in numbers {
                 let steps = [None, odd(number, None), odd(number, Some("Rejected")), None];
                 for step in steps.windows(2) {
-                    counts.take_in(&Change::new(key(number), step[0].clone(), step[1].clone()));
+                    counts.take_in(&Change::new(key(number), step[0].clone(), step[1].clone()), |_| true);
                 }
             }
         };
@@ -330,9 +336,9 @@ mod tests {
         let metrics = Metrics::default();
         let counts = Counts::new(&metrics);
         for number in 0..NAMED_TASKS + 5 {
-            counts.take_in(&Change::new(key(number), None, Some(task(number, "InProgress"))));
+            counts.take_in(&Change::new(key(number), None, Some(task(number, "InProgress"))), |_| true);
             let (before, after) = (task(number, "InProgress"), task(number, "Succeeded"));
-            counts.take_in(&Change::new(key(number), Some(before), Some(after)));
+            counts.take_in(&Change::new(key(number), Some(before), Some(after)), |_| true);
         }
         let text = metrics.text().unwrap();
         assert_eq!(named_tasks(&text), NAMED_TASKS);
@@ -343,7 +349,7 @@ mod tests {
         assert!(text.contains(ran), "{text}");
 
         for number in 0..NAMED_TASKS {
-            counts.take_in(&Change::new(key(number), Some(task(number, "Succeeded")), None));
+            counts.take_in(&Change::new(key(number), Some(task(number, "Succeeded")), None), |_| true);
             counts.remove_etcd(&ObjectKey { namespace: Some("default".into()), name: format!("etcd-{number}") });
         }
         let text = metrics.text().unwrap();
@@ -352,11 +358,30 @@ mod tests {
         // There is room again for those that are left, once they change.
         let last = NAMED_TASKS + 4;
         let after = Some(task(last, "Failed"));
-        counts.take_in(&Change::new(key(last), Some(task(last, "Succeeded")), after));
+        counts.take_in(&Change::new(key(last), Some(task(last, "Succeeded")), after), |_| true);
         let text = metrics.text().unwrap();
         assert_eq!(named_tasks(&text), 1);
         assert!(text.contains("messina_etcd_tasks_without_series 4"), "{text}");
         counts.forget_tasks();
         assert_eq!(named_tasks(&metrics.text().unwrap()), 0);
+    }
+    #[test]
+    fn finished_tasks_of_deleted_etcds_leave_no_series_of_their_own() {
+        let metrics = Metrics::default();
+        let counts = Counts::new(&metrics);
+        for number in 0..3 {
+            let (before, after) = (task(number, "InProgress"), task(number, "Failed"));
+            counts.take_in(&Change::new(key(number), Some(before), Some(after)), |etcd| etcd.name == "etcd-0");
+        }
+        let text = metrics.text().unwrap();
+        let together = r#"finished_total{type="Compact",state="Failed",namespace="",etcd=""} 2"#;
+        assert!(text.contains(together) && text.contains(r#"etcd="etcd-0""#), "{text}");
+        assert!(
+            !text.contains(r#"finished_total{type="Compact",state="Failed",namespace="default",etcd="etcd-1""#),
+            "{text}"
+        );
+        counts.forget_tasks();
+        let text = metrics.text().unwrap();
+        assert!(text.contains(together) && !text.contains(r#"etcd="etcd-0""#), "{text}");
     }
 }

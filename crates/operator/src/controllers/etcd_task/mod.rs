@@ -175,10 +175,10 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     };
     // Before anything is looked at because of a change, the change is taken in.
     let (own_lines, own_memories, events) = (Arc::clone(&lines), Arc::clone(&memories), caches.events().clone());
-    let (own_errands, own_counts) = (Arc::downgrade(&errands), counts.clone());
+    let (own_errands, own_counts, own_etcds) = (Arc::downgrade(&errands), counts.clone(), Arc::clone(&etcds));
     tasks.on_change(move |change| {
         own_lines.take_in(change, &needs_cleanup);
-        own_counts.take_in(change);
+        own_counts.take_in(change, |etcd| own_etcds.get(etcd).map_or(true, |etcd| etcd.is_some()));
         tell(&events, change);
         // Whatever another task of the same name asks for, this one's answer is not its own.
         let uid = |metadata: Option<&ObjectMeta>| metadata.and_then(|metadata| metadata.uid.clone());
