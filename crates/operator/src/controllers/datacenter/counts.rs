@@ -5,7 +5,7 @@ use messina_api::scylla::v1alpha1::ScyllaDBDatacenter;
 use messina_plan::datacenter::{
     Ending, NodeState, Observed, Operation, cleanup_that_ended, node_states, operation_that_ended,
 };
-use messina_runtime::{metrics::Metrics, store::Change};
+use messina_runtime::{metrics::Metrics, queue::ObjectKey, store::Change};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
@@ -55,10 +55,15 @@ impl Counts {
     /// A datacenter that is gone has no nodes.
     pub(super) fn datacenter(&self, change: &Change<ScyllaDBDatacenter>) {
         if change.after.is_none() && change.before.is_some() {
-            let namespace = change.key.namespace.as_deref().unwrap_or_default();
-            for state in NodeState::ALL {
-                self.nodes.remove(&of_state(namespace, &change.key.name, state));
-            }
+            self.remove_datacenter(&change.key);
+        }
+    }
+
+    /// Removes the series of a datacenter.
+    pub(super) fn remove_datacenter(&self, key: &ObjectKey) {
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        for state in NodeState::ALL {
+            self.nodes.remove(&of_state(namespace, &key.name, state));
         }
     }
 
@@ -96,8 +101,6 @@ fn of_state(namespace: &str, datacenter: &str, state: NodeState) -> OfState {
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use std::sync::Arc;
-
-    use messina_runtime::queue::ObjectKey;
 
     use super::*;
     use crate::certificates::tests::{cached, observe};

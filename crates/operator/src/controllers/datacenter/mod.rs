@@ -80,6 +80,7 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct DatacenterController {
     settings: Settings,
+    datacenters: Arc<Store<ScyllaDBDatacenter>>,
     new_keys: Arc<NewKeys>,
     stateful_sets: Arc<Store<StatefulSet>>,
     services: Arc<Store<Service>>,
@@ -115,6 +116,7 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     let turns = Arc::new(Turns::new(settings.datacenters_at_once));
     let controller = DatacenterController {
         settings,
+        datacenters: Arc::clone(&datacenters),
         new_keys: Arc::clone(&new_keys),
         stateful_sets: caches.watch(Some(&ours), trim),
         services: caches.watch(Some(&ours), trim),
@@ -280,7 +282,14 @@ impl Controller for DatacenterController {
     }
 
     fn observe(&self, object: &Arc<ScyllaDBDatacenter>) -> impl Future<Output = Result<Observed, Error>> + Send {
-        self.observed(object).inspect_ok(|observed| self.settings.counts.observed(observed))
+        self.observed(object).inspect_ok(|observed| {
+            let key = key_of(&object.metadata);
+            self.settings.counts.observed(observed);
+            // It may have been deleted meanwhile; its series were removed then, and nothing would remove them again.
+            if matches!(self.datacenters.get(&key), Ok(None)) {
+                self.settings.counts.remove_datacenter(&key);
+            }
+        })
     }
 
     fn may_adopt(&self, object: &ScyllaDBDatacenter) -> Result<(), Error> {
