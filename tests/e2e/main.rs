@@ -12,6 +12,7 @@ mod days;
 mod etcd;
 mod faults;
 mod fields;
+mod hostile;
 mod kubectl;
 mod kubectl_etcd;
 mod lease;

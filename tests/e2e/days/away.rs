@@ -18,7 +18,7 @@ fn absence() -> Duration {
 }
 
 /// Waits until the API server of a cluster runs, and gives its process.
-async fn api_server(folder: &Path) -> Pid {
+pub(crate) async fn api_server(folder: &Path) -> Pid {
     process(folder, "kube-apiserver").await
 }
 

@@ -1,6 +1,6 @@
 //! Bad days: what the operator does when something around it is wrong. It runs as the process that users run.
 
-mod away;
+pub(crate) mod away;
 mod lease;
 mod namespaced;
 mod objects;
@@ -31,7 +31,7 @@ use serde_json::{Value, json};
 const LIMIT: Duration = Duration::from_secs(90);
 
 /// A small datacenter, as a user writes it.
-fn datacenter(name: &str) -> Value {
+pub(crate) fn datacenter(name: &str) -> Value {
     json!({
         "apiVersion": "scylla.scylladb.com/v1alpha1",
         "kind": "ScyllaDBDatacenter",

@@ -14,12 +14,13 @@ use messina_testbed::{
 };
 use nix::{
     sys::signal::{Signal, kill},
-    unistd::Pid,
+    unistd::{Pid, Uid},
 };
 use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
+    sync::OnceCell,
 };
 
 use super::{LIMIT, holds};
@@ -28,6 +29,8 @@ use super::{LIMIT, holds};
 pub(crate) struct Operator {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
+    /// Where it serves HTTP, once that is known.
+    address: OnceCell<String>,
     pub(crate) started: Moment,
 }
 
@@ -39,9 +42,22 @@ impl Operator {
 
     /// Starts it for all namespaces, with its lease in one of them.
     pub(crate) fn start_for_all(kubeconfig: &Path, lease_namespace: &str, more: &[&str]) -> Self {
-        let program: PathBuf = harness::program("messina").unwrap();
+        Self::run(&mut Command::new(program()), kubeconfig, lease_namespace, more)
+    }
+
+    /// Starts it for all namespaces, with this file in place of /etc/hosts. The file may change later.
+    pub(crate) fn start_with_hosts(kubeconfig: &Path, lease_namespace: &str, hosts: &Path, more: &[&str]) -> Self {
+        let mut command = Command::new("unshare");
+        if !Uid::effective().is_root() {
+            command.args(["--user", "--map-root-user"]);
+        }
+        command.args(["--mount", "--propagation=private", "sh", "-c", r#"mount --bind "$0" /etc/hosts && exec "$@""#]);
+        Self::run(command.arg(hosts).arg(program()), kubeconfig, lease_namespace, more)
+    }
+
+    fn run(command: &mut Command, kubeconfig: &Path, lease_namespace: &str, more: &[&str]) -> Self {
         let started = Moment::now();
-        let mut child = Command::new(program)
+        let mut child = command
             .args(["operator", "--image=localhost/messina:test", "--listen=127.0.0.1:0", "--log-format=json"])
             .arg("--kubeconfig")
             .arg(kubeconfig)
@@ -60,7 +76,12 @@ impl Operator {
                 paper.lock().unwrap().push(line);
             }
         });
-        Self { child, lines, started }
+        Self { child, lines, address: OnceCell::new(), started }
+    }
+
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// How many lines it has written so far.
@@ -100,7 +121,8 @@ impl Operator {
 
     /// What it answers over HTTP.
     pub(crate) async fn asked(&self, path: &str) -> (u16, String) {
-        let address = self.says(0, "serving").await["address"].as_str().unwrap().to_owned();
+        let logged = async || self.says(0, "serving").await["address"].as_str().unwrap().to_owned();
+        let address = self.address.get_or_init(logged).await;
         let mut stream = TcpStream::connect(address).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nHost: operator\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
@@ -145,4 +167,8 @@ impl Drop for Operator {
         let _it_may_have_ended = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn program() -> PathBuf {
+    harness::program("messina").unwrap()
 }

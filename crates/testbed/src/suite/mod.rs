@@ -159,7 +159,7 @@ impl Needs {
     fn of(test: &str) -> Self {
         match test.split("::").next() {
             Some("observer") => Self::Nothing,
-            Some("faults") => Self::Programs,
+            Some("faults" | "hostile") => Self::Programs,
             Some("datacenter") if test.contains("::slow::") => Self::Programs,
             Some("fields" | "takeover") if !test.contains("::nodes::") => Self::Light,
             Some(
