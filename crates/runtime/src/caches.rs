@@ -245,6 +245,11 @@ impl Caches {
         Arc::new(self.collections.clone())
     }
 
+    /// The one namespace that is watched; none for all.
+    pub fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
     /// What people are told.
     pub fn events(&self) -> &Events {
         &self.surroundings.events

@@ -26,6 +26,8 @@ pub enum Sight {
     NotServed,
     /// There is none of this name.
     Missing(String),
+    /// It is in a namespace that the operator does not watch. Says which Etcd, and which namespace is watched.
+    OutOfSight(String, String),
     /// It is there, and cannot be read. Says which one, and what is wrong with it.
     Unreadable(String),
     /// It is there.
@@ -175,6 +177,10 @@ fn pending(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> Next {
         Sight::Missing(name) => {
             Some(format!("Waits for the Etcd {name}, which does not exist. Create it, or delete this task."))
         }
+        Sight::OutOfSight(name, watched) => Some(format!(
+            "Waits for the Etcd {name}, which cannot be seen: this operator watches the namespace {watched} alone. Create the \
+             task where an operator watches the namespace of the Etcd, or delete this task."
+        )),
         Sight::Unreadable(problem) => {
             Some(format!("Waits for its etcd cluster: {problem}. Correct the Etcd, or delete this task."))
         }
@@ -268,7 +274,7 @@ fn in_progress(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> Next
             let description = format!("The task cannot go on: {problem}. Correct the Etcd.");
             Some(Fault::new(code::ETCD_UNREADABLE, description))
         }
-        Sight::NotServed | Sight::Missing(_) => {
+        Sight::NotServed | Sight::Missing(_) | Sight::OutOfSight(..) => {
             Some(Fault::new(code::ETCD_GONE, "The Etcd of this task has gone while the task ran."))
         }
     };

@@ -73,6 +73,8 @@ pub struct TaskController {
     registry: Registry,
     tools: Arc<Tools>,
     etcds: Arc<Store<Etcd>>,
+    /// The one namespace whose Etcds are seen; none for all.
+    namespace: Option<String>,
     lines: Arc<Lines>,
     errands: Arc<Errands<(Stage, TaskResult)>>,
     memories: Arc<Memories>,
@@ -167,6 +169,7 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
         registry,
         tools,
         etcds: Arc::clone(&etcds),
+        namespace: caches.namespace().map(str::to_owned),
         lines: Arc::clone(&lines),
         errands: Arc::clone(&errands),
         memories: Arc::clone(&memories),
@@ -299,6 +302,9 @@ impl TaskController {
         };
         if self.etcds.is_missing() {
             return (options, None, Sight::NotServed);
+        }
+        if let Some(watched) = self.namespace.as_ref().filter(|watched| key.namespace.as_ref() != Some(*watched)) {
+            return (options, None, Sight::OutOfSight(key.to_string(), watched.clone()));
         }
         let etcd = match self.etcds.get(&key) {
             Ok(etcd) => etcd.filter(|etcd| etcd.metadata.deletion_timestamp.is_none()),

@@ -85,6 +85,7 @@ fn a_task_says_what_it_waits_for() {
     for (etcd, ahead, named) in [
         (Sight::NotServed, vec![], "is not installed"),
         (Sight::Missing("default/main".into()), vec![], "Etcd default/main"),
+        (Sight::OutOfSight("other/main".into(), "default".into()), vec![], "watches the namespace default alone"),
         (Sight::Unreadable("Etcd default/main cannot be read: spec.etcd".into()), vec![], "Correct the Etcd"),
         (Sight::There, vec!["default/a".to_owned()], "task default/a"),
         (Sight::There, vec!["default/a".to_owned(), "default/b".to_owned()], "2 tasks on the same etcd cluster"),
