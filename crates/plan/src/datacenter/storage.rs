@@ -65,6 +65,12 @@ enum Standing {
     Waits,
 }
 
+/// Why a claim may not grow, and what to do then.
+struct Forbidden {
+    why: String,
+    remedy: &'static str,
+}
+
 impl Growing<'_> {
     fn size(&self) -> &str {
         &self.rack.storage.capacity.0
@@ -118,16 +124,22 @@ impl Growing<'_> {
         }
     }
 
-    /// Why the class of a claim does not let it grow.
-    fn forbidden(&self, claim: &Claim) -> Option<String> {
-        let Some(class) = &claim.class else { return Some("it has no StorageClass".into()) };
+    /// Why a claim may not grow.
+    fn forbidden(&self, claim: &Claim) -> Option<Forbidden> {
+        let because = |why: String, remedy| Some(Forbidden { why, remedy });
+        let another = "use a class that allows it";
+        let Some(class) = &claim.class else { return because("it has no StorageClass".into(), another) };
         if self.observed.unreadable_kinds.contains(&OptionalKind::StorageClass) {
-            return Some("the operator may not read StorageClasses".into());
+            let remedy = "let the operator list and watch storageclasses";
+            return because("the operator may not read StorageClasses".into(), remedy);
         }
         match self.observed.storage_classes.get(class) {
             Some(class) if class.allows_expansion => None,
-            Some(_) => Some(format!("StorageClass {class} does not allow it (allowVolumeExpansion)")),
-            None => Some(format!("StorageClass {class} is not there")),
+            Some(_) => because(
+                format!("StorageClass {class} does not allow it"),
+                "set allowVolumeExpansion of the class to true",
+            ),
+            None => because(format!("StorageClass {class} is not there"), "create it with allowVolumeExpansion"),
         }
     }
 
@@ -190,9 +202,10 @@ impl Growth {
         }
         let forbidden = asking.iter().find_map(|(_, name, claim)| Some((name, one.forbidden(claim)?)));
         if let Some((name, why)) = forbidden {
+            let Forbidden { why, remedy } = why;
             let message = format!(
-                "{} is to grow to {}, but {why}; nothing of the rack is changed: use a class that allows it, or set \
-                 storage.capacity of rack {} to what it was",
+                "{} is to grow to {}, but {why}; nothing of the rack is changed: {remedy}, or set storage.capacity of rack {} to \
+                 what it was",
                 one.claim_reference(name),
                 one.size(),
                 one.rack.name

@@ -172,9 +172,6 @@ fn what_keeps_a_disk_from_growing_is_told_and_changes_nothing() {
         crate::compare::merge(&mut whole, &status);
         claim(world).status = Some(serde_json::from_value(whole).unwrap());
     }
-    let condition =
-        |kind: &str| json!({"conditions": [{"type": kind, "status": "True", "message": "the disk said so"}]});
-    let _ = &condition;
     let cases: [(&str, Trouble, &str, bool, &str); 8] = [
         (
             "the class forbids it",
@@ -183,7 +180,7 @@ fn what_keeps_a_disk_from_growing_is_told_and_changes_nothing() {
             },
             "ExpansionForbidden",
             true,
-            "StorageClass local does not allow it",
+            "StorageClass local does not allow it; nothing of the rack is changed: set allowVolumeExpansion",
         ),
         (
             "the class is gone",
