@@ -73,11 +73,11 @@ fn every_fault_names_its_field() {
         (json!({"spec": {"ipFamilies": ["IPv4", "IPv5"]}}), &["spec.ipFamilies[1]"]),
         (
             json!({"spec": {"scyllaDB": {"alternatorOptions": {"writeIsolation": "none"}}}}),
-            &["spec.scyllaDB.alternator.writeIsolation"],
+            &["spec.scyllaDB.alternatorOptions.writeIsolation"],
         ),
         (
             json!({"spec": {"scyllaDB": {"alternatorOptions": {"servingCertificate": {"type": "UserManaged"}}}}}),
-            &["spec.scyllaDB.alternator.servingCertificate.userManagedOptions.secretName"],
+            &["spec.scyllaDB.alternatorOptions.servingCertificate.userManagedOptions.secretName"],
         ),
         (
             json!({"metadata": {"annotations": {"internal.scylla-operator.scylladb.com/sysctls": "fs.aio-max-nr=1"}}}),

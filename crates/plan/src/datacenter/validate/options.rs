@@ -27,7 +27,7 @@ use crate::{
 /// The first version whose nodes may join at the same time.
 const PARALLEL_SINCE: Version = Version::release(2026, 2, 0);
 /// How the peer writes the path of Alternator's options.
-const ALTERNATOR: &str = "spec.scyllaDB.alternator";
+const ALTERNATOR: &str = "spec.scyllaDB.alternatorOptions";
 
 pub(super) fn image(image: Option<&str>, field: &str, faults: &mut Faults) -> Option<String> {
     let image = image.unwrap_or_default();
