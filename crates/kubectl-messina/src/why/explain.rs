@@ -83,6 +83,7 @@ enum Cause {
     Wrong,
     NotAvailable,
     Waiting,
+    Remark,
 }
 
 struct Reason {
@@ -98,7 +99,9 @@ fn headline(found: &Found, reasons: &[Reason]) -> Sentence {
         (Some(Cause::Pause), _) => (format!("Work on {named} is paused."), Colour::Yellow),
         (_, "Failed") => (format!("{named} has failed."), Colour::Red),
         (_, "Rejected") => (format!("{named} was rejected."), Colour::Red),
-        (_, "Succeeded") | (None, _) => (format!("{named} is done: nothing is awaited."), Colour::Green),
+        (_, "Succeeded") | (None | Some(Cause::Remark), _) => {
+            (format!("{named} is done: nothing is awaited."), Colour::Green)
+        }
         (Some(Cause::Refused), _) => (
             format!("The specification of {named} is refused: nothing is changed before it is corrected."),
             Colour::Red,
@@ -163,6 +166,9 @@ fn reasons(found: &Found) -> Vec<Reason> {
         let lines: Vec<String> = message.lines().map(|line| format!("{words}: {line}")).collect();
         say(cause, lines.join("\n"), colour);
     }
+    for condition in conditions.iter().filter(is_remark) {
+        say(Cause::Remark, format!("Good to know: {}", condition.message), Colour::Plain);
+    }
     let (state, waits) = (status["state"].as_str(), ["Pending", "InProgress"]);
     if let Some(state) = state {
         let said = status["lastOperation"]["description"].as_str().unwrap_or_default();
@@ -180,6 +186,12 @@ fn reasons(found: &Found) -> Vec<Reason> {
     }
     reasons.sort_by_key(|reason| reason.cause);
     reasons
+}
+
+/// Whether a condition that is as it should be says something all the same: what the operator cannot do here, for example.
+fn is_remark(condition: &&Condition) -> bool {
+    let is_part = condition.type_.ends_with("ControllerProgressing");
+    is_part && condition.status == "False" && condition.reason != "AsExpected" && !condition.message.is_empty()
 }
 
 fn is_paused(found: &Found) -> bool {

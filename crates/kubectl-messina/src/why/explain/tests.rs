@@ -116,6 +116,19 @@ fn all_is_well() {
 }
 
 #[test]
+fn what_the_operator_cannot_do_here_is_told_though_all_is_well() {
+    let why = "Volume expansion is disabled, because the operator may not read StorageClasses.";
+    let mut conditions = well();
+    conditions.push(condition("StorageControllerProgressing", "False", "PermissionMissing", why));
+    assert_snapshot!(shown(&datacenter(&conditions)), @r"
+    ScyllaDBDatacenter scylla/orders is done: nothing is awaited.
+
+      Good to know: Volume expansion is disabled, because the operator may not read
+        StorageClasses.
+    ");
+}
+
+#[test]
 fn a_node_that_does_not_come_up() {
     assert_snapshot!(shown(&crashing()));
 }
