@@ -510,7 +510,9 @@ impl<C: Controller> Running<C> {
             }
         }
         if !std::mem::replace(&mut memory.is_paused, true) {
-            self.surroundings.events.tell(reference(object), Note::normal(rests[0], sentence));
+            // A pause is somebody's wish; what else holds work up has to be dealt with.
+            let note = if rests[0] == pause::PAUSED { Note::normal } else { Note::warning };
+            self.surroundings.events.tell(reference(object), note(rests[0], sentence));
         }
         Ok(outcome)
     }

@@ -110,7 +110,7 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     let budgets = caches.watch::<PodDisruptionBudget>(Some(&ours), trim);
     let leases =
         (!settings.scylla_operator_absent).then(|| caches.watch_named::<Lease>(&settings.scylla_operator_lease, trim));
-    let scylla_operator = Arc::new(ScyllaOperator::new(leases.clone()));
+    let scylla_operator = Arc::new(ScyllaOperator::new(&settings.scylla_operator_lease, leases.clone()));
     let new_keys = Arc::new(NewKeys::new(settings.keys));
     let proven = Arc::new(Proven::default());
     let turns = Arc::new(Turns::new(settings.datacenters_at_once));

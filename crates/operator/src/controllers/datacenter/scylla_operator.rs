@@ -24,6 +24,8 @@ const UNKNOWN: Duration = Duration::from_secs(10);
 /// What is known of scylla-operator.
 #[derive(Debug)]
 pub(super) struct ScyllaOperator {
+    /// The name of its Lease.
+    name: String,
     /// Leases of the name that its own has, in all namespaces; none where it is said to be absent.
     leases: Option<Arc<Store<Lease>>>,
     /// When each was first seen, or seen to change.
@@ -31,8 +33,8 @@ pub(super) struct ScyllaOperator {
 }
 
 impl ScyllaOperator {
-    pub(super) fn new(leases: Option<Arc<Store<Lease>>>) -> Self {
-        Self { leases, changed: Mutex::default() }
+    pub(super) fn new(name: &str, leases: Option<Arc<Store<Lease>>>) -> Self {
+        Self { name: name.to_owned(), leases, changed: Mutex::default() }
     }
 
     /// Takes in a change of a lease, and says whether it was taken or given up: not each renewal concerns all datacenters.
@@ -71,7 +73,7 @@ impl ScyllaOperator {
     /// What the process waits for while scylla-operator leads.
     pub(super) fn waits_for(&self) -> Option<String> {
         if self.is_unknown() {
-            return Some("permission to read scylla-operator's Lease".into());
+            return Some(format!("permission to read scylla-operator's Lease {}", self.name));
         }
         let active = self.leads(Timestamp::now())?;
         Some(format!("scylla-operator to stop ({})", active.evidence))
@@ -81,10 +83,13 @@ impl ScyllaOperator {
     pub(super) fn holds(&self, stateful_sets: &[Arc<StatefulSet>]) -> Option<Hold> {
         let now = Timestamp::now();
         if self.is_unknown() {
-            let message = "It is not known whether scylla-operator is active, because its Lease cannot be read. The objects of this \
-                           datacenter are not changed: let this operator list and watch leases of that name in all namespaces, \
-                           or start it with --scylla-operator-absent if scylla-operator does not run in this cluster.";
-            return Some(Hold { message: message.into(), again_after: UNKNOWN });
+            let message = format!(
+                "It is not known whether scylla-operator is active, because its Lease {} cannot be read. The objects of this \
+                 datacenter are not changed: let this operator list and watch leases of that name in all namespaces, or start \
+                 it with --scylla-operator-absent if scylla-operator does not run in this cluster.",
+                self.name
+            );
+            return Some(Hold { message, again_after: UNKNOWN });
         }
         let active = self.leads(now).or_else(|| has_written(stateful_sets.iter().map(Arc::as_ref), now))?;
         let message = format!(
@@ -125,7 +130,7 @@ mod tests {
             (lease("a", third), lease("", third), true, "it is released"),
             (lease("", third), None, false, "it is deleted"),
         ];
-        let known = ScyllaOperator::new(Some(Arc::default()));
+        let known = ScyllaOperator::new("lock", Some(Arc::default()));
         for (before, after, is_handover, why) in changes {
             assert_eq!(known.take_in(&Change::new(key.clone(), before, after)), is_handover, "{why}");
         }
