@@ -13,4 +13,6 @@ pub mod defaulting;
 pub mod etcd_task;
 pub mod node;
 pub mod preview;
+mod quantity;
+mod version;
 mod words;

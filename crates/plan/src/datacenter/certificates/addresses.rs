@@ -2,16 +2,11 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use crate::datacenter::{Observed, facts::NodeService, services, topology};
-
-/// By what clients reach nodes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Addresses {
-    pub(crate) dns_names: BTreeSet<String>,
-    pub(crate) addresses: BTreeSet<IpAddr>,
-    /// What nodes are still to get, in words.
-    pub(crate) awaited: Vec<String>,
-}
+use crate::datacenter::{
+    model::{certificate::chain::Addresses, facts::service::NodeService, observed::Observed},
+    objects::services,
+    topology,
+};
 
 /// Where clients inside and outside of Kubernetes find the nodes: by Service, by pod, by load balancer, and by domain.
 pub(crate) fn addresses(observed: &Observed) -> Addresses {
@@ -38,7 +33,7 @@ pub(crate) fn addresses(observed: &Observed) -> Addresses {
 }
 
 /// What clients of CQL ask for in a domain.
-pub(super) fn cql_domain(domain: &str) -> String {
+pub(crate) fn cql_domain(domain: &str) -> String {
     format!("cql.{domain}")
 }
 

@@ -8,148 +8,41 @@
 //! key that was lost in a crash. A bundle keeps former authorities until they run out, so that clients trust both.
 
 mod addresses;
-pub mod keys;
 mod objects;
-mod proofs;
-mod reading;
-mod stored;
+mod verdict;
 
-use std::{
-    collections::BTreeSet,
-    fmt::{self, Debug},
-    net::IpAddr,
-};
+use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use messina_api::names::{self, annotation};
 
-use super::{ByName, Datacenter, Gates, LeftAlone, Note, Observed, Part};
-use crate::words;
-use addresses::{Addresses, addresses};
-use objects::{BUNDLE, CERTIFICATE, KEY, bytes};
-pub use proofs::Proofs;
-use reading::Certificate;
-pub(crate) use stored::{StoredCertificate, prove, read};
+use self::verdict::{Good, Verdict};
+pub use crate::datacenter::model::certificate::{
+    chain::{Order, Purpose, Signed},
+    keys,
+    proofs::Proofs,
+};
+use crate::{
+    datacenter::{
+        certificates::addresses::addresses,
+        layout::{BUNDLE, CERTIFICATE, KEY},
+        model::{
+            certificate::{
+                chain::{Chain, Wish, chains_of},
+                reading::Certificate,
+                stored::bytes,
+            },
+            component::Part,
+            observed::Observed,
+            plan::{CertificateChain, LeftAlone, Note},
+        },
+    },
+    words,
+};
 
-const DAY: SignedDuration = SignedDuration::from_hours(24);
-/// How long authorities, and certificates of clients, are valid, and when they are signed anew.
-const LONG: Term =
-    Term { validity: SignedDuration::from_hours(10 * 365 * 24), refresh: SignedDuration::from_hours(8 * 365 * 24) };
-/// The same for what nodes serve with.
-const SHORT: Term =
-    Term { validity: SignedDuration::from_hours(30 * 24), refresh: SignedDuration::from_hours(20 * 24) };
-/// Clocks differ.
-const BACKDATED: SignedDuration = SignedDuration::from_secs(1);
-/// While nodes get addresses one after another, they are certified together, once in this time.
-const PAUSE: SignedDuration = SignedDuration::from_mins(2);
 /// However far away the next time is: clocks are set, and machines sleep.
-const LONGEST_REST: SignedDuration = DAY;
-
-#[derive(Clone, Copy, Debug)]
-struct Term {
-    validity: SignedDuration,
-    refresh: SignedDuration,
-}
-
-/// What a certificate is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// To sign others.
-    Authority,
-    /// To say who a client is.
-    Client,
-    /// To say who a server is.
-    Serving,
-}
-
-/// A certificate that is to be signed, with a key of its own.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Order {
-    /// The Secret that it is for.
-    pub secret: String,
-    /// What it is for.
-    pub purpose: Purpose,
-    /// The name of its subject; none where names and addresses say it all.
-    pub common_name: Option<String>,
-    /// DNS names of the subject.
-    pub dns_names: BTreeSet<String>,
-    /// Addresses of the subject.
-    pub addresses: BTreeSet<IpAddr>,
-    /// From when on it is valid.
-    pub not_before: Timestamp,
-    /// Until when it is valid.
-    pub not_after: Timestamp,
-    /// Certificate and key of who signs it, as texts; none where it signs itself.
-    pub signer: Option<Signed>,
-    /// Why it is to be signed.
-    pub reason: String,
-}
-
-impl Debug for Order {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{:?} {}: {}", self.purpose, self.secret, self.reason)
-    }
-}
-
-/// A certificate and its key, as texts.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Signed {
-    /// The certificate.
-    pub certificate: String,
-    /// The key, in a form that [`keys::as_pkcs8`] knows.
-    pub key: String,
-}
-
-impl Debug for Signed {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Keys are nobody's business.
-        formatter.write_str("Signed")
-    }
-}
-
-/// An authority, and what it signs. What is left out stays as it is.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct CertificateChain {
-    /// The authority.
-    pub authority: Option<Secret>,
-    /// The authorities that are trusted.
-    pub bundle: Option<ConfigMap>,
-    /// The same, under the name that scylla-operator has for it, where clients may read it there.
-    pub former_bundle: Option<ConfigMap>,
-    /// What the authority signs.
-    pub certificate: Option<Secret>,
-}
-
-/// The certificate that is wanted, and who is to sign it.
-struct Chain {
-    authority: String,
-    /// What scylla-operator calls the authority, where that is something else.
-    former: Option<String>,
-    certificate: Wish,
-}
-
-struct Wish {
-    name: String,
-    /// Another Secret that is as good as long as there is none of this name.
-    former: Option<String>,
-    purpose: Purpose,
-    common_name: Option<String>,
-    names: Addresses,
-    term: Term,
-}
-
-/// How a certificate that is there stands.
-enum Verdict<'a> {
-    Good(Good<'a>),
-    Sign(String),
-}
-
-struct Good<'a> {
-    certificates: &'a [Certificate],
-    /// When it is to be looked at again.
-    again_at: Timestamp,
-}
+const LONGEST_REST: SignedDuration = SignedDuration::from_hours(24);
 
 /// What is decided for the certificates of a datacenter.
 #[derive(Default)]
@@ -164,151 +57,8 @@ pub(crate) struct Certificates {
     pub(crate) again_at: Option<Timestamp>,
 }
 
-fn chains(observed: &Observed) -> Vec<Chain> {
+pub(crate) fn chains(observed: &Observed) -> Vec<Chain> {
     chains_of(&observed.datacenter, observed.gates, || addresses(observed))
-}
-
-fn chains_of(datacenter: &Datacenter, gates: Gates, addresses: impl FnOnce() -> Addresses) -> Vec<Chain> {
-    let has_cql = gates.automatic_tls_certificates;
-    let alternator = datacenter.alternator.as_ref().filter(|alternator| alternator.user_certificate.is_none());
-    if !has_cql && alternator.is_none() {
-        return Vec::new();
-    }
-    let nodes = addresses();
-    let mut chains = Vec::new();
-    if has_cql {
-        let admin = Addresses { dns_names: ["admin".to_owned()].into(), ..Addresses::default() };
-        let name = names::datacenter::admin_client_certificate(&datacenter.name);
-        chains.push(Chain {
-            authority: names::datacenter::client_ca(&datacenter.name),
-            former: None,
-            certificate: Wish {
-                name,
-                purpose: Purpose::Client,
-                former: None,
-                common_name: None,
-                names: admin,
-                term: LONG,
-            },
-        });
-        let name = names::datacenter::serving_certificate(&datacenter.name);
-        chains.push(Chain {
-            authority: names::datacenter::serving_ca(&datacenter.name),
-            former: None,
-            certificate: Wish {
-                name,
-                former: None,
-                purpose: Purpose::Serving,
-                common_name: None,
-                names: nodes.clone(),
-                term: SHORT,
-            },
-        });
-    }
-    if let Some(alternator) = alternator {
-        let mut names = nodes;
-        names.dns_names.extend(alternator.additional_dns_names.iter().cloned());
-        names.addresses.extend(&alternator.additional_addresses);
-        let name = names::datacenter::alternator_serving_certificate(&datacenter.name);
-        chains.push(Chain {
-            authority: names::datacenter::alternator_serving_ca(&datacenter.name),
-            former: Some(names::scylla_operator::alternator_serving_ca(&datacenter.name)),
-            certificate: Wish { name, former: None, purpose: Purpose::Serving, common_name: None, names, term: SHORT },
-        });
-    }
-    chains
-}
-
-impl Chain {
-    fn authority(&self) -> Wish {
-        Wish {
-            name: self.authority.clone(),
-            former: self.former.clone(),
-            purpose: Purpose::Authority,
-            common_name: Some(self.authority.clone()),
-            names: Addresses::default(),
-            term: LONG,
-        }
-    }
-}
-
-impl Wish {
-    /// The Secret that holds it, whatever it is called.
-    fn stored<'a>(&self, secrets: &'a ByName<Secret>) -> Option<&'a Secret> {
-        let former = || secrets.get(self.former.as_ref()?);
-        secrets.get(&self.name).or_else(former)
-    }
-
-    /// Whether what is there can stay. What an authority is to have signed is judged only if the authority can stay.
-    fn judge<'a>(&self, observed: &'a Observed) -> Verdict<'a> {
-        let now = observed.now;
-        let sign = |reason: &str| Verdict::Sign(reason.to_owned());
-        let Some(stored) = observed.certificates.get(&self.name) else { return sign("there is none") };
-        let Some(own) = stored.certificates.first() else { return sign("the certificate cannot be read") };
-        if !stored.fits_key {
-            return sign("the key is not that of the certificate");
-        }
-        let refresh_at = self.refresh_at(own);
-        if now >= own.not_after {
-            return Verdict::Sign(format!("it ran out at {}", own.not_after));
-        }
-        if now >= refresh_at {
-            return Verdict::Sign(format!("it is renewed from {refresh_at} on"));
-        }
-        if !self.is_for_this(own) {
-            return sign("it is for something else");
-        }
-        if !stored.is_signed {
-            return sign("its authority has changed");
-        }
-        let wanted = &self.names;
-        let has_all = wanted.dns_names.is_subset(&own.dns_names) && wanted.addresses.is_subset(&own.addresses);
-        let has_no_more = own.dns_names.is_subset(&wanted.dns_names) && own.addresses.is_subset(&wanted.addresses);
-        let is_complete = wanted.awaited.is_empty();
-        let rest_ends = own.not_before.saturating_add(PAUSE).unwrap_or(Timestamp::MAX);
-        let again_at = match (has_all, is_complete) {
-            (true, true) if has_no_more => refresh_at,
-            // A name too many does no harm while others are still to come.
-            (true, false) => refresh_at,
-            (false, false) if now < rest_ends => rest_ends.min(refresh_at),
-            _ => return sign("nodes have other names or addresses"),
-        };
-        Verdict::Good(Good { certificates: &stored.certificates, again_at })
-    }
-
-    fn is_for_this(&self, certificate: &Certificate) -> bool {
-        let subject = |name: &Option<String>| name.as_ref().map(|name| format!("CN={name}"));
-        let is_former = self.former.is_some() && subject(&self.former).as_ref() == Some(&certificate.subject);
-        (is_former || certificate.subject == subject(&self.common_name).unwrap_or_default())
-            && match self.purpose {
-                Purpose::Authority => certificate.is_authority,
-                Purpose::Client => certificate.is_for_clients && !certificate.is_authority,
-                Purpose::Serving => certificate.is_for_servers && !certificate.is_authority,
-            }
-    }
-
-    /// When its time comes, or a fifth of its life is left, whichever comes first.
-    fn refresh_at(&self, certificate: &Certificate) -> Timestamp {
-        let fifth = certificate.not_after.duration_since(certificate.not_before) / 5;
-        let latest = certificate.not_after.saturating_sub(fifth).unwrap_or(Timestamp::MIN);
-        certificate.not_before.saturating_add(self.term.refresh).unwrap_or(Timestamp::MAX).min(latest)
-    }
-
-    /// Nothing outlives who signed it.
-    fn order(&self, reason: String, signer: Option<(&Certificate, Signed)>, now: Timestamp) -> Order {
-        let end = now.saturating_add(self.term.validity).unwrap_or(Timestamp::MAX);
-        Order {
-            secret: self.name.clone(),
-            purpose: self.purpose,
-            common_name: self.common_name.clone(),
-            dns_names: self.names.dns_names.clone(),
-            addresses: self.names.addresses.clone(),
-            not_before: now.saturating_sub(BACKDATED).unwrap_or(Timestamp::MIN),
-            not_after: signer.as_ref().map_or(end, |(authority, _)| end.min(authority.not_after)),
-            signer: signer.map(|(_, signer)| signer),
-            reason,
-        }
-    }
 }
 
 /// What is to be signed now.

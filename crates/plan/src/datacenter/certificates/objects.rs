@@ -10,23 +10,15 @@ use k8s_openapi::{
 use messina_api::names::{self, annotation::certificate};
 use serde_json::{Value, json};
 
-use super::{addresses::cql_domain, reading::Certificate};
 use crate::datacenter::{
-    Datacenter,
-    metadata::{cluster_labels, map, owned_with, with},
+    certificates::addresses::cql_domain,
+    layout::{BUNDLE, CERTIFICATE, KEY},
+    model::{
+        certificate::reading::Certificate,
+        metadata::{cluster_labels, map, owned_with, with},
+        spec::Datacenter,
+    },
 };
-
-/// Key of the certificate in a Secret.
-pub(crate) const CERTIFICATE: &str = "tls.crt";
-/// Key of the private key in a Secret.
-pub(crate) const KEY: &str = "tls.key";
-/// Key of the authorities in a ConfigMap.
-pub(crate) const BUNDLE: &str = "ca-bundle.crt";
-
-/// The bytes under a key of a Secret.
-pub(crate) fn bytes<'a>(secret: &'a Secret, key: &str) -> Option<&'a [u8]> {
-    secret.data.as_ref()?.get(key).map(|bytes| bytes.0.as_slice())
-}
 
 /// A Secret with a certificate and its key, and notes of what the certificate says.
 pub(crate) fn secret(

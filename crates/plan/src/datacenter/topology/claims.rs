@@ -6,11 +6,19 @@
 use messina_api::names::{self, annotation::LEFT_HOST_ID};
 use serde_json::json;
 
-use super::{Member, Place, Steps, desired};
-use crate::datacenter::{Kind, Part, rollout::nodes_to_keep, seen, validate::MOST_NODES};
+use crate::datacenter::{
+    model::{component::Part, plan::Kind, spec::MOST_NODES},
+    state::{
+        counts::{desired, nodes_to_keep},
+        member::Member,
+        ring::Place,
+        seen,
+    },
+    topology::steps::Steps,
+};
 
 /// Keeps the claim of a node that has left, or deletes it, as the user says; answers whether that is done.
-pub(super) fn put_away(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) -> bool {
+pub(crate) fn put_away(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) -> bool {
     let observed = steps.observed;
     let name = names::datacenter::data_claim(member.name);
     let Some(claim) = observed.claims.get(&name) else { return true };
@@ -41,7 +49,7 @@ pub(super) fn put_away(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str
 }
 
 /// Deletes kept claims whose names are needed for new nodes.
-pub(super) fn clear_the_way(steps: &mut Steps<'_>) {
+pub(crate) fn clear_the_way(steps: &mut Steps<'_>) {
     let observed = steps.observed;
     for rack in &observed.datacenter.racks {
         let stateful_set = observed.datacenter.stateful_set_name(rack);
@@ -133,6 +141,6 @@ fn is_told_of(steps: &Steps<'_>, name: &str, host_id: &str) -> bool {
 }
 
 /// Whether a new node is wanted in the member's place.
-pub(super) fn is_wanted(steps: &Steps<'_>, member: &Member<'_>) -> bool {
+pub(crate) fn is_wanted(steps: &Steps<'_>, member: &Member<'_>) -> bool {
     member.ordinal < desired(steps.observed, member.stateful_set)
 }

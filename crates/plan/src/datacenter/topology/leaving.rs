@@ -15,23 +15,33 @@ use messina_api::names::{
 };
 use serde_json::json;
 
-use super::{
-    Member, Place, Steps,
-    claims::{is_wanted, put_away},
-    desired, is_being_upgraded, maintenance, outdated,
-};
 use crate::{
     datacenter::{
-        Kind, Part, cleanup,
-        facts::{Claim, ObjectReference},
-        restart::{is_settled, partition},
-        rollout::{Racks, nodes_to_keep, removed_racks, replicas},
+        model::{
+            component::Part,
+            facts::{ObjectReference, claim::Claim},
+            plan::Kind,
+        },
+        racks::Racks,
+        state::{
+            counts::{desired, nodes_to_keep, removed_racks},
+            member::Member,
+            nodes::is_settled,
+            ring::Place,
+            stateful_set::{partition, replicas},
+            upgrade::is_being_upgraded,
+        },
+        topology::{
+            claims::{is_wanted, put_away},
+            cleanup, maintenance, outdated,
+            steps::Steps,
+        },
     },
     node::{answer::UP, decommission::Refusal},
 };
 
 /// What is left of nodes for which their StatefulSets have no place: nodes that have left are put away.
-pub(super) fn clear_up(steps: &mut Steps<'_>) {
+pub(crate) fn clear_up(steps: &mut Steps<'_>) {
     let observed = steps.observed;
     for member in steps.ring.members.iter().filter(|member| member.is_outside(observed)) {
         match member.host_id() {
@@ -211,7 +221,7 @@ fn remove_rack(steps: &mut Steps<'_>, stateful_set: &StatefulSet) {
 }
 
 /// Makes the next node leave, if one is to.
-pub(super) fn leave(steps: &mut Steps<'_>, racks: &Racks<'_>, is_replacing: bool) {
+pub(crate) fn leave(steps: &mut Steps<'_>, racks: &Racks<'_>, is_replacing: bool) {
     let observed = steps.observed;
     let departing: Vec<&Member<'_>> = steps
         .ring

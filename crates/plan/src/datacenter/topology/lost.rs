@@ -2,11 +2,14 @@
 
 use messina_api::names::{self, annotation::START_EMPTY, label::REPLACE};
 
-use super::{Member, Steps};
-use crate::datacenter::{Observed, Part};
+use crate::datacenter::{
+    model::{component::Part, observed::Observed},
+    state::member::Member,
+    topology::steps::Steps,
+};
 
 /// Why a node cannot come back, if that is certain.
-pub(super) fn loss(observed: &Observed, member: &Member<'_>) -> Option<String> {
+pub(crate) fn loss(observed: &Observed, member: &Member<'_>) -> Option<String> {
     let name = names::datacenter::data_claim(member.name);
     let claim = observed.claims.get(&name).filter(|claim| !claim.is_being_deleted)?;
     let reference = format!("PersistentVolumeClaim {}/{name}", observed.datacenter.namespace);
@@ -21,13 +24,13 @@ pub(super) fn loss(observed: &Observed, member: &Member<'_>) -> Option<String> {
 }
 
 /// Whether the node that should be on the disk of the pod is not.
-pub(super) fn is_emptied(observed: &Observed, member: &Member<'_>) -> bool {
+pub(crate) fn is_emptied(observed: &Observed, member: &Member<'_>) -> bool {
     let uid = observed.pods.get(member.name).and_then(|pod| pod.reference.uid.as_deref());
     uid.is_some() && member.service.empty_disk.as_deref() == uid
 }
 
 /// Says what to do about a node whose disk is empty. Nothing is done without asking: the disk may only not be mounted.
-pub(super) fn tell_of_empty_disk(steps: &mut Steps<'_>, member: &Member<'_>) {
+pub(crate) fn tell_of_empty_disk(steps: &mut Steps<'_>, member: &Member<'_>) {
     let (namespace, name) = (&steps.observed.datacenter.namespace, member.name);
     let host_id = member.host_id().unwrap_or_default();
     // An annotation may hold anything, and a command is copied into a shell.
@@ -50,7 +53,7 @@ pub(super) fn tell_of_empty_disk(steps: &mut Steps<'_>, member: &Member<'_>) {
 }
 
 /// Says what to do about a node that is gone for good.
-pub(super) fn tell(steps: &mut Steps<'_>, member: &Member<'_>, why: &str) {
+pub(crate) fn tell(steps: &mut Steps<'_>, member: &Member<'_>, why: &str) {
     let namespace = &steps.observed.datacenter.namespace;
     let (node, name) = (steps.named(member), member.name);
     let message = match member.host_id() {

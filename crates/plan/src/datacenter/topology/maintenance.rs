@@ -3,11 +3,10 @@
 
 use messina_api::names::label::NODE_MAINTENANCE;
 
-use super::Steps;
-use crate::datacenter::Part;
+use crate::datacenter::{model::component::Part, topology::steps::Steps};
 
 /// Finds nodes under maintenance, and says how to end it.
-pub(super) fn respect(steps: &mut Steps<'_>) {
+pub(crate) fn respect(steps: &mut Steps<'_>) {
     for member in steps.ring.members.iter().filter(|member| member.service.is_under_maintenance) {
         let message = format!(
             "node {} is under maintenance: until that is over, no node begins to join or to leave, none is replaced, \
@@ -22,6 +21,6 @@ pub(super) fn respect(steps: &mut Steps<'_>) {
 }
 
 /// Why nothing may begin, if that is because somebody works on a node.
-pub(super) fn reason(steps: &Steps<'_>) -> Option<String> {
+pub(crate) fn reason(steps: &Steps<'_>) -> Option<String> {
     steps.done.under_maintenance.first().map(|name| format!("node {name} is under maintenance"))
 }

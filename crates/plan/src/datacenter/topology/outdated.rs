@@ -2,18 +2,22 @@
 //! them no longer when they start. Their sidecars ask for another pod, which announces the new address; they get it one by
 //! one, when all other pods are up, and before anything else begins.
 
-use super::{Member, Steps};
-use crate::datacenter::{Kind, Observed, Part, rollout::Racks};
+use crate::datacenter::{
+    model::{component::Part, observed::Observed, plan::Kind},
+    racks::Racks,
+    state::member::Member,
+    topology::steps::Steps,
+};
 
 /// Whether the pod that is there now is to be made anew.
-pub(super) fn asks(observed: &Observed, member: &Member<'_>) -> bool {
+pub(crate) fn asks(observed: &Observed, member: &Member<'_>) -> bool {
     let pod = observed.pods.get(member.name).filter(|pod| !pod.is_being_deleted);
     let uid = pod.and_then(|pod| pod.reference.uid.as_deref());
     uid.is_some() && member.service.restart_request.as_deref() == uid && !member.is_outside(observed)
 }
 
 /// Starts the first of them anew, if it may. As long as there is one, nothing else begins.
-pub(super) fn start_anew(steps: &mut Steps<'_>, racks: &Racks<'_>, is_held: bool) {
+pub(crate) fn start_anew(steps: &mut Steps<'_>, racks: &Racks<'_>, is_held: bool) {
     let observed = steps.observed;
     let asking: Vec<Member<'_>> = steps.ring.members.iter().copied().filter(|one| asks(observed, one)).collect();
     let Some(first) = asking.first() else { return };

@@ -10,18 +10,21 @@ use messina_api::names::{
 };
 use serde_json::{Value, json};
 
-use super::{Member, Place, Steps, lost, maintenance};
 use crate::{
     datacenter::{
-        Kind, Part,
-        facts::{Claim, NodePod},
-        seen,
+        model::{
+            component::Part,
+            facts::{claim::Claim, pod::NodePod},
+            plan::Kind,
+        },
+        state::{member::Member, ring::Place, seen},
+        topology::{lost, maintenance, steps::Steps},
     },
     node::answer::{DOWN, UP},
 };
 
 /// Goes on with replacements, and begins the next one; answers whether one is under way.
-pub(super) fn replace(steps: &mut Steps<'_>) -> bool {
+pub(crate) fn replace(steps: &mut Steps<'_>) -> bool {
     let members = steps.ring.members;
     let mut is_under_way = false;
     for member in members {

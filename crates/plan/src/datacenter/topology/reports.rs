@@ -3,12 +3,11 @@
 
 use messina_api::scylla::v1alpha1::NodeStatus;
 
-use super::members::Ring;
-use crate::datacenter::Observed;
+use crate::datacenter::{model::observed::Observed, state::ring::Ring};
 
 impl Ring<'_> {
     /// Whether one of our nodes may restart: no report says otherwise. If not, why.
-    pub(super) fn reports_let_restart(&self, observed: &Observed) -> Result<(), String> {
+    pub(crate) fn reports_let_restart(&self, observed: &Observed) -> Result<(), String> {
         let ours = self.others(observed, "");
         let silent = ours.iter().filter(|member| !member.answers());
         let reports =

@@ -8,129 +8,22 @@
 use messina_api::names::annotation::{SKIP_UPGRADE_HOOKS, UPGRADE_ANSWER, UPGRADE_REQUEST};
 use serde_json::json;
 
-use super::{Member, Steps, members};
 use crate::{
     datacenter::{
-        Observed, Part,
-        facts::NodeService,
-        restart::{partition, template_version},
-        rollout::Racks,
+        model::component::Part,
+        racks::Racks,
+        state::{
+            member::Member,
+            upgrade::{Node, is_changed, is_marked, version},
+        },
+        topology::steps::Steps,
     },
-    node::upgrade::{Answer, Failure, Kept, Request, Snapshot, Step},
+    node::upgrade::{Failure, Kept, Request, Snapshot, Step},
 };
-
-/// A node of the ring, and what is known of the change of its version.
-struct Node<'a> {
-    member: Member<'a>,
-    host_id: &'a str,
-    /// The version that it runs.
-    version: Option<String>,
-    request: Option<Request>,
-    answer: Option<Answer>,
-}
-
-impl<'a> Node<'a> {
-    fn of(observed: &Observed, member: Member<'a>) -> Option<Self> {
-        let host_id = member.host_id()?;
-        let request = member.service.upgrade_request.clone().and_then(Result::ok);
-        let request = request.filter(|request| request.host_id == host_id);
-        let is_to_request = |answer: &Answer| {
-            request.as_ref().is_some_and(|request| request.host_id == answer.host_id && request.to == answer.to)
-        };
-        let answer = member.service.upgrade_answer.clone().and_then(Result::ok).filter(is_to_request);
-        let version = version(observed, &member);
-        Some(Self { member, host_id, version, request, answer })
-    }
-
-    fn runs(&self, version: &str) -> bool {
-        self.version.as_deref() == Some(version)
-    }
-
-    /// Whether it goes back to the version that it ran before. Where it runs another one than it was prepared for, because it
-    /// was down and was corrected, that is not known.
-    fn returns_to(&self, version: &str) -> bool {
-        let is_back =
-            |request: &Request| request.from == version && self.version.as_ref().is_none_or(|own| *own == request.to);
-        self.request.as_ref().is_some_and(is_back)
-    }
-
-    /// Whether it is asked to prepare for this version, coming from the one that it runs.
-    fn is_asked_for(&self, version: &str) -> bool {
-        self.request.as_ref().is_some_and(|request| request.to == version && self.runs(&request.from))
-    }
-
-    /// Whether it is asked to keep all of these for the version that it is asked for, and says that it does. What it is not
-    /// asked to keep any more may be gone, whatever it said.
-    fn keeps(&self, snapshots: &[Snapshot]) -> bool {
-        let (Some(request), Some(answer)) = (&self.request, &self.answer) else { return false };
-        snapshots.iter().all(|one| request.keep.contains(one) && answer.kept.contains(one))
-    }
-
-    /// Whether it has yet to say that something is gone which it is not asked to keep any more. Until then it is not asked for
-    /// that again: what it said before would be taken for the answer.
-    fn has_more(&self) -> bool {
-        let (Some(request), Some(answer)) = (&self.request, &self.answer) else { return false };
-        !answer.kept.is_subset(&request.keep)
-    }
-
-    /// Whether it keeps these for the version, or has no need to.
-    fn is_prepared_with(&self, snapshots: &[Snapshot], version: &str) -> bool {
-        self.runs(version) || self.returns_to(version) || self.is_asked_for(version) && self.keeps(snapshots)
-    }
-
-    /// Whether it says that it has done just what it is asked for.
-    fn is_done(&self) -> bool {
-        match (&self.request, &self.answer) {
-            (Some(request), Some(answer)) => request.keep == answer.kept && answer.failed.is_none(),
-            _ => false,
-        }
-    }
-}
-
-/// The version that a node runs, or is about to: one without a pod gets that of the StatefulSet, unless it is below the
-/// partition.
-fn version(observed: &Observed, member: &Member<'_>) -> Option<String> {
-    let template = || {
-        let stateful_set = observed.stateful_sets.get(member.stateful_set)?;
-        template_version(stateful_set).filter(|_| member.ordinal >= partition(stateful_set))
-    };
-    observed.pods.get(member.name).and_then(|pod| pod.version.clone()).or_else(template)
-}
-
-/// Whether anything is left of a change of the version on this Service.
-fn is_marked(member: &Member<'_>) -> bool {
-    member.service.is_upgrading()
-}
-
-/// The nodes that are changed: those that have joined, of racks that the specification has.
-fn is_changed(observed: &Observed, member: &Member<'_>) -> bool {
-    let racks = &observed.datacenter.racks;
-    member.has_joined()
-        && !member.is_outside(observed)
-        && racks.iter().any(|rack| observed.datacenter.stateful_set_name(rack) == member.stateful_set)
-}
-
-/// Whether a change of the version has begun and is not complete.
-pub(crate) fn is_being_upgraded(observed: &Observed) -> bool {
-    let is_marked = |member: &Member<'_>| is_marked(member) && is_changed(observed, member);
-    observed.services.values().any(NodeService::is_upgrading) && members(observed).iter().any(is_marked)
-}
-
-/// Whether a node that is down may come back with this version: it has the same one, goes back to the one before, or was
-/// prepared for another one.
-pub(crate) fn is_prepared_for(observed: &Observed, name: &str, version: &str) -> bool {
-    let members = members(observed);
-    let member = members.iter().find(|member| member.name == name && is_changed(observed, member));
-    let Some(node) = member.and_then(|member| Node::of(observed, *member)) else { return true };
-    observed.datacenter.skips_upgrade_hooks
-        || node.runs(version)
-        || node.returns_to(version)
-        || node.keeps(&[Snapshot::Data])
-}
 
 /// Has nodes prepare for another version and clear up after it, and decides whether the next one may restart. Nothing of that
 /// goes on while a node is replaced or under maintenance.
-pub(super) fn prepare(steps: &mut Steps<'_>, racks: &Racks<'_>, is_held: bool) {
+pub(crate) fn prepare(steps: &mut Steps<'_>, racks: &Racks<'_>, is_held: bool) {
     let observed = steps.observed;
     let members: Vec<Member<'_>> = steps.ring.members.iter().copied().filter(|one| is_changed(observed, one)).collect();
     if observed.datacenter.skips_upgrade_hooks {

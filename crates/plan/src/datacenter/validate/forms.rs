@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Faults;
+use crate::datacenter::validate::Faults;
 
 fn is_edge(c: Option<char>) -> bool {
     c.is_some_and(|c| c.is_ascii_alphanumeric())
@@ -16,24 +16,24 @@ fn is_word(text: &str, others: &str) -> bool {
 }
 
 /// The value of a label that says something.
-pub(super) fn is_label_value(text: &str) -> bool {
+pub(crate) fn is_label_value(text: &str) -> bool {
     text.len() <= 63 && is_word(text, "-_.")
 }
 
 /// A DNS name, which is also what most objects are called.
-pub(super) fn is_subdomain(text: &str) -> bool {
+pub(crate) fn is_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(|part| is_word(part, "-") && part == part.to_ascii_lowercase())
 }
 
 /// The key of a label or an annotation: a name, perhaps with a domain before a slash.
-pub(super) fn is_qualified_name(text: &str) -> bool {
+pub(crate) fn is_qualified_name(text: &str) -> bool {
     match text.split_once('/') {
         Some((domain, name)) => is_subdomain(domain) && is_label_value(name),
         None => is_label_value(text),
     }
 }
 
-pub(super) fn object_name(name: &str, field: &str, faults: &mut Faults) -> bool {
+pub(crate) fn object_name(name: &str, field: &str, faults: &mut Faults) -> bool {
     let is_name = is_subdomain(name);
     if !is_name {
         let message = format!("{name:?} is no name of an object: use lower case letters, digits, dashes and dots");
@@ -42,7 +42,7 @@ pub(super) fn object_name(name: &str, field: &str, faults: &mut Faults) -> bool 
     is_name
 }
 
-pub(super) fn labels(labels: Option<&BTreeMap<String, String>>, field: &str, faults: &mut Faults) {
+pub(crate) fn labels(labels: Option<&BTreeMap<String, String>>, field: &str, faults: &mut Faults) {
     for (key, value) in labels.into_iter().flatten() {
         if !is_qualified_name(key) {
             faults.add(field, format!("{key:?} is no key of a label: write it as name or example.com/name"));
@@ -59,7 +59,7 @@ pub(super) fn labels(labels: Option<&BTreeMap<String, String>>, field: &str, fau
     }
 }
 
-pub(super) fn annotations(annotations: Option<&BTreeMap<String, String>>, field: &str, faults: &mut Faults) {
+pub(crate) fn annotations(annotations: Option<&BTreeMap<String, String>>, field: &str, faults: &mut Faults) {
     for key in annotations.into_iter().flatten().map(|(key, _)| key) {
         if !is_qualified_name(&key.to_ascii_lowercase()) {
             faults.add(field, format!("{key:?} is no key of an annotation: write it as name or example.com/name"));

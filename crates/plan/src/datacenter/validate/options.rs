@@ -14,22 +14,26 @@ use messina_api::{
     },
 };
 
-use super::{
-    Alternator, Faults,
-    forms::{self, is_label_value, is_qualified_name, is_subdomain},
-    required,
-};
 use crate::{
-    datacenter::version::Version,
+    datacenter::{
+        model::spec::Alternator,
+        validate::{
+            Faults,
+            forms::{self, is_label_value, is_qualified_name, is_subdomain},
+            required,
+        },
+    },
     node::sysctl::{self, Allowed, Name},
+    version::Version,
 };
 
 /// The first version whose nodes may join at the same time.
 const PARALLEL_SINCE: Version = Version::release(2026, 2, 0);
+
 /// How the peer writes the path of Alternator's options.
 const ALTERNATOR: &str = "spec.scyllaDB.alternatorOptions";
 
-pub(super) fn image(image: Option<&str>, field: &str, faults: &mut Faults) -> Option<String> {
+pub(crate) fn image(image: Option<&str>, field: &str, faults: &mut Faults) -> Option<String> {
     let image = image.unwrap_or_default();
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || "._-/:@".contains(c);
     if image.is_empty() {
@@ -43,7 +47,7 @@ pub(super) fn image(image: Option<&str>, field: &str, faults: &mut Faults) -> Op
 }
 
 /// The version becomes a label, so it must be one.
-pub(super) fn version(image: &str, faults: &mut Faults) -> Option<String> {
+pub(crate) fn version(image: &str, faults: &mut Faults) -> Option<String> {
     let field = "spec.scyllaDB.image";
     match image_version(image) {
         Ok(version) if is_label_value(version) => return Some(version.to_owned()),
@@ -64,7 +68,7 @@ pub(crate) fn may_start_together(version: &str) -> bool {
     Version::parse(version).is_some_and(|version| version.is_at_least(&PARALLEL_SINCE))
 }
 
-pub(super) fn parallel_needs(version: &str, faults: &mut Faults) {
+pub(crate) fn parallel_needs(version: &str, faults: &mut Faults) {
     if !may_start_together(version) {
         faults.add(
             "spec.enableParallelNodeOperations",
@@ -77,7 +81,7 @@ pub(super) fn parallel_needs(version: &str, faults: &mut Faults) {
 }
 
 /// Texts that stand for one of a few values.
-pub(super) fn known_values(spec: &ScyllaDBDatacenterSpec, faults: &mut Faults) {
+pub(crate) fn known_values(spec: &ScyllaDBDatacenterSpec, faults: &mut Faults) {
     if let Some(DnsPolicy::Other(other)) = &spec.dns_policy {
         unknown("spec.dnsPolicy", other, "ClusterFirstWithHostNet, ClusterFirst, Default or None", faults);
     }
@@ -95,7 +99,7 @@ fn unknown(field: &str, value: &str, known: &str, faults: &mut Faults) {
     faults.add(field, format!("{value:?} is not known: use {known}"));
 }
 
-pub(super) fn service_values(service: Option<&NodeServiceOptions>, faults: &mut Faults) {
+pub(crate) fn service_values(service: Option<&NodeServiceOptions>, faults: &mut Faults) {
     let Some(service) = service else { return };
     let known = "Headless, ClusterIP or LoadBalancer";
     match &service.service_type {
@@ -123,7 +127,7 @@ pub(super) fn service_values(service: Option<&NodeServiceOptions>, faults: &mut 
 }
 
 /// Domains are for Ingresses and certificates, and Ingresses need one.
-pub(super) fn domains(spec: &ScyllaDBDatacenterSpec, faults: &mut Faults) {
+pub(crate) fn domains(spec: &ScyllaDBDatacenterSpec, faults: &mut Faults) {
     let domains = spec.dns_domains.as_deref().unwrap_or_default();
     for (position, domain) in domains.iter().enumerate().filter(|(_, domain)| !is_subdomain(domain)) {
         let message = format!("{domain:?} is no DNS domain: write it as db.example.com");
@@ -136,7 +140,7 @@ pub(super) fn domains(spec: &ScyllaDBDatacenterSpec, faults: &mut Faults) {
 }
 
 /// What nodes and clients connect to. A node has no address that its Service does not have.
-pub(super) fn broadcast(
+pub(crate) fn broadcast(
     options: Option<&ExposeOptions>,
     faults: &mut Faults,
 ) -> (BroadcastAddressType, BroadcastAddressType) {
@@ -189,7 +193,7 @@ pub(super) fn broadcast(
 }
 
 /// Alternator's options; some come as annotations from the older API.
-pub(super) fn alternator(
+pub(crate) fn alternator(
     options: &AlternatorOptions,
     given: &BTreeMap<String, String>,
     faults: &mut Faults,
@@ -268,7 +272,7 @@ fn certificate_names(certificate: &TlsCertificate, field: &str, faults: &mut Fau
 }
 
 /// The kernel settings, and the patterns by which those of them are allowed that not every datacenter may set.
-pub(super) fn sysctls(
+pub(crate) fn sysctls(
     given: &BTreeMap<String, String>,
     allowed: &Allowed,
     faults: &mut Faults,

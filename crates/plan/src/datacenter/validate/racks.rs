@@ -11,8 +11,13 @@ use messina_api::{
     scylla::v1alpha1::{Placement, RackSpec, RackTemplate, ScyllaDBDatacenterSpec},
 };
 
-use super::{Faults, MOST_NODES, Rack, Storage, forms, required};
-use crate::datacenter::quantity::{self, Amount};
+use crate::{
+    datacenter::{
+        model::spec::{MOST_NODES, Rack, Storage},
+        validate::{Faults, forms, required},
+    },
+    quantity::{self, Amount},
+};
 
 /// Longest name of a StatefulSet: its pods carry it in a label of at most 63 characters, with a hash of 10 behind a dash.
 const LONGEST_STATEFUL_SET_NAME: usize = 52;
@@ -57,7 +62,7 @@ fn quantity_of(text: &str, field: &str, faults: &mut Faults) {
     }
 }
 
-pub(super) fn racks(spec: &ScyllaDBDatacenterSpec, faults: &mut Faults) -> Vec<Rack> {
+pub(crate) fn racks(spec: &ScyllaDBDatacenterSpec, faults: &mut Faults) -> Vec<Rack> {
     let template = spec.rack_template.clone().unwrap_or_default();
     template_values(&template, "spec.rackTemplate", faults);
     let racks = spec.racks.as_deref().unwrap_or_default();
@@ -205,7 +210,7 @@ fn resources<'a>(
 }
 
 /// Names of StatefulSets go on to Services and labels, so not every text will do.
-pub(super) fn stateful_set_names(name: &str, scylla_datacenter: &str, racks: &[Rack], faults: &mut Faults) {
+pub(crate) fn stateful_set_names(name: &str, scylla_datacenter: &str, racks: &[Rack], faults: &mut Faults) {
     for rack in racks {
         let stateful_set = names::datacenter::rack_stateful_set(name, scylla_datacenter, &rack.name);
         let field = format!("spec.racks[{}].name", rack.ordinal);

@@ -1,0 +1,43 @@
+//! What decisions know of Kubernetes objects.
+//!
+//! Each of these is read from an object in one place, whether caches have trimmed the object (see `cached`) or not.
+
+pub(crate) mod claim;
+pub(crate) mod job;
+pub(crate) mod pod;
+pub(crate) mod service;
+#[cfg(test)]
+mod tests;
+pub(crate) mod volume;
+
+use k8s_openapi::{api::storage::v1::StorageClass, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+
+/// Which object it is, and at which version.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ObjectReference {
+    pub(crate) name: String,
+    pub(crate) uid: Option<String>,
+    pub(crate) version: Option<String>,
+}
+
+impl ObjectReference {
+    pub(crate) fn of(metadata: &ObjectMeta) -> Self {
+        Self {
+            name: metadata.name.clone().unwrap_or_default(),
+            uid: metadata.uid.clone(),
+            version: metadata.resource_version.clone(),
+        }
+    }
+}
+
+/// A StorageClass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Class {
+    pub(crate) allows_expansion: bool,
+}
+
+impl Class {
+    pub(crate) fn of(class: &StorageClass) -> Self {
+        Self { allows_expansion: class.allow_volume_expansion == Some(true) }
+    }
+}

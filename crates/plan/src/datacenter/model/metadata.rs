@@ -1,0 +1,107 @@
+//! Labels, annotations and owners of what a datacenter has.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use messina_api::names::{
+    annotation,
+    label::{self, value},
+};
+
+use crate::datacenter::model::spec::{Datacenter, Rack};
+
+type Map = BTreeMap<String, String>;
+
+/// Labels of a datacenter that mean something for the datacenter alone.
+const OWN_LABELS: [&str; 1] = [label::REGISTER_WITH_GLOBAL_MANAGER];
+
+/// Annotations of a datacenter that mean something for the datacenter alone. To hand them on would restart nodes.
+const OWN_ANNOTATIONS: [&str; 9] = [
+    annotation::PAUSE,
+    annotation::ADOPT,
+    label::MANAGED_HASH,
+    annotation::CLAIMS_OF_LEFT_NODES,
+    annotation::SKIP_UPGRADE_HOOKS,
+    annotation::IGNORED_DOWN_NODES,
+    annotation::MANAGER_CLUSTER_NAME_OVERRIDE,
+    annotation::NAME_OVERRIDE,
+    annotation::LAST_APPLIED_CONFIGURATION,
+];
+
+pub(crate) fn propagated_labels(labels: Option<&Map>) -> Map {
+    without(labels.cloned().unwrap_or_default(), &OWN_LABELS)
+}
+
+pub(crate) fn propagated_annotations(annotations: &Map) -> Map {
+    without(annotations.clone(), &OWN_ANNOTATIONS)
+}
+
+fn without(mut map: Map, keys: &[&str]) -> Map {
+    map.retain(|key, _| !keys.contains(&key.as_str()));
+    map
+}
+
+/// What every object of the datacenter is found by.
+pub(crate) fn cluster_labels(datacenter: &Datacenter) -> Map {
+    map([
+        (label::APP, value::SCYLLA),
+        (label::NAME, value::SCYLLA),
+        (label::MANAGED_BY, value::OPERATOR),
+        (label::CLUSTER, &datacenter.name),
+    ])
+}
+
+/// What everything of a rack is found by.
+pub(crate) fn rack_labels(datacenter: &Datacenter, rack: &str) -> Map {
+    let own = map([(label::DATACENTER, datacenter.scylla_datacenter.as_str()), (label::RACK, rack)]);
+    with(cluster_labels(datacenter), own)
+}
+
+/// What a rack's StatefulSet and pods carry beside the user's labels.
+pub(crate) fn node_labels(datacenter: &Datacenter, rack: &Rack) -> Map {
+    let own = map([
+        (label::RACK_ORDINAL, rack.ordinal.to_string().as_str()),
+        (label::SCYLLA_VERSION, &datacenter.version),
+        (label::POD_TYPE, value::SCYLLADB_NODE),
+    ]);
+    with(rack_labels(datacenter, &rack.name), own)
+}
+
+pub(crate) fn map<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Map {
+    pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+/// The second map has its way.
+pub(crate) fn with(mut map: Map, more: Map) -> Map {
+    map.extend(more);
+    map
+}
+
+/// None in place of an empty map, which an API server would not keep.
+pub(crate) fn some(map: Map) -> Option<Map> {
+    (!map.is_empty()).then_some(map)
+}
+
+/// Metadata of an object that the datacenter owns, with the datacenter's own labels and annotations.
+pub(crate) fn owned(datacenter: &Datacenter, name: String, labels: Map) -> ObjectMeta {
+    owned_with(datacenter, name, with(datacenter.labels.clone(), labels), datacenter.annotations.clone())
+}
+
+/// Metadata of an object that the datacenter owns, with these labels and annotations.
+pub(crate) fn owned_with(datacenter: &Datacenter, name: String, labels: Map, annotations: Map) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name),
+        namespace: Some(datacenter.namespace.clone()),
+        labels: some(labels),
+        annotations: some(annotations),
+        owner_references: Some(vec![OwnerReference {
+            api_version: "scylla.scylladb.com/v1alpha1".into(),
+            kind: "ScyllaDBDatacenter".into(),
+            name: datacenter.name.clone(),
+            uid: datacenter.uid.clone(),
+            controller: Some(true),
+            block_owner_deletion: Some(true),
+        }]),
+        ..ObjectMeta::default()
+    }
+}

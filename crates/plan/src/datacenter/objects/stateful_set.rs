@@ -1,0 +1,287 @@
+//! The StatefulSet of a rack.
+
+use k8s_openapi::{
+    api::{
+        apps::v1::{RollingUpdateStatefulSetStrategy, StatefulSet, StatefulSetSpec, StatefulSetUpdateStrategy},
+        core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, PodTemplateSpec, VolumeResourceRequirements},
+    },
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
+};
+use messina_api::names::{self, DATA_VOLUME, annotation};
+
+use crate::datacenter::{
+    layout::{ORDERED_READY, PARALLEL, RESTARTED_AT},
+    model::{
+        component::Part,
+        metadata::{map, node_labels, owned, rack_labels, some, with},
+        observed::Observed,
+        plan::Note,
+        spec::{Datacenter, MOST_NODES, Rack},
+    },
+    objects::{
+        config::{Inputs, inputs},
+        difference::is_within,
+        pod::pod_spec,
+    },
+    state::{
+        counts::nodes_to_keep,
+        disks::{is_known, last_image, newest_image},
+        stateful_set::{is_parallel, replicas},
+    },
+};
+
+/// The StatefulSet as it is to be, whatever it is now.
+pub(crate) fn stateful_set(observed: &Observed, rack: &Rack) -> StatefulSet {
+    let datacenter = &observed.datacenter;
+    let name = datacenter.stateful_set_name(rack);
+    let inputs = InputsOf::of(observed, rack, &name);
+    let policy = if datacenter.parallel_node_operations { PARALLEL } else { ORDERED_READY };
+    StatefulSet {
+        metadata: inputs.noted(owned(datacenter, name, node_labels(datacenter, rack))),
+        spec: Some(StatefulSetSpec {
+            replicas: Some(nodes_to_keep(observed, rack)),
+            service_name: Some(names::datacenter::identity_service(&datacenter.name)),
+            selector: LabelSelector {
+                match_labels: Some(rack_labels(datacenter, &rack.name)),
+                match_expressions: None,
+            },
+            pod_management_policy: Some(policy.into()),
+            // An API server leaves out a zero, so one that is wanted would be missing for ever.
+            min_ready_seconds: Some(datacenter.min_ready_seconds).filter(|seconds| *seconds != 0),
+            update_strategy: Some(StatefulSetUpdateStrategy {
+                type_: Some("RollingUpdate".into()),
+                rolling_update: Some(RollingUpdateStatefulSetStrategy {
+                    partition: Some(0),
+                    ..RollingUpdateStatefulSetStrategy::default()
+                }),
+            }),
+            template: pod_template(observed, rack, &inputs.hash),
+            volume_claim_templates: Some(vec![claim(datacenter, rack)]),
+            ..StatefulSetSpec::default()
+        }),
+        ..StatefulSet::default()
+    }
+}
+
+/// Which hash of what nodes read at their start their pods have.
+struct InputsOf {
+    hash: String,
+    /// What the hash stands for, where it was made by an operator that did not read what users put beside a datacenter: as
+    /// long as that stays the same, nodes are not restarted for the sake of a better hash.
+    stands_for: Option<String>,
+}
+
+impl InputsOf {
+    fn of(observed: &Observed, rack: &Rack, stateful_set: &str) -> Self {
+        let Inputs { all, without_users } = inputs(observed, rack);
+        let existing = observed.stateful_sets.get(stateful_set);
+        let annotation = |metadata: Option<&ObjectMeta>, key| {
+            metadata.and_then(|metadata| metadata.annotations.as_ref()?.get(key).cloned())
+        };
+        let has_old_hash = match existing {
+            Some(existing) => {
+                let template = existing.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref());
+                annotation(template, annotation::INPUTS_HASH).as_ref() == Some(&without_users)
+            }
+            // It is made anew around its nodes, if there are any.
+            None => (0..rack.nodes).any(|ordinal| {
+                let pod = observed.pods.get(&names::datacenter::member(stateful_set, ordinal));
+                pod.and_then(|pod| pod.inputs_hash.as_ref()) == Some(&without_users)
+            }),
+        };
+        let stood_for = annotation(existing.map(|one| &one.metadata), annotation::INPUTS_STAND_FOR);
+        if has_old_hash && stood_for.is_none_or(|stood_for| stood_for == all) {
+            Self { hash: without_users, stands_for: Some(all) }
+        } else {
+            Self { hash: all, stands_for: None }
+        }
+    }
+
+    fn noted(&self, mut metadata: ObjectMeta) -> ObjectMeta {
+        let noted = self.stands_for.iter().map(|inputs| (annotation::INPUTS_STAND_FOR.to_owned(), inputs.clone()));
+        metadata.annotations.get_or_insert_default().extend(noted);
+        metadata.annotations = metadata.annotations.and_then(some);
+        metadata
+    }
+}
+
+/// Nodes restart anyway, so they need not keep a hash that was made without the user's settings.
+pub(crate) fn take_new_hash(stateful_set: &mut StatefulSet) {
+    let noted = stateful_set.metadata.annotations.as_mut().and_then(|all| all.remove(annotation::INPUTS_STAND_FOR));
+    if let (Some(hash), Some(spec)) = (noted, stateful_set.spec.as_mut()) {
+        let template = spec.template.metadata.get_or_insert_default();
+        template.annotations.get_or_insert_default().insert(annotation::INPUTS_HASH.into(), hash);
+    }
+}
+
+fn pod_template(observed: &Observed, rack: &Rack, inputs_hash: &str) -> PodTemplateSpec {
+    let datacenter = &observed.datacenter;
+    let labels = datacenter.pod_labels.clone().unwrap_or_else(|| datacenter.labels.clone());
+    let annotations = datacenter.pod_annotations.clone().unwrap_or_else(|| datacenter.annotations.clone());
+    let reason = datacenter.force_redeployment_reason.as_deref();
+    let own = map([
+        (annotation::PROMETHEUS_SCRAPE, "true"),
+        (annotation::PROMETHEUS_PORT, "9180"),
+        (annotation::INPUTS_HASH, inputs_hash),
+    ]
+    .into_iter()
+    .chain(reason.map(|reason| (annotation::FORCE_REDEPLOYMENT_REASON, reason))));
+    PodTemplateSpec {
+        metadata: Some(ObjectMeta {
+            labels: some(with(labels, node_labels(datacenter, rack))),
+            annotations: some(with(annotations, own)),
+            ..ObjectMeta::default()
+        }),
+        spec: Some(pod_spec(observed, rack)),
+    }
+}
+
+fn claim(datacenter: &Datacenter, rack: &Rack) -> PersistentVolumeClaim {
+    let storage = &rack.storage;
+    let labels = some(storage.labels.clone()).unwrap_or_else(|| datacenter.labels.clone());
+    let annotations = some(storage.annotations.clone()).unwrap_or_else(|| datacenter.annotations.clone());
+    PersistentVolumeClaim {
+        metadata: ObjectMeta {
+            name: Some(DATA_VOLUME.into()),
+            labels: some(with(labels, rack_labels(datacenter, &rack.name))),
+            annotations: some(annotations),
+            ..ObjectMeta::default()
+        },
+        spec: Some(PersistentVolumeClaimSpec {
+            access_modes: Some(vec!["ReadWriteOnce".into()]),
+            storage_class_name: storage.class.clone(),
+            resources: Some(VolumeResourceRequirements {
+                requests: Some([("storage".to_owned(), storage.capacity.clone())].into()),
+                limits: None,
+            }),
+            ..PersistentVolumeClaimSpec::default()
+        }),
+        status: None,
+    }
+}
+
+/// `wanted` with everything of `existing` that an API server lets nobody change, and with no fewer replicas; and what of
+/// that the specification wants otherwise.
+pub(crate) fn kept_in_place(
+    observed: &Observed,
+    mut wanted: StatefulSet,
+    existing: &StatefulSet,
+) -> (StatefulSet, Vec<Note>) {
+    let (Some(spec), Some(now)) = (wanted.spec.as_mut(), existing.spec.as_ref()) else { return (wanted, Vec::new()) };
+    let mut differing = Vec::new();
+    // Labels and annotations of claims count only when a claim is made, so a difference there is no fault. Sizes are the
+    // business of `storage`.
+    let unsized_claim = |claim: &PersistentVolumeClaim| {
+        claim.spec.clone().map(|spec| PersistentVolumeClaimSpec { resources: None, ..spec })
+    };
+    let claims =
+        |spec: &StatefulSetSpec| spec.volume_claim_templates.iter().flatten().map(unsized_claim).collect::<Vec<_>>();
+    if !is_within(&claims(spec), &claims(now)) {
+        differing.push("spec.volumeClaimTemplates");
+    }
+    if spec.selector != now.selector {
+        differing.push("spec.selector");
+    }
+    if spec.service_name != now.service_name {
+        differing.push("spec.serviceName");
+    }
+    // One that is `Parallel` without need gets its nodes one by one all the same.
+    if observed.datacenter.parallel_node_operations && !is_parallel(existing) {
+        differing.push("spec.podManagementPolicy");
+    }
+    // What says the same is said in our words: else every rack would be written once more, with what the server filled in.
+    if !is_within(&spec.volume_claim_templates, &now.volume_claim_templates) || has_more(spec, now) {
+        spec.volume_claim_templates.clone_from(&now.volume_claim_templates);
+    }
+    spec.selector.clone_from(&now.selector);
+    spec.service_name.clone_from(&now.service_name);
+    spec.pod_management_policy.clone_from(&now.pod_management_policy);
+    let joining = if observed.datacenter.parallel_node_operations || !is_parallel(existing) {
+        spec.replicas
+    } else {
+        // Those that have joined come back together.
+        let name = existing.metadata.name.as_deref().unwrap_or_default();
+        let is_back = |ordinal: &i32| is_known(observed, &names::datacenter::member(name, *ordinal));
+        let known = (replicas(existing)..MOST_NODES).take_while(is_back).count();
+        let most = replicas(existing) + i32::try_from(known).unwrap_or(MOST_NODES).max(1);
+        spec.replicas.min(Some(most))
+    };
+    spec.replicas = joining.max(now.replicas);
+    let restarted_at = now.template.metadata.as_ref().and_then(|one| one.annotations.as_ref()?.get(RESTARTED_AT));
+    keep_restart(&mut spec.template, restarted_at);
+    // Pods that their own StatefulSet does not select are refused.
+    let labels = spec.template.metadata.get_or_insert_default().labels.get_or_insert_default();
+    labels.extend(now.selector.match_labels.clone().unwrap_or_default());
+    let notes = differing.into_iter().map(|field| cannot_change(observed, &wanted, field)).collect();
+    (wanted, notes)
+}
+
+/// Whether claims have more labels or annotations now. They are written as a whole, and an API server takes none away.
+fn has_more(wanted: &StatefulSetSpec, now: &StatefulSetSpec) -> bool {
+    let told = |spec: &StatefulSetSpec| -> Vec<_> {
+        let claims = spec.volume_claim_templates.iter().flatten();
+        claims.map(|claim| (claim.metadata.labels.clone(), claim.metadata.annotations.clone())).collect()
+    };
+    told(wanted) != told(now)
+}
+
+/// A restart that the user asked for stays on the template: without it, pods would be made anew once more.
+fn keep_restart(template: &mut PodTemplateSpec, restarted_at: Option<&String>) {
+    if let Some(restarted_at) = restarted_at {
+        let annotations = template.metadata.get_or_insert_default().annotations.get_or_insert_default();
+        annotations.insert(RESTARTED_AT.into(), restarted_at.clone());
+    }
+}
+
+/// The StatefulSet of a rack that has nodes and lost it. It is made anew around them: with as many replicas, and such that
+/// their pods are as it wants them. They keep their version, which changes in no other way than that of others.
+pub(crate) fn around_its_nodes(observed: &Observed, rack: &Rack, nodes: i32) -> StatefulSet {
+    let name = observed.datacenter.stateful_set_name(rack);
+    let members = || (0..nodes).map(|ordinal| names::datacenter::member(&name, ordinal));
+    let pods = || members().filter_map(|member| observed.pods.get(&member));
+    // Nodes that are there do not restart by this; those that are missing start with it.
+    let (there, missing): (Vec<_>, Vec<_>) = members().partition(|member| observed.pods.contains_key(member));
+    let is_former = |(version, _): &(String, String)| *version != observed.datacenter.version;
+    let are_all_up = pods().filter(|pod| pod.ready == Some(true)).count() == there.len() && missing.is_empty();
+    let former = if are_all_up {
+        there.iter().filter_map(|member| last_image(observed, member)).find(is_former)
+    } else {
+        newest_image(observed, &[missing, there].concat())
+    };
+    let mut restored = match former.filter(is_former) {
+        Some((version, image)) => {
+            let datacenter = Datacenter { version, image, ..observed.datacenter.clone() };
+            stateful_set(&Observed { datacenter, ..observed.clone() }, rack)
+        }
+        None => stateful_set(observed, rack),
+    };
+    let Some(spec) = restored.spec.as_mut() else { return restored };
+    spec.replicas = Some(nodes);
+    if members().any(|member| is_known(observed, &member)) {
+        spec.pod_management_policy = Some(PARALLEL.into());
+    }
+    let restarts = pods().filter_map(|pod| pod.restarted_at.as_ref());
+    keep_restart(&mut spec.template, restarts.max());
+    restored
+}
+
+fn cannot_change(observed: &Observed, stateful_set: &StatefulSet, field: &str) -> Note {
+    let name = stateful_set.metadata.name.as_deref().unwrap_or_default();
+    let remedy = match field {
+        "spec.volumeClaimTemplates" => "undo the change of the rack's storage class, or move the nodes to a new rack",
+        "spec.podManagementPolicy" => {
+            "set spec.enableParallelNodeOperations to false, or delete the StatefulSet with --cascade=orphan, so \
+             that it is made anew around its pods"
+        }
+        _ => "delete the StatefulSet with --cascade=orphan, so that it is made anew around its pods",
+    };
+    Note {
+        part: Part::StatefulSet,
+        reason: "ImmutableField",
+        message: format!(
+            "{field} of StatefulSet {}/{name} differs from what the specification asks for, and Kubernetes lets nobody \
+             change it; it stays as it is: {remedy}",
+            observed.datacenter.namespace
+        ),
+    }
+}

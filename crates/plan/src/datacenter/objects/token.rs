@@ -1,0 +1,109 @@
+//! The token by which ScyllaDB Manager and the agents know each other.
+
+use std::sync::Arc;
+
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use messina_api::names;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::datacenter::{
+    layout::{AGENT_CONFIG_FILE, TOKEN_FILE},
+    model::{
+        component::Part,
+        metadata::{cluster_labels, owned},
+        observed::Observed,
+        plan::Note,
+    },
+};
+
+#[derive(Default)]
+pub(crate) struct Token {
+    pub(crate) secret: Option<Secret>,
+    pub(crate) waiting: Vec<Note>,
+    pub(crate) wrong: Vec<Note>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct AgentSettings {
+    auth_token: Option<String>,
+}
+
+/// What a Secret says about the token.
+enum Found {
+    Token(String),
+    Nothing,
+    Unreadable(String),
+    Absent(String),
+}
+
+/// The first of: what the user's settings of the agent say, what another object's Secret says, what the datacenter's own
+/// Secret says, a new token. A Secret that is named and not there yet is waited for.
+pub(crate) fn token(observed: &Observed) -> Token {
+    let datacenter = &observed.datacenter;
+    let own = names::datacenter::agent_auth_token(&datacenter.name);
+    let of_user = datacenter.racks.first().and_then(|rack| rack.agent_custom_config_secret.as_deref());
+    let named = [(of_user, AGENT_CONFIG_FILE), (datacenter.token_override.as_deref(), TOKEN_FILE)];
+    let of_others = &observed.named.secrets;
+    let named = named.into_iter().filter_map(|(name, key)| {
+        let name = name?;
+        Some(find(observed, name, of_others.get(name).map(Arc::as_ref), key))
+    });
+    // The own Secret is made when it is not there, so its absence is no reason to wait.
+    let existing = observed.secrets.get(&own).map(|secret| find(observed, &own, Some(secret), TOKEN_FILE));
+    for found in named.chain(existing) {
+        match found {
+            Found::Nothing => {}
+            Found::Token(token) => return Token { secret: Some(secret(observed, own, &token)), ..Token::default() },
+            Found::Unreadable(message) => {
+                return Token { wrong: vec![note("UnreadableSecret", message)], ..Token::default() };
+            }
+            Found::Absent(message) => {
+                return Token { waiting: vec![note("WaitingForSecret", message)], ..Token::default() };
+            }
+        }
+    }
+    if observed.new_token.is_empty() {
+        // An empty token would let everybody in.
+        let message = format!("Secret {}/{own} is made as soon as there is a token for it", datacenter.namespace);
+        return Token { waiting: vec![note("WaitingForToken", message)], ..Token::default() };
+    }
+    Token { secret: Some(secret(observed, own, &observed.new_token)), ..Token::default() }
+}
+
+fn note(reason: &'static str, message: String) -> Note {
+    Note { part: Part::AgentToken, reason, message }
+}
+
+fn find(observed: &Observed, name: &str, secret: Option<&Secret>, key: &str) -> Found {
+    let reference = format!("Secret {}/{name}", observed.datacenter.namespace);
+    let Some(secret) = secret else {
+        return Found::Absent(format!(
+            "{reference} is not there yet; the agents take their token from it as soon as it is, and nodes start then"
+        ));
+    };
+    let Some(bytes) = secret.data.as_ref().and_then(|data| data.get(key)) else { return Found::Nothing };
+    let text = String::from_utf8_lossy(&bytes.0);
+    // An empty text is no mapping, and no fault either.
+    if text.trim().is_empty() {
+        return Found::Nothing;
+    }
+    match serde_saphyr::from_str::<AgentSettings>(&text) {
+        Ok(settings) => settings.auth_token.filter(|token| !token.is_empty()).map_or(Found::Nothing, Found::Token),
+        Err(_) => Found::Unreadable(format!(
+            "{key} in {reference} is not YAML, so it does not say which token the agents use: correct the Secret"
+        )),
+    }
+}
+
+fn secret(observed: &Observed, name: String, token: &str) -> Secret {
+    let datacenter = &observed.datacenter;
+    let text = format!("auth_token: {}\n", json!(token));
+    Secret {
+        metadata: owned(datacenter, name, cluster_labels(datacenter)),
+        type_: Some("Opaque".into()),
+        data: Some([(TOKEN_FILE.to_owned(), ByteString(text.into_bytes()))].into()),
+        ..Secret::default()
+    }
+}

@@ -1,0 +1,182 @@
+//! Pods that are corrected while not all nodes are up.
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use messina_api::names;
+
+use crate::datacenter::{
+    model::{
+        component::Part,
+        facts::{pod::NodePod, service::NodeService},
+        observed::{Observed, Turn},
+        plan::{Deletion, Kind, LeftAlone, Restart},
+        spec::MOST_NODES,
+    },
+    racks::{Racks, Standing},
+    rollout::{
+        notes::{held, held_up, not_yet, waiting_for_turn},
+        outcome::{Rollout, hold, keep},
+    },
+    state::{
+        joining::{has_joined, may_be_corrected, may_be_joining},
+        nodes::{nodes_down, pods},
+        stateful_set::{partition, replicas, template_version},
+        upgrade::{is_being_upgraded, is_prepared_for},
+    },
+    topology::steps::Topology,
+};
+
+/// While something is rolling out, nothing else begins. But what rolls out may be what is wrong, so its own pods may
+/// still be corrected.
+pub(crate) fn mend(observed: &Observed, racks: Racks<'_>, topology: &Topology, rollout: &mut Rollout) {
+    let Racks { standing, missing, moving, .. } = racks;
+    let first_moving = standing.iter().position(|one| moving.iter().any(|other| std::ptr::eq(*other, one.now)));
+    for (position, one) in standing.into_iter().enumerate() {
+        let is_moving = moving.iter().any(|other| std::ptr::eq(*other, one.now));
+        if let Some(partition) = holding(observed, one.now).filter(|_| is_moving) {
+            rollout.waiting.push(held(observed, one.now));
+            rollout.restarting.insert(one.name.clone());
+            rollout.stateful_sets.push(one.held_at(partition));
+        } else if Some(position) != first_moving || !may_be_corrected(observed, one.now) {
+            keep(observed, one, rollout);
+        } else if let Turn::After(other) = &observed.turn
+            && one.changes_pods
+        {
+            rollout.waiting.push(waiting_for_turn(observed, &one, other));
+            rollout.left_alone.push(LeftAlone { kind: "StatefulSet", name: one.name });
+        } else if one.changes_pods {
+            correct(observed, one, topology, rollout);
+        } else {
+            make_anew(observed, &one, rollout);
+            keep(observed, one, rollout);
+        }
+    }
+    for stateful_set in missing {
+        rollout.waiting.push(not_yet(observed, &stateful_set));
+    }
+}
+
+/// Other pods take the place of those that are down, if their nodes are prepared for another version.
+fn correct(observed: &Observed, one: Standing<'_>, topology: &Topology, rollout: &mut Rollout) {
+    let first = correcting(observed, one.now);
+    let has_nodes = replicas(one.now) > 0;
+    if has_nodes && first >= replicas(one.now) && nodes_down(observed, one.now).is_empty() {
+        return hold(observed, one, rollout);
+    }
+    let restarting = (first..replicas(one.now).min(MOST_NODES))
+        .map(|ordinal| Restart { stateful_set: one.name.clone(), ordinal }.member());
+    let version = &observed.datacenter.version;
+    let unprepared = restarting.into_iter().find(|member| !is_prepared_for(observed, member, version));
+    if let Some(member) = unprepared {
+        rollout.waiting.push(held_up(observed, &member));
+        return hold(observed, one, rollout);
+    }
+    // A node that gets its place back is to come back as it was.
+    let lacks_place = topology.without_place.contains(&one.name);
+    if lacks_place && template_version(one.now).as_ref() != Some(version) {
+        return hold(observed, one, rollout);
+    }
+    let kept = if lacks_place { partition(one.now) } else { 0 };
+    rollout.restarting.insert(one.name.clone());
+    rollout.stateful_sets.push(one.unscaled(first.max(kept)));
+}
+
+/// Kubernetes does not replace pods that are down and out of date where pods start in order, so that is done here.
+fn make_anew(observed: &Observed, one: &Standing<'_>, rollout: &mut Rollout) {
+    let Some((pod, version)) = stuck(observed, one.now) else { return };
+    let name = pod.reference.name.clone();
+    // Who is replaced loses its pod together with its disk, and in no other way.
+    let is_replaced = observed.services.get(&name).is_some_and(NodeService::is_to_be_replaced);
+    if may_be_joining(observed, &name) || is_replaced {
+        return;
+    }
+    let is_prepared = match version {
+        Some(version) => is_prepared_for(observed, &name, &version),
+        None => !is_being_upgraded(observed),
+    };
+    if !is_prepared {
+        return rollout.waiting.push(held_up(observed, &name));
+    }
+    let message = format!(
+        "pod {}/{name} is not ready, and its StatefulSet was changed since; it is made anew",
+        observed.datacenter.namespace
+    );
+    rollout.deletions.push(Deletion {
+        part: Part::StatefulSet,
+        kind: Kind::Pod,
+        name,
+        uid: pod.reference.uid.clone().unwrap_or_default(),
+        // It may be ready by then.
+        version: Some(pod.reference.version.clone().unwrap_or_default()),
+        orphans: false,
+        event: Some(("ReplacingPod", message)),
+    });
+}
+
+/// Whether there are places from this one on, and no node there has ever joined.
+pub(crate) fn are_new(observed: &Observed, stateful_set: &StatefulSet, first: i32) -> bool {
+    let name = stateful_set.metadata.name.as_deref().unwrap_or_default();
+    let mut places = (first..replicas(stateful_set).min(MOST_NODES)).peekable();
+    places.peek().is_some() && places.all(|ordinal| !has_joined(observed, &names::datacenter::member(name, ordinal)))
+}
+
+/// The partition that keeps nodes from restarting which serve, when others are down; none where the partition does so. They
+/// were down, or all others were up, when they were let to restart.
+pub(crate) fn holding(observed: &Observed, stateful_set: &StatefulSet) -> Option<i32> {
+    let status = stateful_set.status.as_ref()?;
+    let latest = status.update_revision.as_deref()?;
+    // What Kubernetes has not looked at yet may be another revision, unless it is about places for more nodes: those get pods
+    // as the others have, and pods change only when they have joined.
+    let is_seen = status.observed_generation.unwrap_or(0) >= stateful_set.metadata.generation.unwrap_or(0)
+        || are_new(observed, stateful_set, status.replicas);
+    // Where Kubernetes has none left to make anew, pods that look old are seen late.
+    if is_seen && status.updated_replicas.unwrap_or(0) >= replicas(stateful_set) {
+        return None;
+    }
+    let down: Vec<String> = observed.stateful_sets.values().flat_map(|one| nodes_down(observed, one)).collect();
+    let is_latest = |pod: &NodePod| is_seen && pod.revision.as_deref() == Some(latest);
+    let is_old = |pod: &NodePod| !pod.is_down() && !is_latest(pod);
+    let old = pods(observed, stateful_set).filter(|(_, pod)| pod.is_some_and(is_old)).map(|(ordinal, _)| ordinal);
+    let held = old.last().map(|last| last + 1).filter(|_| !down.is_empty());
+    held.filter(|held| *held > partition(stateful_set))
+}
+
+/// The partition with which a rack that is not there as a whole may be changed: no node that serves restarts. Where the
+/// last ones are down, they are made anew. Where the last one serves, none is: the ones that are down go back to what they
+/// were before (see [`stuck`]), and then the change begins with the last one.
+pub(crate) fn correcting(observed: &Observed, stateful_set: &StatefulSet) -> i32 {
+    let replicas = replicas(stateful_set);
+    let ready = stateful_set.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0);
+    // Where a pod does not tell, the first ones are taken for those that are ready.
+    let serves = |ordinal: i32, pod: Option<&NodePod>| match pod.filter(|pod| pod.ready.is_some()) {
+        Some(pod) => pod.is_ready(),
+        None => ordinal < ready,
+    };
+    let last_serving = pods(observed, stateful_set).filter(|(ordinal, pod)| serves(*ordinal, *pod)).last();
+    last_serving.map_or(0, |(ordinal, _)| ordinal + 1).min(replicas)
+}
+
+/// A pod that is down, that Kubernetes is to make anew, and that it does not touch: where pods start in order, it waits until
+/// they are ready, which they never may be. Only the first that is down: those after it would not come back before it. With
+/// the version that it gets, where that is known.
+pub(crate) fn stuck<'a>(observed: &'a Observed, stateful_set: &StatefulSet) -> Option<(&'a NodePod, Option<String>)> {
+    let status = stateful_set.status.as_ref()?;
+    if status.observed_generation.unwrap_or(0) < stateful_set.metadata.generation.unwrap_or(0) {
+        return None;
+    }
+    let (ordinal, pod) = pods(observed, stateful_set).find(|(_, pod)| pod.is_none_or(NodePod::is_down))?;
+    let pod = pod.filter(|pod| !pod.is_being_deleted)?;
+    let (current, update) = (status.current_revision.as_deref(), status.update_revision.as_deref());
+    let partition = partition(stateful_set);
+    let (target, version) = if ordinal >= partition {
+        (update?, template_version(stateful_set))
+    } else if partition >= replicas(stateful_set) && current != update {
+        // All stay: that is written to have those that are down put back.
+        let current = current?;
+        let mut all = pods(observed, stateful_set).filter_map(|(_, pod)| pod);
+        let same = all.find(|pod| pod.revision.as_deref() == Some(current));
+        (current, same.and_then(|pod| pod.version.clone()))
+    } else {
+        return None;
+    };
+    pod.revision.as_ref().is_some_and(|own| own != target).then_some((pod, version))
+}

@@ -1,0 +1,215 @@
+//! In which order the racks change.
+//!
+//! At most one StatefulSet changes at a time, the first in the order of the specification: racks that are missing are
+//! made, then racks get more nodes, then nodes get a new pod, one after another (see `racks`), then nodes leave (see
+//! `topology`). Nothing new begins before everything is rolled out, because a node cannot join while another one is down.
+//! Where nodes may start at the same time, all missing racks are made at once. A rolling change that has begun goes on to
+//! its end before nodes join.
+//!
+//! Nodes that run under scylla-operator get a new pod before others join: a new node of its own would wait for scylla-operator to
+//! tell it that all others are up.
+//!
+//! A StatefulSet that is gone while its nodes are there is another matter: it is made anew around them at once, whatever
+//! else is under way, because nobody would start its pods again.
+
+mod correction;
+mod notes;
+pub(crate) mod outcome;
+pub(crate) mod storage;
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use messina_api::names::{self, label};
+
+use crate::{
+    datacenter::{
+        model::{
+            facts::claim::Claim,
+            observed::{Observed, Turn},
+            plan::LeftAlone,
+        },
+        racks::{Racks, Standing, rack_to_roll},
+        rollout::{
+            correction::mend,
+            notes::{
+                created, not_yet, note, reference, restoring, rolling_out, scaling_out, updating, waiting_for_turn,
+                waiting_to_restart,
+            },
+            outcome::{Rollout, hold, keep},
+        },
+        state::{
+            counts::removed_racks,
+            joining::has_cluster,
+            member::{Member, members},
+            stateful_set::{is_going, partition, replicas},
+        },
+        topology::steps::Topology,
+    },
+    words,
+};
+
+pub(crate) fn rollout(observed: &Observed, mut racks: Racks<'_>, topology: &Topology) -> Rollout {
+    let as_wanted = racks.standing.iter().filter(|one| !one.changes).map(|one| one.name.clone()).collect();
+    let mut rollout = Rollout { wrong: racks.wrong.clone(), as_wanted, ..Rollout::default() };
+    let orphaned = std::mem::take(&mut racks.orphaned);
+    let is_one_away = !orphaned.is_empty() || racks.standing.iter().any(|one| is_going(one.now));
+    for stateful_set in orphaned {
+        restore(observed, stateful_set, topology, &mut rollout);
+    }
+    keep_removed_racks(observed, &mut rollout);
+    for stateful_set in &racks.moving {
+        rollout.waiting.push(rolling_out(observed, stateful_set));
+    }
+    if topology.is_leaving || is_one_away || !topology.under_maintenance.is_empty() {
+        hold_all(observed, racks, &mut rollout);
+    } else if !racks.moving.is_empty() {
+        mend(observed, racks, topology, &mut rollout);
+    } else if topology.is_outdated {
+        hold_all(observed, racks, &mut rollout);
+    } else if !racks.missing.is_empty() && !racks.is_rolling {
+        create(observed, racks, topology, &mut rollout);
+    } else {
+        change_next(observed, racks, topology, &mut rollout);
+    }
+    leave_going(observed, &mut rollout);
+    let racks = &observed.datacenter.racks;
+    let position = |one: &StatefulSet| {
+        racks.iter().position(|rack| one.metadata.name == Some(observed.datacenter.stateful_set_name(rack)))
+    };
+    rollout.stateful_sets.sort_by_key(position);
+    rollout
+}
+
+/// A StatefulSet that is going is made anew when it is gone, and left alone until then.
+fn leave_going(observed: &Observed, rollout: &mut Rollout) {
+    let going = |one: &mut StatefulSet| {
+        let name = one.metadata.name.as_deref().unwrap_or_default();
+        observed.stateful_sets.get(name).is_some_and(is_going)
+    };
+    for stateful_set in rollout.stateful_sets.extract_if(.., going) {
+        let message = format!("{} is being deleted; it is made anew then", reference(observed, &stateful_set));
+        rollout.waiting.push(note("RestoringStatefulSet", message));
+        let name = stateful_set.metadata.name.unwrap_or_default();
+        rollout.left_alone.push(LeftAlone { kind: "StatefulSet", name });
+    }
+}
+
+/// Makes a StatefulSet anew around its nodes. What is in the way of new ones is not in the way of these.
+fn restore(observed: &Observed, stateful_set: StatefulSet, topology: &Topology, rollout: &mut Rollout) {
+    let name = stateful_set.metadata.name.clone().unwrap_or_default();
+    let members = members(observed);
+    let is_blocked = |ordinal| {
+        let member = names::datacenter::member(&name, ordinal);
+        let claim = observed.claim_of(&member);
+        // Who has joined and never began to leave has not left, whatever a claim says.
+        let is_in = |one: &Member<'_>| one.name == member && one.has_joined() && !one.has_begun_to_leave();
+        let is_in_the_way =
+            |claim: &Claim| claim.is_being_deleted || !claim.is_of_a_node() && !members.iter().any(is_in);
+        !observed.pods.contains_key(&member) && claim.is_some_and(is_in_the_way)
+    };
+    if topology.in_the_way.contains(&name) && (0..replicas(&stateful_set)).any(is_blocked) {
+        return rollout.waiting.push(not_yet(observed, &stateful_set));
+    }
+    if !topology.are_nodes_named {
+        return rollout.waiting.push(not_yet(observed, &stateful_set));
+    }
+    rollout.waiting.push(restoring(observed, &stateful_set));
+    // Without any pod, nobody waits for it.
+    let has_pod = |ordinal| observed.pods.contains_key(&names::datacenter::member(&name, ordinal));
+    if (0..replicas(&stateful_set)).any(has_pod) {
+        rollout.restored.insert(name.clone());
+    }
+    rollout.stateful_sets.push(stateful_set);
+}
+
+/// While a node leaves, somebody works on one, one is to restart for its address, or a StatefulSet is away, nothing else
+/// changes.
+fn hold_all(observed: &Observed, racks: Racks<'_>, rollout: &mut Rollout) {
+    for one in racks.standing {
+        keep(observed, one, rollout);
+    }
+    for stateful_set in racks.missing {
+        rollout.waiting.push(not_yet(observed, &stateful_set));
+    }
+}
+
+/// Makes what is missing, before anything that is there changes.
+fn create(observed: &Observed, racks: Racks<'_>, topology: &Topology, rollout: &mut Rollout) {
+    let Racks { standing, missing, .. } = racks;
+    for one in standing {
+        keep(observed, one, rollout);
+    }
+    let at_once = if observed.datacenter.parallel_node_operations { missing.len() } else { 1 };
+    for (position, stateful_set) in missing.into_iter().enumerate() {
+        let is_free = !topology.in_the_way.contains(stateful_set.metadata.name.as_deref().unwrap_or_default());
+        if position < at_once && is_free {
+            rollout.waiting.push(created(observed, &stateful_set));
+            rollout.stateful_sets.push(stateful_set);
+        } else {
+            rollout.waiting.push(not_yet(observed, &stateful_set));
+        }
+    }
+}
+
+/// Changes one StatefulSet: the first that lacks nodes or, where none does or a rolling change has begun, the one whose
+/// nodes restart now, or else the first that differs.
+fn change_next(observed: &Observed, racks: Racks<'_>, topology: &Topology, rollout: &mut Rollout) {
+    let Racks { standing, missing, is_rolling, next, .. } = racks;
+    for stateful_set in &missing {
+        rollout.waiting.push(not_yet(observed, stateful_set));
+    }
+    let lacking = standing.iter().position(Standing::lacks_nodes).filter(|_| !is_rolling);
+    let is_free = |one: &Standing<'_>| !topology.in_the_way.contains(&one.name);
+    let rolling = rack_to_roll(&standing).map(|one| one.name.clone());
+    let differing = rolling.or_else(|| standing.iter().find(|one| one.changes).map(|one| one.name.clone()));
+    let differing = differing.filter(|_| lacking.is_none());
+    for (position, one) in standing.into_iter().enumerate() {
+        if Some(position) == lacking && is_free(&one) {
+            rollout.waiting.push(scaling_out(observed, &one));
+            rollout.stateful_sets.push(if has_cluster(observed) { one.scaled_out() } else { one.wanted });
+        } else if differing.as_ref() != Some(&one.name) {
+            keep(observed, one, rollout);
+        } else if topology.without_place.contains(&one.name) {
+            hold(observed, one, rollout);
+        } else if let Turn::After(other) = &observed.turn
+            && one.changes_pods
+        {
+            rollout.waiting.push(waiting_for_turn(observed, &one, other));
+            rollout.left_alone.push(LeftAlone { kind: "StatefulSet", name: one.name });
+        } else if next.is_some() && topology.holds_restart {
+            rollout.waiting.push(waiting_to_restart(observed, &one, next.as_ref()));
+            rollout.left_alone.push(LeftAlone { kind: "StatefulSet", name: one.name });
+        } else {
+            rollout.waiting.push(updating(observed, &one, next.as_ref()));
+            let is_rolled = one.changes_pods || partition(one.now) > 0;
+            rollout.restarting.extend(is_rolled.then(|| one.name.clone()));
+            let replicas = replicas(one.now);
+            let mut changed = if is_rolled { one.rolled_on(next.as_ref()) } else { one.wanted };
+            // Nodes join when the rolling change is over.
+            if let Some(spec) = changed.spec.as_mut().filter(|_| is_rolling) {
+                spec.replicas = Some(replicas);
+            }
+            rollout.stateful_sets.push(changed);
+        }
+    }
+}
+
+/// The reason of a rack that the specification no longer has.
+pub(crate) const REMOVING_RACK: &str = "RemovingRack";
+
+fn keep_removed_racks(observed: &Observed, rollout: &mut Rollout) {
+    for stateful_set in removed_racks(observed) {
+        let name = stateful_set.metadata.name.clone().unwrap_or_default();
+        let rack = words::label(stateful_set, label::RACK);
+        rollout.waiting.push(note(
+            REMOVING_RACK,
+            format!(
+                "rack {} is not in the specification any more; the {} node(s) of StatefulSet {}/{name} leave one by one, \
+                 then it goes",
+                rack.unwrap_or("?"),
+                replicas(stateful_set),
+                observed.datacenter.namespace,
+            ),
+        ));
+        rollout.left_alone.push(LeftAlone { kind: "StatefulSet", name });
+    }
+}

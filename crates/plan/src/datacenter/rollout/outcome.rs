@@ -1,0 +1,66 @@
+//! What is decided of StatefulSets.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+
+use crate::datacenter::{
+    model::{
+        component::Part,
+        observed::Observed,
+        plan::{Deletion, LeftAlone, Note},
+    },
+    racks::Standing,
+    rollout::notes::note,
+};
+
+#[derive(Default)]
+pub(crate) struct Rollout {
+    pub(crate) stateful_sets: Vec<StatefulSet>,
+    pub(crate) deletions: Vec<Deletion>,
+    pub(crate) left_alone: Vec<LeftAlone>,
+    pub(crate) waiting: Vec<Note>,
+    pub(crate) wrong: Vec<Note>,
+    /// StatefulSets that are as they are to be, but for the size of disks.
+    pub(crate) as_wanted: BTreeSet<String>,
+    /// StatefulSets of which another node may restart when they are written, or may not any more.
+    pub(crate) restarting: BTreeSet<String>,
+    /// StatefulSets that are made anew around their nodes.
+    pub(crate) restored: BTreeSet<String>,
+}
+
+impl Rollout {
+    /// Pods that start now would not find what they need: no rack is made or changed before.
+    pub(crate) fn hold(&mut self, observed: &Observed, reason: &'static str, needed: &str) {
+        let is_held =
+            |one: &mut StatefulSet| one.metadata.name.as_ref().is_none_or(|name| !self.restored.contains(name));
+        let names = self.stateful_sets.extract_if(.., is_held).filter_map(|stateful_set| stateful_set.metadata.name);
+        let (existing, missing): (Vec<String>, Vec<String>) =
+            names.partition(|name| observed.stateful_sets.contains_key(name));
+        self.left_alone.extend(existing.into_iter().map(|name| LeftAlone { kind: "StatefulSet", name }));
+        self.waiting.extend(missing.into_iter().map(|name| Note {
+            part: Part::StatefulSet,
+            reason,
+            message: format!("StatefulSet {}/{name} is made as soon as {needed}", observed.datacenter.namespace),
+        }));
+    }
+}
+
+pub(crate) fn keep(observed: &Observed, one: Standing<'_>, rollout: &mut Rollout) {
+    if one.changes {
+        hold(observed, one, rollout);
+    } else {
+        rollout.stateful_sets.push(one.wanted);
+    }
+}
+
+pub(crate) fn hold(observed: &Observed, one: Standing<'_>, rollout: &mut Rollout) {
+    rollout.waiting.push(note(
+        "WaitingForOtherRacks",
+        format!(
+            "StatefulSet {}/{} is to change, and does as soon as all others are rolled out and nothing else is under way",
+            observed.datacenter.namespace, one.name
+        ),
+    ));
+    rollout.left_alone.push(LeftAlone { kind: "StatefulSet", name: one.name });
+}

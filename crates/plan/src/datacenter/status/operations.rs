@@ -1,0 +1,156 @@
+//! What is counted: nodes by how they stand, and changes of the ring by how they ended.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::{batch::v1::Job, core::v1::Service};
+use messina_api::names::{
+    annotation::{HOST_ID, LEAVING_HOST_ID},
+    label::{NODE_JOB_TYPE, REPLACING_NODE_HOST_ID, SERVICE_TYPE, value},
+};
+
+use crate::{
+    datacenter::{
+        model::{
+            facts::{job::CleanupJob, pod::NodePod},
+            observed::Observed,
+        },
+        state::member::{Member, members},
+    },
+    node::facts,
+    words::{annotation, label},
+};
+
+/// How a node stands. Each is counted once, as the first of these that holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "their words say it")]
+pub enum NodeState {
+    Maintenance,
+    Replacing,
+    Leaving,
+    Joining,
+    Ready,
+    NotReady,
+}
+
+impl NodeState {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Maintenance, Self::Replacing, Self::Leaving, Self::Joining, Self::Ready, Self::NotReady];
+
+    /// In one word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Maintenance => "maintenance",
+            Self::Replacing => "replacing",
+            Self::Leaving => "leaving",
+            Self::Joining => "joining",
+            Self::Ready => "ready",
+            Self::NotReady => "not_ready",
+        }
+    }
+}
+
+/// How many nodes stand how.
+pub fn node_states(observed: &Observed) -> BTreeMap<NodeState, usize> {
+    let mut states: BTreeMap<NodeState, usize> = NodeState::ALL.into_iter().map(|state| (state, 0)).collect();
+    for member in members(observed).iter().filter(|member| !member.is_outside(observed)) {
+        *states.entry(state(observed, member)).or_default() += 1;
+    }
+    states
+}
+
+fn state(observed: &Observed, member: &Member<'_>) -> NodeState {
+    if member.service.is_under_maintenance {
+        NodeState::Maintenance
+    } else if member.service.replacing_node_host_id.is_some() {
+        NodeState::Replacing
+    } else if member.is_asked_to_leave() || member.has_begun_to_leave() {
+        NodeState::Leaving
+    } else if !member.has_joined() {
+        NodeState::Joining
+    } else if observed.pods.get(member.name).is_some_and(NodePod::is_ready) {
+        NodeState::Ready
+    } else {
+        NodeState::NotReady
+    }
+}
+
+/// What may happen to the ring, or because of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "their words say it")]
+pub enum Operation {
+    Join,
+    Leave,
+    Replace,
+    Cleanup,
+}
+
+impl Operation {
+    /// In one word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Join => "join",
+            Self::Leave => "leave",
+            Self::Replace => "replace",
+            Self::Cleanup => "cleanup",
+        }
+    }
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "their words say it")]
+pub enum Ending {
+    Done,
+    Withdrawn,
+    Failed,
+}
+
+impl Ending {
+    /// In one word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Withdrawn => "withdrawn",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// What has come to its end, as is seen on the Service of a node: what it was, and what it is if it is still there.
+pub fn operation_that_ended(before: &Service, after: Option<&Service>) -> Option<(Operation, Ending)> {
+    if label(before, SERVICE_TYPE) != Some(value::MEMBER) {
+        return None;
+    }
+    let host_id = annotation(before, HOST_ID);
+    let was_leaving = host_id.is_some() && annotation(before, LEAVING_HOST_ID) == host_id;
+    let Some(after) = after else { return was_leaving.then_some((Operation::Leave, Ending::Done)) };
+    let is_same = annotation(after, HOST_ID) == host_id;
+    match (label(before, REPLACING_NODE_HOST_ID), label(after, REPLACING_NODE_HOST_ID)) {
+        (Some(replaced), None) => {
+            let is_replaced = annotation(after, HOST_ID).is_some_and(|now| now != replaced);
+            Some((Operation::Replace, if is_replaced { Ending::Done } else { Ending::Withdrawn }))
+        }
+        (_, Some(_)) => None,
+        (None, None) if was_leaving && is_same && annotation(after, LEAVING_HOST_ID).is_none() => {
+            Some((Operation::Leave, Ending::Withdrawn))
+        }
+        (None, None) => (!has_joined(before) && has_joined(after)).then_some((Operation::Join, Ending::Done)),
+    }
+}
+
+fn has_joined(service: &Service) -> bool {
+    service.metadata.annotations.as_ref().is_some_and(facts::has_joined)
+}
+
+/// What has come of a Job that cleans up a node, if it has come to its end just now.
+pub fn cleanup_that_ended(before: &Job, after: &Job) -> Option<(Operation, Ending)> {
+    if label(after, NODE_JOB_TYPE) != Some(value::CLEANUP) {
+        return None;
+    }
+    let (before, after) = (CleanupJob::of(before), CleanupJob::of(after));
+    if !before.is_running() || after.is_running() {
+        return None;
+    }
+    Some((Operation::Cleanup, if after.cleaned_up_ring().is_some() { Ending::Done } else { Ending::Failed }))
+}

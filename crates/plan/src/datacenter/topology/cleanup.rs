@@ -1,0 +1,319 @@
+//! Jobs that remove from nodes what they no longer own.
+//!
+//! When nodes join or leave, ranges of tokens change hands, and those who gave some away still hold the data. Each node's
+//! sidecar says on the node's Service what the ring looks like now; the operator notes there for which ring the node was
+//! last cleaned up. Where the two differ, a Job cleans the node up. It is taken away when that is noted.
+//!
+//! A Job cannot be changed once it is there. So one that is for another ring, or goes to another address, is removed, and
+//! made anew when it is gone; whatever else has changed since it was made is left as it is.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::{
+        batch::v1::{Job, JobSpec},
+        core::v1::{Affinity, Container, PodSpec, PodTemplateSpec, SecretVolumeSource, Volume, VolumeMount},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use messina_api::{
+    names::{
+        self, annotation,
+        label::{self, value},
+    },
+    scylla::v1alpha1::IpFamily,
+};
+
+use crate::{
+    datacenter::{
+        layout::{PROGRAM, TOKEN_FILE},
+        model::{
+            component::Part,
+            facts::{
+                job::{CleanupJob, Progress},
+                service::NodeService,
+            },
+            metadata::{map, owned_with, some, with},
+            observed::Observed,
+            plan::{LeftAlone, Note},
+            spec::{Datacenter, MOST_NODES, Rack},
+        },
+    },
+    node::address::{IpFamily as AddressFamily, PodAddresses, announced_address},
+};
+
+const CONTAINER: &str = "cleanup";
+
+const TOKEN_VOLUME: &str = "scylla-manager-agent-token";
+
+/// Where the Job finds the token by which the node's agent knows it.
+const TOKEN_PATH: &str = "/etc/scylla-cleanup-job/auth-token.yaml";
+
+#[derive(Default)]
+pub(crate) struct Cleanup {
+    pub(crate) jobs: Vec<Job>,
+    pub(crate) left_alone: Vec<LeftAlone>,
+    pub(crate) waiting: Vec<Note>,
+    pub(crate) wrong: Vec<Note>,
+    pub(crate) ignored: Vec<Note>,
+}
+
+/// Which nodes are cleaned up now. Nothing begins before all nodes are available, and none comes or goes: `is_settled`.
+pub(crate) fn cleanup(observed: &Observed, is_settled: bool) -> Cleanup {
+    let datacenter = &observed.datacenter;
+    let mut cleanup = Cleanup::default();
+    if datacenter.racks.iter().all(|rack| rack.nodes == 0) {
+        return cleanup;
+    }
+    if datacenter.agent_image.is_none() {
+        cleanup.ignored.push(note(
+            "CleanupNotAvailable",
+            "nodes have no agent of ScyllaDB Manager, through which they are cleaned up after topology changes: name its \
+             image in spec.scyllaDBManagerAgent.image, or run `nodetool cleanup` on each node yourself"
+                .into(),
+        ));
+        return cleanup;
+    }
+    for (rack, member) in members(datacenter) {
+        match new_ring(observed, &member) {
+            Err(unknown) => cleanup.waiting.push(unknown),
+            Ok(None) => {}
+            Ok(Some((service, ring))) => cleanup.clean(observed, rack, service, &member, ring, is_settled),
+        }
+    }
+    cleanup
+}
+
+/// Whether a node is to be cleaned up.
+pub(crate) fn is_wanted(observed: &Observed) -> bool {
+    let datacenter = &observed.datacenter;
+    let is_failed = |member: &String| {
+        let job = observed.jobs.get(&names::datacenter::cleanup_job(member));
+        job.is_some_and(CleanupJob::has_failed)
+    };
+    datacenter.agent_image.is_some()
+        && members(datacenter)
+            .any(|(_, member)| matches!(new_ring(observed, &member), Ok(Some(_))) && !is_failed(&member))
+}
+
+/// The members that the specification asks for, with their racks.
+fn members(datacenter: &Datacenter) -> impl Iterator<Item = (&Rack, String)> {
+    datacenter.racks.iter().flat_map(|rack| {
+        let stateful_set = datacenter.stateful_set_name(rack);
+        (0..rack.nodes.min(MOST_NODES)).map(move |ordinal| (rack, names::datacenter::member(&stateful_set, ordinal)))
+    })
+}
+
+/// The ring that a node is to be cleaned up for, with its Service; none where that is done.
+fn new_ring<'a>(observed: &'a Observed, member: &str) -> Result<Option<(&'a NodeService, &'a str)>, Note> {
+    let reference = format!("Service {}/{member}", observed.datacenter.namespace);
+    let Some(service) = observed.services.get(member) else {
+        let message = format!("{reference} is not there yet; whether its node is to be cleaned up is seen on it");
+        return Err(note("WaitingForService", message));
+    };
+    let current = service.ring_hash.as_deref().ok_or_else(|| {
+        note(
+            "WaitingForServiceState",
+            format!(
+                "{reference} does not say what the token ring looks like; its node's sidecar writes that when the node \
+                 has joined"
+            ),
+        )
+    })?;
+    if current.is_empty() {
+        let message = format!("{reference} has an empty hash of the token ring; its node's sidecar writes a new one");
+        return Err(note("UnexpectedServiceState", message));
+    }
+    let cleaned_up = service.cleaned_up_ring_hash.as_deref().ok_or_else(|| {
+        let message = format!("{reference} does not say when its node was last cleaned up; that is written now");
+        note("WaitingForServiceState", message)
+    })?;
+    Ok((current != cleaned_up).then_some((service, current)))
+}
+
+impl Cleanup {
+    fn clean(
+        &mut self,
+        observed: &Observed,
+        rack: &Rack,
+        service: &NodeService,
+        member: &str,
+        ring: &str,
+        is_settled: bool,
+    ) {
+        let name = names::datacenter::cleanup_job(member);
+        let existing = observed.jobs.get(&name);
+        let reference = format!("Job {}/{name}", observed.datacenter.namespace);
+        if !is_settled {
+            // One that failed while nodes were away is made anew when they are back.
+            if existing.is_some_and(|job| !job.has_failed()) {
+                self.leave(name);
+            }
+            let message = format!(
+                "node {member} is cleaned up by {reference} when all nodes are available and none comes or goes"
+            );
+            return self.waiting.push(note("WaitingForNodes", message));
+        }
+        let address = match address(observed, service, member) {
+            Ok(address) => address,
+            Err(reason) => {
+                self.leave(name);
+                let message = format!("{reason}; node {member} is cleaned up when it is known");
+                return self.waiting.push(note("WaitingForAddress", message));
+            }
+        };
+        let job = job(observed, rack, member, ring, &address);
+        match existing.map(|existing| (existing, &existing.progress)) {
+            None if !see_one_ring(observed) => {
+                let message = format!(
+                    "node {member} is cleaned up by {reference} when the sidecars of all nodes say that they see the \
+                     same token ring"
+                );
+                self.waiting.push(note("WaitingForTokenRing", message));
+            }
+            None => {
+                let message = format!("{reference} is created; it removes from node {member} what it no longer owns");
+                self.waiting.push(note("CleaningUp", message));
+                self.jobs.push(job);
+            }
+            Some((existing, _)) if !is_for_the_same(existing, &job) => {
+                let message = format!(
+                    "{reference} is for an earlier state of the ring or of its node; it is removed, and made anew then"
+                );
+                self.waiting.push(note("ReplacingJob", message));
+            }
+            Some((_, Progress::Failed(message))) => {
+                self.wrong.push(note(
+                    "CleanupFailed",
+                    format!(
+                        "{reference} could not clean up node {member}: {message}; the logs of its pods say why. Delete \
+                         it to have it tried again"
+                    ),
+                ));
+                self.leave(name);
+            }
+            Some((_, Progress::Running)) => {
+                let message = format!("{reference} is removing from node {member} what it no longer owns");
+                self.waiting.push(note("WaitingForJobCompletion", message));
+                self.leave(name);
+            }
+            Some((_, Progress::Complete)) => {
+                let message = format!("{reference} has cleaned up node {member}, which is noted on the node's Service");
+                self.waiting.push(note("CleanedUp", message));
+                self.leave(name);
+            }
+        }
+    }
+
+    fn leave(&mut self, name: String) {
+        self.left_alone.push(LeftAlone { kind: "Job", name });
+    }
+}
+
+/// Whether all nodes see the same token ring. They hear of a change one after the other, and who is cleaned up for the one
+/// before it has to be cleaned up again.
+fn see_one_ring(observed: &Observed) -> bool {
+    let mut rings =
+        members(&observed.datacenter).map(|(_, member)| observed.services.get(&member)?.ring_hash.as_deref());
+    let first = rings.next().flatten();
+    rings.all(|ring| ring == first)
+}
+
+fn note(reason: &'static str, message: String) -> Note {
+    Note { part: Part::Job, reason, message }
+}
+
+/// Where the node's agent is reached: where clients reach the node.
+fn address(observed: &Observed, service: &NodeService, member: &str) -> Result<String, String> {
+    let family = match observed.datacenter.ip_families.first() {
+        Some(IpFamily::IPv4) => Some(AddressFamily::V4),
+        Some(IpFamily::IPv6) => Some(AddressFamily::V6),
+        Some(IpFamily::Other(_)) | None => None,
+    };
+    let none = PodAddresses::default();
+    let pod = observed.pods.get(member).map_or(&none, |pod| &pod.addresses);
+    let address_type = &observed.datacenter.clients_broadcast;
+    announced_address(address_type, (member, &service.addresses), (member, pod), family)
+        .map_err(|error| error.to_string())
+}
+
+/// Whether a Job does what this one would do.
+fn is_for_the_same(existing: &CleanupJob, wanted: &Job) -> bool {
+    let wanted = CleanupJob::of(wanted);
+    existing.ring_hash == wanted.ring_hash && existing.arguments == wanted.arguments
+}
+
+fn job(observed: &Observed, rack: &Rack, member: &str, ring: &str, address: &str) -> Job {
+    let datacenter = &observed.datacenter;
+    let own = map([
+        (label::CLUSTER, datacenter.name.as_str()),
+        (label::NODE_JOB, member),
+        (label::NODE_JOB_TYPE, value::CLEANUP),
+    ]);
+    let labels = with(datacenter.labels.clone(), own);
+    let annotations = with(datacenter.annotations.clone(), map([(annotation::CLEANUP_TOKEN_RING_HASH, ring)]));
+    let pod_labels = with(labels.clone(), map([(label::POD_TYPE, value::CLEANUP_JOB)]));
+    // By this one the operator finds its Jobs.
+    let labels = with(labels, map([(label::MANAGED_BY, value::OPERATOR)]));
+    Job {
+        metadata: owned_with(datacenter, names::datacenter::cleanup_job(member), labels, annotations.clone()),
+        spec: Some(JobSpec {
+            manual_selector: Some(false),
+            template: PodTemplateSpec {
+                metadata: Some(pod_metadata(pod_labels, annotations)),
+                spec: Some(pod_spec(observed, rack, address)),
+            },
+            ..JobSpec::default()
+        }),
+        ..Job::default()
+    }
+}
+
+fn pod_metadata(labels: BTreeMap<String, String>, annotations: BTreeMap<String, String>) -> ObjectMeta {
+    ObjectMeta { labels: some(labels), annotations: some(annotations), ..ObjectMeta::default() }
+}
+
+fn pod_spec(observed: &Observed, rack: &Rack, address: &str) -> PodSpec {
+    let Datacenter { image_pull_secrets, name, .. } = &observed.datacenter;
+    let placement = &rack.placement;
+    let affinity = Affinity {
+        node_affinity: placement.node_affinity.clone(),
+        pod_affinity: placement.pod_affinity.clone(),
+        pod_anti_affinity: placement.pod_anti_affinity.clone(),
+    };
+    PodSpec {
+        affinity: (affinity != Affinity::default()).then_some(affinity),
+        tolerations: placement.tolerations.clone().filter(|list| !list.is_empty()),
+        image_pull_secrets: (!image_pull_secrets.is_empty()).then(|| image_pull_secrets.clone()),
+        // Each attempt has a pod of its own, which stays with its log.
+        restart_policy: Some("Never".into()),
+        containers: vec![Container {
+            name: CONTAINER.into(),
+            image: Some(observed.operator_image.clone()),
+            image_pull_policy: Some("IfNotPresent".into()),
+            command: Some(vec![PROGRAM.into()]),
+            args: Some(vec![
+                "cleanup-job".into(),
+                format!("--manager-auth-config-path={TOKEN_PATH}"),
+                format!("--node-address={address}"),
+            ]),
+            volume_mounts: Some(vec![VolumeMount {
+                name: TOKEN_VOLUME.into(),
+                mount_path: TOKEN_PATH.into(),
+                sub_path: Some(TOKEN_FILE.into()),
+                read_only: Some(true),
+                ..VolumeMount::default()
+            }]),
+            ..Container::default()
+        }],
+        volumes: Some(vec![Volume {
+            name: TOKEN_VOLUME.into(),
+            secret: Some(SecretVolumeSource {
+                secret_name: Some(names::datacenter::agent_auth_token(name)),
+                ..SecretVolumeSource::default()
+            }),
+            ..Volume::default()
+        }]),
+        ..PodSpec::default()
+    }
+}

@@ -1,0 +1,178 @@
+//! Nodes that come back all at once: after a power loss, or when a datacenter is created on the disks of a former one.
+//!
+//! A node that has joined becomes ready only when a majority of its ring is reachable. `OrderedReady` creates a pod when
+//! the one before it is ready, so nodes of one rack would wait for one another for ever. A StatefulSet around nodes that
+//! have joined is `Parallel` instead, and `replicas` says when new nodes join. Claims carry the host IDs of nodes that have
+//! joined, and what they ran, because nothing else is left of a datacenter that was deleted.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use messina_api::names::{
+    self,
+    annotation::{HOST_ID, JOINED_HOST_ID, LAST_IMAGE, NODE_JOINED},
+    label::value::TRUE,
+};
+use serde_json::json;
+
+use crate::datacenter::{
+    layout::PARALLEL,
+    model::{
+        component::Part,
+        facts::pod::NodePod,
+        observed::Observed,
+        plan::{Change, Deletion, Kind, Note, RestsOn},
+        spec::MOST_NODES,
+    },
+    state::{
+        disks::{is_known, joined_disks},
+        member::{Member, members},
+        seen,
+        stateful_set::{is_going, is_parallel, replicas},
+    },
+};
+
+/// Notes on claims which nodes have joined, and what they run, where nothing else of the claims changes.
+pub(crate) fn marks(observed: &Observed, changes: &[Change]) -> Vec<Change> {
+    let changes_already =
+        |name: &String| changes.iter().any(|one| one.kind == Kind::PersistentVolumeClaim && one.name == *name);
+    let mark = |member: &Member<'_>| {
+        // A disk that a pod has mounted and that is not being deleted is the one that its node is on.
+        let pod = observed.pods.get(member.name).filter(|pod| !pod.is_being_deleted)?;
+        let claim = observed.claim_of(member.name).filter(|claim| !claim.is_being_deleted)?;
+        let name = Some(claim.reference.name.clone()).filter(|name| !changes_already(name))?;
+        let host_id = member.host_id().filter(|_| member.has_joined() && !member.is_replaced() && is_up(pod));
+        if host_id.is_none() && !claim.has_joined() {
+            return None;
+        }
+        let mut noted = BTreeMap::new();
+        noted.extend(host_id.map(|host_id| (JOINED_HOST_ID, host_id)));
+        // Also before it is ready: then it may have written to the disk already.
+        noted.extend(pod.image.as_deref().map(|image| (LAST_IMAGE, image)));
+        let known = [(JOINED_HOST_ID, &claim.joined_host_id), (LAST_IMAGE, &claim.last_image)];
+        noted.retain(|key, value| !known.iter().any(|(known, is)| known == key && is.as_deref() == Some(*value)));
+        (!noted.is_empty()).then(|| Change {
+            part: Part::Storage,
+            kind: Kind::PersistentVolumeClaim,
+            name,
+            uid: claim.reference.uid.clone().unwrap_or_default(),
+            version: claim.reference.version.clone().unwrap_or_default(),
+            patch: json!({"metadata": {"annotations": noted}}),
+            event: None,
+        })
+    };
+    members(observed).iter().filter_map(mark).collect()
+}
+
+#[derive(Default)]
+pub(crate) struct Recovery {
+    pub(crate) deletions: Vec<Deletion>,
+    pub(crate) waiting: Vec<Note>,
+    pub(crate) wrong: Vec<Note>,
+    pub(crate) rests_on: RestsOn,
+}
+
+/// Deletes a StatefulSet, without its pods, whose nodes wait for one another; `rollout` creates it around its nodes. One at a
+/// time.
+pub(crate) fn recovery(observed: &Observed) -> Recovery {
+    let mut recovery = Recovery::default();
+    let is_away = |member: &Member<'_>| {
+        let stateful_set = observed.stateful_sets.get(member.stateful_set);
+        is_known(observed, member.name) && stateful_set.is_none_or(is_going)
+    };
+    if has_majority(observed) || members(observed).iter().any(is_away) {
+        return recovery;
+    }
+    let mut stuck = observed.stateful_sets.iter().filter(|(name, one)| is_stuck(observed, name, one)).peekable();
+    let racks = &observed.datacenter.racks;
+    let is_wanted = |name: &str| racks.iter().any(|rack| observed.datacenter.stateful_set_name(rack) == name);
+    let first = stuck.peek().map(|(name, _)| (*name).clone());
+    if let Some((name, stateful_set)) = stuck.find(|(name, _)| is_wanted(name)) {
+        let object = format!("StatefulSet {}/{name}", observed.datacenter.namespace);
+        let message = format!(
+            "nodes of {object} wait for one another: most of the cluster is down, and Kubernetes creates their pods one by \
+             one; it is deleted without its pods and created around them with podManagementPolicy {PARALLEL}"
+        );
+        recovery.waiting.push(Note {
+            part: Part::StatefulSet,
+            reason: "ReplacingStatefulSet",
+            message: message.clone(),
+        });
+        // Pods may be seen late, and all nodes be up.
+        let pods = members(observed).into_iter().filter(|member| is_known(observed, member.name));
+        let pods = pods.map(|member| seen::pod(observed, member.name)).collect();
+        recovery.rests_on.insert((Kind::StatefulSet, name.clone()), pods);
+        recovery.deletions.push(Deletion {
+            part: Part::StatefulSet,
+            kind: Kind::StatefulSet,
+            name: name.clone(),
+            uid: stateful_set.metadata.uid.clone().unwrap_or_default(),
+            version: Some(stateful_set.metadata.resource_version.clone().unwrap_or_default()),
+            orphans: true,
+            event: Some(("ReplacingStatefulSet", message)),
+        });
+    } else if let Some(name) = first {
+        // It would not be created again.
+        let message = format!(
+            "nodes of StatefulSet {}/{name} wait for one another: most of the cluster is down, and its rack is removed from \
+             the specification; add the rack again until all nodes are up",
+            observed.datacenter.namespace
+        );
+        recovery.wrong.push(Note { part: Part::StatefulSet, reason: "WaitingForMajority", message });
+    }
+    recovery
+}
+
+/// Whether more than half of the nodes that have joined are up. A datacenter without any has nothing to wait for.
+fn has_majority(observed: &Observed) -> bool {
+    let members = members(observed);
+    let joined: Vec<_> = members.iter().filter(|member| is_known(observed, member.name)).collect();
+    let up = joined.iter().filter(|member| observed.pods.get(member.name).is_some_and(is_up)).count();
+    joined.is_empty() || 2 * up > joined.len()
+}
+
+/// Whether a node that has joined has no pod because one before it, which has joined too, is not ready, for whatever reason.
+fn is_stuck(observed: &Observed, name: &str, stateful_set: &StatefulSet) -> bool {
+    if is_parallel(stateful_set) || is_going(stateful_set) {
+        return false;
+    }
+    let known = (0..replicas(stateful_set).min(MOST_NODES))
+        .map(|ordinal| names::datacenter::member(name, ordinal))
+        .filter(|member| is_known(observed, member));
+    let pods: Vec<Option<&NodePod>> = known.map(|member| observed.pods.get(&member)).collect();
+    let first = pods.iter().position(|pod| pod.is_some_and(|pod| !is_up(pod)));
+    first.is_some_and(|first| pods[first..].iter().any(Option::is_none))
+}
+
+fn is_up(pod: &NodePod) -> bool {
+    pod.ready == Some(true)
+}
+
+/// Notes on Services of a datacenter that was created on former disks whose they are, before any pod starts: else a node without
+/// its disk would not know that there is a ring. Answers whether all Services say so.
+pub(crate) fn name_nodes(observed: &Observed) -> (Vec<Change>, bool) {
+    let disks = joined_disks(observed);
+    let blank = members(observed).into_iter().filter(|member| member.host_id().is_none());
+    let change = |member: Member<'_>| {
+        let host_id = disks.get(member.name)?;
+        let service = &member.service.reference;
+        Some(Change {
+            part: Part::Service,
+            kind: Kind::Service,
+            name: member.name.to_owned(),
+            uid: service.uid.clone().unwrap_or_default(),
+            version: service.version.clone().unwrap_or_default(),
+            patch: json!({"metadata": {"annotations": {HOST_ID: host_id, NODE_JOINED: TRUE}}}),
+            event: None,
+        })
+    };
+    let changes: Vec<Change> = blank.filter_map(change).collect();
+    let racks: Vec<String> =
+        observed.datacenter.racks.iter().map(|rack| observed.datacenter.stateful_set_name(rack)).collect();
+    let is_of_rack =
+        |member: &str| member.rsplit_once('-').is_some_and(|(rack, _)| racks.iter().any(|one| one == rack));
+    let are_there =
+        disks.keys().filter(|member| is_of_rack(member)).all(|member| observed.services.contains_key(*member));
+    let are_named = changes.is_empty() && are_there;
+    (changes, are_named)
+}
