@@ -12,7 +12,7 @@ use messina_plan::{
     node::sysctl::{Allowed, Pattern},
 };
 use messina_runtime::{
-    caches::{Caches, Surroundings},
+    caches::Caches,
     client::{Source, Transport, client},
     controller::AnyController,
     events::Events,
@@ -21,6 +21,7 @@ use messina_runtime::{
     metrics::Metrics,
     process::Process,
     server::{Readiness, serve},
+    surroundings::Surroundings,
 };
 use tokio::{
     net::TcpListener,

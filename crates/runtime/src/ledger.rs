@@ -10,9 +10,10 @@ use kube::{Client, api::ObjectMeta};
 use serde_json::Value;
 
 use crate::{
-    apply::{Collection, send},
+    apply::Collection,
     error::Error,
     queue::ObjectKey,
+    request::send,
     store::{Version, version_of},
 };
 

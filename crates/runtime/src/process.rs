@@ -14,12 +14,13 @@ use tokio::{
 use tracing::{error, info, warn};
 
 use crate::{
-    caches::{Caches, Surroundings},
+    caches::Caches,
     controller::AnyController,
     fence::Fence,
     lease::{Candidate, Settings},
     server::Readiness,
     store::Version,
+    surroundings::Surroundings,
 };
 
 /// Time for workers to finish what they are at, when the process is to end.

@@ -20,10 +20,10 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
 use crate::{
-    caches::Surroundings,
     contact::is_told,
-    queue::{Backoff, ObjectKey, chance},
+    queue::{ObjectKey, chance},
     store::{Entry, Kind, Outdated, Store, Unreadable, Version, key_of, version_of},
+    surroundings::Surroundings,
 };
 
 /// After this many seconds the server ends a watch, and another one takes its place.
@@ -457,6 +457,3 @@ fn is_about_streaming(status: &Status) -> bool {
     (status.code == StatusCode::UNPROCESSABLE_ENTITY || status.code == StatusCode::BAD_REQUEST)
         && (status.message.contains("sendInitialEvents") || status.message.contains("resourceVersionMatch"))
 }
-
-/// How long a watch that failed waits.
-pub(crate) const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(10) };

@@ -14,26 +14,26 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use http::{Method, Request, header::CONTENT_TYPE};
+pub(crate) use collection::{Collection, Shelf};
+use http::Method;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, OwnerReference};
 use kube::{Client, api::ObjectMeta};
+pub use parts::{Amendment, AsSeen, Part, Unwanted, Waiting, Wanted, no_longer_wanted};
+pub use records::{Predecessor, compact_records};
+use records::{applied_records, fields};
 use serde_json::{Value, json};
 use tracing::info;
 
 use crate::{
-    caches::Surroundings,
     difference::difference,
     error::Error,
     events::Note,
     ledger::Expectation,
     queue::ObjectKey,
+    request::send,
     store::{Kind, Version, controller_of, key_of, version_of},
+    surroundings::Surroundings,
 };
-
-pub(crate) use collection::{Collection, Shelf};
-pub use parts::{Amendment, AsSeen, Part, Unwanted, Waiting, Wanted, no_longer_wanted};
-pub use records::{Predecessor, compact_records};
-use records::{applied_records, fields};
 
 /// For whom objects are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -574,24 +574,4 @@ impl Applier {
         self.certain().retain(|id, _| is_there(id));
         self.written().retain(|id, _| is_there(id));
     }
-}
-
-/// Sends a request about one object, and reads no more of the answer than its metadata.
-pub(crate) async fn send(
-    client: &Client,
-    method: Method,
-    path: &str,
-    content: &str,
-    value: &Value,
-) -> kube::Result<ObjectMeta> {
-    #[derive(serde::Deserialize)]
-    struct Answer {
-        #[serde(default)]
-        metadata: ObjectMeta,
-    }
-    let body = if method == Method::GET { Vec::new() } else { value.to_string().into_bytes() };
-    let request = Request::builder().method(method).uri(path).header(CONTENT_TYPE, content).body(body);
-    let request =
-        request.map_err(|error| kube::Error::BuildRequest(kube::core::request::Error::BuildRequest(error)))?;
-    client.request::<Answer>(request).await.map(|answer| answer.metadata)
 }

@@ -5,7 +5,10 @@ use std::sync::{Arc, PoisonError};
 use jiff::Timestamp;
 use kube::Resource as _;
 
-use super::{CATCHING_UP, Controller, Memory, Running, reference, status_of};
+use super::{
+    interface::Controller,
+    running::{Adoptable, CATCHING_UP, Memory, Running, reference, status_of},
+};
 use crate::{
     apply::Orphan,
     caches::controller_key,
@@ -18,17 +21,6 @@ use crate::{
 /// A new object waits for at most this many seconds for the garbage collector to delete or release what a former object of its
 /// name owned.
 const FORMER_SECONDS: i64 = 60;
-
-/// What a former object of the same name had of one kind.
-pub(super) struct Adoptable {
-    /// Objects without a controller that an object of this name may adopt.
-    orphans: FindOrphans,
-    /// Whether an object is still owned by another UID of this name.
-    has_former: HasFormer,
-}
-
-type FindOrphans = Box<dyn Fn(&ObjectKey) -> Vec<Orphan> + Send + Sync>;
-type HasFormer = Box<dyn Fn(&ObjectKey, Option<&str>) -> bool + Send + Sync>;
 
 impl<C: Controller> Running<C> {
     /// Adopts objects of a kind that have no controller. `named` names the object that they belong to by their labels. Only what

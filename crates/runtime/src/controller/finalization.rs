@@ -1,31 +1,15 @@
 //! Finalization: what is done between the deletion of an object and its removal.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use kube::{Resource as _, api::ObjectMeta};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{CATCHING_UP, Controller, Memory, Running, Written, status_of};
+use super::{
+    interface::{Controller, Finalize, FinalizeStep},
+    running::{CATCHING_UP, Memory, Running, Written, status_of},
+};
 use crate::{error::Error, pace::News, queue::Outcome};
-
-/// The result of [`Controller::finalize`]: how far the finalization of an object is.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Finalize {
-    /// The status of the object, if there is something to write. The object is finalized again once the write is seen, and
-    /// `step` is taken only when the status already is as given here.
-    pub status: Option<Value>,
-    /// What follows.
-    pub step: FinalizeStep,
-}
-
-/// What follows a call of [`Controller::finalize`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FinalizeStep {
-    /// The finalizer is removed: everything is done.
-    RemoveFinalizer,
-    /// The object is finalized again after this time.
-    After(Duration),
-}
 
 impl<C: Controller> Running<C> {
     pub(super) async fn finalize(&self, object: &Arc<C::Object>, memory: &mut Memory) -> Result<Outcome, Error> {

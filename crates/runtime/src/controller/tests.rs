@@ -1,20 +1,28 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::convert::Infallible;
+use std::{collections::HashMap, convert::Infallible, sync::Arc, time::Duration};
 
-use http::Response;
+use http::{Method, Response};
+use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::{ConfigMap, Secret},
     apimachinery::pkg::apis::meta::v1::{OwnerReference, Time},
 };
-use kube::{Client, client::Body};
+use kube::{Client, api::ObjectMeta, client::Body};
+use serde_json::json;
 
-use super::*;
+use super::{interface::Controller, running::Running};
 use crate::{
-    apply::Wanted,
+    apply::{Applied, Decision, Owner, Part, Wanted},
+    caches::Caches,
+    error::Error,
     events::Events,
+    ledger::Expectation,
     metrics::Metrics,
-    store::{Entry, Unreadable, key_of},
+    queue::{Backoff, ObjectKey, Outcome},
+    status::Report,
+    store::{Entry, Store, Unreadable, Version, key_of},
+    surroundings::Surroundings,
 };
 
 struct Nothing;
