@@ -23,7 +23,7 @@ use kube::{
 use messina_e2e::{SOON, in_a_namespace};
 use messina_runtime::{
     apply::{Applied, AsSeen, Part, Wanted, compact_records, no_longer_wanted},
-    caches::{Caches, Surroundings},
+    caches::Caches,
     client::{self, Source, Transport},
     controller::{AnyController, Controller, Running},
     error::Error,
@@ -35,6 +35,7 @@ use messina_runtime::{
     server::Readiness,
     status::Report,
     store::Store,
+    surroundings::Surroundings,
 };
 use messina_testbed::{
     faults::{Asked, Fault, Faults},

@@ -16,5 +16,6 @@ pub mod traces;
 
 mod kubernetes;
 mod pod;
+mod scylla;
 mod serve;
 mod single_flight;

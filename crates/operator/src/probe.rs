@@ -14,7 +14,7 @@ use tracing::info;
 
 use crate::{
     kubernetes::{Access, Member, chain},
-    pod, serve,
+    pod, scylla, serve,
     single_flight::SingleFlight,
 };
 
@@ -139,7 +139,7 @@ fn unavailable(reason: impl AsRef<str>) -> serve::Answer {
 
 async fn report(node: Node) -> Result<SelfReport, Error> {
     Ok(SelfReport {
-        mode: node.operation_mode().await?,
+        mode: scylla::mode(node).await?,
         has_native_transport: node.has_native_transport().await?,
         host_id: node.host_id().await?,
         host_ids: node.host_ids().await?,
@@ -172,7 +172,7 @@ struct RingNode {
 }
 
 async fn observe_ring(node: Node) -> Result<Ring, Error> {
-    let view = node.view().await?;
+    let view = scylla::view(node).await?;
     let mut nodes = vec![];
     for address in view.addresses() {
         nodes.push(RingNode {

@@ -20,6 +20,8 @@ pub mod facts;
 pub mod faults;
 pub mod harness;
 pub mod image;
+#[cfg(test)]
+mod imports;
 pub mod inotify;
 pub mod manifests;
 pub mod network;

@@ -13,7 +13,6 @@ use std::{
 };
 
 use http::Method;
-use messina_plan::node::{Mode, ring::View};
 use serde::{Deserialize, de::DeserializeOwned};
 use thiserror::Error;
 
@@ -116,11 +115,9 @@ impl Node {
         self.get::<serde_json::Value>("/system/uptime_ms").await.map(drop)
     }
 
-    /// What the node is doing.
-    pub async fn operation_mode(self) -> Result<Mode, Error> {
-        let word: String = self.get("/storage_service/operation_mode").await?;
-        let Ok(mode) = word.parse();
-        Ok(mode)
+    /// What the node is doing, in ScyllaDB's word.
+    pub async fn operation_mode(self) -> Result<String, Error> {
+        self.get("/storage_service/operation_mode").await
     }
 
     /// The node's host ID.
@@ -156,18 +153,6 @@ impl Node {
     /// The addresses of the nodes that take other tokens.
     pub async fn moving(self) -> Result<BTreeSet<String>, Error> {
         self.get("/storage_service/nodes/moving").await
-    }
-
-    /// The ring as this node sees it.
-    pub async fn view(self) -> Result<View, Error> {
-        Ok(View {
-            host_ids: self.host_ids().await?,
-            live: self.live().await?,
-            down: self.down().await?,
-            joining: self.joining().await?,
-            leaving: self.leaving().await?,
-            moving: self.moving().await?,
-        })
     }
 
     /// The tokens of the whole ring.

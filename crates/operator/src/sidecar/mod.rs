@@ -26,6 +26,7 @@ use tracing::{info, warn};
 use crate::{
     kubernetes::{Access, chain},
     pod::{self, Shared, address_type},
+    scylla,
 };
 use child::Child;
 
@@ -228,7 +229,7 @@ async fn stop(options: &Options, node: Node, child: &Child) -> std::convert::Inf
 
 /// Lets a node that serves do so for a while. Kubernetes has told all who ask it that the pod is going.
 async fn serve_on(node: Node, time: Duration) {
-    if !time.is_zero() && matches!(node.operation_mode().await, Ok(Mode::Normal)) {
+    if !time.is_zero() && matches!(scylla::mode(node).await, Ok(Mode::Normal)) {
         info!(seconds = time.as_secs(), "ScyllaDB serves for a while, so that clients can turn to other nodes");
         tokio::time::sleep(time).await;
     }
@@ -237,7 +238,7 @@ async fn serve_on(node: Node, time: Duration) {
 /// Lets the node write all to disk, so that it starts quickly. One that is on its way in or out of the ring, or drained
 /// already, is left alone.
 async fn drain(node: Node, patience: Duration) {
-    match node.operation_mode().await {
+    match scylla::mode(node).await {
         Ok(Mode::Normal) => match node.drain(patience).await {
             Ok(()) => info!("ScyllaDB is drained"),
             Err(error) => warn!(error = %chain(&error), "ScyllaDB is stopped without being drained"),

@@ -24,7 +24,7 @@ use tracing::{info, warn};
 use super::{Options, prepare::Announced, upgrade::carry_out};
 use crate::{
     kubernetes::{Member, chain},
-    pod,
+    pod, scylla,
 };
 
 /// How often to look at a node that has yet to join, or that is leaving.
@@ -219,7 +219,7 @@ impl Tender<'_> {
         let Some(service) = &self.service else { return false };
         let asked = answer::question(service.annotations()).map(ToOwned::to_owned);
         let told = match &asked {
-            Some(asked) if *mode == Mode::Normal => match self.node.view().await {
+            Some(asked) if *mode == Mode::Normal => match scylla::view(self.node).await {
                 Ok(view) => Some(Answer::new(asked, host_id, self.announced.pod_uid(), &view)),
                 Err(error) => {
                     warn!(error = %chain(&error), "the node does not say how it sees the ring");
@@ -393,7 +393,7 @@ impl Tender<'_> {
 
 /// What the node says of itself. Either all is answered, or nothing is known.
 async fn observe(node: Node) -> Result<(Mode, Observation), Error> {
-    let mode = node.operation_mode().await?;
+    let mode = scylla::mode(node).await?;
     let host_id = node.host_id().await?;
     let mut own_tokens = None;
     if knows_ring(&mode) {

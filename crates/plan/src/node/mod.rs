@@ -83,3 +83,17 @@ impl fmt::Display for Mode {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_scylladb_are_read_and_written_alike() {
+        let known = "STARTING JOINING BOOTSTRAP NORMAL LEAVING DECOMMISSIONED MOVING DRAINING DRAINED MAINTENANCE";
+        for word in known.split(' ').chain(["SOMETHING_NEW"]) {
+            let Ok(mode) = word.parse::<Mode>();
+            assert_eq!((mode.to_string().as_str(), matches!(mode, Mode::Other(_))), (word, word == "SOMETHING_NEW"));
+        }
+    }
+}

@@ -22,5 +22,5 @@ mod tests;
 pub use self::{
     interface::{Controller, Finalize, FinalizeStep, Hold},
     reconcile::AnyController,
-    running::Running,
+    running::{Running, reference},
 };

@@ -346,7 +346,7 @@ impl<C: Controller> Running<C> {
 }
 
 /// Which object something is said of.
-pub(super) fn reference<K: Kind>(object: &K) -> ObjectReference {
+pub fn reference<K: Kind>(object: &K) -> ObjectReference {
     let metadata = object.meta();
     ObjectReference {
         api_version: Some(K::api_version(&()).into_owned()),
