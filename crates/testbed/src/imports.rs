@@ -1,6 +1,8 @@
 //! Which file of a crate imports which others: none may import itself by way of others. A module that only hands on what is in
 //! another one does not count.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -94,7 +96,8 @@ impl Crate {
             let for_tests = |item: &&Item| matches!(item, Item::Use(item) if is_for_tests(&item.attrs));
             file.items.iter().filter(|item| !for_tests(item)).for_each(|item| found.visit_item(item));
             for (module, name, route) in found.hands_on {
-                read.hands_on.extend(read.from_root(&module, &route).map(|route| ((module, name), route)));
+                let route = Self::absolute(&read.modules, &module, &route);
+                read.hands_on.extend(route.map(|route| ((module, name), route)));
             }
             let names = found.names.into_iter();
             read.names.extend(names.filter_map(|(module, route)| {
@@ -103,10 +106,6 @@ impl Crate {
             }));
         }
         read
-    }
-
-    fn from_root(&self, module: &Route, route: &Route) -> Option<Route> {
-        Self::absolute(&self.modules, module, route)
     }
 
     /// A route from the root of the crate; none where it leads into another crate.

@@ -130,7 +130,7 @@ async fn operator_does_not_grow(sizes: Sizes) {
 async fn churn(setup: &Setup, operator: &mut Operator, time: Duration, rounds: &mut usize) {
     let began = Instant::now();
     while began.elapsed() < time {
-        let kill = if *rounds % 2 == 0 { Kill::AfterCreation } else { Kill::AfterDeletion };
+        let kill = if rounds.is_multiple_of(2) { Kill::AfterCreation } else { Kill::AfterDeletion };
         let laps = Round::new(setup, *rounds).await.run(kill).await;
         *rounds += 1;
         let memory = status_field(operator, "VmRSS:");
