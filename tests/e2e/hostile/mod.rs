@@ -151,8 +151,8 @@ async fn all_are_forgotten(operator: &Operator, objects: u64) {
 /// What has grown, once the operator had time to give back what it can.
 async fn growth(setup: &Setup, operator: &Operator, before: &Figures) -> Vec<String> {
     let slack = setup.sizes.memory_slack;
-    // Idle connections and threads end by themselves; if something stays, the wait fails and the last figures say what.
-    let waiting = eventually("the operator to be as large as after the warm-up", LIMIT / 4, async || {
+    // Idle connections end by themselves after 90 s, idle threads sooner; if something stays, the last figures say what.
+    let waiting = eventually("the operator to be as large as after the warm-up", LIMIT, async || {
         let grown = Figures::of(operator).await.growth(before, slack, NAMES);
         tokio::time::sleep(Duration::from_millis(500)).await;
         Ok(if grown.is_empty() { Seen::Ready(()) } else { Seen::NotYet(grown.join("; ")) })
