@@ -46,6 +46,7 @@ use self::{
     status::permissions,
     topology::{cleanup, leaving::REFUSES, recovery, steps::Topology},
 };
+use crate::datacenter::state::Current;
 
 /// Tells versions of what the user wrote apart, as far as nodes read it.
 pub fn version_of_settings(observed: &Observed) -> Vec<String> {
@@ -54,20 +55,21 @@ pub fn version_of_settings(observed: &Observed) -> Vec<String> {
 
 /// How far a change of pods is.
 pub fn rolling(observed: &Observed) -> Rolling {
-    racks::racks(observed).rolling()
+    racks::racks(&Current::new(observed)).rolling()
 }
 
 /// Decides what is to be.
 pub fn plan(observed: &Observed) -> Plan {
+    let current = &Current::new(observed);
     let datacenter = &observed.datacenter;
     let token = token::token(observed);
-    let racks = racks::racks(observed);
-    let (mut names_of_nodes, are_nodes_named) = recovery::name_nodes(observed);
-    let topology = Topology { are_nodes_named, ..topology::topology(observed, &racks) };
+    let racks = racks::racks(current);
+    let (mut names_of_nodes, are_nodes_named) = recovery::name_nodes(current);
+    let topology = Topology { are_nodes_named, ..topology::topology(current, &racks) };
     names_of_nodes.retain(|one| topology.changes.iter().all(|other| other.name != one.name));
-    let services = services::services(observed, &topology.going);
-    let certificates = certificates::certificates(observed);
-    let mut rollout = rollout::rollout(observed, racks, &topology);
+    let services = services::services(current, &topology.going);
+    let certificates = certificates::certificates(current);
+    let mut rollout = rollout::rollout(current, racks, &topology);
     if certificates.are_awaited {
         rollout.hold(observed, "WaitingForCertificates", "the certificates are there that its nodes serve with");
     }
@@ -75,8 +77,8 @@ pub fn plan(observed: &Observed) -> Plan {
     if !missing.is_empty() {
         rollout.hold(observed, "WaitingForSettings", "the settings are there that its racks name");
     }
-    let mut growth = storage::growth(observed, &topology, &rollout);
-    let mut recovery = recovery::recovery(observed);
+    let mut growth = storage::growth(current, &topology, &rollout);
+    let mut recovery = recovery::recovery(current);
     if !token.wrong.is_empty() {
         // No StatefulSet would be made in place of one that is deleted.
         growth.deletions.clear();
@@ -87,7 +89,7 @@ pub fn plan(observed: &Observed) -> Plan {
     if !recovery.deletions.is_empty() {
         growth.deletions.clear();
     }
-    let marks = recovery::marks(observed, &topology.changes);
+    let marks = recovery::marks(current, &topology.changes);
     growth.changes.retain(|one| marks.iter().all(|mark| mark.name != one.name));
     let ingresses = ingresses::ingresses(observed);
     // ScyllaDB refuses to clean up while nodes come or go. A label that is wrong holds nothing up, and neither does a rack that

@@ -19,6 +19,7 @@ use crate::{
             stateful_set::{around_its_nodes, kept_in_place, stateful_set, take_new_hash},
         },
         state::{
+            Current,
             counts::known_nodes,
             nodes::{is_settled, next_below_partition},
             stateful_set::{last_only, partition, replicas, set_partition},
@@ -148,25 +149,26 @@ impl Standing<'_> {
 }
 
 /// Looks at the racks, and finds out who restarts next.
-pub(crate) fn racks(observed: &Observed) -> Racks<'_> {
+pub(crate) fn racks<'a>(current: &Current<'a>) -> Racks<'a> {
+    let observed = current.observed;
     let (mut standing, mut missing, mut orphaned, mut wrong) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for rack in &observed.datacenter.racks {
-        let wanted = stateful_set(observed, rack);
+        let wanted = stateful_set(current, rack);
         let name = observed.datacenter.stateful_set_name(rack);
         match observed.stateful_sets.get(&name) {
             None => {
-                let nodes = known_nodes(observed, &name).min(MOST_NODES);
+                let nodes = known_nodes(current, &name).min(MOST_NODES);
                 if nodes == 0 {
                     missing.push(wanted);
                     continue;
                 }
                 // Nodes that are there restart by our word, like all others.
-                let mut restored = around_its_nodes(observed, rack, nodes);
+                let mut restored = around_its_nodes(current, rack, nodes);
                 set_partition(&mut restored, nodes);
                 orphaned.push(restored);
             }
             Some(now) => {
-                let (mut wanted, faults) = kept_in_place(observed, wanted, now);
+                let (mut wanted, faults) = kept_in_place(current, wanted, now);
                 wrong.extend(faults);
                 set_partition(&mut wanted, partition(now));
                 let changes_pods = changes_pods(&wanted, now) || is_of_scylla_operator(now);
@@ -180,7 +182,7 @@ pub(crate) fn racks(observed: &Observed) -> Racks<'_> {
     }
     let moving = observed.stateful_sets.values().filter(|one| !is_settled(observed, one)).collect();
     let is_rolling = standing.iter().any(|one| partition(one.now) > 0 || is_of_scylla_operator(one.now))
-        || is_being_upgraded(observed);
+        || is_being_upgraded(current);
     let may_change = observed.turn == Turn::Own || rack_to_roll(&standing).is_none_or(|one| !one.changes_pods);
     let mut racks = Racks { standing, missing, orphaned, wrong, moving, is_rolling, next: None };
     racks.next = next_restart(observed, &racks).filter(|_| may_change);

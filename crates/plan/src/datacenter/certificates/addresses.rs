@@ -5,13 +5,15 @@ use std::{collections::BTreeSet, net::IpAddr};
 use crate::datacenter::{
     model::{certificate::chain::Addresses, facts::service::NodeService, observed::Observed},
     objects::services,
+    state::Current,
     topology,
 };
 
 /// Where clients inside and outside of Kubernetes find the nodes: by Service, by pod, by load balancer, and by domain.
-pub(crate) fn addresses(observed: &Observed) -> Addresses {
+pub(crate) fn addresses(current: &Current<'_>) -> Addresses {
+    let observed = current.observed;
     let datacenter = &observed.datacenter;
-    let services = services::services(observed, &topology::going(observed));
+    let services = services::services(current, &topology::going(current));
     let planned = [services.identity].into_iter().chain(services.members).filter_map(|service| service.metadata.name);
     let planned: BTreeSet<String> = planned.collect();
     let kept = observed.services.iter().filter(|(_, service)| service.role.is_some());

@@ -37,6 +37,7 @@ use crate::{
             observed::Observed,
             plan::{CertificateChain, LeftAlone, Note},
         },
+        state::Current,
     },
     words,
 };
@@ -57,15 +58,17 @@ pub(crate) struct Certificates {
     pub(crate) again_at: Option<Timestamp>,
 }
 
-pub(crate) fn chains(observed: &Observed) -> Vec<Chain> {
-    chains_of(&observed.datacenter, observed.gates, || addresses(observed))
+pub(crate) fn chains(current: &Current<'_>) -> Vec<Chain> {
+    let observed = current.observed;
+    chains_of(&observed.datacenter, observed.gates, || addresses(current))
 }
 
 /// What is to be signed now.
 pub fn orders(observed: &Observed) -> Vec<Order> {
+    let current = &Current::new(observed);
     let now = observed.now;
     let mut orders = Vec::new();
-    for chain in chains(observed) {
+    for chain in chains(current) {
         let stored = observed.secrets.get(&chain.authority);
         let good = match chain.authority().judge(observed) {
             Verdict::Good(good) => good,
@@ -89,10 +92,11 @@ fn pair(secret: &Secret) -> Option<Signed> {
 }
 
 /// The objects that hold certificates, from what is there and what was signed.
-pub(crate) fn certificates(observed: &Observed) -> Certificates {
+pub(crate) fn certificates(current: &Current<'_>) -> Certificates {
+    let observed = current.observed;
     let mut made = Certificates::default();
     let mut awaited = BTreeSet::new();
-    for chain in chains(observed) {
+    for chain in chains(current) {
         made.add_chain(observed, &chain);
         awaited.extend(chain.certificate.names.awaited);
     }
@@ -240,7 +244,7 @@ fn left_alone(observed: &Observed, chains: &[CertificateChain]) -> Vec<LeftAlone
 pub(crate) fn outline(observed: &Observed, text: &str) -> (Vec<CertificateChain>, Option<Secret>) {
     let datacenter = &observed.datacenter;
     let secret = |name: &str| Some(objects::secret(datacenter, name, [text.as_bytes(); 2], &[], None));
-    let chains = chains(observed).into_iter().map(|chain| CertificateChain {
+    let chains = chains(&Current::new(observed)).into_iter().map(|chain| CertificateChain {
         authority: secret(&chain.authority),
         bundle: Some(objects::bundle(datacenter, &chain.authority, text)),
         former_bundle: None,

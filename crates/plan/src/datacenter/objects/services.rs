@@ -22,7 +22,7 @@ use crate::datacenter::{
         plan::LeftAlone,
         spec::{Datacenter, Rack},
     },
-    state::counts::nodes_to_keep,
+    state::{Current, counts::nodes_to_keep},
 };
 
 /// Ports that every Service of a datacenter has.
@@ -47,12 +47,13 @@ pub(crate) struct Services {
     pub(crate) left_alone: Vec<LeftAlone>,
 }
 
-pub(crate) fn services(observed: &Observed, going: &BTreeSet<String>) -> Services {
+pub(crate) fn services(current: &Current<'_>, going: &BTreeSet<String>) -> Services {
+    let observed = current.observed;
     let datacenter = &observed.datacenter;
     let mut members = Vec::new();
     for rack in &datacenter.racks {
         let stateful_set = datacenter.stateful_set_name(rack);
-        for ordinal in 0..nodes_to_keep(observed, rack) {
+        for ordinal in 0..nodes_to_keep(current, rack) {
             let name = names::datacenter::member(&stateful_set, ordinal);
             // What is about to go is made anew when it is gone.
             if going.contains(&name) {

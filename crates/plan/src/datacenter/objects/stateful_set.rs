@@ -24,14 +24,16 @@ use crate::datacenter::{
         pod::pod_spec,
     },
     state::{
+        Current,
         counts::nodes_to_keep,
-        disks::{is_known, last_image, newest_image},
+        disks::{last_image, newest_image},
         stateful_set::{is_parallel, replicas},
     },
 };
 
 /// The StatefulSet as it is to be, whatever it is now.
-pub(crate) fn stateful_set(observed: &Observed, rack: &Rack) -> StatefulSet {
+pub(crate) fn stateful_set(current: &Current<'_>, rack: &Rack) -> StatefulSet {
+    let observed = current.observed;
     let datacenter = &observed.datacenter;
     let name = datacenter.stateful_set_name(rack);
     let inputs = InputsOf::of(observed, rack, &name);
@@ -39,7 +41,7 @@ pub(crate) fn stateful_set(observed: &Observed, rack: &Rack) -> StatefulSet {
     StatefulSet {
         metadata: inputs.noted(owned(datacenter, name, node_labels(datacenter, rack))),
         spec: Some(StatefulSetSpec {
-            replicas: Some(nodes_to_keep(observed, rack)),
+            replicas: Some(nodes_to_keep(current, rack)),
             service_name: Some(names::datacenter::identity_service(&datacenter.name)),
             selector: LabelSelector {
                 match_labels: Some(rack_labels(datacenter, &rack.name)),
@@ -163,10 +165,11 @@ fn claim(datacenter: &Datacenter, rack: &Rack) -> PersistentVolumeClaim {
 /// `wanted` with everything of `existing` that an API server lets nobody change, and with no fewer replicas; and what of
 /// that the specification wants otherwise.
 pub(crate) fn kept_in_place(
-    observed: &Observed,
+    current: &Current<'_>,
     mut wanted: StatefulSet,
     existing: &StatefulSet,
 ) -> (StatefulSet, Vec<Note>) {
+    let observed = current.observed;
     let (Some(spec), Some(now)) = (wanted.spec.as_mut(), existing.spec.as_ref()) else { return (wanted, Vec::new()) };
     let mut differing = Vec::new();
     // Labels and annotations of claims count only when a claim is made, so a difference there is no fault. Sizes are the
@@ -201,7 +204,7 @@ pub(crate) fn kept_in_place(
     } else {
         // Those that have joined come back together.
         let name = existing.metadata.name.as_deref().unwrap_or_default();
-        let is_back = |ordinal: &i32| is_known(observed, &names::datacenter::member(name, *ordinal));
+        let is_back = |ordinal: &i32| current.is_known(&names::datacenter::member(name, *ordinal));
         let known = (replicas(existing)..MOST_NODES).take_while(is_back).count();
         let most = replicas(existing) + i32::try_from(known).unwrap_or(MOST_NODES).max(1);
         spec.replicas.min(Some(most))
@@ -235,7 +238,8 @@ fn keep_restart(template: &mut PodTemplateSpec, restarted_at: Option<&String>) {
 
 /// The StatefulSet of a rack that has nodes and lost it. It is made anew around them: with as many replicas, and such that
 /// their pods are as it wants them. They keep their version, which changes in no other way than that of others.
-pub(crate) fn around_its_nodes(observed: &Observed, rack: &Rack, nodes: i32) -> StatefulSet {
+pub(crate) fn around_its_nodes(current: &Current<'_>, rack: &Rack, nodes: i32) -> StatefulSet {
+    let observed = current.observed;
     let name = observed.datacenter.stateful_set_name(rack);
     let members = || (0..nodes).map(|ordinal| names::datacenter::member(&name, ordinal));
     let pods = || members().filter_map(|member| observed.pods.get(&member));
@@ -251,13 +255,13 @@ pub(crate) fn around_its_nodes(observed: &Observed, rack: &Rack, nodes: i32) -> 
     let mut restored = match former.filter(is_former) {
         Some((version, image)) => {
             let datacenter = Datacenter { version, image, ..observed.datacenter.clone() };
-            stateful_set(&Observed { datacenter, ..observed.clone() }, rack)
+            stateful_set(&Current::new(&Observed { datacenter, ..observed.clone() }), rack)
         }
-        None => stateful_set(observed, rack),
+        None => stateful_set(current, rack),
     };
     let Some(spec) = restored.spec.as_mut() else { return restored };
     spec.replicas = Some(nodes);
-    if members().any(|member| is_known(observed, &member)) {
+    if members().any(|member| current.is_known(&member)) {
         spec.pod_management_policy = Some(PARALLEL.into());
     }
     let restarts = pods().filter_map(|pod| pod.restarted_at.as_ref());

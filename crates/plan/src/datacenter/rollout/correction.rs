@@ -17,6 +17,7 @@ use crate::datacenter::{
         outcome::{Rollout, hold, keep},
     },
     state::{
+        Current,
         joining::{has_joined, may_be_corrected, may_be_joining},
         nodes::{nodes_down, pods},
         stateful_set::{partition, replicas, template_version},
@@ -27,7 +28,8 @@ use crate::datacenter::{
 
 /// While something is rolling out, nothing else begins. But what rolls out may be what is wrong, so its own pods may
 /// still be corrected.
-pub(crate) fn mend(observed: &Observed, racks: Racks<'_>, topology: &Topology, rollout: &mut Rollout) {
+pub(crate) fn mend(current: &Current<'_>, racks: Racks<'_>, topology: &Topology, rollout: &mut Rollout) {
+    let observed = current.observed;
     let Racks { standing, missing, moving, .. } = racks;
     let first_moving = standing.iter().position(|one| moving.iter().any(|other| std::ptr::eq(*other, one.now)));
     for (position, one) in standing.into_iter().enumerate() {
@@ -44,9 +46,9 @@ pub(crate) fn mend(observed: &Observed, racks: Racks<'_>, topology: &Topology, r
             rollout.waiting.push(waiting_for_turn(observed, &one, other));
             rollout.left_alone.push(LeftAlone { kind: "StatefulSet", name: one.name });
         } else if one.changes_pods {
-            correct(observed, one, topology, rollout);
+            correct(current, one, topology, rollout);
         } else {
-            make_anew(observed, &one, rollout);
+            make_anew(current, &one, rollout);
             keep(observed, one, rollout);
         }
     }
@@ -56,7 +58,8 @@ pub(crate) fn mend(observed: &Observed, racks: Racks<'_>, topology: &Topology, r
 }
 
 /// Other pods take the place of those that are down, if their nodes are prepared for another version.
-fn correct(observed: &Observed, one: Standing<'_>, topology: &Topology, rollout: &mut Rollout) {
+fn correct(current: &Current<'_>, one: Standing<'_>, topology: &Topology, rollout: &mut Rollout) {
+    let observed = current.observed;
     let first = correcting(observed, one.now);
     let has_nodes = replicas(one.now) > 0;
     if has_nodes && first >= replicas(one.now) && nodes_down(observed, one.now).is_empty() {
@@ -65,7 +68,7 @@ fn correct(observed: &Observed, one: Standing<'_>, topology: &Topology, rollout:
     let restarting = (first..replicas(one.now).min(MOST_NODES))
         .map(|ordinal| Restart { stateful_set: one.name.clone(), ordinal }.member());
     let version = &observed.datacenter.version;
-    let unprepared = restarting.into_iter().find(|member| !is_prepared_for(observed, member, version));
+    let unprepared = restarting.into_iter().find(|member| !is_prepared_for(current, member, version));
     if let Some(member) = unprepared {
         rollout.waiting.push(held_up(observed, &member));
         return hold(observed, one, rollout);
@@ -81,7 +84,8 @@ fn correct(observed: &Observed, one: Standing<'_>, topology: &Topology, rollout:
 }
 
 /// Kubernetes does not replace pods that are down and out of date where pods start in order, so that is done here.
-fn make_anew(observed: &Observed, one: &Standing<'_>, rollout: &mut Rollout) {
+fn make_anew(current: &Current<'_>, one: &Standing<'_>, rollout: &mut Rollout) {
+    let observed = current.observed;
     let Some((pod, version)) = stuck(observed, one.now) else { return };
     let name = pod.reference.name.clone();
     // Who is replaced loses its pod together with its disk, and in no other way.
@@ -90,8 +94,8 @@ fn make_anew(observed: &Observed, one: &Standing<'_>, rollout: &mut Rollout) {
         return;
     }
     let is_prepared = match version {
-        Some(version) => is_prepared_for(observed, &name, &version),
-        None => !is_being_upgraded(observed),
+        Some(version) => is_prepared_for(current, &name, &version),
+        None => !is_being_upgraded(current),
     };
     if !is_prepared {
         return rollout.waiting.push(held_up(observed, &name));

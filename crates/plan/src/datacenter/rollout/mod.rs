@@ -37,9 +37,10 @@ use crate::{
             outcome::{Rollout, hold, keep},
         },
         state::{
+            Current,
             counts::removed_racks,
             joining::has_cluster,
-            member::{Member, members},
+            member::Member,
             stateful_set::{is_going, partition, replicas},
         },
         topology::steps::Topology,
@@ -47,13 +48,14 @@ use crate::{
     words,
 };
 
-pub(crate) fn rollout(observed: &Observed, mut racks: Racks<'_>, topology: &Topology) -> Rollout {
+pub(crate) fn rollout(current: &Current<'_>, mut racks: Racks<'_>, topology: &Topology) -> Rollout {
+    let observed = current.observed;
     let as_wanted = racks.standing.iter().filter(|one| !one.changes).map(|one| one.name.clone()).collect();
     let mut rollout = Rollout { wrong: racks.wrong.clone(), as_wanted, ..Rollout::default() };
     let orphaned = std::mem::take(&mut racks.orphaned);
     let is_one_away = !orphaned.is_empty() || racks.standing.iter().any(|one| is_going(one.now));
     for stateful_set in orphaned {
-        restore(observed, stateful_set, topology, &mut rollout);
+        restore(current, stateful_set, topology, &mut rollout);
     }
     keep_removed_racks(observed, &mut rollout);
     for stateful_set in &racks.moving {
@@ -62,13 +64,13 @@ pub(crate) fn rollout(observed: &Observed, mut racks: Racks<'_>, topology: &Topo
     if topology.is_leaving || is_one_away || !topology.under_maintenance.is_empty() {
         hold_all(observed, racks, &mut rollout);
     } else if !racks.moving.is_empty() {
-        mend(observed, racks, topology, &mut rollout);
+        mend(current, racks, topology, &mut rollout);
     } else if topology.is_outdated {
         hold_all(observed, racks, &mut rollout);
     } else if !racks.missing.is_empty() && !racks.is_rolling {
-        create(observed, racks, topology, &mut rollout);
+        create(current, racks, topology, &mut rollout);
     } else {
-        change_next(observed, racks, topology, &mut rollout);
+        change_next(current, racks, topology, &mut rollout);
     }
     leave_going(observed, &mut rollout);
     let racks = &observed.datacenter.racks;
@@ -94,9 +96,10 @@ fn leave_going(observed: &Observed, rollout: &mut Rollout) {
 }
 
 /// Makes a StatefulSet anew around its nodes. What is in the way of new ones is not in the way of these.
-fn restore(observed: &Observed, stateful_set: StatefulSet, topology: &Topology, rollout: &mut Rollout) {
+fn restore(current: &Current<'_>, stateful_set: StatefulSet, topology: &Topology, rollout: &mut Rollout) {
+    let observed = current.observed;
     let name = stateful_set.metadata.name.clone().unwrap_or_default();
-    let members = members(observed);
+    let members = current.members();
     let is_blocked = |ordinal| {
         let member = names::datacenter::member(&name, ordinal);
         let claim = observed.claim_of(&member);
@@ -133,7 +136,8 @@ fn hold_all(observed: &Observed, racks: Racks<'_>, rollout: &mut Rollout) {
 }
 
 /// Makes what is missing, before anything that is there changes.
-fn create(observed: &Observed, racks: Racks<'_>, topology: &Topology, rollout: &mut Rollout) {
+fn create(current: &Current<'_>, racks: Racks<'_>, topology: &Topology, rollout: &mut Rollout) {
+    let observed = current.observed;
     let Racks { standing, missing, .. } = racks;
     for one in standing {
         keep(observed, one, rollout);
@@ -152,7 +156,8 @@ fn create(observed: &Observed, racks: Racks<'_>, topology: &Topology, rollout: &
 
 /// Changes one StatefulSet: the first that lacks nodes or, where none does or a rolling change has begun, the one whose
 /// nodes restart now, or else the first that differs.
-fn change_next(observed: &Observed, racks: Racks<'_>, topology: &Topology, rollout: &mut Rollout) {
+fn change_next(current: &Current<'_>, racks: Racks<'_>, topology: &Topology, rollout: &mut Rollout) {
+    let observed = current.observed;
     let Racks { standing, missing, is_rolling, next, .. } = racks;
     for stateful_set in &missing {
         rollout.waiting.push(not_yet(observed, stateful_set));

@@ -20,8 +20,9 @@ use crate::{
         },
         rollout::outcome::Rollout,
         state::{
+            Current,
             counts::nodes_to_keep,
-            member::{Member, members},
+            member::Member,
             stateful_set::{is_going, replicas},
         },
         topology::steps::Topology,
@@ -37,14 +38,15 @@ pub(crate) struct Growth {
     pub(crate) wrong: Vec<Note>,
 }
 
-pub(crate) fn growth(observed: &Observed, topology: &Topology, rollout: &Rollout) -> Growth {
+pub(crate) fn growth(current: &Current<'_>, topology: &Topology, rollout: &Rollout) -> Growth {
+    let observed = current.observed;
     let mut growth = Growth::default();
-    let members = members(observed);
+    let members = current.members();
     for rack in &observed.datacenter.racks {
         let name = observed.datacenter.stateful_set_name(rack);
         let Some(now) = observed.stateful_sets.get(&name) else { continue };
         let (Some(has), Some(wanted)) = (template_size(now), Amount::of(&rack.storage.capacity)) else { continue };
-        let one = Growing { observed, rack, name, now, has, wanted, members: &members };
+        let one = Growing { current, observed, rack, name, now, has, wanted, members };
         if wanted.is_below(has) {
             growth.fault("StorageCannotShrink", one.cannot_shrink());
         } else if growth.claims(&one) && one.is_to_grow() {
@@ -56,6 +58,7 @@ pub(crate) fn growth(observed: &Observed, topology: &Topology, rollout: &Rollout
 
 /// A rack whose disks may have to grow.
 struct Growing<'a> {
+    current: &'a Current<'a>,
     observed: &'a Observed,
     rack: &'a Rack,
     /// Name of the StatefulSet.
@@ -171,7 +174,7 @@ impl Growing<'_> {
             Some(format!("node {} has joined, and is not being replaced", member.name))
         } else if let Some(silent) = self.members().find(|name| self.member(name).and_then(Member::host_id).is_none()) {
             Some(format!("the host ID of node {silent} is known"))
-        } else if replicas(self.now) < nodes_to_keep(self.observed, self.rack) {
+        } else if replicas(self.now) < nodes_to_keep(self.current, self.rack) {
             Some("it has all its nodes".into())
         } else if !rollout.as_wanted.contains(&self.name) || is_rolling(self.now) {
             Some("its pods are as they are to be".into())

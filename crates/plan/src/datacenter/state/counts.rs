@@ -7,12 +7,7 @@ use crate::datacenter::{
         observed::Observed,
         spec::{MOST_NODES, Rack},
     },
-    state::{
-        disks::joined_disks,
-        member::{Member, members},
-        ring::{Place, Ring},
-        stateful_set::replicas,
-    },
+    state::{Current, member::Member, ring::Place, stateful_set::replicas},
 };
 
 /// The StatefulSets of racks that the specification no longer has.
@@ -24,21 +19,23 @@ pub(crate) fn removed_racks(observed: &Observed) -> impl Iterator<Item = &Statef
 
 /// How many nodes of the rack are to be there now: none is taken away. A StatefulSet may be gone, or have been made
 /// smaller by somebody, while its nodes are still in the ring.
-pub(crate) fn nodes_to_keep(observed: &Observed, rack: &Rack) -> i32 {
+pub(crate) fn nodes_to_keep(current: &Current<'_>, rack: &Rack) -> i32 {
+    let observed = current.observed;
     let name = observed.datacenter.stateful_set_name(rack);
-    let now = observed.stateful_sets.get(&name).map_or_else(|| known_nodes(observed, &name), replicas);
-    rack.nodes.max(now).max(nodes_without_place(observed, &name)).min(MOST_NODES)
+    let now = observed.stateful_sets.get(&name).map_or_else(|| known_nodes(current, &name), replicas);
+    rack.nodes.max(now).max(nodes_without_place(current, &name)).min(MOST_NODES)
 }
 
 /// One more than the last ordinal of a node that is in the ring although its StatefulSet has no place for it.
-pub(crate) fn nodes_without_place(observed: &Observed, stateful_set: &str) -> i32 {
-    let members = members(observed);
+pub(crate) fn nodes_without_place(current: &Current<'_>, stateful_set: &str) -> i32 {
+    let observed = current.observed;
+    let members = current.members();
     let is_lost = |member: &&Member<'_>| member.stateful_set == stateful_set && member.is_outside(observed);
     let mut lost = members.iter().filter(is_lost).filter_map(|member| Some((member, member.host_id()?))).peekable();
     if lost.peek().is_none() {
         return 0;
     }
-    let ring = Ring::new(observed, &members);
+    let ring = &current.ring;
     if observed.stateful_sets.get(stateful_set).is_some_and(|now| !ring.is_asked_since(now)) {
         return 0;
     }
@@ -48,9 +45,10 @@ pub(crate) fn nodes_without_place(observed: &Observed, stateful_set: &str) -> i3
 
 /// One more than the last ordinal of which there is a pod, a Service that knows a node, or a claim with the data of one.
 /// Those that have left do not count.
-pub(crate) fn known_nodes(observed: &Observed, stateful_set: &str) -> i32 {
-    let members = members(observed);
-    let ring = Ring::new(observed, &members);
+pub(crate) fn known_nodes(current: &Current<'_>, stateful_set: &str) -> i32 {
+    let observed = current.observed;
+    let members = current.members();
+    let ring = &current.ring;
     let has_left = |member: &Member<'_>| {
         let is_out = |host_id: &str| ring.place_of(observed, member, host_id) == Place::Out;
         member.is_asked_to_leave() && !member.is_replaced() && member.host_id().is_some_and(is_out)
@@ -59,8 +57,7 @@ pub(crate) fn known_nodes(observed: &Observed, stateful_set: &str) -> i32 {
     let services = there.iter().filter(|member| member.host_id().is_some()).map(|member| member.name);
     let has_not_left = |name: &&str| left.iter().all(|member| member.name != *name);
     let pods = observed.pods.keys().map(String::as_str).filter(has_not_left);
-    let disks = joined_disks(observed);
-    let disks = disks.keys().copied().filter(has_not_left);
+    let disks = current.disks.keys().copied().filter(has_not_left);
     let ordinal = |name: &str| name.strip_prefix(stateful_set)?.strip_prefix('-')?.parse::<u16>().ok();
     services.chain(pods).chain(disks).filter_map(ordinal).max().map_or(0, |last| i32::from(last) + 1)
 }

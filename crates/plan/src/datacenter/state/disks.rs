@@ -7,7 +7,7 @@ use messina_api::names::{self, image_version};
 use crate::{
     datacenter::{
         model::{facts::claim::Claim, observed::Observed},
-        state::member::{Member, members},
+        state::member::Member,
     },
     version::Version,
 };
@@ -34,20 +34,14 @@ pub(crate) fn newest_image(observed: &Observed, members: &[String]) -> Option<(S
     images.reduce(|newest, one| if is_newer(&one.0, &newest.0) { one } else { newest })
 }
 
-/// Whether a node of this name has joined, as its Service or its claim says.
-pub(crate) fn is_known(observed: &Observed, member: &str) -> bool {
-    observed.services.get(member).is_some_and(|service| service.has_joined)
-        || joined_disks(observed).contains_key(member)
-}
-
 /// Host IDs of nodes that have joined and not left, by their names, as claims say. A claim that was copied is not a node's: its
 /// host ID stands on the Service of another one, or on an older claim.
-pub(crate) fn joined_disks(observed: &Observed) -> BTreeMap<&str, &str> {
+pub(crate) fn joined_disks<'a>(observed: &'a Observed, members: &[Member<'a>]) -> BTreeMap<&'a str, &'a str> {
     let by_service = |host_id: &str| {
         let is_its = |member: &&Member<'_>| member.host_id() == Some(host_id);
-        members(observed).iter().find(is_its).map(|member| member.name.to_owned())
+        members.iter().find(is_its).map(|member| member.name)
     };
-    let mut found = BTreeMap::<&str, (&Claim, &str)>::new();
+    let mut found = BTreeMap::<&'a str, (&Claim, &'a str)>::new();
     for (name, claim) in observed.claims.iter().filter(|(_, claim)| claim.has_joined()) {
         let Some(member) = names::datacenter::member_of_claim(name) else { continue };
         let host_id = claim.joined_host_id.as_ref();

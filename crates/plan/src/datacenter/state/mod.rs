@@ -11,3 +11,39 @@ pub(crate) mod seen;
 pub(crate) mod stateful_set;
 pub mod takeover;
 pub(crate) mod upgrade;
+
+use std::collections::BTreeMap;
+
+use self::{
+    disks::joined_disks,
+    member::{Member, members},
+    ring::Ring,
+};
+use crate::datacenter::model::observed::Observed;
+
+/// What is true now, worked out once for all decisions.
+pub(crate) struct Current<'a> {
+    pub(crate) observed: &'a Observed,
+    /// The nodes, and the ring as they tell of it.
+    pub(crate) ring: Ring<'a>,
+    /// Host IDs of nodes that have joined and not left, by their names, as claims say.
+    pub(crate) disks: BTreeMap<&'a str, &'a str>,
+}
+
+impl<'a> Current<'a> {
+    pub(crate) fn new(observed: &'a Observed) -> Self {
+        let ring = Ring::new(observed, members(observed));
+        let disks = joined_disks(observed, &ring.members);
+        Self { observed, ring, disks }
+    }
+
+    /// The nodes of all racks that there are, are to be or have been, in order.
+    pub(crate) fn members(&self) -> &[Member<'a>] {
+        &self.ring.members
+    }
+
+    /// Whether a node of this name has joined, as its Service or its claim says.
+    pub(crate) fn is_known(&self, member: &str) -> bool {
+        self.observed.services.get(member).is_some_and(|service| service.has_joined) || self.disks.contains_key(member)
+    }
+}

@@ -29,7 +29,7 @@ pub(crate) enum Place {
 
 /// The ring, as nodes tell of it that were asked.
 pub(crate) struct Ring<'a> {
-    pub(crate) members: &'a [Member<'a>],
+    pub(crate) members: Vec<Member<'a>>,
     /// The question that stands.
     pub(crate) question: Option<u64>,
     /// Answers to it, by the names of those who gave them.
@@ -42,7 +42,7 @@ pub(crate) struct Ring<'a> {
 }
 
 impl<'a> Ring<'a> {
-    pub(crate) fn new(observed: &Observed, members: &'a [Member<'a>]) -> Self {
+    pub(crate) fn new(observed: &Observed, members: Vec<Member<'a>>) -> Self {
         let number =
             |member: &Member<'_>| member.question()?.parse::<u64>().ok().filter(|asked| *asked < LAST_QUESTION);
         let question = members.iter().filter_map(number).max();
@@ -83,7 +83,7 @@ impl<'a> Ring<'a> {
     }
 
     /// Nodes that are in the ring as far as is known, but for one.
-    pub(crate) fn others(&self, observed: &Observed, but: &str) -> Vec<&'a Member<'a>> {
+    pub(crate) fn others(&self, observed: &Observed, but: &str) -> Vec<&Member<'a>> {
         let is_other = |member: &&Member<'_>| member.name != but && member.has_joined() && !member.is_outside(observed);
         self.members.iter().filter(is_other).collect()
     }

@@ -4,7 +4,8 @@ use crate::{
     datacenter::{
         model::{facts::service::NodeService, observed::Observed},
         state::{
-            member::{Member, members},
+            Current,
+            member::Member,
             stateful_set::{partition, template_version},
         },
     },
@@ -103,16 +104,17 @@ pub(crate) fn is_changed(observed: &Observed, member: &Member<'_>) -> bool {
 }
 
 /// Whether a change of the version has begun and is not complete.
-pub(crate) fn is_being_upgraded(observed: &Observed) -> bool {
+pub(crate) fn is_being_upgraded(current: &Current<'_>) -> bool {
+    let observed = current.observed;
     let is_marked = |member: &Member<'_>| is_marked(member) && is_changed(observed, member);
-    observed.services.values().any(NodeService::is_upgrading) && members(observed).iter().any(is_marked)
+    observed.services.values().any(NodeService::is_upgrading) && current.members().iter().any(is_marked)
 }
 
 /// Whether a node that is down may come back with this version: it has the same one, goes back to the one before, or was
 /// prepared for another one.
-pub(crate) fn is_prepared_for(observed: &Observed, name: &str, version: &str) -> bool {
-    let members = members(observed);
-    let member = members.iter().find(|member| member.name == name && is_changed(observed, member));
+pub(crate) fn is_prepared_for(current: &Current<'_>, name: &str, version: &str) -> bool {
+    let observed = current.observed;
+    let member = current.members().iter().find(|member| member.name == name && is_changed(observed, member));
     let Some(node) = member.and_then(|member| Node::of(observed, *member)) else { return true };
     observed.datacenter.skips_upgrade_hooks
         || node.runs(version)

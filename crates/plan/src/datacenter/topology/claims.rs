@@ -54,7 +54,7 @@ pub(crate) fn clear_the_way(steps: &mut Steps<'_>) {
     for rack in &observed.datacenter.racks {
         let stateful_set = observed.datacenter.stateful_set_name(rack);
         let now = steps.replicas(&stateful_set).unwrap_or(0);
-        for ordinal in now..nodes_to_keep(observed, rack).min(MOST_NODES) {
+        for ordinal in now..nodes_to_keep(steps.current, rack).min(MOST_NODES) {
             let member = names::datacenter::member(&stateful_set, ordinal);
             if is_in_the_way(steps, &member) {
                 steps.done.in_the_way.insert(stateful_set.clone());

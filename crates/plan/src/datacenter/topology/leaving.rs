@@ -383,7 +383,7 @@ fn unsettled(steps: &Steps<'_>) -> Option<String> {
         let name = observed.datacenter.stateful_set_name(rack);
         match steps.replicas(&name) {
             None => return Some(format!("StatefulSet {namespace}/{name} is yet to be created")),
-            Some(now) if now < nodes_to_keep(observed, rack) => {
+            Some(now) if now < nodes_to_keep(steps.current, rack) => {
                 return Some(format!("StatefulSet {namespace}/{name} is yet to get more nodes"));
             }
             Some(_) => {}
@@ -397,7 +397,7 @@ fn unsettled(steps: &Steps<'_>) -> Option<String> {
     if let Some((name, _)) = moving {
         return Some(format!("StatefulSet {namespace}/{name} is not rolled out"));
     }
-    if is_being_upgraded(observed) {
+    if is_being_upgraded(steps.current) {
         return Some("the change of the version is not complete".into());
     }
     // Others find it no longer, so nobody can leave; and it does not restart while somebody does.

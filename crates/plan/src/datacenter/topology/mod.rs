@@ -22,19 +22,14 @@ use messina_api::names::annotation::RING_QUESTION;
 use serde_json::Value;
 
 use crate::datacenter::{
-    model::{
-        observed::Observed,
-        plan::{Change, Kind},
-    },
+    model::plan::{Change, Kind},
     racks::Racks,
-    state::{member::members, ring::Ring},
+    state::Current,
     topology::steps::{Steps, Topology},
 };
 
-pub(crate) fn topology(observed: &Observed, racks: &Racks<'_>) -> Topology {
-    let members = members(observed);
-    let ring = Ring::new(observed, &members);
-    let mut steps = Steps::new(observed, &ring);
+pub(crate) fn topology(current: &Current<'_>, racks: &Racks<'_>) -> Topology {
+    let mut steps = Steps::new(current);
     maintenance::respect(&mut steps);
     let is_replacing = replacing::replace(&mut steps);
     leaving::clear_up(&mut steps);
@@ -59,10 +54,8 @@ fn only_asks(change: &Change) -> bool {
 }
 
 /// Services that are about to go.
-pub(crate) fn going(observed: &Observed) -> BTreeSet<String> {
-    let members = members(observed);
-    let ring = Ring::new(observed, &members);
-    let mut steps = Steps::new(observed, &ring);
+pub(crate) fn going(current: &Current<'_>) -> BTreeSet<String> {
+    let mut steps = Steps::new(current);
     leaving::clear_up(&mut steps);
     steps.done.going
 }

@@ -20,20 +20,20 @@ use crate::datacenter::{
     model::{
         component::Part,
         facts::pod::NodePod,
-        observed::Observed,
         plan::{Change, Deletion, Kind, Note, RestsOn},
         spec::MOST_NODES,
     },
     state::{
-        disks::{is_known, joined_disks},
-        member::{Member, members},
+        Current,
+        member::Member,
         seen,
         stateful_set::{is_going, is_parallel, replicas},
     },
 };
 
 /// Notes on claims which nodes have joined, and what they run, where nothing else of the claims changes.
-pub(crate) fn marks(observed: &Observed, changes: &[Change]) -> Vec<Change> {
+pub(crate) fn marks(current: &Current<'_>, changes: &[Change]) -> Vec<Change> {
+    let observed = current.observed;
     let changes_already =
         |name: &String| changes.iter().any(|one| one.kind == Kind::PersistentVolumeClaim && one.name == *name);
     let mark = |member: &Member<'_>| {
@@ -61,7 +61,7 @@ pub(crate) fn marks(observed: &Observed, changes: &[Change]) -> Vec<Change> {
             event: None,
         })
     };
-    members(observed).iter().filter_map(mark).collect()
+    current.members().iter().filter_map(mark).collect()
 }
 
 #[derive(Default)]
@@ -74,16 +74,17 @@ pub(crate) struct Recovery {
 
 /// Deletes a StatefulSet, without its pods, whose nodes wait for one another; `rollout` creates it around its nodes. One at a
 /// time.
-pub(crate) fn recovery(observed: &Observed) -> Recovery {
+pub(crate) fn recovery(current: &Current<'_>) -> Recovery {
+    let observed = current.observed;
     let mut recovery = Recovery::default();
     let is_away = |member: &Member<'_>| {
         let stateful_set = observed.stateful_sets.get(member.stateful_set);
-        is_known(observed, member.name) && stateful_set.is_none_or(is_going)
+        current.is_known(member.name) && stateful_set.is_none_or(is_going)
     };
-    if has_majority(observed) || members(observed).iter().any(is_away) {
+    if has_majority(current) || current.members().iter().any(is_away) {
         return recovery;
     }
-    let mut stuck = observed.stateful_sets.iter().filter(|(name, one)| is_stuck(observed, name, one)).peekable();
+    let mut stuck = observed.stateful_sets.iter().filter(|(name, one)| is_stuck(current, name, one)).peekable();
     let racks = &observed.datacenter.racks;
     let is_wanted = |name: &str| racks.iter().any(|rack| observed.datacenter.stateful_set_name(rack) == name);
     let first = stuck.peek().map(|(name, _)| (*name).clone());
@@ -99,7 +100,7 @@ pub(crate) fn recovery(observed: &Observed) -> Recovery {
             message: message.clone(),
         });
         // Pods may be seen late, and all nodes be up.
-        let pods = members(observed).into_iter().filter(|member| is_known(observed, member.name));
+        let pods = current.members().iter().filter(|member| current.is_known(member.name));
         let pods = pods.map(|member| seen::pod(observed, member.name)).collect();
         recovery.rests_on.insert((Kind::StatefulSet, name.clone()), pods);
         recovery.deletions.push(Deletion {
@@ -124,21 +125,23 @@ pub(crate) fn recovery(observed: &Observed) -> Recovery {
 }
 
 /// Whether more than half of the nodes that have joined are up. A datacenter without any has nothing to wait for.
-fn has_majority(observed: &Observed) -> bool {
-    let members = members(observed);
-    let joined: Vec<_> = members.iter().filter(|member| is_known(observed, member.name)).collect();
+fn has_majority(current: &Current<'_>) -> bool {
+    let observed = current.observed;
+    let members = current.members();
+    let joined: Vec<_> = members.iter().filter(|member| current.is_known(member.name)).collect();
     let up = joined.iter().filter(|member| observed.pods.get(member.name).is_some_and(is_up)).count();
     joined.is_empty() || 2 * up > joined.len()
 }
 
 /// Whether a node that has joined has no pod because one before it, which has joined too, is not ready, for whatever reason.
-fn is_stuck(observed: &Observed, name: &str, stateful_set: &StatefulSet) -> bool {
+fn is_stuck(current: &Current<'_>, name: &str, stateful_set: &StatefulSet) -> bool {
+    let observed = current.observed;
     if is_parallel(stateful_set) || is_going(stateful_set) {
         return false;
     }
     let known = (0..replicas(stateful_set).min(MOST_NODES))
         .map(|ordinal| names::datacenter::member(name, ordinal))
-        .filter(|member| is_known(observed, member));
+        .filter(|member| current.is_known(member));
     let pods: Vec<Option<&NodePod>> = known.map(|member| observed.pods.get(&member)).collect();
     let first = pods.iter().position(|pod| pod.is_some_and(|pod| !is_up(pod)));
     first.is_some_and(|first| pods[first..].iter().any(Option::is_none))
@@ -150,10 +153,11 @@ fn is_up(pod: &NodePod) -> bool {
 
 /// Notes on Services of a datacenter that was created on former disks whose they are, before any pod starts: else a node without
 /// its disk would not know that there is a ring. Answers whether all Services say so.
-pub(crate) fn name_nodes(observed: &Observed) -> (Vec<Change>, bool) {
-    let disks = joined_disks(observed);
-    let blank = members(observed).into_iter().filter(|member| member.host_id().is_none());
-    let change = |member: Member<'_>| {
+pub(crate) fn name_nodes(current: &Current<'_>) -> (Vec<Change>, bool) {
+    let observed = current.observed;
+    let disks = &current.disks;
+    let blank = current.members().iter().filter(|member| member.host_id().is_none());
+    let change = |member: &Member<'_>| {
         let host_id = disks.get(member.name)?;
         let service = &member.service.reference;
         Some(Change {

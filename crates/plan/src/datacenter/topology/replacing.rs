@@ -25,7 +25,7 @@ use crate::{
 
 /// Goes on with replacements, and begins the next one; answers whether one is under way.
 pub(crate) fn replace(steps: &mut Steps<'_>) -> bool {
-    let members = steps.ring.members;
+    let members = steps.current.members();
     let mut is_under_way = false;
     for member in members {
         if let Some(replaced) = &member.service.replacing_node_host_id {

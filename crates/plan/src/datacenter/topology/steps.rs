@@ -13,7 +13,7 @@ use crate::datacenter::{
         observed::Observed,
         plan::{Change, Deletion, Kind, Note, RestsOn, Seen},
     },
-    state::{member::Member, ring::Ring, seen, stateful_set::replicas},
+    state::{Current, member::Member, ring::Ring, seen, stateful_set::replicas},
 };
 
 /// What is to be done now.
@@ -45,6 +45,7 @@ pub(crate) struct Topology {
 
 /// What is decided, step by step.
 pub(crate) struct Steps<'a> {
+    pub(crate) current: &'a Current<'a>,
     pub(crate) observed: &'a Observed,
     pub(crate) ring: &'a Ring<'a>,
     /// One for each object: a second one would not find the version that the decision is about.
@@ -57,8 +58,16 @@ pub(crate) struct Steps<'a> {
 }
 
 impl<'a> Steps<'a> {
-    pub(crate) fn new(observed: &'a Observed, ring: &'a Ring<'a>) -> Self {
-        Self { observed, ring, changes: BTreeMap::new(), done: Topology::default(), asks: false, asked: None }
+    pub(crate) fn new(current: &'a Current<'a>) -> Self {
+        Self {
+            current,
+            observed: current.observed,
+            ring: &current.ring,
+            changes: BTreeMap::new(),
+            done: Topology::default(),
+            asks: false,
+            asked: None,
+        }
     }
 
     pub(crate) fn change(
@@ -169,7 +178,7 @@ impl<'a> Steps<'a> {
             question => question,
         };
         let question = question.map(|question| question.to_string());
-        for member in self.ring.members {
+        for member in &self.ring.members {
             if member.question() != question.as_deref() && !self.done.going.contains(member.name) {
                 self.change_member(member, json!({"annotations": {RING_QUESTION: question}}), None);
             }
