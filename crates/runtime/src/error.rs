@@ -51,6 +51,15 @@ pub enum Error {
         /// Whose it is, and what to do.
         remedy: String,
     },
+    /// An object of ours is there and has not the labels by which it is found: another program takes them away.
+    #[error(
+        "{named} is there, but it has not the labels by which it is found: give it those that the others have, and let no other \
+         program take them away"
+    )]
+    NotFoundByLabels {
+        /// The object.
+        named: String,
+    },
     /// What was given makes no sense.
     #[error("{message}")]
     Invalid {
@@ -104,6 +113,7 @@ impl Error {
             Self::Refused { status, .. } if status.code == 422 || status.code == 400 => "Rejected",
             Self::Refused { .. } => "Refused",
             Self::Taken { .. } => "NameTaken",
+            Self::NotFoundByLabels { .. } => "NotFoundByLabels",
             Self::Invalid { reason, .. } => reason,
             Self::Internal { .. } => "InternalError",
             Self::NotJson { .. } => "NotJson",

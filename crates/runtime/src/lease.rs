@@ -79,31 +79,32 @@ pub struct Candidate {
     leases: Api<Lease>,
     settings: Settings,
     fence: Fence,
-    /// Whether it is known whose the lease is, or that there is none.
-    is_known: Arc<AtomicBool>,
+    /// Whether the lease can be read and, where it was tried, written.
+    is_usable: Arc<AtomicBool>,
 }
 
 impl Candidate {
     /// A candidate whose leadership opens `fence`. `client` must not be behind that fence itself.
     pub fn new(client: Client, settings: Settings, fence: Fence) -> Self {
-        Self { leases: Api::namespaced(client, &settings.namespace), settings, fence, is_known: Arc::default() }
+        Self { leases: Api::namespaced(client, &settings.namespace), settings, fence, is_usable: Arc::default() }
     }
 
     /// What it waits for, but for its turn.
     pub(crate) fn waits_for(&self) -> impl Fn() -> Vec<String> + Send + Sync + 'static {
-        let (is_known, lease) =
-            (Arc::clone(&self.is_known), format!("{}/{}", self.settings.namespace, self.settings.name));
+        let (is_usable, lease) =
+            (Arc::clone(&self.is_usable), format!("{}/{}", self.settings.namespace, self.settings.name));
         move || {
-            if is_known.load(Ordering::Relaxed) {
+            if is_usable.load(Ordering::Relaxed) {
                 Vec::new()
             } else {
-                vec![format!("the Lease {lease} to be readable")]
+                vec![format!("the Lease {lease} to be readable and writable")]
             }
         }
     }
 
     /// Waits until this candidate holds the lease.
     pub async fn wins(&self) -> Holder<'_> {
+        self.is_usable.store(false, Ordering::Relaxed);
         let retries = Retries { longest: self.settings.pause(), failures: 0 };
         let versions = watcher::watch_object(self.leases.clone(), &self.settings.name).backoff(retries);
         let mut versions = std::pin::pin!(versions);
@@ -121,7 +122,7 @@ impl Candidate {
             tokio::select! {
                 Some(version) = versions.next() => match version {
                     Ok(lease) => {
-                        self.is_known.store(true, Ordering::Relaxed);
+                        self.is_usable.store(true, Ordering::Relaxed);
                         free_at = Some(Instant::now() + lease.as_ref().map_or(Duration::ZERO, |lease| self.settings.remaining(lease)));
                         seen = lease;
                     }
@@ -133,6 +134,7 @@ impl Candidate {
                     match self.take(seen.clone()).await {
                         Ok(lease) => {
                             self.fence.open_until(before + self.settings.certain());
+                            self.is_usable.store(true, Ordering::Relaxed);
                             return Holder { candidate: self, lease };
                         }
                         // Another candidate was faster, or the storage was restored and the watch is of a future that was
@@ -150,6 +152,7 @@ impl Candidate {
                             }
                         }
                         Err(error) => {
+                            self.is_usable.store(false, Ordering::Relaxed);
                             told.tell(&error, &self.settings.name, "the lease cannot be taken");
                             free_at = Some(Instant::now() + self.settings.pause());
                         }

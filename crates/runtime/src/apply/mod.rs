@@ -10,19 +10,24 @@ mod parts;
 mod records;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry},
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
-pub(crate) use collection::{Collection, Shelf};
 use http::Method;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, OwnerReference};
 use kube::{Client, api::ObjectMeta};
-pub use parts::{Amendment, AsSeen, Part, Unwanted, Waiting, Wanted, no_longer_wanted};
-pub use records::{Predecessor, compact_records};
-use records::{applied_records, fields};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tracing::info;
+
+pub(crate) use self::collection::{Collection, Shelf};
+use self::records::{applied_records, fields};
+pub use self::{
+    parts::{Amendment, AsSeen, Part, Unwanted, Waiting, Wanted, no_longer_wanted},
+    records::{Predecessor, compact_records},
+};
 
 use crate::{
     difference::difference,
@@ -87,11 +92,8 @@ pub(crate) struct Decision<'a> {
     pub(crate) has_lost: &'a (dyn Fn() -> bool + Send + Sync),
 }
 
-fn not_found_by_labels(named: &str) -> Error {
-    let message =
-        format!("{named} is there, but it has not the labels by which it is found: give it those that the others have");
-    Error::Invalid { reason: "NotFoundByLabels", message }
-}
+/// Whoever takes the labels of an object away within this time after they were given is another program, and not a user's slip.
+const LABELLED: Duration = Duration::from_secs(60);
 
 /// Writes objects.
 pub(crate) struct Applier {
@@ -106,6 +108,8 @@ pub(crate) struct Applier {
     /// Objects that this process has written, with their UIDs: the ledger sees to it that no older state of them is looked
     /// at. Of others, what is looked at may be older than what was written before this process began.
     pub(crate) written: Mutex<HashMap<(String, ObjectKey), String>>,
+    /// When objects were given their labels back, by their paths.
+    pub(crate) labelled: Mutex<HashMap<String, Instant>>,
 }
 
 impl Applier {
@@ -223,7 +227,7 @@ impl Applier {
             }
             let was_known = |now: &ObjectMeta| decision.versions.get(&one.collection) >= Some(&version_of(now));
             if one.version.is_none() && now.as_ref().is_some_and(was_known) {
-                return Err(not_found_by_labels(&named));
+                return Err(Error::NotFoundByLabels { named });
             }
             expectations.push(Expectation::doubt(&one.collection, &one.path, &one.key));
             return Err(Error::Conflict { doing: format!("{}, which rests on {named}", doing()) });
@@ -376,10 +380,14 @@ impl Applier {
             expectations.push(Expectation::read(&wanted.collection, &wanted.key, &metadata));
         }
         if metadata.deletion_timestamp.is_some() && !is_late {
-            // As any other that is about to go: it comes back by itself.
-            return Ok(false);
+            // No watch tells when it is gone.
+            let remedy = "is being deleted: it is recreated when it is gone".into();
+            return Err(Error::Taken { kind: wanted.kind.clone(), key: wanted.key.clone(), remedy });
         }
         if metadata.deletion_timestamp.is_none() && !is_labelled(&metadata) {
+            if !self.may_label(&path) {
+                return Err(Error::NotFoundByLabels { named: wanted.named() });
+            }
             let doing = || format!("labelling {}", wanted.named());
             let patch = json!({"metadata": {"uid": metadata.uid, "labels": labels}});
             let path = format!("{path}?fieldManager={}", self.surroundings.field_manager);
@@ -388,13 +396,26 @@ impl Applier {
                 self.failed(doing, error, &wanted.collection, &wanted.path, &wanted.key, expectations)
             })?;
             if !is_labelled(&labelled) {
-                return Err(not_found_by_labels(&wanted.named()));
+                return Err(Error::NotFoundByLabels { named: wanted.named() });
             }
             expectations.push(Expectation::seen(&wanted.collection, &wanted.key, &labelled));
         } else if !is_late {
-            return Err(not_found_by_labels(&wanted.named()));
+            return Err(Error::NotFoundByLabels { named: wanted.named() });
         }
         Err(Error::Conflict { doing: format!("creating {}", wanted.named()) })
+    }
+
+    /// Whether an object was not given its labels a moment ago already.
+    pub(crate) fn may_label(&self, path: &str) -> bool {
+        let mut labelled = self.labelled.lock().unwrap_or_else(PoisonError::into_inner);
+        labelled.retain(|_, when| when.elapsed() < LABELLED);
+        match labelled.entry(path.to_owned()) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(entry) => {
+                entry.insert(Instant::now());
+                true
+            }
+        }
     }
 
     /// The error for a name that another object has. Its advice must not lead to a loss: orphaned objects look like this, too.

@@ -27,8 +27,8 @@ use crate::{
     status::{self, Report},
 };
 
-/// How often it is tried to create an object whose name is taken: nobody tells when that one is gone, because it is not
-/// among those that are watched.
+/// How often it is tried to create an object whose name is taken, or to find one that has lost its labels: nobody tells when that
+/// one is gone or has them, because it is not among those that are watched.
 const TAKEN: Duration = Duration::from_secs(10);
 
 /// A reconcile of the largest datacenter takes less, though the API server takes seconds for each of its writes.
@@ -38,16 +38,16 @@ const STUCK: Duration = Duration::from_secs(3600);
 const SILENT_WRITES: u8 = 3;
 
 impl<C: Controller> Running<C> {
-    async fn work(&self, work: Work) {
+    pub(super) async fn work(&self, work: Work) {
         let began = Instant::now();
         let key = work.key.clone();
         let mut memory = self.memories().remove(&key).unwrap_or_default();
-        memory.has_progressed = false;
+        (memory.has_progressed, memory.again_after) = (false, None);
         let result = match contained(self.look(&key, &mut memory)).await {
             Ok(result) => result,
             Err(message) => self.report_panic(&key, message, &mut memory).await,
         };
-        let has_progressed = memory.has_progressed;
+        let (has_progressed, again_after) = (memory.has_progressed, memory.again_after);
         match &result {
             Ok(_) => memory.told = None,
             Err(error) => memory.tell(error),
@@ -57,8 +57,12 @@ impl<C: Controller> Running<C> {
         }
         let (outcome, word, reason) = match &result {
             Ok(outcome) => (outcome.clone(), "done", "AsExpected"),
-            Err(error @ Error::Taken { .. }) => (Outcome::After(TAKEN), "failed", error.reason()),
-            Err(error) if error.needs_a_change() => (Outcome::Done, "failed", error.reason()),
+            Err(error @ (Error::Taken { .. } | Error::NotFoundByLabels { .. })) => {
+                (Outcome::After(TAKEN), "failed", error.reason())
+            }
+            Err(error) if error.needs_a_change() => {
+                (again_after.map_or(Outcome::Done, Outcome::After), "failed", error.reason())
+            }
             Err(error) => (Outcome::Failed(error.reason()), "failed", error.reason()),
         };
         let span = Span::current();
@@ -197,6 +201,7 @@ impl<C: Controller> Running<C> {
         memory.silent_writes = 0;
         let report = self.controller.report(&observed, &plan, &applied);
         let again_after = report.again_after;
+        memory.again_after = again_after;
         let reporting = self.report(object, report, &applied, failure.is_some(), memory);
         let written = reporting.instrument(debug_span!("report")).await?;
         match (failure, written) {

@@ -48,6 +48,8 @@ pub(super) struct Memory {
     pub(super) told: Option<(String, Instant)>,
     /// Whether the last look wrote something, whatever came of the rest.
     pub(super) has_progressed: bool,
+    /// When the object is to be looked at again, whatever fails.
+    pub(super) again_after: Option<Duration>,
     /// Whether no work was done at the last look, by the will of the user or because another program works on the object.
     pub(super) is_paused: bool,
 }
@@ -127,6 +129,7 @@ impl<C: Controller> Running<C> {
             adopted: Mutex::default(),
             certain: Mutex::default(),
             written: Mutex::default(),
+            labelled: Mutex::default(),
         };
         let running = Self {
             controller,
@@ -189,9 +192,11 @@ impl<C: Controller> Running<C> {
 
     /// What may not be read is told of in each object's conditions.
     pub(super) fn looks_at_all_when_permissions_change<K: Kind>(&self, store: &Store<K>) {
-        let (queue, objects) = (Arc::clone(&self.queue), Arc::clone(&self.objects));
+        // The store may be the one of these objects.
+        let (queue, objects) = (Arc::clone(&self.queue), Arc::downgrade(&self.objects));
         store.on_permission_change(move || {
-            objects.all().iter().for_each(|one| queue.add(crate::store::key_of(one.meta())))
+            let objects = objects.upgrade().map(|objects| objects.all()).unwrap_or_default();
+            objects.iter().for_each(|one| queue.add(crate::store::key_of(one.meta())));
         });
     }
 

@@ -48,13 +48,43 @@ impl Controller for Nothing {
     }
 }
 
+/// What is wrong stays wrong, and there is something to do in an hour all the same.
+struct Faulty;
+
+impl Controller for Faulty {
+    type Object = ConfigMap;
+    type Observed = ();
+    type Plan = ();
+    const NAME: &'static str = "faulty";
+    const HAS_CONDITIONS: bool = false;
+
+    async fn observe(&self, _: &Arc<ConfigMap>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn plan(&self, (): &()) {}
+
+    fn parts(&self, (): &(), (): &()) -> Result<Vec<Part>, Error> {
+        let fault = Some(Error::Invalid { reason: "Odd", message: "nobody can do this".into() });
+        Ok(vec![Part { name: "Part", fault, ..Part::default() }])
+    }
+
+    fn report(&self, (): &(), (): &(), _: &[Applied]) -> Report {
+        Report { again_after: Some(Duration::from_secs(3600)), ..Report::default() }
+    }
+}
+
 fn running() -> Arc<Running<Nothing>> {
+    running_with(Nothing)
+}
+
+fn running_with<C: Controller>(controller: C) -> Arc<Running<C>> {
     let service =
         tower::service_fn(|_: http::Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) });
     let (events, _) = Events::new(Metrics::default());
     let surroundings = Arc::new(Surroundings::new(Metrics::default(), events, "test", "test/hash"));
     let caches = Caches::new(Client::new(service, "default"), None, surroundings, 0);
-    Running::new(&caches, Nothing, Arc::new(Store::default()), Backoff::default())
+    Running::new(&caches, controller, Arc::new(Store::default()), Backoff::default())
 }
 
 fn metadata(version: Version) -> ObjectMeta {
@@ -188,11 +218,53 @@ async fn an_object_that_has_lost_its_labels_gets_them_back() {
     assert_eq!((told.reason(), expectations.len()), ("NotFoundByLabels", 0), "another program takes them away again");
 }
 
+/// What needs it was decided without knowing it, and no watch tells when it is gone.
 #[tokio::test]
-async fn an_object_that_is_about_to_go_and_is_not_found_by_its_labels_holds_nothing_up() {
+async fn an_object_that_is_being_deleted_and_is_not_found_by_its_labels_is_tried_again_before_what_needs_it() {
     let going = ObjectMeta { labels: None, deletion_timestamp: Some(Time(Timestamp::UNIX_EPOCH)), ..metadata(4) };
     let (applied, expectations, requests) = met(going, metadata(8), 5).await;
-    assert!(applied.iter().all(|part| part.failure.is_none()), "{applied:?}");
-    assert_eq!(requests, ["POST secrets", "GET secrets/one", "POST configmaps"]);
-    assert_eq!(expectations.len(), 1, "the ConfigMap was written");
+    assert!(matches!(applied[0].failure, Some(Error::Taken { .. })), "{:?}", applied[0].failure);
+    assert!(applied[1].waits_for.is_some());
+    assert_eq!(requests, ["POST secrets", "GET secrets/one"]);
+    assert_eq!(expectations.len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_whose_labels_are_taken_away_again_and_again_is_told_of() {
+    let running = running();
+    assert!(running.applier.may_label("one"));
+    assert!(!running.applier.may_label("one"), "a moment later");
+    assert!(running.applier.may_label("two"), "another one");
+    tokio::time::advance(Duration::from_secs(61)).await;
+    assert!(running.applier.may_label("one"), "a minute later");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permission_that_comes_or_goes_has_all_objects_looked_at_and_keeps_no_store_alive() {
+    let running = running();
+    let optional = Store::<Secret>::default();
+    optional.may_be_forbidden();
+    running.hears_of(&optional, |_| Vec::new());
+    running.hears_of(&running.objects, |_| Vec::new());
+    let object = ConfigMap { metadata: metadata(1), ..ConfigMap::default() };
+    running.objects.put(key_of(&object.metadata), Entry { version: 1, object: Ok(Arc::new(object)) });
+    assert_eq!(asked_for(&running).await.as_deref(), Some("one"), "it is new");
+    for (is_forbidden, expected) in [(false, None), (true, Some("one")), (true, None), (false, Some("one"))] {
+        optional.set_forbidden(is_forbidden);
+        assert_eq!(asked_for(&running).await.as_deref(), expected, "{is_forbidden}");
+    }
+    let store = Arc::downgrade(&running.objects);
+    drop(running);
+    assert!(store.upgrade().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_to_be_done_in_time_is_done_whatever_is_wrong() {
+    let running = running_with(Faulty);
+    let object = ConfigMap { metadata: metadata(1), ..ConfigMap::default() };
+    running.objects.put(key_of(&object.metadata), Entry { version: 1, object: Ok(Arc::new(object)) });
+    running.work(running.queue.next().await.unwrap()).await;
+    let began = tokio::time::Instant::now();
+    running.work(running.queue.next().await.unwrap()).await;
+    assert_eq!(began.elapsed().as_secs(), 3600);
 }
