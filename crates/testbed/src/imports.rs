@@ -57,10 +57,27 @@ impl<'a> Visit<'a> for Found {
 
     fn visit_path(&mut self, path: &'a syn::Path) {
         let route: Route = path.segments.iter().map(|one| one.ident.to_string()).collect();
-        if ["crate", "super", "self"].contains(&route[0].as_str()) && route.len() > 1 {
+        // Those that begin with a name of another crate, or of an item, lead nowhere.
+        if route.len() > 1 {
             self.names.push((self.module.clone(), route));
         }
         visit::visit_path(self, path);
+    }
+
+    /// What a macro is given is no syntax tree, so routes are looked for in its words.
+    fn visit_macro(&mut self, item: &'a syn::Macro) {
+        let text = item.tokens.to_string();
+        let is_name = |word: &&str| word.starts_with(|first: char| first.is_alphabetic() || first == '_');
+        let words: Vec<&str> = text.split_whitespace().collect();
+        for (index, word) in words.iter().enumerate() {
+            let is_first = is_name(&word) && (index == 0 || words[index - 1] != "::");
+            let is_route = |pair: &[&str]| pair[0] == "::" && pair.get(1).is_some_and(is_name);
+            let rest = words[index + 1..].chunks(2).take_while(|pair| is_route(pair)).map(|pair| pair[1]);
+            let route: Route = [*word].into_iter().chain(rest).map(str::to_owned).collect();
+            if is_first && route.len() > 1 {
+                self.names.push((self.module.clone(), route));
+            }
+        }
     }
 }
 
@@ -96,6 +113,7 @@ impl Crate {
             let for_tests = |item: &&Item| matches!(item, Item::Use(item) if is_for_tests(&item.attrs));
             file.items.iter().filter(|item| !for_tests(item)).for_each(|item| found.visit_item(item));
             for (module, name, route) in found.hands_on {
+                assert_ne!(name, "*", "{} hands on whatever is in {}: name it", module.join("::"), route.join("::"));
                 let route = Self::absolute(&read.modules, &module, &route);
                 read.hands_on.extend(route.map(|route| ((module, name), route)));
             }
@@ -222,6 +240,9 @@ fn cycles_are_found() {
         (vec![("", "mod a; mod b;"), ("a", "use crate::b::B;"), ("b", "pub struct B;")], ""),
         (vec![("", "mod a; mod b;"), ("a", "use super::b::B;"), ("b", "fn b() { crate::a::a() }")], "a -> b -> a"),
         (vec![("", "mod a;"), ("a", "mod c; use c::C;"), ("a::c", "use super::A;")], "a -> a::c -> a"),
+        (vec![("", "mod a;"), ("a", "mod c; fn a() { c::c() }"), ("a::c", "use super::A;")], "a -> a::c -> a"),
+        // What macros are given is read, too.
+        (vec![("", "mod a; mod b;"), ("a", "fn a() { x!(crate::b::b()) }"), ("b", "use crate::a::A;")], "a -> b -> a"),
         // What a parent hands on is not its own.
         (
             vec![

@@ -17,7 +17,7 @@ use rustls::{
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::{Error, TIMEOUT, escaped, exchange};
+use super::{TIMEOUT, error::Error, escaped, exchange};
 
 /// The port of agents.
 pub const PORT: u16 = 10001;

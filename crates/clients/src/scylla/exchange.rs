@@ -17,7 +17,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::Error;
+use super::error::Error;
 use crate::LONGEST_MESSAGE;
 
 /// No answer is longer. The longest list the tokens of a ring and the snapshots of all tables.

@@ -2,6 +2,7 @@
 //! through the node's [`agent`].
 
 pub mod agent;
+mod error;
 mod exchange;
 #[cfg(test)]
 mod tests;
@@ -14,40 +15,14 @@ use std::{
 
 use http::Method;
 use serde::{Deserialize, de::DeserializeOwned};
-use thiserror::Error;
+
+pub use self::error::Error;
 
 /// The port of the REST API.
 pub const PORT: u16 = 10000;
 
 /// How long a call may take that does no work.
 const TIMEOUT: Duration = Duration::from_secs(10);
-
-/// A call that failed. `call` says which, such as `GET /storage_service/operation_mode`.
-#[derive(Debug, Error)]
-#[expect(missing_docs, reason = "the fields say what their names say")]
-pub enum Error {
-    /// Nobody listens, or not there.
-    #[error("{call} cannot reach ScyllaDB at {address}")]
-    Unreachable { call: String, address: String, source: std::io::Error },
-    /// The connection broke.
-    #[error("{call} was cut off")]
-    Broken { call: String, source: hyper::Error },
-    /// The request cannot be written down.
-    #[error("{call} is no valid request")]
-    Invalid { call: String, source: http::Error },
-    /// No answer came in time.
-    #[error("{call} got no answer within {patience:?}")]
-    TimedOut { call: String, patience: Duration },
-    /// ScyllaDB says no, in these words.
-    #[error("{call} was answered with {status}: {message}")]
-    Refused { call: String, status: http::StatusCode, message: String },
-    /// The answer is longer than any that ScyllaDB gives.
-    #[error("{call} was answered with more than {limit} bytes")]
-    TooLong { call: String, limit: usize },
-    /// The answer is not of the form that it has.
-    #[error("{call} was answered with what is not expected there")]
-    Unexpected { call: String, source: serde_json::Error },
-}
 
 /// What came of the request to leave the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

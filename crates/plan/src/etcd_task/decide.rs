@@ -274,7 +274,12 @@ fn in_progress(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> Next
             let description = format!("The task cannot go on: {problem}. Correct the Etcd.");
             Some(Fault::new(code::ETCD_UNREADABLE, description))
         }
-        Sight::NotServed | Sight::Missing(_) | Sight::OutOfSight(..) => {
+        Sight::OutOfSight(name, watched) => {
+            let description =
+                format!("The Etcd {name} cannot be seen: this operator watches the namespace {watched} alone.");
+            Some(Fault::new(code::ETCD_GONE, description))
+        }
+        Sight::NotServed | Sight::Missing(_) => {
             Some(Fault::new(code::ETCD_GONE, "The Etcd of this task has gone while the task ran."))
         }
     };

@@ -66,8 +66,8 @@ const MORE_CHANCES: [MoreChances; 4] = [
         tests: &[
             "etcd_task::decide::tests::every_task_ends",
             "etcd_task::defragment::tests::whoever_leads_when_all_get_their_turn_once",
-            "datacenter::quantity::tests::no_text_is_too_odd",
-            "datacenter::quantity::tests::the_form_of_a_form_is_itself",
+            "quantity::tests::no_text_is_too_odd",
+            "quantity::tests::the_form_of_a_form_is_itself",
         ],
         variables: &TEN_TIMES_AS_MANY,
     },

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::datacenter::validate::Faults;
+use crate::datacenter::validate::faults::Faults;
 
 fn is_edge(c: Option<char>) -> bool {
     c.is_some_and(|c| c.is_ascii_alphanumeric())

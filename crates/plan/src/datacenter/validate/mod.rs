@@ -1,5 +1,6 @@
 //! From a ScyllaDBDatacenter as it was read to one that can be relied on.
 
+mod faults;
 mod forms;
 pub(crate) mod identity;
 pub(crate) mod options;
@@ -12,6 +13,7 @@ use messina_api::{
     scylla::v1alpha1::{DnsPolicy, NodeServiceType, ScyllaDBDatacenter},
 };
 
+use self::faults::{Faults, required};
 use crate::{
     datacenter::model::{
         metadata,
@@ -19,21 +21,6 @@ use crate::{
     },
     node::sysctl::Allowed,
 };
-
-#[derive(Default)]
-pub(crate) struct Faults(Vec<Fault>);
-
-impl Faults {
-    fn add(&mut self, field: impl Into<String>, message: impl Into<String>) {
-        self.0.push(Fault { field: field.into(), message: message.into() });
-    }
-
-    fn not_negative(&mut self, field: &str, value: Option<i32>) {
-        if let Some(value) = value.filter(|value| *value < 0) {
-            self.add(field, format!("{value} is less than 0: set it to 0 or more, or leave it out"));
-        }
-    }
-}
 
 /// Turns the object into a value that can be relied on, or says everything that is wrong with it. It may have the usual kernel
 /// settings.
@@ -145,12 +132,4 @@ pub(crate) fn token_override(given: &BTreeMap<String, String>, faults: &mut Faul
     let key = annotation::AGENT_AUTH_TOKEN_OVERRIDE_SECRET_REF;
     let name = given.get(key).filter(|name| !name.is_empty())?;
     forms::object_name(name, &format!("metadata.annotations[{key}]"), faults).then(|| name.clone())
-}
-
-pub(crate) fn required(value: Option<&String>, field: &str, faults: &mut Faults) -> Option<String> {
-    let value = value.filter(|value| !value.is_empty());
-    if value.is_none() {
-        faults.add(field, "it is missing: set it");
-    }
-    value.cloned()
 }

@@ -18,9 +18,8 @@ use crate::{
     datacenter::{
         model::spec::Alternator,
         validate::{
-            Faults,
+            faults::{Faults, required},
             forms::{self, is_label_value, is_qualified_name, is_subdomain},
-            required,
         },
     },
     node::sysctl::{self, Allowed, Name},
@@ -30,7 +29,7 @@ use crate::{
 /// The first version whose nodes may join at the same time.
 const PARALLEL_SINCE: Version = Version::release(2026, 2, 0);
 
-/// How the peer writes the path of Alternator's options.
+/// The path of Alternator's options. scylla-operator's messages name `spec.scyllaDB.alternator`, which does not exist.
 const ALTERNATOR: &str = "spec.scyllaDB.alternatorOptions";
 
 pub(crate) fn image(image: Option<&str>, field: &str, faults: &mut Faults) -> Option<String> {

@@ -14,7 +14,10 @@ use messina_api::{
 use crate::{
     datacenter::{
         model::spec::{MOST_NODES, Rack, Storage},
-        validate::{Faults, forms, required},
+        validate::{
+            faults::{Faults, required},
+            forms,
+        },
     },
     quantity::{self, Amount},
 };

@@ -1,0 +1,26 @@
+//! What is wrong with an object, field by field.
+
+use crate::datacenter::model::spec::Fault;
+
+#[derive(Default)]
+pub(crate) struct Faults(pub(crate) Vec<Fault>);
+
+impl Faults {
+    pub(crate) fn add(&mut self, field: impl Into<String>, message: impl Into<String>) {
+        self.0.push(Fault { field: field.into(), message: message.into() });
+    }
+
+    pub(crate) fn not_negative(&mut self, field: &str, value: Option<i32>) {
+        if let Some(value) = value.filter(|value| *value < 0) {
+            self.add(field, format!("{value} is less than 0: set it to 0 or more, or leave it out"));
+        }
+    }
+}
+
+pub(crate) fn required(value: Option<&String>, field: &str, faults: &mut Faults) -> Option<String> {
+    let value = value.filter(|value| !value.is_empty());
+    if value.is_none() {
+        faults.add(field, "it is missing: set it");
+    }
+    value.cloned()
+}
