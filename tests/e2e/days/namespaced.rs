@@ -3,11 +3,7 @@
 use std::{fs, path::PathBuf};
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use kube::{
-    Api, Client,
-    api::{Patch, PatchParams},
-};
-use messina_api::scylla::v1alpha1::ScyllaDBDatacenter;
+use kube::{Api, Client};
 use messina_e2e::{in_a_namespace, light_kubeconfig};
 use messina_testbed::harness;
 use serde_json::{Value, json};
@@ -76,17 +72,25 @@ async fn an_operator_of_one_namespace_says_what_it_may_not_do() {
         for feature in ["Volume expansion is disabled", "Kubernetes node is gone for good is disabled"] {
             assert!(disabled.message.contains(feature), "{disabled:?}");
         }
-        drop(operator);
 
         eprintln!("the administrator lets it read what is in no namespace");
         install(client, &objects, |object| object["kind"] == "ClusterRoleBinding").await;
-        let mut operator = Operator::start(&kubeconfig, namespace, &[]);
-        let touch = json!({"metadata": {"annotations": {"example.com/touched": "yes"}}});
-        let datacenters: Api<ScyllaDBDatacenter> = Api::namespaced(client.clone(), namespace);
-        datacenters.patch("dc", &PatchParams::default(), &Patch::Merge(touch)).await.unwrap();
         condition(client, namespace, "dc", storage, |one| one.reason != "PermissionMissing").await;
+        drop(operator);
+        let mut operator = Operator::start(&kubeconfig, namespace, &[]);
         holds("readiness", async || match operator.asked("/readyz").await {
             (200, _) => Ok(()),
+            other => Err(format!("{other:?}")),
+        })
+        .await;
+
+        eprintln!("it may not use its own Lease any more");
+        let mut role = objects.iter().find(|object| object["kind"] == "Role").unwrap().clone();
+        let rules = role["rules"].as_array_mut().unwrap();
+        rules.retain(|rule| rule["resources"] != json!(["leases"]));
+        harness::apply(client, &role.to_string(), None).await.unwrap();
+        holds("the Lease to be named", async || match operator.asked("/readyz").await {
+            (503, text) if text.contains("/messina to be readable and writable") => Ok(()),
             other => Err(format!("{other:?}")),
         })
         .await;

@@ -167,7 +167,8 @@ fn reasons(found: &Found) -> Vec<Reason> {
         say(cause, lines.join("\n"), colour);
     }
     for condition in conditions.iter().filter(is_remark) {
-        say(Cause::Remark, format!("Good to know: {}", condition.message), Colour::Plain);
+        let lines: Vec<String> = condition.message.lines().map(|line| format!("Good to know: {line}")).collect();
+        say(Cause::Remark, lines.join("\n"), Colour::Plain);
     }
     let (state, waits) = (status["state"].as_str(), ["Pending", "InProgress"]);
     if let Some(state) = state {

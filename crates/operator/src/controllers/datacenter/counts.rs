@@ -54,7 +54,7 @@ impl Counts {
 
     /// A datacenter that is gone has no nodes.
     pub(super) fn datacenter(&self, change: &Change<ScyllaDBDatacenter>) {
-        if change.after.is_none() && change.before.is_some() {
+        if change.after.is_none() {
             self.remove_datacenter(&change.key);
         }
     }

@@ -286,7 +286,7 @@ impl Controller for DatacenterController {
             let key = key_of(&object.metadata);
             self.settings.counts.observed(observed);
             // It may have been deleted meanwhile; its series were removed then, and nothing would remove them again.
-            if matches!(self.datacenters.get(&key), Ok(None)) {
+            if !matches!(self.datacenters.get(&key), Ok(Some(_))) {
                 self.settings.counts.remove_datacenter(&key);
             }
         })

@@ -142,7 +142,7 @@ impl Counts {
         let (before_status, status) = (before_status.unwrap_or(&empty), after.status.as_ref().unwrap_or(&empty));
         self.count_errors(after, before_status, status);
         if is_finished(status.state.as_ref()) && !is_finished(before_status.state.as_ref()) {
-            self.finished.get_or_create(&self.finished_labels(after, has_etcd)).inc();
+            self.count_finished(after, has_etcd);
             if let Some(duration) = duration(status) {
                 self.seconds.get_or_create(&of_type(after)).observe(duration.as_secs_f64());
             }
@@ -185,19 +185,23 @@ impl Counts {
         self.without_series.set(i64::try_from(without).unwrap_or(i64::MAX));
     }
 
-    fn finished_labels(&self, task: &EtcdOperatorTask, has_etcd: impl Fn(&ObjectKey) -> bool) -> Finished {
+    fn count_finished(&self, task: &EtcdOperatorTask, has_etcd: impl Fn(&ObjectKey) -> bool) {
         let OfType { r#type, state } = of_type(task);
+        // Held until the series is there: an Etcd that is deleted meanwhile has it removed.
         let mut named = self.named();
         // What a rejected task names need not exist.
         let has_room = named.etcds.len() < NAMED_ETCDS && state != "Rejected";
         let is_named = |key: &ObjectKey| (has_room && has_etcd(key)) || named.etcds.contains_key(key);
-        let Some(key) = etcd_of(task).filter(is_named) else {
-            return Finished { r#type, state, namespace: String::new(), etcd: String::new() };
+        let labels = match etcd_of(task).filter(is_named) {
+            None => Finished { r#type, state, namespace: String::new(), etcd: String::new() },
+            Some(key) => {
+                let namespace = key.namespace.clone().unwrap_or_default();
+                let labels = Finished { r#type, state, namespace, etcd: key.name.clone() };
+                named.etcds.entry(key).or_default().insert(labels.clone());
+                labels
+            }
         };
-        let namespace = key.namespace.clone().unwrap_or_default();
-        let labels = Finished { r#type, state, namespace, etcd: key.name.clone() };
-        named.etcds.entry(key).or_default().insert(labels.clone());
-        labels
+        self.finished.get_or_create(&labels).inc();
     }
 
     fn count_errors(&self, task: &EtcdOperatorTask, before: &EtcdOperatorTaskStatus, now: &EtcdOperatorTaskStatus) {
