@@ -70,7 +70,7 @@ impl<'a> Visit<'a> for Found {
         let is_name = |word: &&str| word.starts_with(|first: char| first.is_alphabetic() || first == '_');
         let words: Vec<&str> = text.split_whitespace().collect();
         for (index, word) in words.iter().enumerate() {
-            let is_first = is_name(&word) && (index == 0 || words[index - 1] != "::");
+            let is_first = is_name(word) && (index == 0 || words[index - 1] != "::");
             let is_route = |pair: &[&str]| pair[0] == "::" && pair.get(1).is_some_and(is_name);
             let rest = words[index + 1..].chunks(2).take_while(|pair| is_route(pair)).map(|pair| pair[1]);
             let route: Route = [*word].into_iter().chain(rest).map(str::to_owned).collect();
