@@ -147,15 +147,15 @@ impl Done {
 
     async fn all(mut self, count: usize) -> Vec<EtcdOperatorTask> {
         let mut all = BTreeMap::new();
-        let collecting = async {
-            while all.len() < count {
-                let task = self.1.recv().await.unwrap();
-                all.insert(task.name_any(), task);
-            }
-        };
-        let outcome = tokio::time::timeout(LONG, collecting).await;
+        // However slow the host is: as long as one task after another succeeds, the rest are awaited.
+        while all.len() < count {
+            let Ok(task) = tokio::time::timeout(LONG, self.1.recv()).await else {
+                panic!("{} of {count} tasks have succeeded, and no other one for {LONG:?}", all.len());
+            };
+            let task = task.unwrap();
+            all.insert(task.name_any(), task);
+        }
         self.0.abort();
-        assert!(outcome.is_ok(), "{} of {count} tasks have succeeded", all.len());
         all.into_values().collect()
     }
 }
