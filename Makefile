@@ -83,7 +83,7 @@ soak: build ## Damages all objects of a datacenter in turn, changes it again and
 soak-hostile: build ## Creates and deletes objects for an hour among hostile etcd servers, and checks that the operator does not grow
 	@$(REMOVE_CLUSTERS)
 	# No other run of tests begins meanwhile: it would remove the cluster of this one.
-	MESSINA_TEST=soak-hostile flock $(CACHE)/test-run.lock cargo test --workspace --test e2e -- --ignored --nocapture operator_does_not_grow_in_an_hour_of_hostile_churn
+	MESSINA_TEST=soak-hostile flock $(CACHE)/test-run.lock cargo test --workspace --test e2e -- --ignored --nocapture --test-threads=1 hostile::
 
 .PHONY: bench
 bench: needs-cargo release ## Measures clusters and the operator: how long, how much, how many requests

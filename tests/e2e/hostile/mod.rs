@@ -74,6 +74,7 @@ mod slow {
 
     /// What `make soak-hostile` does for an hour.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    #[ignore = "it was not yet seen to pass among all other tests: `make soak-hostile` runs it, too"]
     async fn operator_does_not_grow_in_a_minute_of_hostile_churn() {
         operator_does_not_grow(Sizes {
             datacenters: 10,
