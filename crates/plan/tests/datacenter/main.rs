@@ -25,6 +25,7 @@ mod takeover;
 mod token;
 mod topology;
 mod upgrades;
+mod witnesses;
 mod world;
 
 use std::{
