@@ -29,10 +29,10 @@ pub(crate) struct Expectation {
 enum What {
     /// The object as of this version, or a later state of things.
     Version(Version),
-    /// That the object with this UID is gone, or going.
-    Gone(String),
     /// The same of an object that was read, not written.
     Read(Version),
+    /// That the object with this UID is gone, or going.
+    Gone(String),
     /// Nobody knows: the answer to a write was lost. The path is where its objects are.
     Doubt(String),
 }

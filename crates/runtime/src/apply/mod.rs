@@ -343,22 +343,24 @@ impl Applier {
                 Ok(true)
             }
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
-                self.meet(owner, wanted, decision, expectations).await
+                self.meet(owner, wanted, decision, expectations).await?;
+                // Whatever needs it was decided without knowing it: a pod would start with a token that nobody has stored.
+                Err(Error::Conflict { doing: doing() })
             }
             Err(error) => Err(self.failed(doing, error, &wanted.collection, &wanted.path, &wanted.key, expectations)),
         }
     }
 
     /// The object is there although the cache does not show it. Either it is ours, and the cache is late or the object
-    /// has lost the labels by which it is found; or it is somebody else's. It is not written as a whole, and neither is what needs
-    /// it: that was decided without knowing it, and a pod would start with a token that nobody has stored.
+    /// has lost the labels by which it is found; or it is somebody else's. It is not written as a whole: what is wanted was
+    /// decided without knowing it. An error where no watch tells when that is over.
     async fn meet(
         &self,
         owner: &Owner,
         wanted: &Wanted,
         decision: &Decision<'_>,
         expectations: &mut Vec<Expectation>,
-    ) -> Result<bool, Error> {
+    ) -> Result<(), Error> {
         let doing = || format!("looking at {}", wanted.named());
         let path = format!("{}/{}", wanted.path, wanted.key.name);
         let metadata = self
@@ -402,7 +404,7 @@ impl Applier {
         } else if !is_late {
             return Err(Error::NotFoundByLabels { named: wanted.named() });
         }
-        Err(Error::Conflict { doing: format!("creating {}", wanted.named()) })
+        Ok(())
     }
 
     /// Whether an object was not given its labels a moment ago already.

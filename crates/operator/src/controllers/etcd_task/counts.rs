@@ -369,6 +369,7 @@ mod tests {
         counts.forget_tasks();
         assert_eq!(named_tasks(&metrics.text().unwrap()), 0);
     }
+
     #[test]
     fn finished_tasks_of_deleted_etcds_leave_no_series_of_their_own() {
         let metrics = Metrics::default();
