@@ -22,7 +22,7 @@ use kube::{
 };
 use messina_e2e::{SOON, in_a_namespace};
 use messina_runtime::{
-    apply::{Applied, AsSeen, Part, Wanted, compact_records, no_longer_wanted},
+    apply::{Applied, ComponentPlan, Desired, ObservedVersion, compact_records, no_longer_desired},
     caches::Caches,
     client::{self, Source, Transport},
     controller::{AnyController, Controller, Running},
@@ -33,9 +33,9 @@ use messina_runtime::{
     process::Process,
     queue::{Backoff, ObjectKey},
     server::Readiness,
+    shared_context::SharedContext,
     status::Report,
     store::Store,
-    surroundings::Surroundings,
 };
 use messina_testbed::{
     faults::{Asked, Fault, Faults},
@@ -112,20 +112,20 @@ impl Controller for Toy {
         parent.data.iter().flatten().map(child).collect()
     }
 
-    fn parts(&self, observed: &Family, plan: &Vec<Secret>) -> Result<Vec<Part>, Error> {
-        let wanted = |secret: &Secret| -> Result<Wanted, Error> {
-            let wanted = Wanted::new(secret)?;
-            let wanted = if has(secret, EXACT) { wanted.as_seen() } else { wanted };
+    fn components(&self, observed: &Family, plan: &Vec<Secret>) -> Result<Vec<ComponentPlan>, Error> {
+        let desired = |secret: &Secret| -> Result<Desired, Error> {
+            let desired = Desired::new(secret)?;
+            let desired = if has(secret, EXACT) { desired.as_seen() } else { desired };
             if !has(secret, RESTS) {
-                return Ok(wanted);
+                return Ok(desired);
             }
             let key = ObjectKey { namespace: secret.namespace(), name: format!("{}-{RESTS}", secret.name_any()) };
             let version = self.secrets.get(&key)?.and_then(|secret| secret.resource_version());
-            Ok(wanted.resting_on(vec![AsSeen::new::<Secret>(key, version)]))
+            Ok(desired.with_preconditions(vec![ObservedVersion::new::<Secret>(key, version)]))
         };
-        let objects = plan.iter().map(wanted).collect::<Result<Vec<_>, _>>()?;
-        let unwanted = no_longer_wanted(&observed.children, &objects);
-        Ok(vec![Part { name: "Secret", objects, unwanted, ..Part::default() }])
+        let objects = plan.iter().map(desired).collect::<Result<Vec<_>, _>>()?;
+        let deletions = no_longer_desired(&observed.children, &objects);
+        Ok(vec![ComponentPlan { name: "Secret", objects, deletions, ..ComponentPlan::default() }])
     }
 
     fn report(&self, _: &Family, _: &Vec<Secret>, _: &[Applied]) -> Report {
@@ -156,7 +156,7 @@ async fn program(namespace: &str, faults: &Faults) -> Program {
         lease: None,
         namespace: Some(namespace.into()),
         workers: 2,
-        surroundings: Arc::new(Surroundings::new(metrics, events, MANAGER, "messina.test/hash").paused_by(PAUSE)),
+        context: Arc::new(SharedContext::new(metrics, events, MANAGER, "messina.test/hash").paused_by(PAUSE)),
         readiness: Readiness::default(),
     };
     let controllers = |caches: &mut Caches| {
@@ -196,10 +196,10 @@ async fn children(client: &Client, namespace: &str) -> String {
     all.join(" ")
 }
 
-async fn children_become(client: &Client, namespace: &str, wanted: &str) {
-    eventually(wanted, SOON, async || {
+async fn children_become(client: &Client, namespace: &str, desired: &str) {
+    eventually(desired, SOON, async || {
         let now = children(client, namespace).await;
-        Ok(if now == wanted { Seen::Ready(()) } else { Seen::NotYet(now) })
+        Ok(if now == desired { Seen::Ready(()) } else { Seen::NotYet(now) })
     })
     .await
     .unwrap();

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use messina_operator::operator::surroundings;
+use messina_operator::operator::context;
 use messina_runtime::{
     caches::Caches,
     client::{self, Source, Transport},
@@ -62,8 +62,8 @@ impl Operator {
         let lease_client = client::client(lease_faults.layer(transport), "default", metrics.clone(), None);
         // Events tell people; whether they are written has no bearing on what becomes of objects.
         let (events, _) = Events::new(metrics.clone());
-        let mut surroundings = surroundings(metrics.clone(), events);
-        surroundings.backoff = Backoff { first: Duration::from_millis(20), longest: Duration::from_millis(200) };
+        let mut context = context(metrics.clone(), events);
+        context.backoff = Backoff { first: Duration::from_millis(20), longest: Duration::from_millis(200) };
         let process = Process {
             client,
             lease_client,
@@ -71,7 +71,7 @@ impl Operator {
             lease: lease.map(|(settings, ..)| settings),
             namespace: Some(namespace.into()),
             workers: 2,
-            surroundings: Arc::new(surroundings),
+            context: Arc::new(context),
             readiness: Readiness::default(),
         };
         let (stop, stopped) = oneshot::channel();

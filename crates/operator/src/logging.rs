@@ -69,9 +69,9 @@ impl FromStr for Levels {
     // Not the subscriber's own reading: a word that is no level would be the name of a part, and all else would be silent.
     fn from_str(said: &str) -> Result<Self, NoLevel> {
         let mut targets = quiet_others();
-        for part in said.split(',').map(str::trim) {
-            let wrong = || NoLevel(part.to_owned());
-            targets = match part.split_once('=') {
+        for component in said.split(',').map(str::trim) {
+            let wrong = || NoLevel(component.to_owned());
+            targets = match component.split_once('=') {
                 Some((target, level)) => {
                     let is_name = |letter: char| letter.is_ascii_alphanumeric() || "_:-".contains(letter);
                     if target.is_empty() || !target.chars().all(is_name) {
@@ -79,7 +79,7 @@ impl FromStr for Levels {
                     }
                     targets.with_target(target, self::level(level).ok_or_else(wrong)?)
                 }
-                None => targets.with_default(self::level(part).ok_or_else(wrong)?),
+                None => targets.with_default(self::level(component).ok_or_else(wrong)?),
             };
         }
         Ok(Self { said: said.to_owned(), targets })

@@ -21,7 +21,7 @@ use messina_runtime::{
     metrics::Metrics,
     process::Process,
     server::{Readiness, serve},
-    surroundings::Surroundings,
+    shared_context::SharedContext,
 };
 use tokio::{
     net::TcpListener,
@@ -178,8 +178,8 @@ pub fn controllers(
 }
 
 /// What all controllers share.
-pub fn surroundings(metrics: Metrics, events: Events) -> Surroundings {
-    Surroundings::new(metrics, events, FIELD_MANAGER, annotation::APPLIED_HASH)
+pub fn context(metrics: Metrics, events: Events) -> SharedContext {
+    SharedContext::new(metrics, events, FIELD_MANAGER, annotation::APPLIED_HASH)
         .paused_by(annotation::PAUSE)
         .adopting_by(annotation::ADOPT)
         .taking_over(PREDECESSOR)
@@ -242,7 +242,7 @@ async fn run(options: Options, identity: String) -> anyhow::Result<()> {
         lease,
         namespace: options.namespace.clone(),
         workers: options.workers.get(),
-        surroundings: Arc::new(surroundings(metrics, events)),
+        context: Arc::new(context(metrics, events)),
         readiness,
     };
     let mut writing = tokio::spawn(async move { writer.run(fenced, "messina", &identity).await });

@@ -136,8 +136,8 @@ mod tests {
     }
 
     /// A body of so many parts with pauses in between, after which nothing comes and it does not end either.
-    async fn parts_read(parts: u32, pause: Duration, limits: Limits) -> (u32, Duration, String) {
-        let stream = stream::iter(0..parts).then(move |_| async move {
+    async fn parts_read(components: u32, pause: Duration, limits: Limits) -> (u32, Duration, String) {
+        let stream = stream::iter(0..components).then(move |_| async move {
             sleep(pause).await;
             Ok::<_, BoxError>(Frame::data(Bytes::from_static(b"x")))
         });

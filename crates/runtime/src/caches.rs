@@ -10,8 +10,8 @@ use crate::{
     events::Events,
     queue::ObjectKey,
     references::{self, References},
+    shared_context::SharedContext,
     store::{Kind, Store, Version},
-    surroundings::Surroundings,
     watch::{Filter, Scope, Watch},
 };
 
@@ -21,21 +21,21 @@ type Start = Box<dyn FnOnce(&mut JoinSet<()>) + Send>;
 pub struct Caches {
     client: Client,
     namespace: Option<String>,
-    surroundings: Arc<Surroundings>,
-    believe_from: Version,
+    context: Arc<SharedContext>,
+    min_resource_version: Version,
     collections: BTreeMap<String, Arc<dyn Collection>>,
     starts: Vec<Start>,
 }
 
 impl Caches {
-    /// Of one namespace, or of all. Lists that are older than `believe_from` are refused.
+    /// Of one namespace, or of all. Lists that are older than `min_resource_version` are refused.
     pub fn new(
         client: Client,
         namespace: Option<String>,
-        surroundings: Arc<Surroundings>,
-        believe_from: Version,
+        context: Arc<SharedContext>,
+        min_resource_version: Version,
     ) -> Self {
-        Self { client, namespace, surroundings, believe_from, collections: BTreeMap::new(), starts: Vec::new() }
+        Self { client, namespace, context, min_resource_version, collections: BTreeMap::new(), starts: Vec::new() }
     }
 
     /// The objects of a kind that have these labels. To be asked for once for each kind; `trim` takes away what nobody
@@ -133,7 +133,7 @@ impl Caches {
         trim: fn(&mut K),
         filter: Option<Filter>,
     ) {
-        store.believe_from(self.believe_from);
+        store.min_resource_version(self.min_resource_version);
         self.collections.insert(path, Arc::new(Shelf { store: Arc::clone(&store), name }));
         let watch = Watch {
             store,
@@ -141,7 +141,7 @@ impl Caches {
             client: self.client.clone(),
             trim,
             filter,
-            surroundings: Arc::clone(&self.surroundings),
+            context: Arc::clone(&self.context),
             streams_lists: true,
         };
         self.starts.push(Box::new(move |tasks| drop(tasks.spawn(watch.run()))));
@@ -165,11 +165,11 @@ impl Caches {
 
     /// What people are told.
     pub fn events(&self) -> &Events {
-        &self.surroundings.events
+        &self.context.events
     }
 
-    pub(crate) fn surroundings(&self) -> &Arc<Surroundings> {
-        &self.surroundings
+    pub(crate) fn context(&self) -> &Arc<SharedContext> {
+        &self.context
     }
 
     /// Reaches the API server through the fence.

@@ -40,7 +40,7 @@ impl Summary {
     pub fn of(self, conditions: &[Condition], generation: Option<i64>) -> Condition {
         let is_of_a_part =
             |condition: &&Condition| condition.type_ != self.name() && condition.type_.ends_with(self.name());
-        let parts: Vec<Condition> = conditions.iter().filter(is_of_a_part).cloned().collect();
+        let components: Vec<Condition> = conditions.iter().filter(is_of_a_part).cloned().collect();
         let well = Condition {
             type_: self.name().into(),
             status: self.when_all_is_well().into(),
@@ -49,20 +49,20 @@ impl Summary {
             observed_generation: generation,
             last_transition_time: Time(Timestamp::UNIX_EPOCH),
         };
-        aggregate(well, &parts)
+        aggregate(well, &components)
     }
 }
 
 /// Adds up the conditions of parts. `well` is the result when every part is as `well` is; else the result speaks of the
 /// parts that are the opposite or, where there are none, of those of which nothing is known.
-pub fn aggregate(well: Condition, parts: &[Condition]) -> Condition {
+pub fn aggregate(well: Condition, components: &[Condition]) -> Condition {
     let opposite = if well.status == "True" { "False" } else { "True" };
     for status in [opposite, "Unknown"] {
-        let speaking: Vec<&Condition> = parts.iter().filter(|part| part.status == status).collect();
+        let speaking: Vec<&Condition> = components.iter().filter(|component| component.status == status).collect();
         if !speaking.is_empty() {
             let messages: Vec<String> =
-                speaking.iter().map(|part| format!("{}: {}", part.type_, part.message)).collect();
-            let reasons: Vec<String> = speaking.iter().map(|part| part.reason.clone()).collect();
+                speaking.iter().map(|component| format!("{}: {}", component.type_, component.message)).collect();
+            let reasons: Vec<String> = speaking.iter().map(|component| component.reason.clone()).collect();
             let left_out = |count| format!("({count} more omitted)");
             let unnamed = |count| format!("And{count}MoreOmitted");
             return Condition {
@@ -88,14 +88,14 @@ fn joined(texts: &[String], separator: &str, limit: usize, left_out: impl Fn(usi
         .unwrap_or_default()
 }
 
-/// The conditions to write: `wanted`, each with the time at which its status last changed. The time of a condition
+/// The conditions to write: `desired`, each with the time at which its status last changed. The time of a condition
 /// whose status is as in `current` is kept, so that a condition that did not change is the same to the letter.
-pub fn with_transition_times(current: &[Condition], wanted: Vec<Condition>, now: Timestamp) -> Vec<Condition> {
+pub fn with_transition_times(current: &[Condition], desired: Vec<Condition>, now: Timestamp) -> Vec<Condition> {
     let since = |condition: &Condition| {
         let same = current.iter().find(|one| one.type_ == condition.type_ && one.status == condition.status);
         same.map_or(Time(now), |one| one.last_transition_time.clone())
     };
-    wanted.into_iter().map(|condition| Condition { last_transition_time: since(&condition), ..condition }).collect()
+    desired.into_iter().map(|condition| Condition { last_transition_time: since(&condition), ..condition }).collect()
 }
 
 #[cfg(test)]
@@ -135,8 +135,8 @@ mod tests {
 
     #[test]
     fn what_is_wrong_comes_before_what_is_unknown() {
-        let parts = [condition("A", "Unknown"), condition("B", "False"), condition("C", "True")];
-        let available = aggregate(condition("Available", "True"), &parts);
+        let components = [condition("A", "Unknown"), condition("B", "False"), condition("C", "True")];
+        let available = aggregate(condition("Available", "True"), &components);
         assert_eq!((available.status.as_str(), available.reason.as_str()), ("False", "BReason"));
     }
 
@@ -169,9 +169,9 @@ mod tests {
         for file in files {
             let file = file.unwrap().path();
             let case: Value = serde_saphyr::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
-            let parts = case["conditions"].as_array().cloned().unwrap_or_default();
-            let parts: Vec<Condition> = parts.into_iter().map(timeless).collect();
-            let result = aggregate(timeless(case["condition"].clone()), &parts);
+            let components = case["conditions"].as_array().cloned().unwrap_or_default();
+            let components: Vec<Condition> = components.into_iter().map(timeless).collect();
+            let result = aggregate(timeless(case["condition"].clone()), &components);
             assert_eq!(result, timeless(case["expectedCondition"].clone()), "{}", file.display());
             count += 1;
         }

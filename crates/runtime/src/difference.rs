@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 
 /// The first field of `live` that is missing or different, or is no longer ours. `owned` is what is recorded as ours, in
 /// the API server's notation (FieldsV1).
-pub(crate) fn difference(wanted: &Value, live: &Value, owned: &[&Value]) -> Option<String> {
-    wanted.as_object().into_iter().flatten().find_map(|(name, value)| match name.as_str() {
+pub(crate) fn difference(desired: &Value, live: &Value, owned: &[&Value]) -> Option<String> {
+    desired.as_object().into_iter().flatten().find_map(|(name, value)| match name.as_str() {
         // These say which object it is, and nobody owns them.
         "apiVersion" | "kind" => None,
         "metadata" => {
@@ -23,21 +23,21 @@ pub(crate) fn difference(wanted: &Value, live: &Value, owned: &[&Value]) -> Opti
 }
 
 /// The difference in a member of an object.
-fn in_member(name: &str, wanted: &Value, live: Option<&Value>, owned: &[&Value]) -> Option<String> {
+fn in_member(name: &str, desired: &Value, live: Option<&Value>, owned: &[&Value]) -> Option<String> {
     let below: Vec<&Value> = owned.iter().filter_map(|fields| fields.get(format!("f:{name}"))).collect();
-    in_value(wanted, live.and_then(|live| live.get(name)), &below).map(|rest| format!(".{name}{rest}"))
+    in_value(desired, live.and_then(|live| live.get(name)), &below).map(|rest| format!(".{name}{rest}"))
 }
 
 /// The difference in a value. `owned` is what is recorded for it; nothing means that it is not ours.
-fn in_value(wanted: &Value, live: Option<&Value>, owned: &[&Value]) -> Option<String> {
-    if is_empty(wanted) && (owned.is_empty() || live.is_none_or(is_empty)) {
+fn in_value(desired: &Value, live: Option<&Value>, owned: &[&Value]) -> Option<String> {
+    if is_empty(desired) && (owned.is_empty() || live.is_none_or(is_empty)) {
         return None;
     }
     let Some(live) = live else { return Some(" is missing".into()) };
     if owned.is_empty() {
         return Some(" is no longer ours".into());
     }
-    match wanted {
+    match desired {
         Value::Object(members) if owned.iter().any(|fields| has_children(fields, "f:")) => {
             members.iter().find_map(|(name, value)| in_member(name, value, Some(live), owned))
         }
@@ -51,23 +51,23 @@ fn in_value(wanted: &Value, live: Option<&Value>, owned: &[&Value]) -> Option<St
             (!is_there).then(|| format!(" lacks {item}"))
         }),
         // Owned as a whole: what the server filled in may be there too, but nothing of anybody else.
-        _ => (!is_within(wanted, live)).then(|| " is different".into()),
+        _ => (!is_within(desired, live)).then(|| " is different".into()),
     }
 }
 
 /// The difference in an item of a list in which items are told apart by some of their members.
-fn in_item(wanted: &Value, live: &Value, owned: &[&Value]) -> Option<String> {
+fn in_item(desired: &Value, live: &Value, owned: &[&Value]) -> Option<String> {
     let records: Vec<(Value, &Value)> = owned
         .iter()
         .filter_map(|fields| fields.as_object())
         .flatten()
         .filter_map(|(name, record)| Some((serde_json::from_str(name.strip_prefix("k:")?).ok()?, record)))
-        .filter(|(key, _)| is_within(key, wanted))
+        .filter(|(key, _)| is_within(key, desired))
         .collect();
     let Some((key, _)) = records.first() else { return Some(" has an item that is not ours".into()) };
     let live = live.as_array().into_iter().flatten().find(|item| is_within(key, item));
     let owned: Vec<&Value> = records.iter().map(|(_, record)| *record).collect();
-    in_value(wanted, live, &owned).map(|rest| format!("[{key}]{rest}"))
+    in_value(desired, live, &owned).map(|rest| format!("[{key}]{rest}"))
 }
 
 fn has_children(fields: &Value, prefix: &str) -> bool {
@@ -83,16 +83,17 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Whether everything in `part` is in `whole`. Lists have to be equally long.
-fn is_within(part: &Value, whole: &Value) -> bool {
-    match (part, whole) {
-        (Value::Object(part), Value::Object(whole)) => part
+/// Whether everything in `component` is in `whole`. Lists have to be equally long.
+fn is_within(component: &Value, whole: &Value) -> bool {
+    match (component, whole) {
+        (Value::Object(component), Value::Object(whole)) => component
             .iter()
             .all(|(name, value)| whole.get(name).map_or_else(|| is_empty(value), |whole| is_within(value, whole))),
-        (Value::Array(part), Value::Array(whole)) => {
-            part.len() == whole.len() && part.iter().zip(whole).all(|(part, whole)| is_within(part, whole))
+        (Value::Array(component), Value::Array(whole)) => {
+            component.len() == whole.len()
+                && component.iter().zip(whole).all(|(component, whole)| is_within(component, whole))
         }
-        (part, whole) => part == whole,
+        (component, whole) => component == whole,
     }
 }
 
@@ -102,13 +103,13 @@ mod tests {
 
     use super::*;
 
-    fn differs(wanted: &Value, live: &Value, owned: &[&Value]) -> bool {
-        difference(wanted, live, owned).is_some()
+    fn differs(desired: &Value, live: &Value, owned: &[&Value]) -> bool {
+        difference(desired, live, owned).is_some()
     }
 
     #[test]
     fn an_object_is_as_wanted_when_each_wanted_field_is_ours_and_right() {
-        let wanted = json!({
+        let desired = json!({
             "apiVersion": "v1", "kind": "X", "metadata": {"name": "x", "labels": {"a": "1"}},
             "spec": {"n": 3, "ports": [{"port": 80, "protocol": "TCP", "name": "web"}], "tolerations": [{"key": "k"}],
                      "volumes": [{"name": "v", "emptyDir": {}}]},
@@ -129,7 +130,7 @@ mod tests {
                 "volumes": [{"name": "v", "emptyDir": {}}],
             },
         });
-        assert_eq!(difference(&wanted, &live, &[&owned]), None);
+        assert_eq!(difference(&desired, &live, &[&owned]), None);
 
         let changed = |path: &str, value: Value| {
             let mut live = live.clone();
@@ -146,31 +147,31 @@ mod tests {
             ("/spec/ports/1/name", json!("other"), "our item was changed"),
             ("/spec/tolerations", json!([{"key": "k"}, {"key": "more"}]), "somebody added to what is ours as a whole"),
         ] {
-            assert!(differs(&wanted, &changed(path, value), &[&owned]), "{why}");
+            assert!(differs(&desired, &changed(path, value), &[&owned]), "{why}");
         }
 
         let mut lost = owned.clone();
         if let Some(spec) = lost.pointer_mut("/f:spec").and_then(Value::as_object_mut) {
             spec.remove("f:tolerations");
         }
-        assert!(differs(&wanted, &live, &[&lost]), "somebody else owns a field, though its value is right");
-        assert!(!differs(&wanted, &live, &[&lost, &owned]), "one of two records is enough");
-        assert!(differs(&wanted, &live, &[]), "nothing is recorded as ours");
+        assert!(differs(&desired, &live, &[&lost]), "somebody else owns a field, though its value is right");
+        assert!(!differs(&desired, &live, &[&lost, &owned]), "one of two records is enough");
+        assert!(differs(&desired, &live, &[]), "nothing is recorded as ours");
     }
 
     #[test]
     fn what_is_empty_need_not_be_there() {
-        let wanted = json!({"metadata": {"name": "x", "annotations": {}}, "spec": {"affinity": {}}});
+        let desired = json!({"metadata": {"name": "x", "annotations": {}}, "spec": {"affinity": {}}});
         let owned = json!({"f:spec": {"f:affinity": {}}});
-        assert!(!differs(&wanted, &json!({"metadata": {"name": "x"}, "spec": {"affinity": {}}}), &[&owned]));
-        assert!(!differs(&wanted, &json!({"metadata": {"name": "x"}, "spec": {}}), &[&owned]));
+        assert!(!differs(&desired, &json!({"metadata": {"name": "x"}, "spec": {"affinity": {}}}), &[&owned]));
+        assert!(!differs(&desired, &json!({"metadata": {"name": "x"}, "spec": {}}), &[&owned]));
     }
 
     #[test]
     fn sets_are_compared_by_their_values() {
-        let wanted = json!({"metadata": {"finalizers": ["ours"]}});
+        let desired = json!({"metadata": {"finalizers": ["ours"]}});
         let owned = json!({"f:metadata": {"f:finalizers": {".": {}, "v:\"ours\"": {}}}});
-        assert!(!differs(&wanted, &json!({"metadata": {"finalizers": ["theirs", "ours"]}}), &[&owned]));
-        assert!(differs(&wanted, &json!({"metadata": {"finalizers": ["theirs"]}}), &[&owned]));
+        assert!(!differs(&desired, &json!({"metadata": {"finalizers": ["theirs", "ours"]}}), &[&owned]));
+        assert!(differs(&desired, &json!({"metadata": {"finalizers": ["theirs"]}}), &[&owned]));
     }
 }

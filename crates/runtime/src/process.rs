@@ -19,8 +19,8 @@ use crate::{
     fence::Fence,
     lease::{Candidate, Settings},
     server::Readiness,
+    shared_context::SharedContext,
     store::Version,
-    surroundings::Surroundings,
 };
 
 /// Time for workers to finish what they are at, when the process is to end.
@@ -45,7 +45,7 @@ pub struct Process {
     /// How many objects each controller works on at once.
     pub workers: usize,
     /// What everything shares.
-    pub surroundings: Arc<Surroundings>,
+    pub context: Arc<SharedContext>,
     /// Told what is missing.
     pub readiness: Readiness,
 }
@@ -66,7 +66,7 @@ impl Process {
         let mut stop = std::pin::pin!(stop);
         let Some(lease) = self.lease.clone() else {
             while self.work(&controllers, 0, std::future::pending()).until(&mut stop).await != End::Stopped {
-                self.surroundings.metrics.forget_refreshes();
+                self.context.metrics.forget_refreshes();
                 sleep(RESTART).await;
             }
             return;
@@ -82,11 +82,11 @@ impl Process {
                 () = &mut stop => return,
             };
             info!(lease = name, "leading");
-            self.surroundings.metrics.leading(true);
+            self.context.metrics.leading(true);
             let version = holder.version();
             let end = self.work(&controllers, version, holder.holds()).until(&mut stop).await;
-            self.surroundings.metrics.leading(false);
-            self.surroundings.metrics.forget_refreshes();
+            self.context.metrics.leading(false);
+            self.context.metrics.forget_refreshes();
             if end == End::LeaseLost {
                 warn!(lease = name, "the lease is lost; nothing more is written");
                 continue;
@@ -112,12 +112,11 @@ impl Process {
         version: Version,
         lost: L,
     ) -> Working<L> {
-        let mut caches =
-            Caches::new(self.client.clone(), self.namespace.clone(), Arc::clone(&self.surroundings), version);
+        let mut caches = Caches::new(self.client.clone(), self.namespace.clone(), Arc::clone(&self.context), version);
         let controllers = controllers(&mut caches);
         let collections = caches.collections();
         let counted = Arc::clone(&collections);
-        self.surroundings.metrics.on_read(move |metrics| {
+        self.context.metrics.on_read(move |metrics| {
             for collection in counted.values() {
                 let (objects, unreadable) = collection.size();
                 metrics.cached(collection.name(), objects, unreadable);

@@ -22,7 +22,7 @@ pub struct Report {
     /// Written at once, however short a time ago the status was written last.
     pub is_urgent: bool,
     /// When the object is to be looked at again, should nothing change until then.
-    pub again_after: Option<Duration>,
+    pub requeue_after: Option<Duration>,
 }
 
 /// A condition of which nobody knows yet since when it holds.
@@ -45,7 +45,7 @@ pub fn condition(
 
 /// The conditions of parts: what is wrong with each, and whether it is done.
 pub(crate) fn part_conditions(applied: &[Applied], generation: Option<i64>) -> Vec<Condition> {
-    let of_part = |Applied { part, written, failure, waits_for, remark, .. }: &Applied| {
+    let of_part = |Applied { component, written, failure, waits_for, remark, .. }: &Applied| {
         let degraded = match failure {
             // Somebody was faster: it is looked at again at once, and nobody has to do anything.
             Some(error) if !error.is_conflict() => (true, error.reason(), chain(error)),
@@ -59,7 +59,7 @@ pub(crate) fn part_conditions(applied: &[Applied], generation: Option<i64>) -> V
             _ => (false, AS_EXPECTED, String::new()),
         };
         [("Degraded", degraded), ("Progressing", progressing)].map(|(kind, (status, reason, message))| {
-            condition(format!("{part}{kind}"), status, reason, &message, generation)
+            condition(format!("{component}{kind}"), status, reason, &message, generation)
         })
     };
     applied.iter().flat_map(of_part).collect()
@@ -141,21 +141,21 @@ pub(crate) fn fit(status: &Value) -> Value {
 }
 
 /// Whether a condition holds that did not, or the other way round, or they are of another generation.
-pub(crate) fn is_transition(current: &Value, wanted: &Value) -> bool {
+pub(crate) fn is_transition(current: &Value, desired: &Value) -> bool {
     let standing = |status: &Value| -> BTreeSet<_> {
         let conditions = conditions_of(status).into_iter();
         conditions.map(|one| (one.type_, one.status, one.observed_generation)).collect()
     };
-    standing(current) != standing(wanted)
+    standing(current) != standing(desired)
 }
 
-/// What has to be sent so that `current` becomes `wanted`; none where that is nothing.
-pub(crate) fn patch(current: &Value, wanted: &Value) -> Option<Value> {
+/// What has to be sent so that `current` becomes `desired`; none where that is nothing.
+pub(crate) fn patch(current: &Value, desired: &Value) -> Option<Value> {
     let empty = Map::new();
-    let (current, wanted) = (current.as_object().unwrap_or(&empty), wanted.as_object().unwrap_or(&empty));
+    let (current, desired) = (current.as_object().unwrap_or(&empty), desired.as_object().unwrap_or(&empty));
     let is_present = |(_, value): &(&String, &Value)| !value.is_null();
-    let changed = wanted.iter().filter(is_present).filter(|(name, value)| current.get(*name) != Some(value));
-    let gone = current.keys().filter(|name| wanted.get(*name).is_none_or(Value::is_null));
+    let changed = desired.iter().filter(is_present).filter(|(name, value)| current.get(*name) != Some(value));
+    let gone = current.keys().filter(|name| desired.get(*name).is_none_or(Value::is_null));
     let patch: Map<String, Value> = changed
         .map(|(name, value)| (name.clone(), merge_patch(current.get(name), value)))
         .chain(gone.map(|name| (name.clone(), Value::Null)))
@@ -164,12 +164,12 @@ pub(crate) fn patch(current: &Value, wanted: &Value) -> Option<Value> {
 }
 
 /// A merge patch: members that are gone have to be named.
-fn merge_patch(current: Option<&Value>, wanted: &Value) -> Value {
-    match (current, wanted) {
+fn merge_patch(current: Option<&Value>, desired: &Value) -> Value {
+    match (current, desired) {
         (Some(Value::Object(_)), Value::Object(_)) => {
-            patch(current.unwrap_or(&Value::Null), wanted).unwrap_or_else(|| json!({}))
+            patch(current.unwrap_or(&Value::Null), desired).unwrap_or_else(|| json!({}))
         }
-        _ => wanted.clone(),
+        _ => desired.clone(),
     }
 }
 
@@ -212,7 +212,7 @@ mod tests {
 
     fn applied(failure: Option<Error>, waits_for: Option<&str>) -> Applied {
         let waits_for = waits_for.map(|message| Waiting { reason: "RollingOut", message: message.into() });
-        Applied { part: "Service", written: vec![], events: vec![], failure, waits_for, remark: None }
+        Applied { component: "Service", written: vec![], events: vec![], failure, waits_for, remark: None }
     }
 
     fn at(seconds: i64) -> Timestamp {

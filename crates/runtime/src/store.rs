@@ -317,7 +317,7 @@ impl<K: Kind> Store<K> {
     }
 
     /// No list that is older than this is believed.
-    pub(crate) fn believe_from(&self, version: Version) {
+    pub(crate) fn min_resource_version(&self, version: Version) {
         let mut state = self.write();
         state.floor = state.floor.max(version);
     }
@@ -530,7 +530,7 @@ mod tests {
         store.advance(9);
         assert_eq!(store.replace(HashMap::new(), 8), Err(Outdated { given: 8, known: 9 }));
         assert_eq!(store.len(), 1);
-        store.believe_from(20);
+        store.min_resource_version(20);
         assert_eq!(store.replace(HashMap::new(), 19), Err(Outdated { given: 19, known: 20 }));
     }
 

@@ -22,8 +22,8 @@ use tracing::{debug, info, warn};
 use crate::{
     contact::is_told,
     queue::{ObjectKey, chance},
+    shared_context::SharedContext,
     store::{Entry, Kind, Outdated, Store, Unreadable, Version, key_of, version_of},
-    surroundings::Surroundings,
 };
 
 /// After this many seconds the server ends a watch, and another one takes its place.
@@ -163,7 +163,7 @@ pub(crate) struct Watch<K> {
     pub(crate) trim: fn(&mut K),
     /// Which objects are kept; all where there is none.
     pub(crate) filter: Option<Filter>,
-    pub(crate) surroundings: Arc<Surroundings>,
+    pub(crate) context: Arc<SharedContext>,
     /// Whether the server streams lists; true until it says otherwise.
     pub(crate) streams_lists: bool,
 }
@@ -183,7 +183,7 @@ impl<K: Kind> Watch<K> {
                 Ok(never) => match never {},
                 Err(ended) => ended,
             };
-            self.surroundings.metrics.watch_ended(&K::plural(&()), ended.reason());
+            self.context.metrics.watch_ended(&K::plural(&()), ended.reason());
             if matches!(&ended, Ended::Refused(status) if status.code == StatusCode::FORBIDDEN) {
                 self.store.set_forbidden(true);
                 // From now on something may be missed, and the whole list is read when that is allowed again.
@@ -225,7 +225,7 @@ impl<K: Kind> Watch<K> {
                     }
                     self.is_served().await;
                     // A definition is there a little before its objects are served.
-                    sleep(self.surroundings.backoff.wait(failures, chance())).await;
+                    sleep(self.context.backoff.wait(failures, chance())).await;
                 }
                 ended => {
                     failures += 1;
@@ -236,7 +236,7 @@ impl<K: Kind> Watch<K> {
                         warn!(kind = %K::kind(&()), problem = warning, "the watch ended; trying again");
                         last_warning = warning;
                     }
-                    sleep(self.surroundings.backoff.wait(failures, chance())).await;
+                    sleep(self.context.backoff.wait(failures, chance())).await;
                 }
             }
         }
@@ -398,7 +398,7 @@ impl<K: Kind> Watch<K> {
                 let unreadable =
                     Arc::new(Unreadable { kind: K::kind(&()).into_owned(), metadata, problem: problem.to_string() });
                 warn!(kind = unreadable.kind, object = %key, problem = unreadable.problem, "an object cannot be read");
-                self.surroundings.tell_of_unreadable::<K>(&unreadable);
+                self.context.tell_of_unreadable::<K>(&unreadable);
                 Ok((key, Entry { version, object: Err(unreadable) }))
             }
         }
@@ -421,7 +421,7 @@ impl<K: Kind> Watch<K> {
                 }
                 Err(_) => failures += 1,
             }
-            sleep(self.surroundings.backoff.wait(failures, chance())).await;
+            sleep(self.context.backoff.wait(failures, chance())).await;
         }
     }
 

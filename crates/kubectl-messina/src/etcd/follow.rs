@@ -67,7 +67,7 @@ pub(super) async fn follow(
                 Next::Task(next) => task = *next,
                 Next::Gone => return Ok(Ending::Deleted),
                 Next::Away => is_away = true,
-                Next::Back => is_away = false,
+                Next::Done => is_away = false,
             },
             () = sleep_until(unseen), if is_unseen => is_ignored = true,
         }
@@ -80,7 +80,7 @@ enum Next {
     /// The API server does not answer.
     Away,
     /// It answers again.
-    Back,
+    Done,
 }
 
 type Events = BoxStream<'static, kube::Result<WatchEvent<EtcdOperatorTask>>>;
@@ -151,7 +151,7 @@ impl<'a> News<'a> {
             Err(error) => return Err(error),
         };
         self.watch = Some((events.boxed(), Instant::now()));
-        Ok(self.away_since.take().map(|_| Next::Back))
+        Ok(self.away_since.take().map(|_| Next::Done))
     }
 
     async fn take_in(

@@ -220,8 +220,8 @@ async fn create(new: &New, request: Request) -> Result<ExitCode> {
     if let Some(doubt) = doubt {
         eprintln!("{doubt}");
     }
-    let wanted = request.task(&new.etcd, new.timeout, new.ttl);
-    let task = create::create(&place, &wanted).await?;
+    let config = request.task(&new.etcd, new.timeout, new.ttl);
+    let task = create::create(&place, &config).await?;
     match new.output {
         Output::Text => {
             print(&words::created(

@@ -109,7 +109,7 @@ pub(super) fn timeout(text: &str) -> Result<i32, String> {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
-    use messina_plan::etcd_task::{decode, snapshot::Wanted};
+    use messina_plan::etcd_task::{decode, snapshot::Config};
     use serde_json::json;
 
     use super::*;
@@ -137,7 +137,7 @@ mod tests {
             assert_eq!(task["spec"]["ttlSecondsAfterFinished"], json!(3600));
             let config = Some(&config);
             match request {
-                Request::Snapshot { .. } => drop(Wanted::read(config).unwrap()),
+                Request::Snapshot { .. } => drop(Config::read(config).unwrap()),
                 Request::Defragment => drop(decode::<DefragmentConfig>(config).unwrap()),
                 Request::Compact { .. } => drop(decode::<CompactConfig>(config).unwrap()),
             }

@@ -74,7 +74,7 @@ pub(crate) fn settle(cached: &mut Cached, kind: KeyKind) -> Vec<String> {
         cached.signed = signed.collect::<BTreeMap<_, Result<Signed, String>>>();
         all.extend(cached.signed.keys().cloned());
         let plan = plan(cached);
-        assert_eq!(plan.wrong, vec![]);
+        assert_eq!(plan.degraded, vec![]);
         for chain in plan.objects.certificates {
             let secrets = chain.authority.into_iter().chain(chain.certificate);
             cached.secrets.extend(secrets);

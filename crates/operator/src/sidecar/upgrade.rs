@@ -13,11 +13,11 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// Takes and removes snapshots until those that are asked for are there, and no others; says how far that came.
 pub(super) async fn carry_out(node: Node, work: Work) -> Answer {
     let mut kept = work.kept.clone();
-    let outcome = bring_about(node, &work, &mut kept).await;
+    let outcome = reconcile_object(node, &work, &mut kept).await;
     Answer { host_id: work.request.host_id, to: work.request.to, kept, failed: outcome.err() }
 }
 
-async fn bring_about(node: Node, work: &Work, kept: &mut Kept) -> Result<(), Failure> {
+async fn reconcile_object(node: Node, work: &Work, kept: &mut Kept) -> Result<(), Failure> {
     // What is there of a snapshot that is yet to be taken is of an attempt that was cut off.
     let stay = work.tags_to_keep();
     let found = node.snapshots().await.map_err(failed(Step::Clearing))?;

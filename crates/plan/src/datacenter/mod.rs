@@ -20,11 +20,14 @@ pub use self::{
     model::{
         by_name::ByName,
         cached,
-        component::Part,
+        component::Component,
         facts::{job::CleanupJob, volume::is_without_machine},
         observed::{Cached, Named, Observed, Turn},
         optional_kind::OptionalKind,
-        plan::{CertificateChain, Change, Deletion, Kind, LeftAlone, Note, Objects, Plan, RestsOn, Rolling, Seen},
+        plan::{
+            CertificateChain, Deletion, FieldPatch, Note, ObjectKind, Objects, ObservedVersion, Plan, Preconditions,
+            Rolling, Untouched,
+        },
         settings::{Gates, ProbePeriod},
         spec::{Alternator, Datacenter, Fault, Rack, Storage, USUAL_AGENT_SECRET, USUAL_CONFIG_MAP},
     },
@@ -79,11 +82,11 @@ pub fn plan(observed: &Observed) -> Plan {
     }
     let mut growth = storage::growth(current, &topology, &rollout);
     let mut recovery = recovery::recovery(current);
-    if !token.wrong.is_empty() {
+    if !token.degraded.is_empty() {
         // No StatefulSet would be made in place of one that is deleted.
         growth.deletions.clear();
     }
-    if !token.wrong.is_empty() || certificates.are_awaited || !missing.is_empty() {
+    if !token.degraded.is_empty() || certificates.are_awaited || !missing.is_empty() {
         recovery = recovery::Recovery::default();
     }
     if !recovery.deletions.is_empty() {
@@ -94,19 +97,19 @@ pub fn plan(observed: &Observed) -> Plan {
     let ingresses = ingresses::ingresses(observed);
     // ScyllaDB refuses to clean up while nodes come or go. A label that is wrong holds nothing up, and neither does a rack that
     // is removed: its last node may refuse to leave, and is asked again only when the others are cleaned up.
-    let is_of_nodes = |note: &Note| note.part == Part::StatefulSet && note.reason != REFUSES;
+    let is_of_nodes = |note: &Note| note.component == Component::StatefulSet && note.reason != REFUSES;
     let is_settled = !topology.is_leaving
-        && topology.waiting.is_empty()
-        && !topology.wrong.iter().any(is_of_nodes)
-        && rollout.waiting.iter().all(|note| note.reason == rollout::REMOVING_RACK)
-        && rollout.wrong.is_empty();
+        && topology.progressing.is_empty()
+        && !topology.degraded.iter().any(is_of_nodes)
+        && rollout.progressing.iter().all(|note| note.reason == rollout::REMOVING_RACK)
+        && rollout.degraded.is_empty();
     let cleanup = cleanup::cleanup(observed, is_settled);
-    let mut rests_on = topology.rests_on;
-    for (deleted, seen) in recovery.rests_on {
-        rests_on.entry(deleted).or_default().extend(seen);
+    let mut preconditions = topology.preconditions;
+    for (deleted, seen) in recovery.preconditions {
+        preconditions.entry(deleted).or_default().extend(seen);
     }
     for (written, seen) in seen::of_stateful_sets(observed, &rollout.stateful_sets, &rollout.restarting) {
-        rests_on.entry(written).or_default().extend(seen);
+        preconditions.entry(written).or_default().extend(seen);
     }
     Plan {
         objects: Objects {
@@ -127,39 +130,39 @@ pub fn plan(observed: &Observed) -> Plan {
         },
         changes: [topology.changes, names_of_nodes, marks, growth.changes].concat(),
         deletions: [topology.deletions, growth.deletions, rollout.deletions, recovery.deletions].concat(),
-        rests_on,
-        left_alone: [
-            rollout.left_alone,
-            services.left_alone,
-            config::left_alone(observed),
-            certificates.left_alone,
-            ingresses.left_alone,
-            cleanup.left_alone,
+        preconditions,
+        untouched: [
+            rollout.untouched,
+            services.untouched,
+            config::untouched(observed),
+            certificates.untouched,
+            ingresses.untouched,
+            cleanup.untouched,
         ]
         .concat(),
-        waiting: [
-            token.waiting,
+        progressing: [
+            token.progressing,
             missing,
-            certificates.waiting,
-            topology.waiting,
-            rollout.waiting,
-            recovery.waiting,
-            growth.waiting,
-            ingresses.waiting,
-            cleanup.waiting,
+            certificates.progressing,
+            topology.progressing,
+            rollout.progressing,
+            recovery.progressing,
+            growth.progressing,
+            ingresses.progressing,
+            cleanup.progressing,
         ]
         .concat(),
-        wrong: [
-            token.wrong,
-            certificates.wrong,
-            topology.wrong,
-            rollout.wrong,
-            recovery.wrong,
-            growth.wrong,
-            cleanup.wrong,
+        degraded: [
+            token.degraded,
+            certificates.degraded,
+            topology.degraded,
+            rollout.degraded,
+            recovery.degraded,
+            growth.degraded,
+            cleanup.degraded,
         ]
         .concat(),
-        ignored: [permissions::warnings(&observed.unreadable_kinds), cleanup.ignored].concat(),
-        again_at: certificates.again_at,
+        warnings: [permissions::warnings(&observed.unreadable_kinds), cleanup.warnings].concat(),
+        requeue_at: certificates.requeue_at,
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct Racks<'a> {
     pub(crate) missing: Vec<StatefulSet>,
     /// Those that are gone while their nodes are there.
     pub(crate) orphaned: Vec<StatefulSet>,
-    pub(crate) wrong: Vec<Note>,
+    pub(crate) degraded: Vec<Note>,
     /// What is not rolled out as far as it may be, also of racks that are not in the specification any more.
     pub(crate) moving: Vec<&'a StatefulSet>,
     /// A rolling change has begun, or comes before nodes join.
@@ -151,7 +151,7 @@ impl Standing<'_> {
 /// Looks at the racks, and finds out who restarts next.
 pub(crate) fn racks<'a>(current: &Current<'a>) -> Racks<'a> {
     let observed = current.observed;
-    let (mut standing, mut missing, mut orphaned, mut wrong) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut standing, mut missing, mut orphaned, mut degraded) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for rack in &observed.datacenter.racks {
         let wanted = stateful_set(current, rack);
         let name = observed.datacenter.stateful_set_name(rack);
@@ -169,7 +169,7 @@ pub(crate) fn racks<'a>(current: &Current<'a>) -> Racks<'a> {
             }
             Some(now) => {
                 let (mut wanted, faults) = kept_in_place(current, wanted, now);
-                wrong.extend(faults);
+                degraded.extend(faults);
                 set_partition(&mut wanted, partition(now));
                 let changes_pods = changes_pods(&wanted, now) || is_of_scylla_operator(now);
                 if changes_pods {
@@ -184,7 +184,7 @@ pub(crate) fn racks<'a>(current: &Current<'a>) -> Racks<'a> {
     let is_rolling = standing.iter().any(|one| partition(one.now) > 0 || is_of_scylla_operator(one.now))
         || is_being_upgraded(current);
     let may_change = observed.turn == Turn::Own || rack_to_roll(&standing).is_none_or(|one| !one.changes_pods);
-    let mut racks = Racks { standing, missing, orphaned, wrong, moving, is_rolling, next: None };
+    let mut racks = Racks { standing, missing, orphaned, degraded, moving, is_rolling, next: None };
     racks.next = next_restart(observed, &racks).filter(|_| may_change);
     racks
 }

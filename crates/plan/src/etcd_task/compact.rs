@@ -14,7 +14,7 @@ const RETAINED: i64 = 10_000;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct Config {
     /// How many of the last revisions are kept.
     pub retained: i64,
     /// Whether it is awaited that the space is free.
@@ -23,7 +23,7 @@ pub struct Wanted {
     pub deadline: Duration,
 }
 
-impl Wanted {
+impl Config {
     /// What the options of a task ask for.
     pub fn read(config: Option<&Value>) -> Result<Self, Fault> {
         let config: CompactConfig = decode(config)?;
@@ -53,12 +53,12 @@ mod tests {
 
     #[test]
     fn the_last_revisions_are_kept() {
-        let wanted = Wanted::read(Some(&json!({"retainRevisions": 10}))).unwrap();
-        let untils = [1, 10, 11, 1210].map(|revision| wanted.until(revision));
+        let config = Config::read(Some(&json!({"retainRevisions": 10}))).unwrap();
+        let untils = [1, 10, 11, 1210].map(|revision| config.until(revision));
         assert_eq!(untils, [None, None, Some(1), Some(1200)]);
-        assert_eq!(Wanted::read(None).unwrap().until(9_999), None);
+        assert_eq!(Config::read(None).unwrap().until(9_999), None);
         assert!(
-            Wanted::read(Some(&json!({"retainRevisions": -1}))).unwrap_err().description.contains("retainRevisions")
+            Config::read(Some(&json!({"retainRevisions": -1}))).unwrap_err().description.contains("retainRevisions")
         );
     }
 }

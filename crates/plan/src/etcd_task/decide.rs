@@ -47,15 +47,15 @@ pub enum Stage {
 
 /// What has become of the last thing that the handler was asked for, in this process.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Errand {
+pub enum StageState {
     /// It was asked for nothing.
     None,
     /// It is at it.
-    UnderWay(Stage),
+    Running(Stage),
     /// It has answered.
-    Back(Stage, TaskResult),
+    Done(Stage, TaskResult),
     /// It has answered, and is to be asked again after this time.
-    Resting(Duration),
+    Waiting(Duration),
 }
 
 /// What is known when it is decided.
@@ -80,7 +80,7 @@ pub struct Observed {
     /// Whether the place in line may be written again if that is all that changed.
     pub may_refresh: bool,
     /// What the handler does.
-    pub errand: Errand,
+    pub stage_state: StageState,
     /// How often the handler was asked in vain.
     pub failures: u32,
     /// What time it is.
@@ -144,8 +144,8 @@ fn finished(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> Next {
     if !has_run || !observed.needs_cleanup || status.cleaned_up_at.is_some() {
         return Next::Wait(rest);
     }
-    match &observed.errand {
-        Errand::Back(Stage::CleanUp, result) => {
+    match &observed.stage_state {
+        StageState::Done(Stage::CleanUp, result) => {
             // Other tasks wait for this one, and what cannot be removed, say from a Kubernetes node that is gone, is not theirs.
             let is_given_up = !result.is_completed && left(since, LONGEST_CLEANUP, observed.now).is_none();
             let given_up = || Fault::new(code::CLEANUP, format!("Given up after 10 minutes: {}", result.description));
@@ -156,10 +156,14 @@ fn finished(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> Next {
             }
             Next::Rest(result.requeue_after.unwrap_or_else(|| pause(observed.failures)))
         }
-        Errand::UnderWay(Stage::CleanUp) => Next::Wait(rest),
-        Errand::Resting(pause) if !pause.is_zero() => Next::Wait(Some(rest.map_or(*pause, |rest| rest.min(*pause)))),
+        StageState::Running(Stage::CleanUp) => Next::Wait(rest),
+        StageState::Waiting(pause) if !pause.is_zero() => {
+            Next::Wait(Some(rest.map_or(*pause, |rest| rest.min(*pause))))
+        }
         // What else is under way for a task that is finished is of no use.
-        Errand::None | Errand::UnderWay(_) | Errand::Back(..) | Errand::Resting(_) => Next::Ask(Stage::CleanUp),
+        StageState::None | StageState::Running(_) | StageState::Done(..) | StageState::Waiting(_) => {
+            Next::Ask(Stage::CleanUp)
+        }
     }
 }
 
@@ -216,12 +220,12 @@ fn pending(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> Next {
             "Its turn has come; it is being admitted.",
         );
     }
-    match &observed.errand {
-        Errand::None => Next::Ask(Stage::Admit),
-        Errand::UnderWay(_) => Next::Wait(None),
+    match &observed.stage_state {
+        StageState::None => Next::Ask(Stage::Admit),
+        StageState::Running(_) => Next::Wait(None),
         // It was asked to run a task that is pending again: somebody has changed the status.
-        Errand::Back(Stage::Run | Stage::CleanUp, _) | Errand::Resting(_) => Next::Ask(Stage::Admit),
-        Errand::Back(Stage::Admit, result) => match &result.error {
+        StageState::Done(Stage::Run | Stage::CleanUp, _) | StageState::Waiting(_) => Next::Ask(Stage::Admit),
+        StageState::Done(Stage::Admit, result) => match &result.error {
             Some(fault) if result.is_completed => {
                 end(observed, status, TaskState::Rejected, Some(fault), &result.description)
             }
@@ -246,7 +250,7 @@ fn in_progress(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> Next
     };
     let began = status.initiated_at.as_ref().map_or(observed.created, |time| time.0);
     let rest = left(began, options.deadline, observed.now);
-    if let Errand::Back(Stage::Run, result) = &observed.errand {
+    if let StageState::Done(Stage::Run, result) = &observed.stage_state {
         result.findings.add_to(status);
         match (result.is_completed, &result.error) {
             (true, None) => return end(observed, status, TaskState::Succeeded, None, &result.description),
@@ -288,11 +292,11 @@ fn in_progress(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> Next
         say(observed, status, TaskState::InProgress, OperationState::Failed, &fault.description);
         return Next::Wait(Some(rest));
     }
-    match &observed.errand {
-        Errand::None | Errand::Back(..) => Next::Ask(Stage::Run),
-        Errand::UnderWay(_) => Next::Wait(Some(rest)),
-        Errand::Resting(pause) if pause.is_zero() => Next::Ask(Stage::Run),
-        Errand::Resting(pause) => Next::Wait(Some((*pause).min(rest))),
+    match &observed.stage_state {
+        StageState::None | StageState::Done(..) => Next::Ask(Stage::Run),
+        StageState::Running(_) => Next::Wait(Some(rest)),
+        StageState::Waiting(pause) if pause.is_zero() => Next::Ask(Stage::Run),
+        StageState::Waiting(pause) => Next::Wait(Some((*pause).min(rest))),
     }
 }
 

@@ -14,14 +14,14 @@ const MEMBER: u32 = 300;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct Config {
     /// How long the task may take.
     pub deadline: Duration,
     /// How long one member may take.
     pub member: Duration,
 }
 
-impl Wanted {
+impl Config {
     /// What the options of a task ask for.
     pub fn read(config: Option<&Value>) -> Result<Self, Fault> {
         let config: DefragmentConfig = decode(config)?;

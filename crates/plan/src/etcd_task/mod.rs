@@ -22,7 +22,7 @@ pub mod line;
 pub mod snapshot;
 
 pub use config::{Options, decode, seconds};
-pub use decide::{Errand, Next, Observed, Plan, Sight, Stage, decide, is_old_enough};
+pub use decide::{Next, Observed, Plan, Sight, Stage, StageState, decide, is_old_enough};
 pub use deletion::{DeletionPlan, DeletionStep, decide_deletion};
 use messina_api::druid::v1alpha1::{
     EtcdOperatorTaskStatus, MemberOutcome, SnapshotsBefore, TakenSnapshot, TaskProgress, TaskState,

@@ -14,7 +14,7 @@ const DELTA: u32 = 60;
 
 /// A snapshot that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct Config {
     /// What it holds.
     pub kind: SnapshotType,
     /// Whether it is to be the last one of its etcd cluster.
@@ -23,7 +23,7 @@ pub struct Wanted {
     pub deadline: Duration,
 }
 
-impl Wanted {
+impl Config {
     /// What the options of a task ask for.
     pub fn read(config: Option<&Value>) -> Result<Self, Fault> {
         let config: OnDemandSnapshotConfig = decode(config)?;
@@ -65,10 +65,10 @@ pub enum Again {
 
 /// Whether a snapshot may be asked for once more. `in_doubt_for` is how long ago a request may have been sent of which nobody
 /// knows what came.
-pub fn again(wanted: &Wanted, before: &SnapshotsBefore, latest: &Latest, in_doubt_for: Option<Duration>) -> Again {
-    match answer(wanted, before, latest) {
+pub fn again(config: &Config, before: &SnapshotsBefore, latest: &Latest, in_doubt_for: Option<Duration>) -> Again {
+    match answer(config, before, latest) {
         Some(taken) => Again::Taken(taken),
-        None if in_doubt_for.is_some_and(|time| time < wanted.doubt()) => Again::MayBeUnderWay,
+        None if in_doubt_for.is_some_and(|time| time < config.doubt()) => Again::MayBeUnderWay,
         None => Again::Ask,
     }
 }
@@ -91,11 +91,11 @@ impl Latest {
 }
 
 /// The snapshot that is what was asked for, if one was taken since `before`.
-fn answer(wanted: &Wanted, before: &SnapshotsBefore, latest: &Latest) -> Option<TakenSnapshot> {
+fn answer(config: &Config, before: &SnapshotsBefore, latest: &Latest) -> Option<TakenSnapshot> {
     let is_newer = |snapshot: &&TakenSnapshot, before: &Option<String>| snapshot.name != *before;
     let full = latest.full.as_ref().filter(|full| is_newer(full, &before.full));
-    match wanted.kind {
-        SnapshotType::Full if wanted.is_final => full.filter(|full| full.is_final == Some(true)).cloned(),
+    match config.kind {
+        SnapshotType::Full if config.is_final => full.filter(|full| full.is_final == Some(true)).cloned(),
         SnapshotType::Full => full.cloned(),
         // A full snapshot holds what a delta would have held.
         SnapshotType::Delta => latest.delta.as_ref().filter(|delta| is_newer(delta, &before.delta)).or(full).cloned(),
@@ -120,44 +120,44 @@ mod tests {
 
     #[test]
     fn options_say_what_is_wanted() {
-        let read = |config| Wanted::read(Some(&config)).unwrap();
-        let wanted = |kind, is_final, seconds| Wanted { kind, is_final, deadline: Duration::from_secs(seconds) };
-        assert_eq!(read(json!({})), wanted(SnapshotType::Full, false, 900));
-        assert_eq!(read(json!({"snapshotType": "delta"})), wanted(SnapshotType::Delta, false, 60));
-        assert_eq!(read(json!({"isFinal": true, "timeoutSeconds": 7})), wanted(SnapshotType::Full, true, 7));
-        assert_eq!(read(json!({"type": "full", "timeoutSecondsFull": 120})), wanted(SnapshotType::Full, false, 120));
-        assert_eq!(read(json!({"type": "delta", "timeoutSecondsFull": 120})), wanted(SnapshotType::Delta, false, 60));
-        let fault = Wanted::read(Some(&json!({"snapshotType": "delta", "isFinal": true}))).unwrap_err();
+        let read = |config| Config::read(Some(&config)).unwrap();
+        let config = |kind, is_final, seconds| Config { kind, is_final, deadline: Duration::from_secs(seconds) };
+        assert_eq!(read(json!({})), config(SnapshotType::Full, false, 900));
+        assert_eq!(read(json!({"snapshotType": "delta"})), config(SnapshotType::Delta, false, 60));
+        assert_eq!(read(json!({"isFinal": true, "timeoutSeconds": 7})), config(SnapshotType::Full, true, 7));
+        assert_eq!(read(json!({"type": "full", "timeoutSecondsFull": 120})), config(SnapshotType::Full, false, 120));
+        assert_eq!(read(json!({"type": "delta", "timeoutSecondsFull": 120})), config(SnapshotType::Delta, false, 60));
+        let fault = Config::read(Some(&json!({"snapshotType": "delta", "isFinal": true}))).unwrap_err();
         assert!(fault.description.contains("config.isFinal"), "{}", fault.description);
-        assert!(Wanted::read(Some(&json!({"timeoutSeconds": 0}))).is_err());
+        assert!(Config::read(Some(&json!({"timeoutSeconds": 0}))).is_err());
     }
 
     #[test]
     fn a_request_in_doubt_is_repeated_after_half_the_time_if_nothing_came_of_it() {
-        let wanted = Wanted::read(Some(&json!({"timeoutSeconds": 60}))).unwrap();
+        let config = Config::read(Some(&json!({"timeoutSeconds": 60}))).unwrap();
         let (before, seconds) = (latest("a", "").names(), |seconds| Some(Duration::from_secs(seconds)));
         let same = latest("a", "");
-        assert_eq!(again(&wanted, &before, &same, seconds(0)), Again::MayBeUnderWay);
-        assert_eq!(again(&wanted, &before, &same, seconds(29)), Again::MayBeUnderWay);
-        assert_eq!(again(&wanted, &before, &same, seconds(30)), Again::Ask);
-        assert_eq!(again(&wanted, &before, &same, None), Again::Ask, "the last one is known to have failed");
+        assert_eq!(again(&config, &before, &same, seconds(0)), Again::MayBeUnderWay);
+        assert_eq!(again(&config, &before, &same, seconds(29)), Again::MayBeUnderWay);
+        assert_eq!(again(&config, &before, &same, seconds(30)), Again::Ask);
+        assert_eq!(again(&config, &before, &same, None), Again::Ask, "the last one is known to have failed");
         let newer = latest("b", "");
         for in_doubt_for in [None, seconds(0), seconds(30)] {
             let taken = named("b", false).unwrap();
-            assert_eq!(again(&wanted, &before, &newer, in_doubt_for), Again::Taken(taken));
+            assert_eq!(again(&config, &before, &newer, in_doubt_for), Again::Taken(taken));
         }
     }
 
     #[test]
     fn a_snapshot_since_then_is_the_answer() {
-        let wanted = |config| Wanted::read(Some(&config)).unwrap();
+        let config = |config| Config::read(Some(&config)).unwrap();
         let (full, last, delta) =
-            (wanted(json!({})), wanted(json!({"isFinal": true})), wanted(json!({"snapshotType": "delta"})));
-        let name = |wanted: &Wanted, before: &Latest, now: &Latest| {
-            answer(wanted, &before.names(), now).and_then(|snapshot| snapshot.name).unwrap_or_default()
+            (config(json!({})), config(json!({"isFinal": true})), config(json!({"snapshotType": "delta"})));
+        let name = |config: &Config, before: &Latest, now: &Latest| {
+            answer(config, &before.names(), now).and_then(|snapshot| snapshot.name).unwrap_or_default()
         };
         // What is wanted, what was there, what is there, what is the answer.
-        for (wanted, before, now, expected) in [
+        for (config, before, now, expected) in [
             (&full, latest("", ""), latest("", ""), ""),
             (&full, latest("", ""), latest("a", ""), "a"),
             (&full, latest("a", ""), latest("a", ""), ""),
@@ -172,7 +172,7 @@ mod tests {
             (&delta, latest("a", "b"), latest("a", "c"), "c"),
             (&delta, latest("a", "b"), latest("c", ""), "c"),
         ] {
-            assert_eq!(name(wanted, &before, &now), expected, "{wanted:?}, {before:?}, {now:?}");
+            assert_eq!(name(config, &before, &now), expected, "{config:?}, {before:?}, {now:?}");
         }
     }
 }

@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::datacenter::{
-    Cached, CertificateChain, Datacenter, Fault, Gates, Named, Objects, Observed, Part, Plan, certificates, plan,
+    Cached, CertificateChain, Component, Datacenter, Fault, Gates, Named, Objects, Observed, Plan, certificates, plan,
     validate,
 };
 
@@ -117,8 +117,8 @@ impl Preview {
         match planned(object, settings) {
             Ok((datacenter, plan)) => {
                 // What is told by nodes once they run is not waited for where none runs.
-                let waiting = plan.waiting.iter().filter(|note| note.part != Part::Job);
-                let notes = plan.wrong.iter().chain(waiting).chain(&plan.ignored);
+                let progressing = plan.progressing.iter().filter(|note| note.component != Component::Job);
+                let notes = plan.degraded.iter().chain(progressing).chain(&plan.warnings);
                 self.notes.extend(notes.map(|note| format!("{about}: {}", note.message)));
                 self.datacenters.push(Planned { file: file.to_owned(), datacenter, objects: plan.objects });
             }
@@ -184,7 +184,7 @@ fn store_outline(cached: &mut Cached) {
 
 /// A plan takes placeholders for certificates that cannot be read, and would have them signed anew.
 fn with_outline(observed: &Observed, mut plan: Plan) -> Plan {
-    plan.waiting.retain(|note| note.part != Part::Certificates);
+    plan.progressing.retain(|note| note.component != Component::Certificates);
     (plan.objects.certificates, plan.objects.cql_connection_configs) = certificates::outline(observed, SIGNED);
     plan
 }

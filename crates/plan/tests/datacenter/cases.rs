@@ -12,7 +12,7 @@ use messina_api::scylla::{
     v1alpha1::{RackStatus, ScyllaDBDatacenter},
 };
 use messina_plan::{
-    datacenter::{Cached, Datacenter, Fault, Gates, Part, is_rolled_out, validate},
+    datacenter::{Cached, Component, Datacenter, Fault, Gates, is_rolled_out, validate},
     defaulting,
 };
 use serde_json::{Value, json};
@@ -324,7 +324,7 @@ fn which_missing_racks_are_made() {
             .map(|name| name.trim_start_matches("basic-basic-").to_owned())
             .collect();
         let report = report(&cached);
-        assert!(plan.state(Part::StatefulSet).waiting.is_some());
+        assert!(plan.state(Component::StatefulSet).progressing.is_some());
         assert_eq!(report.status.observed_generation, case["expectedConditions"][0]["observedGeneration"].as_i64());
         same(&json!(names(&case["expectedCreated"])), &json!(created))
     });

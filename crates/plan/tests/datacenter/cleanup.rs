@@ -9,7 +9,7 @@ use messina_api::names::{
     annotation::{CURRENT_TOKEN_RING_HASH, LAST_CLEANED_UP_TOKEN_RING_HASH},
     label,
 };
-use messina_plan::datacenter::{Cached, LeftAlone, Note, Part, Plan};
+use messina_plan::datacenter::{Cached, Component, Note, Plan, Untouched};
 use serde_json::{Value, json};
 
 use crate::{
@@ -28,7 +28,7 @@ fn roll_out(cached: &mut Cached) {
 }
 
 fn notes(notes: &[Note]) -> Vec<&'static str> {
-    notes.iter().filter(|note| note.part == Part::Job).map(|note| note.reason).collect()
+    notes.iter().filter(|note| note.component == Component::Job).map(|note| note.reason).collect()
 }
 
 /// A case is about a datacenter with an agent, whose racks are rolled out. Ours names the program, and has one more label,
@@ -71,8 +71,8 @@ fn as_with_the_peer() {
         let reasons: Vec<&str> = conditions.iter().map(|one| one["reason"].as_str().unwrap()).collect();
         // The peer says of a Job that it waits for it once it was written, which is not a part of the case.
         let expected_reasons = if expected.is_empty() { reasons } else { vec!["CleaningUp"] };
-        if notes(&plan.waiting) != expected_reasons {
-            return Outcome::Failed(format!("  expected {expected_reasons:?}, got {:?}", plan.waiting));
+        if notes(&plan.progressing) != expected_reasons {
+            return Outcome::Failed(format!("  expected {expected_reasons:?}, got {:?}", plan.progressing));
         }
         for condition in &conditions {
             assert_eq!(condition["type"], "JobControllerProgressing");
@@ -131,7 +131,7 @@ fn failed() -> JobStatus {
 
 /// Whether a Job stays as it is, goes, or is made.
 fn fate(plan: &Plan) -> &'static str {
-    let is_left = plan.left_alone.contains(&LeftAlone { kind: "Job", name: JOB.into() });
+    let is_left = plan.untouched.contains(&Untouched { kind: "Job", name: JOB.into() });
     let is_made = plan.objects.cleanup_jobs.iter().any(|job: &Job| job.metadata.name.as_deref() == Some(JOB));
     match (is_left, is_made) {
         (true, false) => "stays",
@@ -145,12 +145,12 @@ fn fate(plan: &Plan) -> &'static str {
 fn a_job_is_made_watched_noted_and_removed() {
     let mut cached = changed_ring();
     let first = plan(&cached);
-    assert_eq!((fate(&first), notes(&first.waiting)), ("is made", vec!["CleaningUp"]));
+    assert_eq!((fate(&first), notes(&first.progressing)), ("is made", vec!["CleaningUp"]));
     assert_eq!(first.objects.cleanup_jobs.len(), 1, "the other node has been cleaned up for this ring");
 
     cached = with_job(cached);
     let running = plan(&cached);
-    assert_eq!((fate(&running), notes(&running.waiting)), ("stays", vec!["WaitingForJobCompletion"]));
+    assert_eq!((fate(&running), notes(&running.progressing)), ("stays", vec!["WaitingForJobCompletion"]));
 
     set_status(&mut cached, serde_json::from_value(json!({"completionTime": "2026-01-01T00:00:00Z"})).unwrap());
     let done = plan(&cached);
@@ -165,10 +165,10 @@ fn a_job_is_made_watched_noted_and_removed() {
     let noted = cached.services.get_mut("orders-dc-a-0").unwrap().metadata.annotations.as_mut().unwrap();
     noted.insert(LAST_CLEANED_UP_TOKEN_RING_HASH.into(), "new".into());
     let after = plan(&cached);
-    assert_eq!((fate(&after), notes(&after.waiting)), ("goes", vec![]));
+    assert_eq!((fate(&after), notes(&after.progressing)), ("goes", vec![]));
     cached.jobs.clear();
     let settled = plan(&cached);
-    assert_eq!((fate(&settled), settled.waiting), ("goes", vec![]));
+    assert_eq!((fate(&settled), settled.progressing), ("goes", vec![]));
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn a_job_for_another_ring_or_another_address_is_replaced() {
     let mut cached = with_job(changed_ring());
     see_ring(&mut cached, "orders-dc-a-0", Some("newer"));
     let newer = plan(&cached);
-    assert_eq!((fate(&newer), notes(&newer.waiting)), ("goes", vec!["ReplacingJob"]));
+    assert_eq!((fate(&newer), notes(&newer.progressing)), ("goes", vec!["ReplacingJob"]));
     cached.jobs.clear();
     see_ring(&mut cached, "orders-dc-b-0", Some("newer"));
     assert_eq!(fate(&plan(&cached)), "is made");
@@ -198,7 +198,7 @@ fn nothing_begins_before_all_nodes_see_the_same_ring() {
         see_ring(&mut cached, "orders-dc-b-0", other);
         let plan = plan(&cached);
         assert!(plan.objects.cleanup_jobs.is_empty(), "{other:?}");
-        assert!(notes(&plan.waiting).contains(&"WaitingForTokenRing"), "{other:?}: {:?}", plan.waiting);
+        assert!(notes(&plan.progressing).contains(&"WaitingForTokenRing"), "{other:?}: {:?}", plan.progressing);
     }
     see_ring(&mut cached, "orders-dc-a-0", Some("newer"));
     assert_eq!(plan(&cached).objects.cleanup_jobs.len(), 2);
@@ -212,7 +212,7 @@ fn nothing_begins_while_a_node_is_away() {
         cached
     };
     let early = plan(&away(changed_ring()));
-    assert_eq!((fate(&early), notes(&early.waiting)), ("goes", vec!["WaitingForNodes"]));
+    assert_eq!((fate(&early), notes(&early.progressing)), ("goes", vec!["WaitingForNodes"]));
     assert_eq!(fate(&plan(&away(with_job(changed_ring())))), "stays", "what has begun goes on");
     let mut cached = away(with_job(changed_ring()));
     set_status(&mut cached, failed());
@@ -224,8 +224,11 @@ fn a_job_that_failed_is_told_with_what_to_do() {
     let mut cached = with_job(changed_ring());
     set_status(&mut cached, failed());
     let plan = plan(&cached);
-    assert_eq!((fate(&plan), notes(&plan.waiting), notes(&plan.wrong)), ("stays", vec![], vec!["CleanupFailed"]));
-    let message = &plan.wrong[0].message;
+    assert_eq!(
+        (fate(&plan), notes(&plan.progressing), notes(&plan.degraded)),
+        ("stays", vec![], vec!["CleanupFailed"])
+    );
+    let message = &plan.degraded[0].message;
     assert!(message.contains(JOB) && message.contains("it was tried too often") && message.contains("Delete it"));
     let service = &plan.objects.member_services[0];
     assert_eq!(service.metadata.annotations.as_ref().unwrap()[LAST_CLEANED_UP_TOKEN_RING_HASH], "old");
@@ -237,7 +240,7 @@ fn without_an_agent_nobody_is_asked_in_vain() {
     cached.datacenter.agent_image = None;
     let plan = plan(&cached);
     assert_eq!(
-        (fate(&plan), notes(&plan.waiting), notes(&plan.ignored)),
+        (fate(&plan), notes(&plan.progressing), notes(&plan.warnings)),
         ("goes", vec![], vec!["CleanupNotAvailable"])
     );
 }
@@ -247,7 +250,7 @@ fn an_address_that_is_not_known_yet_is_waited_for() {
     let mut cached = changed_ring();
     cached.services.get_mut("orders-dc-a-0").unwrap().spec.as_mut().unwrap().cluster_ip = None;
     let plan = plan(&cached);
-    assert_eq!((plan.objects.cleanup_jobs.len(), notes(&plan.waiting)), (0, vec!["WaitingForAddress"]));
+    assert_eq!((plan.objects.cleanup_jobs.len(), notes(&plan.progressing)), (0, vec!["WaitingForAddress"]));
 }
 
 /// Whoever leaves hands data to the others, and ScyllaDB refuses to clean up meanwhile.
@@ -256,7 +259,7 @@ fn nobody_is_cleaned_up_while_a_node_is_to_leave() {
     let mut cached = changed_ring();
     cached.datacenter = datacenter_with(&[("a", 1), ("b", 0)], json!({}));
     let plan_before = plan(&cached);
-    assert_eq!((fate(&plan_before), notes(&plan_before.waiting)), ("goes", vec!["WaitingForNodes"]));
+    assert_eq!((fate(&plan_before), notes(&plan_before.progressing)), ("goes", vec!["WaitingForNodes"]));
 
     let mut cached = with_job(changed_ring());
     cached.datacenter = datacenter_with(&[("a", 1), ("b", 0)], json!({}));
@@ -269,6 +272,6 @@ fn a_label_that_asks_for_what_cannot_be_done_holds_no_cleanup_up() {
     let service = cached.services.get_mut("orders-dc-b-0").unwrap();
     service.metadata.labels.get_or_insert_default().insert(label::REPLACE.into(), String::new());
     let plan = plan(&cached);
-    assert_eq!(plan.wrong.iter().map(|note| note.reason).collect::<Vec<_>>(), ["NoHostId"]);
+    assert_eq!(plan.degraded.iter().map(|note| note.reason).collect::<Vec<_>>(), ["NoHostId"]);
     assert_eq!(fate(&plan), "is made");
 }

@@ -116,11 +116,11 @@ fn what_a_real_api_server_keeps_is_as_planned() {
             assert!(is_rolled_out(ours), "{stateful_set}");
         }
         let settled = plan(&cached);
-        assert_eq!((settled.waiting, settled.wrong, settled.left_alone), (vec![], vec![], vec![]), "{name}");
+        assert_eq!((settled.progressing, settled.degraded, settled.untouched), (vec![], vec![], vec![]), "{name}");
         // The proof that the comparison sees anything: an API server that forgot one field.
         let one = cached.stateful_sets.values_mut().next().unwrap();
         one.spec.as_mut().unwrap().template.spec.as_mut().unwrap().termination_grace_period_seconds = Some(30);
-        assert_eq!(plan(&cached).waiting.len(), 1, "{name}");
+        assert_eq!(plan(&cached).progressing.len(), 1, "{name}");
     }
 }
 
@@ -140,8 +140,8 @@ fn completely_observed(name: &str, input: &Value) -> Cached {
     for look in 0.. {
         certificates::sign_orders(&mut cached);
         let plan = plan(&cached);
-        assert!(look < 100, "{name} does not come to rest: {:#?}", plan.waiting);
-        if plan.waiting.is_empty() && plan.objects.cql_connection_configs.is_some() {
+        assert!(look < 100, "{name} does not come to rest: {:#?}", plan.progressing);
+        if plan.progressing.is_empty() && plan.objects.cql_connection_configs.is_some() {
             return cached;
         }
         certificates::store(&mut cached, &plan);

@@ -6,7 +6,7 @@ use messina_api::names::{
     annotation::HOST_ID,
     label::{self, value},
 };
-use messina_plan::datacenter::{Cached, LeftAlone, Part};
+use messina_plan::datacenter::{Cached, Component, Untouched};
 use serde_json::{Value, json};
 
 use crate::{
@@ -68,15 +68,15 @@ fn a_node_whose_host_id_is_not_known_waits_and_loses_nothing() {
     let mut cached = exposed(json!({}));
     assert_eq!(names(&cached), ["orders-client-cql"]);
     let planned = plan(&cached);
-    let left = LeftAlone { kind: "Ingress", name: "orders-dc-a-0-cql".into() };
-    assert!(planned.left_alone.contains(&left), "{:?}", planned.left_alone);
-    let note = planned.waiting.iter().find(|note| note.part == Part::Ingress).unwrap();
+    let left = Untouched { kind: "Ingress", name: "orders-dc-a-0-cql".into() };
+    assert!(planned.untouched.contains(&left), "{:?}", planned.untouched);
+    let note = planned.progressing.iter().find(|note| note.component == Component::Ingress).unwrap();
     assert!(note.message.contains("orders-dc-a-0"), "{note:?}");
 
     let service: &mut Service = cached.services.get_mut("orders-dc-a-0").unwrap();
     service.metadata.annotations.get_or_insert_default().insert(HOST_ID.into(), "abc".into());
     let planned = plan(&cached);
-    assert!(!planned.waiting.iter().any(|note| note.part == Part::Ingress));
+    assert!(!planned.progressing.iter().any(|note| note.component == Component::Ingress));
     let hosts: Vec<Value> = planned
         .objects
         .ingresses

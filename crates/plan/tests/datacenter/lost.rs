@@ -49,7 +49,7 @@ fn set_scheduled(world: &mut World, status: &str) {
 }
 
 fn told(world: &World) -> Option<String> {
-    plan(&world.kept).wrong.into_iter().find(|note| note.reason == "NodeGone").map(|note| note.message)
+    plan(&world.kept).degraded.into_iter().find(|note| note.reason == "NodeGone").map(|note| note.message)
 }
 
 fn go_on(world: &mut World) {
@@ -171,7 +171,7 @@ fn a_disk_that_is_empty_is_told_and_nothing_is_done_unasked() {
         world.kept.datacenter.replaces_lost_nodes = is_automatic;
         let uid = world.kept.pods[NODE].metadata.uid.clone().unwrap();
         let told = |world: &World| {
-            plan(&world.kept).wrong.into_iter().find(|note| note.reason == "DiskIsEmpty").map(|note| note.message)
+            plan(&world.kept).degraded.into_iter().find(|note| note.reason == "DiskIsEmpty").map(|note| note.message)
         };
         let annotate = |world: &mut World, uid: &str| {
             let annotations = world.kept.services.get_mut(NODE).unwrap().metadata.annotations.get_or_insert_default();

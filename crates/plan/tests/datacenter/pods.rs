@@ -26,7 +26,7 @@ fn object(annotations: Value, spec: Value) -> Value {
 
 fn pod(annotations: Value, spec: Value) -> Value {
     let plan = plan(&cached(datacenter(object(annotations, spec))));
-    assert_eq!(plan.ignored, [], "nothing is left out");
+    assert_eq!(plan.warnings, [], "nothing is left out");
     json!(plan.objects.stateful_sets[0].spec.as_ref().unwrap().template.spec)
 }
 

@@ -7,7 +7,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use messina_api::{names::annotation::NODE_JOINED, scylla::v1alpha1::ScyllaDBDatacenter};
-use messina_plan::datacenter::{ByName, Cached, Note, Objects, Part, Plan, validate};
+use messina_plan::datacenter::{ByName, Cached, Component, Note, Objects, Plan, validate};
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 
@@ -124,8 +124,8 @@ fn replicas(all: &ByName<StatefulSet>) -> BTreeMap<String, Option<i32>> {
 
 /// Names of everything of a kind that a plan applies or leaves alone.
 fn spared<'a>(plan: &'a Plan, kind: &str, applied: impl Iterator<Item = &'a Option<String>>) -> BTreeSet<&'a str> {
-    let left_alone = plan.left_alone.iter().filter(|one| one.kind == kind).map(|one| one.name.as_str());
-    applied.filter_map(|name| name.as_deref()).chain(left_alone).collect()
+    let untouched = plan.untouched.iter().filter(|one| one.kind == kind).map(|one| one.name.as_str());
+    applied.filter_map(|name| name.as_deref()).chain(untouched).collect()
 }
 
 proptest! {
@@ -181,9 +181,9 @@ proptest! {
             // Nobody has nodes leave here, nothing has an address, and no sidecar says what the ring looks like.
             let of_leaving = ["RemovingRack", "WaitingForHostId", "UnknownNode"];
             let is_left = |note: &&Note| {
-                ![Part::Certificates, Part::Job].contains(&note.part) && !of_leaving.contains(&note.reason)
+                ![Component::Certificates, Component::Job].contains(&note.component) && !of_leaving.contains(&note.reason)
             };
-            let left = plan.waiting.iter().filter(is_left).collect::<Vec<_>>();
+            let left = plan.progressing.iter().filter(is_left).collect::<Vec<_>>();
             prop_assert!(left.is_empty(), "{left:?}");
             prop_assert_eq!(plan.objects.stateful_sets.len(), racks.len());
         }

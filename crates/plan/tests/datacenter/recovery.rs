@@ -147,7 +147,7 @@ fn a_rack_without_pods_waits_for_settings() {
     }
     world.writes_are_lost();
     world.kept.stateful_sets.clear();
-    assert_eq!(plan(&world.kept).objects.stateful_sets.len(), 1, "{:#?}", plan(&world.kept).waiting);
+    assert_eq!(plan(&world.kept).objects.stateful_sets.len(), 1, "{:#?}", plan(&world.kept).progressing);
     world.kept.datacenter.racks[0].custom_config_map = Some("mine".into());
     assert_eq!(plan(&world.kept).objects.stateful_sets, [], "its ConfigMap is missing");
 }
@@ -159,7 +159,7 @@ fn a_rack_that_is_removed_is_not_replaced_after_a_power_loss() {
     world.lose_power();
     while round(&mut world, &mut usize::MAX.clone()) {}
     assert!(world.kept.stateful_sets.contains_key("orders-dc-a"), "nobody would create it again");
-    let told = plan(&world.kept).wrong;
+    let told = plan(&world.kept).degraded;
     assert!(told.iter().any(|note| note.message.contains("add the rack again")), "{told:?}");
 }
 

@@ -23,14 +23,14 @@ fn refusing() -> World {
 fn a_node_that_refuses_to_leave_says_why_and_holds_nothing_else_up() {
     let mut world = refusing();
     let is_told = |world: &World| {
-        let told = plan(&world.kept).wrong.into_iter().find(|note| note.reason == "DecommissionRefused");
+        let told = plan(&world.kept).degraded.into_iter().find(|note| note.reason == "DecommissionRefused");
         told.is_some_and(|note| {
             ["ScyllaDB refuses: too few nodes would stay", "`nodes`", "alter the keyspaces"]
                 .iter()
                 .all(|words| note.message.contains(words))
         })
     };
-    assert!(is_told(&world), "{:?}", plan(&world.kept).wrong);
+    assert!(is_told(&world), "{:?}", plan(&world.kept).degraded);
     world.respecify_all(&[("a", 1), ("b", 1)], "2026.2.4", "first");
     let uids = |world: &World| -> Vec<_> { world.kept.pods.values().map(|pod| pod.metadata.uid.clone()).collect() };
     let before = uids(&world);

@@ -52,7 +52,7 @@ pub(crate) fn running(racks: &[(&str, i32)]) -> Cached {
         cached.pods.insert(pod(&name, "2026.2.4", "old", true));
         cached.services.insert(service);
     }
-    assert_eq!(plan(&cached).waiting, [], "everything is as it is to be");
+    assert_eq!(plan(&cached).progressing, [], "everything is as it is to be");
     cached
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn changed(cached: &Cached, plan: &Plan) -> Vec<(String, i32)> {
 }
 
 pub(crate) fn reasons(plan: &Plan) -> Vec<&'static str> {
-    plan.waiting.iter().chain(&plan.wrong).map(|note| note.reason).collect()
+    plan.progressing.iter().chain(&plan.degraded).map(|note| note.reason).collect()
 }
 
 /// A rack of three in the middle of a change that began with this reason: pods by revision, and which of them are ready.
@@ -137,9 +137,9 @@ fn the_next_node_restarts_when_all_are_there() {
         let plan = plan(&cached);
         let expected: Vec<_> = expected.into_iter().map(|next| ("orders-dc-a".to_owned(), next)).collect();
         assert_eq!(changed(&cached, &plan), expected, "{why}");
-        assert!(!plan.waiting.is_empty(), "{why}");
-        if plan.waiting.iter().any(|note| note.reason == "WaitingForStatefulSetRollout") && pods[2].0.is_empty() {
-            assert!(plan.waiting.iter().any(|note| note.message.contains(A2)), "{why}: {:?}", plan.waiting);
+        assert!(!plan.progressing.is_empty(), "{why}");
+        if plan.progressing.iter().any(|note| note.reason == "WaitingForStatefulSetRollout") && pods[2].0.is_empty() {
+            assert!(plan.progressing.iter().any(|note| note.message.contains(A2)), "{why}: {:?}", plan.progressing);
         }
     }
 }
@@ -153,7 +153,7 @@ fn a_node_of_another_rack_that_is_down_holds_up_all() {
     let mut cached = rolling("x", 2, &[("old", true), ("old", true), ("new", true)]);
     cached.pods.insert(pod("orders-dc-b-0", "2026.2.4", "old", false));
     assert!(is_held(&cached), "its pod knows first");
-    assert!(plan(&cached).waiting.iter().any(|note| note.message.contains("orders-dc-b-0 are not ready")));
+    assert!(plan(&cached).progressing.iter().any(|note| note.message.contains("orders-dc-b-0 are not ready")));
 }
 
 #[test]

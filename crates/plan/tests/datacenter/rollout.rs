@@ -10,7 +10,7 @@ use k8s_openapi::{
 use messina_api::names::annotation::{
     CURRENT_TOKEN_RING_HASH, HOST_ID, INPUTS_HASH, INPUTS_STAND_FOR, LAST_CLEANED_UP_TOKEN_RING_HASH, NODE_JOINED,
 };
-use messina_plan::datacenter::{Cached, LeftAlone, Part, Plan, Rolling, Turn};
+use messina_plan::datacenter::{Cached, Component, Plan, Rolling, Turn, Untouched};
 use serde_json::{Value, json};
 
 use crate::{
@@ -40,7 +40,7 @@ fn running(racks: &[(&str, i32)], spec: Value) -> Cached {
         cached.pods.insert(with_name(&name, serde_json::from_value(pod).unwrap()));
         cached.services.insert(service);
     }
-    assert_eq!(plan(&cached).waiting, [], "everything is as it is to be");
+    assert_eq!(plan(&cached).progressing, [], "everything is as it is to be");
     cached
 }
 
@@ -66,11 +66,11 @@ fn changed(cached: &Cached, plan: &Plan) -> Vec<String> {
 
 /// What racks wait for. What is cleaned up afterwards is told elsewhere.
 fn reasons(plan: &Plan) -> Vec<&'static str> {
-    plan.waiting.iter().filter(|note| note.part != Part::Job).map(|note| note.reason).collect()
+    plan.progressing.iter().filter(|note| note.component != Component::Job).map(|note| note.reason).collect()
 }
 
-fn held(name: &str) -> LeftAlone {
-    LeftAlone { kind: "StatefulSet", name: name.into() }
+fn held(name: &str) -> Untouched {
+    Untouched { kind: "StatefulSet", name: name.into() }
 }
 
 fn set_out_of_order(cached: &mut Cached, name: &str) {
@@ -106,11 +106,11 @@ fn one_rack_changes_at_a_time() {
     let mut cached = respecified(&before, &[("a", 1), ("b", 1)], restart("because"));
     let first = plan(&cached);
     assert_eq!(changed(&cached, &first), ["orders-dc-a"]);
-    assert_eq!(first.left_alone, [held("orders-dc-b")]);
+    assert_eq!(first.untouched, [held("orders-dc-b")]);
     let a = first.objects.stateful_sets.into_iter().find(|one| name_of(one) == "orders-dc-a").unwrap();
     cached.stateful_sets.insert(a.clone());
     let second = plan(&cached);
-    assert_eq!((changed(&cached, &second), &second.left_alone[..]), (vec![], &[held("orders-dc-b")][..]));
+    assert_eq!((changed(&cached, &second), &second.untouched[..]), (vec![], &[held("orders-dc-b")][..]));
     cached.stateful_sets.insert(rolled_out(a));
     assert_eq!(changed(&cached, &plan(&cached)), ["orders-dc-b"]);
 }
@@ -150,7 +150,7 @@ fn what_is_down_can_be_corrected() {
     set_out_of_order(&mut cached, "orders-dc-b");
     let cached = respecified(&cached, &[("a", 1), ("b", 1)], image("2026.2.5"));
     assert_eq!(changed(&cached, &plan(&cached)), ["orders-dc-b"]);
-    assert_eq!(plan(&cached).left_alone, [held("orders-dc-a")]);
+    assert_eq!(plan(&cached).untouched, [held("orders-dc-a")]);
 }
 
 /// A rack of two, of which the second has not joined, and another version to run.
@@ -216,9 +216,9 @@ fn no_node_is_taken_away_unheard() {
     assert_eq!(changed(&cached, &plan), [] as [&str; 0]);
     assert_eq!(plan.objects.stateful_sets[0].spec.as_ref().unwrap().replicas, Some(3));
     assert_eq!(plan.objects.member_services.len(), 3);
-    let kept: Vec<&str> = plan.left_alone.iter().map(|one| one.name.as_str()).collect();
+    let kept: Vec<&str> = plan.untouched.iter().map(|one| one.name.as_str()).collect();
     assert_eq!(kept, ["orders-dc-b", "orders-dc-b-0", "orders-dc-b-1"]);
-    let messages: String = plan.waiting.iter().map(|note| note.message.as_str()).collect();
+    let messages: String = plan.progressing.iter().map(|note| note.message.as_str()).collect();
     assert!(messages.contains("node shop/orders-dc-b-1 is to leave"), "{messages}");
     assert!(messages.contains("the 2 node(s) of StatefulSet shop/orders-dc-b leave one by one"), "{messages}");
     assert_eq!((plan.changes, plan.deletions), (vec![], vec![]), "nobody has said a word of the ring");
@@ -253,7 +253,7 @@ fn the_rack_file_of_a_removed_rack_stays() {
         cached.config_maps.insert(config);
     }
     let plan = plan(&respecified(&cached, &[("a", 1)], json!({})));
-    assert!(plan.left_alone.contains(&LeftAlone { kind: "ConfigMap", name: "orders-b-snitch-config".into() }));
+    assert!(plan.untouched.contains(&Untouched { kind: "ConfigMap", name: "orders-b-snitch-config".into() }));
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn what_kubernetes_never_changes_is_kept_and_told() {
     let (now, then) = (now.spec.as_ref().unwrap(), then.spec.as_ref().unwrap());
     assert_eq!(then.volume_claim_templates, now.volume_claim_templates);
     assert_eq!(then.pod_management_policy, now.pod_management_policy);
-    let fields: Vec<&str> = plan.wrong.iter().map(|note| note.message.split(' ').next().unwrap()).collect();
+    let fields: Vec<&str> = plan.degraded.iter().map(|note| note.message.split(' ').next().unwrap()).collect();
     assert_eq!(fields, ["spec.volumeClaimTemplates", "spec.podManagementPolicy"]);
 }
 
@@ -283,7 +283,7 @@ fn what_an_api_server_fills_in_is_no_difference() {
     kept["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap().reverse();
     kept["spec"]["template"]["metadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"] = "today".into();
     *stateful_set = serde_json::from_value(kept).unwrap();
-    assert_eq!(plan(&cached).waiting, []);
+    assert_eq!(plan(&cached).progressing, []);
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn what_an_api_server_leaves_out_is_no_difference() {
         let spec = one.spec.as_mut().unwrap();
         spec.min_ready_seconds = spec.min_ready_seconds.filter(|seconds| *seconds != 0);
     }
-    assert_eq!(plan(&cached).waiting, [], "a zero that is not kept changes nothing");
+    assert_eq!(plan(&cached).progressing, [], "a zero that is not kept changes nothing");
 }
 
 #[test]
@@ -311,11 +311,11 @@ fn what_was_ours_and_is_to_go_is_a_difference() {
     let ours = fields(json!({"f:spec": {"f:selector": {}}}));
     let others = fields(json!({"f:spec": {"f:template": annotation}}));
     cached.stateful_sets.get_mut("orders-dc-a").unwrap().metadata.managed_fields = Some(vec![ours, others.clone()]);
-    assert_eq!(plan(&cached).waiting, []);
+    assert_eq!(plan(&cached).progressing, []);
     // Also where that is kept as a text.
     let ours = fields(Value::String(json!({"f:spec": {"f:selector": {}}}).to_string()));
     cached.stateful_sets.get_mut("orders-dc-a").unwrap().metadata.managed_fields = Some(vec![ours, others]);
-    assert_eq!(plan(&cached).waiting, []);
+    assert_eq!(plan(&cached).progressing, []);
 }
 
 #[test]
@@ -325,12 +325,12 @@ fn what_changes_with_the_operator_waits_for_the_turn_of_the_datacenter() {
     let mut cached = Cached { operator_image: "messina:another".into(), ..at_rest };
     assert_eq!(rolling(&cached), Rolling::Pending);
     cached.turn = Turn::After("shop/another".into());
-    let waiting = plan(&cached);
+    let progressing = plan(&cached);
     assert_eq!(
-        (changed(&cached, &waiting), reasons(&waiting)),
+        (changed(&cached, &progressing), reasons(&progressing)),
         (vec![], vec!["WaitingForTurn", "WaitingForOtherRacks"])
     );
-    let told = waiting.waiting.iter().find(|note| note.reason == "WaitingForTurn").unwrap();
+    let told = progressing.progressing.iter().find(|note| note.reason == "WaitingForTurn").unwrap();
     assert!(told.message.contains("the turn of shop/another"), "{}", told.message);
     // Nodes join all the same, as the others are.
     cached.datacenter.racks[0].nodes = 2;
@@ -388,7 +388,11 @@ fn nodes_are_not_restarted_only_because_the_users_settings_are_read_now() {
         let mut cached = cached.clone();
         settings.into_iter().for_each(|text| set_users_settings(&mut cached, text));
         let taken_over = plan(&cached);
-        assert!(taken_over.waiting.iter().all(|note| !note.message.contains("restarts")), "{:?}", taken_over.waiting);
+        assert!(
+            taken_over.progressing.iter().all(|note| !note.message.contains("restarts")),
+            "{:?}",
+            taken_over.progressing
+        );
         let noted = &taken_over.objects.stateful_sets[0];
         assert_eq!(noted.spec.as_ref().unwrap().template, stateful_set_of(&cached).spec.as_ref().unwrap().template);
         assert!(noted.metadata.annotations.as_ref().unwrap().contains_key(INPUTS_STAND_FOR));

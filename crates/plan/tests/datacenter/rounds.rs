@@ -58,7 +58,7 @@ pub(crate) fn settle(world: &mut World) -> bool {
 /// Goes on until something is so.
 pub(crate) fn until(world: &mut World, what: &str, is_so: impl Fn(&World) -> bool) {
     let happens = (0..200).any(|_| is_so(world) || (round(world, &mut usize::MAX.clone()), is_so(world)).1);
-    assert!(happens, "{what}: {:#?}", plan(&world.kept).waiting);
+    assert!(happens, "{what}: {:#?}", plan(&world.kept).progressing);
 }
 
 /// A datacenter at rest.
@@ -72,7 +72,7 @@ pub(crate) fn at_rest(racks: &[(&str, i32)]) -> World {
 /// What the plan waits for, and what is wrong.
 pub(crate) fn notes(world: &World) -> Vec<Note> {
     let plan = plan(&world.kept);
-    [plan.waiting, plan.wrong].concat()
+    [plan.progressing, plan.degraded].concat()
 }
 
 pub(crate) fn reasons(world: &World) -> Vec<&'static str> {

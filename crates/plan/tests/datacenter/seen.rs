@@ -5,7 +5,7 @@ use messina_api::names::{
     annotation::{HOST_ID, NODE_JOINED},
     label::{REPLACE, REPLACING_NODE_HOST_ID},
 };
-use messina_plan::datacenter::{Kind, Seen};
+use messina_plan::datacenter::{ObjectKind, ObservedVersion};
 
 use crate::{
     rounds::{at_rest, check_fresh, round, round_of_others, settle, until},
@@ -14,33 +14,36 @@ use crate::{
 
 const NODE: &str = "orders-dc-b-0";
 
-fn rests_on(world: &World, kind: Kind, name: &str) -> Vec<Seen> {
-    plan(&world.kept).rests_on.remove(&(kind, name.to_owned())).unwrap_or_default()
+fn preconditions(world: &World, kind: ObjectKind, name: &str) -> Vec<ObservedVersion> {
+    plan(&world.kept).preconditions.remove(&(kind, name.to_owned())).unwrap_or_default()
 }
 
-fn claim(world: &World, member: &str) -> Seen {
+fn claim(world: &World, member: &str) -> ObservedVersion {
     let name = format!("data-{member}");
     let version = world.kept.claims.get(&name).and_then(|claim| claim.metadata.resource_version.clone());
-    Seen { kind: Kind::PersistentVolumeClaim, name, version }
+    ObservedVersion { kind: ObjectKind::PersistentVolumeClaim, name, version }
 }
 
-fn service(world: &World, member: &str) -> Seen {
+fn service(world: &World, member: &str) -> ObservedVersion {
     let version = world.kept.services.get(member).and_then(|service| service.metadata.resource_version.clone());
-    Seen { kind: Kind::Service, name: member.to_owned(), version }
+    ObservedVersion { kind: ObjectKind::Service, name: member.to_owned(), version }
 }
 
-fn pod(world: &World, member: &str) -> Seen {
+fn pod(world: &World, member: &str) -> ObservedVersion {
     let version = world.kept.pods.get(member).and_then(|pod| pod.metadata.resource_version.clone());
-    Seen { kind: Kind::Pod, name: member.to_owned(), version }
+    ObservedVersion { kind: ObjectKind::Pod, name: member.to_owned(), version }
 }
 
 #[test]
 fn a_rack_that_gets_nodes_rests_on_the_claims_that_they_would_find() {
     let mut world = at_rest(&[("a", 1), ("b", 1)]);
-    assert_eq!(rests_on(&world, Kind::StatefulSet, "orders-dc-a"), []);
+    assert_eq!(preconditions(&world, ObjectKind::StatefulSet, "orders-dc-a"), []);
     world.respecify(&[("a", 2), ("b", 1)]);
     let expected = [claim(&world, "orders-dc-a-1")];
-    assert_eq!((rests_on(&world, Kind::StatefulSet, "orders-dc-a"), &expected[0].version), (expected.to_vec(), &None));
+    assert_eq!(
+        (preconditions(&world, ObjectKind::StatefulSet, "orders-dc-a"), &expected[0].version),
+        (expected.to_vec(), &None)
+    );
 }
 
 /// Services and claims are seen as they were when the node was about to join, and its StatefulSet as it is now that the node
@@ -57,7 +60,7 @@ fn a_place_for_a_node_that_lacks_one_rests_on_its_service_and_its_claim() {
     world.kept.services.insert(service_then);
     world.kept.claims.insert(claim_then);
     assert!(changes_places(&world));
-    assert_eq!(rests_on(&world, Kind::StatefulSet, "orders-dc-a"), [claim, service(&world, LEFT)]);
+    assert_eq!(preconditions(&world, ObjectKind::StatefulSet, "orders-dc-a"), [claim, service(&world, LEFT)]);
 }
 
 /// Its Service may be from before another node came to its place.
@@ -67,7 +70,7 @@ fn taking_away_the_place_of_a_node_that_has_left_rests_on_its_service() {
     world.respecify(&[("a", 1), ("b", 1)]);
     let found = (0..60).find_map(|_| {
         round_of_others(&mut world);
-        let found = changes_places(&world).then(|| rests_on(&world, Kind::StatefulSet, "orders-dc-a"));
+        let found = changes_places(&world).then(|| preconditions(&world, ObjectKind::StatefulSet, "orders-dc-a"));
         world.look();
         let expected = vec![service(&world, "orders-dc-a-1")];
         while world.write() {}
@@ -78,7 +81,7 @@ fn taking_away_the_place_of_a_node_that_has_left_rests_on_its_service() {
 }
 
 fn changes_places(world: &World) -> bool {
-    plan(&world.kept).changes.iter().any(|change| change.kind == Kind::StatefulSet)
+    plan(&world.kept).changes.iter().any(|change| change.kind == ObjectKind::StatefulSet)
 }
 
 #[test]
@@ -87,7 +90,7 @@ fn a_restart_rests_on_the_pods_of_all_nodes() {
     world.respecify_all(&[("a", 2), ("b", 1)], "2026.2.4", "for the test");
     let found = (0..20).find_map(|_| {
         round_of_others(&mut world);
-        let found = plan(&world.kept).rests_on.into_values().find(|all| !all.is_empty());
+        let found = plan(&world.kept).preconditions.into_values().find(|all| !all.is_empty());
         world.look();
         while world.write() {}
         found
@@ -158,7 +161,7 @@ fn a_newcomer_knows_whom_it_replaces_until_it_has_joined() {
 }
 
 /// All goes on until the operator is about to delete an object of this kind.
-fn until_deletion(world: &mut World, kind: Kind) {
+fn until_deletion(world: &mut World, kind: ObjectKind) {
     let is_next = |world: &World| plan(&world.kept).deletions.iter().any(|one| one.kind == kind);
     for _ in 0..60 {
         round_of_others(world);
@@ -183,14 +186,14 @@ fn lose_and_replace() -> World {
 fn the_disk_and_the_pod_of_a_replaced_node_go_if_all_services_and_witnesses_are_as_seen() {
     let mut world = lose_and_replace();
     let services = |world: &World| ["orders-dc-a-0", "orders-dc-a-1", NODE].map(|member| service(world, member));
-    until_deletion(&mut world, Kind::PersistentVolumeClaim);
+    until_deletion(&mut world, ObjectKind::PersistentVolumeClaim);
     let witnesses = |world: &World| ["orders-dc-a-0", "orders-dc-a-1"].map(|member| pod(world, member));
     let said = |world: &World| services(world).into_iter().chain(witnesses(world));
-    let expected: Vec<Seen> = said(&world).chain([pod(&world, NODE)]).collect();
-    assert_eq!(rests_on(&world, Kind::PersistentVolumeClaim, "data-orders-dc-b-0"), expected);
-    until_deletion(&mut world, Kind::Pod);
-    let expected: Vec<Seen> = said(&world).chain([claim(&world, NODE)]).collect();
-    assert_eq!(rests_on(&world, Kind::Pod, NODE), expected);
+    let expected: Vec<ObservedVersion> = said(&world).chain([pod(&world, NODE)]).collect();
+    assert_eq!(preconditions(&world, ObjectKind::PersistentVolumeClaim, "data-orders-dc-b-0"), expected);
+    until_deletion(&mut world, ObjectKind::Pod);
+    let expected: Vec<ObservedVersion> = said(&world).chain([claim(&world, NODE)]).collect();
+    assert_eq!(preconditions(&world, ObjectKind::Pod, NODE), expected);
 }
 
 /// The pod was made anew after it was written down which one is the lost node's, and in the same second in which the claim was
@@ -198,7 +201,7 @@ fn the_disk_and_the_pod_of_a_replaced_node_go_if_all_services_and_witnesses_are_
 #[test]
 fn a_pod_that_came_just_before_its_claim_was_given_up_goes_with_it() {
     let mut world = lose_and_replace();
-    until_deletion(&mut world, Kind::PersistentVolumeClaim);
+    until_deletion(&mut world, ObjectKind::PersistentVolumeClaim);
     world.kept.pods.get_mut(NODE).unwrap().metadata.uid = Some("another".into());
     world.look();
     while world.write() {}
@@ -213,7 +216,7 @@ fn a_pod_that_came_just_before_its_claim_was_given_up_goes_with_it() {
 #[test]
 fn a_disk_stays_if_its_replacement_was_withdrawn_though_services_are_seen_late() {
     let mut world = lose_and_replace();
-    until_deletion(&mut world, Kind::PersistentVolumeClaim);
+    until_deletion(&mut world, ObjectKind::PersistentVolumeClaim);
     world.see_old_services();
     world.set_label(NODE, REPLACE, None);
     for _ in 0..5 {

@@ -12,7 +12,7 @@ use messina_api::names::{
     annotation::LEFT_HOST_ID,
     label::{REPLACE, SCYLLA_VERSION},
 };
-use messina_plan::datacenter::{Cached, Kind, Part};
+use messina_plan::datacenter::{Cached, Component, ObjectKind};
 use serde_json::{Value, json};
 
 use crate::{
@@ -30,7 +30,7 @@ fn enlarged(capacity: &'static str) -> World {
 
 fn told(cached: &Cached) -> Vec<&'static str> {
     let plan = plan(cached);
-    let notes = plan.waiting.iter().chain(&plan.wrong).filter(|note| note.part == Part::Storage);
+    let notes = plan.progressing.iter().chain(&plan.degraded).filter(|note| note.component == Component::Storage);
     notes.map(|note| note.reason).collect()
 }
 
@@ -69,7 +69,7 @@ fn claims_come_first_and_then_one_stateful_set_after_the_other() {
     let first = plan(&world.kept);
     let claims: Vec<&str> = first.changes.iter().map(|change| change.name.as_str()).collect();
     assert_eq!(claims, ["data-orders-dc-a-0", "data-orders-dc-a-1", "data-orders-dc-b-0"]);
-    assert!(first.changes.iter().all(|change| change.kind == Kind::PersistentVolumeClaim));
+    assert!(first.changes.iter().all(|change| change.kind == ObjectKind::PersistentVolumeClaim));
     assert_eq!(first.deletions, []);
     world.look();
     while world.write() {}
@@ -133,8 +133,8 @@ fn a_rack_that_is_taken_out_while_its_stateful_set_is_away_has_to_be_put_back() 
         round(&mut world, &mut usize::MAX.clone());
     }
     assert_eq!(world.left, 0);
-    let wrong = plan(&world.kept).wrong;
-    assert!(wrong.iter().any(|note| note.reason == "RackWithoutStatefulSet"), "{wrong:?}");
+    let degraded = plan(&world.kept).degraded;
+    assert!(degraded.iter().any(|note| note.reason == "RackWithoutStatefulSet"), "{degraded:?}");
     world.respecify(&[("a", 1), ("b", 1)]);
     assert!(settle(&mut world));
     world.respecify(&[("b", 1)]);
@@ -237,17 +237,17 @@ fn what_keeps_a_disk_from_growing_is_told_and_changes_nothing() {
         world.kept.datacenter.racks[0].storage.capacity = Quantity("2Gi".into());
         let plan = plan(&world.kept);
         assert_eq!(told(&world.kept), [reason], "{case}");
-        let notes = if is_fault { &plan.wrong } else { &plan.waiting };
+        let notes = if is_fault { &plan.degraded } else { &plan.progressing };
         let note = notes.iter().find(|note| note.reason == reason).unwrap_or_else(|| panic!("{case}: {plan:?}"));
         assert!(
             note.message.contains(words) && note.message.contains("data-orders-dc-b-0"),
             "{case}: {}",
             note.message
         );
-        let touched = plan.changes.iter().any(|change| change.kind != Kind::Service);
+        let touched = plan.changes.iter().any(|change| change.kind != ObjectKind::Service);
         assert!(!touched && plan.deletions.is_empty(), "{case}: {:?}", plan.changes);
-        let state = plan.state(Part::Storage);
-        let told = if is_fault { state.wrong } else { state.waiting };
+        let state = plan.state(Component::Storage);
+        let told = if is_fault { state.degraded } else { state.progressing };
         assert_eq!(told.map(|told| told.reason), Some(reason), "{case}");
     }
 }
@@ -335,7 +335,7 @@ fn a_stateful_set_that_is_going_is_left_alone_and_no_other_one_goes() {
     let written: Vec<Option<&str>> =
         plan.objects.stateful_sets.iter().map(|one| one.metadata.name.as_deref()).collect();
     assert_eq!(written, [Some("orders-dc-b")]);
-    assert!(plan.left_alone.iter().any(|one| one.name == "orders-dc-a"));
+    assert!(plan.untouched.iter().any(|one| one.name == "orders-dc-a"));
 }
 
 /// A full disk is the best reason to enlarge it.

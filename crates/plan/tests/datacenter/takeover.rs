@@ -5,7 +5,7 @@ use k8s_openapi::api::{
     core::v1::{Container, Pod},
 };
 use messina_api::names::annotation::{LAST_APPLIED_CONFIGURATION, NODE_JOINED, NODE_STATUS_REPORT};
-use messina_plan::datacenter::{Cached, Part, Plan};
+use messina_plan::datacenter::{Cached, Component, Plan};
 use serde_json::json;
 
 use crate::{
@@ -22,7 +22,7 @@ fn replicas(plan: &Plan, name: &str) -> Option<i32> {
 }
 
 fn reasons(plan: &Plan) -> Vec<&'static str> {
-    plan.waiting.iter().filter(|note| note.part == Part::StatefulSet).map(|note| note.reason).collect()
+    plan.progressing.iter().filter(|note| note.component == Component::StatefulSet).map(|note| note.reason).collect()
 }
 
 /// Gives pods of a StatefulSet the shape that scylla-operator wants.
@@ -115,9 +115,9 @@ fn a_node_that_waits_at_the_barrier_of_scylla_operator_gets_another_pod() {
     let mut cached = of_scylla_operator(&[("a", 3)]);
     let name = "orders-dc-a-2";
     cached.services.get_mut(name).unwrap().metadata.annotations = None;
-    let mut waiting: Pod = pod(name, "2026.2.4", "old", false);
+    let mut progressing: Pod = pod(name, "2026.2.4", "old", false);
     let initializing = json!({"waiting": {"reason": "PodInitializing"}});
-    let status = waiting.status.as_mut().unwrap();
+    let status = progressing.status.as_mut().unwrap();
     status.container_statuses = serde_json::from_value(json!([
         {"name": "scylla", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": initializing},
     ]))
@@ -129,12 +129,12 @@ fn a_node_that_waits_at_the_barrier_of_scylla_operator_gets_another_pod() {
         .unwrap()
     };
     status.init_container_statuses = at_barrier(json!({"terminated": {"exitCode": 0}}));
-    cached.pods.insert(with_name(name, waiting));
+    cached.pods.insert(with_name(name, progressing));
     let status = cached.stateful_sets.get_mut("orders-dc-a").unwrap().status.as_mut().unwrap();
     (status.ready_replicas, status.available_replicas) = (Some(2), Some(2));
     assert_eq!(changed(&cached, &plan(&cached)), [], "it may be joining");
 
-    let waiting = cached.pods.get_mut(name).unwrap().status.as_mut().unwrap();
-    waiting.init_container_statuses = at_barrier(json!({"running": {}}));
+    let progressing = cached.pods.get_mut(name).unwrap().status.as_mut().unwrap();
+    progressing.init_container_statuses = at_barrier(json!({"running": {}}));
     assert_eq!(changed(&cached, &plan(&cached)), [("orders-dc-a".to_owned(), 2)], "only its pod is changed");
 }

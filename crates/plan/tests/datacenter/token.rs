@@ -7,7 +7,7 @@ use k8s_openapi::{
     api::core::v1::{ConfigMap, Secret},
 };
 use messina_api::names::annotation::INPUTS_HASH;
-use messina_plan::datacenter::{Cached, Part};
+use messina_plan::datacenter::{Cached, Component};
 use serde_json::json;
 
 use crate::{cached, datacenter_with, plan, rolled_out, with_name};
@@ -52,14 +52,17 @@ fn a_secret_that_is_named_is_waited_for() {
     cached.named.secrets.remove("mine");
     let plan = plan(&cached);
     assert_eq!(plan.objects.agent_auth_token, None, "agents must not get one token now and another one later");
-    assert_eq!((plan.waiting[0].part, plan.waiting[0].reason), (Part::AgentToken, "WaitingForSecret"));
+    assert_eq!(
+        (plan.progressing[0].component, plan.progressing[0].reason),
+        (Component::AgentToken, "WaitingForSecret")
+    );
 }
 
 #[test]
 fn a_secret_that_makes_no_sense_is_a_fault() {
     let plan = plan(&given(None, Some("auth_token: [1"), None));
     assert_eq!(plan.objects.agent_auth_token, None);
-    assert_eq!((plan.wrong[0].part, plan.wrong[0].reason), (Part::AgentToken, "UnreadableSecret"));
+    assert_eq!((plan.degraded[0].component, plan.degraded[0].reason), (Component::AgentToken, "UnreadableSecret"));
 }
 
 #[test]
@@ -79,7 +82,7 @@ fn nothing_is_made_or_changed_while_settings_are_missing_that_a_rack_names() {
     let mut cached = cached(datacenter_with(&[], named));
     let reasons = |cached: &Cached| {
         let plan = plan(cached);
-        let reasons: BTreeSet<&str> = plan.waiting.iter().map(|note| note.reason).collect();
+        let reasons: BTreeSet<&str> = plan.progressing.iter().map(|note| note.reason).collect();
         (plan.objects.stateful_sets.len(), reasons)
     };
     let missing = |cached: &Cached, expected: &[&str]| {
@@ -98,7 +101,7 @@ fn nothing_is_made_or_changed_while_settings_are_missing_that_a_rack_names() {
     cached.named.config_maps.clear();
     let plan = plan(&cached);
     assert!(plan.objects.stateful_sets.is_empty());
-    assert!(plan.left_alone.iter().any(|left| left.name == "orders-dc-a"), "{:?}", plan.left_alone);
+    assert!(plan.untouched.iter().any(|left| left.name == "orders-dc-a"), "{:?}", plan.untouched);
 }
 
 #[test]
@@ -124,7 +127,11 @@ fn a_named_token_that_is_gone_for_a_while_restarts_nobody() {
     let secrets = std::mem::take(&mut cached.named.secrets);
     let gone = plan(&cached);
     assert!(gone.objects.stateful_sets.is_empty() && gone.objects.agent_auth_token.is_none());
-    assert!(gone.waiting.iter().any(|note| (note.part, note.reason) == (Part::StatefulSet, "WaitingForSecret")));
+    assert!(
+        gone.progressing
+            .iter()
+            .any(|note| (note.component, note.reason) == (Component::StatefulSet, "WaitingForSecret"))
+    );
     cached.named.secrets = secrets;
-    assert!(plan(&cached).waiting.iter().all(|note| note.reason != "UpdatingStatefulSet"));
+    assert!(plan(&cached).progressing.iter().all(|note| note.reason != "UpdatingStatefulSet"));
 }

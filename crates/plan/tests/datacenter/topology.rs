@@ -5,7 +5,7 @@ use messina_api::names::{
     annotation::{HOST_ID, LEAVING_BEGAN, LEAVING_HOST_ID, LEFT_HOST_ID, NODE_JOINED, RESTART_REQUEST},
     label::{DECOMMISSIONED, NODE_MAINTENANCE, REPLACE, REPLACING_NODE_HOST_ID},
 };
-use messina_plan::datacenter::{Change, Kind};
+use messina_plan::datacenter::{FieldPatch, ObjectKind};
 
 use crate::{
     name_of,
@@ -77,8 +77,8 @@ fn nobody_leaves_while_a_node_is_being_cleaned_up() {
     let jobs = world.kept.jobs.len();
     world.respecify(&[("a", 1), ("b", 2)]);
     let plan = plan(&world.kept);
-    let told = plan.waiting.iter().any(|note| note.message.contains("is to leave; first, Job shop/cleanup-"));
-    assert!(told, "{:?}", plan.waiting);
+    let told = plan.progressing.iter().any(|note| note.message.contains("is to leave; first, Job shop/cleanup-"));
+    assert!(told, "{:?}", plan.progressing);
     assert_eq!((plan.changes, plan.objects.cleanup_jobs), (vec![], vec![]), "nothing else begins");
 
     let before = world.cleaned_up;
@@ -114,7 +114,7 @@ fn a_node_elsewhere_that_is_down_holds_restarts_up_until_the_user_overrules_it()
         round(&mut world, &mut usize::MAX.clone());
     }
     assert_eq!(world.restarted, 0);
-    let told = plan(&world.kept).waiting.into_iter().find(|note| note.reason == "WaitingForRing").unwrap();
+    let told = plan(&world.kept).progressing.into_iter().find(|note| note.reason == "WaitingForRing").unwrap();
     assert!(told.message.contains("ignored-down-nodes=elsewhere-1"), "{}", told.message);
     world.kept.datacenter.ignored_down_nodes.insert("elsewhere-1".into());
     world.set_label(A, "seen", Some("anew"));
@@ -147,7 +147,7 @@ fn given_up(name: &str) -> World {
 /// Who is asked before that may answer with what is over when it is written down.
 #[test]
 fn what_is_asked_of_a_node_is_written_before_the_others_are_asked() {
-    let is_request = |change: &Change| !change.patch["metadata"]["labels"].is_null();
+    let is_request = |change: &FieldPatch| !change.patch["metadata"]["labels"].is_null();
     let mut worlds = [at_rest(&[("a", 2), ("b", 1)]), at_rest(&[("a", 2), ("b", 1)])];
     worlds[0].respecify(&[("a", 1), ("b", 1)]);
     worlds[1].lose("orders-dc-b-0");
@@ -526,7 +526,7 @@ fn nothing_begins_while_somebody_works_on_a_node() {
             assert_eq!((uids(&world), replicas(&world)), (pods.clone(), before), "{wish}, {node}");
             assert_eq!(world.kept.stateful_sets.len(), 2, "{wish}, {node}");
             let told =
-                plan(&world.kept).waiting.into_iter().find(|note| note.reason == "NodeUnderMaintenance").unwrap();
+                plan(&world.kept).progressing.into_iter().find(|note| note.reason == "NodeUnderMaintenance").unwrap();
             let command = format!("kubectl label service -n shop {node} scylla/node-maintenance-");
             assert!(told.message.contains(&command), "{}", told.message);
             world.set_label(node, NODE_MAINTENANCE, None);
@@ -564,7 +564,10 @@ fn a_node_stays_until_another_one_has_restarted_with_its_new_address() {
     while world.write() {}
     assert_eq!(world.label(A, DECOMMISSIONED), None, "it stays");
     let is_restarted = |world: &World| {
-        plan(&world.kept).deletions.iter().any(|one| (one.kind, one.name.as_str()) == (Kind::Pod, "orders-dc-b-0"))
+        plan(&world.kept)
+            .deletions
+            .iter()
+            .any(|one| (one.kind, one.name.as_str()) == (ObjectKind::Pod, "orders-dc-b-0"))
     };
     let restarts = (0..20).any(|_| {
         round_of_others(&mut world);

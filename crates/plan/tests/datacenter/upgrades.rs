@@ -72,7 +72,7 @@ fn an_upgrade_goes_step_by_step() {
         let plan = plan(&cached);
         told.extend(events(&plan));
         let restarts = changed(&cached, &plan);
-        assert!(restarts.is_empty() || plan.wrong.is_empty());
+        assert!(restarts.is_empty() || plan.degraded.is_empty());
         carry_out(&mut cached, &plan, obedient);
         restart(&mut cached, &plan, "2026.2.5");
         let asked: Vec<String> = asked(&cached).into_iter().map(|one| one.unwrap_or_default()).collect();
@@ -100,7 +100,7 @@ fn an_upgrade_goes_step_by_step() {
     let expected = ["UpgradeBegins", "PreparingNode", "NodeUpgraded", "PreparingNode", "NodeUpgraded", "PreparingNode"];
     assert_eq!(told, [&expected[..], &["UpgradeDone"; 3]].concat());
     let plan = plan(&cached);
-    assert_eq!((plan.waiting, plan.changes, plan.wrong), (vec![], vec![], vec![]), "then there is silence");
+    assert_eq!((plan.progressing, plan.changes, plan.degraded), (vec![], vec![], vec![]), "then there is silence");
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn what_fails_is_told_by_node_and_step_and_nothing_restarts() {
             carry_out(&mut cached, &plan, answers);
         }
         let plan = plan(&cached);
-        let note = plan.wrong.first().unwrap();
+        let note = plan.degraded.first().unwrap();
         assert_eq!(note.reason, reason, "{step:?}");
         assert!(note.message.contains("node shop/orders-dc-a-0") && note.message.contains("its own words"), "{note:?}");
         assert_eq!(plan.changes, [], "it is not asked again and again");
@@ -197,10 +197,10 @@ fn sidecars_that_never_answer_can_be_left_aside() {
     let mut cached = upgrading();
     let first = plan(&cached);
     carry_out(&mut cached, &first, |_| None);
-    let waiting = plan(&cached).waiting;
+    let progressing = plan(&cached).progressing;
     assert!(
-        waiting.iter().any(|note| note.message.contains("messina.scylladb.com/skip-upgrade-hooks=true")),
-        "{waiting:?}"
+        progressing.iter().any(|note| note.message.contains("messina.scylladb.com/skip-upgrade-hooks=true")),
+        "{progressing:?}"
     );
     cached.datacenter.skips_upgrade_hooks = true;
     let plan = plan(&cached);
@@ -231,7 +231,7 @@ fn the_former_image_brings_back_only_who_changed() {
     }
     assert_eq!(restarts, [("orders-dc-a".to_owned(), 0)]);
     assert_eq!(asked(&cached), [None, None, None], "nothing is kept any more");
-    assert_eq!(plan(&cached).waiting, []);
+    assert_eq!(plan(&cached).progressing, []);
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn a_node_that_is_down_gets_no_other_version_unprepared() {
     cached.stateful_sets.get_mut("orders-dc-b").unwrap().status.as_mut().unwrap().ready_replicas = Some(0);
     let held = plan(&cached);
     assert_eq!((changed(&cached, &held), held.changes.len()), (vec![], 0));
-    assert!(reasons(&held).contains(&"UpgradeHeldUp"), "{:?}", held.waiting);
+    assert!(reasons(&held).contains(&"UpgradeHeldUp"), "{:?}", held.progressing);
     // What else is to change is corrected.
     let racks = [("a", 1), ("b", 1), ("c", 1)];
     let corrected = respecified(&cached, &racks, because("x"));

@@ -6,7 +6,7 @@ use messina_api::names::{
     label::REPLACE,
 };
 use messina_plan::{
-    datacenter::{Cached, Kind},
+    datacenter::{Cached, ObjectKind},
     node::answer::Answer,
 };
 
@@ -33,7 +33,7 @@ fn about_to_delete_a_disk() -> Cached {
 }
 
 fn deletes_a_disk(cached: &Cached) -> bool {
-    plan(cached).deletions.iter().any(|deletion| deletion.kind == Kind::PersistentVolumeClaim)
+    plan(cached).deletions.iter().any(|deletion| deletion.kind == ObjectKind::PersistentVolumeClaim)
 }
 
 fn answer(cached: &Cached, name: &str) -> Answer {

@@ -22,7 +22,7 @@ use messina_api::names::{
     label::{DECOMMISSIONED, REPLACE, REPLACING_NODE_HOST_ID, SCYLLA_VERSION},
 };
 use messina_plan::{
-    datacenter::{ByName, Cached, Change, Deletion, RestsOn},
+    datacenter::{ByName, Cached, Deletion, FieldPatch, Preconditions},
     node::{Mode, ring::View, upgrade::Snapshot},
 };
 use serde_json::{Value, json};
@@ -70,7 +70,7 @@ enum Write {
     StatefulSet(Box<StatefulSet>),
     Job(Box<Job>),
     JobDeletion(String),
-    Change(Change),
+    FieldPatch(FieldPatch),
     Deletion(Deletion),
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct World {
     pub(crate) ring: BTreeSet<String>,
     writes: VecDeque<Write>,
     /// What these rest on.
-    rests_on: RestsOn,
+    preconditions: Preconditions,
     /// Services, claims and pods as the operator sees them, where it hears of them late.
     seen_services: Option<ByName<Service>>,
     seen_claims: Option<ByName<PersistentVolumeClaim>>,
@@ -148,7 +148,7 @@ impl World {
             nodes: BTreeMap::new(),
             ring: BTreeSet::new(),
             writes: VecDeque::new(),
-            rests_on: RestsOn::new(),
+            preconditions: Preconditions::new(),
             seen_services: None,
             seen_claims: None,
             seen_pods: None,
@@ -388,7 +388,7 @@ impl World {
     pub(crate) fn on_a_deleted_disk(&self) -> Option<String> {
         let is_told = |name: &&String| {
             let message = format!("kubectl delete pod -n shop {name}`");
-            plan(&self.kept).waiting.iter().any(|note| note.message.contains(&message))
+            plan(&self.kept).progressing.iter().any(|note| note.message.contains(&message))
         };
         let is_deleted = |name: &&String| {
             let claim = self.kept.claims.get(&format!("data-{name}"));

@@ -6,7 +6,7 @@
 //! Whether anything is to be written is decided from the caches alone.
 
 mod collection;
-mod parts;
+mod components;
 mod records;
 
 use std::{
@@ -25,7 +25,7 @@ use tracing::info;
 pub(crate) use self::collection::{Collection, Shelf};
 use self::records::{applied_records, fields};
 pub use self::{
-    parts::{Amendment, AsSeen, Part, Unwanted, Waiting, Wanted, no_longer_wanted},
+    components::{ComponentPlan, Deletion, Desired, FieldPatch, ObservedVersion, Waiting, no_longer_desired},
     records::{Predecessor, compact_records},
 };
 
@@ -36,8 +36,8 @@ use crate::{
     ledger::Expectation,
     queue::ObjectKey,
     request::send,
+    shared_context::SharedContext,
     store::{Kind, Version, controller_of, key_of, version_of},
-    surroundings::Surroundings,
 };
 
 /// For whom objects are kept.
@@ -51,7 +51,7 @@ pub struct Owner {
 #[derive(Clone, Debug)]
 pub struct Applied {
     /// The part.
-    pub part: &'static str,
+    pub component: &'static str,
     /// What was written, by name.
     pub written: Vec<String>,
     /// What is to be told of what was written.
@@ -99,7 +99,7 @@ const LABELLED: Duration = Duration::from_secs(60);
 pub(crate) struct Applier {
     pub(crate) client: Client,
     pub(crate) collections: Arc<BTreeMap<String, Arc<dyn Collection>>>,
-    pub(crate) surroundings: Arc<Surroundings>,
+    pub(crate) context: Arc<SharedContext>,
     /// See [`Applier::adopted`].
     pub(crate) adopted: Mutex<BTreeSet<String>>,
     /// Objects that are as wanted for certain: the hash of what was wanted, and the version that was looked at. It saves
@@ -123,27 +123,28 @@ impl Applier {
     pub(crate) async fn apply(
         &self,
         owner: &Owner,
-        parts: Vec<Part>,
+        components: Vec<ComponentPlan>,
         decision: &Decision<'_>,
         expectations: &mut Vec<Expectation>,
     ) -> Vec<Applied> {
-        let mut results: Vec<Applied> = Vec::with_capacity(parts.len());
-        for part in parts {
+        let mut results: Vec<Applied> = Vec::with_capacity(components.len());
+        for component in components {
             let mut result = Applied {
-                part: part.name,
+                component: component.name,
                 written: Vec::new(),
                 events: Vec::new(),
                 failure: None,
-                waits_for: part.waits_for.clone(),
-                remark: part.remark.clone(),
+                waits_for: component.waits_for.clone(),
+                remark: component.remark.clone(),
             };
-            let missing = results.iter().find(|done| done.failure.is_some() && part.needs.contains(&done.part));
+            let missing =
+                results.iter().find(|done| done.failure.is_some() && component.needs.contains(&done.component));
             if let Some(missing) = missing {
                 result.waits_for =
-                    Some(Waiting { reason: "Waiting", message: format!("It needs {} first.", missing.part) });
+                    Some(Waiting { reason: "Waiting", message: format!("It needs {} first.", missing.component) });
             } else {
-                let fault = part.fault.clone();
-                result.failure = self.apply_part(owner, part, decision, &mut result, expectations).await.err();
+                let fault = component.fault.clone();
+                result.failure = self.apply_part(owner, component, decision, &mut result, expectations).await.err();
                 result.failure = result.failure.or(fault);
             }
             let is_final = matches!(result.failure, Some(Error::NotLeading(_)));
@@ -158,23 +159,23 @@ impl Applier {
     async fn apply_part(
         &self,
         owner: &Owner,
-        part: Part,
+        component: ComponentPlan,
         decision: &Decision<'_>,
         result: &mut Applied,
         expectations: &mut Vec<Expectation>,
     ) -> Result<(), Error> {
-        for wanted in part.objects {
-            let name = wanted.named();
-            if self.bring_about(owner, wanted, decision, expectations).await? {
+        for desired in component.objects {
+            let name = desired.named();
+            if self.reconcile_object(owner, desired, decision, expectations).await? {
                 result.written.push(name);
             }
         }
-        for change in part.changes {
+        for change in component.changes {
             self.amend(&change, decision, expectations).await?;
             result.written.push(format!("{} {}", change.kind, change.key));
             result.events.extend(change.event);
         }
-        for object in part.unwanted {
+        for object in component.deletions {
             self.delete(&object, decision, expectations).await?;
             result.written.push(format!("{} {}", object.kind, object.key));
             result.events.extend(object.event);
@@ -186,14 +187,13 @@ impl Applier {
     /// nor takes them away.
     async fn amend(
         &self,
-        change: &Amendment,
+        change: &FieldPatch,
         decision: &Decision<'_>,
         expectations: &mut Vec<Expectation>,
     ) -> Result<(), Error> {
         let doing = || format!("changing {} {}", change.kind, change.key);
-        self.are_as_seen(doing, &change.rests_on, decision, expectations).await?;
-        let path =
-            format!("{}/{}?fieldManager={}-steps", change.path, change.key.name, self.surroundings.field_manager);
+        self.are_as_seen(doing, &change.preconditions, decision, expectations).await?;
+        let path = format!("{}/{}?fieldManager={}-steps", change.path, change.key.name, self.context.field_manager);
         match self.send(Method::PATCH, &path, "application/merge-patch+json", &change.patch).await {
             Ok(metadata) => {
                 info!(kind = change.kind, object = %change.key, patch = %change.patch, "changed");
@@ -210,7 +210,7 @@ impl Applier {
     async fn are_as_seen(
         &self,
         doing: impl Fn() -> String,
-        all: &[AsSeen],
+        all: &[ObservedVersion],
         decision: &Decision<'_>,
         expectations: &mut Vec<Expectation>,
     ) -> Result<(), Error> {
@@ -236,55 +236,55 @@ impl Applier {
     }
 
     /// Writes an object, if it is not as it should be.
-    async fn bring_about(
+    async fn reconcile_object(
         &self,
         owner: &Owner,
-        wanted: Wanted,
+        desired: Desired,
         decision: &Decision<'_>,
         expectations: &mut Vec<Expectation>,
     ) -> Result<bool, Error> {
-        let collection = self.collections.get(&wanted.collection).ok_or_else(|| Error::Invalid {
+        let collection = self.collections.get(&desired.collection).ok_or_else(|| Error::Invalid {
             reason: "NotWatched",
-            message: format!("{} are written but not watched", wanted.collection),
+            message: format!("{} are written but not watched", desired.collection),
         })?;
-        let (wanted, hash) = wanted.with_hash(self.surroundings.hash_annotation);
-        let Some(live) = collection.live(&wanted.key)? else {
+        let (desired, hash) = desired.with_hash(self.context.hash_annotation);
+        let Some(live) = collection.live(&desired.key)? else {
             if (decision.has_lost)() {
-                return Err(Error::Conflict { doing: format!("creating {}", wanted.named()) });
+                return Err(Error::Conflict { doing: format!("creating {}", desired.named()) });
             }
-            return self.create(owner, &wanted, decision, expectations).await;
+            return self.create(owner, &desired, decision, expectations).await;
         };
         if controller_of(&live.metadata).is_none_or(|controller| controller.uid != owner.uid) {
-            return Err(self.taken(&wanted, &live.metadata));
+            return Err(self.taken(&desired, &live.metadata));
         }
         // What is about to go comes back by itself once it is gone.
         if live.metadata.deletion_timestamp.is_some() {
             return Ok(false);
         }
         let version = version_of(&live.metadata);
-        let id = (wanted.collection.clone(), wanted.key.clone());
+        let id = (desired.collection.clone(), desired.key.clone());
         if self.certain().get(&id).is_some_and(|certain| *certain == (hash.clone(), version)) {
             return Ok(false);
         }
         let (ours, former) = (self.records(&live.metadata), self.former_records(&live.metadata));
-        let said = live.metadata.annotations.as_ref().and_then(|all| all.get(self.surroundings.hash_annotation));
+        let said = live.metadata.annotations.as_ref().and_then(|all| all.get(self.context.hash_annotation));
         let why = match said {
             _ if !former.is_empty() => Some("its fields are taken over".into()),
             Some(said) if *said == hash => {
                 let fields: Vec<Value> = ours.iter().filter_map(|(_, entry)| fields(entry)).collect();
-                difference(&wanted.value, &live.value, &fields.iter().collect::<Vec<_>>())
+                difference(&desired.value, &live.value, &fields.iter().collect::<Vec<_>>())
             }
             _ => Some("something else is wanted".into()),
         };
         if let Some(why) = why {
-            if decision.versions.get(&wanted.collection).is_none_or(|decided| version > *decided) {
-                return Err(Error::Conflict { doing: format!("changing {}", wanted.named()) });
+            if decision.versions.get(&desired.collection).is_none_or(|decided| version > *decided) {
+                return Err(Error::Conflict { doing: format!("changing {}", desired.named()) });
             }
-            let doing = || format!("changing {}", wanted.named());
-            self.are_as_seen(doing, &wanted.rests_on, decision, expectations).await?;
+            let doing = || format!("changing {}", desired.named());
+            self.are_as_seen(doing, &desired.preconditions, decision, expectations).await?;
             // Whoever wrote it before may have written later than what is seen here.
             let mut of_version = match self.written().get(&id) {
-                Some(uid) if Some(uid) == live.metadata.uid.as_ref() && !wanted.is_as_seen => None,
+                Some(uid) if Some(uid) == live.metadata.uid.as_ref() && !desired.must_match_version => None,
                 _ => live.metadata.resource_version.clone(),
             };
             let is_update = |(_, entry): &(usize, &ManagedFieldsEntry)| entry.operation.as_deref() == Some("Update");
@@ -292,14 +292,14 @@ impl Applier {
                 // A predecessor may still write: its records are taken over as they were seen, or not at all.
                 let seen = live.metadata.resource_version.as_deref().filter(|_| !former.is_empty());
                 let tested = seen.or(of_version.as_deref());
-                let taken_over = self.own_as_applied(&wanted, &live.metadata, tested, expectations).await?;
+                let taken_over = self.own_as_applied(&desired, &live.metadata, tested, expectations).await?;
                 // What a predecessor writes meanwhile is not overwritten unseen.
                 of_version = if former.is_empty() { of_version.and(taken_over) } else { taken_over };
             }
-            let new = self.patch(&wanted, &live.metadata, of_version, expectations).await?;
+            let new = self.patch(&desired, &live.metadata, of_version, expectations).await?;
             self.written().insert(id.clone(), live.metadata.uid.clone().unwrap_or_default());
             if new > version {
-                info!(kind = wanted.kind, object = %wanted.key, why, "changed");
+                info!(kind = desired.kind, object = %desired.key, why, "changed");
                 return Ok(true);
             }
         }
@@ -310,14 +310,14 @@ impl Applier {
     /// What is recorded as ours, with its place in the list.
     fn records<'a>(&self, metadata: &'a ObjectMeta) -> Vec<(usize, &'a ManagedFieldsEntry)> {
         let is_ours = |entry: &ManagedFieldsEntry| {
-            entry.manager.as_deref() == Some(self.surroundings.field_manager) && entry.subresource.is_none()
+            entry.manager.as_deref() == Some(self.context.field_manager) && entry.subresource.is_none()
         };
         metadata.managed_fields.iter().flatten().enumerate().filter(|(_, entry)| is_ours(entry)).collect()
     }
 
     /// What is recorded as a predecessor's.
     fn former_records<'a>(&self, metadata: &'a ObjectMeta) -> Vec<(usize, &'a ManagedFieldsEntry)> {
-        let Some(predecessor) = self.surroundings.predecessor else { return Vec::new() };
+        let Some(predecessor) = self.context.predecessor else { return Vec::new() };
         let is_former = |entry: &ManagedFieldsEntry| {
             entry.manager.as_deref().is_some_and(predecessor.is_manager) && entry.subresource.is_none()
         };
@@ -327,82 +327,83 @@ impl Applier {
     async fn create(
         &self,
         owner: &Owner,
-        wanted: &Wanted,
+        desired: &Desired,
         decision: &Decision<'_>,
         expectations: &mut Vec<Expectation>,
     ) -> Result<bool, Error> {
-        let doing = || format!("creating {}", wanted.named());
-        self.are_as_seen(doing, &wanted.rests_on, decision, expectations).await?;
-        let path = format!("{}?fieldManager={}", wanted.path, self.surroundings.field_manager);
-        match self.send(Method::POST, &path, "application/json", &wanted.value).await {
+        let doing = || format!("creating {}", desired.named());
+        self.are_as_seen(doing, &desired.preconditions, decision, expectations).await?;
+        let path = format!("{}?fieldManager={}", desired.path, self.context.field_manager);
+        match self.send(Method::POST, &path, "application/json", &desired.value).await {
             Ok(metadata) => {
-                info!(kind = wanted.kind, object = %wanted.key, "created");
-                let id = (wanted.collection.clone(), wanted.key.clone());
+                info!(kind = desired.kind, object = %desired.key, "created");
+                let id = (desired.collection.clone(), desired.key.clone());
                 self.written().insert(id, metadata.uid.clone().unwrap_or_default());
-                expectations.push(Expectation::seen(&wanted.collection, &wanted.key, &metadata));
+                expectations.push(Expectation::seen(&desired.collection, &desired.key, &metadata));
                 Ok(true)
             }
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
-                self.meet(owner, wanted, decision, expectations).await?;
+                self.check_existing(owner, desired, decision, expectations).await?;
                 // Whatever needs it was decided without knowing it: a pod would start with a token that nobody has stored.
                 Err(Error::Conflict { doing: doing() })
             }
-            Err(error) => Err(self.failed(doing, error, &wanted.collection, &wanted.path, &wanted.key, expectations)),
+            Err(error) => {
+                Err(self.failed(doing, error, &desired.collection, &desired.path, &desired.key, expectations))
+            }
         }
     }
 
     /// The object is there although the cache does not show it. Either it is ours, and the cache is late or the object
     /// has lost the labels by which it is found; or it is somebody else's. It is not written as a whole: what is wanted was
     /// decided without knowing it. An error where no watch tells when that is over.
-    async fn meet(
+    async fn check_existing(
         &self,
         owner: &Owner,
-        wanted: &Wanted,
+        desired: &Desired,
         decision: &Decision<'_>,
         expectations: &mut Vec<Expectation>,
     ) -> Result<(), Error> {
-        let doing = || format!("looking at {}", wanted.named());
-        let path = format!("{}/{}", wanted.path, wanted.key.name);
-        let metadata = self
-            .send(Method::GET, &path, "", &Value::Null)
-            .await
-            .map_err(|error| self.failed(doing, error, &wanted.collection, &wanted.path, &wanted.key, expectations))?;
+        let doing = || format!("looking at {}", desired.named());
+        let path = format!("{}/{}", desired.path, desired.key.name);
+        let metadata = self.send(Method::GET, &path, "", &Value::Null).await.map_err(|error| {
+            self.failed(doing, error, &desired.collection, &desired.path, &desired.key, expectations)
+        })?;
         if controller_of(&metadata).is_none_or(|controller| controller.uid != owner.uid) {
-            return Err(self.taken(wanted, &metadata));
+            return Err(self.taken(desired, &metadata));
         }
-        let labels = &wanted.value["metadata"]["labels"];
+        let labels = &desired.value["metadata"]["labels"];
         let is_labelled = |metadata: &ObjectMeta| {
             let has = |(name, value): (&String, &Value)| {
                 metadata.labels.as_ref().and_then(|labels| labels.get(name)).map(String::as_str) == value.as_str()
             };
             labels.as_object().into_iter().flatten().all(has)
         };
-        let is_late = decision.versions.get(&wanted.collection) < Some(&version_of(&metadata));
+        let is_late = decision.versions.get(&desired.collection) < Some(&version_of(&metadata));
         if is_late {
-            expectations.push(Expectation::read(&wanted.collection, &wanted.key, &metadata));
+            expectations.push(Expectation::read(&desired.collection, &desired.key, &metadata));
         }
         if metadata.deletion_timestamp.is_some() && !is_late {
             // No watch tells when it is gone.
             let remedy = "is being deleted: it is recreated when it is gone".into();
-            return Err(Error::Taken { kind: wanted.kind.clone(), key: wanted.key.clone(), remedy });
+            return Err(Error::Taken { kind: desired.kind.clone(), key: desired.key.clone(), remedy });
         }
         if metadata.deletion_timestamp.is_none() && !is_labelled(&metadata) {
             if !self.may_label(&path) {
-                return Err(Error::NotFoundByLabels { named: wanted.named() });
+                return Err(Error::NotFoundByLabels { named: desired.named() });
             }
-            let doing = || format!("labelling {}", wanted.named());
+            let doing = || format!("labelling {}", desired.named());
             let patch = json!({"metadata": {"uid": metadata.uid, "labels": labels}});
-            let path = format!("{path}?fieldManager={}", self.surroundings.field_manager);
+            let path = format!("{path}?fieldManager={}", self.context.field_manager);
             let labelled = self.send(Method::PATCH, &path, "application/merge-patch+json", &patch).await;
             let labelled = labelled.map_err(|error| {
-                self.failed(doing, error, &wanted.collection, &wanted.path, &wanted.key, expectations)
+                self.failed(doing, error, &desired.collection, &desired.path, &desired.key, expectations)
             })?;
             if !is_labelled(&labelled) {
-                return Err(Error::NotFoundByLabels { named: wanted.named() });
+                return Err(Error::NotFoundByLabels { named: desired.named() });
             }
-            expectations.push(Expectation::seen(&wanted.collection, &wanted.key, &labelled));
+            expectations.push(Expectation::seen(&desired.collection, &desired.key, &labelled));
         } else if !is_late {
-            return Err(Error::NotFoundByLabels { named: wanted.named() });
+            return Err(Error::NotFoundByLabels { named: desired.named() });
         }
         Ok(())
     }
@@ -421,9 +422,9 @@ impl Applier {
     }
 
     /// The error for a name that another object has. Its advice must not lead to a loss: orphaned objects look like this, too.
-    fn taken(&self, wanted: &Wanted, metadata: &ObjectMeta) -> Error {
+    fn taken(&self, desired: &Desired, metadata: &ObjectMeta) -> Error {
         let is_namesake = |other: &&OwnerReference| {
-            let owners = wanted.value["metadata"]["ownerReferences"].as_array();
+            let owners = desired.value["metadata"]["ownerReferences"].as_array();
             owners.into_iter().flatten().any(|own| own["kind"] == other.kind && own["name"] == other.name)
         };
         let remedy = match controller_of(metadata) {
@@ -436,17 +437,17 @@ impl Applier {
                     other.kind, other.name
                 )
             }
-            None if !self.adopted().contains(&wanted.collection) => {
+            None if !self.adopted().contains(&desired.collection) => {
                 "has no owner, so it is left alone: rename it, or delete it if nobody needs it".into()
             }
             None => format!(
                 "has no owner, so it is left alone. If a former object of this name left it, add the labels that the operator's \
                  objects have and the annotation {} with the name of the new object: the operator adopts it. Only if nobody needs \
                  it, rename or delete it",
-                self.surroundings.adoption_annotation.unwrap_or_default()
+                self.context.adoption_annotation.unwrap_or_default()
             ),
         };
-        Error::Taken { kind: wanted.kind.clone(), key: wanted.key.clone(), remedy }
+        Error::Taken { kind: desired.kind.clone(), key: desired.key.clone(), remedy }
     }
 
     /// Makes `owner` the controller of an orphan; false where the orphan is gone.
@@ -462,7 +463,7 @@ impl Applier {
         let owners: Vec<&OwnerReference> = metadata.owner_references.iter().flatten().chain([owner]).collect();
         let (uid, version) = (&metadata.uid, &metadata.resource_version);
         let patch = json!({"metadata": {"uid": uid, "resourceVersion": version, "ownerReferences": owners}});
-        let address = format!("{path}/{}?fieldManager={}", key.name, self.surroundings.field_manager);
+        let address = format!("{path}/{}?fieldManager={}", key.name, self.context.field_manager);
         match self.send(Method::PATCH, &address, "application/merge-patch+json", &patch).await {
             Ok(metadata) => {
                 info!(kind, object = %key, "adopted");
@@ -479,25 +480,27 @@ impl Applier {
     /// one is given.
     async fn patch(
         &self,
-        wanted: &Wanted,
+        desired: &Desired,
         metadata: &ObjectMeta,
         of_version: Option<String>,
         expectations: &mut Vec<Expectation>,
     ) -> Result<Version, Error> {
-        let doing = || format!("changing {}", wanted.named());
+        let doing = || format!("changing {}", desired.named());
         let path =
-            format!("{}/{}?fieldManager={}&force=true", wanted.path, wanted.key.name, self.surroundings.field_manager);
-        let mut value = wanted.value.clone();
+            format!("{}/{}?fieldManager={}&force=true", desired.path, desired.key.name, self.context.field_manager);
+        let mut value = desired.value.clone();
         value["metadata"]["uid"] = metadata.uid.clone().into();
         if let Some(version) = of_version {
             value["metadata"]["resourceVersion"] = version.into();
         }
         match self.send(Method::PATCH, &path, "application/apply-patch+yaml", &value).await {
             Ok(new) => {
-                expectations.push(Expectation::seen(&wanted.collection, &wanted.key, &new));
+                expectations.push(Expectation::seen(&desired.collection, &desired.key, &new));
                 Ok(version_of(&new))
             }
-            Err(error) => Err(self.failed(doing, error, &wanted.collection, &wanted.path, &wanted.key, expectations)),
+            Err(error) => {
+                Err(self.failed(doing, error, &desired.collection, &desired.path, &desired.key, expectations))
+            }
         }
     }
 
@@ -506,41 +509,43 @@ impl Applier {
     /// that comes of it.
     async fn own_as_applied(
         &self,
-        wanted: &Wanted,
+        desired: &Desired,
         metadata: &ObjectMeta,
         of_version: Option<&str>,
         expectations: &mut Vec<Expectation>,
     ) -> Result<Option<String>, Error> {
-        let doing = || format!("taking over the fields of {}", wanted.named());
+        let doing = || format!("taking over the fields of {}", desired.named());
         let mut records = [self.records(metadata), self.former_records(metadata)].concat();
         // Those behind the first are removed from the last one on.
         records.sort_by_key(|(place, _)| *place);
-        let state_labels = self.surroundings.predecessor.map_or(&[][..], |predecessor| predecessor.state_labels);
-        let manager = self.surroundings.field_manager;
+        let state_labels = self.context.predecessor.map_or(&[][..], |predecessor| predecessor.state_labels);
+        let manager = self.context.field_manager;
         let patch = applied_records(metadata.uid.as_deref(), of_version, manager, state_labels, &records);
-        let path = format!("{}/{}", wanted.path, wanted.key.name);
+        let path = format!("{}/{}", desired.path, desired.key.name);
         match self.send(Method::PATCH, &path, "application/json-patch+json", &patch).await {
             Ok(metadata) => {
-                expectations.push(Expectation::seen(&wanted.collection, &wanted.key, &metadata));
+                expectations.push(Expectation::seen(&desired.collection, &desired.key, &metadata));
                 Ok(metadata.resource_version)
             }
             // A test that fails says that the object has changed meanwhile.
             Err(kube::Error::Api(status)) if status.code == 422 => {
-                expectations.push(Expectation::doubt(&wanted.collection, &wanted.path, &wanted.key));
+                expectations.push(Expectation::doubt(&desired.collection, &desired.path, &desired.key));
                 Err(Error::Conflict { doing: doing() })
             }
-            Err(error) => Err(self.failed(doing, error, &wanted.collection, &wanted.path, &wanted.key, expectations)),
+            Err(error) => {
+                Err(self.failed(doing, error, &desired.collection, &desired.path, &desired.key, expectations))
+            }
         }
     }
 
     async fn delete(
         &self,
-        object: &Unwanted,
+        object: &Deletion,
         decision: &Decision<'_>,
         expectations: &mut Vec<Expectation>,
     ) -> Result<(), Error> {
         let doing = || format!("deleting {} {}", object.kind, object.key);
-        self.are_as_seen(doing, &object.rests_on, decision, expectations).await?;
+        self.are_as_seen(doing, &object.preconditions, decision, expectations).await?;
         let path = format!("{}/{}", object.path, object.key.name);
         let options = object.deletion();
         match self.send(Method::DELETE, &path, "application/json", &options).await {

@@ -43,12 +43,12 @@ impl<C: Controller> Running<C> {
                 controller_key::<C::Object>(one.meta()).as_ref() == Some(key) && !is_own
             })
         };
-        let (store, surroundings) = (Arc::clone(store), Arc::clone(&self.surroundings));
+        let (store, context) = (Arc::clone(store), Arc::clone(&self.context));
         let orphans = move |key: &ObjectKey| {
             let is_theirs = |one: &&Arc<K>| {
                 named(one).as_ref() == Some(key)
                     && one.meta().deletion_timestamp.is_none()
-                    && (surroundings.has_written(one.meta()) || surroundings.is_given_to(one.meta(), &key.name))
+                    && (context.has_written(one.meta()) || context.is_given_to(one.meta(), &key.name))
             };
             let alone = store.without_controller();
             alone.iter().filter(is_theirs).map(|one| Orphan::new(one.as_ref())).collect()
@@ -104,7 +104,7 @@ impl<C: Controller> Running<C> {
                 "Adopted objects that a former object of this name left: {}. From now on, they are deleted with this one.",
                 adopted.join(", ")
             );
-            self.surroundings.events.tell(reference(object), Note::normal("Adopted", message));
+            self.context.events.tell(reference(object), Note::normal("Adopted", message));
         }
         failure.map_or(Ok(Outcome::After(CATCHING_UP)), Err)
     }

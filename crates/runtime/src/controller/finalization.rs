@@ -17,11 +17,11 @@ impl<C: Controller> Running<C> {
             return Ok(Outcome::Done);
         };
         let Finalize { status, step } = self.controller.finalize(object).await?;
-        if let Some(wanted) = status {
+        if let Some(desired) = status {
             // A deletion has few steps, and a user waits for it.
             memory.pace.hurry();
             let current = status_of(object.as_ref());
-            if self.write_status(object.meta(), &current, &wanted, News::Awaited, memory).await? != Written::Not {
+            if self.write_status(object.meta(), &current, &desired, News::Awaited, memory).await? != Written::Not {
                 return Ok(Outcome::After(CATCHING_UP));
             }
         }

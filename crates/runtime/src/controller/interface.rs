@@ -5,7 +5,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 use serde_json::Value;
 
 use crate::{
-    apply::{Applied, Part},
+    apply::{Applied, ComponentPlan},
     error::Error,
     status::Report,
     store::Kind,
@@ -17,7 +17,7 @@ pub struct Hold {
     /// Who works on it, how that shows, and how it ends.
     pub message: String,
     /// When the object is looked at again, should nothing change until then.
-    pub again_after: Duration,
+    pub requeue_after: Duration,
 }
 
 /// The steps for one kind of object.
@@ -50,7 +50,7 @@ pub trait Controller: Send + Sync + 'static {
     /// Decides what there should be.
     fn plan(&self, observed: &Self::Observed) -> Self::Plan;
     /// Says what was decided as objects, in order.
-    fn parts(&self, observed: &Self::Observed, plan: &Self::Plan) -> Result<Vec<Part>, Error>;
+    fn components(&self, observed: &Self::Observed, plan: &Self::Plan) -> Result<Vec<ComponentPlan>, Error>;
     /// Says how the object stands.
     fn report(&self, observed: &Self::Observed, plan: &Self::Plan, applied: &[Applied]) -> Report;
     /// Whether an object may adopt what a former one of its name left behind. It is deleted together with what it owns, so an

@@ -35,19 +35,19 @@ const TAKEN: Duration = Duration::from_secs(10);
 const STUCK: Duration = Duration::from_secs(3600);
 
 /// So many looks in a row may write without a word on how the object stands.
-const SILENT_WRITES: u8 = 3;
+const MAX_UNREPORTED_WRITES: u8 = 3;
 
 impl<C: Controller> Running<C> {
     pub(super) async fn work(&self, work: Work) {
         let began = Instant::now();
         let key = work.key.clone();
         let mut memory = self.memories().remove(&key).unwrap_or_default();
-        (memory.has_progressed, memory.again_after) = (false, None);
+        (memory.has_progressed, memory.requeue_after) = (false, None);
         let result = match contained(self.look(&key, &mut memory)).await {
             Ok(result) => result,
             Err(message) => self.report_panic(&key, message, &mut memory).await,
         };
-        let (has_progressed, again_after) = (memory.has_progressed, memory.again_after);
+        let (has_progressed, requeue_after) = (memory.has_progressed, memory.requeue_after);
         match &result {
             Ok(_) => memory.told = None,
             Err(error) => memory.tell(error),
@@ -61,7 +61,7 @@ impl<C: Controller> Running<C> {
                 (Outcome::After(TAKEN), "failed", error.reason())
             }
             Err(error) if error.needs_a_change() => {
-                (again_after.map_or(Outcome::Done, Outcome::After), "failed", error.reason())
+                (requeue_after.map_or(Outcome::Done, Outcome::After), "failed", error.reason())
             }
             Err(error) => (Outcome::Failed(error.reason()), "failed", error.reason()),
         };
@@ -70,7 +70,7 @@ impl<C: Controller> Running<C> {
         if word == "failed" {
             span.record("otel.status_code", "ERROR");
         }
-        self.surroundings.metrics.reconciled(C::NAME, word, reason, began.elapsed());
+        self.context.metrics.reconciled(C::NAME, word, reason, began.elapsed());
         if has_progressed {
             work.forgive();
         }
@@ -79,7 +79,7 @@ impl<C: Controller> Running<C> {
 
     /// Other objects are not affected; this one waits longer each time.
     async fn report_panic(&self, key: &ObjectKey, message: String, memory: &mut Memory) -> Result<Outcome, Error> {
-        self.surroundings.metrics.panicked(C::NAME);
+        self.context.metrics.panicked(C::NAME);
         let error = Error::Internal { message };
         let Some(object) = self.objects.get(key)? else { return Err(error) };
         let reported = contained(self.tell_of_failure(&object, error.clone(), memory)).await;
@@ -121,16 +121,16 @@ impl<C: Controller> Running<C> {
             let resting = self.rest(object, [pause::PAUSED, C::HELD], sentence, Outcome::Done, memory);
             return resting.await.map(Some);
         }
-        if let Some(Hold { message, again_after }) = self.controller.held(object) {
+        if let Some(Hold { message, requeue_after }) = self.controller.held(object) {
             if !memory.is_paused {
                 warn!(reason = C::HELD, problem = message, "left alone");
             }
-            let resting = self.rest(object, [C::HELD, pause::PAUSED], message, Outcome::After(again_after), memory);
+            let resting = self.rest(object, [C::HELD, pause::PAUSED], message, Outcome::After(requeue_after), memory);
             return resting.await.map(Some);
         }
         if std::mem::take(&mut memory.is_paused) {
             let note = Note::normal("Resumed", "Nothing stops the work on this object any more: it goes on.");
-            self.surroundings.events.tell(reference(object), note);
+            self.context.events.tell(reference(object), note);
         }
         Ok(None)
     }
@@ -173,35 +173,35 @@ impl<C: Controller> Running<C> {
         };
         let planned = debug_span!("plan").in_scope(|| {
             let plan = self.controller.plan(&observed);
-            self.controller.parts(&observed, &plan).map(|parts| (plan, parts))
+            self.controller.components(&observed, &plan).map(|components| (plan, components))
         });
-        let (plan, parts) = match planned {
+        let (plan, components) = match planned {
             Ok(planned) => planned,
             Err(error) => return self.tell_of_failure(object, error, memory).await,
         };
         let owner = Owner { uid: object.meta().uid.clone().unwrap_or_default() };
         let has_lost = || self.losses().contains_key(key);
         let decision = Decision { versions, has_lost: &has_lost };
-        let applying = self.applier.apply(&owner, parts, &decision, &mut memory.expectations);
+        let applying = self.applier.apply(&owner, components, &decision, &mut memory.expectations);
         let applied = applying.instrument(debug_span!("apply")).await;
-        for note in applied.iter().flat_map(|part| &part.events) {
-            self.surroundings.events.tell(reference(object.as_ref()), note.clone());
+        for note in applied.iter().flat_map(|component| &component.events) {
+            self.context.events.tell(reference(object.as_ref()), note.clone());
         }
         memory.has_progressed = memory.expectations.iter().any(Expectation::is_of_a_write);
-        let failure = applied.iter().find_map(|part| part.failure.clone());
+        let failure = applied.iter().find_map(|component| component.failure.clone());
         if let Some(Error::NotLeading(not_leading)) = failure {
             return Err(not_leading.into());
         }
         // What was written is seen in a moment; then there is more to say, and it is said once.
-        let has_written = applied.iter().any(|part| !part.written.is_empty());
-        if has_written && failure.is_none() && memory.silent_writes < SILENT_WRITES {
-            memory.silent_writes += 1;
+        let has_written = applied.iter().any(|component| !component.written.is_empty());
+        if has_written && failure.is_none() && memory.unreported_writes < MAX_UNREPORTED_WRITES {
+            memory.unreported_writes += 1;
             return Ok(Outcome::After(CATCHING_UP));
         }
-        memory.silent_writes = 0;
+        memory.unreported_writes = 0;
         let report = self.controller.report(&observed, &plan, &applied);
-        let again_after = report.again_after;
-        memory.again_after = again_after;
+        let requeue_after = report.requeue_after;
+        memory.requeue_after = requeue_after;
         let reporting = self.report(object, report, &applied, failure.is_some(), memory);
         let written = reporting.instrument(debug_span!("report")).await?;
         match (failure, written) {
@@ -211,13 +211,13 @@ impl<C: Controller> Running<C> {
             }
             // Whatever failed, its condition is still to be written: it is looked at again, and fails then.
             (_, Written::Later(pause)) => {
-                Ok(Outcome::After(again_after.map_or(pause, |again_after| pause.min(again_after))))
+                Ok(Outcome::After(requeue_after.map_or(pause, |requeue_after| pause.min(requeue_after))))
             }
             // What was written is seen in a moment, and looked at then.
             (None, Written::Now) => Ok(Outcome::Done),
             (None, Written::Not) => {
                 debug_span!("act").in_scope(|| self.controller.act(object, &observed, &plan));
-                Ok(again_after.map_or(Outcome::Done, Outcome::After))
+                Ok(requeue_after.map_or(Outcome::Done, Outcome::After))
             }
         }
     }
@@ -235,15 +235,15 @@ impl<C: Controller> Running<C> {
             memory.pace.hurry();
         }
         let current = status_of(object);
-        let wanted = if C::HAS_CONDITIONS {
+        let desired = if C::HAS_CONDITIONS {
             status::whole(report, applied, object.meta().generation, &current, Timestamp::now())
         } else {
             report.status
         };
         // What has failed is tried again before long, and its condition comes first.
-        let is_awaited = has_failed || !C::HAS_CONDITIONS || status::is_transition(&current, &wanted);
+        let is_awaited = has_failed || !C::HAS_CONDITIONS || status::is_transition(&current, &desired);
         let news = if is_awaited { News::Awaited } else { News::Words };
-        self.write_status(object.meta(), &current, &wanted, news, memory).await
+        self.write_status(object.meta(), &current, &desired, news, memory).await
     }
 
     /// Whether what an object owns is missing for another reason than that the object is gone itself: when it is deleted,
@@ -269,7 +269,7 @@ impl<C: Controller> Running<C> {
 
     /// That no work is to be done on an object, in a sentence.
     fn pause_of(&self, metadata: &ObjectMeta) -> Option<String> {
-        let annotation = self.surroundings.pause_annotation;
+        let annotation = self.context.pause_annotation;
         let value = pause::pause(metadata, annotation)?;
         annotation.map(|annotation| pause::sentence(annotation, value))
     }

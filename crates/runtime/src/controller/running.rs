@@ -17,8 +17,8 @@ use tracing::{Instrument, debug, debug_span, warn};
 use super::interface::Controller;
 use crate::{
     apply::{Applier, Orphan},
+    background_tasks::BackgroundTasks,
     caches::{Caches, controller_key},
-    errands::Errands,
     error::{Error, chain},
     events::Note,
     ledger::Expectation,
@@ -27,9 +27,9 @@ use crate::{
     queue::{Backoff, ObjectKey, Outcome, Queue},
     references::References,
     request::send,
+    shared_context::SharedContext,
     status,
     store::{Change, Kind, Store, Version},
-    surroundings::Surroundings,
 };
 
 /// A cache that has not shown our write is looked at again after this time, should its watch say nothing.
@@ -43,20 +43,20 @@ pub(super) const SAME_TROUBLE: Duration = Duration::from_secs(600);
 pub(super) struct Memory {
     pub(super) expectations: Vec<Expectation>,
     pub(super) pace: Pace,
-    pub(super) silent_writes: u8,
+    pub(super) unreported_writes: u8,
     /// The trouble that was last told, and when.
     pub(super) told: Option<(String, Instant)>,
     /// Whether the last look wrote something, whatever came of the rest.
     pub(super) has_progressed: bool,
     /// When the object is to be looked at again, whatever fails.
-    pub(super) again_after: Option<Duration>,
+    pub(super) requeue_after: Option<Duration>,
     /// Whether no work was done at the last look, by the will of the user or because another program works on the object.
     pub(super) is_paused: bool,
 }
 
 impl Memory {
     pub(super) fn is_empty(&self) -> bool {
-        let has_nothing_to_say = self.silent_writes == 0 && self.told.is_none() && !self.is_paused;
+        let has_nothing_to_say = self.unreported_writes == 0 && self.told.is_none() && !self.is_paused;
         self.expectations.is_empty() && self.pace.is_new() && has_nothing_to_say
     }
 }
@@ -106,7 +106,7 @@ pub struct Running<C: Controller> {
     pub(super) objects: Arc<Store<C::Object>>,
     pub(super) queue: Arc<Queue>,
     pub(super) applier: Applier,
-    pub(super) surroundings: Arc<Surroundings>,
+    pub(super) context: Arc<SharedContext>,
     pub(super) memories: Mutex<HashMap<ObjectKey, Memory>>,
     /// Objects of which something that they own has gone, and as of which version.
     pub(super) losses: Arc<Mutex<HashMap<ObjectKey, Version>>>,
@@ -121,11 +121,11 @@ pub struct Running<C: Controller> {
 impl<C: Controller> Running<C> {
     /// A controller of the objects in `objects`.
     pub fn new(caches: &Caches, controller: C, objects: Arc<Store<C::Object>>, backoff: Backoff) -> Arc<Self> {
-        let surroundings = Arc::clone(caches.surroundings());
+        let context = Arc::clone(caches.context());
         let applier = Applier {
             client: caches.client().clone(),
             collections: caches.collections(),
-            surroundings: Arc::clone(&surroundings),
+            context: Arc::clone(&context),
             adopted: Mutex::default(),
             certain: Mutex::default(),
             written: Mutex::default(),
@@ -136,7 +136,7 @@ impl<C: Controller> Running<C> {
             objects: Arc::clone(&objects),
             queue: Queue::new(backoff),
             applier,
-            surroundings,
+            context,
             memories: Mutex::default(),
             losses: Arc::default(),
             needs: Mutex::default(),
@@ -147,7 +147,7 @@ impl<C: Controller> Running<C> {
         let queue = Arc::clone(&running.queue);
         objects.on_change(move |change: &Change<C::Object>| queue.add(change.key.clone()));
         let queue = Arc::clone(&running.queue);
-        running.surroundings.metrics.on_read(move |metrics| metrics.queue(C::NAME, queue.load()));
+        running.context.metrics.on_read(move |metrics| metrics.queue(C::NAME, queue.load()));
         Arc::new(running)
     }
 
@@ -175,11 +175,11 @@ impl<C: Controller> Running<C> {
         store: &Store<K>,
         concerns: impl Fn(&ObjectMeta) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) {
-        self.hears_of(store, move |change| change.metadata().flat_map(&concerns).collect());
+        self.watch_changes(store, move |change| change.metadata().flat_map(&concerns).collect());
     }
 
     /// Looks at the objects that `concerns` names, which knows what has changed.
-    pub fn hears_of<K: Kind>(
+    pub fn watch_changes<K: Kind>(
         self: &Arc<Self>,
         store: &Store<K>,
         concerns: impl Fn(&Change<K>) -> Vec<ObjectKey> + Send + Sync + 'static,
@@ -201,9 +201,9 @@ impl<C: Controller> Running<C> {
     }
 
     /// Looks at an object again whenever something that was done for it outside has come to an end.
-    pub fn awaits<T: Send + 'static>(self: &Arc<Self>, errands: &Errands<T>) {
+    pub fn on_task_done<T: Send + 'static>(self: &Arc<Self>, background_tasks: &BackgroundTasks<T>) {
         let queue = Arc::clone(&self.queue);
-        errands.on_return(move |key| queue.add(key));
+        background_tasks.on_done(move |key| queue.add(key));
     }
 
     /// Looks at an object again whenever this is called.
@@ -251,9 +251,9 @@ impl<C: Controller> Running<C> {
     ) -> Result<Outcome, Error> {
         if C::HAS_CONDITIONS {
             let current = status_of(object);
-            let wanted = status::paused(rests, &sentence, object.meta().generation, &current, Timestamp::now());
+            let desired = status::paused(rests, &sentence, object.meta().generation, &current, Timestamp::now());
             if let Written::Later(rest) =
-                self.write_status(object.meta(), &current, &wanted, News::Awaited, memory).await?
+                self.write_status(object.meta(), &current, &desired, News::Awaited, memory).await?
             {
                 return Ok(Outcome::After(rest));
             }
@@ -261,7 +261,7 @@ impl<C: Controller> Running<C> {
         if !std::mem::replace(&mut memory.is_paused, true) {
             // A pause is somebody's wish; what else holds work up has to be dealt with.
             let note = if rests[0] == pause::PAUSED { Note::normal } else { Note::warning };
-            self.surroundings.events.tell(reference(object), note(rests[0], sentence));
+            self.context.events.tell(reference(object), note(rests[0], sentence));
         }
         Ok(outcome)
     }
@@ -276,8 +276,8 @@ impl<C: Controller> Running<C> {
         if C::HAS_CONDITIONS {
             let current = status_of(object);
             let rests = [pause::PAUSED, C::HELD];
-            let wanted = status::failed(&error, rests, object.meta().generation, &current, Timestamp::now());
-            let writing = self.write_status(object.meta(), &current, &wanted, News::Awaited, memory);
+            let desired = status::failed(&error, rests, object.meta().generation, &current, Timestamp::now());
+            let writing = self.write_status(object.meta(), &current, &desired, News::Awaited, memory);
             if let Written::Later(pause) = writing.instrument(debug_span!("report")).await? {
                 // The condition is still to be written: it is looked at again, and fails then.
                 return Ok(Outcome::After(pause));
@@ -291,11 +291,11 @@ impl<C: Controller> Running<C> {
         &self,
         metadata: &ObjectMeta,
         current: &Value,
-        wanted: &Value,
+        desired: &Value,
         news: News,
         memory: &mut Memory,
     ) -> Result<Written, Error> {
-        let Some(patch) = status::patch(current, &status::fit(wanted)) else { return Ok(Written::Not) };
+        let Some(patch) = status::patch(current, &status::fit(desired)) else { return Ok(Written::Not) };
         let now = Instant::now();
         let rest = memory.pace.rest(news, now);
         if !rest.is_zero() {
@@ -317,7 +317,7 @@ impl<C: Controller> Running<C> {
         let key = crate::store::key_of(metadata);
         let place = C::Object::url_path(&(), key.namespace.as_deref());
         let collection = C::Object::url_path(&(), None);
-        let path = format!("{place}/{}{subresource}?fieldManager={}", key.name, self.surroundings.field_manager);
+        let path = format!("{place}/{}{subresource}?fieldManager={}", key.name, self.context.field_manager);
         match send(&self.applier.client, Method::PATCH, &path, "application/merge-patch+json", patch).await {
             Ok(metadata) => {
                 memory.expectations.push(Expectation::seen(&collection, &key, &metadata));
@@ -337,7 +337,7 @@ impl<C: Controller> Running<C> {
 
     pub(super) fn tell(&self, object: &C::Object, error: &Error) {
         if !matches!(error, Error::Conflict { .. } | Error::NoAnswer { .. } | Error::NotLeading(_)) {
-            self.surroundings.events.tell(reference(object), Note::warning(error.reason(), chain(error)));
+            self.context.events.tell(reference(object), Note::warning(error.reason(), chain(error)));
         }
     }
 

@@ -13,16 +13,16 @@ use serde_json::json;
 
 use super::{interface::Controller, running::Running};
 use crate::{
-    apply::{Applied, Decision, Owner, Part, Wanted},
+    apply::{Applied, ComponentPlan, Decision, Desired, Owner},
     caches::Caches,
     error::Error,
     events::Events,
     ledger::Expectation,
     metrics::Metrics,
     queue::{Backoff, ObjectKey, Outcome},
+    shared_context::SharedContext,
     status::Report,
     store::{Entry, Store, Unreadable, Version, key_of},
-    surroundings::Surroundings,
 };
 
 struct Nothing;
@@ -39,7 +39,7 @@ impl Controller for Nothing {
 
     fn plan(&self, (): &()) {}
 
-    fn parts(&self, (): &(), (): &()) -> Result<Vec<Part>, Error> {
+    fn components(&self, (): &(), (): &()) -> Result<Vec<ComponentPlan>, Error> {
         Ok(Vec::new())
     }
 
@@ -64,13 +64,13 @@ impl Controller for Faulty {
 
     fn plan(&self, (): &()) {}
 
-    fn parts(&self, (): &(), (): &()) -> Result<Vec<Part>, Error> {
+    fn components(&self, (): &(), (): &()) -> Result<Vec<ComponentPlan>, Error> {
         let fault = Some(Error::Invalid { reason: "Odd", message: "nobody can do this".into() });
-        Ok(vec![Part { name: "Part", fault, ..Part::default() }])
+        Ok(vec![ComponentPlan { name: "Part", fault, ..ComponentPlan::default() }])
     }
 
     fn report(&self, (): &(), (): &(), _: &[Applied]) -> Report {
-        Report { again_after: Some(Duration::from_secs(3600)), ..Report::default() }
+        Report { requeue_after: Some(Duration::from_secs(3600)), ..Report::default() }
     }
 }
 
@@ -82,8 +82,8 @@ fn running_with<C: Controller>(controller: C) -> Arc<Running<C>> {
     let service =
         tower::service_fn(|_: http::Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) });
     let (events, _) = Events::new(Metrics::default());
-    let surroundings = Arc::new(Surroundings::new(Metrics::default(), events, "test", "test/hash"));
-    let caches = Caches::new(Client::new(service, "default"), None, surroundings, 0);
+    let context = Arc::new(SharedContext::new(Metrics::default(), events, "test", "test/hash"));
+    let caches = Caches::new(Client::new(service, "default"), None, context, 0);
     Running::new(&caches, controller, Arc::new(Store::default()), Backoff::default())
 }
 
@@ -174,22 +174,22 @@ async fn met(there: ObjectMeta, labelled: ObjectMeta, known: Version) -> (Vec<Ap
         async move { Ok::<_, Infallible>(response.unwrap()) }
     });
     let (events, _) = Events::new(Metrics::default());
-    let surroundings = Arc::new(Surroundings::new(Metrics::default(), events, "test", "test/hash"));
-    let mut caches = Caches::new(Client::new(service, "default"), None, surroundings, 0);
+    let context = Arc::new(SharedContext::new(Metrics::default(), events, "test", "test/hash"));
+    let mut caches = Caches::new(Client::new(service, "default"), None, context, 0);
     let secrets = caches.watch::<Secret>(None, |_| ());
     caches.watch::<ConfigMap>(None, |_| ());
     secrets.replace(HashMap::new(), known).unwrap();
     let running = Running::new(&caches, Nothing, Arc::new(Store::default()), Backoff::default());
     let object = || ObjectMeta { resource_version: None, ..metadata(1) };
-    let secret = Wanted::new(&Secret { metadata: object(), ..Secret::default() }).unwrap();
-    let map = Wanted::new(&ConfigMap { metadata: object(), ..ConfigMap::default() }).unwrap();
-    let parts = vec![
-        Part { name: "token", objects: vec![secret], ..Part::default() },
-        Part { name: "pods", needs: &["token"], objects: vec![map], ..Part::default() },
+    let secret = Desired::new(&Secret { metadata: object(), ..Secret::default() }).unwrap();
+    let map = Desired::new(&ConfigMap { metadata: object(), ..ConfigMap::default() }).unwrap();
+    let components = vec![
+        ComponentPlan { name: "token", objects: vec![secret], ..ComponentPlan::default() },
+        ComponentPlan { name: "pods", needs: &["token"], objects: vec![map], ..ComponentPlan::default() },
     ];
     let decision = Decision { versions: running.applier.versions(), has_lost: &|| false };
     let (owner, mut expectations) = (Owner { uid: "owner-uid".into() }, Vec::new());
-    let applied = running.applier.apply(&owner, parts, &decision, &mut expectations).await;
+    let applied = running.applier.apply(&owner, components, &decision, &mut expectations).await;
     let requests = requests.lock().unwrap().iter().map(|one| one.replace("/api/v1/namespaces/shop/", "")).collect();
     (applied, expectations, requests)
 }
@@ -244,8 +244,8 @@ async fn a_permission_that_comes_or_goes_has_all_objects_looked_at_and_keeps_no_
     let running = running();
     let optional = Store::<Secret>::default();
     optional.may_be_forbidden();
-    running.hears_of(&optional, |_| Vec::new());
-    running.hears_of(&running.objects, |_| Vec::new());
+    running.watch_changes(&optional, |_| Vec::new());
+    running.watch_changes(&running.objects, |_| Vec::new());
     let object = ConfigMap { metadata: metadata(1), ..ConfigMap::default() };
     running.objects.put(key_of(&object.metadata), Entry { version: 1, object: Ok(Arc::new(object)) });
     assert_eq!(asked_for(&running).await.as_deref(), Some("one"), "it is new");

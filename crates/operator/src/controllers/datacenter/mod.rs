@@ -1,10 +1,10 @@
 //! The controller of ScyllaDBDatacenters.
 
+mod components;
 mod counts;
 mod expiry;
 mod new_keys;
 mod observe;
-mod parts;
 mod proven;
 mod report;
 mod scylla_operator;
@@ -30,7 +30,7 @@ use messina_plan::{
     node::sysctl::Allowed,
 };
 use messina_runtime::{
-    apply::{Applied, Part},
+    apply::{Applied, ComponentPlan},
     caches::Caches,
     controller::{Controller, Hold, Running},
     error::Error,
@@ -169,7 +169,7 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     let (volumes, machines) = (Arc::clone(&controller.volumes), Arc::clone(&controller.machines));
     let running = Running::new(caches, controller, datacenters, Backoff::default());
     turns.on_change(running.waker());
-    running.awaits(new_keys.errands());
+    running.on_task_done(new_keys.background_tasks());
     owns(&running, &stateful_sets);
     owns(&running, &services);
     owns(&running, &config_maps);
@@ -182,7 +182,7 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     running.refers_to(&named_config_maps);
     running.refers_to(&named_secrets);
     if let Some(leases) = leases {
-        running.hears_of(&leases, move |change| {
+        running.watch_changes(&leases, move |change| {
             let all = || all_datacenters.all().iter().map(|one| key_of(&one.metadata)).collect();
             if scylla_operator.take_in(change) { all() } else { Vec::new() }
         });
@@ -194,7 +194,7 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     let all = Arc::clone(&claims);
     running.watches(&volumes, move |volume| of_claims(&all, |claim| has_volume(claim, volume)));
     // Machines tell of themselves all the time. What matters is which ones there are.
-    running.hears_of(&machines, move |change| {
+    running.watch_changes(&machines, move |change| {
         let labels = |machine: &Option<Arc<PartialObjectMeta<Node>>>| {
             machine.as_ref().map(|machine| machine.metadata.labels.clone().unwrap_or_default())
         };
@@ -300,8 +300,8 @@ impl Controller for DatacenterController {
         datacenter::plan(observed)
     }
 
-    fn parts(&self, observed: &Observed, plan: &Plan) -> Result<Vec<Part>, Error> {
-        parts::parts(observed, plan)
+    fn components(&self, observed: &Observed, plan: &Plan) -> Result<Vec<ComponentPlan>, Error> {
+        components::components(observed, plan)
     }
 
     fn report(&self, observed: &Observed, plan: &Plan, _: &[Applied]) -> Report {

@@ -14,7 +14,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::Secret;
 use messina_runtime::{
-    errands::{Errands, Whereabouts},
+    background_tasks::{BackgroundTaskState, BackgroundTasks},
     error::chain,
     queue::ObjectKey,
     store::{Change, controller_of},
@@ -31,7 +31,7 @@ type Made = BTreeMap<String, Result<Key, String>>;
 #[derive(Debug)]
 pub(super) struct NewKeys {
     kind: KeyKind,
-    errands: Errands<Made>,
+    background_tasks: BackgroundTasks<Made>,
     /// By datacenter and Secret, until they are seen to be stored: a Secret that cannot be written, say because its name is
     /// taken, is tried again and again, and no key is made for each attempt.
     ready: Mutex<HashMap<ObjectKey, BTreeMap<String, Key>>>,
@@ -42,17 +42,17 @@ pub(super) struct NewKeys {
 impl NewKeys {
     pub(super) fn new(kind: KeyKind) -> Self {
         let turns = Arc::new(Semaphore::new(1));
-        Self { kind, errands: Errands::default(), ready: Mutex::default(), turns }
+        Self { kind, background_tasks: BackgroundTasks::default(), ready: Mutex::default(), turns }
     }
 
     /// Those who wait for keys are to be looked at when these are back.
-    pub(super) fn errands(&self) -> &Errands<Made> {
-        &self.errands
+    pub(super) fn background_tasks(&self) -> &BackgroundTasks<Made> {
+        &self.background_tasks
     }
 
     /// Keys for these Secrets of a datacenter, as far as they are there. Those that are missing are being made then. What
     /// was made for other Secrets is forgotten.
-    pub(super) fn wanted(&self, datacenter: &ObjectKey, secrets: &[&str]) -> Made {
+    pub(super) fn desired(&self, datacenter: &ObjectKey, secrets: &[&str]) -> Made {
         if matches!(self.kind, KeyKind::Ecdsa(_)) {
             let key = |secret: &&str| ((*secret).to_owned(), Key::new(self.kind).map_err(|error| chain(&error)));
             return secrets.iter().map(key).collect();
@@ -60,10 +60,10 @@ impl NewKeys {
         let mut ready = self.ready();
         let mut made: Made =
             ready.remove(datacenter).unwrap_or_default().into_iter().map(|(secret, key)| (secret, Ok(key))).collect();
-        let whereabouts = self.errands.whereabouts(datacenter);
-        if let Whereabouts::Back(brought) = &whereabouts {
+        let state = self.background_tasks.state(datacenter);
+        if let BackgroundTaskState::Done(brought) = &state {
             made.extend(brought.clone());
-            self.errands.forget(datacenter);
+            self.background_tasks.forget(datacenter);
         }
         made.retain(|secret, _| secrets.contains(&secret.as_str()));
         // What failed is told, and made another time.
@@ -75,11 +75,11 @@ impl NewKeys {
         let missing = secrets.iter().filter(|secret| !made.contains_key(**secret));
         let missing: Vec<String> = missing.map(|secret| (*secret).to_owned()).collect();
         // One that is under way may be back by now: it is looked at then, and nothing may take the place of what it brings.
-        if !missing.is_empty() && whereabouts != Whereabouts::UnderWay {
+        if !missing.is_empty() && state != BackgroundTaskState::Running {
             debug!(?missing, "making keys");
             let making = make(self.kind, missing.clone(), Arc::clone(&self.turns));
             let failed = |problem: String| missing.into_iter().map(|secret| (secret, Err(problem.clone()))).collect();
-            self.errands.send(datacenter.clone(), making, failed);
+            self.background_tasks.send(datacenter.clone(), making, failed);
         }
         made
     }
@@ -100,7 +100,7 @@ impl NewKeys {
     /// Forgets the keys of a datacenter that is gone.
     pub(super) fn forget(&self, datacenter: &ObjectKey) {
         self.ready().remove(datacenter);
-        self.errands.forget(datacenter);
+        self.background_tasks.forget(datacenter);
     }
 
     fn ready(&self) -> MutexGuard<'_, HashMap<ObjectKey, BTreeMap<String, Key>>> {
@@ -149,7 +149,7 @@ mod tests {
     async fn awaited(keys: &NewKeys, secrets: &[&str]) -> BTreeMap<String, Key> {
         let all = async {
             loop {
-                let made = keys.wanted(&datacenter(), secrets);
+                let made = keys.desired(&datacenter(), secrets);
                 if made.len() == secrets.len() {
                     return made.into_iter().map(|(secret, key)| (secret, key.unwrap())).collect();
                 }
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn elliptic_keys_are_there_at_once_and_never_the_same() {
         let keys = NewKeys::new(KeyKind::default());
-        let [first, second] = [(); 2].map(|()| keys.wanted(&datacenter(), &["a", "b"]));
+        let [first, second] = [(); 2].map(|()| keys.desired(&datacenter(), &["a", "b"]));
         let all = first.into_values().chain(second.into_values()).map(|key| key.unwrap().pem().to_owned());
         assert_eq!(all.collect::<BTreeSet<String>>().len(), 4);
     }
@@ -179,7 +179,7 @@ mod tests {
     #[tokio::test]
     async fn rsa_keys_come_later_and_stay_until_they_are_stored() {
         let keys = NewKeys::new(KIND);
-        assert_eq!(keys.wanted(&datacenter(), &["a", "b"]), Made::new(), "nobody waits for them");
+        assert_eq!(keys.desired(&datacenter(), &["a", "b"]), Made::new(), "nobody waits for them");
         let made = awaited(&keys, &["a", "b"]).await;
         assert_ne!(made["a"], made["b"]);
         assert_eq!(awaited(&keys, &["a", "b"]).await, made, "they could not be written, and it is tried again");
@@ -194,24 +194,28 @@ mod tests {
     async fn what_is_not_asked_for_any_more_is_forgotten() {
         let keys = NewKeys::new(KIND);
         let first = awaited(&keys, &["a"]).await;
-        assert_eq!(keys.wanted(&datacenter(), &[]), Made::new());
+        assert_eq!(keys.desired(&datacenter(), &[]), Made::new());
         assert_ne!(awaited(&keys, &["a"]).await, first);
         keys.forget(&datacenter());
         assert_eq!(keys.ready().len(), 0);
-        keys.wanted(&datacenter(), &["a"]);
+        keys.desired(&datacenter(), &["a"]);
         keys.forget(&datacenter());
-        assert_eq!(keys.errands.whereabouts(&datacenter()), Whereabouts::None, "it is gone while a key is made");
+        assert_eq!(
+            keys.background_tasks.state(&datacenter()),
+            BackgroundTaskState::None,
+            "it is gone while a key is made"
+        );
     }
 
     /// More is asked for while keys are made: those are kept, and only the others are made then.
     #[tokio::test]
     async fn what_is_under_way_is_not_made_twice() {
         let keys = NewKeys::new(KIND);
-        keys.wanted(&datacenter(), &["a"]);
-        keys.wanted(&datacenter(), &["a", "b"]);
+        keys.desired(&datacenter(), &["a"]);
+        keys.desired(&datacenter(), &["a", "b"]);
         let early = async {
             loop {
-                if let Some(key) = keys.wanted(&datacenter(), &["a", "b"]).remove("a") {
+                if let Some(key) = keys.desired(&datacenter(), &["a", "b"]).remove("a") {
                     return key.unwrap();
                 }
                 sleep(Duration::from_millis(10)).await;

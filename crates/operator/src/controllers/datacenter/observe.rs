@@ -123,7 +123,7 @@ impl DatacenterController {
     fn signed(&self, datacenter: &ObjectKey, observed: &Observed) -> BTreeMap<String, Result<Signed, String>> {
         let orders = orders(observed);
         let secrets: Vec<&str> = orders.iter().map(|order| order.secret.as_str()).collect();
-        let mut keys = self.new_keys.wanted(datacenter, &secrets);
+        let mut keys = self.new_keys.desired(datacenter, &secrets);
         let sign = |order: Order| {
             let signed = keys.remove(&order.secret)?.and_then(|key| {
                 info!(secret = order.secret, reason = order.reason, "signing a certificate");

@@ -13,11 +13,11 @@ pub(super) fn report(observed: &Observed, plan: &Plan) -> Report {
         Ok(()) => ("AsExpected", ""),
         Err(told) => (told.reason, told.message.as_str()),
     };
-    let name = format!("{}Available", datacenter::Part::StatefulSet.name());
+    let name = format!("{}Available", datacenter::Component::StatefulSet.name());
     Report {
         status: json!(status),
         conditions: vec![condition(name, available.is_ok(), reason, message, Some(observed.datacenter().generation))],
-        again_after: plan.again_at.map(|at| rest(observed.now(), at)),
+        requeue_after: plan.requeue_at.map(|at| rest(observed.now(), at)),
         ..Report::default()
     }
 }

@@ -89,7 +89,7 @@ impl ScyllaOperator {
                  it with --scylla-operator-absent if scylla-operator does not run in this cluster.",
                 self.name
             );
-            return Some(Hold { message, again_after: UNKNOWN });
+            return Some(Hold { message, requeue_after: UNKNOWN });
         }
         let active = self.leads(now).or_else(|| has_written(stateful_sets.iter().map(Arc::as_ref), now))?;
         let message = format!(
@@ -99,7 +99,7 @@ impl ScyllaOperator {
             active.evidence
         );
         let rest = Duration::try_from(active.until.duration_since(now)).unwrap_or_default();
-        Some(Hold { message, again_after: rest.max(Duration::from_secs(1)) })
+        Some(Hold { message, requeue_after: rest.max(Duration::from_secs(1)) })
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) struct Defragment;
 
 impl Handler for Defragment {
     fn options(&self, config: Option<&Value>) -> Result<Options, Fault> {
-        defragment::Wanted::read(config).map(|wanted| Options { deadline: wanted.deadline })
+        defragment::Config::read(config).map(|config| Options { deadline: config.deadline })
     }
 
     fn admit<'a>(&'a self, _: &'a Subject) -> BoxFuture<'a, TaskResult> {
@@ -39,7 +39,7 @@ impl Handler for Defragment {
 
 /// Does the next member.
 async fn next_member(subject: &Subject) -> Result<TaskResult, TaskResult> {
-    let at_most = defragment::Wanted::read(subject.config()).map_err(TaskResult::failed)?.member;
+    let at_most = defragment::Config::read(subject.config()).map_err(TaskResult::failed)?.member;
     let way = subject.tools.members(&subject.etcd).await?;
     let listed = way.any().map_err(|error| of_etcd(&error))?.members().await.map_err(|error| of_etcd(&error))?;
     let namespace = subject.etcd.metadata.namespace.as_deref().unwrap_or_default();
@@ -142,7 +142,7 @@ pub(super) struct Compact;
 
 impl Handler for Compact {
     fn options(&self, config: Option<&Value>) -> Result<Options, Fault> {
-        compact::Wanted::read(config).map(|wanted| Options { deadline: wanted.deadline })
+        compact::Config::read(config).map(|config| Options { deadline: config.deadline })
     }
 
     fn admit<'a>(&'a self, _: &'a Subject) -> BoxFuture<'a, TaskResult> {
@@ -155,11 +155,11 @@ impl Handler for Compact {
 }
 
 async fn forget_revisions(subject: &Subject) -> Result<TaskResult, TaskResult> {
-    let wanted = compact::Wanted::read(subject.config()).map_err(TaskResult::failed)?;
+    let config = compact::Config::read(subject.config()).map_err(TaskResult::failed)?;
     let client = subject.tools.members(&subject.etcd).await?.any().map_err(|error| of_etcd(&error))?;
     let revision = client.status().await.map_err(|error| of_etcd(&error))?.revision;
-    let Some(until) = wanted.until(revision) else {
-        let kept = wanted.retained;
+    let Some(until) = config.until(revision) else {
+        let kept = config.retained;
         let description =
             format!("There is nothing to forget: etcd is at revision {revision}, and the last {kept} are kept.");
         return Ok(TaskResult::done(description));
@@ -167,7 +167,7 @@ async fn forget_revisions(subject: &Subject) -> Result<TaskResult, TaskResult> {
     if !subject.tools.fence.is_open() {
         return Ok(TaskResult::goes_on("This process leads no longer.", Duration::from_secs(1)));
     }
-    let description = match client.compact(until, wanted.physical).await {
+    let description = match client.compact(until, config.physical).await {
         Ok(()) => format!("Revisions before {until} are forgotten; etcd is at {revision}."),
         Err(etcd::Error::AlreadyCompacted { .. }) => format!("Revisions before {until} had been forgotten already."),
         Err(error) => return Err(of_etcd(&error)),

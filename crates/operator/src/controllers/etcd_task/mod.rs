@@ -28,14 +28,14 @@ use messina_api::{
 };
 use messina_clients::Reach;
 use messina_plan::etcd_task::{
-    self, DeletionStep, Errand, Fault, Next, Options, Plan, Sight, Stage, TaskResult, code, decide_deletion,
+    self, DeletionStep, Fault, Next, Options, Plan, Sight, Stage, StageState, TaskResult, code, decide_deletion,
     is_finished, is_old_enough, line::created,
 };
 use messina_runtime::{
-    apply::{Applied, Part, Unwanted},
+    apply::{Applied, ComponentPlan, Deletion},
+    background_tasks::{BackgroundTaskState, BackgroundTasks},
     caches::Caches,
     controller::{Controller, Finalize, FinalizeStep, Running, reference},
-    errands::{Errands, Whereabouts},
     error::Error,
     events::{Events, Note},
     fence::Fence,
@@ -76,7 +76,7 @@ pub struct TaskController {
     /// The one namespace whose Etcds are seen; none for all.
     namespace: Option<String>,
     lines: Arc<Lines>,
-    errands: Arc<Errands<(Stage, TaskResult)>>,
+    background_tasks: Arc<BackgroundTasks<(Stage, TaskResult)>>,
     memories: Arc<Memories>,
     counts: Counts,
     events: Events,
@@ -158,8 +158,8 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     let etcds = caches.watch_if_served::<Etcd>(trim);
     let Settings { registry, reach, fence, backup_restore_image, counts } = settings;
     let client = caches.client().clone();
-    let (lines, memories, errands) =
-        (Arc::<Lines>::default(), Arc::<Memories>::default(), Arc::<Errands<_>>::default());
+    let (lines, memories, background_tasks) =
+        (Arc::<Lines>::default(), Arc::<Memories>::default(), Arc::<BackgroundTasks<_>>::default());
     let tools = Arc::new(Tools { client, reach, fence, backup_restore_image, jobs: Arc::clone(jobs) });
     let (own_registry, own_tools) = (registry.clone(), Arc::clone(&tools));
     let needs_cleanup = move |task: &EtcdOperatorTask| {
@@ -171,14 +171,14 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
         etcds: Arc::clone(&etcds),
         namespace: caches.namespace().map(str::to_owned),
         lines: Arc::clone(&lines),
-        errands: Arc::clone(&errands),
+        background_tasks: Arc::clone(&background_tasks),
         memories: Arc::clone(&memories),
         counts: counts.clone(),
         events: caches.events().clone(),
     };
     // Before anything is looked at because of a change, the change is taken in.
     let (own_lines, own_memories, events) = (Arc::clone(&lines), Arc::clone(&memories), caches.events().clone());
-    let (own_errands, own_counts, own_etcds) = (Arc::downgrade(&errands), counts.clone(), Arc::clone(&etcds));
+    let (own_tasks, own_counts, own_etcds) = (Arc::downgrade(&background_tasks), counts.clone(), Arc::clone(&etcds));
     tasks.on_change(move |change| {
         own_lines.take_in(change, &needs_cleanup);
         own_counts.take_in(change, |etcd| own_etcds.get(etcd).map_or(true, |etcd| etcd.is_some()));
@@ -188,7 +188,7 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
         let after = uid(change.metadata_after());
         if let Some(gone) = uid(change.metadata_before()).filter(|before| after.as_ref() != Some(before)) {
             own_memories.locked().remove(&gone);
-            own_errands.upgrade().into_iter().for_each(|errands| errands.forget(&change.key));
+            own_tasks.upgrade().into_iter().for_each(|background_tasks| background_tasks.forget(&change.key));
         }
     });
     let own_memories = Arc::clone(&memories);
@@ -209,9 +209,9 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
         }
     });
     let running = Running::new(caches, controller, Arc::clone(&tasks), Backoff::default());
-    running.awaits(&errands);
+    running.on_task_done(&background_tasks);
     let of_etcd = Arc::clone(&lines);
-    running.hears_of(&tasks, move |change| {
+    running.watch_changes(&tasks, move |change| {
         if change.unreadable_before.is_some() {
             // It was in a line, and which one is not known any more.
             return lines.all();
@@ -264,11 +264,13 @@ impl TaskController {
         let ahead = if is_over || options.is_err() { Vec::new() } else { self.lines.ahead(task, may_begin) };
         let mut memories = self.memories.locked();
         let memory = memories.entry(uid).or_default();
-        let errand = match (self.errands.whereabouts(&key), memory.rests_until) {
-            (Whereabouts::Back((stage, result)), _) => Errand::Back(stage, result),
-            (Whereabouts::UnderWay, _) => Errand::UnderWay(memory.stage.unwrap_or(Stage::Run)),
-            (Whereabouts::None, Some(until)) => Errand::Resting(until.saturating_duration_since(Instant::now())),
-            (Whereabouts::None, None) => Errand::None,
+        let stage_state = match (self.background_tasks.state(&key), memory.rests_until) {
+            (BackgroundTaskState::Done((stage, result)), _) => StageState::Done(stage, result),
+            (BackgroundTaskState::Running, _) => StageState::Running(memory.stage.unwrap_or(Stage::Run)),
+            (BackgroundTaskState::None, Some(until)) => {
+                StageState::Waiting(until.saturating_duration_since(Instant::now()))
+            }
+            (BackgroundTaskState::None, None) => StageState::None,
         };
         let known = etcd_task::Observed {
             status,
@@ -283,7 +285,7 @@ impl TaskController {
             etcd: sight,
             ahead,
             may_refresh: memory.placed.is_none_or(|placed| placed.elapsed() >= REFRESH),
-            errand,
+            stage_state,
             failures: memory.failures,
             now,
         };
@@ -321,10 +323,10 @@ impl TaskController {
         if stage == Stage::CleanUp {
             memory.begin(stage);
             // What is still under way for a task that is finished is of no use.
-            self.errands.forget(&key);
+            self.background_tasks.forget(&key);
             let (task, tools) = (Arc::clone(&observed.task), Arc::clone(&self.tools));
             let cleanup = async move { (stage, clean_up(handler.as_ref(), &task, &tools).await) };
-            self.errands.send(key, cleanup, panicked(stage));
+            self.background_tasks.send(key, cleanup, panicked(stage));
             return;
         }
         let Some(etcd) = observed.etcd.clone() else { return };
@@ -349,7 +351,7 @@ impl TaskController {
             };
             (stage, result)
         };
-        self.errands.send(key, asking, panicked(stage));
+        self.background_tasks.send(key, asking, panicked(stage));
     }
 
     fn report_failed_cleanup(&self, task: &EtcdOperatorTask, result: &TaskResult) {
@@ -397,12 +399,12 @@ impl Controller for TaskController {
         etcd_task::decide(&observed.known)
     }
 
-    fn parts(&self, observed: &Observed, plan: &Plan) -> Result<Vec<Part>, Error> {
-        let unwanted = match plan.next {
-            Next::Delete => vec![Unwanted::new(observed.task.as_ref())],
+    fn components(&self, observed: &Observed, plan: &Plan) -> Result<Vec<ComponentPlan>, Error> {
+        let deletions = match plan.next {
+            Next::Delete => vec![Deletion::new(observed.task.as_ref())],
             _ => Vec::new(),
         };
-        Ok(vec![Part { name: "Task", unwanted, ..Part::default() }])
+        Ok(vec![ComponentPlan { name: "Task", deletions, ..ComponentPlan::default() }])
     }
 
     fn report(&self, observed: &Observed, plan: &Plan, _: &[Applied]) -> Report {
@@ -422,7 +424,7 @@ impl Controller for TaskController {
         Report {
             status: serde_json::to_value(&plan.status).unwrap_or_default(),
             is_urgent: before != now,
-            again_after: match plan.next {
+            requeue_after: match plan.next {
                 Next::Wait(time) => time,
                 Next::Rest(time) => Some(memory.rest(time)),
                 Next::Ask(_) | Next::Delete => None,
@@ -438,7 +440,7 @@ impl Controller for TaskController {
         match plan.next {
             Next::Ask(stage) => self.ask(key, observed, stage, memory),
             Next::Rest(time) => {
-                if let Errand::Back(stage, result) = &observed.known.errand {
+                if let StageState::Done(stage, result) = &observed.known.stage_state {
                     if *stage == Stage::CleanUp {
                         self.report_failed_cleanup(object, result);
                     }
@@ -448,21 +450,21 @@ impl Controller for TaskController {
                     }
                 }
                 memory.rests_until = Some(Instant::now() + memory.rest(time));
-                self.errands.forget(&key);
+                self.background_tasks.forget(&key);
             }
             // What is still under way for a task that is at its end is of no use.
             Next::Wait(_)
                 if is_finished(plan.status.state.as_ref())
-                    && observed.known.errand != Errand::UnderWay(Stage::CleanUp) =>
+                    && observed.known.stage_state != StageState::Running(Stage::CleanUp) =>
             {
-                self.errands.forget(&key);
+                self.background_tasks.forget(&key);
             }
             Next::Wait(_) | Next::Delete => {}
         }
     }
 
     async fn finalize(&self, object: &Arc<EtcdOperatorTask>) -> Result<Finalize, Error> {
-        self.errands.forget(&key_of(&object.metadata));
+        self.background_tasks.forget(&key_of(&object.metadata));
         let status = object.status.clone().unwrap_or_default();
         let mut plan = decide_deletion(&status, None, Timestamp::now());
         if plan.step == DeletionStep::CleanUp && plan.status == status {

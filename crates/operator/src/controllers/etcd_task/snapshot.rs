@@ -11,7 +11,7 @@ use messina_api::druid::v1alpha1::{Etcd, SnapshotType, TakenSnapshot};
 use messina_clients::backup_restore::{self, Snapshot, SnapshotKind};
 use messina_plan::etcd_task::{
     Fault, Findings, Options, TaskResult, code,
-    snapshot::{Again, Latest, Wanted, again},
+    snapshot::{Again, Config, Latest, again},
 };
 use messina_runtime::error::chain;
 use serde_json::Value;
@@ -26,7 +26,7 @@ pub(super) struct OnDemandSnapshot;
 
 impl Handler for OnDemandSnapshot {
     fn options(&self, config: Option<&Value>) -> Result<Options, Fault> {
-        Wanted::read(config).map(|wanted| Options { deadline: wanted.deadline })
+        Config::read(config).map(|config| Options { deadline: config.deadline })
     }
 
     fn admit<'a>(&'a self, subject: &'a Subject) -> BoxFuture<'a, TaskResult> {
@@ -53,7 +53,7 @@ impl Handler for OnDemandSnapshot {
 }
 
 async fn run(subject: &Subject) -> Result<TaskResult, TaskResult> {
-    let wanted = Wanted::read(subject.config()).map_err(TaskResult::failed)?;
+    let config = Config::read(subject.config()).map_err(TaskResult::failed)?;
     is_ready(&subject.etcd)?;
     let status = subject.status();
     let Some(before) = status.before else {
@@ -63,7 +63,7 @@ async fn run(subject: &Subject) -> Result<TaskResult, TaskResult> {
     };
     if subject.is_repeated || subject.in_doubt_since.is_some() {
         let in_doubt_for = subject.in_doubt_since.map(|since| since.elapsed());
-        match again(&wanted, &before, &latest(subject).await?, in_doubt_for) {
+        match again(&config, &before, &latest(subject).await?, in_doubt_for) {
             Again::Taken(taken) => return Ok(done(taken)),
             Again::MayBeUnderWay => {
                 let description = "A request for the snapshot may be under way, of which no answer came; it is looked \
@@ -78,11 +78,11 @@ async fn run(subject: &Subject) -> Result<TaskResult, TaskResult> {
         // Whoever leads now goes on.
         return Ok(TaskResult::goes_on("This process leads no longer.", LOOK));
     }
-    let kind = match wanted.kind {
+    let kind = match config.kind {
         SnapshotType::Full => SnapshotKind::Full,
         SnapshotType::Delta => SnapshotKind::Delta,
     };
-    match sidecar.take(kind, wanted.is_final, wanted.deadline.saturating_sub(subject.spent())).await {
+    match sidecar.take(kind, config.is_final, config.deadline.saturating_sub(subject.spent())).await {
         Ok(Some(snapshot)) => Ok(done(taken(&snapshot))),
         Ok(None) => Ok(TaskResult::done("Nothing has changed since the last snapshot, so none was taken.")),
         Err(error) => Err(TaskResult { is_unanswered: may_go_on(&error), ..trouble(&error) }),

@@ -33,9 +33,9 @@ use crate::{
                 reading::Certificate,
                 stored::bytes,
             },
-            component::Part,
+            component::Component,
             observed::Observed,
-            plan::{CertificateChain, LeftAlone, Note},
+            plan::{CertificateChain, Note, Untouched},
         },
         state::Current,
     },
@@ -50,12 +50,12 @@ const LONGEST_REST: SignedDuration = SignedDuration::from_hours(24);
 pub(crate) struct Certificates {
     pub(crate) chains: Vec<CertificateChain>,
     pub(crate) connection_configs: Option<Secret>,
-    pub(crate) waiting: Vec<Note>,
-    pub(crate) wrong: Vec<Note>,
-    pub(crate) left_alone: Vec<LeftAlone>,
+    pub(crate) progressing: Vec<Note>,
+    pub(crate) degraded: Vec<Note>,
+    pub(crate) untouched: Vec<Untouched>,
     /// Whether pods would find less than they need when they start.
     pub(crate) are_awaited: bool,
-    pub(crate) again_at: Option<Timestamp>,
+    pub(crate) requeue_at: Option<Timestamp>,
 }
 
 pub(crate) fn chains(current: &Current<'_>) -> Vec<Chain> {
@@ -104,18 +104,19 @@ pub(crate) fn certificates(current: &Current<'_>) -> Certificates {
         let awaited = awaited.into_iter().collect::<Vec<_>>().join(", ");
         let message =
             format!("nodes are certified for all their names and addresses as soon as they have them: {awaited}");
-        made.waiting.push(note("WaitingForAddresses", message));
+        made.progressing.push(note("WaitingForAddresses", message));
     }
     if observed.gates.automatic_tls_certificates {
         made.connection_configs = connection_configs(observed, &made.chains);
     }
-    made.left_alone = left_alone(observed, &made.chains);
-    made.again_at = made.again_at.map(|at| at.min(observed.now.saturating_add(LONGEST_REST).unwrap_or(Timestamp::MAX)));
+    made.untouched = untouched(observed, &made.chains);
+    made.requeue_at =
+        made.requeue_at.map(|at| at.min(observed.now.saturating_add(LONGEST_REST).unwrap_or(Timestamp::MAX)));
     made
 }
 
 fn note(reason: &'static str, message: String) -> Note {
-    Note { part: Part::Certificates, reason, message }
+    Note { component: Component::Certificates, reason, message }
 }
 
 impl Certificates {
@@ -134,7 +135,7 @@ impl Certificates {
             let message = format!(
                 "Secret {namespace}/{name} is signed as soon as its authority, Secret {namespace}/{authority}, is stored"
             );
-            self.waiting.push(note("WaitingForAuthority", message));
+            self.progressing.push(note("WaitingForAuthority", message));
         }
         let has_certificate = objects.certificate.is_some() || observed.secrets.contains_key(&chain.certificate.name);
         let has_bundle = objects.bundle.is_some() || observed.config_maps.contains_key(&chain.authority);
@@ -149,7 +150,7 @@ impl Certificates {
         let reason = match wish.judge(observed) {
             Verdict::Sign(reason) => reason,
             Verdict::Good(good) => {
-                self.look_again_at(good.again_at);
+                self.look_again_at(good.requeue_at);
                 let kept = stored.and_then(|stored| {
                     let reason = words::annotation(stored, annotation::certificate::REFRESH_REASON);
                     let pair = [bytes(stored, CERTIFICATE)?, bytes(stored, KEY)?];
@@ -163,18 +164,18 @@ impl Certificates {
             Some(Ok(signed)) => signed,
             Some(Err(problem)) => {
                 let message = format!("{about} cannot be signed: {problem}; it is tried again when something changes");
-                self.wrong.push(note("SigningFailed", message));
+                self.degraded.push(note("SigningFailed", message));
                 return (None, None);
             }
             None => {
-                self.waiting.push(note("WaitingForSignature", format!("{about} is to be signed: {reason}")));
+                self.progressing.push(note("WaitingForSignature", format!("{about} is to be signed: {reason}")));
                 return (None, None);
             }
         };
         let pair = [signed.certificate.as_bytes(), signed.key.as_bytes()];
         let certificates = Certificate::read_all(pair[0]).unwrap_or_default();
         if certificates.is_empty() {
-            self.wrong.push(note("SigningFailed", format!("what was signed for {about} cannot be read")));
+            self.degraded.push(note("SigningFailed", format!("what was signed for {about} cannot be read")));
             return (None, None);
         }
         (Some(objects::secret(datacenter, &wish.name, pair, &certificates, Some(&reason))), None)
@@ -196,7 +197,7 @@ impl Certificates {
     }
 
     fn look_again_at(&mut self, time: Timestamp) {
-        self.again_at = Some(self.again_at.map_or(time, |at| at.min(time)));
+        self.requeue_at = Some(self.requeue_at.map_or(time, |at| at.min(time)));
     }
 }
 
@@ -223,7 +224,7 @@ fn connection_configs(observed: &Observed, chains: &[CertificateChain]) -> Optio
 }
 
 /// Bundles that nobody plans now: nodes and clients may read them still.
-fn left_alone(observed: &Observed, chains: &[CertificateChain]) -> Vec<LeftAlone> {
+fn untouched(observed: &Observed, chains: &[CertificateChain]) -> Vec<Untouched> {
     let name = &observed.datacenter.name;
     let bundles = [
         names::datacenter::client_ca(name),
@@ -236,7 +237,7 @@ fn left_alone(observed: &Observed, chains: &[CertificateChain]) -> Vec<LeftAlone
     bundles
         .into_iter()
         .filter(|name| observed.config_maps.contains_key(name) && !planned.contains(name))
-        .map(|name| LeftAlone { kind: "ConfigMap", name })
+        .map(|name| Untouched { kind: "ConfigMap", name })
         .collect()
 }
 

@@ -24,7 +24,7 @@ pub(crate) enum Verdict<'a> {
 pub(crate) struct Good<'a> {
     pub(crate) certificates: &'a [Certificate],
     /// When it is to be looked at again.
-    pub(crate) again_at: Timestamp,
+    pub(crate) requeue_at: Timestamp,
 }
 
 impl Wish {
@@ -55,14 +55,14 @@ impl Wish {
         let has_no_more = own.dns_names.is_subset(&wanted.dns_names) && own.addresses.is_subset(&wanted.addresses);
         let is_complete = wanted.awaited.is_empty();
         let rest_ends = own.not_before.saturating_add(PAUSE).unwrap_or(Timestamp::MAX);
-        let again_at = match (has_all, is_complete) {
+        let requeue_at = match (has_all, is_complete) {
             (true, true) if has_no_more => refresh_at,
             // A name too many does no harm while others are still to come.
             (true, false) => refresh_at,
             (false, false) if now < rest_ends => rest_ends.min(refresh_at),
             _ => return sign("nodes have other names or addresses"),
         };
-        Verdict::Good(Good { certificates: &stored.certificates, again_at })
+        Verdict::Good(Good { certificates: &stored.certificates, requeue_at })
     }
 
     pub(crate) fn is_for_this(&self, certificate: &Certificate) -> bool {

@@ -2,7 +2,7 @@
 
 /// A part of the work, which has conditions of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Part {
+pub enum Component {
     /// The ServiceAccount of the pods.
     ServiceAccount,
     /// The RoleBinding of the pods.
@@ -27,7 +27,7 @@ pub enum Part {
     Job,
 }
 
-impl Part {
+impl Component {
     /// All parts, in the order of the work.
     pub const ALL: [Self; 11] = [
         Self::ServiceAccount,

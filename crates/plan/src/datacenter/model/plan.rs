@@ -14,7 +14,7 @@ use k8s_openapi::api::{
 use messina_api::names;
 use serde_json::Value;
 
-use crate::datacenter::model::component::Part;
+use crate::datacenter::model::component::Component;
 
 /// What is to be.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,21 +22,21 @@ pub struct Plan {
     /// The objects to apply.
     pub objects: Objects,
     /// Changes of single fields, each for the very version of an object that was observed. They come after the objects.
-    pub changes: Vec<Change>,
+    pub changes: Vec<FieldPatch>,
     /// Objects to delete, each by its UID, after the changes.
     pub deletions: Vec<Deletion>,
     /// What has to be as it was observed when something is written.
-    pub rests_on: RestsOn,
+    pub preconditions: Preconditions,
     /// What the datacenter owns beside those objects, and must neither be changed nor removed now.
-    pub left_alone: Vec<LeftAlone>,
+    pub untouched: Vec<Untouched>,
     /// What is not done yet, and what happens next.
-    pub waiting: Vec<Note>,
+    pub progressing: Vec<Note>,
     /// What is wrong, and what to do.
-    pub wrong: Vec<Note>,
+    pub degraded: Vec<Note>,
     /// What the specification leaves out, and what cannot be done without.
-    pub ignored: Vec<Note>,
+    pub warnings: Vec<Note>,
     /// When there is something to do though nothing has changed.
-    pub again_at: Option<Timestamp>,
+    pub requeue_at: Option<Timestamp>,
 }
 
 /// The objects to apply, in the order in which they are needed.
@@ -75,30 +75,30 @@ pub struct Objects {
 /// A kind of object that is changed in part, or deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "they are Kubernetes' own kinds")]
-pub enum Kind {
+pub enum ObjectKind {
     Service,
     StatefulSet,
     Pod,
     PersistentVolumeClaim,
 }
 
-impl Kind {
+impl ObjectKind {
     /// The part that nodes which come and go are told of: StatefulSets get fewer nodes when all else is in place.
-    pub(crate) const fn part(self) -> Part {
+    pub(crate) const fn component(self) -> Component {
         match self {
-            Self::StatefulSet => Part::StatefulSet,
-            Self::Service | Self::Pod | Self::PersistentVolumeClaim => Part::Service,
+            Self::StatefulSet => Component::StatefulSet,
+            Self::Service | Self::Pod | Self::PersistentVolumeClaim => Component::Service,
         }
     }
 }
 
 /// A change of single fields.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Change {
+pub struct FieldPatch {
     /// The part of the work that it belongs to.
-    pub part: Part,
+    pub component: Component,
     /// Kind of the object.
-    pub kind: Kind,
+    pub kind: ObjectKind,
     /// Its name.
     pub name: String,
     /// Its UID.
@@ -115,9 +115,9 @@ pub struct Change {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deletion {
     /// The part of the work that it belongs to.
-    pub part: Part,
+    pub component: Component,
     /// Kind of the object.
-    pub kind: Kind,
+    pub kind: ObjectKind,
     /// Its name.
     pub name: String,
     /// Its UID: no other of that name is deleted.
@@ -133,7 +133,7 @@ pub struct Deletion {
 
 /// An object that must stay as it is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct LeftAlone {
+pub struct Untouched {
     /// Its kind.
     pub kind: &'static str,
     /// Its name.
@@ -144,7 +144,7 @@ pub struct LeftAlone {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// The part.
-    pub part: Part,
+    pub component: Component,
     /// One word in CamelCase.
     pub reason: &'static str,
     /// What it is about, on which object, and what happens next.
@@ -168,9 +168,9 @@ pub enum Rolling {
 
 /// An object as it was observed, or that there was none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ObservedVersion {
     /// Its kind.
-    pub kind: Kind,
+    pub kind: ObjectKind,
     /// Its name.
     pub name: String,
     /// Its version; none where it was not there.
@@ -178,7 +178,7 @@ pub struct Seen {
 }
 
 /// What writes rest on, by kind and name of what is written: if one of these is not as it was observed, it is not written.
-pub type RestsOn = BTreeMap<(Kind, String), Vec<Seen>>;
+pub type Preconditions = BTreeMap<(ObjectKind, String), Vec<ObservedVersion>>;
 
 /// A node that is to restart.
 #[derive(Clone, Debug, PartialEq, Eq)]

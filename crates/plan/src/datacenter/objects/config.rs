@@ -17,7 +17,7 @@ use crate::{
         model::{
             metadata::{cluster_labels, map, owned},
             observed::Observed,
-            plan::LeftAlone,
+            plan::Untouched,
             settings::Gates,
             spec::{Alternator, Datacenter, Rack},
         },
@@ -54,13 +54,13 @@ pub(crate) fn snitch_config(datacenter: &Datacenter, rack: &Rack) -> ConfigMap {
 }
 
 /// ConfigMaps that nodes of racks without a place in the specification still read.
-pub(crate) fn left_alone(observed: &Observed) -> Vec<LeftAlone> {
+pub(crate) fn untouched(observed: &Observed) -> Vec<Untouched> {
     let datacenter = &observed.datacenter;
     removed_racks(observed)
         .filter_map(|stateful_set| words::label(stateful_set, label::RACK))
         .map(|rack| names::datacenter::snitch_config(&datacenter.name, rack))
         .filter(|name| observed.config_maps.contains_key(name))
-        .map(|name| LeftAlone { kind: "ConfigMap", name })
+        .map(|name| Untouched { kind: "ConfigMap", name })
         .collect()
 }
 

@@ -15,11 +15,11 @@ use messina_api::{
 };
 
 use crate::datacenter::model::{
-    component::Part,
+    component::Component,
     facts::service::{NodeService, Role},
     metadata::{cluster_labels, map, owned_with, with},
     observed::Observed,
-    plan::{LeftAlone, Note},
+    plan::{Note, Untouched},
     spec::Datacenter,
 };
 
@@ -29,8 +29,8 @@ const PORT: &str = "cql-ssl";
 #[derive(Default)]
 pub(crate) struct Ingresses {
     pub(crate) ingresses: Vec<Ingress>,
-    pub(crate) left_alone: Vec<LeftAlone>,
-    pub(crate) waiting: Vec<Note>,
+    pub(crate) untouched: Vec<Untouched>,
+    pub(crate) progressing: Vec<Note>,
 }
 
 /// What a Service leads to, as far as its Ingress is concerned.
@@ -48,8 +48,8 @@ pub(crate) fn ingresses(observed: &Observed) -> Ingresses {
             None => {}
             Some(Target::Unknown) => {
                 // What was once known is known again soon, so an Ingress that is there stays.
-                found.left_alone.push(LeftAlone { kind: "Ingress", name: names::datacenter::cql_ingress(service) });
-                found.waiting.push(no_host_id(&observed.datacenter, service));
+                found.untouched.push(Untouched { kind: "Ingress", name: names::datacenter::cql_ingress(service) });
+                found.progressing.push(no_host_id(&observed.datacenter, service));
             }
             Some(target) => found.ingresses.push(ingress(&observed.datacenter, options, service, &target)),
         }
@@ -66,7 +66,7 @@ fn target(service: &NodeService) -> Option<Target<'_>> {
 
 fn no_host_id(datacenter: &Datacenter, service: &str) -> Note {
     Note {
-        part: Part::Ingress,
+        component: Component::Ingress,
         reason: "WaitingForHostID",
         message: format!(
             "Service {}/{service} does not say its node's host ID yet; the node's Ingress is made when it does",

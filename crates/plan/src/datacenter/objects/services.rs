@@ -19,7 +19,7 @@ use crate::datacenter::{
         facts::{job::CleanupJob, service::NodeService},
         metadata::{cluster_labels, map, owned, owned_with, rack_labels, with},
         observed::Observed,
-        plan::LeftAlone,
+        plan::Untouched,
         spec::{Datacenter, Rack},
     },
     state::{Current, counts::nodes_to_keep},
@@ -44,7 +44,7 @@ const PORTS: [(&str, i32); 12] = [
 pub(crate) struct Services {
     pub(crate) identity: Service,
     pub(crate) members: Vec<Service>,
-    pub(crate) left_alone: Vec<LeftAlone>,
+    pub(crate) untouched: Vec<Untouched>,
 }
 
 pub(crate) fn services(current: &Current<'_>, going: &BTreeSet<String>) -> Services {
@@ -64,13 +64,13 @@ pub(crate) fn services(current: &Current<'_>, going: &BTreeSet<String>) -> Servi
             members.push(service);
         }
     }
-    let left_alone = superfluous(observed, &members);
-    Services { identity: identity_service(datacenter), members, left_alone }
+    let untouched = superfluous(observed, &members);
+    Services { identity: identity_service(datacenter), members, untouched }
 }
 
 /// Services of nodes that the specification knows nothing of. They may be all that is left of a node, so they stay until
 /// it is known that the node has left.
-fn superfluous(observed: &Observed, members: &[Service]) -> Vec<LeftAlone> {
+fn superfluous(observed: &Observed, members: &[Service]) -> Vec<Untouched> {
     let planned: BTreeSet<&str> = members.iter().filter_map(|service| service.metadata.name.as_deref()).collect();
     let names: Vec<&String> = observed
         .services
@@ -78,7 +78,7 @@ fn superfluous(observed: &Observed, members: &[Service]) -> Vec<LeftAlone> {
         .filter(|(name, service)| service.is_member() && !planned.contains(name.as_str()))
         .map(|(name, _)| name)
         .collect();
-    names.into_iter().map(|name| LeftAlone { kind: "Service", name: name.clone() }).collect()
+    names.into_iter().map(|name| Untouched { kind: "Service", name: name.clone() }).collect()
 }
 
 pub(crate) fn identity_service(datacenter: &Datacenter) -> Service {

@@ -12,7 +12,7 @@ use messina_api::names::{self, DATA_VOLUME, annotation};
 use crate::datacenter::{
     layout::{ORDERED_READY, PARALLEL, RESTARTED_AT},
     model::{
-        component::Part,
+        component::Component,
         metadata::{map, node_labels, owned, rack_labels, some, with},
         observed::Observed,
         plan::Note,
@@ -280,7 +280,7 @@ fn cannot_change(observed: &Observed, stateful_set: &StatefulSet, field: &str) -
         _ => "delete the StatefulSet with --cascade=orphan, so that it is made anew around its pods",
     };
     Note {
-        part: Part::StatefulSet,
+        component: Component::StatefulSet,
         reason: "ImmutableField",
         message: format!(
             "{field} of StatefulSet {}/{name} differs from what the specification asks for, and Kubernetes lets nobody \

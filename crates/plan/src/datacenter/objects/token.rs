@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::datacenter::{
     layout::{AGENT_CONFIG_FILE, TOKEN_FILE},
     model::{
-        component::Part,
+        component::Component,
         metadata::{cluster_labels, owned},
         observed::Observed,
         plan::Note,
@@ -20,8 +20,8 @@ use crate::datacenter::{
 #[derive(Default)]
 pub(crate) struct Token {
     pub(crate) secret: Option<Secret>,
-    pub(crate) waiting: Vec<Note>,
-    pub(crate) wrong: Vec<Note>,
+    pub(crate) progressing: Vec<Note>,
+    pub(crate) degraded: Vec<Note>,
 }
 
 #[derive(Default, Deserialize)]
@@ -57,23 +57,23 @@ pub(crate) fn token(observed: &Observed) -> Token {
             Found::Nothing => {}
             Found::Token(token) => return Token { secret: Some(secret(observed, own, &token)), ..Token::default() },
             Found::Unreadable(message) => {
-                return Token { wrong: vec![note("UnreadableSecret", message)], ..Token::default() };
+                return Token { degraded: vec![note("UnreadableSecret", message)], ..Token::default() };
             }
             Found::Absent(message) => {
-                return Token { waiting: vec![note("WaitingForSecret", message)], ..Token::default() };
+                return Token { progressing: vec![note("WaitingForSecret", message)], ..Token::default() };
             }
         }
     }
     if observed.new_token.is_empty() {
         // An empty token would let everybody in.
         let message = format!("Secret {}/{own} is made as soon as there is a token for it", datacenter.namespace);
-        return Token { waiting: vec![note("WaitingForToken", message)], ..Token::default() };
+        return Token { progressing: vec![note("WaitingForToken", message)], ..Token::default() };
     }
     Token { secret: Some(secret(observed, own, &observed.new_token)), ..Token::default() }
 }
 
 fn note(reason: &'static str, message: String) -> Note {
-    Note { part: Part::AgentToken, reason, message }
+    Note { component: Component::AgentToken, reason, message }
 }
 
 fn find(observed: &Observed, name: &str, secret: Option<&Secret>, key: &str) -> Found {

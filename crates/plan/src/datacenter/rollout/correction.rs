@@ -5,10 +5,10 @@ use messina_api::names;
 
 use crate::datacenter::{
     model::{
-        component::Part,
+        component::Component,
         facts::{pod::NodePod, service::NodeService},
         observed::{Observed, Turn},
-        plan::{Deletion, Kind, LeftAlone, Restart},
+        plan::{Deletion, ObjectKind, Restart, Untouched},
         spec::MOST_NODES,
     },
     racks::{Racks, Standing},
@@ -35,7 +35,7 @@ pub(crate) fn mend(current: &Current<'_>, racks: Racks<'_>, topology: &Topology,
     for (position, one) in standing.into_iter().enumerate() {
         let is_moving = moving.iter().any(|other| std::ptr::eq(*other, one.now));
         if let Some(partition) = holding(observed, one.now).filter(|_| is_moving) {
-            rollout.waiting.push(held(observed, one.now));
+            rollout.progressing.push(held(observed, one.now));
             rollout.restarting.insert(one.name.clone());
             rollout.stateful_sets.push(one.held_at(partition));
         } else if Some(position) != first_moving || !may_be_corrected(observed, one.now) {
@@ -43,8 +43,8 @@ pub(crate) fn mend(current: &Current<'_>, racks: Racks<'_>, topology: &Topology,
         } else if let Turn::After(other) = &observed.turn
             && one.changes_pods
         {
-            rollout.waiting.push(waiting_for_turn(observed, &one, other));
-            rollout.left_alone.push(LeftAlone { kind: "StatefulSet", name: one.name });
+            rollout.progressing.push(waiting_for_turn(observed, &one, other));
+            rollout.untouched.push(Untouched { kind: "StatefulSet", name: one.name });
         } else if one.changes_pods {
             correct(current, one, topology, rollout);
         } else {
@@ -53,7 +53,7 @@ pub(crate) fn mend(current: &Current<'_>, racks: Racks<'_>, topology: &Topology,
         }
     }
     for stateful_set in missing {
-        rollout.waiting.push(not_yet(observed, &stateful_set));
+        rollout.progressing.push(not_yet(observed, &stateful_set));
     }
 }
 
@@ -70,7 +70,7 @@ fn correct(current: &Current<'_>, one: Standing<'_>, topology: &Topology, rollou
     let version = &observed.datacenter.version;
     let unprepared = restarting.into_iter().find(|member| !is_prepared_for(current, member, version));
     if let Some(member) = unprepared {
-        rollout.waiting.push(held_up(observed, &member));
+        rollout.progressing.push(held_up(observed, &member));
         return hold(observed, one, rollout);
     }
     // A node that gets its place back is to come back as it was.
@@ -98,15 +98,15 @@ fn make_anew(current: &Current<'_>, one: &Standing<'_>, rollout: &mut Rollout) {
         None => !is_being_upgraded(current),
     };
     if !is_prepared {
-        return rollout.waiting.push(held_up(observed, &name));
+        return rollout.progressing.push(held_up(observed, &name));
     }
     let message = format!(
         "pod {}/{name} is not ready, and its StatefulSet was changed since; it is made anew",
         observed.datacenter.namespace
     );
     rollout.deletions.push(Deletion {
-        part: Part::StatefulSet,
-        kind: Kind::Pod,
+        component: Component::StatefulSet,
+        kind: ObjectKind::Pod,
         name,
         uid: pod.reference.uid.clone().unwrap_or_default(),
         // It may be ready by then.

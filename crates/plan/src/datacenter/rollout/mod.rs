@@ -25,7 +25,7 @@ use crate::{
         model::{
             facts::claim::Claim,
             observed::{Observed, Turn},
-            plan::LeftAlone,
+            plan::Untouched,
         },
         racks::{Racks, Standing, rack_to_roll},
         rollout::{
@@ -51,7 +51,7 @@ use crate::{
 pub(crate) fn rollout(current: &Current<'_>, mut racks: Racks<'_>, topology: &Topology) -> Rollout {
     let observed = current.observed;
     let as_wanted = racks.standing.iter().filter(|one| !one.changes).map(|one| one.name.clone()).collect();
-    let mut rollout = Rollout { wrong: racks.wrong.clone(), as_wanted, ..Rollout::default() };
+    let mut rollout = Rollout { degraded: racks.degraded.clone(), as_wanted, ..Rollout::default() };
     let orphaned = std::mem::take(&mut racks.orphaned);
     let is_one_away = !orphaned.is_empty() || racks.standing.iter().any(|one| is_going(one.now));
     for stateful_set in orphaned {
@@ -59,7 +59,7 @@ pub(crate) fn rollout(current: &Current<'_>, mut racks: Racks<'_>, topology: &To
     }
     keep_removed_racks(observed, &mut rollout);
     for stateful_set in &racks.moving {
-        rollout.waiting.push(rolling_out(observed, stateful_set));
+        rollout.progressing.push(rolling_out(observed, stateful_set));
     }
     if topology.is_leaving || is_one_away || !topology.under_maintenance.is_empty() {
         hold_all(observed, racks, &mut rollout);
@@ -89,9 +89,9 @@ fn leave_going(observed: &Observed, rollout: &mut Rollout) {
     };
     for stateful_set in rollout.stateful_sets.extract_if(.., going) {
         let message = format!("{} is being deleted; it is made anew then", reference(observed, &stateful_set));
-        rollout.waiting.push(note("RestoringStatefulSet", message));
+        rollout.progressing.push(note("RestoringStatefulSet", message));
         let name = stateful_set.metadata.name.unwrap_or_default();
-        rollout.left_alone.push(LeftAlone { kind: "StatefulSet", name });
+        rollout.untouched.push(Untouched { kind: "StatefulSet", name });
     }
 }
 
@@ -110,12 +110,12 @@ fn restore(current: &Current<'_>, stateful_set: StatefulSet, topology: &Topology
         !observed.pods.contains_key(&member) && claim.is_some_and(is_in_the_way)
     };
     if topology.in_the_way.contains(&name) && (0..replicas(&stateful_set)).any(is_blocked) {
-        return rollout.waiting.push(not_yet(observed, &stateful_set));
+        return rollout.progressing.push(not_yet(observed, &stateful_set));
     }
     if !topology.are_nodes_named {
-        return rollout.waiting.push(not_yet(observed, &stateful_set));
+        return rollout.progressing.push(not_yet(observed, &stateful_set));
     }
-    rollout.waiting.push(restoring(observed, &stateful_set));
+    rollout.progressing.push(restoring(observed, &stateful_set));
     // Without any pod, nobody waits for it.
     let has_pod = |ordinal| observed.pods.contains_key(&names::datacenter::member(&name, ordinal));
     if (0..replicas(&stateful_set)).any(has_pod) {
@@ -131,7 +131,7 @@ fn hold_all(observed: &Observed, racks: Racks<'_>, rollout: &mut Rollout) {
         keep(observed, one, rollout);
     }
     for stateful_set in racks.missing {
-        rollout.waiting.push(not_yet(observed, &stateful_set));
+        rollout.progressing.push(not_yet(observed, &stateful_set));
     }
 }
 
@@ -146,10 +146,10 @@ fn create(current: &Current<'_>, racks: Racks<'_>, topology: &Topology, rollout:
     for (position, stateful_set) in missing.into_iter().enumerate() {
         let is_free = !topology.in_the_way.contains(stateful_set.metadata.name.as_deref().unwrap_or_default());
         if position < at_once && is_free {
-            rollout.waiting.push(created(observed, &stateful_set));
+            rollout.progressing.push(created(observed, &stateful_set));
             rollout.stateful_sets.push(stateful_set);
         } else {
-            rollout.waiting.push(not_yet(observed, &stateful_set));
+            rollout.progressing.push(not_yet(observed, &stateful_set));
         }
     }
 }
@@ -160,7 +160,7 @@ fn change_next(current: &Current<'_>, racks: Racks<'_>, topology: &Topology, rol
     let observed = current.observed;
     let Racks { standing, missing, is_rolling, next, .. } = racks;
     for stateful_set in &missing {
-        rollout.waiting.push(not_yet(observed, stateful_set));
+        rollout.progressing.push(not_yet(observed, stateful_set));
     }
     let lacking = standing.iter().position(Standing::lacks_nodes).filter(|_| !is_rolling);
     let is_free = |one: &Standing<'_>| !topology.in_the_way.contains(&one.name);
@@ -169,7 +169,7 @@ fn change_next(current: &Current<'_>, racks: Racks<'_>, topology: &Topology, rol
     let differing = differing.filter(|_| lacking.is_none());
     for (position, one) in standing.into_iter().enumerate() {
         if Some(position) == lacking && is_free(&one) {
-            rollout.waiting.push(scaling_out(observed, &one));
+            rollout.progressing.push(scaling_out(observed, &one));
             rollout.stateful_sets.push(if has_cluster(observed) { one.scaled_out() } else { one.wanted });
         } else if differing.as_ref() != Some(&one.name) {
             keep(observed, one, rollout);
@@ -178,13 +178,13 @@ fn change_next(current: &Current<'_>, racks: Racks<'_>, topology: &Topology, rol
         } else if let Turn::After(other) = &observed.turn
             && one.changes_pods
         {
-            rollout.waiting.push(waiting_for_turn(observed, &one, other));
-            rollout.left_alone.push(LeftAlone { kind: "StatefulSet", name: one.name });
+            rollout.progressing.push(waiting_for_turn(observed, &one, other));
+            rollout.untouched.push(Untouched { kind: "StatefulSet", name: one.name });
         } else if next.is_some() && topology.holds_restart {
-            rollout.waiting.push(waiting_to_restart(observed, &one, next.as_ref()));
-            rollout.left_alone.push(LeftAlone { kind: "StatefulSet", name: one.name });
+            rollout.progressing.push(waiting_to_restart(observed, &one, next.as_ref()));
+            rollout.untouched.push(Untouched { kind: "StatefulSet", name: one.name });
         } else {
-            rollout.waiting.push(updating(observed, &one, next.as_ref()));
+            rollout.progressing.push(updating(observed, &one, next.as_ref()));
             let is_rolled = one.changes_pods || partition(one.now) > 0;
             rollout.restarting.extend(is_rolled.then(|| one.name.clone()));
             let replicas = replicas(one.now);
@@ -205,7 +205,7 @@ fn keep_removed_racks(observed: &Observed, rollout: &mut Rollout) {
     for stateful_set in removed_racks(observed) {
         let name = stateful_set.metadata.name.clone().unwrap_or_default();
         let rack = words::label(stateful_set, label::RACK);
-        rollout.waiting.push(note(
+        rollout.progressing.push(note(
             REMOVING_RACK,
             format!(
                 "rack {} is not in the specification any more; the {} node(s) of StatefulSet {}/{name} leave one by one, \
@@ -215,6 +215,6 @@ fn keep_removed_racks(observed: &Observed, rollout: &mut Rollout) {
                 observed.datacenter.namespace,
             ),
         ));
-        rollout.left_alone.push(LeftAlone { kind: "StatefulSet", name });
+        rollout.untouched.push(Untouched { kind: "StatefulSet", name });
     }
 }

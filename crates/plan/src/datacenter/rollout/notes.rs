@@ -4,7 +4,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 
 use crate::datacenter::{
     model::{
-        component::Part,
+        component::Component,
         observed::Observed,
         plan::{Note, Restart},
     },
@@ -13,7 +13,7 @@ use crate::datacenter::{
 };
 
 pub(crate) fn note(reason: &'static str, message: String) -> Note {
-    Note { part: Part::StatefulSet, reason, message }
+    Note { component: Component::StatefulSet, reason, message }
 }
 
 pub(crate) fn reference(observed: &Observed, stateful_set: &StatefulSet) -> String {

@@ -6,9 +6,9 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 
 use crate::datacenter::{
     model::{
-        component::Part,
+        component::Component,
         observed::Observed,
-        plan::{Deletion, LeftAlone, Note},
+        plan::{Deletion, Note, Untouched},
     },
     racks::Standing,
     rollout::notes::note,
@@ -18,9 +18,9 @@ use crate::datacenter::{
 pub(crate) struct Rollout {
     pub(crate) stateful_sets: Vec<StatefulSet>,
     pub(crate) deletions: Vec<Deletion>,
-    pub(crate) left_alone: Vec<LeftAlone>,
-    pub(crate) waiting: Vec<Note>,
-    pub(crate) wrong: Vec<Note>,
+    pub(crate) untouched: Vec<Untouched>,
+    pub(crate) progressing: Vec<Note>,
+    pub(crate) degraded: Vec<Note>,
     /// StatefulSets that are as they are to be, but for the size of disks.
     pub(crate) as_wanted: BTreeSet<String>,
     /// StatefulSets of which another node may restart when they are written, or may not any more.
@@ -37,9 +37,9 @@ impl Rollout {
         let names = self.stateful_sets.extract_if(.., is_held).filter_map(|stateful_set| stateful_set.metadata.name);
         let (existing, missing): (Vec<String>, Vec<String>) =
             names.partition(|name| observed.stateful_sets.contains_key(name));
-        self.left_alone.extend(existing.into_iter().map(|name| LeftAlone { kind: "StatefulSet", name }));
-        self.waiting.extend(missing.into_iter().map(|name| Note {
-            part: Part::StatefulSet,
+        self.untouched.extend(existing.into_iter().map(|name| Untouched { kind: "StatefulSet", name }));
+        self.progressing.extend(missing.into_iter().map(|name| Note {
+            component: Component::StatefulSet,
             reason,
             message: format!("StatefulSet {}/{name} is made as soon as {needed}", observed.datacenter.namespace),
         }));
@@ -55,12 +55,12 @@ pub(crate) fn keep(observed: &Observed, one: Standing<'_>, rollout: &mut Rollout
 }
 
 pub(crate) fn hold(observed: &Observed, one: Standing<'_>, rollout: &mut Rollout) {
-    rollout.waiting.push(note(
+    rollout.progressing.push(note(
         "WaitingForOtherRacks",
         format!(
             "StatefulSet {}/{} is to change, and does as soon as all others are rolled out and nothing else is under way",
             observed.datacenter.namespace, one.name
         ),
     ));
-    rollout.left_alone.push(LeftAlone { kind: "StatefulSet", name: one.name });
+    rollout.untouched.push(Untouched { kind: "StatefulSet", name: one.name });
 }

@@ -11,11 +11,11 @@ use serde_json::json;
 use crate::{
     datacenter::{
         model::{
-            component::Part,
+            component::Component,
             facts::claim::{Claim, requested_storage},
             observed::Observed,
             optional_kind::OptionalKind,
-            plan::{Change, Deletion, Kind, Note},
+            plan::{Deletion, FieldPatch, Note, ObjectKind},
             spec::{MOST_NODES, Rack},
         },
         rollout::outcome::Rollout,
@@ -32,10 +32,10 @@ use crate::{
 
 #[derive(Default)]
 pub(crate) struct Growth {
-    pub(crate) changes: Vec<Change>,
+    pub(crate) changes: Vec<FieldPatch>,
     pub(crate) deletions: Vec<Deletion>,
-    pub(crate) waiting: Vec<Note>,
-    pub(crate) wrong: Vec<Note>,
+    pub(crate) progressing: Vec<Note>,
+    pub(crate) degraded: Vec<Note>,
 }
 
 pub(crate) fn growth(current: &Current<'_>, topology: &Topology, rollout: &Rollout) -> Growth {
@@ -186,11 +186,11 @@ impl Growing<'_> {
 
 impl Growth {
     fn wait(&mut self, reason: &'static str, message: String) {
-        self.waiting.push(Note { part: Part::Storage, reason, message });
+        self.progressing.push(Note { component: Component::Storage, reason, message });
     }
 
     fn fault(&mut self, reason: &'static str, message: String) {
-        self.wrong.push(Note { part: Part::Storage, reason, message });
+        self.degraded.push(Note { component: Component::Storage, reason, message });
     }
 
     /// Has the claims of a rack grow; answers whether all of them have.
@@ -248,9 +248,9 @@ impl Growth {
         let before = claim.requested.as_ref().map_or("?", |size| size.0.as_str());
         let message = format!("{reference} asks for {} in place of {before}", one.size());
         self.wait("GrowingVolume", message.clone());
-        self.changes.push(Change {
-            part: Part::Storage,
-            kind: Kind::PersistentVolumeClaim,
+        self.changes.push(FieldPatch {
+            component: Component::Storage,
+            kind: ObjectKind::PersistentVolumeClaim,
             name,
             uid: claim.reference.uid.clone().unwrap_or_default(),
             version: claim.reference.version.clone().unwrap_or_default(),
@@ -314,8 +314,8 @@ impl Growth {
         );
         self.wait("ReplacingStatefulSet", message.clone());
         self.deletions.push(Deletion {
-            part: Part::Storage,
-            kind: Kind::StatefulSet,
+            component: Component::Storage,
+            kind: ObjectKind::StatefulSet,
             name: one.name.clone(),
             uid: one.now.metadata.uid.clone().unwrap_or_default(),
             version: Some(one.now.metadata.resource_version.clone().unwrap_or_default()),

@@ -7,7 +7,7 @@ use crate::datacenter::{
         observed::Observed,
         spec::{MOST_NODES, Rack},
     },
-    state::{Current, member::Member, ring::Place, stateful_set::replicas},
+    state::{Current, member::Member, ring::Membership, stateful_set::replicas},
 };
 
 /// The StatefulSets of racks that the specification no longer has.
@@ -39,7 +39,7 @@ pub(crate) fn nodes_without_place(current: &Current<'_>, stateful_set: &str) -> 
     if observed.stateful_sets.get(stateful_set).is_some_and(|now| !ring.is_asked_since(now)) {
         return 0;
     }
-    let is_in = |(member, host_id): &(&Member<'_>, &str)| ring.place(host_id, member.name) == Place::In;
+    let is_in = |(member, host_id): &(&Member<'_>, &str)| ring.place(host_id, member.name) == Membership::Member;
     lost.filter(is_in).map(|(member, _)| member.ordinal + 1).max().unwrap_or(0).min(MOST_NODES)
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn known_nodes(current: &Current<'_>, stateful_set: &str) -> i32 {
     let members = current.members();
     let ring = &current.ring;
     let has_left = |member: &Member<'_>| {
-        let is_out = |host_id: &str| ring.place_of(observed, member, host_id) == Place::Out;
+        let is_out = |host_id: &str| ring.membership_of(observed, member, host_id) == Membership::Absent;
         member.is_asked_to_leave() && !member.is_replaced() && member.host_id().is_some_and(is_out)
     };
     let (left, there): (Vec<&Member<'_>>, Vec<_>) = members.iter().partition(|member| has_left(member));

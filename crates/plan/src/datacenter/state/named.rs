@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::datacenter::model::{component::Part, observed::Observed, plan::Note};
+use crate::datacenter::model::{component::Component, observed::Observed, plan::Note};
 
 /// What is missing, each object once.
 pub(crate) fn missing(observed: &Observed) -> Vec<Note> {
@@ -15,7 +15,7 @@ pub(crate) fn missing(observed: &Observed) -> Vec<Note> {
     let config_maps = config_maps.into_iter().filter(|name| !observed.named.config_maps.contains_key(*name));
     let secrets = secrets.into_iter().filter(|name| !observed.named.secrets.contains_key(*name));
     let note = |kind: &str, reason, name: &String| Note {
-        part: Part::StatefulSet,
+        component: Component::StatefulSet,
         reason,
         message: format!(
             "{kind} {}/{name}, which the datacenter or a rack of it names, is not there: no rack is made or changed before it \

@@ -21,9 +21,9 @@ const LAST_QUESTION: u64 = 1 << 53;
 
 /// Whether a node is in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    In,
-    Out,
+pub(crate) enum Membership {
+    Member,
+    Absent,
     NotKnown,
 }
 
@@ -93,34 +93,34 @@ impl<'a> Ring<'a> {
     }
 
     /// What those say who answered, but for one: that a node is out is believed when one says so and none says otherwise.
-    pub(crate) fn place(&self, host_id: &str, but: &str) -> Place {
+    pub(crate) fn place(&self, host_id: &str, but: &str) -> Membership {
         let is_witness = |(name, answer): &(&str, &Answer)| {
             self.witnesses.contains(name) && answer.nodes.contains_key(&answer.host_id)
         };
         let has_witness = self.answers_but(but).any(|one| is_witness(&one));
         match (has_witness, self.answers_but(but).any(|(_, answer)| answer.nodes.contains_key(host_id))) {
-            (_, true) => Place::In,
-            (true, false) => Place::Out,
-            (false, false) => Place::NotKnown,
+            (_, true) => Membership::Member,
+            (true, false) => Membership::Absent,
+            (false, false) => Membership::NotKnown,
         }
     }
 
     /// The same, but a node is out only when all others say so.
-    pub(crate) fn place_by_all(&self, observed: &Observed, host_id: &str, but: &str) -> Place {
+    pub(crate) fn membership_by_all(&self, observed: &Observed, host_id: &str, but: &str) -> Membership {
         let others = self.others(observed, but);
         let all_answered = !others.is_empty() && others.iter().all(|other| self.witnesses.contains(other.name));
         match self.place(host_id, but) {
-            Place::Out if !all_answered => Place::NotKnown,
+            Membership::Absent if !all_answered => Membership::NotKnown,
             place => place,
         }
     }
 
     /// Where the node of a Service is. One that has begun to leave was seen by all others before, so one witness will do.
-    pub(crate) fn place_of(&self, observed: &Observed, member: &Member<'_>, host_id: &str) -> Place {
+    pub(crate) fn membership_of(&self, observed: &Observed, member: &Member<'_>, host_id: &str) -> Membership {
         if member.has_begun_to_leave() {
             self.place(host_id, member.name)
         } else {
-            self.place_by_all(observed, host_id, member.name)
+            self.membership_by_all(observed, host_id, member.name)
         }
     }
 

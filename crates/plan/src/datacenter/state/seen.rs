@@ -13,20 +13,25 @@ use crate::datacenter::{
     model::{
         facts::ObjectReference,
         observed::Observed,
-        plan::{Kind, RestsOn, Seen},
+        plan::{ObjectKind, ObservedVersion, Preconditions},
         spec::MOST_NODES,
     },
     state::stateful_set::replicas,
 };
 
 /// The claim and the pod of a node.
-pub(crate) fn belongings(observed: &Observed, member: &str) -> Vec<Seen> {
+pub(crate) fn belongings(observed: &Observed, member: &str) -> Vec<ObservedVersion> {
     vec![claim(observed, member), pod(observed, member)]
 }
 
 /// What a number of places rests on that was decided for one node: on the node's Service, because another node may have its
 /// place by now, and on the claims with which pods start that come with it, because they may be of nodes that have left.
-pub(crate) fn of_places(observed: &Observed, stateful_set: &StatefulSet, wanted: i32, member: &str) -> Vec<Seen> {
+pub(crate) fn of_places(
+    observed: &Observed,
+    stateful_set: &StatefulSet,
+    wanted: i32,
+    member: &str,
+) -> Vec<ObservedVersion> {
     let newcomers = members(stateful_set, replicas(stateful_set)..wanted).map(|member| claim(observed, &member));
     newcomers.chain([service(observed, member)]).collect()
 }
@@ -34,16 +39,20 @@ pub(crate) fn of_places(observed: &Observed, stateful_set: &StatefulSet, wanted:
 /// What StatefulSets rest on: those that get more nodes on their claims, because no node starts on the disk of one that has
 /// left; those that let nodes restart on all pods, because one restarts at a time, and only while all others are up. One that
 /// is created rests on nothing: decision 0017 says why.
-pub(crate) fn of_stateful_sets(observed: &Observed, wanted: &[StatefulSet], restarting: &BTreeSet<String>) -> RestsOn {
-    let rests_on = |one: &StatefulSet| {
+pub(crate) fn of_stateful_sets(
+    observed: &Observed,
+    wanted: &[StatefulSet],
+    restarting: &BTreeSet<String>,
+) -> Preconditions {
+    let preconditions = |one: &StatefulSet| {
         let name = one.metadata.name.clone()?;
         let now = observed.stateful_sets.get(&name)?;
         let newcomers = members(now, replicas(now)..replicas(one)).map(|member| claim(observed, &member));
         let all = observed.stateful_sets.values().flat_map(|one| members(one, 0..replicas(one)));
         let others = all.filter(|_| restarting.contains(&name)).map(|member| pod(observed, &member));
-        Some(((Kind::StatefulSet, name.clone()), newcomers.chain(others).collect()))
+        Some(((ObjectKind::StatefulSet, name.clone()), newcomers.chain(others).collect()))
     };
-    wanted.iter().filter_map(rests_on).collect()
+    wanted.iter().filter_map(preconditions).collect()
 }
 
 fn members(stateful_set: &StatefulSet, ordinals: Range<i32>) -> impl Iterator<Item = String> {
@@ -51,20 +60,20 @@ fn members(stateful_set: &StatefulSet, ordinals: Range<i32>) -> impl Iterator<It
     (ordinals.start..ordinals.end.min(MOST_NODES)).map(move |ordinal| names::datacenter::member(&name, ordinal))
 }
 
-pub(crate) fn pod(observed: &Observed, member: &str) -> Seen {
+pub(crate) fn pod(observed: &Observed, member: &str) -> ObservedVersion {
     let version = version(observed.pods.get(member).map(|pod| &pod.reference));
-    Seen { kind: Kind::Pod, name: member.to_owned(), version }
+    ObservedVersion { kind: ObjectKind::Pod, name: member.to_owned(), version }
 }
 
-pub(crate) fn service(observed: &Observed, member: &str) -> Seen {
+pub(crate) fn service(observed: &Observed, member: &str) -> ObservedVersion {
     let version = version(observed.services.get(member).map(|service| &service.reference));
-    Seen { kind: Kind::Service, name: member.to_owned(), version }
+    ObservedVersion { kind: ObjectKind::Service, name: member.to_owned(), version }
 }
 
-pub(crate) fn claim(observed: &Observed, member: &str) -> Seen {
+pub(crate) fn claim(observed: &Observed, member: &str) -> ObservedVersion {
     let name = names::datacenter::data_claim(member);
     let version = version(observed.claims.get(&name).map(|claim| &claim.reference));
-    Seen { kind: Kind::PersistentVolumeClaim, name, version }
+    ObservedVersion { kind: ObjectKind::PersistentVolumeClaim, name, version }
 }
 
 pub(crate) fn version(object: Option<&ObjectReference>) -> Option<String> {

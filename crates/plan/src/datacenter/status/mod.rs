@@ -12,7 +12,7 @@ use messina_api::{
 use crate::{
     datacenter::{
         model::{
-            component::Part,
+            component::Component,
             facts::pod::NodePod,
             observed::Observed,
             plan::{Note, Plan},
@@ -45,22 +45,22 @@ pub struct Told {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// What it waits for.
-    pub waiting: Option<Told>,
+    pub progressing: Option<Told>,
     /// What is wrong.
-    pub wrong: Option<Told>,
+    pub degraded: Option<Told>,
     /// What is good to know where it neither waits nor changes.
     pub remark: Option<Told>,
 }
 
 impl Plan {
     /// How a part stands.
-    pub fn state(&self, part: Part) -> State {
+    pub fn state(&self, component: Component) -> State {
         let told = |notes: &[Note]| {
-            let notes: Vec<&Note> = notes.iter().filter(|note| note.part == part).collect();
+            let notes: Vec<&Note> = notes.iter().filter(|note| note.component == component).collect();
             let messages: Vec<&str> = notes.iter().map(|note| note.message.as_str()).collect();
             notes.first().map(|first| Told { reason: first.reason, message: messages.join("\n") })
         };
-        State { waiting: told(&self.waiting), wrong: told(&self.wrong), remark: told(&self.ignored) }
+        State { progressing: told(&self.progressing), degraded: told(&self.degraded), remark: told(&self.warnings) }
     }
 }
 

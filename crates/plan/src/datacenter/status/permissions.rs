@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use crate::datacenter::model::{component::Part, optional_kind::OptionalKind, plan::Note};
+use crate::datacenter::model::{component::Component, optional_kind::OptionalKind, plan::Note};
 
 /// The reason of what is reported for a permission that is missing.
 const REASON: &str = "PermissionMissing";
 
 /// What is not done because the operator may not read these kinds.
 pub(crate) fn warnings(unreadable: &BTreeSet<OptionalKind>) -> Vec<Note> {
-    let note = |message: &str| Note { part: Part::Storage, reason: REASON, message: message.to_owned() };
+    let note = |message: &str| Note { component: Component::Storage, reason: REASON, message: message.to_owned() };
     let classes = unreadable.contains(&OptionalKind::StorageClass).then(|| {
         note(
             "Volume expansion is disabled, because the operator may not read StorageClasses. To enable it, let the operator list \

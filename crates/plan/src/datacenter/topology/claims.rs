@@ -7,11 +7,11 @@ use messina_api::names::{self, annotation::LEFT_HOST_ID};
 use serde_json::json;
 
 use crate::datacenter::{
-    model::{component::Part, plan::Kind, spec::MOST_NODES},
+    model::{component::Component, plan::ObjectKind, spec::MOST_NODES},
     state::{
         counts::{desired, nodes_to_keep},
         member::Member,
-        ring::Place,
+        ring::Membership,
         seen,
     },
     topology::steps::Steps,
@@ -26,17 +26,17 @@ pub(crate) fn put_away(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str
     if claim.is_being_deleted {
         let message =
             format!("PersistentVolumeClaim {namespace}/{name} is being deleted; then the node's Service goes");
-        steps.wait(Part::Service, "WaitingForClaim", message);
+        steps.wait(Component::Service, "WaitingForClaim", message);
         return false;
     }
     // Another node may have the name by now, and the claim.
-    steps.rests_on_ring(Kind::PersistentVolumeClaim, &claim.reference, vec![seen::pod(observed, member.name)]);
+    steps.rests_on_ring(ObjectKind::PersistentVolumeClaim, &claim.reference, vec![seen::pod(observed, member.name)]);
     if observed.datacenter.deletes_claims_of_left_nodes {
         let message = format!(
             "PersistentVolumeClaim {namespace}/{name} of node {host_id}, which has left, is \
              deleted"
         );
-        steps.delete(Kind::PersistentVolumeClaim, &claim.reference, ("DeletingClaim", message));
+        steps.delete(ObjectKind::PersistentVolumeClaim, &claim.reference, ("DeletingClaim", message));
         return false;
     }
     if claim.left_host_id.as_deref() == Some(host_id) {
@@ -44,7 +44,7 @@ pub(crate) fn put_away(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str
     }
     let message = format!("PersistentVolumeClaim {namespace}/{name} of node {host_id}, which has left, is kept");
     let patch = json!({"metadata": {"annotations": {LEFT_HOST_ID: host_id}}});
-    steps.change(Kind::PersistentVolumeClaim, &claim.reference, patch, Some(("KeepingClaim", message)));
+    steps.change(ObjectKind::PersistentVolumeClaim, &claim.reference, patch, Some(("KeepingClaim", message)));
     false
 }
 
@@ -71,7 +71,7 @@ fn is_in_the_way(steps: &mut Steps<'_>, member: &str) -> bool {
     let object = format!("PersistentVolumeClaim {namespace}/{name}");
     if claim.is_being_deleted && !observed.pods.contains_key(member) {
         steps.wait(
-            Part::StatefulSet,
+            Component::StatefulSet,
             "WaitingForClaim",
             format!("{object} is being deleted; then node {member} joins"),
         );
@@ -80,17 +80,17 @@ fn is_in_the_way(steps: &mut Steps<'_>, member: &str) -> bool {
     let Some(host_id) = &claim.left_host_id else { return false };
     steps.asks = true;
     let others = steps.ring.others(observed, member);
-    match steps.ring.place_by_all(observed, host_id, member) {
+    match steps.ring.membership_by_all(observed, host_id, member) {
         // Whether that node has left is decided there.
-        Place::Out if is_told_of(steps, member, host_id) => {
+        Membership::Absent if is_told_of(steps, member, host_id) => {
             let message = format!(
                 "{object} holds data of node {host_id}; it is deleted when Service {namespace}/{member} is gone"
             );
-            steps.wait(Part::StatefulSet, "WaitingForClaim", message);
+            steps.wait(Component::StatefulSet, "WaitingForClaim", message);
         }
-        Place::Out if observed.pods.contains_key(member) => {
+        Membership::Absent if observed.pods.contains_key(member) => {
             steps.wait(
-                Part::StatefulSet,
+                Component::StatefulSet,
                 "WaitingForClaim",
                 format!(
                     "{object} is in use; it is deleted when \
@@ -98,33 +98,33 @@ fn is_in_the_way(steps: &mut Steps<'_>, member: &str) -> bool {
                 ),
             );
         }
-        Place::Out => {
+        Membership::Absent => {
             let message = format!(
                 "{object} holds data of node {host_id}, which has left; it is deleted, so \
                  that node {member} can join with an empty disk"
             );
-            steps.wait(Part::StatefulSet, "DeletingClaim", message.clone());
-            steps.rests_on_ring(Kind::PersistentVolumeClaim, &claim.reference, vec![seen::pod(observed, member)]);
-            steps.delete(Kind::PersistentVolumeClaim, &claim.reference, ("DeletingClaim", message));
+            steps.wait(Component::StatefulSet, "DeletingClaim", message.clone());
+            steps.rests_on_ring(ObjectKind::PersistentVolumeClaim, &claim.reference, vec![seen::pod(observed, member)]);
+            steps.delete(ObjectKind::PersistentVolumeClaim, &claim.reference, ("DeletingClaim", message));
         }
-        Place::NotKnown if others.is_empty() => steps.fault(
-            Part::StatefulSet,
+        Membership::NotKnown if others.is_empty() => steps.fault(
+            Component::StatefulSet,
             "ClaimInTheWay",
             format!(
                 "{object} holds data of node {host_id}, which has left, and there is no node that can \
                  confirm it; delete it, so that node {member} can join"
             ),
         ),
-        Place::NotKnown => steps.wait(
-            Part::StatefulSet,
+        Membership::NotKnown => steps.wait(
+            Component::StatefulSet,
             "WaitingForRing",
             format!(
                 "{object} holds data of node {host_id}, which has left; when all nodes confirm that, it is \
                  deleted, and node {member} joins"
             ),
         ),
-        Place::In => steps.fault(
-            Part::StatefulSet,
+        Membership::Member => steps.fault(
+            Component::StatefulSet,
             "ClaimInTheWay",
             format!(
                 "{object} is said to be of node {host_id}, which has left, but that node is in the ring; \

@@ -28,14 +28,14 @@ use crate::{
     datacenter::{
         layout::{PROGRAM, TOKEN_FILE},
         model::{
-            component::Part,
+            component::Component,
             facts::{
                 job::{CleanupJob, Progress},
                 service::NodeService,
             },
             metadata::{map, owned_with, some, with},
             observed::Observed,
-            plan::{LeftAlone, Note},
+            plan::{Note, Untouched},
             spec::{Datacenter, MOST_NODES, Rack},
         },
     },
@@ -52,10 +52,10 @@ const TOKEN_PATH: &str = "/etc/scylla-cleanup-job/auth-token.yaml";
 #[derive(Default)]
 pub(crate) struct Cleanup {
     pub(crate) jobs: Vec<Job>,
-    pub(crate) left_alone: Vec<LeftAlone>,
-    pub(crate) waiting: Vec<Note>,
-    pub(crate) wrong: Vec<Note>,
-    pub(crate) ignored: Vec<Note>,
+    pub(crate) untouched: Vec<Untouched>,
+    pub(crate) progressing: Vec<Note>,
+    pub(crate) degraded: Vec<Note>,
+    pub(crate) warnings: Vec<Note>,
 }
 
 /// Which nodes are cleaned up now. Nothing begins before all nodes are available, and none comes or goes: `is_settled`.
@@ -66,7 +66,7 @@ pub(crate) fn cleanup(observed: &Observed, is_settled: bool) -> Cleanup {
         return cleanup;
     }
     if datacenter.agent_image.is_none() {
-        cleanup.ignored.push(note(
+        cleanup.warnings.push(note(
             "CleanupNotAvailable",
             "nodes have no agent of ScyllaDB Manager, through which they are cleaned up after topology changes: name its \
              image in spec.scyllaDBManagerAgent.image, or run `nodetool cleanup` on each node yourself"
@@ -76,7 +76,7 @@ pub(crate) fn cleanup(observed: &Observed, is_settled: bool) -> Cleanup {
     }
     for (rack, member) in members(datacenter) {
         match new_ring(observed, &member) {
-            Err(unknown) => cleanup.waiting.push(unknown),
+            Err(unknown) => cleanup.progressing.push(unknown),
             Ok(None) => {}
             Ok(Some((service, ring))) => cleanup.clean(observed, rack, service, &member, ring, is_settled),
         }
@@ -152,14 +152,14 @@ impl Cleanup {
             let message = format!(
                 "node {member} is cleaned up by {reference} when all nodes are available and none comes or goes"
             );
-            return self.waiting.push(note("WaitingForNodes", message));
+            return self.progressing.push(note("WaitingForNodes", message));
         }
         let address = match address(observed, service, member) {
             Ok(address) => address,
             Err(reason) => {
                 self.leave(name);
                 let message = format!("{reason}; node {member} is cleaned up when it is known");
-                return self.waiting.push(note("WaitingForAddress", message));
+                return self.progressing.push(note("WaitingForAddress", message));
             }
         };
         let job = job(observed, rack, member, ring, &address);
@@ -169,21 +169,21 @@ impl Cleanup {
                     "node {member} is cleaned up by {reference} when the sidecars of all nodes say that they see the \
                      same token ring"
                 );
-                self.waiting.push(note("WaitingForTokenRing", message));
+                self.progressing.push(note("WaitingForTokenRing", message));
             }
             None => {
                 let message = format!("{reference} is created; it removes from node {member} what it no longer owns");
-                self.waiting.push(note("CleaningUp", message));
+                self.progressing.push(note("CleaningUp", message));
                 self.jobs.push(job);
             }
             Some((existing, _)) if !is_for_the_same(existing, &job) => {
                 let message = format!(
                     "{reference} is for an earlier state of the ring or of its node; it is removed, and made anew then"
                 );
-                self.waiting.push(note("ReplacingJob", message));
+                self.progressing.push(note("ReplacingJob", message));
             }
             Some((_, Progress::Failed(message))) => {
-                self.wrong.push(note(
+                self.degraded.push(note(
                     "CleanupFailed",
                     format!(
                         "{reference} could not clean up node {member}: {message}; the logs of its pods say why. Delete \
@@ -194,19 +194,19 @@ impl Cleanup {
             }
             Some((_, Progress::Running)) => {
                 let message = format!("{reference} is removing from node {member} what it no longer owns");
-                self.waiting.push(note("WaitingForJobCompletion", message));
+                self.progressing.push(note("WaitingForJobCompletion", message));
                 self.leave(name);
             }
             Some((_, Progress::Complete)) => {
                 let message = format!("{reference} has cleaned up node {member}, which is noted on the node's Service");
-                self.waiting.push(note("CleanedUp", message));
+                self.progressing.push(note("CleanedUp", message));
                 self.leave(name);
             }
         }
     }
 
     fn leave(&mut self, name: String) {
-        self.left_alone.push(LeftAlone { kind: "Job", name });
+        self.untouched.push(Untouched { kind: "Job", name });
     }
 }
 
@@ -220,7 +220,7 @@ fn see_one_ring(observed: &Observed) -> bool {
 }
 
 fn note(reason: &'static str, message: String) -> Note {
-    Note { part: Part::Job, reason, message }
+    Note { component: Component::Job, reason, message }
 }
 
 /// Where the node's agent is reached: where clients reach the node.

@@ -18,16 +18,16 @@ use serde_json::json;
 use crate::{
     datacenter::{
         model::{
-            component::Part,
+            component::Component,
             facts::{ObjectReference, claim::Claim},
-            plan::Kind,
+            plan::ObjectKind,
         },
         racks::Racks,
         state::{
             counts::{desired, nodes_to_keep, removed_racks},
             member::Member,
             nodes::is_settled,
-            ring::Place,
+            ring::Membership,
             stateful_set::{partition, replicas},
             upgrade::is_being_upgraded,
         },
@@ -78,7 +78,7 @@ fn clear_blank(steps: &mut Steps<'_>, member: &Member<'_>) {
             member.stateful_set
         );
         steps.lacks_place(member);
-        steps.wait(Part::StatefulSet, "NodeWithoutPlace", message.clone());
+        steps.wait(Component::StatefulSet, "NodeWithoutPlace", message.clone());
         steps.set_replicas(stateful_set, member.ordinal + 1, member, ("NodeWithoutPlace", message));
         return;
     }
@@ -88,65 +88,65 @@ fn clear_blank(steps: &mut Steps<'_>, member: &Member<'_>) {
              is not \
              known; it stays: if the node has left, delete the Service"
         );
-        steps.wait(Part::Service, "UnknownNode", message);
+        steps.wait(Component::Service, "UnknownNode", message);
         return;
     }
     let message = format!("Service {service} is deleted: no node has used it, and the specification asks for none");
     steps.done.going.insert(member.name.to_owned());
     steps.rests_on_belongings(member);
-    steps.delete(Kind::Service, &member.service.reference, ("DeletingService", message));
+    steps.delete(ObjectKind::Service, &member.service.reference, ("DeletingService", message));
 }
 
 fn clear(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) {
     let observed = steps.observed;
     steps.asks = true;
     let is_departing = member.is_asked_to_leave() || member.has_begun_to_leave();
-    let place = match steps.ring.place_of(observed, member, host_id) {
+    let place = match steps.ring.membership_of(observed, member, host_id) {
         // The one that replaces it may be in the ring, and has not said so.
-        Place::Out if member.is_replaced() => Place::In,
+        Membership::Absent if member.is_replaced() => Membership::Member,
         place => place,
     };
     let others = steps.ring.others(observed, member.name);
     // What is not known is waited for, where it will be: pods of former versions do not answer before they are changed.
     let will_be_known = !others.is_empty() && others.iter().all(|other| other.answers());
-    if place == Place::In || (place == Place::NotKnown && will_be_known) {
+    if place == Membership::Member || (place == Membership::NotKnown && will_be_known) {
         steps.lacks_place(member);
     }
     let service = steps.named(member);
     let stateful_set = observed.stateful_sets.get(member.stateful_set);
     match place {
-        Place::In if !observed.stateful_sets.contains_key(member.stateful_set) => {
+        Membership::Member if !observed.stateful_sets.contains_key(member.stateful_set) => {
             let message = format!(
                 "node {service} is in the ring, but its rack is not in the specification any more, and StatefulSet {} \
                  is gone; put the rack back into the specification, so that the StatefulSet is made anew around its \
                  nodes and they can leave in order",
                 member.stateful_set
             );
-            steps.fault(Part::StatefulSet, "RackWithoutStatefulSet", message);
+            steps.fault(Component::StatefulSet, "RackWithoutStatefulSet", message);
         }
-        Place::In if stateful_set.is_some_and(|now| !steps.ring.is_asked_since(now)) => {
+        Membership::Member if stateful_set.is_some_and(|now| !steps.ring.is_asked_since(now)) => {
             steps.ask_anew();
             steps.done.in_the_way.insert(member.stateful_set.to_owned());
             let message = format!(
                 "node {service} was in the ring when StatefulSet {} had a place for it; nodes are asked again",
                 member.stateful_set
             );
-            steps.wait(Part::StatefulSet, "WaitingForRing", message);
+            steps.wait(Component::StatefulSet, "WaitingForRing", message);
         }
-        Place::In => {
+        Membership::Member => {
             let message = format!(
                 "node {service} is in the ring, but StatefulSet {} has no place for it; it gets one, so that \
                  the node \
                  can leave in order",
                 member.stateful_set
             );
-            steps.wait(Part::StatefulSet, "NodeWithoutPlace", message.clone());
+            steps.wait(Component::StatefulSet, "NodeWithoutPlace", message.clone());
             // It comes back as it was, which is no change of the ring, so it waits for nothing.
             if let Some(stateful_set) = stateful_set {
                 steps.set_replicas(stateful_set, member.ordinal + 1, member, ("NodeWithoutPlace", message));
             }
         }
-        Place::NotKnown => {
+        Membership::NotKnown => {
             // Where there is nobody to ask, the node comes back as it was.
             if is_departing || !others.is_empty() {
                 steps.done.in_the_way.insert(member.stateful_set.to_owned());
@@ -155,20 +155,20 @@ fn clear(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) {
                 "Service {service} is of node {host_id}; it goes when the other nodes confirm that the node is \
                  not in the ring"
             );
-            steps.wait(Part::Service, "WaitingForRing", message);
+            steps.wait(Component::Service, "WaitingForRing", message);
         }
-        Place::Out if !is_asked_about(steps, member) => doubt(steps, member, host_id),
-        Place::Out => {
+        Membership::Absent if !is_asked_about(steps, member) => doubt(steps, member, host_id),
+        Membership::Absent => {
             steps.done.in_the_way.insert(member.stateful_set.to_owned());
             steps.done.going.insert(member.name.to_owned());
             if observed.pods.contains_key(member.name) {
                 let message =
                     format!("node {host_id} has left; its Service {service} goes when pod {} is gone", member.name);
-                steps.wait(Part::Service, "WaitingForPod", message);
+                steps.wait(Component::Service, "WaitingForPod", message);
             } else if put_away(steps, member, host_id) {
                 let message = format!("node {host_id} has left, so its Service {service} is deleted");
                 steps.rests_on_belongings(member);
-                steps.delete(Kind::Service, &member.service.reference, ("NodeRemoved", message));
+                steps.delete(ObjectKind::Service, &member.service.reference, ("NodeRemoved", message));
             }
         }
     }
@@ -193,7 +193,7 @@ fn doubt(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) {
              gone",
             member.name
         );
-        return steps.wait(Part::Service, "WaitingForPod", message);
+        return steps.wait(Component::Service, "WaitingForPod", message);
     }
     let question = steps.ask_anew();
     let annotations = json!({LEAVING_HOST_ID: host_id, RING_QUESTION: question});
@@ -203,7 +203,7 @@ fn doubt(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) {
         "Service {service} is of node {host_id}, which no other node sees in the ring; it goes when all say so once more, \
          now that its pod is gone"
     );
-    steps.wait(Part::Service, "WaitingForRing", message);
+    steps.wait(Component::Service, "WaitingForRing", message);
 }
 
 /// A rack that the specification no longer has, and that has no nodes any more.
@@ -216,7 +216,7 @@ fn remove_rack(steps: &mut Steps<'_>, stateful_set: &StatefulSet) {
             "StatefulSet {}/{name} is deleted: the specification has no such rack, and it has no nodes",
             steps.observed.datacenter.namespace
         );
-        steps.delete(Kind::StatefulSet, &ObjectReference::of(&stateful_set.metadata), ("RackRemoved", message));
+        steps.delete(ObjectKind::StatefulSet, &ObjectReference::of(&stateful_set.metadata), ("RackRemoved", message));
     }
 }
 
@@ -257,7 +257,7 @@ fn set_aside(steps: &mut Steps<'_>, member: &Member<'_>, is_last: bool) {
     } else if is_last {
         let message =
             format!("node {} is leaving too; its place goes when the other one's has gone", steps.named(member));
-        steps.wait(Part::StatefulSet, "WaitingForOtherNode", message);
+        steps.wait(Component::StatefulSet, "WaitingForOtherNode", message);
     } else {
         let message = format!(
             "node {} leaves the ring, or has left it, although it is not the last of its rack, and nobody asked \
@@ -266,7 +266,7 @@ fn set_aside(steps: &mut Steps<'_>, member: &Member<'_>, is_last: bool) {
             steps.named(member),
             names::label::REPLACE
         );
-        steps.fault(Part::StatefulSet, "NotTheLastNode", message);
+        steps.fault(Component::StatefulSet, "NotTheLastNode", message);
     }
 }
 
@@ -299,14 +299,14 @@ fn tell_refusal(steps: &mut Steps<'_>, member: &Member<'_>, refusal: &Refusal) {
         steps.named(member),
         refusal.why
     );
-    steps.fault(Part::StatefulSet, REFUSES, message);
+    steps.fault(Component::StatefulSet, REFUSES, message);
 }
 
 fn withdraw(steps: &mut Steps<'_>, member: &Member<'_>, why: &str) {
     let message = format!("node {} stays: {why}", steps.named(member));
     let patch = json!({"labels": {DECOMMISSIONED: null}, "annotations": {LEAVING_HOST_ID: null}});
     steps.change_member(member, patch, Some(("NodeStays", message.clone())));
-    steps.wait(Part::StatefulSet, "NodeStays", message);
+    steps.wait(Component::StatefulSet, "NodeStays", message);
 }
 
 /// Writes down that the node is to leave, and asks for the ring anew.
@@ -325,12 +325,12 @@ fn go_on(steps: &mut Steps<'_>, member: &Member<'_>, racks: &Racks<'_>, is_repla
     steps.asks = true;
     let node = steps.named(member);
     let place = steps.ring.place(host_id, member.name);
-    let refusal = member.refusal().filter(|_| place != Place::Out);
+    let refusal = member.refusal().filter(|_| place != Membership::Absent);
     if let Some(refusal) = &refusal {
         tell_refusal(steps, member, refusal);
     }
     let is_asked = member.is_asked_to_leave() && matches!(member.decommissioned(), Some(FALSE | TRUE));
-    if !member.has_begun_to_leave() && place != Place::Out {
+    if !member.has_begun_to_leave() && place != Membership::Absent {
         let trouble = steps.ring.trouble(host_id, member.name);
         if member.ordinal < desired(observed, member.stateful_set) {
             return withdraw(steps, member, "the specification asks for it again");
@@ -345,17 +345,17 @@ fn go_on(steps: &mut Steps<'_>, member: &Member<'_>, racks: &Racks<'_>, is_repla
     if !is_asked {
         return ask_to_leave(steps, member, host_id);
     }
-    if place == Place::Out && member.is_replaced() {
+    if place == Membership::Absent && member.is_replaced() {
         let message = format!("node {node} ({host_id}) has left, or is replaced by one that has yet to say so");
-        return steps.wait(Part::StatefulSet, "WaitingForReplacement", message);
+        return steps.wait(Component::StatefulSet, "WaitingForReplacement", message);
     }
-    if place == Place::Out {
+    if place == Membership::Absent {
         let Some(now) = observed.stateful_sets.get(member.stateful_set) else { return };
         let message = format!(
             "node {node} ({host_id}) has left the ring; StatefulSet {} is scaled in to {} node(s)",
             member.stateful_set, member.ordinal
         );
-        steps.wait(Part::StatefulSet, "ScalingIn", message.clone());
+        steps.wait(Component::StatefulSet, "ScalingIn", message.clone());
         return steps.set_replicas(now, member.ordinal, member, ("NodeLeft", message));
     }
     // A node that is up and normal waits for the word; nobody else may have said that it has left.
@@ -364,7 +364,7 @@ fn go_on(steps: &mut Steps<'_>, member: &Member<'_>, racks: &Racks<'_>, is_repla
     }
     let message =
         format!("node {node} ({host_id}) leaves the ring; its place goes when another node says that it has left");
-    steps.wait(Part::StatefulSet, "WaitingForNodeToLeave", message);
+    steps.wait(Component::StatefulSet, "WaitingForNodeToLeave", message);
 }
 
 /// Whether something goes before a node that refused to leave is asked again.
@@ -441,11 +441,11 @@ fn begin(steps: &mut Steps<'_>, racks: &Racks<'_>, is_replacing: bool) {
     let node = format!("{}/{name}", observed.datacenter.namespace);
     if is_replacing {
         let message = format!("node {node} is to leave, and does when no node is being replaced");
-        return steps.wait(Part::StatefulSet, "WaitingForReplacement", message);
+        return steps.wait(Component::StatefulSet, "WaitingForReplacement", message);
     }
     if let Some(reason) = unsettled(steps) {
         return steps.wait(
-            Part::StatefulSet,
+            Component::StatefulSet,
             "WaitingForStatefulSetRollout",
             format!("node {node} is to leave; first, {reason}"),
         );
@@ -455,7 +455,7 @@ fn begin(steps: &mut Steps<'_>, racks: &Racks<'_>, is_replacing: bool) {
     }
     let Some((member, host_id)) = member.and_then(|member| Some((member, member.host_id()?))) else {
         let message = format!("node {node} is to leave; its Service does not say its host ID yet");
-        return steps.wait(Part::StatefulSet, "WaitingForHostId", message);
+        return steps.wait(Component::StatefulSet, "WaitingForHostId", message);
     };
     if steps.ring.others(observed, member.name).is_empty() {
         let message = format!(
@@ -463,14 +463,14 @@ fn begin(steps: &mut Steps<'_>, racks: &Racks<'_>, is_replacing: bool) {
              data; it \
              stays: delete the ScyllaDBDatacenter if nothing is to be kept"
         );
-        return steps.wait(Part::StatefulSet, "LastNodeStays", message);
+        return steps.wait(Component::StatefulSet, "LastNodeStays", message);
     }
     steps.asks = true;
     match steps.ring.agrees(observed, member, UP) {
         Ok(()) => {
             steps.done.is_leaving = true;
             steps.wait(
-                Part::StatefulSet,
+                Component::StatefulSet,
                 "AskingNodeToLeave",
                 format!("node {node} ({host_id}) is asked to leave the ring"),
             );
@@ -479,7 +479,7 @@ fn begin(steps: &mut Steps<'_>, racks: &Racks<'_>, is_replacing: bool) {
         // Pods may change meanwhile: those of former versions do not answer before they are changed.
         Err(reason) => {
             let message = format!("node {node} is to leave, and is asked to when all others are up; {reason}");
-            steps.wait(Part::StatefulSet, "WaitingForRing", message);
+            steps.wait(Component::StatefulSet, "WaitingForRing", message);
         }
     }
 }

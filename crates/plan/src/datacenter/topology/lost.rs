@@ -3,7 +3,7 @@
 use messina_api::names::{self, annotation::START_EMPTY, label::REPLACE};
 
 use crate::datacenter::{
-    model::{component::Part, observed::Observed},
+    model::{component::Component, observed::Observed},
     state::member::Member,
     topology::steps::Steps,
 };
@@ -49,7 +49,7 @@ pub(crate) fn tell_of_empty_disk(steps: &mut Steps<'_>, member: &Member<'_>) {
         names::datacenter::data_claim(name),
     );
     // Of a part that no other needs: the rest goes on.
-    steps.fault(Part::Storage, "DiskIsEmpty", message);
+    steps.fault(Component::Storage, "DiskIsEmpty", message);
 }
 
 /// Says what to do about a node that is gone for good.
@@ -68,5 +68,5 @@ pub(crate) fn tell(steps: &mut Steps<'_>, member: &Member<'_>, why: &str) {
             names::datacenter::data_claim(name)
         ),
     };
-    steps.fault(Part::Service, "NodeGone", message);
+    steps.fault(Component::Service, "NodeGone", message);
 }

@@ -3,7 +3,7 @@
 
 use messina_api::names::label::NODE_MAINTENANCE;
 
-use crate::datacenter::{model::component::Part, topology::steps::Steps};
+use crate::datacenter::{model::component::Component, topology::steps::Steps};
 
 /// Finds nodes under maintenance, and says how to end it.
 pub(crate) fn respect(steps: &mut Steps<'_>) {
@@ -15,7 +15,7 @@ pub(crate) fn respect(steps: &mut Steps<'_>) {
             steps.observed.datacenter.namespace,
             member.name
         );
-        steps.wait(Part::StatefulSet, "NodeUnderMaintenance", message);
+        steps.wait(Component::StatefulSet, "NodeUnderMaintenance", message);
         steps.done.under_maintenance.push(member.name.to_owned());
     }
 }

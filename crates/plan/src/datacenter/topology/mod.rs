@@ -22,7 +22,7 @@ use messina_api::names::annotation::RING_QUESTION;
 use serde_json::Value;
 
 use crate::datacenter::{
-    model::plan::{Change, Kind},
+    model::plan::{FieldPatch, ObjectKind},
     racks::Racks,
     state::Current,
     topology::steps::{Steps, Topology},
@@ -39,7 +39,7 @@ pub(crate) fn topology(current: &Current<'_>, racks: &Racks<'_>) -> Topology {
     outdated::start_anew(&mut steps, racks, is_held);
     upgrading::prepare(&mut steps, racks, is_held);
     steps.ask();
-    let mut changes: Vec<Change> = steps.changes.into_values().collect();
+    let mut changes: Vec<FieldPatch> = steps.changes.into_values().collect();
     // What is asked of a node comes before the question goes to the others: so what they answer is newer than that, and a
     // crash in between wastes nobody's answer.
     changes.sort_by_key(only_asks);
@@ -47,10 +47,10 @@ pub(crate) fn topology(current: &Current<'_>, racks: &Racks<'_>) -> Topology {
 }
 
 /// Whether nothing changes but the question.
-fn only_asks(change: &Change) -> bool {
+fn only_asks(change: &FieldPatch) -> bool {
     let (labels, annotations) = (&change.patch["metadata"]["labels"], &change.patch["metadata"]["annotations"]);
     let is_question = |annotations: &serde_json::Map<String, Value>| annotations.keys().all(|key| key == RING_QUESTION);
-    change.kind == Kind::Service && labels.is_null() && annotations.as_object().is_some_and(is_question)
+    change.kind == ObjectKind::Service && labels.is_null() && annotations.as_object().is_some_and(is_question)
 }
 
 /// Services that are about to go.

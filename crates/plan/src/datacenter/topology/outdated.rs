@@ -3,7 +3,7 @@
 //! one, when all other pods are up, and before anything else begins.
 
 use crate::datacenter::{
-    model::{component::Part, observed::Observed, plan::Kind},
+    model::{component::Component, observed::Observed, plan::ObjectKind},
     racks::Racks,
     state::member::Member,
     topology::steps::Steps,
@@ -26,18 +26,18 @@ pub(crate) fn start_anew(steps: &mut Steps<'_>, racks: &Racks<'_>, is_held: bool
     let what = format!("node {node} announces an address that its Service does not have any more, and is to restart");
     if is_held || steps.done.is_leaving || !racks.are_all_up() {
         let message = format!("{what}; it does when all nodes are up and nothing else is under way");
-        return steps.wait(Part::StatefulSet, "WaitingToRestart", message);
+        return steps.wait(Component::StatefulSet, "WaitingToRestart", message);
     }
     let others = steps.ring.others(observed, first.name);
     if others.iter().any(|other| other.answers()) {
         steps.asks = true;
         if let Err(reason) = steps.ring.lets_restart(observed, &asking) {
             let message = format!("{what}; it does when all others see each other up; {reason}");
-            return steps.wait(Part::StatefulSet, "WaitingForRing", message);
+            return steps.wait(Component::StatefulSet, "WaitingForRing", message);
         }
     }
     let Some(pod) = observed.pods.get(first.name) else { return };
     let message = format!("{what}; its pod is made anew");
-    steps.wait(Part::StatefulSet, "RestartingNode", message.clone());
-    steps.delete(Kind::Pod, &pod.reference, ("RestartingNode", message));
+    steps.wait(Component::StatefulSet, "RestartingNode", message.clone());
+    steps.delete(ObjectKind::Pod, &pod.reference, ("RestartingNode", message));
 }

@@ -18,9 +18,9 @@ use serde_json::json;
 use crate::datacenter::{
     layout::PARALLEL,
     model::{
-        component::Part,
+        component::Component,
         facts::pod::NodePod,
-        plan::{Change, Deletion, Kind, Note, RestsOn},
+        plan::{Deletion, FieldPatch, Note, ObjectKind, Preconditions},
         spec::MOST_NODES,
     },
     state::{
@@ -32,10 +32,10 @@ use crate::datacenter::{
 };
 
 /// Notes on claims which nodes have joined, and what they run, where nothing else of the claims changes.
-pub(crate) fn marks(current: &Current<'_>, changes: &[Change]) -> Vec<Change> {
+pub(crate) fn marks(current: &Current<'_>, changes: &[FieldPatch]) -> Vec<FieldPatch> {
     let observed = current.observed;
     let changes_already =
-        |name: &String| changes.iter().any(|one| one.kind == Kind::PersistentVolumeClaim && one.name == *name);
+        |name: &String| changes.iter().any(|one| one.kind == ObjectKind::PersistentVolumeClaim && one.name == *name);
     let mark = |member: &Member<'_>| {
         // A disk that a pod has mounted and that is not being deleted is the one that its node is on.
         let pod = observed.pods.get(member.name).filter(|pod| !pod.is_being_deleted)?;
@@ -51,9 +51,9 @@ pub(crate) fn marks(current: &Current<'_>, changes: &[Change]) -> Vec<Change> {
         noted.extend(pod.image.as_deref().map(|image| (LAST_IMAGE, image)));
         let known = [(JOINED_HOST_ID, &claim.joined_host_id), (LAST_IMAGE, &claim.last_image)];
         noted.retain(|key, value| !known.iter().any(|(known, is)| known == key && is.as_deref() == Some(*value)));
-        (!noted.is_empty()).then(|| Change {
-            part: Part::Storage,
-            kind: Kind::PersistentVolumeClaim,
+        (!noted.is_empty()).then(|| FieldPatch {
+            component: Component::Storage,
+            kind: ObjectKind::PersistentVolumeClaim,
             name,
             uid: claim.reference.uid.clone().unwrap_or_default(),
             version: claim.reference.version.clone().unwrap_or_default(),
@@ -67,9 +67,9 @@ pub(crate) fn marks(current: &Current<'_>, changes: &[Change]) -> Vec<Change> {
 #[derive(Default)]
 pub(crate) struct Recovery {
     pub(crate) deletions: Vec<Deletion>,
-    pub(crate) waiting: Vec<Note>,
-    pub(crate) wrong: Vec<Note>,
-    pub(crate) rests_on: RestsOn,
+    pub(crate) progressing: Vec<Note>,
+    pub(crate) degraded: Vec<Note>,
+    pub(crate) preconditions: Preconditions,
 }
 
 /// Deletes a StatefulSet, without its pods, whose nodes wait for one another; `rollout` creates it around its nodes. One at a
@@ -94,18 +94,18 @@ pub(crate) fn recovery(current: &Current<'_>) -> Recovery {
             "nodes of {object} wait for one another: most of the cluster is down, and Kubernetes creates their pods one by \
              one; it is deleted without its pods and created around them with podManagementPolicy {PARALLEL}"
         );
-        recovery.waiting.push(Note {
-            part: Part::StatefulSet,
+        recovery.progressing.push(Note {
+            component: Component::StatefulSet,
             reason: "ReplacingStatefulSet",
             message: message.clone(),
         });
         // Pods may be seen late, and all nodes be up.
         let pods = current.members().iter().filter(|member| current.is_known(member.name));
         let pods = pods.map(|member| seen::pod(observed, member.name)).collect();
-        recovery.rests_on.insert((Kind::StatefulSet, name.clone()), pods);
+        recovery.preconditions.insert((ObjectKind::StatefulSet, name.clone()), pods);
         recovery.deletions.push(Deletion {
-            part: Part::StatefulSet,
-            kind: Kind::StatefulSet,
+            component: Component::StatefulSet,
+            kind: ObjectKind::StatefulSet,
             name: name.clone(),
             uid: stateful_set.metadata.uid.clone().unwrap_or_default(),
             version: Some(stateful_set.metadata.resource_version.clone().unwrap_or_default()),
@@ -119,7 +119,7 @@ pub(crate) fn recovery(current: &Current<'_>) -> Recovery {
              the specification; add the rack again until all nodes are up",
             observed.datacenter.namespace
         );
-        recovery.wrong.push(Note { part: Part::StatefulSet, reason: "WaitingForMajority", message });
+        recovery.degraded.push(Note { component: Component::StatefulSet, reason: "WaitingForMajority", message });
     }
     recovery
 }
@@ -153,16 +153,16 @@ fn is_up(pod: &NodePod) -> bool {
 
 /// Notes on Services of a datacenter that was created on former disks whose they are, before any pod starts: else a node without
 /// its disk would not know that there is a ring. Answers whether all Services say so.
-pub(crate) fn name_nodes(current: &Current<'_>) -> (Vec<Change>, bool) {
+pub(crate) fn name_nodes(current: &Current<'_>) -> (Vec<FieldPatch>, bool) {
     let observed = current.observed;
     let disks = &current.disks;
     let blank = current.members().iter().filter(|member| member.host_id().is_none());
     let change = |member: &Member<'_>| {
         let host_id = disks.get(member.name)?;
         let service = &member.service.reference;
-        Some(Change {
-            part: Part::Service,
-            kind: Kind::Service,
+        Some(FieldPatch {
+            component: Component::Service,
+            kind: ObjectKind::Service,
             name: member.name.to_owned(),
             uid: service.uid.clone().unwrap_or_default(),
             version: service.version.clone().unwrap_or_default(),
@@ -170,7 +170,7 @@ pub(crate) fn name_nodes(current: &Current<'_>) -> (Vec<Change>, bool) {
             event: None,
         })
     };
-    let changes: Vec<Change> = blank.filter_map(change).collect();
+    let changes: Vec<FieldPatch> = blank.filter_map(change).collect();
     let racks: Vec<String> =
         observed.datacenter.racks.iter().map(|rack| observed.datacenter.stateful_set_name(rack)).collect();
     let is_of_rack =

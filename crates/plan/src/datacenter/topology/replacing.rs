@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 use crate::{
     datacenter::{
         model::{
-            component::Part,
+            component::Component,
             facts::{claim::Claim, pod::NodePod},
-            plan::Kind,
+            plan::ObjectKind,
         },
-        state::{member::Member, ring::Place, seen},
+        state::{member::Member, ring::Membership, seen},
         topology::{lost, maintenance, steps::Steps},
     },
     node::answer::{DOWN, UP},
@@ -126,7 +126,7 @@ fn waits_for_pod(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) -> b
             steps.observed.datacenter.namespace,
             member.name
         );
-        steps.wait(Part::Service, "WaitingForPod", message);
+        steps.wait(Component::Service, "WaitingForPod", message);
     }
     is_waiting
 }
@@ -142,7 +142,7 @@ fn may_be_automatic(steps: &Steps<'_>, member: &Member<'_>) -> bool {
 
 /// Another node than the one that was lost is there.
 fn took_over(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str, replaced: &str) -> bool {
-    let is_gone = steps.ring.place(replaced, member.name) == Place::Out;
+    let is_gone = steps.ring.place(replaced, member.name) == Membership::Absent;
     let is_wanted = member.replacing_claim().is_some() || member.service.replace.is_some();
     // Until the newcomer has joined, it has to know whom it replaces, whoever has withdrawn the request.
     if !is_wanted && (member.has_joined() || is_gone) {
@@ -150,7 +150,7 @@ fn took_over(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str, replaced
         return false;
     }
     steps.asks = true;
-    let is_done = member.has_joined() && is_gone && steps.ring.place(host_id, member.name) == Place::In;
+    let is_done = member.has_joined() && is_gone && steps.ring.place(host_id, member.name) == Membership::Member;
     if is_done {
         let message = format!("node {} ({host_id}) has taken the place of {replaced}", steps.named(member));
         steps.change_member(member, forget(), Some(("NodeReplaced", message)));
@@ -160,7 +160,7 @@ fn took_over(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str, replaced
              and the other one gone",
             steps.named(member)
         );
-        steps.wait(Part::Service, "WaitingForReplacement", message);
+        steps.wait(Component::Service, "WaitingForReplacement", message);
     }
     true
 }
@@ -221,7 +221,7 @@ fn empty(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str, own: &str) {
     let node = steps.named(member);
     if let Some(reason) = maintenance::reason(steps) {
         let message = format!("node {node} ({host_id}) keeps its disk and its pod until that is over: {reason}");
-        return steps.wait(Part::Service, "WaitingForMaintenance", message);
+        return steps.wait(Component::Service, "WaitingForMaintenance", message);
     }
     let is_given_up = left.claim.is_none_or(|claim| claim.is_being_deleted);
     if let Err(reason) = steps.ring.agrees(observed, member, DOWN) {
@@ -230,26 +230,30 @@ fn empty(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str, own: &str) {
                 "node {node} ({host_id}) came back when its disk was already given up; stop it for good, by deleting \
                  pod {node}, so that an empty node takes its place"
             );
-            return steps.fault(Part::Service, "NodeIsUp", message);
+            return steps.fault(Component::Service, "NodeIsUp", message);
         }
         let message =
             format!("node {node} ({host_id}) is to be replaced, which needs all others to see it down: {reason}");
-        return steps.wait(Part::Service, "WaitingForRing", message);
+        return steps.wait(Component::Service, "WaitingForRing", message);
     }
     let message = format!(
         "node {node} ({host_id}) is down for all others, so its disk and its pod are given up; an empty node \
          takes its place"
     );
-    steps.wait(Part::Service, "ReplacingNode", message.clone());
+    steps.wait(Component::Service, "ReplacingNode", message.clone());
     match (left.claim, left.pod) {
         // The pod goes when the claim is seen to be going, so that the next pod does not get the same one.
         (Some(claim), _) if !claim.is_being_deleted => {
-            steps.rests_on_ring(Kind::PersistentVolumeClaim, &claim.reference, vec![seen::pod(observed, member.name)]);
-            steps.delete(Kind::PersistentVolumeClaim, &claim.reference, ("ReplacingNode", message));
+            steps.rests_on_ring(
+                ObjectKind::PersistentVolumeClaim,
+                &claim.reference,
+                vec![seen::pod(observed, member.name)],
+            );
+            steps.delete(ObjectKind::PersistentVolumeClaim, &claim.reference, ("ReplacingNode", message));
         }
         (_, Some(pod)) if !pod.is_being_deleted => {
-            steps.rests_on_ring(Kind::Pod, &pod.reference, vec![seen::claim(observed, member.name)]);
-            steps.delete(Kind::Pod, &pod.reference, ("ReplacingNode", message));
+            steps.rests_on_ring(ObjectKind::Pod, &pod.reference, vec![seen::claim(observed, member.name)]);
+            steps.delete(ObjectKind::Pod, &pod.reference, ("ReplacingNode", message));
         }
         _ => {}
     }
@@ -262,7 +266,7 @@ fn wait_for_newcomer(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) 
          label {REPLACE} away and set it again, to begin with another empty disk",
         steps.named(member)
     );
-    steps.wait(Part::Service, "WaitingForReplacement", message);
+    steps.wait(Component::Service, "WaitingForReplacement", message);
 }
 
 /// A Service whose node is to be replaced; answers whether it is from now on.
@@ -274,7 +278,7 @@ fn begin(steps: &mut Steps<'_>, member: &Member<'_>, is_another_under_way: bool)
             "Service {node} has the label {REPLACE}, but it does not say which host ID its node had; it cannot \
              be replaced by host ID: remove the label"
         );
-        steps.fault(Part::Service, "NoHostId", message);
+        steps.fault(Component::Service, "NoHostId", message);
         return false;
     };
     let leaves =
@@ -282,12 +286,12 @@ fn begin(steps: &mut Steps<'_>, member: &Member<'_>, is_another_under_way: bool)
     if is_another_under_way || steps.ring.members.iter().any(leaves) {
         let message =
             format!("node {node} is to be replaced, which begins when no other node is being replaced or leaves");
-        steps.wait(Part::Service, "WaitingForOtherNode", message);
+        steps.wait(Component::Service, "WaitingForOtherNode", message);
         return false;
     }
     if let Some(reason) = maintenance::reason(steps) {
         let message = format!("node {node} is to be replaced, which begins when that is over: {reason}");
-        steps.wait(Part::Service, "WaitingForMaintenance", message);
+        steps.wait(Component::Service, "WaitingForMaintenance", message);
         return false;
     }
     steps.asks = true;
@@ -297,18 +301,18 @@ fn begin(steps: &mut Steps<'_>, member: &Member<'_>, is_another_under_way: bool)
                 "node {node} ({host_id}) has the label {REPLACE}, but it is up; only a node that is down for \
                  all others is replaced: remove the label, or stop the node for good"
             );
-            steps.fault(Part::Service, "NodeIsUp", message);
+            steps.fault(Component::Service, "NodeIsUp", message);
         } else {
             let message = format!(
                 "node {node} ({host_id}) is to be replaced, which begins when all others see it down: {reason}"
             );
-            steps.wait(Part::Service, "WaitingForRing", message);
+            steps.wait(Component::Service, "WaitingForRing", message);
         }
         return false;
     }
     let question = steps.ask_anew();
     let message = format!("node {node} ({host_id}) is replaced by an empty one");
-    steps.wait(Part::Service, "ReplacingNode", message.clone());
+    steps.wait(Component::Service, "ReplacingNode", message.clone());
     // A label that the user set stays as it is.
     let request = member.service.replace.as_deref().unwrap_or(AUTOMATIC);
     let patch = json!({

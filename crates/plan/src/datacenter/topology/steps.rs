@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use crate::datacenter::{
     model::{
-        component::Part,
+        component::Component,
         facts::ObjectReference,
         observed::Observed,
-        plan::{Change, Deletion, Kind, Note, RestsOn, Seen},
+        plan::{Deletion, FieldPatch, Note, ObjectKind, ObservedVersion, Preconditions},
     },
     state::{Current, member::Member, ring::Ring, seen, stateful_set::replicas},
 };
@@ -19,10 +19,10 @@ use crate::datacenter::{
 /// What is to be done now.
 #[derive(Debug, Default)]
 pub(crate) struct Topology {
-    pub(crate) changes: Vec<Change>,
+    pub(crate) changes: Vec<FieldPatch>,
     pub(crate) deletions: Vec<Deletion>,
-    pub(crate) waiting: Vec<Note>,
-    pub(crate) wrong: Vec<Note>,
+    pub(crate) progressing: Vec<Note>,
+    pub(crate) degraded: Vec<Note>,
     /// A node is leaving, so nothing else begins.
     pub(crate) is_leaving: bool,
     /// All Services of nodes that have joined name them.
@@ -40,7 +40,7 @@ pub(crate) struct Topology {
     /// Services that are about to go.
     pub(crate) going: BTreeSet<String>,
     /// What has to be as it was observed when something is written.
-    pub(crate) rests_on: RestsOn,
+    pub(crate) preconditions: Preconditions,
 }
 
 /// What is decided, step by step.
@@ -49,7 +49,7 @@ pub(crate) struct Steps<'a> {
     pub(crate) observed: &'a Observed,
     pub(crate) ring: &'a Ring<'a>,
     /// One for each object: a second one would not find the version that the decision is about.
-    pub(crate) changes: BTreeMap<(Kind, String), Change>,
+    pub(crate) changes: BTreeMap<(ObjectKind, String), FieldPatch>,
     pub(crate) done: Topology,
     /// Whether nodes have to tell of the ring.
     pub(crate) asks: bool,
@@ -72,14 +72,14 @@ impl<'a> Steps<'a> {
 
     pub(crate) fn change(
         &mut self,
-        kind: Kind,
+        kind: ObjectKind,
         object: &ObjectReference,
         patch: Value,
         event: Option<(&'static str, String)>,
     ) {
         let name = object.name.clone();
-        let change = self.changes.entry((kind, name.clone())).or_insert_with(|| Change {
-            part: kind.part(),
+        let change = self.changes.entry((kind, name.clone())).or_insert_with(|| FieldPatch {
+            component: kind.component(),
             kind,
             name,
             uid: object.uid.clone().unwrap_or_default(),
@@ -99,7 +99,7 @@ impl<'a> Steps<'a> {
         metadata: Value,
         event: Option<(&'static str, String)>,
     ) {
-        self.change(Kind::Service, &member.service.reference, json!({"metadata": metadata}), event);
+        self.change(ObjectKind::Service, &member.service.reference, json!({"metadata": metadata}), event);
     }
 
     /// Gives a node its place, or takes it away.
@@ -110,10 +110,14 @@ impl<'a> Steps<'a> {
         member: &Member<'_>,
         event: (&'static str, String),
     ) {
-        let rests_on = seen::of_places(self.observed, stateful_set, replicas, member.name);
-        self.done.rests_on.entry((Kind::StatefulSet, member.stateful_set.to_owned())).or_default().extend(rests_on);
+        let preconditions = seen::of_places(self.observed, stateful_set, replicas, member.name);
+        self.done
+            .preconditions
+            .entry((ObjectKind::StatefulSet, member.stateful_set.to_owned()))
+            .or_default()
+            .extend(preconditions);
         let object = ObjectReference::of(&stateful_set.metadata);
-        self.change(Kind::StatefulSet, &object, json!({"spec": {"replicas": replicas}}), Some(event));
+        self.change(ObjectKind::StatefulSet, &object, json!({"spec": {"replicas": replicas}}), Some(event));
     }
 
     /// A node that may be in the ring is down for lack of a place, or nobody would start it again: no other one restarts, and
@@ -126,36 +130,36 @@ impl<'a> Steps<'a> {
     /// What is written of the member's Service holds only if its claim and its pod are as they were observed.
     pub(crate) fn rests_on_belongings(&mut self, member: &Member<'_>) {
         let belongings = seen::belongings(self.observed, member.name);
-        self.done.rests_on.insert((Kind::Service, member.name.to_owned()), belongings);
+        self.done.preconditions.insert((ObjectKind::Service, member.name.to_owned()), belongings);
     }
 
     /// What a node leaves behind is put away only if all that was said of the ring, the pods that said it, and what was written down
     /// of this node, are as they were observed, and so is this.
-    pub(crate) fn rests_on_ring(&mut self, kind: Kind, object: &ObjectReference, also: Vec<Seen>) {
+    pub(crate) fn rests_on_ring(&mut self, kind: ObjectKind, object: &ObjectReference, also: Vec<ObservedVersion>) {
         let said = self.ring.members.iter().map(|member| seen::service(self.observed, member.name));
         let witnesses = self.ring.witnesses.iter().map(|name| seen::pod(self.observed, name));
-        self.done.rests_on.insert((kind, object.name.clone()), said.chain(witnesses).chain(also).collect());
+        self.done.preconditions.insert((kind, object.name.clone()), said.chain(witnesses).chain(also).collect());
     }
 
-    pub(crate) fn delete(&mut self, kind: Kind, object: &ObjectReference, event: (&'static str, String)) {
+    pub(crate) fn delete(&mut self, kind: ObjectKind, object: &ObjectReference, event: (&'static str, String)) {
         self.done.deletions.push(Deletion {
-            part: kind.part(),
+            component: kind.component(),
             kind,
             name: object.name.clone(),
             uid: object.uid.clone().unwrap_or_default(),
             // A rack that was asked for again meanwhile is kept.
-            version: object.version.clone().filter(|_| kind == Kind::StatefulSet),
+            version: object.version.clone().filter(|_| kind == ObjectKind::StatefulSet),
             orphans: false,
             event: Some(event),
         });
     }
 
-    pub(crate) fn wait(&mut self, part: Part, reason: &'static str, message: String) {
-        self.done.waiting.push(Note { part, reason, message });
+    pub(crate) fn wait(&mut self, component: Component, reason: &'static str, message: String) {
+        self.done.progressing.push(Note { component, reason, message });
     }
 
-    pub(crate) fn fault(&mut self, part: Part, reason: &'static str, message: String) {
-        self.done.wrong.push(Note { part, reason, message });
+    pub(crate) fn fault(&mut self, component: Component, reason: &'static str, message: String) {
+        self.done.degraded.push(Note { component, reason, message });
     }
 
     pub(crate) fn named(&self, member: &Member<'_>) -> String {

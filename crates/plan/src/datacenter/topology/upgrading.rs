@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::{
     datacenter::{
-        model::component::Part,
+        model::component::Component,
         racks::Racks,
         state::{
             member::Member,
@@ -47,7 +47,7 @@ pub(crate) fn prepare(steps: &mut Steps<'_>, racks: &Racks<'_>, is_held: bool) {
         steps.done.holds_restart = true;
         let node = format!("{}/{name}", observed.datacenter.namespace);
         let message = format!("node {node} is to restart, and does when all nodes see each other up; {reason}");
-        steps.wait(Part::StatefulSet, "WaitingForRing", message);
+        steps.wait(Component::StatefulSet, "WaitingForRing", message);
     }
 }
 
@@ -198,7 +198,7 @@ fn may_restart(steps: &mut Steps<'_>, members: &[Member<'_>], name: &str) -> boo
     let Some(next) = next else {
         let node = format!("{}/{name}", observed.datacenter.namespace);
         let message = format!("node {node} is to restart; its Service does not say yet that it has joined");
-        steps.wait(Part::StatefulSet, "WaitingForHostId", message);
+        steps.wait(Component::StatefulSet, "WaitingForHostId", message);
         return false;
     };
     if next.runs(target) || next.returns_to(target) {
@@ -246,7 +246,7 @@ fn tell(steps: &mut Steps<'_>, node: &Node<'_>, what: &str) {
         let message = format!(
             "for the change to version {to}, node {name} {failure}: {why}; it is tried again: {remedy}, or restore the former image"
         );
-        return steps.fault(Part::StatefulSet, reason, message);
+        return steps.fault(Component::StatefulSet, reason, message);
     }
     let remedy = if node.member.answers() {
         ""
@@ -259,5 +259,5 @@ fn tell(steps: &mut Steps<'_>, node: &Node<'_>, what: &str) {
         format!("{SKIP_UPGRADE_HOOKS}=true on the ScyllaDBDatacenter")
     };
     let message = format!("for the change to version {to}, node {name} has to {what}{remedy}{skip}");
-    steps.wait(Part::StatefulSet, "PreparingUpgrade", message);
+    steps.wait(Component::StatefulSet, "PreparingUpgrade", message);
 }

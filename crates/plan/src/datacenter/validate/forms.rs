@@ -22,7 +22,8 @@ pub(crate) fn is_label_value(text: &str) -> bool {
 
 /// A DNS name, which is also what most objects are called.
 pub(crate) fn is_subdomain(text: &str) -> bool {
-    text.len() <= 253 && text.split('.').all(|part| is_word(part, "-") && part == part.to_ascii_lowercase())
+    text.len() <= 253
+        && text.split('.').all(|component| is_word(component, "-") && component == component.to_ascii_lowercase())
 }
 
 /// The key of a label or an annotation: a name, perhaps with a domain before a slash.

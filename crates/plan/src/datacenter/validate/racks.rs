@@ -220,14 +220,14 @@ pub(crate) fn stateful_set_names(name: &str, scylla_datacenter: &str, racks: &[R
         let wrong =
             [("metadata.name", name), ("spec.datacenterName", scylla_datacenter), (field.as_str(), rack.name.as_str())]
                 .into_iter()
-                .find(|(_, part)| {
-                    !part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+                .find(|(_, component)| {
+                    !component.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
                 });
-        if let Some((field, part)) = wrong {
+        if let Some((field, component)) = wrong {
             faults.add(
                 field,
                 format!(
-                    "{part:?} becomes part of the names of Services: use lower case letters, digits and dashes only"
+                    "{component:?} becomes part of the names of Services: use lower case letters, digits and dashes only"
                 ),
             );
         } else if stateful_set.starts_with('-') || stateful_set.ends_with('-') {

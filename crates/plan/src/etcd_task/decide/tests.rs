@@ -23,7 +23,7 @@ fn observed() -> Observed {
         etcd: Sight::There,
         ahead: Vec::new(),
         may_refresh: true,
-        errand: Errand::None,
+        stage_state: StageState::None,
         failures: 0,
         now: at(5),
     }
@@ -57,7 +57,7 @@ fn a_task_that_can_run_goes_from_step_to_step() {
     observed.status = plan.status;
     let plan = decide(&observed);
     assert_eq!((plan.next, &plan.status), (Next::Ask(Stage::Admit), &observed.status), "it was said before");
-    observed.errand = Errand::Back(Stage::Admit, TaskResult::done("go"));
+    observed.stage_state = StageState::Done(Stage::Admit, TaskResult::done("go"));
     let plan = decide(&observed);
     assert_eq!((state(&plan), plan.status.initiated_at.clone()), (TaskState::InProgress, Some(Time(at(5)))));
     observed.status = plan.status;
@@ -65,7 +65,7 @@ fn a_task_that_can_run_goes_from_step_to_step() {
     assert_eq!((plan.next, &plan.status), (Next::Ask(Stage::Run), &observed.status));
     let snapshot = TakenSnapshot { name: Some("full-1".into()), ..TakenSnapshot::default() };
     let result = TaskResult::done("taken").with(Findings { snapshot: Some(snapshot), ..Findings::default() });
-    observed.errand = Errand::Back(Stage::Run, result);
+    observed.stage_state = StageState::Done(Stage::Run, result);
     let plan = decide(&observed);
     assert_eq!(
         (state(&plan), plan.status.snapshot.clone().unwrap().name.unwrap()),
@@ -117,7 +117,8 @@ fn what_could_never_run_is_rejected() {
         assert_eq!((state(&plan), codes(&plan)), (TaskState::Rejected, vec![code::INVALID_CONFIG.to_owned()]));
     }
     let mut refused = in_state(TaskState::Pending);
-    refused.errand = Errand::Back(Stage::Admit, TaskResult::failed(Fault::new(code::PRECONDITION, "no store")));
+    refused.stage_state =
+        StageState::Done(Stage::Admit, TaskResult::failed(Fault::new(code::PRECONDITION, "no store")));
     assert_eq!(state(&decide(&refused)), TaskState::Rejected);
     // One that had begun did not do what it was asked to do.
     let begun = Observed { options: Err(fault), ..in_state(TaskState::InProgress) };
@@ -128,7 +129,7 @@ fn what_could_never_run_is_rejected() {
 fn it_is_tried_again_until_the_time_is_over() {
     let trouble = TaskResult::trouble(Fault::new("ERR_X", "busy"));
     let mut observed = in_state(TaskState::InProgress);
-    observed.errand = Errand::Back(Stage::Run, trouble.clone());
+    observed.stage_state = StageState::Done(Stage::Run, trouble.clone());
     let plan = decide(&observed);
     assert_eq!((state(&plan), codes(&plan)), (TaskState::InProgress, vec!["ERR_X".to_owned()]));
     observed.status = plan.status;
@@ -139,7 +140,7 @@ fn it_is_tried_again_until_the_time_is_over() {
     assert_eq!((state(&late), codes(&late)), (TaskState::Failed, vec!["ERR_X".to_owned(), code::DEADLINE.to_owned()]));
     assert!(description(&late).contains("busy") && description(&late).contains("60 s"), "{}", description(&late));
     // What was done in time counts, even if it is heard of late.
-    observed.errand = Errand::Back(Stage::Run, TaskResult::done("taken"));
+    observed.stage_state = StageState::Done(Stage::Run, TaskResult::done("taken"));
     assert_eq!(state(&decide(&observed)), TaskState::Succeeded);
 }
 
@@ -153,7 +154,8 @@ fn pauses_grow_to_half_a_minute() {
 fn the_last_ten_errors_are_kept() {
     let mut observed = in_state(TaskState::InProgress);
     for number in 0..25 {
-        observed.errand = Errand::Back(Stage::Run, TaskResult::trouble(Fault::new("ERR_X", format!("{number}"))));
+        observed.stage_state =
+            StageState::Done(Stage::Run, TaskResult::trouble(Fault::new("ERR_X", format!("{number}"))));
         observed.status = decide(&observed).status;
     }
     let kept: Vec<String> =
@@ -177,27 +179,27 @@ fn a_task_that_ran_is_cleaned_up_once_it_is_finished() {
     for state in [TaskState::Succeeded, TaskState::Failed] {
         let mut observed = Observed { needs_cleanup: true, ..in_state(state.clone()) };
         // A run that the deadline ended may be under way still.
-        for errand in [
-            Errand::None,
-            Errand::UnderWay(Stage::Run),
-            Errand::Back(Stage::Run, TaskResult::done("done")),
-            Errand::Resting(Duration::ZERO),
+        for stage_state in [
+            StageState::None,
+            StageState::Running(Stage::Run),
+            StageState::Done(Stage::Run, TaskResult::done("done")),
+            StageState::Waiting(Duration::ZERO),
         ] {
-            observed.errand = errand;
+            observed.stage_state = stage_state;
             assert_eq!(decide(&observed).next, Next::Ask(Stage::CleanUp), "{observed:?}");
         }
-        observed.errand = Errand::UnderWay(Stage::CleanUp);
+        observed.stage_state = StageState::Running(Stage::CleanUp);
         assert!(matches!(decide(&observed).next, Next::Wait(Some(_))));
         let trouble = TaskResult::trouble(Fault::new("ERR_X", "the Job could not be deleted"));
-        observed.errand = Errand::Back(Stage::CleanUp, trouble);
+        observed.stage_state = StageState::Done(Stage::CleanUp, trouble);
         let plan = decide(&observed);
         assert_eq!((plan.next.clone(), codes(&plan)), (Next::Rest(FIRST_PAUSE), vec!["ERR_X".to_owned()]));
         assert_eq!((plan.status.state.as_ref(), plan.status.cleaned_up_at), (Some(&state), None));
-        observed.errand = Errand::Back(Stage::CleanUp, TaskResult::done("removed"));
+        observed.stage_state = StageState::Done(Stage::CleanUp, TaskResult::done("removed"));
         let plan = decide(&observed);
         assert_eq!((plan.status.cleaned_up_at.clone(), &plan.status.last_operation), (Some(Time(at(5))), &None));
         observed.status = plan.status;
-        observed.errand = Errand::None;
+        observed.stage_state = StageState::None;
         assert!(matches!(decide(&observed).next, Next::Wait(Some(_))), "it is done once, whichever process asks");
     }
     let rejected = Observed { needs_cleanup: true, ..in_state(TaskState::Rejected) };
@@ -209,7 +211,8 @@ fn a_task_that_ran_is_cleaned_up_once_it_is_finished() {
 #[test]
 fn a_running_task_whose_etcd_cannot_be_read_ends_at_its_deadline() {
     let etcd = Sight::Unreadable("Etcd default/main cannot be read: spec.backup".into());
-    let mut observed = Observed { etcd, errand: Errand::Resting(Duration::ZERO), ..in_state(TaskState::InProgress) };
+    let mut observed =
+        Observed { etcd, stage_state: StageState::Waiting(Duration::ZERO), ..in_state(TaskState::InProgress) };
     let plan = decide(&observed);
     assert_eq!((state(&plan), codes(&plan)), (TaskState::InProgress, vec![code::ETCD_UNREADABLE.to_owned()]));
     assert!(description(&plan).contains("spec.backup"), "{}", description(&plan));
@@ -291,9 +294,9 @@ impl World {
         if is_said {
             match plan.next {
                 Next::Ask(stage) => {
-                    let is_free = match self.observed.errand {
-                        Errand::UnderWay(Stage::CleanUp) => false,
-                        Errand::UnderWay(_) => stage == Stage::CleanUp,
+                    let is_free = match self.observed.stage_state {
+                        StageState::Running(Stage::CleanUp) => false,
+                        StageState::Running(_) => stage == Stage::CleanUp,
                         _ => true,
                     };
                     assert!(is_free, "one errand at a time");
@@ -305,9 +308,9 @@ impl World {
                     };
                     assert!(is_expected, "{stage:?} in {state:?}");
                     assert!(stage != Stage::Admit || self.observed.ahead.is_empty(), "it is not its turn");
-                    self.observed.errand = Errand::UnderWay(stage);
+                    self.observed.stage_state = StageState::Running(stage);
                 }
-                Next::Rest(time) => self.observed.errand = Errand::Resting(time),
+                Next::Rest(time) => self.observed.stage_state = StageState::Waiting(time),
                 Next::Wait(_) | Next::Delete => {}
             }
         }
@@ -318,16 +321,16 @@ impl World {
         match event {
             Event::Written => self.observed.status = plan.status.clone(),
             Event::Answer(result) => {
-                if let Errand::UnderWay(stage) = self.observed.errand {
-                    self.observed.errand = Errand::Back(stage, result.clone());
+                if let StageState::Running(stage) = self.observed.stage_state {
+                    self.observed.stage_state = StageState::Done(stage, result.clone());
                 }
             }
-            Event::Crash => self.observed.errand = Errand::None,
+            Event::Crash => self.observed.stage_state = StageState::None,
             Event::Later(seconds) => {
                 self.now += seconds;
-                if let Errand::Resting(rest) = self.observed.errand {
+                if let StageState::Waiting(rest) = self.observed.stage_state {
                     let gone = Duration::from_secs(seconds.unsigned_abs());
-                    self.observed.errand = Errand::Resting(rest.saturating_sub(gone));
+                    self.observed.stage_state = StageState::Waiting(rest.saturating_sub(gone));
                 }
             }
             Event::Etcd(sight) => self.observed.etcd = sight.clone(),

@@ -10,7 +10,7 @@ use k8s_openapi::{
 };
 use messina_api::names::annotation::{self, certificate as noted};
 use messina_plan::datacenter::{
-    Cached, Gates, Part,
+    Cached, Component, Gates,
     certificates::{Purpose, Signed, keys},
 };
 use rcgen::KeyPair;
@@ -30,13 +30,17 @@ fn authorities_come_first_and_sign_only_when_they_are_stored() {
     assert!(first.objects.certificates.iter().all(|chain| chain.authority.is_some()));
     assert!(first.objects.certificates.iter().all(|chain| chain.bundle.is_none() && chain.certificate.is_none()));
     assert!(first.objects.stateful_sets.is_empty(), "nodes wait for certificates");
-    assert!(first.waiting.iter().any(|note| note.reason == "WaitingForCertificates"), "{:?}", first.waiting);
+    assert!(first.progressing.iter().any(|note| note.reason == "WaitingForCertificates"), "{:?}", first.progressing);
     store(&mut cached, &first);
     assert_eq!(look(&mut cached), [SECRETS[3], SECRETS[1]]);
     assert!(everything_is_trusted(&cached));
     let last = plan(&cached);
     assert_eq!(last.objects.stateful_sets.len(), 1);
-    assert_eq!(last.again_at, Some(cached.now + SignedDuration::from_secs(DAY)), "it is long before anything runs out");
+    assert_eq!(
+        last.requeue_at,
+        Some(cached.now + SignedDuration::from_secs(DAY)),
+        "it is long before anything runs out"
+    );
 }
 
 #[test]
@@ -46,7 +50,7 @@ fn nothing_is_made_unless_it_is_switched_on() {
     assert_eq!(orders(&cached), vec![]);
     let plan = plan(&cached);
     assert!(plan.objects.certificates.is_empty() && plan.objects.cql_connection_configs.is_none());
-    assert_eq!((plan.objects.stateful_sets.len(), plan.again_at), (1, None));
+    assert_eq!((plan.objects.stateful_sets.len(), plan.requeue_at), (1, None));
     // Alternator has its certificate all the same, unless the user gives one.
     let mut alternator = with_certificates(json!({"scyllaDB": {"alternatorOptions": {}}}));
     alternator.gates = Gates::default();
@@ -86,8 +90,8 @@ fn the_authority_that_scylla_operator_has_made_for_alternator_is_kept() {
 
     // Without Alternator, nothing is written there, and nothing is removed.
     cached.datacenter.alternator = None;
-    let left_alone = plan(&cached).left_alone;
-    assert!(left_alone.iter().any(|left| left.kind == "ConfigMap" && left.name == former), "{left_alone:?}");
+    let untouched = plan(&cached).untouched;
+    assert!(untouched.iter().any(|left| left.kind == "ConfigMap" && left.name == former), "{untouched:?}");
 }
 
 #[test]
@@ -116,7 +120,7 @@ fn alternator_is_certified_for_what_the_user_adds() {
 fn what_was_made_stays_when_it_is_switched_off() {
     let mut cached = settled(json!({}));
     cached.gates = Gates::default();
-    let left: Vec<String> = plan(&cached).left_alone.into_iter().map(|left| left.name).collect();
+    let left: Vec<String> = plan(&cached).untouched.into_iter().map(|left| left.name).collect();
     assert_eq!(left, [SECRETS[0], SECRETS[2]]);
 }
 
@@ -129,8 +133,8 @@ fn what_cannot_be_signed_is_told_and_holds_nothing_up_that_is_there() {
         cached.signed = [(SECRETS[3].to_owned(), failure)].into();
         let plan = plan(&cached);
         assert_eq!(
-            plan.wrong.iter().map(|note| (note.part, note.reason)).collect::<Vec<_>>(),
-            [(Part::Certificates, "SigningFailed")]
+            plan.degraded.iter().map(|note| (note.component, note.reason)).collect::<Vec<_>>(),
+            [(Component::Certificates, "SigningFailed")]
         );
         assert_eq!(plan.objects.stateful_sets, before);
         assert!(plan.objects.certificates[1].certificate.is_none(), "the old one stays");
@@ -148,12 +152,12 @@ fn what_is_still_to_be_signed_is_awaited_and_holds_nothing_up_that_is_there() {
     later(&mut cached, 21 * DAY);
     for (cached, secret) in [(cached, SECRETS[3]), (without_authority, SECRETS[2])] {
         let plan = plan(&cached);
-        let awaited = plan.waiting.iter().find(|note| note.reason == "WaitingForSignature").unwrap();
+        let awaited = plan.progressing.iter().find(|note| note.reason == "WaitingForSignature").unwrap();
         assert!(awaited.message.starts_with(&format!("Secret shop/{secret} is to be signed: ")), "{}", awaited.message);
-        assert_eq!((plan.wrong, plan.objects.stateful_sets), (vec![], before.clone()), "{secret}");
+        assert_eq!((plan.degraded, plan.objects.stateful_sets), (vec![], before.clone()), "{secret}");
         assert!(plan.objects.certificates[1].certificate.is_none(), "the old one stays");
         let is_kept =
-            plan.objects.certificates[1].bundle.is_some() || plan.left_alone.iter().any(|left| left.name == SECRETS[2]);
+            plan.objects.certificates[1].bundle.is_some() || plan.untouched.iter().any(|left| left.name == SECRETS[2]);
         assert!(is_kept, "clients read it still");
     }
 }
@@ -219,8 +223,8 @@ fn nodes_are_certified_for_every_way_to_them() {
         "IPAddress(c0:00:02:07)",
     ];
     assert_eq!(names(&cached).into_iter().collect::<Vec<_>>(), expected);
-    let waiting = plan(&cached).waiting;
-    let message = &waiting.iter().find(|note| note.part == Part::Certificates).unwrap().message;
+    let progressing = plan(&cached).progressing;
+    let message = &progressing.iter().find(|note| note.component == Component::Certificates).unwrap().message;
     assert!(message.contains("the node of Service shop/orders-dc-a-1 is to tell its host ID"), "{message}");
     assert!(message.contains("the load balancer of Service shop/orders-dc-a-1 is to get an address"), "{message}");
     assert!(!message.contains("orders-dc-a-0"), "{message}");
@@ -242,7 +246,7 @@ fn nodes_that_come_together_are_certified_together() {
     assert_eq!(look(&mut cached), [""; 0], "there is nothing new");
     cached.pods.insert(last);
     assert_eq!(look(&mut cached), [SECRETS[3]], "all are there, so it is done at once");
-    assert_eq!(plan(&cached).waiting.iter().filter(|note| note.part == Part::Certificates).count(), 0);
+    assert_eq!(plan(&cached).progressing.iter().filter(|note| note.component == Component::Certificates).count(), 0);
 }
 
 #[test]
@@ -262,7 +266,7 @@ fn everything_has_its_time() {
     let mut cached = settled(json!({}));
     later(&mut cached, 20 * DAY - 2);
     assert_eq!(look(&mut cached), [""; 0]);
-    let next = plan(&cached).again_at.unwrap();
+    let next = plan(&cached).requeue_at.unwrap();
     assert_eq!(next, cached.now + SignedDuration::from_secs(1));
     cached.now = next;
     assert_eq!(settle(&mut cached), [SECRETS[3]]);

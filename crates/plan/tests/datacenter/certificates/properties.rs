@@ -81,7 +81,7 @@ proptest! {
             for former in ders(old_bundle.as_bytes()).into_iter().filter(|der| parsed(der).validity().not_after > now) {
                 prop_assert!(bundle.contains(&former), "an authority that is still good is not trusted any more");
             }
-            let next = plan(&cached).again_at.unwrap();
+            let next = plan(&cached).requeue_at.unwrap();
             prop_assert!(next > cached.now, "it is looked at again at once");
         }
     }
@@ -115,7 +115,7 @@ proptest! {
     fn nothing_is_renewed_before_its_time(rests in vec(0.0..1.0_f64, 1..30)) {
         let mut cached = settled(json!({}));
         for rest in rests {
-            let next = plan(&cached).again_at.unwrap();
+            let next = plan(&cached).requeue_at.unwrap();
             let all = next.duration_since(cached.now).as_secs_f64();
             // A moment before the next one, at the latest.
             later(&mut cached, ((all * rest) as i64).min(all as i64 - 1).max(0));

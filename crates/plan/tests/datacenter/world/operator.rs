@@ -8,7 +8,7 @@ use k8s_openapi::{
 };
 use messina_api::names::label::REPLACING_NODE_HOST_ID;
 use messina_plan::{
-    datacenter::{ByName, Change, Deletion, Kind, Seen},
+    datacenter::{ByName, Deletion, FieldPatch, ObjectKind, ObservedVersion},
     node::Mode,
 };
 use serde_json::Value;
@@ -33,7 +33,7 @@ impl World {
                 plan(&seen)
             }
         };
-        self.rests_on = plan.rests_on;
+        self.preconditions = plan.preconditions;
         for service in plan.objects.member_services {
             let name = service.metadata.name.clone().unwrap();
             let now = self.kept.services.get(&name).map(|service| &service.metadata);
@@ -58,13 +58,13 @@ impl World {
                 self.writes.push_back(Write::StatefulSet(Box::new(one)));
             }
         }
-        for name in self.kept.jobs.keys().filter(|name| plan.left_alone.iter().all(|left| left.name != **name)) {
+        for name in self.kept.jobs.keys().filter(|name| plan.untouched.iter().all(|left| left.name != **name)) {
             self.writes.push_back(Write::JobDeletion(name.clone()));
         }
         self.writes.extend(plan.objects.cleanup_jobs.into_iter().map(|job| Write::Job(Box::new(job))));
         let token = plan.objects.agent_auth_token.into_iter();
         self.kept.secrets.extend(token);
-        self.writes.extend(plan.changes.into_iter().map(Write::Change));
+        self.writes.extend(plan.changes.into_iter().map(Write::FieldPatch));
         self.writes.extend(plan.deletions.into_iter().map(Write::Deletion));
         self.idle = self.writes.is_empty().then_some(self.version);
         if self.idle.is_some() {
@@ -123,30 +123,30 @@ impl World {
     }
 
     /// Whether all is as it was seen that the write rests on.
-    fn is_as_seen(&self, write: &Write) -> bool {
+    fn must_match_version(&self, write: &Write) -> bool {
         let key = match write {
-            Write::Service(service) => (Kind::Service, service.metadata.name.clone().unwrap()),
-            Write::StatefulSet(one) => (Kind::StatefulSet, name_of(one)),
-            Write::Change(change) => (change.kind, change.name.clone()),
+            Write::Service(service) => (ObjectKind::Service, service.metadata.name.clone().unwrap()),
+            Write::StatefulSet(one) => (ObjectKind::StatefulSet, name_of(one)),
+            Write::FieldPatch(change) => (change.kind, change.name.clone()),
             Write::Deletion(deletion) => (deletion.kind, deletion.name.clone()),
             Write::Job(_) | Write::JobDeletion(_) => return true,
         };
-        let is_same = |seen: &Seen| {
+        let is_same = |seen: &ObservedVersion| {
             let now = match seen.kind {
-                Kind::PersistentVolumeClaim => self.kept.claims.get(&seen.name).map(|claim| &claim.metadata),
-                Kind::Pod => self.kept.pods.get(&seen.name).map(|pod| &pod.metadata),
-                Kind::Service => self.kept.services.get(&seen.name).map(|service| &service.metadata),
-                Kind::StatefulSet => panic!("nothing rests on {seen:?}"),
+                ObjectKind::PersistentVolumeClaim => self.kept.claims.get(&seen.name).map(|claim| &claim.metadata),
+                ObjectKind::Pod => self.kept.pods.get(&seen.name).map(|pod| &pod.metadata),
+                ObjectKind::Service => self.kept.services.get(&seen.name).map(|service| &service.metadata),
+                ObjectKind::StatefulSet => panic!("nothing rests on {seen:?}"),
             };
             seen.version == now.and_then(|metadata| metadata.resource_version.clone())
         };
-        self.rests_on.get(&key).is_none_or(|all| all.iter().all(is_same))
+        self.preconditions.get(&key).is_none_or(|all| all.iter().all(is_same))
     }
 
     /// One write of the operator; answers whether there was one.
     pub(crate) fn write(&mut self) -> bool {
         let Some(write) = self.writes.pop_front() else { return false };
-        if !self.is_as_seen(&write) {
+        if !self.must_match_version(&write) {
             self.writes.clear();
             return true;
         }
@@ -161,7 +161,7 @@ impl World {
                 self.version += 1;
                 self.kept.jobs.remove(&name).is_some()
             }
-            Write::Change(change) => self.apply_change(&change),
+            Write::FieldPatch(change) => self.apply_change(&change),
             Write::Deletion(deletion) => self.delete(&deletion),
         };
         if !is_done {
@@ -271,12 +271,12 @@ impl World {
         })
     }
 
-    fn apply_change(&mut self, change: &Change) -> bool {
+    fn apply_change(&mut self, change: &FieldPatch) -> bool {
         let metadata = match change.kind {
-            Kind::Service => self.kept.services.get(&change.name).map(|one| &one.metadata),
-            Kind::StatefulSet => self.kept.stateful_sets.get(&change.name).map(|one| &one.metadata),
-            Kind::PersistentVolumeClaim => self.kept.claims.get(&change.name).map(|one| &one.metadata),
-            Kind::Pod => None,
+            ObjectKind::Service => self.kept.services.get(&change.name).map(|one| &one.metadata),
+            ObjectKind::StatefulSet => self.kept.stateful_sets.get(&change.name).map(|one| &one.metadata),
+            ObjectKind::PersistentVolumeClaim => self.kept.claims.get(&change.name).map(|one| &one.metadata),
+            ObjectKind::Pod => None,
         };
         let is_seen = metadata.is_some_and(|metadata| {
             metadata.uid.as_ref() == Some(&change.uid) && metadata.resource_version.as_ref() == Some(&change.version)
@@ -286,10 +286,10 @@ impl World {
         }
         let version = self.next();
         match change.kind {
-            Kind::Service => {
+            ObjectKind::Service => {
                 self.patch_service(&change.name, &change.patch);
             }
-            Kind::StatefulSet => {
+            ObjectKind::StatefulSet => {
                 let replicas = change.patch["spec"]["replicas"].as_i64().unwrap() as i32;
                 let before = self.kept.stateful_sets[&change.name].spec.as_ref().unwrap().replicas.unwrap();
                 assert!(before - replicas <= 1, "{} nodes are taken away at once", before - replicas);
@@ -303,7 +303,7 @@ impl World {
                 now.metadata.generation = now.metadata.generation.map(|generation| generation + 1);
                 now.metadata.resource_version = Some(version);
             }
-            Kind::PersistentVolumeClaim => {
+            ObjectKind::PersistentVolumeClaim => {
                 let claim = self.kept.claims.get_mut(&change.name).unwrap();
                 patch(claim.metadata.annotations.get_or_insert_default(), &change.patch["metadata"]["annotations"]);
                 claim.metadata.resource_version = Some(version);
@@ -312,7 +312,7 @@ impl World {
                     resources.requests = Some([("storage".to_owned(), Quantity(size.into()))].into());
                 }
             }
-            Kind::Pod => {}
+            ObjectKind::Pod => {}
         }
         true
     }
@@ -338,7 +338,7 @@ impl World {
         let name = &deletion.name;
         let is_same = |metadata: &ObjectMeta| metadata.uid.as_ref() == Some(&deletion.uid);
         match deletion.kind {
-            Kind::PersistentVolumeClaim => {
+            ObjectKind::PersistentVolumeClaim => {
                 let member = name.strip_prefix("data-").unwrap().to_owned();
                 if self.kept.claims.get(name).is_some_and(|claim| is_same(&claim.metadata)) {
                     assert!(self.may_lose(&member), "claim {name} is deleted, whose node is in the ring");
@@ -349,7 +349,7 @@ impl World {
                     self.finish_claim(&member);
                 }
             }
-            Kind::Pod => {
+            ObjectKind::Pod => {
                 if let Some(pod) = self.kept.pods.get(name).filter(|pod| is_same(&pod.metadata)) {
                     if deletion.version.is_some() && deletion.version != pod.metadata.resource_version {
                         return false;
@@ -360,7 +360,7 @@ impl World {
                     self.remove_pod(&name.clone());
                 }
             }
-            Kind::Service => {
+            ObjectKind::Service => {
                 if self.kept.services.get(name).is_some_and(|one| is_same(&one.metadata)) {
                     let host_id = self.host_of(name);
                     assert!(host_id.is_none_or(|id| !self.ring.contains(&id)), "Service {name} is deleted too early");
@@ -368,7 +368,7 @@ impl World {
                     self.kept.services.remove(name);
                 }
             }
-            Kind::StatefulSet => {
+            ObjectKind::StatefulSet => {
                 let Some(one) = self.kept.stateful_sets.get(name).filter(|one| is_same(&one.metadata)) else {
                     return true;
                 };

@@ -11,7 +11,7 @@ use crate::{error::Error, events::Note, queue::ObjectKey, store::Kind};
 
 /// An object as it should be, of whatever kind.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct Desired {
     pub(super) kind: String,
     /// Where objects of this kind are, in all namespaces.
     pub(super) collection: String,
@@ -19,11 +19,11 @@ pub struct Wanted {
     pub(super) path: String,
     pub(super) key: ObjectKey,
     pub(super) value: Value,
-    pub(super) rests_on: Vec<AsSeen>,
-    pub(super) is_as_seen: bool,
+    pub(super) preconditions: Vec<ObservedVersion>,
+    pub(super) must_match_version: bool,
 }
 
-impl Wanted {
+impl Desired {
     /// An object as it should be.
     pub fn new<K: Kind>(object: &K) -> Result<Self, Error> {
         let metadata = object.meta();
@@ -34,20 +34,28 @@ impl Wanted {
         value["apiVersion"] = K::api_version(&()).into();
         value["kind"] = kind.clone().into();
         let path = K::url_path(&(), key.namespace.as_deref());
-        Ok(Self { kind, collection: K::url_path(&(), None), path, key, value, rests_on: Vec::new(), is_as_seen: false })
+        Ok(Self {
+            kind,
+            collection: K::url_path(&(), None),
+            path,
+            key,
+            value,
+            preconditions: Vec::new(),
+            must_match_version: false,
+        })
     }
 
     /// Written only if all of these are as they were seen.
     #[must_use]
-    pub fn resting_on(self, rests_on: Vec<AsSeen>) -> Self {
-        Self { rests_on, ..self }
+    pub fn with_preconditions(self, preconditions: Vec<ObservedVersion>) -> Self {
+        Self { preconditions, ..self }
     }
 
     /// Written only if it is of the version that was seen: a process that was stopped for a while, and leads no longer, must not
     /// undo what another one has done since.
     #[must_use]
     pub fn as_seen(self) -> Self {
-        Self { is_as_seen: true, ..self }
+        Self { must_match_version: true, ..self }
     }
 
     /// Which object it is.
@@ -69,7 +77,7 @@ impl Wanted {
 
 /// Another object that something rests on which is to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AsSeen {
+pub struct ObservedVersion {
     pub(super) kind: String,
     pub(super) collection: String,
     pub(super) path: String,
@@ -77,7 +85,7 @@ pub struct AsSeen {
     pub(super) version: Option<String>,
 }
 
-impl AsSeen {
+impl ObservedVersion {
     /// The object has this version, or is not there.
     pub fn new<K: Kind>(key: ObjectKey, version: Option<String>) -> Self {
         Self {
@@ -106,17 +114,17 @@ pub struct Waiting {
 
 /// Objects that belong together. Each part has a condition that says whether it is done, and one that says what is wrong.
 #[derive(Clone, Debug, Default)]
-pub struct Part {
+pub struct ComponentPlan {
     /// Its name; conditions begin with it.
     pub name: &'static str,
     /// Parts that have to be in place before.
     pub needs: &'static [&'static str],
     /// The objects, in order.
-    pub objects: Vec<Wanted>,
+    pub objects: Vec<Desired>,
     /// Changes of single fields, after the objects.
-    pub changes: Vec<Amendment>,
+    pub changes: Vec<FieldPatch>,
     /// Objects that are to go, though they were ours: what the plan does not name stays.
-    pub unwanted: Vec<Unwanted>,
+    pub deletions: Vec<Deletion>,
     /// What is awaited.
     pub waits_for: Option<Waiting>,
     /// What is wrong, though all objects are in place.
@@ -128,17 +136,17 @@ pub struct Part {
 /// A change of single fields of an object that may be kept by others too. It is made for one version of the object, and
 /// for no other: what was decided from that version does not hold for the next one.
 #[derive(Clone, Debug)]
-pub struct Amendment {
+pub struct FieldPatch {
     pub(super) kind: String,
     pub(super) collection: String,
     pub(super) path: String,
     pub(super) key: ObjectKey,
     pub(super) patch: Value,
-    pub(super) rests_on: Vec<AsSeen>,
+    pub(super) preconditions: Vec<ObservedVersion>,
     pub(super) event: Option<Note>,
 }
 
-impl Amendment {
+impl FieldPatch {
     /// A merge patch for the object as it was seen. `event` is told when it is done.
     pub fn new<K: Kind>(object: &K, mut patch: Value, event: Option<Note>) -> Self {
         let metadata = object.meta();
@@ -151,21 +159,21 @@ impl Amendment {
             path: K::url_path(&(), key.namespace.as_deref()),
             key,
             patch,
-            rests_on: Vec::new(),
+            preconditions: Vec::new(),
             event,
         }
     }
 
     /// Only if all of these are as they were seen.
     #[must_use]
-    pub fn resting_on(self, rests_on: Vec<AsSeen>) -> Self {
-        Self { rests_on, ..self }
+    pub fn with_preconditions(self, preconditions: Vec<ObservedVersion>) -> Self {
+        Self { preconditions, ..self }
     }
 }
 
 /// An object that is to go.
 #[derive(Clone, Debug)]
-pub struct Unwanted {
+pub struct Deletion {
     pub(super) kind: String,
     pub(super) collection: String,
     pub(super) path: String,
@@ -175,11 +183,11 @@ pub struct Unwanted {
     version: Option<String>,
     /// Whether what it owns stays.
     orphans: bool,
-    pub(super) rests_on: Vec<AsSeen>,
+    pub(super) preconditions: Vec<ObservedVersion>,
     pub(super) event: Option<Note>,
 }
 
-impl Unwanted {
+impl Deletion {
     /// Which object it is.
     pub fn key(&self) -> &ObjectKey {
         &self.key
@@ -197,15 +205,15 @@ impl Unwanted {
             key,
             version: None,
             orphans: false,
-            rests_on: Vec::new(),
+            preconditions: Vec::new(),
             event: None,
         }
     }
 
     /// Only if all of these are as they were seen.
     #[must_use]
-    pub fn resting_on(self, rests_on: Vec<AsSeen>) -> Self {
-        Self { rests_on, ..self }
+    pub fn with_preconditions(self, preconditions: Vec<ObservedVersion>) -> Self {
+        Self { preconditions, ..self }
     }
 
     /// Only if it is still of this version, where there is one.
@@ -239,15 +247,15 @@ impl Unwanted {
     }
 }
 
-/// Those of `owned` that are not among `wanted`.
-pub fn no_longer_wanted<K: Kind>(owned: &[Arc<K>], wanted: &[Wanted]) -> Vec<Unwanted> {
+/// Those of `owned` that are not among `desired`.
+pub fn no_longer_desired<K: Kind>(owned: &[Arc<K>], desired: &[Desired]) -> Vec<Deletion> {
     let collection = K::url_path(&(), None);
     let names: HashSet<&ObjectKey> =
-        wanted.iter().filter(|wanted| wanted.collection == collection).map(|wanted| &wanted.key).collect();
+        desired.iter().filter(|desired| desired.collection == collection).map(|desired| &desired.key).collect();
     let is_unwanted = |object: &&Arc<K>| {
         !names.contains(&crate::store::key_of(object.meta())) && object.meta().deletion_timestamp.is_none()
     };
-    owned.iter().filter(is_unwanted).map(|object| Unwanted::new(object.as_ref())).collect()
+    owned.iter().filter(is_unwanted).map(|object| Deletion::new(object.as_ref())).collect()
 }
 
 #[cfg(test)]
@@ -260,12 +268,12 @@ mod tests {
     fn a_deletion_is_for_one_object_and_takes_along_what_it_is_to() {
         let metadata = json!({"name": "a", "namespace": "shop", "uid": "u", "resourceVersion": "7"});
         let service: Service = serde_json::from_value(json!({"metadata": metadata})).unwrap_or_default();
-        let with_all = Unwanted::new(&service).deletion();
+        let with_all = Deletion::new(&service).deletion();
         assert_eq!(
             (&with_all["propagationPolicy"], &with_all["preconditions"]),
             (&json!("Background"), &json!({"uid": "u"}))
         );
-        let alone = Unwanted::new(&service).of_version(Some("7".into())).orphaning(true).deletion();
+        let alone = Deletion::new(&service).of_version(Some("7".into())).orphaning(true).deletion();
         let preconditions = json!({"uid": "u", "resourceVersion": "7"});
         assert_eq!((&alone["propagationPolicy"], &alone["preconditions"]), (&json!("Orphan"), &preconditions));
     }
@@ -274,7 +282,7 @@ mod tests {
     fn an_amendment_is_for_one_version_of_one_object() {
         let metadata = json!({"name": "a", "namespace": "shop", "uid": "u", "resourceVersion": "7"});
         let service: Service = serde_json::from_value(json!({"metadata": metadata})).unwrap_or_default();
-        let change = Amendment::new(&service, json!({"metadata": {"labels": {"x": null}}}), None);
+        let change = FieldPatch::new(&service, json!({"metadata": {"labels": {"x": null}}}), None);
         let expected = json!({"metadata": {"labels": {"x": null}, "uid": "u", "resourceVersion": "7"}});
         assert_eq!((change.patch, change.path.as_str()), (expected, "/api/v1/namespaces/shop/services"));
     }

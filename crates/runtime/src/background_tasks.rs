@@ -14,7 +14,7 @@ use crate::{panics::contained, queue::ObjectKey};
 type Listener = Box<dyn Fn(ObjectKey) + Send + Sync>;
 
 /// Errands that bring back a `T`.
-pub struct Errands<T> {
+pub struct BackgroundTasks<T> {
     state: Arc<Mutex<State<T>>>,
     /// Those that are under way; all of them end with this.
     tasks: Mutex<JoinSet<()>>,
@@ -22,62 +22,65 @@ pub struct Errands<T> {
 }
 
 struct State<T> {
-    errands: HashMap<ObjectKey, Errand<T>>,
+    background_tasks: HashMap<ObjectKey, Task<T>>,
     /// Tells errands of one object apart.
     count: u64,
 }
 
-enum Errand<T> {
-    UnderWay(u64, AbortHandle),
-    Back(T),
+enum Task<T> {
+    Running(u64, AbortHandle),
+    Done(T),
 }
 
 /// What has become of an errand.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Whereabouts<T> {
+pub enum BackgroundTaskState<T> {
     /// There is none.
     None,
     /// It is under way.
-    UnderWay,
+    Running,
     /// It is back with this.
-    Back(T),
+    Done(T),
 }
 
-impl<T> Default for Errands<T> {
+impl<T> Default for BackgroundTasks<T> {
     fn default() -> Self {
-        let state = State { errands: HashMap::new(), count: 0 };
+        let state = State { background_tasks: HashMap::new(), count: 0 };
         Self { state: Arc::new(Mutex::new(state)), tasks: Mutex::default(), listeners: Arc::default() }
     }
 }
 
-impl<T> std::fmt::Debug for Errands<T> {
+impl<T> std::fmt::Debug for BackgroundTasks<T> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Errands").field("count", &locked(&self.state).errands.len()).finish_non_exhaustive()
+        formatter
+            .debug_struct("Errands")
+            .field("count", &locked(&self.state).background_tasks.len())
+            .finish_non_exhaustive()
     }
 }
 
-impl<T: Clone + Send + 'static> Errands<T> {
+impl<T: Clone + Send + 'static> BackgroundTasks<T> {
     /// What has become of the errand for an object.
-    pub fn whereabouts(&self, key: &ObjectKey) -> Whereabouts<T> {
-        match locked(&self.state).errands.get(key) {
-            None => Whereabouts::None,
-            Some(Errand::UnderWay(..)) => Whereabouts::UnderWay,
-            Some(Errand::Back(result)) => Whereabouts::Back(result.clone()),
+    pub fn state(&self, key: &ObjectKey) -> BackgroundTaskState<T> {
+        match locked(&self.state).background_tasks.get(key) {
+            None => BackgroundTaskState::None,
+            Some(Task::Running(..)) => BackgroundTaskState::Running,
+            Some(Task::Done(result)) => BackgroundTaskState::Done(result.clone()),
         }
     }
 }
 
-impl<T: Send + 'static> Errands<T> {
+impl<T: Send + 'static> BackgroundTasks<T> {
     /// Begins an errand for an object, in place of one that is back. One that is under way goes on, and this one is not
     /// begun. `panicked` makes of the text of a panic what the errand brings back instead.
     pub fn send(
         &self,
         key: ObjectKey,
-        errand: impl Future<Output = T> + Send + 'static,
+        task: impl Future<Output = T> + Send + 'static,
         panicked: impl FnOnce(String) -> T + Send + 'static,
     ) {
         let mut state = locked(&self.state);
-        if matches!(state.errands.get(&key), Some(Errand::UnderWay(..))) {
+        if matches!(state.background_tasks.get(&key), Some(Task::Running(..))) {
             return;
         }
         state.count += 1;
@@ -87,13 +90,13 @@ impl<T: Send + 'static> Errands<T> {
         while tasks.try_join_next().is_some() {}
         // It cannot be back before it is entered as under way: the state is locked until then.
         let handle = tasks.spawn(async move {
-            let result = contained(errand).await.unwrap_or_else(panicked);
+            let result = contained(task).await.unwrap_or_else(panicked);
             let is_current = {
                 let mut state = locked(&shared);
                 let is_current =
-                    matches!(state.errands.get(&own_key), Some(Errand::UnderWay(current, _)) if *current == number);
+                    matches!(state.background_tasks.get(&own_key), Some(Task::Running(current, _)) if *current == number);
                 if is_current {
-                    state.errands.insert(own_key.clone(), Errand::Back(result));
+                    state.background_tasks.insert(own_key.clone(), Task::Done(result));
                 }
                 is_current
             };
@@ -101,18 +104,18 @@ impl<T: Send + 'static> Errands<T> {
                 locked(&listeners).iter().for_each(|listener| listener(own_key.clone()));
             }
         });
-        state.errands.insert(key, Errand::UnderWay(number, handle));
+        state.background_tasks.insert(key, Task::Running(number, handle));
     }
 
     /// Breaks off the errand for an object and forgets what it brought.
     pub fn forget(&self, key: &ObjectKey) {
-        if let Some(Errand::UnderWay(_, handle)) = locked(&self.state).errands.remove(key) {
+        if let Some(Task::Running(_, handle)) = locked(&self.state).background_tasks.remove(key) {
             handle.abort();
         }
     }
 
     /// Calls `listener` whenever an errand is back.
-    pub(crate) fn on_return(&self, listener: impl Fn(ObjectKey) + Send + Sync + 'static) {
+    pub(crate) fn on_done(&self, listener: impl Fn(ObjectKey) + Send + Sync + 'static) {
         locked(&self.listeners).push(Box::new(listener));
     }
 }
@@ -134,57 +137,57 @@ mod tests {
 
     #[tokio::test]
     async fn one_errand_at_a_time_and_whoever_waits_is_told() {
-        let errands = Errands::default();
+        let background_tasks = BackgroundTasks::default();
         let (told, mut hears) = mpsc::unbounded_channel();
-        errands.on_return(move |key| told.send(key).unwrap());
+        background_tasks.on_done(move |key| told.send(key).unwrap());
         let (finish, finished) = oneshot::channel::<()>();
-        errands.send(key("a"), async move { finished.await.map(|()| 1).unwrap_or_default() }, |_| 0);
-        errands.send(key("a"), async { 2 }, |_| 0);
-        assert_eq!(errands.whereabouts(&key("a")), Whereabouts::UnderWay);
-        assert_eq!(errands.whereabouts(&key("b")), Whereabouts::None);
+        background_tasks.send(key("a"), async move { finished.await.map(|()| 1).unwrap_or_default() }, |_| 0);
+        background_tasks.send(key("a"), async { 2 }, |_| 0);
+        assert_eq!(background_tasks.state(&key("a")), BackgroundTaskState::Running);
+        assert_eq!(background_tasks.state(&key("b")), BackgroundTaskState::None);
         finish.send(()).unwrap();
         assert_eq!(hears.recv().await, Some(key("a")));
-        assert_eq!(errands.whereabouts(&key("a")), Whereabouts::Back(1), "the second was not begun");
-        errands.send(key("a"), async { 3 }, |_| 0);
+        assert_eq!(background_tasks.state(&key("a")), BackgroundTaskState::Done(1), "the second was not begun");
+        background_tasks.send(key("a"), async { 3 }, |_| 0);
         assert_eq!(hears.recv().await, Some(key("a")));
-        assert_eq!(errands.whereabouts(&key("a")), Whereabouts::Back(3));
+        assert_eq!(background_tasks.state(&key("a")), BackgroundTaskState::Done(3));
     }
 
     #[tokio::test]
     async fn an_errand_that_panics_is_back_with_the_text_of_the_panic() {
-        let errands = Errands::default();
+        let background_tasks = BackgroundTasks::default();
         let (told, mut hears) = mpsc::unbounded_channel();
-        errands.on_return(move |key| told.send(key).unwrap());
-        errands.send(key("a"), async { panic!("it broke") }, |text| text);
+        background_tasks.on_done(move |key| told.send(key).unwrap());
+        background_tasks.send(key("a"), async { panic!("it broke") }, |text| text);
         assert_eq!(hears.recv().await, Some(key("a")));
-        assert_eq!(errands.whereabouts(&key("a")), Whereabouts::Back("it broke".to_owned()));
+        assert_eq!(background_tasks.state(&key("a")), BackgroundTaskState::Done("it broke".to_owned()));
     }
 
     /// Sends an errand that never comes back, and tells when it is broken off.
-    fn send_for_ever(errands: &Errands<u8>) -> oneshot::Receiver<()> {
+    fn send_for_ever(background_tasks: &BackgroundTasks<u8>) -> oneshot::Receiver<()> {
         let (alive, ended) = oneshot::channel();
-        let errand = async move {
+        let task = async move {
             let _alive: oneshot::Sender<()> = alive;
             std::future::pending().await
         };
-        errands.send(key("a"), errand, |_| 0);
+        background_tasks.send(key("a"), task, |_| 0);
         ended
     }
 
     #[tokio::test]
     async fn what_is_forgotten_is_broken_off_and_brings_nothing() {
-        let errands = Errands::default();
-        let ended = send_for_ever(&errands);
-        errands.forget(&key("a"));
+        let background_tasks = BackgroundTasks::default();
+        let ended = send_for_ever(&background_tasks);
+        background_tasks.forget(&key("a"));
         assert!(ended.await.is_err(), "it was broken off");
-        assert_eq!(errands.whereabouts(&key("a")), Whereabouts::None);
+        assert_eq!(background_tasks.state(&key("a")), BackgroundTaskState::None);
     }
 
     #[tokio::test]
     async fn all_end_with_their_owner() {
-        let errands = Errands::default();
-        let ended = send_for_ever(&errands);
-        drop(errands);
+        let background_tasks = BackgroundTasks::default();
+        let ended = send_for_ever(&background_tasks);
+        drop(background_tasks);
         assert!(ended.await.is_err());
     }
 }

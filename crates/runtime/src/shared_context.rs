@@ -17,7 +17,7 @@ pub(crate) const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200),
 
 /// What everything that runs in a process shares.
 #[derive(Debug)]
-pub struct Surroundings {
+pub struct SharedContext {
     /// What is counted.
     pub metrics: Metrics,
     /// What people are told.
@@ -36,7 +36,7 @@ pub struct Surroundings {
     pub predecessor: Option<Predecessor>,
 }
 
-impl Surroundings {
+impl SharedContext {
     /// With the ordinary waits.
     pub fn new(metrics: Metrics, events: Events, field_manager: &'static str, hash_annotation: &'static str) -> Self {
         Self {

@@ -1,0 +1,346 @@
+//! From a plan to parts, in the order in which they are needed.
+
+use std::sync::Arc;
+
+use k8s_openapi::{
+    api::{
+        apps::v1::StatefulSet,
+        batch::v1::Job,
+        core::v1::{PersistentVolumeClaim, Pod, Secret, Service},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use messina_plan::datacenter::{
+    self, ByName, CertificateChain, CleanupJob, ObjectKind, Objects, Observed, ObservedVersion as Observation, Plan,
+    State, Told,
+};
+use messina_runtime::{
+    apply::{ComponentPlan, Deletion, Desired, FieldPatch, ObservedVersion, Waiting, no_longer_desired},
+    error::Error,
+    events,
+    queue::ObjectKey,
+    store::Kind,
+};
+
+/// What the pods of a rack need when they start.
+const BEFORE_NODES: &[&str] = &[
+    datacenter::Component::ServiceAccount.name(),
+    datacenter::Component::RoleBinding.name(),
+    datacenter::Component::AgentToken.name(),
+    datacenter::Component::Certificates.name(),
+    datacenter::Component::Config.name(),
+    datacenter::Component::Service.name(),
+    datacenter::Component::PodDisruptionBudget.name(),
+];
+
+/// What leads to Services, or is noted on them.
+const AFTER_SERVICES: &[&str] = &[datacenter::Component::Service.name()];
+
+pub(super) fn components(observed: &Observed, plan: &Plan) -> Result<Vec<ComponentPlan>, Error> {
+    // Named one by one, so that none is forgotten.
+    let Objects {
+        service_account,
+        role_binding,
+        agent_auth_token,
+        managed_config,
+        managed_agent_config,
+        snitch_configs,
+        pod_disruption_budget,
+        identity_service,
+        member_services,
+        certificates,
+        cql_connection_configs,
+        stateful_sets,
+        ingresses,
+        cleanup_jobs,
+    } = &plan.objects;
+    let configs = desired([managed_config, managed_agent_config].into_iter().chain(snitch_configs))?;
+    let certificates = certificate_objects(certificates, cql_connection_configs.as_ref())?;
+    let (ingresses, jobs) = (desired(ingresses)?, desired(cleanup_jobs)?);
+    let stateful_sets = desired(stateful_sets)?.into_iter().map(|one| {
+        let preconditions = preconditions(observed, plan, ObjectKind::StatefulSet, &one.key().name);
+        one.with_preconditions(preconditions).as_seen()
+    });
+    let stateful_sets = stateful_sets.collect();
+    // The authorities that are trusted are ConfigMaps, too.
+    let surplus_configs = surplus(observed.config_maps(), &[configs.as_slice(), &certificates].concat(), plan);
+    let surplus_ingresses = surplus(observed.ingresses(), &ingresses, plan);
+    let surplus_jobs = surplus_jobs(observed, &jobs, plan);
+    let component = |component: datacenter::Component, objects| {
+        let State { progressing: waits, degraded, remark } = plan.state(component);
+        ComponentPlan {
+            name: component.name(),
+            objects,
+            changes: patches(component, observed, plan),
+            deletions: deletions(component, observed, plan),
+            waits_for: waits.map(progressing),
+            fault: degraded.map(fault),
+            remark: remark.map(progressing),
+            ..ComponentPlan::default()
+        }
+    };
+    Ok(vec![
+        component(datacenter::Component::ServiceAccount, desired([service_account])?),
+        component(datacenter::Component::RoleBinding, desired([role_binding])?),
+        component(datacenter::Component::AgentToken, desired(agent_auth_token)?),
+        component(datacenter::Component::Certificates, certificates),
+        ComponentPlan { deletions: surplus_configs, ..component(datacenter::Component::Config, configs) },
+        component(datacenter::Component::Service, desired([identity_service].into_iter().chain(member_services))?),
+        component(datacenter::Component::PodDisruptionBudget, desired([pod_disruption_budget])?),
+        ComponentPlan { needs: BEFORE_NODES, ..component(datacenter::Component::StatefulSet, stateful_sets) },
+        component(datacenter::Component::Storage, Vec::new()),
+        ComponentPlan {
+            needs: AFTER_SERVICES,
+            deletions: surplus_ingresses,
+            ..component(datacenter::Component::Ingress, ingresses)
+        },
+        ComponentPlan { needs: AFTER_SERVICES, deletions: surplus_jobs, ..component(datacenter::Component::Job, jobs) },
+    ])
+}
+
+/// Deletions of what the datacenter owns of a kind and the plan neither wants nor leaves untouched.
+fn surplus<K: Kind>(owned: &ByName<K>, desired: &[Desired], plan: &Plan) -> Vec<Deletion> {
+    let kind = K::kind(&());
+    let is_untouched = |name: &str| plan.untouched.iter().any(|left| left.kind == kind && left.name == name);
+    let owned: Vec<Arc<K>> = owned.shared().cloned().collect();
+    let mut deletions = no_longer_desired(&owned, desired);
+    deletions.retain(|object| !is_untouched(&object.key().name));
+    deletions
+}
+
+/// The same for Jobs.
+fn surplus_jobs(observed: &Observed, desired: &[Desired], plan: &Plan) -> Vec<Deletion> {
+    let is_untouched = |name: &str| plan.untouched.iter().any(|left| left.kind == "Job" && left.name == name);
+    let is_desired = |name: &str| desired.iter().any(|desired| desired.key().name == name);
+    let is_surplus =
+        |job: &&CleanupJob| !job.is_being_deleted() && !is_desired(job.name()) && !is_untouched(job.name());
+    let jobs = observed.jobs().filter(is_surplus);
+    jobs.map(|job| Deletion::new(&known::<Job>(observed, job.name(), job.uid(), None))).collect()
+}
+
+/// Each authority before what it signs, and all of them before the files that tell clients of them.
+fn certificate_objects(chains: &[CertificateChain], configs: Option<&Secret>) -> Result<Vec<Desired>, Error> {
+    let mut objects = Vec::new();
+    for CertificateChain { authority, bundle, former_bundle, certificate } in chains {
+        objects.extend(desired(authority)?);
+        objects.extend(desired(bundle)?);
+        objects.extend(desired(former_bundle)?);
+        objects.extend(desired(certificate)?);
+    }
+    objects.extend(desired(configs)?);
+    Ok(objects)
+}
+
+fn desired<'a, K: Kind>(objects: impl IntoIterator<Item = &'a K>) -> Result<Vec<Desired>, Error> {
+    objects.into_iter().map(Desired::new).collect()
+}
+
+fn event(event: Option<&(&'static str, String)>) -> Option<events::Note> {
+    event.map(|(reason, message)| events::Note::normal(*reason, message))
+}
+
+/// What has to be as it was observed when this is written.
+fn preconditions(observed: &Observed, plan: &Plan, kind: ObjectKind, name: &str) -> Vec<ObservedVersion> {
+    let as_seen = |seen: &Observation| {
+        let namespace = Some(observed.datacenter().namespace.clone());
+        let (key, version) = (ObjectKey { namespace, name: seen.name.clone() }, seen.version.clone());
+        match seen.kind {
+            ObjectKind::Service => ObservedVersion::new::<Service>(key, version),
+            ObjectKind::StatefulSet => ObservedVersion::new::<StatefulSet>(key, version),
+            ObjectKind::Pod => ObservedVersion::new::<Pod>(key, version),
+            ObjectKind::PersistentVolumeClaim => ObservedVersion::new::<PersistentVolumeClaim>(key, version),
+        }
+    };
+    plan.preconditions.get(&(kind, name.to_owned())).into_iter().flatten().map(as_seen).collect()
+}
+
+/// An object of which no more is known than which one it is, and at which version.
+fn known<K: Kind + Default>(observed: &Observed, name: &str, uid: &str, version: Option<&str>) -> K {
+    let mut object = K::default();
+    *object.meta_mut() = ObjectMeta {
+        namespace: Some(observed.datacenter().namespace.clone()),
+        name: Some(name.to_owned()),
+        uid: Some(uid.to_owned()),
+        resource_version: version.map(ToOwned::to_owned),
+        ..ObjectMeta::default()
+    };
+    object
+}
+
+fn patches(component: datacenter::Component, observed: &Observed, plan: &Plan) -> Vec<FieldPatch> {
+    let of_component = plan.changes.iter().filter(|change| change.component == component);
+    let patch = |change: &datacenter::FieldPatch| {
+        fn patch<K: Kind + Default>(observed: &Observed, change: &datacenter::FieldPatch) -> FieldPatch {
+            let object: K = known(observed, &change.name, &change.uid, Some(&change.version));
+            FieldPatch::new(&object, change.patch.clone(), event(change.event.as_ref()))
+        }
+        let patch = match change.kind {
+            ObjectKind::Service => patch::<Service>(observed, change),
+            ObjectKind::StatefulSet => patch::<StatefulSet>(observed, change),
+            ObjectKind::Pod => patch::<Pod>(observed, change),
+            ObjectKind::PersistentVolumeClaim => patch::<PersistentVolumeClaim>(observed, change),
+        };
+        patch.with_preconditions(preconditions(observed, plan, change.kind, &change.name))
+    };
+    of_component.map(patch).collect()
+}
+
+fn deletions(component: datacenter::Component, observed: &Observed, plan: &Plan) -> Vec<Deletion> {
+    let of_component = plan.deletions.iter().filter(|deletion| deletion.component == component);
+    let to_write = |deletion: &datacenter::Deletion| {
+        let (name, uid) = (&deletion.name, &deletion.uid);
+        let written = match deletion.kind {
+            ObjectKind::Service => Deletion::new(&known::<Service>(observed, name, uid, None)),
+            ObjectKind::StatefulSet => Deletion::new(&known::<StatefulSet>(observed, name, uid, None)),
+            ObjectKind::Pod => Deletion::new(&known::<Pod>(observed, name, uid, None)),
+            ObjectKind::PersistentVolumeClaim => {
+                Deletion::new(&known::<PersistentVolumeClaim>(observed, name, uid, None))
+            }
+        };
+        let written = written.of_version(deletion.version.clone()).orphaning(deletion.orphans);
+        let written = written.with_preconditions(preconditions(observed, plan, deletion.kind, name));
+        written.telling(event(deletion.event.as_ref()))
+    };
+    of_component.map(to_write).collect()
+}
+
+fn progressing(Told { reason, message }: Told) -> Waiting {
+    Waiting { reason, message }
+}
+
+fn fault(Told { reason, message }: Told) -> Error {
+    Error::Invalid { reason, message }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use messina_api::names::annotation;
+    use messina_plan::datacenter::{Cached, plan, validate};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::certificates::{
+        KeyKind,
+        tests::{cached, observe, settle},
+    };
+
+    fn of<T: serde::de::DeserializeOwned>(value: Value) -> T {
+        serde_json::from_value(value).unwrap()
+    }
+
+    /// A datacenter of one node whose ring has changed, with these Jobs and Ingresses.
+    fn with_jobs(jobs: &[&str], ingresses: &[&str]) -> Observed {
+        let object = json!({
+            "metadata": {"name": "orders", "namespace": "shop", "uid": "the-uid", "generation": 1},
+            "spec": {
+                "clusterName": "orders", "datacenterName": "dc", "dnsDomains": ["example.com"],
+                "scyllaDB": {"image": "scylladb/scylla:2026.2.4"}, "scyllaDBManagerAgent": {"image": "agent:3.12.0"},
+                "exposeOptions": {"cql": {"ingress": {}}},
+                "racks": [{"name": "a", "nodes": 1, "scyllaDB": {"storage": {"capacity": "1Gi"}}}],
+            },
+        });
+        let mut cached = Cached::new(validate(&of(object)).unwrap(), "messina:test");
+        let mut service = plan(&observe(&cached)).objects.member_services.remove(0);
+        let annotations = service.metadata.annotations.get_or_insert_default();
+        annotations.insert(annotation::CURRENT_TOKEN_RING_HASH.into(), "new".into());
+        cached.services.insert(service);
+        let owned = |name: &str| json!({"metadata": {"name": name, "namespace": "shop", "uid": name}});
+        cached.jobs.extend(jobs.iter().map(|name| of(owned(name))));
+        cached.ingresses.extend(ingresses.iter().map(|name| of(owned(name))));
+        observe(&cached)
+    }
+
+    fn deletions(observed: &Observed, name: &str) -> Vec<String> {
+        let components = components(observed, &plan(observed)).unwrap();
+        let component = components.iter().find(|component| component.name == name).unwrap();
+        component.deletions.iter().map(|object| object.key().name.clone()).collect()
+    }
+
+    #[test]
+    fn what_the_plan_leaves_alone_stays_and_the_rest_goes() {
+        // The rack is not there yet, so its Job waits; the node's host ID is not known, so its Ingress does.
+        let observed = with_jobs(
+            &["cleanup-orders-dc-a-0", "cleanup-orders-dc-gone-0"],
+            &["orders-dc-a-0-cql", "orders-dc-gone-0-cql"],
+        );
+        assert_eq!(deletions(&observed, "JobController"), ["cleanup-orders-dc-gone-0"]);
+        assert_eq!(deletions(&observed, "IngressController"), ["orders-dc-gone-0-cql"]);
+    }
+
+    #[test]
+    fn every_part_of_a_plan_is_applied() {
+        let observed = with_jobs(&[], &[]);
+        let components = components(&observed, &plan(&observed)).unwrap();
+        let mut applied: Vec<&str> = components.iter().map(|component| component.name).collect();
+        let mut all = datacenter::Component::ALL.map(datacenter::Component::name).to_vec();
+        applied.sort_unstable();
+        all.sort_unstable();
+        assert_eq!(applied, all, "a part that is not applied has no conditions");
+    }
+
+    fn names<'a>(keys: impl Iterator<Item = &'a messina_runtime::queue::ObjectKey>) -> Vec<&'a str> {
+        keys.map(|key| key.name.as_str()).collect()
+    }
+
+    fn planned(observed: &Observed) -> Vec<ComponentPlan> {
+        components(observed, &datacenter::plan(observed)).unwrap()
+    }
+
+    #[test]
+    fn nodes_come_after_all_that_they_need() {
+        let mut cached = cached();
+        settle(&mut cached, KeyKind::default());
+        let components = planned(&observe(&cached));
+        let nodes = components
+            .iter()
+            .position(|component| component.name == datacenter::Component::StatefulSet.name())
+            .unwrap();
+        assert_eq!(names(components[nodes].objects.iter().map(Desired::key)), ["orders-dc-a"]);
+        let before: Vec<&str> = components[..nodes].iter().map(|component| component.name).collect();
+        assert_eq!(before, BEFORE_NODES);
+        // What comes after is for nodes that are there.
+        let after: Vec<&str> = components[nodes + 1..].iter().map(|component| component.name).collect();
+        assert_eq!(after, ["StorageController", "IngressController", "JobController"]);
+    }
+
+    #[test]
+    fn authorities_come_before_what_they_sign() {
+        let mut cached = cached();
+        settle(&mut cached, KeyKind::default());
+        let components = planned(&observe(&cached));
+        let component =
+            components.iter().find(|component| component.name == datacenter::Component::Certificates.name()).unwrap();
+        let expected = [
+            "orders-local-client-ca",
+            "orders-local-client-ca",
+            "orders-local-user-admin",
+            "orders-local-serving-ca",
+            "orders-local-serving-ca",
+            "orders-local-serving-certs",
+            "orders-local-cql-connection-configs-admin",
+        ];
+        assert_eq!(names(component.objects.iter().map(Desired::key)), expected);
+    }
+
+    /// They are ConfigMaps of the datacenter, as its configuration is.
+    #[test]
+    fn authorities_that_are_trusted_are_not_given_up_with_old_configuration() {
+        let mut cached = cached();
+        settle(&mut cached, KeyKind::default());
+        let mut old = cached.config_maps["orders-local-client-ca"].clone();
+        old.metadata.name = Some("orders-old-snitch-config".into());
+        cached.config_maps.insert(old);
+        let given_up = |cached: &Cached| {
+            let components = planned(&observe(cached));
+            let given_up =
+                components.iter().flat_map(|component| &component.deletions).map(|object| object.key().name.clone());
+            given_up.collect::<Vec<_>>()
+        };
+        assert_eq!(given_up(&cached), ["orders-old-snitch-config"]);
+        cached.secrets.remove("orders-local-serving-ca");
+        assert_eq!(given_up(&cached), ["orders-old-snitch-config"], "while the authority is made anew");
+        cached.gates = datacenter::Gates::default();
+        assert_eq!(given_up(&cached), ["orders-old-snitch-config"], "when certificates are no longer made");
+    }
+}
