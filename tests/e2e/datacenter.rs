@@ -316,7 +316,7 @@ fn is_for_bad_days((group, resource, verb): &Permission) -> bool {
 
 mod slow {
     use jiff::Timestamp;
-    use k8s_openapi::api::core::v1::ResourceQuota;
+    use k8s_openapi::api::core::v1::{Event, ResourceQuota};
     use kube::{Api, Client, api::PostParams};
     use messina_e2e::clusters::{Started, cluster_named};
     use messina_testbed::{deploy, harness, progress::Steps};
@@ -346,8 +346,32 @@ mod slow {
             .await
             .unwrap();
         }
+        kinds_without_a_controller_are_reported(&client, &namespaces[0]).await;
         they_take_turns(&client, &namespaces).await;
         cluster.down();
+    }
+
+    /// The API server accepts a ScyllaCluster, and the operator does nothing for it: an event says so.
+    async fn kinds_without_a_controller_are_reported(client: &Client, namespace: &str) {
+        let manifest = json!({
+            "apiVersion": "scylla.scylladb.com/v1", "kind": "ScyllaCluster", "metadata": {"name": "unserved"},
+            "spec": {"datacenter": {"name": "dc", "racks": [{"name": "a", "members": 1, "storage": {"capacity": "1Gi"}}]}},
+        });
+        harness::apply(client, &manifest.to_string(), Some(namespace)).await.unwrap();
+        let events: Api<Event> = Api::namespaced(client.clone(), namespace);
+        let of_cluster = ListParams::default().fields("involvedObject.kind=ScyllaCluster,reason=NotServed");
+        let message = eventually("an event on the ScyllaCluster", LONG, async || {
+            let event = events.list(&of_cluster).await.unwrap().into_iter().next();
+            Ok(match event.and_then(|event| event.message) {
+                Some(message) => Seen::Ready(message),
+                None => Seen::NotYet("none".into()),
+            })
+        });
+        let message = message.await.unwrap();
+        assert!(
+            message.starts_with("ScyllaCluster has no effect") && message.contains("ScyllaDBDatacenter"),
+            "{message}"
+        );
     }
 
     /// A setting of the operator that is in every pod: one datacenter restarts its nodes, and the other one when it is back.

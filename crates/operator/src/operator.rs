@@ -31,7 +31,7 @@ use tracing::info;
 
 use crate::{
     certificates::{EcdsaKeySize, KeyKind, KeyType, RsaKeySize},
-    controllers::{self, FIELD_MANAGER, PREDECESSOR, datacenter, etcd_task},
+    controllers::{self, FIELD_MANAGER, PREDECESSOR, datacenter, etcd_task, unserved::Unserved},
     logging,
     traces::{self, Traces},
 };
@@ -170,8 +170,10 @@ fn probe_seconds(text: &str) -> Result<std::num::NonZeroU8, String> {
 pub fn controllers(
     datacenters: datacenter::Settings,
     etcd_tasks: etcd_task::Settings,
+    unserved: Unserved,
 ) -> impl Fn(&mut Caches) -> Vec<Arc<dyn AnyController>> {
     move |caches| {
+        unserved.start(caches);
         let jobs = controllers::jobs(caches);
         vec![datacenter::start(caches, &jobs, datacenters.clone()), etcd_task::start(caches, &jobs, etcd_tasks.clone())]
     }
@@ -235,6 +237,7 @@ async fn run(options: Options, identity: String) -> anyhow::Result<()> {
         counts: etcd_task::Counts::new(&metrics),
     };
     let datacenters = options.datacenters(&metrics);
+    let unserved = Unserved::new(&metrics);
     let process = Process {
         client: fenced.clone(),
         lease_client: client(transport, &namespace, metrics.clone(), None),
@@ -254,7 +257,7 @@ async fn run(options: Options, identity: String) -> anyhow::Result<()> {
     };
     // Neither of the two ends by itself; without them nobody would know how the operator is.
     tokio::select! {
-        () = process.run(controllers(datacenters, etcd_tasks), stop) => {}
+        () = process.run(controllers(datacenters, etcd_tasks, unserved), stop) => {}
         ended = &mut server => bail!("/metrics, /healthz and /readyz are no longer served: {ended:?}"),
         ended = &mut writing => bail!("events are no longer written: {ended:?}"),
     }

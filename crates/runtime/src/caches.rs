@@ -82,6 +82,21 @@ impl Caches {
         store
     }
 
+    /// The metadata of all objects of a kind that may be neither installed nor readable: no controller waits for it.
+    pub fn watch_optional_metadata<K>(
+        &mut self,
+        trim: fn(&mut kube::core::PartialObjectMeta<K>),
+    ) -> Arc<Store<kube::core::PartialObjectMeta<K>>>
+    where
+        kube::core::PartialObjectMeta<K>: Kind,
+        K: Resource<DynamicType = ()>,
+    {
+        let store = self.watch_scope(Scope { is_metadata_only: true, ..Scope::default() }, trim);
+        store.may_be_missing();
+        store.may_be_forbidden();
+        store
+    }
+
     /// The metadata of objects of a kind that have these labels. `trim` takes away what nobody reads: who owns which field
     /// is most of the metadata of many kinds.
     pub fn watch_metadata<K>(
