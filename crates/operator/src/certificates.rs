@@ -31,10 +31,10 @@ pub enum KeyType {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum EcdsaKeySize {
     /// P-256.
+    #[default]
     #[value(name = "256")]
     Bits256,
     /// P-384.
-    #[default]
     #[value(name = "384")]
     Bits384,
 }

@@ -67,7 +67,7 @@ pub struct Options {
     #[arg(long, env = "MESSINA_CRYPTO_KEY_TYPE", value_name = "TYPE", default_value = "ECDSA", ignore_case = true)]
     pub crypto_key_type: KeyType,
     /// How many bits the keys of new certificates have where they are ECDSA keys
-    #[arg(long, env = "MESSINA_CRYPTO_ECDSA_KEY_SIZE", value_name = "BITS", default_value = "384")]
+    #[arg(long, env = "MESSINA_CRYPTO_ECDSA_KEY_SIZE", value_name = "BITS", default_value = "256")]
     pub crypto_ecdsa_key_size: EcdsaKeySize,
     /// How many bits the keys of new certificates have where they are RSA keys
     #[arg(long, env = "MESSINA_CRYPTO_RSA_KEY_SIZE", value_name = "BITS", default_value = "4096")]
@@ -363,9 +363,9 @@ mod tests {
             Ok::<_, clap::Error>(Options::from_arg_matches(&matches)?.datacenters(&Metrics::default()).keys)
         };
         for (arguments, expected) in [
-            (&[][..], KeyKind::Ecdsa(EcdsaKeySize::Bits384)),
-            (&["--crypto-ecdsa-key-size=256"], KeyKind::Ecdsa(EcdsaKeySize::Bits256)),
-            (&["--crypto-rsa-key-size=2048"], KeyKind::Ecdsa(EcdsaKeySize::Bits384)),
+            (&[][..], KeyKind::Ecdsa(EcdsaKeySize::Bits256)),
+            (&["--crypto-ecdsa-key-size=384"], KeyKind::Ecdsa(EcdsaKeySize::Bits384)),
+            (&["--crypto-rsa-key-size=2048"], KeyKind::Ecdsa(EcdsaKeySize::Bits256)),
             (&["--crypto-key-type=RSA"], KeyKind::Rsa(RsaKeySize::Bits4096)),
             (&["--crypto-key-type=rsa", "--crypto-rsa-key-size=2048"], KeyKind::Rsa(RsaKeySize::Bits2048)),
             (&["--crypto-key-type=RSA", "--crypto-rsa-key-size=3072"], KeyKind::Rsa(RsaKeySize::Bits3072)),
