@@ -7,7 +7,7 @@ pub const APPLIED_HASH: &str = "messina.scylladb.com/applied-hash";
 /// On an object that the operator keeps, by the user: nothing is done for it any more. "false" is as good as none; any
 /// other value may say why.
 pub const PAUSE: &str = "messina.scylladb.com/pause";
-/// On an object that nobody owns, by the user: name of the object that takes it over.
+/// On an object without an owner, by the user: name of the object that takes it over.
 pub const ADOPT: &str = "messina.scylladb.com/adopt";
 /// On a pod template, by the operator: hash of the configuration that the pods read only when they start.
 pub const INPUTS_HASH: &str = "scylla-operator.scylladb.com/inputs-hash";
@@ -36,7 +36,7 @@ pub const LAST_CLEANED_UP_TOKEN_RING_HASH: &str =
 pub const NEVER_CLEANED_UP: &str = "NeverCleanedUp";
 /// On a cleanup Job, by the operator: hash of the token ring that the cleanup is for.
 pub const CLEANUP_TOKEN_RING_HASH: &str = "internal.scylla-operator.scylladb.com/cleanup-token-ring-hash";
-/// On a member Service, by the operator: host ID of the node that is to leave. Together with the label
+/// On a member Service, by the operator: host ID of the node to decommission. Together with the label
 /// [`DECOMMISSIONED`](super::label::DECOMMISSIONED) it makes that node leave, and no other.
 pub const LEAVING_HOST_ID: &str = "messina.scylladb.com/leaving-host-id";
 /// On a member Service, by the node's sidecar: host ID of the node that has begun to leave, or is about to.
@@ -49,7 +49,7 @@ pub const RING_QUESTION: &str = "messina.scylladb.com/ring-question";
 /// On a member Service, by the node's sidecar as long as [`RING_QUESTION`] is there: the ring, in JSON, with the question
 /// that is answered.
 pub const RING_ANSWER: &str = "messina.scylladb.com/ring-answer";
-/// On a member Service, by the node's sidecar: UID of its pod, which is to be made anew, because the node announces an
+/// On a member Service, by the node's sidecar: UID of its pod, which is to be recreated, because the node announces an
 /// address that the Service does not have any more.
 pub const RESTART_REQUEST: &str = "messina.scylladb.com/restart-request";
 /// On a member Service, by the node's sidecar: UID of its pod, in which no node starts, because one that has joined should be on
@@ -116,7 +116,7 @@ pub const STATUS_REPORT_OVERRIDE_REF: &str =
 
 /// On a ScyllaCluster, by the user: "true" keeps it away from the global ScyllaDB Manager.
 pub const DISABLE_GLOBAL_MANAGER: &str = "scylla-operator.scylladb.com/disable-global-scylladb-manager-integration";
-/// On a ScyllaDBDatacenter, by the translation of v1: the pods use the network of their machine.
+/// On a ScyllaDBDatacenter, by the translation of v1: the pods use the network of their Kubernetes node.
 pub const HOST_NETWORKING: &str = "internal.scylla-operator.scylladb.com/host-networking";
 /// On a ScyllaDBDatacenter, by the translation of v1: kernel settings, a JSON list of "name=value".
 pub const SYSCTLS: &str = "internal.scylla-operator.scylladb.com/sysctls";
@@ -209,6 +209,6 @@ pub mod certificate {
     pub const NOT_BEFORE: &str = "certificates.internal.scylla-operator.scylladb.com/not-before";
     /// When the certificate ceases to be valid.
     pub const NOT_AFTER: &str = "certificates.internal.scylla-operator.scylladb.com/not-after";
-    /// Why the certificate was last issued anew.
+    /// Why the certificate was last reissued.
     pub const REFRESH_REASON: &str = "certificates.internal.scylla-operator.scylladb.com/refresh-reason";
 }

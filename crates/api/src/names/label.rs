@@ -34,7 +34,7 @@ pub const NODE_JOB: &str = "scylla-operator.scylladb.com/node-job";
 /// On a cleanup Job, by the operator: what the Job does, [`value::CLEANUP`].
 pub const NODE_JOB_TYPE: &str = "scylla-operator.scylladb.com/node-job-type";
 
-/// On a member Service, by the user: the node is to be replaced by a new, empty one. The value is empty; it is
+/// On a member Service, by the user: requests a replacement of the node by a new, empty one. The value is empty; it is
 /// [`value::AUTOMATIC`] where the operator set it, because the node is gone for good.
 pub const REPLACE: &str = "scylla/replace";
 /// On a member Service, by the operator: host ID of the node that the new one takes the place of.
@@ -57,7 +57,7 @@ pub const MANAGED_HASH: &str = "scylla-operator.scylladb.com/managed-hash";
 /// On a status report, by the operator: which ScyllaDBDatacenter's nodes read it before they join.
 pub const STATUS_REPORT_SELECTOR: &str =
     "scylla-operator.scylladb.com/scylladb-datacenter-nodes-status-report-selector";
-/// On a status report that stands in another Kubernetes cluster, by the operator: name of the ScyllaDBCluster.
+/// On a status report in another Kubernetes cluster, by the operator: name of the ScyllaDBCluster.
 pub const REMOTE_CLUSTER_STATUS_REPORT: &str =
     "scylla-operator.scylladb.com/remote-cluster-scylladb-datacenter-nodes-status-report";
 
@@ -69,21 +69,21 @@ pub const SCYLLADB_CLUSTER_LOCAL_SERVICE_TYPE: &str = "scylla-operator.scylladb.
 pub const CLUSTER_ENDPOINTS: &str = "scylla-operator.scylladb.com/cluster-endpoints";
 /// On EndpointSlices in another Kubernetes cluster, by the operator: name of the ScyllaDBCluster.
 pub const REMOTE_CLUSTER_ENDPOINTS: &str = "scylla-operator.scylladb.com/remote-cluster-endpoints";
-/// On what stands in another Kubernetes cluster, by the operator: domain of the Kubernetes cluster that keeps it.
+/// On an object in another Kubernetes cluster, by the operator: domain of the Kubernetes cluster that keeps it.
 pub const MANAGED_BY_CLUSTER: &str = "scylla-operator.scylladb.com/managed-by-cluster";
-/// On what stands in another Kubernetes cluster, by the operator: name of the ScyllaDBCluster that it belongs to.
+/// On an object in another Kubernetes cluster, by the operator: name of the ScyllaDBCluster that it belongs to.
 pub const PARENT_CLUSTER_NAME: &str = "scylla-operator.scylladb.com/parent-scylladbcluster-name";
-/// On what stands in another Kubernetes cluster, by the operator: namespace of that ScyllaDBCluster.
+/// On an object in another Kubernetes cluster, by the operator: namespace of that ScyllaDBCluster.
 pub const PARENT_CLUSTER_NAMESPACE: &str = "scylla-operator.scylladb.com/parent-scylladbcluster-namespace";
-/// On what stands in another Kubernetes cluster, by the operator: the datacenter of that ScyllaDBCluster.
+/// On an object in another Kubernetes cluster, by the operator: the datacenter of that ScyllaDBCluster.
 pub const PARENT_CLUSTER_DATACENTER_NAME: &str = "scylla-operator.scylladb.com/parent-scylladbcluster-datacenter-name";
-/// On a RemoteOwner, by the operator: name of the RemoteKubernetesCluster that it stands in.
+/// On a RemoteOwner, by the operator: name of the RemoteKubernetesCluster that it is in.
 pub const REMOTE_OWNER_CLUSTER: &str = "internal.scylla-operator.scylladb.com/remote-owner-cluster";
-/// On a RemoteOwner, by the operator: group, version and resource of the object that it stands for, joined by dashes.
+/// On a RemoteOwner, by the operator: group, version and resource of the object that it represents, joined by dashes.
 pub const REMOTE_OWNER_GVR: &str = "internal.scylla-operator.scylladb.com/remote-owner-gvr";
-/// On a RemoteOwner, by the operator: name of the object that it stands for.
+/// On a RemoteOwner, by the operator: name of the object that it represents.
 pub const REMOTE_OWNER_NAME: &str = "internal.scylla-operator.scylladb.com/remote-owner-name";
-/// On a RemoteOwner, by the operator: namespace of the object that it stands for.
+/// On a RemoteOwner, by the operator: namespace of the object that it represents.
 pub const REMOTE_OWNER_NAMESPACE: &str = "internal.scylla-operator.scylladb.com/remote-owner-namespace";
 
 /// Values of labels.

@@ -72,7 +72,7 @@ pub struct BackupSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StoreSpec {
-    /// Who keeps them: S3, GCS, ABS, Swift, OSS, OCS, ECS, or Local for a folder of the machine.
+    /// Who keeps them: S3, GCS, ABS, Swift, OSS, OCS, ECS, or Local for a directory of the Kubernetes node.
     pub provider: Option<String>,
     /// The bucket, container or folder.
     pub container: Option<String>,
@@ -123,7 +123,7 @@ pub struct EtcdStatus {
     pub ready_replicas: Option<i32>,
     /// Number of members.
     pub replicas: Option<i32>,
-    /// How the cluster stands: Ready when it has a quorum, AllMembersReady, BackupReady and others.
+    /// Conditions of the cluster: Ready when it has a quorum, AllMembersReady, BackupReady and others.
     pub conditions: Option<Vec<EtcdCondition>>,
     /// The members.
     pub members: Option<Vec<EtcdMember>>,
@@ -156,7 +156,7 @@ pub struct EtcdMember {
     pub name: Option<String>,
     /// What it does in the cluster: Leader, Member or Learner.
     pub role: Option<String>,
-    /// How it stands: Ready, NotReady or Unknown.
+    /// State: Ready, NotReady or Unknown.
     pub status: Option<String>,
 }
 

@@ -128,7 +128,7 @@ pub struct EtcdReference {
 pub struct EtcdOperatorTaskStatus {
     /// The generation of this object that the rest of the status speaks of.
     pub observed_generation: Option<i64>,
-    /// How the task stands: Pending or InProgress, and at the end Succeeded, Failed or Rejected.
+    /// State of the task: Pending or InProgress, and at the end Succeeded, Failed or Rejected.
     pub state: Option<TaskState>,
     /// When the task left the state Pending.
     pub initiated_at: Option<Time>,
@@ -206,7 +206,7 @@ pub struct MemberOutcome {
     pub size_after: Option<i64>,
 }
 
-/// How a task stands.
+/// Status of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = schema::known_text)]
 pub enum TaskState {

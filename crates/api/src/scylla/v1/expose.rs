@@ -14,8 +14,8 @@ use crate::schema;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExposeOptions {
-    /// Deprecated and experimental: CQL behind a proxy that tells nodes apart by the name that a TLS client asks for.
-    /// Use `nodeService` and `broadcastOptions` instead.
+    /// Deprecated and experimental: CQL behind a proxy that routes to nodes by the SNI of the TLS client. Use
+    /// `nodeService` and `broadcastOptions` instead.
     pub cql: Option<CqlExposeOptions>,
     /// The Service that each node has.
     #[schemars(extend("default" = {"type": "ClusterIP"}))]

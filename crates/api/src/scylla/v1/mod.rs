@@ -52,7 +52,8 @@ pub use tasks::*;
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 pub struct ScyllaClusterSpec {
-    /// Size of every rack: as long as this is set, each rack has this many members, whatever its own `members` says.
+    /// Size of every rack: as long as this is set, each rack has this many members, and `members` of the rack is
+    /// ignored.
     /// `kubectl scale` and autoscalers write it. Without it, every rack has its own size.
     pub replicas: Option<i32>,
     /// Labels and annotations that every pod of the cluster gets besides those of the operator.
@@ -72,8 +73,8 @@ pub struct ScyllaClusterSpec {
     pub agent_repository: Option<String>,
     /// Deprecated and without effect: processors are pinned whenever the pod has whole ones of its own.
     pub cpuset: Option<bool>,
-    /// Whether ScyllaDB runs in developer mode, which skips its checks of the machine. For trials, never for data that
-    /// matters.
+    /// Whether ScyllaDB runs in developer mode, which skips its checks of the Kubernetes node. For trials, never for
+    /// data that matters.
     pub developer_mode: Option<bool>,
     /// Whether a node is replaced by itself once the Kubernetes node that its storage is bound to is gone.
     pub automatic_orphaned_node_cleanup: Option<bool>,
@@ -81,8 +82,8 @@ pub struct ScyllaClusterSpec {
     pub generic_upgrade: Option<GenericUpgradeSpec>,
     /// The datacenter and its racks.
     pub datacenter: Option<DatacenterSpec>,
-    /// Deprecated: kernel settings, each as "name=value", that are set before ScyllaDB starts. Settings of a machine
-    /// are better made where the machine is set up.
+    /// Deprecated: kernel settings, each as "name=value", that are set before ScyllaDB starts. Kernel settings of a
+    /// Kubernetes node are better set when the Kubernetes node is provisioned.
     pub sysctls: Option<Vec<String>>,
     /// Further arguments of the ScyllaDB process in the form of a command line, for instance "--smp 2". An argument
     /// that the operator sets itself keeps the operator's value.
@@ -160,8 +161,8 @@ pub struct GenericUpgradeSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Network {
-    /// Deprecated: whether the pods use the network of their machine directly, which needs free ports there. Expose the
-    /// nodes through `exposeOptions` instead.
+    /// Deprecated: whether the pods use the network of their Kubernetes node directly, which needs free ports there.
+    /// Expose the nodes through `exposeOptions` instead.
     pub host_networking: Option<bool>,
     /// How the pods resolve names: ClusterFirstWithHostNet, ClusterFirst, Default or None. Without it,
     /// ClusterFirstWithHostNet.
@@ -197,7 +198,7 @@ pub struct RackSpec {
     pub storage: Option<StorageSpec>,
     /// On which machines the nodes may run.
     pub placement: Option<PlacementSpec>,
-    /// Processors and memory of ScyllaDB on each node. ScyllaDB takes the limits as the size of its machine.
+    /// CPU and memory of ScyllaDB on each node. ScyllaDB takes the limits as the resources of its host.
     pub resources: Option<ResourceRequirements>,
     /// Processors and memory of the ScyllaDB Manager agent on each node.
     #[schemars(extend("default" = {"requests": {"cpu": "50m", "memory": "10M"}}))]

@@ -38,7 +38,7 @@ pub struct ScyllaClusterStatus {
     pub backups: Option<Vec<BackupTaskStatus>>,
     /// How far an upgrade of ScyllaDB has come. Absent when there is none.
     pub upgrade: Option<UpgradeStatus>,
-    /// How the cluster stands: Available, Progressing and Degraded, and the same for each of its parts. A change is
+    /// Conditions of the cluster: Available, Progressing and Degraded, and the same for each component. A change is
     /// rolled out once Available is True and the other two are False.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Option<Vec<Condition>>,
@@ -73,7 +73,7 @@ pub struct RackStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = schema::any_text)]
 pub enum RackConditionType {
-    /// A node is to leave the cluster.
+    /// A node is decommissioned.
     MemberLeaving,
     /// A node hands its data over before it leaves.
     MemberDecommissioning,

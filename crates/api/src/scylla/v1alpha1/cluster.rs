@@ -71,9 +71,8 @@ pub struct ScyllaDBClusterSpec {
     /// For how many seconds a node must have been ready before it counts as available, so that load balancers have time
     /// to find it. Where they can say when they have, readinessGates are the better way. Without it, 5.
     pub min_ready_seconds: Option<i32>,
-    /// For how many seconds at least a node that is being stopped goes on serving, so that load balancers have time to
-    /// turn to others; then it is drained. A node that fails has no such time. Experimental. Without it, it is drained at
-    /// once.
+    /// Minimum number of seconds for which a stopping node keeps serving, so that load balancers have time to turn to
+    /// others; then it is drained. A node that fails has no such time. Experimental. Without it, it is drained at once.
     pub min_termination_grace_period_seconds: Option<i32>,
     /// Whether nodes whose Kubernetes node is gone for good, and their local volume with it, wait for a person instead
     /// of being replaced by empty ones. Only with false they are replaced; without it, a condition says what to do.
@@ -132,24 +131,24 @@ pub struct ScyllaDBClusterExposeOptions {
     pub broadcast_options: Option<BroadcastOptions>,
 }
 
-/// How the cluster stands.
+/// Status of the cluster.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ScyllaDBClusterStatus {
     /// The generation of this object that the rest of the status speaks of.
     pub observed_generation: Option<i64>,
-    /// How the cluster stands: Available, Progressing and Degraded, and the same for each of its parts. It is as
+    /// Conditions of the cluster: Available, Progressing and Degraded, and the same for each component. It is as
     /// specified when Available is True and both others are False.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Option<Vec<Condition>>,
-    /// The version of ScyllaDB that the cluster runs; during an upgrade, the one that it leaves.
+    /// Current version of ScyllaDB of the cluster; during an upgrade, the old one.
     pub current_version: Option<String>,
-    /// The version of ScyllaDB that the cluster is to run; during an upgrade, the one that it moves to.
+    /// Desired version of ScyllaDB of the cluster; during an upgrade, the new one.
     pub updated_version: Option<String>,
-    /// How many nodes the cluster is to have.
+    /// Desired number of nodes of the cluster.
     pub nodes: Option<i32>,
-    /// How many nodes the cluster has now, whatever their state.
+    /// Current number of nodes of the cluster, in any state.
     pub current_nodes: Option<i32>,
     /// How many nodes already run as the specification says.
     pub updated_nodes: Option<i32>,
@@ -157,26 +156,26 @@ pub struct ScyllaDBClusterStatus {
     pub ready_nodes: Option<i32>,
     /// How many nodes have been ready for at least minReadySeconds.
     pub available_nodes: Option<i32>,
-    /// How each datacenter stands.
+    /// Status of each datacenter.
     pub datacenters: Option<Vec<ScyllaDBClusterDatacenterStatus>>,
 }
 
-/// How a datacenter of the cluster stands.
+/// Status of a datacenter of the cluster.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ScyllaDBClusterDatacenterStatus {
     /// Name of the datacenter.
     pub name: Option<String>,
-    /// Name of the namespace, in the datacenter's own Kubernetes cluster, that holds what is made for it there.
+    /// Name of the namespace, in the datacenter's own Kubernetes cluster, that holds its objects.
     pub remote_namespace_name: Option<String>,
-    /// The version of ScyllaDB that the datacenter runs; during an upgrade, the one that it leaves.
+    /// Current version of ScyllaDB of the datacenter; during an upgrade, the old one.
     pub current_version: Option<String>,
-    /// The version of ScyllaDB that the datacenter is to run; during an upgrade, the one that it moves to.
+    /// Desired version of ScyllaDB of the datacenter; during an upgrade, the new one.
     pub updated_version: Option<String>,
-    /// How many nodes the datacenter is to have.
+    /// Desired number of nodes of the datacenter.
     pub nodes: Option<i32>,
-    /// How many nodes the datacenter has now, whatever their state.
+    /// Current number of nodes of the datacenter, in any state.
     pub current_nodes: Option<i32>,
     /// How many nodes already run as the specification says.
     pub updated_nodes: Option<i32>,
@@ -186,6 +185,6 @@ pub struct ScyllaDBClusterDatacenterStatus {
     pub available_nodes: Option<i32>,
     /// Whether these numbers are of an earlier generation of the specification and are yet to be counted again.
     pub stale: Option<bool>,
-    /// How each rack stands.
+    /// Status of each rack.
     pub racks: Option<Vec<RackStatus>>,
 }

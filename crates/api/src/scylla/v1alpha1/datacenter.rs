@@ -85,9 +85,8 @@ pub struct ScyllaDBDatacenterSpec {
     /// For how many seconds a node must have been ready before it counts as available, so that load balancers have time
     /// to find it. Where they can say when they have, readinessGates are the better way. Without it, 5.
     pub min_ready_seconds: Option<i32>,
-    /// For how many seconds at least a node that is being stopped goes on serving, so that load balancers have time to
-    /// turn to others; then it is drained. A node that fails has no such time. Experimental. Without it, it is drained at
-    /// once.
+    /// Minimum number of seconds for which a stopping node keeps serving, so that load balancers have time to turn to
+    /// others; then it is drained. A node that fails has no such time. Experimental. Without it, it is drained at once.
     pub min_termination_grace_period_seconds: Option<i32>,
     /// Whether nodes whose Kubernetes node is gone for good, and their local volume with it, wait for a person instead
     /// of being replaced by empty ones. Only with false they are replaced; without it, a condition says what to do.
@@ -116,8 +115,8 @@ pub struct ScyllaDBOptions {
     /// customConfigMapRef.
     #[serde(rename = "additionalScyllaDBArguments")]
     pub additional_scylladb_arguments: Option<Vec<String>>,
-    /// Whether ScyllaDB leaves out its checks of the machine. For trying things out, never for data that matters.
-    /// Without it, the checks are made.
+    /// Whether ScyllaDB leaves out its checks of the Kubernetes node. For trying things out, never for data that
+    /// matters. Without it, the checks are made.
     pub enable_developer_mode: Option<bool>,
 }
 
@@ -193,12 +192,12 @@ pub enum TlsCertificateType {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OperatorManagedTlsCertificateOptions {
-    /// DNS names for which the certificate is to hold, beside those that the operator knows of. Use it for a load
-    /// balancer or an Ingress of your own.
+    /// Additional DNS names of the certificate, besides those of the operator. Use it for a load balancer or an Ingress
+    /// of your own.
     #[serde(rename = "additionalDNSNames")]
     pub additional_dns_names: Option<Vec<String>>,
-    /// IP addresses for which the certificate is to hold, beside those that the operator knows of. Use it for a load
-    /// balancer of your own.
+    /// Additional IP addresses of the certificate, besides those of the operator. Use it for a load balancer of your
+    /// own.
     #[serde(rename = "additionalIPAddresses")]
     pub additional_ip_addresses: Option<Vec<String>>,
 }
@@ -257,24 +256,24 @@ pub enum IpFamilyPolicy {
     Other(String),
 }
 
-/// How the datacenter stands.
+/// Status of the datacenter.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ScyllaDBDatacenterStatus {
     /// The generation of this object that the rest of the status speaks of.
     pub observed_generation: Option<i64>,
-    /// How the datacenter stands: Available, Progressing and Degraded, and the latter two for each of its parts. It is
-    /// as specified when Available is True and both others are False.
+    /// Conditions of the datacenter: Available, Progressing and Degraded, and Progressing and Degraded for each
+    /// component. It is as specified when Available is True and both others are False.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Option<Vec<Condition>>,
-    /// The version of ScyllaDB that the datacenter runs; during an upgrade, the one that it leaves.
+    /// Current version of ScyllaDB of the datacenter; during an upgrade, the old one.
     pub current_version: Option<String>,
-    /// The version of ScyllaDB that the datacenter is to run; during an upgrade, the one that it moves to.
+    /// Desired version of ScyllaDB of the datacenter; during an upgrade, the new one.
     pub updated_version: Option<String>,
-    /// How many nodes the datacenter is to have.
+    /// Desired number of nodes of the datacenter.
     pub nodes: Option<i32>,
-    /// How many nodes the datacenter has now, whatever their state.
+    /// Current number of nodes of the datacenter, in any state.
     pub current_nodes: Option<i32>,
     /// How many nodes already run as the specification says.
     pub updated_nodes: Option<i32>,
@@ -282,6 +281,6 @@ pub struct ScyllaDBDatacenterStatus {
     pub ready_nodes: Option<i32>,
     /// How many nodes have been ready for at least minReadySeconds.
     pub available_nodes: Option<i32>,
-    /// How each rack stands.
+    /// Status of each rack.
     pub racks: Option<Vec<RackStatus>>,
 }

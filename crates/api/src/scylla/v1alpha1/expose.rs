@@ -108,7 +108,7 @@ pub struct BroadcastAddress {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = schema::any_text)]
 pub enum BroadcastAddressType {
-    /// The address of the Pod, which is another one whenever the Pod is made anew.
+    /// The address of the Pod, which changes whenever the Pod is recreated.
     PodIP,
     /// The address of the node's Service inside the Kubernetes cluster.
     ServiceClusterIP,
@@ -177,8 +177,8 @@ pub struct RackExposeOptions {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RackNodeServiceOptions {
-    /// Labels to put on the Services of the rack, beside those that all Services of nodes have.
+    /// Labels of the Services of the rack, besides those that all Services of nodes have.
     pub labels: Option<BTreeMap<String, String>>,
-    /// Annotations to put on the Services of the rack, beside those that all Services of nodes have.
+    /// Annotations of the Services of the rack, besides those that all Services of nodes have.
     pub annotations: Option<BTreeMap<String, String>>,
 }

@@ -44,7 +44,7 @@ pub struct LocalScyllaDBReference {
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 pub struct ScyllaDBManagerClusterRegistrationSpec {
-    /// The cluster, in the namespace of this object, that ScyllaDB Manager is to know.
+    /// The cluster, in the namespace of this object, to register with ScyllaDB Manager.
     #[serde(rename = "scyllaDBClusterRef")]
     pub scylladb_cluster_ref: Option<LocalScyllaDBReference>,
 }
@@ -56,7 +56,7 @@ pub struct ScyllaDBManagerClusterRegistrationSpec {
 pub struct ScyllaDBManagerClusterRegistrationStatus {
     /// The generation of this object that the rest of the status speaks of.
     pub observed_generation: Option<i64>,
-    /// How the registration stands: Progressing and Degraded, and the same for each of its parts.
+    /// Conditions of the registration: Progressing and Degraded, and the same for each component.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Option<Vec<Condition>>,
     /// The ID that ScyllaDB Manager gave the cluster.
@@ -195,7 +195,7 @@ pub struct ScyllaDBManagerRepairTaskOptions {
 pub struct ScyllaDBManagerTaskStatus {
     /// The generation of this object that the rest of the status speaks of.
     pub observed_generation: Option<i64>,
-    /// How the task stands: Progressing and Degraded, and the same for each of its parts.
+    /// Conditions of the task: Progressing and Degraded, and the same for each component.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Option<Vec<Condition>>,
     /// The ID that ScyllaDB Manager gave the task.

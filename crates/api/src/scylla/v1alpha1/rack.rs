@@ -16,9 +16,9 @@ use super::expose::RackExposeOptions;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectTemplateMetadata {
-    /// Labels to put on the objects, beside those that the operator needs.
+    /// Labels of the objects, besides those that the operator needs.
     pub labels: Option<BTreeMap<String, String>>,
-    /// Annotations to put on the objects, beside those that the operator needs.
+    /// Annotations of the objects, besides those that the operator needs.
     pub annotations: Option<BTreeMap<String, String>>,
 }
 
@@ -87,7 +87,7 @@ pub struct ScyllaDBTemplate {
     pub custom_config_map_ref: Option<String>,
     /// Volumes to add to the Pods.
     pub volumes: Option<Vec<Volume>>,
-    /// Where volumes are to be seen in the ScyllaDB container, beside those that the operator mounts.
+    /// Volume mounts of the ScyllaDB container, besides those of the operator.
     pub volume_mounts: Option<Vec<VolumeMount>>,
 }
 
@@ -118,24 +118,24 @@ pub struct ScyllaDBManagerAgentTemplate {
     pub custom_config_secret_ref: Option<String>,
     /// Volumes to add to the Pods.
     pub volumes: Option<Vec<Volume>>,
-    /// Where volumes are to be seen in the agent's container, beside those that the operator mounts.
+    /// Volume mounts of the agent's container, besides those of the operator.
     pub volume_mounts: Option<Vec<VolumeMount>>,
 }
 
-/// How a rack stands.
+/// Status of a rack.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RackStatus {
     /// Name of the rack.
     pub name: Option<String>,
-    /// The version of ScyllaDB that the rack runs; during an upgrade, the one that it leaves.
+    /// Current version of ScyllaDB of the rack; during an upgrade, the old one.
     pub current_version: Option<String>,
-    /// The version of ScyllaDB that the rack is to run; during an upgrade, the one that it moves to.
+    /// Desired version of ScyllaDB of the rack; during an upgrade, the new one.
     pub updated_version: Option<String>,
-    /// How many nodes the rack is to have.
+    /// Desired number of nodes of the rack.
     pub nodes: Option<i32>,
-    /// How many nodes the rack has now, whatever their state.
+    /// Current number of nodes of the rack, in any state.
     pub current_nodes: Option<i32>,
     /// How many nodes already run as the specification says.
     pub updated_nodes: Option<i32>,

@@ -48,15 +48,15 @@ pub struct ClientHealthcheckProbes {
     pub period_seconds: Option<i32>,
 }
 
-/// How the connection stands.
+/// Status of the connection.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RemoteKubernetesClusterStatus {
     /// The generation of this object that the rest of the status speaks of.
     pub observed_generation: Option<i64>,
-    /// How the connection stands: Available when probes succeed, Progressing, Degraded, and the same for each of its
-    /// parts.
+    /// Conditions of the connection: Available when probes succeed, Progressing, Degraded, and the same for each
+    /// component.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Option<Vec<Condition>>,
 }
