@@ -1,4 +1,6 @@
-//! HTTP, as little as is needed: one function that serves and one that asks.
+//! HTTP: one function that serves and one that sends a request.
+//!
+//! A node that stops must end its connections, so they are tasks of the server. `axum::serve` detaches them.
 
 use std::{
     collections::BTreeMap,
@@ -17,6 +19,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
+use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -151,36 +154,15 @@ where
 async fn read(request: http::Request<Incoming>) -> Result<Request, hyper::Error> {
     let (parts, body) = request.into_parts();
     let body = body.collect().await?.to_bytes();
-    let query = parts.uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
-    let query = query.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    let query = form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes());
     Ok(Request {
         method: parts.method,
-        path: decoded(parts.uri.path(), false),
+        path: percent_decode_str(parts.uri.path()).decode_utf8_lossy().into_owned(),
         path_and_query: parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
-        query: query.map(|(name, value)| (decoded(name, true), decoded(value, true))).collect(),
+        query: query.into_owned().collect(),
         headers: parts.headers,
         body,
     })
-}
-
-/// Undoes percent-encoding.
-fn decoded(text: &str, is_query: bool) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [byte, after @ ..] = rest {
-        rest = after;
-        let hex = |digit: u8| char::from(digit).to_digit(16);
-        match (byte, after) {
-            (b'%', [high, low, after @ ..]) if hex(*high).is_some() && hex(*low).is_some() => {
-                let value = hex(*high).unwrap_or_default() * 16 + hex(*low).unwrap_or_default();
-                bytes.push(value as u8);
-                rest = after;
-            }
-            (b'+', _) if is_query => bytes.push(b' '),
-            _ => bytes.push(*byte),
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Asks once. Without `patience` it waits for as long as it takes.
@@ -220,17 +202,5 @@ pub(crate) async fn ask(
     match patience {
         Some(patience) => timeout(patience, exchange).await.map_err(io::Error::from)?,
         None => exchange.await,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::decoded;
-
-    #[test]
-    fn percent_encoding_is_undone() {
-        assert_eq!(decoded("/column_family/metrics/a/ks1%3At1", false), "/column_family/metrics/a/ks1:t1");
-        assert_eq!(decoded("a+b%2", true), "a b%2");
-        assert_eq!(decoded("a+b", false), "a+b");
     }
 }
