@@ -5,6 +5,9 @@
 //! comes in (clients, the API server's answers) and once more where it goes out (statuses, events, what `kubectl messina`
 //! reads).
 
+mod reason;
+
+pub use reason::Reason;
 use serde_json::Value;
 
 /// What stands for what was cut off.
