@@ -11,18 +11,18 @@ use crate::{
     datacenter::{
         model::{
             observed::{Observed, Turn},
-            plan::{Note, Restart, Rolling},
-            spec::MOST_NODES,
+            plan::{Note, Restart, RolloutState},
+            spec::MAX_NODES,
         },
         objects::{
-            difference::{changes_pods, says_the_same},
-            stateful_set::{around_its_nodes, kept_in_place, stateful_set, take_new_hash},
+            difference::{changes_pods, is_up_to_date},
+            stateful_set::{keep_immutable_fields, recreated_stateful_set, stateful_set, take_new_hash},
         },
         state::{
             Current,
             counts::known_nodes,
             nodes::{is_settled, next_below_partition},
-            stateful_set::{last_only, partition, replicas, set_partition},
+            stateful_set::{last_ordinal, partition, replicas, set_partition},
             takeover::is_of_scylla_operator,
             upgrade::is_being_upgraded,
         },
@@ -32,13 +32,13 @@ use crate::{
 
 /// The racks of the specification, as they are and as they are to be.
 pub(crate) struct Racks<'a> {
-    pub(crate) standing: Vec<Standing<'a>>,
+    pub(crate) existing: Vec<ExistingRack<'a>>,
     pub(crate) missing: Vec<StatefulSet>,
     /// Those that are gone while their nodes are there.
     pub(crate) orphaned: Vec<StatefulSet>,
     pub(crate) degraded: Vec<Note>,
     /// What is not rolled out as far as it may be, also of racks that are not in the specification any more.
-    pub(crate) moving: Vec<&'a StatefulSet>,
+    pub(crate) not_rolled_out: Vec<&'a StatefulSet>,
     /// A rolling change has begun, or comes before nodes join.
     pub(crate) is_rolling: bool,
     /// The node that restarts next.
@@ -47,47 +47,47 @@ pub(crate) struct Racks<'a> {
 
 impl Racks<'_> {
     /// How far a change of pods is.
-    pub(crate) fn rolling(&self) -> Rolling {
+    pub(crate) fn rollout_state(&self) -> RolloutState {
         // What changes with the operator changes every rack.
-        let changing = self.standing.iter().filter(|one| one.changes_pods).count();
-        let has_begun = self.standing.iter().any(|one| partition(one.now) > 0);
-        if has_begun || changing > 0 && changing < self.standing.len() {
-            Rolling::Begun
+        let changing = self.existing.iter().filter(|one| one.changes_pods).count();
+        let has_begun = self.existing.iter().any(|one| partition(one.now) > 0);
+        if has_begun || changing > 0 && changing < self.existing.len() {
+            RolloutState::InProgress
         } else if changing > 0 && !self.are_all_up() {
-            Rolling::Held
+            RolloutState::Blocked
         } else if changing > 0 {
-            Rolling::Pending
+            RolloutState::Pending
         } else if self.are_done() && self.orphaned.is_empty() {
-            Rolling::Done
+            RolloutState::Complete
         } else {
-            Rolling::Unsettled
+            RolloutState::NotReady
         }
     }
 
     /// Whether all nodes that there are are up, and are as they are to be.
     pub(crate) fn are_done(&self) -> bool {
-        let is_done = |one: &Standing<'_>| !one.changes_pods && partition(one.now) == 0;
-        self.moving.is_empty() && self.standing.iter().all(is_done)
+        let is_done = |one: &ExistingRack<'_>| !one.changes_pods && partition(one.now) == 0;
+        self.not_rolled_out.is_empty() && self.existing.iter().all(is_done)
     }
 
     /// Whether anything of them is to change, or one is to be made.
     pub(crate) fn are_to_change(&self) -> bool {
-        !self.missing.is_empty() || self.standing.iter().any(|one| one.changes)
+        !self.missing.is_empty() || self.existing.iter().any(|one| one.changes)
     }
 
     /// Whether all nodes that there are are up.
     pub(crate) fn are_all_up(&self) -> bool {
-        self.moving.is_empty() && self.orphaned.is_empty()
+        self.not_rolled_out.is_empty() && self.orphaned.is_empty()
     }
 
     /// Whether all nodes of the StatefulSet are up.
     pub(crate) fn is_up(&self, stateful_set: &str) -> bool {
-        self.moving.iter().all(|one| one.metadata.name.as_deref() != Some(stateful_set))
+        self.not_rolled_out.iter().all(|one| one.metadata.name.as_deref() != Some(stateful_set))
     }
 }
 
 /// A rack that is there, and what it is to become.
-pub(crate) struct Standing<'a> {
+pub(crate) struct ExistingRack<'a> {
     pub(crate) name: String,
     pub(crate) now: &'a StatefulSet,
     /// With the partition that it has now.
@@ -96,7 +96,7 @@ pub(crate) struct Standing<'a> {
     pub(crate) changes_pods: bool,
 }
 
-impl Standing<'_> {
+impl ExistingRack<'_> {
     pub(crate) fn lacks_nodes(&self) -> bool {
         replicas(self.now) < replicas(&self.wanted)
     }
@@ -130,7 +130,7 @@ impl Standing<'_> {
     }
 
     /// As it is, but for the partition.
-    pub(crate) fn held_at(self, partition: i32) -> StatefulSet {
+    pub(crate) fn with_partition(self, partition: i32) -> StatefulSet {
         let mut held = if self.lacks_nodes() || self.changes_pods { self.scaled_out() } else { self.wanted };
         if let Some(spec) = held.spec.as_mut() {
             spec.replicas = Some(replicas(self.now));
@@ -140,7 +140,7 @@ impl Standing<'_> {
     }
 
     /// With the partition that lets one more node restart, or none where none is left to.
-    pub(crate) fn rolled_on(self, next: Option<&Restart>) -> StatefulSet {
+    pub(crate) fn with_next_partition(self, next: Option<&Restart>) -> StatefulSet {
         let mut rolled = self.wanted;
         let ordinal = next.filter(|next| next.stateful_set == self.name).map(|next| next.ordinal);
         set_partition(&mut rolled, ordinal.unwrap_or(0));
@@ -151,40 +151,40 @@ impl Standing<'_> {
 /// Looks at the racks, and finds out who restarts next.
 pub(crate) fn racks<'a>(current: &Current<'a>) -> Racks<'a> {
     let observed = current.observed;
-    let (mut standing, mut missing, mut orphaned, mut degraded) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut existing, mut missing, mut orphaned, mut degraded) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for rack in &observed.datacenter.racks {
         let wanted = stateful_set(current, rack);
         let name = observed.datacenter.stateful_set_name(rack);
         match observed.stateful_sets.get(&name) {
             None => {
-                let nodes = known_nodes(current, &name).min(MOST_NODES);
+                let nodes = known_nodes(current, &name).min(MAX_NODES);
                 if nodes == 0 {
                     missing.push(wanted);
                     continue;
                 }
                 // Nodes that are there restart by our word, like all others.
-                let mut restored = around_its_nodes(current, rack, nodes);
+                let mut restored = recreated_stateful_set(current, rack, nodes);
                 set_partition(&mut restored, nodes);
                 orphaned.push(restored);
             }
             Some(now) => {
-                let (mut wanted, faults) = kept_in_place(current, wanted, now);
+                let (mut wanted, faults) = keep_immutable_fields(current, wanted, now);
                 degraded.extend(faults);
                 set_partition(&mut wanted, partition(now));
                 let changes_pods = changes_pods(&wanted, now) || is_of_scylla_operator(now);
                 if changes_pods {
                     take_new_hash(&mut wanted);
                 }
-                let changes = changes_pods || !says_the_same(&wanted, now);
-                standing.push(Standing { name, now, wanted, changes, changes_pods });
+                let changes = changes_pods || !is_up_to_date(&wanted, now);
+                existing.push(ExistingRack { name, now, wanted, changes, changes_pods });
             }
         }
     }
-    let moving = observed.stateful_sets.values().filter(|one| !is_settled(observed, one)).collect();
-    let is_rolling = standing.iter().any(|one| partition(one.now) > 0 || is_of_scylla_operator(one.now))
+    let not_rolled_out = observed.stateful_sets.values().filter(|one| !is_settled(observed, one)).collect();
+    let is_rolling = existing.iter().any(|one| partition(one.now) > 0 || is_of_scylla_operator(one.now))
         || is_being_upgraded(current);
-    let may_change = observed.turn == Turn::Own || rack_to_roll(&standing).is_none_or(|one| !one.changes_pods);
-    let mut racks = Racks { standing, missing, orphaned, degraded, moving, is_rolling, next: None };
+    let may_change = observed.turn == Turn::Own || rack_to_roll(&existing).is_none_or(|one| !one.changes_pods);
+    let mut racks = Racks { existing, missing, orphaned, degraded, not_rolled_out, is_rolling, next: None };
     racks.next = next_restart(observed, &racks).filter(|_| may_change);
     racks
 }
@@ -192,14 +192,14 @@ pub(crate) fn racks<'a>(current: &Current<'a>) -> Racks<'a> {
 /// The node that restarts next, when all nodes are there and none is to join before: the next one of a rack that is being
 /// changed, or the last one of the first rack that is to change.
 fn next_restart(observed: &Observed, racks: &Racks<'_>) -> Option<Restart> {
-    let Racks { standing, missing, is_rolling, .. } = racks;
-    let waits_for_nodes = !is_rolling && (!missing.is_empty() || standing.iter().any(Standing::lacks_nodes));
-    if !racks.moving.is_empty() || waits_for_nodes || !racks.orphaned.is_empty() {
+    let Racks { existing, missing, is_rolling, .. } = racks;
+    let waits_for_nodes = !is_rolling && (!missing.is_empty() || existing.iter().any(ExistingRack::lacks_nodes));
+    if !racks.not_rolled_out.is_empty() || waits_for_nodes || !racks.orphaned.is_empty() {
         return None;
     }
-    let one = rack_to_roll(standing)?;
+    let one = rack_to_roll(existing)?;
     let ordinal = if one.changes_pods {
-        (replicas(one.now) > 0).then(|| last_only(one.now))
+        (replicas(one.now) > 0).then(|| last_ordinal(one.now))
     } else {
         next_below_partition(observed, one.now)
     };
@@ -207,6 +207,6 @@ fn next_restart(observed: &Observed, racks: &Racks<'_>) -> Option<Restart> {
 }
 
 /// A rack that is being changed comes before those that are yet to be.
-pub(crate) fn rack_to_roll<'b, 'a>(standing: &'b [Standing<'a>]) -> Option<&'b Standing<'a>> {
-    standing.iter().find(|one| partition(one.now) > 0).or_else(|| standing.iter().find(|one| one.changes_pods))
+pub(crate) fn rack_to_roll<'b, 'a>(existing: &'b [ExistingRack<'a>]) -> Option<&'b ExistingRack<'a>> {
+    existing.iter().find(|one| partition(one.now) > 0).or_else(|| existing.iter().find(|one| one.changes_pods))
 }

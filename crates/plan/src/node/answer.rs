@@ -17,7 +17,7 @@ pub const DOWN: &str = "DN";
 
 /// The ring as one node sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct RingAnswer {
     /// The question.
     pub asked: String,
     /// Host ID of the node that answers.
@@ -31,7 +31,7 @@ pub struct Answer {
     pub nodes: BTreeMap<String, String>,
 }
 
-impl Answer {
+impl RingAnswer {
     /// What a node that sees this answers from its pod.
     pub fn new(asked: &str, host_id: &str, pod_uid: Option<&str>, view: &View) -> Self {
         let node = |address: &str| {
@@ -64,7 +64,7 @@ pub fn question(annotations: &BTreeMap<String, String>) -> Option<&str> {
 
 /// What to write in place of the answer that is there, if anything: an answer, or none where nobody asks any more.
 /// `answer` is none when the node cannot tell now; what it has told stays then.
-pub fn change(annotations: &BTreeMap<String, String>, answer: Option<&Answer>) -> Option<Option<String>> {
+pub fn change(annotations: &BTreeMap<String, String>, answer: Option<&RingAnswer>) -> Option<Option<String>> {
     let written = annotations.get(RING_ANSWER);
     match (question(annotations), answer) {
         (None, _) => written.map(|_| None),
@@ -96,24 +96,24 @@ mod tests {
 
     #[test]
     fn all_nodes_are_told_also_those_that_join() {
-        let answer = Answer::new("7", "a", Some("pod"), &view());
+        let answer = RingAnswer::new("7", "a", Some("pod"), &view());
         let expected = [("10.0.0.3", "UJ"), ("a", UP), ("b", DOWN)];
         assert_eq!(answer.nodes, annotations(&expected));
-        assert_eq!(Answer::parse(&answer.text()), Some(answer));
-        assert_eq!(Answer::parse("yes"), None);
+        assert_eq!(RingAnswer::parse(&answer.text()), Some(answer));
+        assert_eq!(RingAnswer::parse("yes"), None);
     }
 
     /// Sidecars of earlier versions name no pod.
     #[test]
     fn an_answer_without_a_pod_is_read() {
-        let answer = Answer::new("7", "a", None, &View::default());
+        let answer = RingAnswer::new("7", "a", None, &View::default());
         assert_eq!(answer.text(), r#"{"asked":"7","hostID":"a","nodes":{}}"#);
-        assert_eq!(Answer::parse(&answer.text()), Some(answer));
+        assert_eq!(RingAnswer::parse(&answer.text()), Some(answer));
     }
 
     #[test]
     fn answers_are_written_as_long_as_somebody_asks() {
-        let answer = Answer::new("7", "a", Some("pod"), &view());
+        let answer = RingAnswer::new("7", "a", Some("pod"), &view());
         let text = answer.text();
         let cases = [
             (annotations(&[]), Some(&answer), None, "nobody asks"),

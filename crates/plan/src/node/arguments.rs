@@ -82,7 +82,7 @@ fn is_value(word: &str) -> bool {
 
 /// What decides over the arguments that the operator gives.
 #[derive(Clone, Debug)]
-pub struct Start<'a> {
+pub struct StartParameters<'a> {
     /// The nodes to ask for the ring.
     pub seeds: &'a [String],
     /// The address announced to nodes.
@@ -102,7 +102,7 @@ pub struct Start<'a> {
 }
 
 /// The arguments that the operator gives and that users cannot change.
-pub fn managed(start: &Start<'_>) -> Arguments {
+pub fn managed(start: &StartParameters<'_>) -> Arguments {
     let mut arguments = Arguments::default();
     arguments.set("seeds", start.seeds.join(","));
     arguments.set("listen-address", start.family.any_address());
@@ -142,8 +142,8 @@ fn count_of_list(list: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
-    fn start() -> Start<'static> {
-        Start {
+    fn start() -> StartParameters<'static> {
+        StartParameters {
             seeds: &[],
             broadcast_address: "10.0.0.1",
             broadcast_rpc_address: "10.0.0.2",
@@ -166,9 +166,9 @@ mod tests {
 
     #[test]
     fn processors_are_bound_only_if_the_container_has_exactly_its_own() {
-        let bound = managed(&Start { allowed_cpus: Some("4-5"), ..start() });
+        let bound = managed(&StartParameters { allowed_cpus: Some("4-5"), ..start() });
         assert_eq!((bound.get("cpuset"), bound.get("overprovisioned")), (Some("4-5"), Some("0")));
-        let shared = managed(&Start { allowed_cpus: Some("0-7"), ..start() });
+        let shared = managed(&StartParameters { allowed_cpus: Some("0-7"), ..start() });
         assert_eq!((shared.get("cpuset"), shared.get("overprovisioned")), (None, Some("1")));
     }
 
@@ -178,7 +178,7 @@ mod tests {
         for name in ["replace-node-first-boot", "io-properties-file", "io-setup"] {
             assert_eq!(plain.get(name), None, "{name}");
         }
-        let other = managed(&Start { replaces: Some("id"), io_properties: Some("/disk.yaml"), ..start() });
+        let other = managed(&StartParameters { replaces: Some("id"), io_properties: Some("/disk.yaml"), ..start() });
         assert_eq!(other.get("replace-node-first-boot"), Some("id"));
         assert_eq!(other.get("io-properties-file"), Some("/disk.yaml"));
         assert_eq!(other.get("io-setup"), Some("0"));

@@ -16,7 +16,7 @@ use super::{
     address::{IpFamily, broadcast_address},
     arguments::Arguments,
     configuration::{Document, merge_yaml},
-    seeds::{Asker, seeds},
+    seeds::{StartingNode, seeds},
 };
 
 /// Runs `check` on every case below `folder`, and says how many there were.
@@ -137,7 +137,7 @@ fn seeds_are_those_of_the_peer() {
         let name = case["memberPod"]["metadata"]["name"].as_str().unwrap();
         // Where the node itself is never asked, the case may leave out its address.
         let address = own.unwrap_or_default();
-        let asker = Asker { name, address: &address, address_type: &address_type, family };
+        let asker = StartingNode { name, address: &address, address_type: &address_type, family };
         let found = seeds(asker, &pods, &services, &external);
         let error = case["expectErrorString"].as_str().unwrap();
         match read::<Option<Vec<String>>>(&case["expectSeeds"]) {

@@ -16,7 +16,7 @@ use super::Mode;
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum DecommissionStep {
     /// Nobody asked for it, or it is done and said.
     Nothing,
     /// The node may say that it begins.
@@ -33,7 +33,7 @@ pub enum Step {
 
 /// What the Service of a node says about leaving.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asked<'a> {
+pub struct DecommissionRequest<'a> {
     /// The label [`DECOMMISSIONED`].
     pub label: Option<&'a str>,
     /// The host ID of the node that is to leave.
@@ -42,7 +42,7 @@ pub struct Asked<'a> {
     pub began: Option<&'a str>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> DecommissionRequest<'a> {
     /// What labels and annotations of a Service say.
     pub fn of(labels: &'a BTreeMap<String, String>, annotations: &'a BTreeMap<String, String>) -> Self {
         Self {
@@ -109,16 +109,16 @@ pub fn is_refusal_over(annotations: &BTreeMap<String, String>, own: &str, leaves
 }
 
 /// What the node with the host ID `own` does next.
-pub fn step(asked: Asked<'_>, own: &str, mode: &Mode, has_native_transport: bool) -> Step {
+pub fn step(asked: DecommissionRequest<'_>, own: &str, mode: &Mode, has_native_transport: bool) -> DecommissionStep {
     if !asked.names(own) {
-        return Step::Nothing;
+        return DecommissionStep::Nothing;
     }
     match mode {
-        Mode::Normal if has_native_transport && asked.began == Some(own) => Step::Start,
-        Mode::Normal if has_native_transport => Step::Announce,
-        Mode::Decommissioned => Step::Confirm,
-        Mode::Drained => Step::Restart,
-        _ => Step::Wait,
+        Mode::Normal if has_native_transport && asked.began == Some(own) => DecommissionStep::Start,
+        Mode::Normal if has_native_transport => DecommissionStep::Announce,
+        Mode::Decommissioned => DecommissionStep::Confirm,
+        Mode::Drained => DecommissionStep::Restart,
+        _ => DecommissionStep::Wait,
     }
 }
 
@@ -127,28 +127,65 @@ pub fn step(asked: Asked<'_>, own: &str, mode: &Mode, has_native_transport: bool
 mod tests {
     use super::*;
 
-    const REQUEST: Asked<'_> = Asked { label: Some("false"), leaving: Some("me"), began: None };
-    const BEGUN: Asked<'_> = Asked { began: Some("me"), ..REQUEST };
+    const REQUEST: DecommissionRequest<'_> =
+        DecommissionRequest { label: Some("false"), leaving: Some("me"), began: None };
+    const BEGUN: DecommissionRequest<'_> = DecommissionRequest { began: Some("me"), ..REQUEST };
 
     #[test]
     fn a_node_leaves_step_by_step() {
         let cases = [
-            (Asked::default(), Mode::Normal, true, Step::Nothing, "nobody asked"),
-            (Asked { label: Some("true"), ..BEGUN }, Mode::Decommissioned, false, Step::Nothing, "it is said already"),
-            (Asked { label: Some(""), ..REQUEST }, Mode::Normal, true, Step::Nothing, "this is no request"),
-            (Asked { leaving: None, ..REQUEST }, Mode::Normal, true, Step::Nothing, "a label alone is no request"),
-            (Asked { leaving: Some("other"), ..REQUEST }, Mode::Normal, true, Step::Nothing, "another node is meant"),
-            (Asked { label: None, ..REQUEST }, Mode::Normal, true, Step::Nothing, "the label was taken away"),
-            (REQUEST, Mode::Normal, true, Step::Announce, "it serves"),
-            (Asked { began: Some("other"), ..REQUEST }, Mode::Normal, true, Step::Announce, "another one had begun"),
-            (BEGUN, Mode::Normal, true, Step::Start, "it has said so"),
-            (BEGUN, Mode::Normal, false, Step::Wait, "it does not serve clients yet"),
-            (REQUEST, Mode::Joining, true, Step::Wait, "it is not in the ring yet"),
-            (BEGUN, Mode::Leaving, true, Step::Wait, "it has begun"),
-            (REQUEST, Mode::Draining, false, Step::Wait, "it will be drained"),
-            (REQUEST, Mode::Drained, false, Step::Restart, "a drained node cannot leave"),
-            (BEGUN, Mode::Decommissioned, false, Step::Confirm, "it has left"),
-            (BEGUN, Mode::Other("NEW".to_owned()), true, Step::Wait, "what is not known is waited out"),
+            (DecommissionRequest::default(), Mode::Normal, true, DecommissionStep::Nothing, "nobody asked"),
+            (
+                DecommissionRequest { label: Some("true"), ..BEGUN },
+                Mode::Decommissioned,
+                false,
+                DecommissionStep::Nothing,
+                "it is said already",
+            ),
+            (
+                DecommissionRequest { label: Some(""), ..REQUEST },
+                Mode::Normal,
+                true,
+                DecommissionStep::Nothing,
+                "this is no request",
+            ),
+            (
+                DecommissionRequest { leaving: None, ..REQUEST },
+                Mode::Normal,
+                true,
+                DecommissionStep::Nothing,
+                "a label alone is no request",
+            ),
+            (
+                DecommissionRequest { leaving: Some("other"), ..REQUEST },
+                Mode::Normal,
+                true,
+                DecommissionStep::Nothing,
+                "another node is meant",
+            ),
+            (
+                DecommissionRequest { label: None, ..REQUEST },
+                Mode::Normal,
+                true,
+                DecommissionStep::Nothing,
+                "the label was taken away",
+            ),
+            (REQUEST, Mode::Normal, true, DecommissionStep::Announce, "it serves"),
+            (
+                DecommissionRequest { began: Some("other"), ..REQUEST },
+                Mode::Normal,
+                true,
+                DecommissionStep::Announce,
+                "another one had begun",
+            ),
+            (BEGUN, Mode::Normal, true, DecommissionStep::Start, "it has said so"),
+            (BEGUN, Mode::Normal, false, DecommissionStep::Wait, "it does not serve clients yet"),
+            (REQUEST, Mode::Joining, true, DecommissionStep::Wait, "it is not in the ring yet"),
+            (BEGUN, Mode::Leaving, true, DecommissionStep::Wait, "it has begun"),
+            (REQUEST, Mode::Draining, false, DecommissionStep::Wait, "it will be drained"),
+            (REQUEST, Mode::Drained, false, DecommissionStep::Restart, "a drained node cannot leave"),
+            (BEGUN, Mode::Decommissioned, false, DecommissionStep::Confirm, "it has left"),
+            (BEGUN, Mode::Other("NEW".to_owned()), true, DecommissionStep::Wait, "what is not known is waited out"),
         ];
         for (asked, mode, transport, expected, why) in cases {
             assert_eq!(step(asked, "me", &mode, transport), expected, "{why}");

@@ -14,7 +14,7 @@ use super::facts::has_joined;
 
 /// Host ID of the node whose disk it should be, where a node is about to start on an empty one. A new node may, one that takes
 /// the place of another, and one that the user has given up by its name.
-pub fn lacks_disk_of<'a>(
+pub fn missing_disk_of<'a>(
     labels: &BTreeMap<String, String>,
     annotations: &'a BTreeMap<String, String>,
     is_empty: bool,
@@ -51,7 +51,7 @@ mod tests {
             (&none, given_up("b"), true, Some("a"), "another one is given up"),
             (&replacing, service("true"), true, None, "it takes the place of the one that had joined"),
         ] {
-            assert_eq!(lacks_disk_of(labels, &annotations, is_empty), expected, "{why}");
+            assert_eq!(missing_disk_of(labels, &annotations, is_empty), expected, "{why}");
         }
     }
 }

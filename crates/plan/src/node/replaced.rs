@@ -12,7 +12,7 @@ use messina_api::names::{annotation::REPLACING_CLAIM, label::REPLACING_NODE_HOST
 ///
 /// `on_disk` is the host ID that is known to be on its disk. Where none is, the pod tells: the one that was there when the
 /// node was given up is not the one of its successor.
-pub fn is_given_up(
+pub fn is_being_replaced(
     labels: &BTreeMap<String, String>,
     annotations: &BTreeMap<String, String>,
     on_disk: Option<&str>,
@@ -47,7 +47,7 @@ mod tests {
             (BTreeMap::new(), own("claim/pod"), Some("lost"), Some("pod"), false, "it is withdrawn"),
         ];
         for (labels, annotations, on_disk, pod, expected, why) in cases {
-            assert_eq!(is_given_up(&labels, &annotations, on_disk, pod), expected, "{why}");
+            assert_eq!(is_being_replaced(&labels, &annotations, on_disk, pod), expected, "{why}");
         }
     }
 }

@@ -60,7 +60,7 @@ pub struct SelfReport {
 }
 
 /// Why clients must not be sent to a node, or nothing.
-pub fn unready(report: &SelfReport) -> Result<(), String> {
+pub fn check_readiness(report: &SelfReport) -> Result<(), String> {
     if report.mode != Mode::Normal {
         return Err(format!("the node is in mode {}", report.mode));
     }
@@ -114,7 +114,7 @@ mod tests {
             host_ids: [("a".to_owned(), "id".to_owned())].into(),
             live: set(&["a"]),
         };
-        assert_eq!(unready(&ready), Ok(()));
+        assert_eq!(check_readiness(&ready), Ok(()));
         let cases = [
             (SelfReport { mode: Mode::Joining, ..ready.clone() }, "JOINING"),
             (SelfReport { has_native_transport: false, ..ready.clone() }, "native transport"),
@@ -122,7 +122,7 @@ mod tests {
             (SelfReport { live: set(&["b"]), ..ready }, "alive"),
         ];
         for (report, words) in cases {
-            assert!(unready(&report).is_err_and(|reason| reason.contains(words)), "{words}: {report:?}");
+            assert!(check_readiness(&report).is_err_and(|reason| reason.contains(words)), "{words}: {report:?}");
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::words;
 
 /// The node that asks.
 #[derive(Clone, Copy, Debug)]
-pub struct Asker<'a> {
+pub struct StartingNode<'a> {
     /// Name of its pod and of its Service.
     pub name: &'a str,
     /// The address that it announces to other nodes.
@@ -73,7 +73,7 @@ struct Member<'a> {
 /// are ready are asked, one of each rack. If none is, a new node asks the first that has joined. If none has, the first of all is
 /// asked, which seeds itself only if there is no ring elsewhere to join.
 pub fn seeds(
-    asker: Asker<'_>,
+    asker: StartingNode<'_>,
     pods: &[Pod],
     services: &[Service],
     external: &[String],
@@ -137,7 +137,7 @@ fn is_ready(pod: &Pod) -> bool {
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-fn address_of(member: &Member<'_>, asker: Asker<'_>) -> Result<String, SeedsError> {
+fn address_of(member: &Member<'_>, asker: StartingNode<'_>) -> Result<String, SeedsError> {
     broadcast_address(asker.address_type, member.service, member.pod, Some(asker.family))
         .map_err(|source| SeedsError::NoAddress { member: member.name.to_owned(), source })
 }
@@ -169,7 +169,7 @@ mod tests {
             .map(|(name, address)| service(name, address, joined.contains(&name)))
             .into();
         let address_type = &BroadcastAddressType::ServiceClusterIP;
-        seeds(Asker { name: asker, address: "own", address_type, family: FAMILY }, &pods, &services, &[])
+        seeds(StartingNode { name: asker, address: "own", address_type, family: FAMILY }, &pods, &services, &[])
     }
 
     #[test]

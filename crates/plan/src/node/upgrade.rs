@@ -41,7 +41,7 @@ pub type Kept = BTreeSet<Snapshot>;
 
 /// What is asked of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Request {
+pub struct UpgradeRequest {
     /// Host ID of the node that is asked.
     #[serde(rename = "hostID")]
     pub host_id: String,
@@ -55,7 +55,7 @@ pub struct Request {
 
 /// What a node says of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct UpgradeAnswer {
     /// Host ID of the node that answers.
     #[serde(rename = "hostID")]
     pub host_id: String,
@@ -72,7 +72,7 @@ pub struct Answer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// The step.
-    pub step: Step,
+    pub step: UpgradeStep,
     /// Why.
     pub why: String,
 }
@@ -80,7 +80,7 @@ pub struct Failure {
 /// A step of a node for an upgrade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Step {
+pub enum UpgradeStep {
     /// All nodes agree on the schema.
     Schema,
     /// A snapshot of the system keyspaces is taken.
@@ -91,7 +91,7 @@ pub enum Step {
     Clearing,
 }
 
-impl Request {
+impl UpgradeRequest {
     /// What a Service with these annotations asks; what cannot be read asks nothing.
     pub fn of(annotations: &BTreeMap<String, String>) -> Option<Self> {
         parsed(annotations, UPGRADE_REQUEST)
@@ -103,7 +103,7 @@ impl Request {
     }
 }
 
-impl Answer {
+impl UpgradeAnswer {
     /// What was written on a Service with these annotations.
     pub fn of(annotations: &BTreeMap<String, String>) -> Option<Self> {
         parsed(annotations, UPGRADE_ANSWER)
@@ -114,7 +114,7 @@ impl Answer {
         serde_json::json!(self).to_string()
     }
 
-    fn is_to(&self, request: &Request) -> bool {
+    fn is_to(&self, request: &UpgradeRequest) -> bool {
         self.host_id == request.host_id && self.to == request.to
     }
 }
@@ -127,7 +127,7 @@ fn parsed<T: DeserializeOwned>(annotations: &BTreeMap<String, String>, key: &str
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Work {
     /// What is asked.
-    pub request: Request,
+    pub request: UpgradeRequest,
     /// What is known to be kept of that.
     pub kept: Kept,
 }
@@ -147,16 +147,16 @@ impl Work {
 /// What the node with the host ID `own` has to do; none where nothing is asked, or it is done and said. A node that does not
 /// serve does nothing.
 pub fn work(annotations: &BTreeMap<String, String>, own: &str, mode: &Mode) -> Option<Work> {
-    let request = Request::of(annotations).filter(|request| request.host_id == own)?;
-    let answer = Answer::of(annotations).filter(|answer| answer.is_to(&request));
+    let request = UpgradeRequest::of(annotations).filter(|request| request.host_id == own)?;
+    let answer = UpgradeAnswer::of(annotations).filter(|answer| answer.is_to(&request));
     let is_done = answer.as_ref().is_some_and(|answer| answer.kept == request.keep && answer.failed.is_none());
     let kept = answer.map(|answer| answer.kept).unwrap_or_default();
     (!is_done && *mode == Mode::Normal).then_some(Work { request, kept })
 }
 
 /// What to write in place of the answer that is there, if anything.
-pub fn change(annotations: &BTreeMap<String, String>, answer: &Answer) -> Option<String> {
-    let is_asked = Request::of(annotations).is_some_and(|request| answer.is_to(&request));
+pub fn change(annotations: &BTreeMap<String, String>, answer: &UpgradeAnswer) -> Option<String> {
+    let is_asked = UpgradeRequest::of(annotations).is_some_and(|request| answer.is_to(&request));
     let text = answer.text();
     (is_asked && annotations.get(UPGRADE_ANSWER) != Some(&text)).then_some(text)
 }
@@ -181,12 +181,12 @@ pub fn disagreement(versions: &BTreeMap<String, Vec<String>>) -> Option<String> 
 mod tests {
     use super::*;
 
-    fn request(keep: &[Snapshot]) -> Request {
-        Request { host_id: "me".into(), from: "1".into(), to: "2".into(), keep: keep.iter().copied().collect() }
+    fn request(keep: &[Snapshot]) -> UpgradeRequest {
+        UpgradeRequest { host_id: "me".into(), from: "1".into(), to: "2".into(), keep: keep.iter().copied().collect() }
     }
 
-    fn answer(kept: &[Snapshot], failed: Option<Step>) -> Answer {
-        Answer {
+    fn answer(kept: &[Snapshot], failed: Option<UpgradeStep>) -> UpgradeAnswer {
+        UpgradeAnswer {
             host_id: "me".into(),
             to: "2".into(),
             kept: kept.iter().copied().collect(),
@@ -194,7 +194,7 @@ mod tests {
         }
     }
 
-    fn service(request: Option<Request>, answer: Option<Answer>) -> BTreeMap<String, String> {
+    fn service(request: Option<UpgradeRequest>, answer: Option<UpgradeAnswer>) -> BTreeMap<String, String> {
         let request = request.map(|request| (UPGRADE_REQUEST.to_owned(), request.text()));
         request.into_iter().chain(answer.map(|answer| (UPGRADE_ANSWER.to_owned(), answer.text()))).collect()
     }
@@ -203,8 +203,8 @@ mod tests {
     fn a_node_does_what_is_not_said_to_be_done() {
         use Snapshot::{Data, System};
         let asked = || Some(request(&[System, Data]));
-        let other = |answer: Answer| Some(Answer { to: "3".into(), ..answer });
-        let stranger = |answer: Answer| Some(Answer { host_id: "other".into(), ..answer });
+        let other = |answer: UpgradeAnswer| Some(UpgradeAnswer { to: "3".into(), ..answer });
+        let stranger = |answer: UpgradeAnswer| Some(UpgradeAnswer { host_id: "other".into(), ..answer });
         let cases = [
             (service(None, None), None, "nobody asks"),
             (service(asked(), None), Some(vec![System, Data]), "nothing is done"),
@@ -213,12 +213,12 @@ mod tests {
             (service(asked(), other(answer(&[System, Data], None))), Some(vec![System, Data]), "of another version"),
             (service(asked(), stranger(answer(&[System, Data], None))), Some(vec![System, Data]), "of another node"),
             (
-                service(asked(), Some(answer(&[System], Some(Step::DataSnapshot)))),
+                service(asked(), Some(answer(&[System], Some(UpgradeStep::DataSnapshot)))),
                 Some(vec![Data]),
                 "it is tried again",
             ),
             (service(Some(request(&[])), Some(answer(&[System], None))), Some(vec![]), "one is to be removed"),
-            (service(Some(request(&[])), Some(answer(&[], Some(Step::Clearing)))), Some(vec![]), "that failed"),
+            (service(Some(request(&[])), Some(answer(&[], Some(UpgradeStep::Clearing)))), Some(vec![]), "that failed"),
         ];
         for (annotations, expected, why) in cases {
             assert_eq!(work(&annotations, "me", &Mode::Normal).map(|work| work.to_take()), expected, "{why}");
@@ -235,7 +235,11 @@ mod tests {
         assert_eq!(change(&asked, &done), Some(done.text()));
         let said = service(Some(request(&[Snapshot::System])), Some(done.clone()));
         assert_eq!(change(&said, &done), None, "it is said");
-        assert_eq!(change(&asked, &Answer { to: "3".into(), ..done }), None, "it was asked about another version");
+        assert_eq!(
+            change(&asked, &UpgradeAnswer { to: "3".into(), ..done }),
+            None,
+            "it was asked about another version"
+        );
     }
 
     #[test]

@@ -18,8 +18,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::datacenter::{
-    Cached, CertificateChain, Component, Datacenter, Fault, Gates, Named, Objects, Observed, Plan, certificates, plan,
-    validate,
+    Cached, CertificateChain, Component, Datacenter, Gates, InvalidField, Objects, Observed, Plan, UserObjects,
+    certificates, plan, validate,
 };
 
 /// Stands for the UID that an API server would give to the user's object.
@@ -55,7 +55,7 @@ pub struct Preview {
     /// What would be created for each datacenter.
     pub datacenters: Vec<Planned>,
     /// What is wrong, one line each. An operator would create nothing for those.
-    pub faults: Vec<String>,
+    pub errors: Vec<String>,
     /// What else there is to say, one line each.
     pub notes: Vec<String>,
 }
@@ -81,7 +81,7 @@ pub fn preview(manifests: &[Manifest], settings: &Settings) -> Preview {
                     preview.add(&manifest.file, object, settings);
                 }
             }
-            Err(error) => preview.faults.push(format!("{}: {error}", manifest.file)),
+            Err(error) => preview.errors.push(format!("{}: {error}", manifest.file)),
         }
     }
     preview
@@ -101,7 +101,7 @@ fn unpacked(object: Value) -> Vec<Value> {
 impl Preview {
     fn add(&mut self, file: &str, mut object: Value, settings: &Settings) {
         if !object.is_object() {
-            return self.faults.push(format!("{file}: there is a document that is no object"));
+            return self.errors.push(format!("{file}: there is a document that is no object"));
         }
         let word = |value: &Value| value.as_str().unwrap_or("?").to_owned();
         let kind = word(&object["kind"]);
@@ -124,16 +124,16 @@ impl Preview {
             }
             Err(faults) => {
                 let lines = faults.into_iter().map(|fault| format!("{about}: {}: {}", fault.field, fault.message));
-                self.faults.extend(lines);
+                self.errors.extend(lines);
             }
         }
     }
 }
 
-fn planned(object: Value, settings: &Settings) -> Result<(Datacenter, Plan), Vec<Fault>> {
+fn planned(object: Value, settings: &Settings) -> Result<(Datacenter, Plan), Vec<InvalidField>> {
     let object = stored::as_stored(object)?;
     let read = serde_json::from_value::<ScyllaDBDatacenter>(object);
-    let mut object = read.map_err(|error| vec![Fault { field: "spec".into(), message: error.to_string() }])?;
+    let mut object = read.map_err(|error| vec![InvalidField { field: "spec".into(), message: error.to_string() }])?;
     // Who brings a UID has it from a cluster, and it would be the owner's there.
     object.metadata.uid.get_or_insert_with(|| UID.to_owned());
     object.metadata.generation.get_or_insert(1);
@@ -143,7 +143,7 @@ fn planned(object: Value, settings: &Settings) -> Result<(Datacenter, Plan), Vec
         gates: Gates { automatic_tls_certificates: true, ..Gates::default() },
         new_token: TOKEN.to_owned(),
         // Whatever is in them.
-        named: Named {
+        user_objects: UserObjects {
             config_maps: datacenter.config_map_references().into_iter().map(|name| (name, Arc::default())).collect(),
             secrets: datacenter.secret_references().into_iter().map(|name| (name, Arc::default())).collect(),
         },

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use messina_api::crd;
 use serde_json::{Map, Value};
 
-use crate::datacenter::Fault;
+use crate::datacenter::InvalidField;
 
 /// The schema of a ScyllaDBDatacenter.
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
@@ -21,15 +21,15 @@ static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
 });
 
 /// The object as it would be kept, or everything for which it would be refused.
-pub(super) fn as_stored(mut object: Value) -> Result<Value, Vec<Fault>> {
+pub(super) fn as_stored(mut object: Value) -> Result<Value, Vec<InvalidField>> {
     let mut faults = Vec::new();
     admit("", &SCHEMA, &mut object, &mut faults);
     if faults.is_empty() { Ok(object) } else { Err(faults) }
 }
 
-fn admit(path: &str, schema: &Value, value: &mut Value, faults: &mut Vec<Fault>) {
+fn admit(path: &str, schema: &Value, value: &mut Value, faults: &mut Vec<InvalidField>) {
     if let Some(message) = unlike(schema, value) {
-        return faults.push(Fault { field: path.to_owned(), message });
+        return faults.push(InvalidField { field: path.to_owned(), message });
     }
     match value {
         Value::Object(fields) => admit_fields(path, schema, fields, faults),
@@ -42,7 +42,7 @@ fn admit(path: &str, schema: &Value, value: &mut Value, faults: &mut Vec<Fault>)
     }
 }
 
-fn admit_fields(path: &str, schema: &Value, fields: &mut Map<String, Value>, faults: &mut Vec<Fault>) {
+fn admit_fields(path: &str, schema: &Value, fields: &mut Map<String, Value>, faults: &mut Vec<InvalidField>) {
     let below = |field: &str| if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") };
     let Some(properties) = schema["properties"].as_object() else {
         for (field, value) in fields {
@@ -59,14 +59,14 @@ fn admit_fields(path: &str, schema: &Value, fields: &mut Map<String, Value>, fau
     }
     for field in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         if !fields.contains_key(field) {
-            faults.push(Fault { field: below(field), message: "it is missing: set it".into() });
+            faults.push(InvalidField { field: below(field), message: "it is missing: set it".into() });
         }
     }
     for (field, value) in fields {
         match properties.get(field) {
             Some(own) => admit(&below(field), own, value, faults),
             None if schema["x-kubernetes-preserve-unknown-fields"] == true => {}
-            None => faults.push(Fault { field: below(field), message: unknown(field, properties) }),
+            None => faults.push(InvalidField { field: below(field), message: unknown(field, properties) }),
         }
     }
 }

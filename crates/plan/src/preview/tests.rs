@@ -33,7 +33,7 @@ fn objects(preview: &Preview) -> Vec<Value> {
 #[test]
 fn every_object_of_the_example_is_shown_in_the_order_of_need() {
     let preview = of(EXAMPLE);
-    assert_eq!((&preview.faults, &preview.notes), (&vec![], &vec![]));
+    assert_eq!((&preview.errors, &preview.notes), (&vec![], &vec![]));
     let names: Vec<String> = objects(&preview)
         .iter()
         .map(|object| format!("{} {}", object["kind"], object["metadata"]["name"]).replace('"', ""))
@@ -114,7 +114,7 @@ fn what_only_a_cluster_knows_is_a_placeholder_that_can_be_read() {
 #[test]
 fn an_object_without_a_namespace_is_in_the_one_that_was_asked_for() {
     let preview = of(&datacenter("racks: []"));
-    assert_eq!(preview.faults, Vec::<String>::new());
+    assert_eq!(preview.errors, Vec::<String>::new());
     assert_eq!(preview.datacenters[0].datacenter.namespace, "default");
 }
 
@@ -144,9 +144,9 @@ fn faults_name_file_object_and_field() {
         ("racks: [], minReadySeconds: -1", "spec.minReadySeconds", "less than 0"),
     ] {
         let preview = of(&datacenter(spec));
-        assert_eq!(preview.faults.len(), 1, "{spec}: {:?}", preview.faults);
-        assert!(preview.faults[0].starts_with(&format!("{about}{field}: ")), "{spec}: {:?}", preview.faults);
-        assert!(preview.faults[0].contains(words), "{spec}: {:?}", preview.faults);
+        assert_eq!(preview.errors.len(), 1, "{spec}: {:?}", preview.errors);
+        assert!(preview.errors[0].starts_with(&format!("{about}{field}: ")), "{spec}: {:?}", preview.errors);
+        assert!(preview.errors[0].contains(words), "{spec}: {:?}", preview.errors);
         assert!(preview.datacenters.is_empty(), "{spec}");
     }
 }
@@ -154,10 +154,10 @@ fn faults_name_file_object_and_field() {
 #[test]
 fn a_text_that_is_no_yaml_is_named_with_the_line() {
     let preview = of("kind: ScyllaDBDatacenter\nspec:\n  racks: [\n");
-    assert_eq!(preview.faults.len(), 1);
-    assert!(preview.faults[0].starts_with("file.yaml: "), "{:?}", preview.faults);
-    assert!(preview.faults[0].contains("line "), "{:?}", preview.faults);
-    assert_eq!(of("just text").faults, ["file.yaml: there is a document that is no object"]);
+    assert_eq!(preview.errors.len(), 1);
+    assert!(preview.errors[0].starts_with("file.yaml: "), "{:?}", preview.errors);
+    assert!(preview.errors[0].contains("line "), "{:?}", preview.errors);
+    assert_eq!(of("just text").errors, ["file.yaml: there is a document that is no object"]);
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn other_kinds_are_noted_and_lists_are_opened() {
     let list =
         format!("{{kind: List, items: [{}, {{kind: Secret, metadata: {{name: mine}}}}]}}", datacenter("racks: []"));
     let preview = of(&format!("{list}\n---\n"));
-    assert_eq!(preview.faults, Vec::<String>::new());
+    assert_eq!(preview.errors, Vec::<String>::new());
     assert_eq!(preview.datacenters.len(), 1);
     assert_eq!(preview.notes.len(), 1);
     assert!(preview.notes[0].starts_with("file.yaml: Secret default/mine: it is not planned"), "{:?}", preview.notes);

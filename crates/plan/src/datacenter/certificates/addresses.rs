@@ -24,11 +24,11 @@ pub(crate) fn addresses(current: &Current<'_>) -> Addresses {
     }
     for name in all {
         found.dns_names.insert(format!("{name}.{}.svc", datacenter.namespace));
-        let before = found.awaited.len();
+        let before = found.pending.len();
         found.add_service(observed, name);
         // A node that is not wanted any more may never get what it lacks.
         if !planned.contains(name) {
-            found.awaited.truncate(before);
+            found.pending.truncate(before);
         }
     }
     found
@@ -43,12 +43,12 @@ impl Addresses {
     fn add_service(&mut self, observed: &Observed, name: &str) {
         let namespace = &observed.datacenter.namespace;
         let Some(service) = observed.services.get(name) else {
-            return self.awaited.push(format!("Service {namespace}/{name} is to be made"));
+            return self.pending.push(format!("Service {namespace}/{name} is to be made"));
         };
         match service.addresses.cluster_ip.as_deref() {
             Some("None") => {}
             Some(address) if !address.is_empty() => self.add(address),
-            _ => self.awaited.push(format!("Service {namespace}/{name} is to get an address")),
+            _ => self.pending.push(format!("Service {namespace}/{name} is to get an address")),
         }
         if service.is_load_balancer {
             self.add_load_balancer(service, &format!("{namespace}/{name}"));
@@ -72,7 +72,7 @@ impl Addresses {
             }
         }
         if !has_any {
-            self.awaited.push(format!("the load balancer of Service {name} is to get an address"));
+            self.pending.push(format!("the load balancer of Service {name} is to get an address"));
         }
     }
 
@@ -81,13 +81,13 @@ impl Addresses {
         let address = observed.pods.get(name).and_then(|pod| pod.addresses.ip.as_deref());
         match address.filter(|address| !address.is_empty()) {
             Some(address) => self.add(address),
-            None => self.awaited.push(format!("Pod {namespace}/{name} is to get an address")),
+            None => self.pending.push(format!("Pod {namespace}/{name} is to get an address")),
         }
         let domains = &observed.datacenter.dns_domains;
         match service.host_id.as_ref().filter(|id| !id.is_empty() && id.is_ascii()) {
             _ if domains.is_empty() => {}
             Some(id) => self.dns_names.extend(domains.iter().map(|domain| format!("{id}.{}", cql_domain(domain)))),
-            None => self.awaited.push(format!("the node of Service {namespace}/{name} is to tell its host ID")),
+            None => self.pending.push(format!("the node of Service {namespace}/{name} is to tell its host ID")),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Certificates for clients of ScyllaDB: which are to be signed and why, and the objects that hold them.
 //!
 //! There is a chain for each purpose: an authority that signs itself, a bundle of the authorities that are trusted, and
-//! what the authority signs. Whatever is good stays as it is. [`orders`] says what is to be signed; whoever has random
+//! what the authority signs. Whatever is good stays as it is. [`signing_requests`] says what is to be signed; whoever has random
 //! bytes signs it, and gives it back in [`Observed::signed`].
 //!
 //! An authority signs only when it is seen to be stored, and only then it comes into the bundle: nothing ever depends on a
@@ -17,9 +17,9 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use messina_api::names::{self, annotation};
 
-use self::verdict::{Good, Verdict};
+use self::verdict::{CertificateCheck, ValidCertificate};
 pub use crate::datacenter::model::certificate::{
-    chain::{Order, Purpose, Signed},
+    chain::{Purpose, SignedCertificate, SigningRequest},
     keys,
     proofs::Proofs,
 };
@@ -29,7 +29,7 @@ use crate::{
         layout::{BUNDLE, CERTIFICATE, KEY},
         model::{
             certificate::{
-                chain::{Chain, Wish, chains_of},
+                chain::{Chain, DesiredCertificate, chains_of},
                 reading::Certificate,
                 stored::bytes,
             },
@@ -43,7 +43,7 @@ use crate::{
 };
 
 /// However far away the next time is: clocks are set, and machines sleep.
-const LONGEST_REST: SignedDuration = SignedDuration::from_hours(24);
+const MAX_REQUEUE_INTERVAL: SignedDuration = SignedDuration::from_hours(24);
 
 /// What is decided for the certificates of a datacenter.
 #[derive(Default)]
@@ -54,7 +54,7 @@ pub(crate) struct Certificates {
     pub(crate) degraded: Vec<Note>,
     pub(crate) untouched: Vec<Untouched>,
     /// Whether pods would find less than they need when they start.
-    pub(crate) are_awaited: bool,
+    pub(crate) are_incomplete: bool,
     pub(crate) requeue_at: Option<Timestamp>,
 }
 
@@ -64,46 +64,46 @@ pub(crate) fn chains(current: &Current<'_>) -> Vec<Chain> {
 }
 
 /// What is to be signed now.
-pub fn orders(observed: &Observed) -> Vec<Order> {
+pub fn signing_requests(observed: &Observed) -> Vec<SigningRequest> {
     let current = &Current::new(observed);
     let now = observed.now;
-    let mut orders = Vec::new();
+    let mut signing_requests = Vec::new();
     for chain in chains(current) {
         let stored = observed.secrets.get(&chain.authority);
-        let good = match chain.authority().judge(observed) {
-            Verdict::Good(good) => good,
-            Verdict::Sign(reason) => {
-                orders.push(chain.authority().order(reason, None, now));
+        let good = match chain.authority().check(observed) {
+            CertificateCheck::ValidCertificate(good) => good,
+            CertificateCheck::Sign(reason) => {
+                signing_requests.push(chain.authority().order(reason, None, now));
                 continue;
             }
         };
         let (Some(authority), Some(signer)) = (good.certificates.first(), stored.and_then(pair)) else { continue };
-        if let Verdict::Sign(reason) = chain.certificate.judge(observed) {
-            orders.push(chain.certificate.order(reason, Some((authority, signer)), now));
+        if let CertificateCheck::Sign(reason) = chain.certificate.check(observed) {
+            signing_requests.push(chain.certificate.order(reason, Some((authority, signer)), now));
         }
     }
-    orders
+    signing_requests
 }
 
 /// Certificate and key of a Secret.
-fn pair(secret: &Secret) -> Option<Signed> {
+fn pair(secret: &Secret) -> Option<SignedCertificate> {
     let text = |key| bytes(secret, key).map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-    Some(Signed { certificate: text(CERTIFICATE)?, key: text(KEY)? })
+    Some(SignedCertificate { certificate: text(CERTIFICATE)?, key: text(KEY)? })
 }
 
 /// The objects that hold certificates, from what is there and what was signed.
 pub(crate) fn certificates(current: &Current<'_>) -> Certificates {
     let observed = current.observed;
     let mut made = Certificates::default();
-    let mut awaited = BTreeSet::new();
+    let mut pending = BTreeSet::new();
     for chain in chains(current) {
         made.add_chain(observed, &chain);
-        awaited.extend(chain.certificate.names.awaited);
+        pending.extend(chain.certificate.names.pending);
     }
-    if !awaited.is_empty() {
-        let awaited = awaited.into_iter().collect::<Vec<_>>().join(", ");
+    if !pending.is_empty() {
+        let pending = pending.into_iter().collect::<Vec<_>>().join(", ");
         let message =
-            format!("nodes are certified for all their names and addresses as soon as they have them: {awaited}");
+            format!("nodes are certified for all their names and addresses as soon as they have them: {pending}");
         made.progressing.push(note("WaitingForAddresses", message));
     }
     if observed.gates.automatic_tls_certificates {
@@ -111,7 +111,7 @@ pub(crate) fn certificates(current: &Current<'_>) -> Certificates {
     }
     made.untouched = untouched(observed, &made.chains);
     made.requeue_at =
-        made.requeue_at.map(|at| at.min(observed.now.saturating_add(LONGEST_REST).unwrap_or(Timestamp::MAX)));
+        made.requeue_at.map(|at| at.min(observed.now.saturating_add(MAX_REQUEUE_INTERVAL).unwrap_or(Timestamp::MAX)));
     made
 }
 
@@ -139,28 +139,32 @@ impl Certificates {
         }
         let has_certificate = objects.certificate.is_some() || observed.secrets.contains_key(&chain.certificate.name);
         let has_bundle = objects.bundle.is_some() || observed.config_maps.contains_key(&chain.authority);
-        self.are_awaited |= !has_certificate || !has_bundle;
+        self.are_incomplete |= !has_certificate || !has_bundle;
         self.chains.push(objects);
     }
 
     /// The Secret of a certificate, and what is good of the one that is stored.
-    fn object<'a>(&mut self, observed: &'a Observed, wish: &Wish) -> (Option<Secret>, Option<Good<'a>>) {
+    fn object<'a>(
+        &mut self,
+        observed: &'a Observed,
+        desired: &DesiredCertificate,
+    ) -> (Option<Secret>, Option<ValidCertificate<'a>>) {
         let datacenter = &observed.datacenter;
-        let stored = wish.stored(&observed.secrets);
-        let reason = match wish.judge(observed) {
-            Verdict::Sign(reason) => reason,
-            Verdict::Good(good) => {
-                self.look_again_at(good.requeue_at);
+        let stored = desired.stored(&observed.secrets);
+        let reason = match desired.check(observed) {
+            CertificateCheck::Sign(reason) => reason,
+            CertificateCheck::ValidCertificate(good) => {
+                self.requeue_before(good.requeue_at);
                 let kept = stored.and_then(|stored| {
                     let reason = words::annotation(stored, annotation::certificate::REFRESH_REASON);
                     let pair = [bytes(stored, CERTIFICATE)?, bytes(stored, KEY)?];
-                    Some(objects::secret(datacenter, &wish.name, pair, good.certificates, reason))
+                    Some(objects::secret(datacenter, &desired.name, pair, good.certificates, reason))
                 });
                 return (kept, Some(good));
             }
         };
-        let about = format!("Secret {}/{}", datacenter.namespace, wish.name);
-        let signed = match observed.signed.get(&wish.name) {
+        let about = format!("Secret {}/{}", datacenter.namespace, desired.name);
+        let signed = match observed.signed.get(&desired.name) {
             Some(Ok(signed)) => signed,
             Some(Err(problem)) => {
                 let message = format!("{about} cannot be signed: {problem}; it is tried again when something changes");
@@ -178,7 +182,7 @@ impl Certificates {
             self.degraded.push(note("SigningFailed", format!("what was signed for {about} cannot be read")));
             return (None, None);
         }
-        (Some(objects::secret(datacenter, &wish.name, pair, &certificates, Some(&reason))), None)
+        (Some(objects::secret(datacenter, &desired.name, pair, &certificates, Some(&reason))), None)
     }
 
     /// The authority, and those before it that have not run out.
@@ -188,7 +192,7 @@ impl Certificates {
             stored_bundle(observed, name).and_then(|text| Certificate::read_all(text.as_bytes())).into_iter().flatten()
         {
             if former.is_authority && former.not_after > observed.now && !trusted.contains(&former) {
-                self.look_again_at(former.not_after);
+                self.requeue_before(former.not_after);
                 trusted.push(former);
             }
         }
@@ -196,7 +200,7 @@ impl Certificates {
         objects::bundle(&observed.datacenter, name, &text)
     }
 
-    fn look_again_at(&mut self, time: Timestamp) {
+    fn requeue_before(&mut self, time: Timestamp) {
         self.requeue_at = Some(self.requeue_at.map_or(time, |at| at.min(time)));
     }
 }

@@ -22,11 +22,13 @@ use ring::rand::SecureRandom;
 use crate::datacenter::model::{
     by_name::ByName,
     certificate::{
-        chain::Signed,
+        chain::SignedCertificate,
         proofs::Proofs,
         stored::{self, StoredCertificate},
     },
-    facts::{Class, claim::Claim, job::CleanupJob, pod::NodePod, service::NodeService, volume::is_without_machine},
+    facts::{
+        Class, claim::Claim, job::CleanupJob, pod::NodePod, service::NodeService, volume::is_without_kubernetes_node,
+    },
     optional_kind::OptionalKind,
     settings::{Gates, ProbePeriod},
     spec::Datacenter,
@@ -57,7 +59,7 @@ pub struct Cached {
     /// The Secrets that the datacenter owns.
     pub secrets: ByName<Secret>,
     /// What the user has put beside the datacenter.
-    pub named: Named,
+    pub user_objects: UserObjects,
     /// The Ingresses that the datacenter owns.
     pub ingresses: ByName<Ingress>,
     /// The Jobs that the datacenter owns.
@@ -72,8 +74,8 @@ pub struct Cached {
     pub probe_period: ProbePeriod,
     /// A random text to become the token of the agents. It is used only as long as there is no other token.
     pub new_token: String,
-    /// What was signed of [`crate::datacenter::certificates::orders`], by the name of the Secret, or why that failed.
-    pub signed: BTreeMap<String, Result<Signed, String>>,
+    /// What was signed of [`crate::datacenter::certificates::signing_requests`], by the name of the Secret, or why that failed.
+    pub signed: BTreeMap<String, Result<SignedCertificate, String>>,
     /// What was proven of certificates: see [`Cached::prove`].
     pub proofs: Proofs,
     /// The port at which an Ingress takes CQL, for clients' files; none where it is the usual one.
@@ -100,7 +102,7 @@ impl Cached {
             storage_classes: ByName::default(),
             config_maps: ByName::default(),
             secrets: ByName::default(),
-            named: Named::default(),
+            user_objects: UserObjects::default(),
             ingresses: ByName::default(),
             jobs: ByName::default(),
             operator_image: operator_image.to_owned(),
@@ -144,7 +146,7 @@ pub struct Observed {
     pub(crate) storage_classes: BTreeMap<String, Class>,
     pub(crate) config_maps: ByName<ConfigMap>,
     pub(crate) secrets: ByName<Secret>,
-    pub(crate) named: Named,
+    pub(crate) user_objects: UserObjects,
     pub(crate) ingresses: ByName<Ingress>,
     pub(crate) jobs: BTreeMap<String, CleanupJob>,
     pub(crate) operator_image: String,
@@ -152,7 +154,7 @@ pub struct Observed {
     pub(crate) gates: Gates,
     pub(crate) probe_period: ProbePeriod,
     pub(crate) new_token: String,
-    pub(crate) signed: BTreeMap<String, Result<Signed, String>>,
+    pub(crate) signed: BTreeMap<String, Result<SignedCertificate, String>>,
     /// The certificates that the Secrets hold, by the names that these are to have.
     pub(crate) certificates: BTreeMap<String, StoredCertificate>,
     pub(crate) cqls_ingress_port: Option<u16>,
@@ -170,7 +172,8 @@ impl Observed {
         let kubernetes_nodes = kubernetes_nodes.into_iter();
         // What may not be read is not taken for gone.
         let may_be_lost = !cached.unreadable_kinds.iter().any(|kind| kind.is_of_volumes());
-        let is_lost = |volume: &&PersistentVolume| may_be_lost && is_without_machine(volume, kubernetes_nodes.clone());
+        let is_lost =
+            |volume: &&PersistentVolume| may_be_lost && is_without_kubernetes_node(volume, kubernetes_nodes.clone());
         let lost_volumes = cached.volumes.values().filter(is_lost).filter_map(|volume| volume.metadata.name.clone());
         let certificates = stored::read(&cached.datacenter, cached.gates, &cached.secrets, &cached.proofs);
         Self {
@@ -184,7 +187,7 @@ impl Observed {
             storage_classes: facts(&cached.storage_classes, Class::of),
             config_maps: cached.config_maps,
             secrets: cached.secrets,
-            named: cached.named,
+            user_objects: cached.user_objects,
             ingresses: cached.ingresses,
             jobs: facts(&cached.jobs, CleanupJob::of),
             operator_image: cached.operator_image,
@@ -236,8 +239,8 @@ impl Observed {
         self.turn = turn;
     }
 
-    /// Notes what was signed of [`crate::datacenter::certificates::orders`], by the name of the Secret, or why that failed.
-    pub fn set_signed(&mut self, signed: BTreeMap<String, Result<Signed, String>>) {
+    /// Notes what was signed of [`crate::datacenter::certificates::signing_requests`], by the name of the Secret, or why that failed.
+    pub fn set_signed(&mut self, signed: BTreeMap<String, Result<SignedCertificate, String>>) {
         self.signed = signed;
     }
 
@@ -264,7 +267,7 @@ pub enum Turn {
 
 /// Objects that are the user's own. All of them that are there: nodes are restarted when one comes or goes.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Named {
+pub struct UserObjects {
     /// Those that [`Datacenter::config_map_references`] names.
     pub config_maps: BTreeMap<String, Arc<ConfigMap>>,
     /// Those that [`Datacenter::secret_references`] names.

@@ -153,17 +153,17 @@ pub struct Note {
 
 /// How far a change of pods is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rolling {
+pub enum RolloutState {
     /// All nodes are up, and as they are to be.
-    Done,
+    Complete,
     /// Nodes are to change, and none has.
     Pending,
     /// Nodes are to change, none has, and not all are up.
-    Held,
+    Blocked,
     /// Some nodes have changed, and others are yet to.
-    Begun,
+    InProgress,
     /// Nothing is to change, but not all nodes are up.
-    Unsettled,
+    NotReady,
 }
 
 /// An object as it was observed, or that there was none.

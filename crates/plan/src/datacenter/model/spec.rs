@@ -20,11 +20,11 @@ use messina_api::{
 use crate::version::Version;
 
 /// More nodes than any rack has. It keeps a slip of the finger from becoming as many Services.
-pub(crate) const MOST_NODES: i32 = 1000;
+pub(crate) const MAX_NODES: i32 = 1000;
 
 /// Something in an object that keeps it from being worked on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Fault {
+pub struct InvalidField {
     /// Path of the field, as the API server writes it.
     pub field: String,
     /// What is wrong, and what to do.

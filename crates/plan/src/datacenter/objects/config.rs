@@ -143,14 +143,14 @@ pub(crate) struct Inputs {
 
 pub(crate) fn inputs(observed: &Observed, rack: &Rack) -> Inputs {
     let datacenter = &observed.datacenter;
-    let users = observed.named.config_maps.get(rack.config_map());
+    let users = observed.user_objects.config_maps.get(rack.config_map());
     // What else there is in them, nobody reads.
     let user = |file: &str| {
         let data = users.and_then(|map| map.data.as_ref()?.get(file).map(|text| json!(text)));
         data.or_else(|| users.and_then(|map| map.binary_data.as_ref()?.get(file).map(|bytes| json!(bytes))))
     };
     let has_agent = datacenter.agent_image.is_some();
-    let agents = observed.named.secrets.get(rack.agent_secret()).filter(|_| has_agent);
+    let agents = observed.user_objects.secrets.get(rack.agent_secret()).filter(|_| has_agent);
     let agent = agents.and_then(|secret| secret.data.as_ref()?.get(AGENT_CONFIG_FILE));
     // While it is not known which one it is to be, it is the one that there is.
     let stored = || observed.secrets.get(&names::datacenter::agent_auth_token(&datacenter.name)).cloned();

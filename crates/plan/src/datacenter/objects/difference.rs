@@ -12,39 +12,39 @@ use crate::datacenter::layout::RESTARTED_AT;
 /// count.
 pub(crate) fn changes_pods(wanted: &StatefulSet, kept: &StatefulSet) -> bool {
     let (Some(then), Some(now)) = (&wanted.spec, &kept.spec) else { return false };
-    !is_within(&then.template, &now.template) || has_leftovers(wanted, kept)
+    !is_subset(&then.template, &now.template) || has_leftovers(wanted, kept)
 }
 
 /// Whether all that is wanted is kept, what was ours and is to go left aside.
-pub(crate) fn says_the_same(wanted: &StatefulSet, kept: &StatefulSet) -> bool {
+pub(crate) fn is_up_to_date(wanted: &StatefulSet, kept: &StatefulSet) -> bool {
     // What is equal need not be looked at closely.
-    (wanted.spec == kept.spec && is_within(&wanted.metadata, &kept.metadata)) || is_within(wanted, kept)
+    (wanted.spec == kept.spec && is_subset(&wanted.metadata, &kept.metadata)) || is_subset(wanted, kept)
 }
 
 /// Whether every field of `wanted` is in `kept` with the same value. Lists have the same elements, in any order where
 /// elements have a key.
-pub(crate) fn is_within<T: Serialize + PartialEq>(wanted: &T, kept: &T) -> bool {
+pub(crate) fn is_subset<T: Serialize + PartialEq>(wanted: &T, kept: &T) -> bool {
     if wanted == kept {
         return true;
     }
     match (serde_json::to_value(wanted), serde_json::to_value(kept)) {
-        (Ok(wanted), Ok(kept)) => value_is_within(&wanted, &kept),
+        (Ok(wanted), Ok(kept)) => is_subset_value(&wanted, &kept),
         _ => false,
     }
 }
 
-fn value_is_within(wanted: &Value, kept: &Value) -> bool {
+fn is_subset_value(wanted: &Value, kept: &Value) -> bool {
     match (wanted, kept) {
         (Value::Object(wanted), Value::Object(kept)) => wanted.iter().all(|(key, value)| match kept.get(key) {
-            Some(kept) => value_is_within(value, kept),
+            Some(kept) => is_subset_value(value, kept),
             None => is_nothing(value),
         }),
-        (Value::Array(wanted), Value::Array(kept)) => wanted.len() == kept.len() && list_is_within(wanted, kept),
+        (Value::Array(wanted), Value::Array(kept)) => wanted.len() == kept.len() && is_subset_list(wanted, kept),
         _ => wanted == kept,
     }
 }
 
-fn list_is_within(wanted: &[Value], kept: &[Value]) -> bool {
+fn is_subset_list(wanted: &[Value], kept: &[Value]) -> bool {
     let key = ["mountPath", "containerPort", "name"]
         .into_iter()
         .find(|key| wanted.iter().chain(kept).all(|element| element.get(key).is_some()));
@@ -53,7 +53,7 @@ fn list_is_within(wanted: &[Value], kept: &[Value]) -> bool {
             Some(key) => kept.iter().find(|other| other.get(key) == element.get(key)),
             None => kept.get(position),
         };
-        counterpart.is_some_and(|other| value_is_within(element, other))
+        counterpart.is_some_and(|other| is_subset_value(element, other))
     })
 }
 

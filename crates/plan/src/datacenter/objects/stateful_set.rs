@@ -16,11 +16,11 @@ use crate::datacenter::{
         metadata::{map, node_labels, owned, rack_labels, some, with},
         observed::Observed,
         plan::Note,
-        spec::{Datacenter, MOST_NODES, Rack},
+        spec::{Datacenter, MAX_NODES, Rack},
     },
     objects::{
         config::{Inputs, inputs},
-        difference::is_within,
+        difference::is_subset,
         pod::pod_spec,
     },
     state::{
@@ -164,7 +164,7 @@ fn claim(datacenter: &Datacenter, rack: &Rack) -> PersistentVolumeClaim {
 
 /// `wanted` with everything of `existing` that an API server lets nobody change, and with no fewer replicas; and what of
 /// that the specification wants otherwise.
-pub(crate) fn kept_in_place(
+pub(crate) fn keep_immutable_fields(
     current: &Current<'_>,
     mut wanted: StatefulSet,
     existing: &StatefulSet,
@@ -179,7 +179,7 @@ pub(crate) fn kept_in_place(
     };
     let claims =
         |spec: &StatefulSetSpec| spec.volume_claim_templates.iter().flatten().map(unsized_claim).collect::<Vec<_>>();
-    if !is_within(&claims(spec), &claims(now)) {
+    if !is_subset(&claims(spec), &claims(now)) {
         differing.push("spec.volumeClaimTemplates");
     }
     if spec.selector != now.selector {
@@ -193,7 +193,7 @@ pub(crate) fn kept_in_place(
         differing.push("spec.podManagementPolicy");
     }
     // What says the same is said in our words: else every rack would be written once more, with what the server filled in.
-    if !is_within(&spec.volume_claim_templates, &now.volume_claim_templates) || has_more(spec, now) {
+    if !is_subset(&spec.volume_claim_templates, &now.volume_claim_templates) || has_more(spec, now) {
         spec.volume_claim_templates.clone_from(&now.volume_claim_templates);
     }
     spec.selector.clone_from(&now.selector);
@@ -205,8 +205,8 @@ pub(crate) fn kept_in_place(
         // Those that have joined come back together.
         let name = existing.metadata.name.as_deref().unwrap_or_default();
         let is_back = |ordinal: &i32| current.is_known(&names::datacenter::member(name, *ordinal));
-        let known = (replicas(existing)..MOST_NODES).take_while(is_back).count();
-        let most = replicas(existing) + i32::try_from(known).unwrap_or(MOST_NODES).max(1);
+        let known = (replicas(existing)..MAX_NODES).take_while(is_back).count();
+        let most = replicas(existing) + i32::try_from(known).unwrap_or(MAX_NODES).max(1);
         spec.replicas.min(Some(most))
     };
     spec.replicas = joining.max(now.replicas);
@@ -238,7 +238,7 @@ fn keep_restart(template: &mut PodTemplateSpec, restarted_at: Option<&String>) {
 
 /// The StatefulSet of a rack that has nodes and lost it. It is made anew around them: with as many replicas, and such that
 /// their pods are as it wants them. They keep their version, which changes in no other way than that of others.
-pub(crate) fn around_its_nodes(current: &Current<'_>, rack: &Rack, nodes: i32) -> StatefulSet {
+pub(crate) fn recreated_stateful_set(current: &Current<'_>, rack: &Rack, nodes: i32) -> StatefulSet {
     let observed = current.observed;
     let name = observed.datacenter.stateful_set_name(rack);
     let members = || (0..nodes).map(|ordinal| names::datacenter::member(&name, ordinal));

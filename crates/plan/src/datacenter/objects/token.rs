@@ -45,7 +45,7 @@ pub(crate) fn token(observed: &Observed) -> Token {
     let own = names::datacenter::agent_auth_token(&datacenter.name);
     let of_user = datacenter.racks.first().and_then(|rack| rack.agent_custom_config_secret.as_deref());
     let named = [(of_user, AGENT_CONFIG_FILE), (datacenter.token_override.as_deref(), TOKEN_FILE)];
-    let of_others = &observed.named.secrets;
+    let of_others = &observed.user_objects.secrets;
     let named = named.into_iter().filter_map(|(name, key)| {
         let name = name?;
         Some(find(observed, name, of_others.get(name).map(Arc::as_ref), key))

@@ -5,7 +5,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use crate::datacenter::{
     model::{
         observed::Observed,
-        spec::{MOST_NODES, Rack},
+        spec::{MAX_NODES, Rack},
     },
     state::{Current, member::Member, ring::Membership, stateful_set::replicas},
 };
@@ -23,14 +23,14 @@ pub(crate) fn nodes_to_keep(current: &Current<'_>, rack: &Rack) -> i32 {
     let observed = current.observed;
     let name = observed.datacenter.stateful_set_name(rack);
     let now = observed.stateful_sets.get(&name).map_or_else(|| known_nodes(current, &name), replicas);
-    rack.nodes.max(now).max(nodes_without_place(current, &name)).min(MOST_NODES)
+    rack.nodes.max(now).max(replicas_of_ring_members(current, &name)).min(MAX_NODES)
 }
 
 /// One more than the last ordinal of a node that is in the ring although its StatefulSet has no place for it.
-pub(crate) fn nodes_without_place(current: &Current<'_>, stateful_set: &str) -> i32 {
+pub(crate) fn replicas_of_ring_members(current: &Current<'_>, stateful_set: &str) -> i32 {
     let observed = current.observed;
     let members = current.members();
-    let is_lost = |member: &&Member<'_>| member.stateful_set == stateful_set && member.is_outside(observed);
+    let is_lost = |member: &&Member<'_>| member.stateful_set == stateful_set && member.is_beyond_replicas(observed);
     let mut lost = members.iter().filter(is_lost).filter_map(|member| Some((member, member.host_id()?))).peekable();
     if lost.peek().is_none() {
         return 0;
@@ -39,8 +39,8 @@ pub(crate) fn nodes_without_place(current: &Current<'_>, stateful_set: &str) -> 
     if observed.stateful_sets.get(stateful_set).is_some_and(|now| !ring.is_asked_since(now)) {
         return 0;
     }
-    let is_in = |(member, host_id): &(&Member<'_>, &str)| ring.place(host_id, member.name) == Membership::Member;
-    lost.filter(is_in).map(|(member, _)| member.ordinal + 1).max().unwrap_or(0).min(MOST_NODES)
+    let is_in = |(member, host_id): &(&Member<'_>, &str)| ring.membership(host_id, member.name) == Membership::Member;
+    lost.filter(is_in).map(|(member, _)| member.ordinal + 1).max().unwrap_or(0).min(MAX_NODES)
 }
 
 /// One more than the last ordinal of which there is a pod, a Service that knows a node, or a claim with the data of one.

@@ -8,13 +8,13 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use messina_api::names;
 
 use crate::datacenter::{
-    model::{facts::service::NodeService, observed::Observed, spec::MOST_NODES},
+    model::{facts::service::NodeService, observed::Observed, spec::MAX_NODES},
     state::stateful_set::replicas,
 };
 
 pub(crate) fn may_be_corrected(observed: &Observed, stateful_set: &StatefulSet) -> bool {
     let name = stateful_set.metadata.name.as_deref().unwrap_or_default();
-    let members = (0..replicas(stateful_set).min(MOST_NODES)).map(|ordinal| names::datacenter::member(name, ordinal));
+    let members = (0..replicas(stateful_set).min(MAX_NODES)).map(|ordinal| names::datacenter::member(name, ordinal));
     !members.into_iter().any(|member| may_be_joining(observed, &member))
 }
 

@@ -7,7 +7,7 @@ use crate::{
         model::{facts::service::NodeService, observed::Observed},
         state::stateful_set::replicas,
     },
-    node::{answer::Answer, decommission::Refusal},
+    node::{answer::RingAnswer, decommission::Refusal},
 };
 
 /// A node, by its Service.
@@ -83,7 +83,7 @@ impl<'a> Member<'a> {
     }
 
     /// Whether the StatefulSet has no place for it now.
-    pub(crate) fn is_outside(&self, observed: &Observed) -> bool {
+    pub(crate) fn is_beyond_replicas(&self, observed: &Observed) -> bool {
         match observed.stateful_sets.get(self.stateful_set) {
             Some(now) => self.ordinal >= replicas(now),
             None => !is_wanted(observed, self.stateful_set),
@@ -96,21 +96,21 @@ pub(crate) enum Origin {
     /// The one that is there now, which is ready.
     ReadyPod,
     /// The one that is there now and is ready, or one before it.
-    NotKnown,
+    Unknown,
     /// One that is not ready, or is gone.
     Other,
 }
 
 /// Which pod the answer on this node's Service comes from. Sidecars of earlier versions do not say: then it is that of now if the
 /// question was asked when that pod was as it is now.
-pub(crate) fn origin(observed: &Observed, name: &str, answer: &Answer, question: Option<u64>) -> Origin {
+pub(crate) fn origin(observed: &Observed, name: &str, answer: &RingAnswer, question: Option<u64>) -> Origin {
     let Some(pod) = observed.pods.get(name).filter(|pod| pod.is_ready()) else { return Origin::Other };
     let asked_since = |version: u64| question.is_some_and(|question| question >= version);
     match &answer.pod_uid {
         Some(uid) if pod.reference.uid.as_ref() == Some(uid) => Origin::ReadyPod,
         Some(_) => Origin::Other,
         None if asked_since(version(pod.reference.version.as_deref())) => Origin::ReadyPod,
-        None => Origin::NotKnown,
+        None => Origin::Unknown,
     }
 }
 

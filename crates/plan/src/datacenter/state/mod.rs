@@ -4,13 +4,13 @@ pub(crate) mod counts;
 pub(crate) mod disks;
 pub(crate) mod joining;
 pub(crate) mod member;
-pub(crate) mod named;
 pub(crate) mod nodes;
+pub(crate) mod preconditions;
 pub(crate) mod ring;
-pub(crate) mod seen;
 pub(crate) mod stateful_set;
 pub mod takeover;
 pub(crate) mod upgrade;
+pub(crate) mod user_objects;
 
 use std::collections::BTreeMap;
 

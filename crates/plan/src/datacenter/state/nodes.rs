@@ -4,7 +4,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use messina_api::names;
 
 use crate::datacenter::{
-    model::{facts::pod::NodePod, observed::Observed, spec::MOST_NODES},
+    model::{facts::pod::NodePod, observed::Observed, spec::MAX_NODES},
     state::{
         joining::has_joined,
         stateful_set::{is_rolled_out, partition, replicas},
@@ -16,7 +16,7 @@ pub(crate) fn pods<'a>(
     stateful_set: &StatefulSet,
 ) -> impl Iterator<Item = (i32, Option<&'a NodePod>)> {
     let name = stateful_set.metadata.name.clone().unwrap_or_default();
-    let ordinals = 0..replicas(stateful_set).min(MOST_NODES);
+    let ordinals = 0..replicas(stateful_set).min(MAX_NODES);
     ordinals.map(move |ordinal| (ordinal, observed.pods.get(&names::datacenter::member(&name, ordinal))))
 }
 

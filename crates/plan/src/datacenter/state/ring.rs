@@ -13,7 +13,7 @@ use crate::{
         model::observed::Observed,
         state::member::{Member, Origin, origin, version},
     },
-    node::answer::{Answer, UP},
+    node::answer::{RingAnswer, UP},
 };
 
 /// Questions are numbers; larger ones are nobody's.
@@ -24,7 +24,7 @@ const LAST_QUESTION: u64 = 1 << 53;
 pub(crate) enum Membership {
     Member,
     Absent,
-    NotKnown,
+    Unknown,
 }
 
 /// The ring, as nodes tell of it that were asked.
@@ -33,7 +33,7 @@ pub(crate) struct Ring<'a> {
     /// The question that stands.
     pub(crate) question: Option<u64>,
     /// Answers to it, by the names of those who gave them.
-    answers: BTreeMap<&'a str, &'a Answer>,
+    answers: BTreeMap<&'a str, &'a RingAnswer>,
     /// The names of those whose answers come from pods that are ready now. Nothing is deleted by the word of others; what they say
     /// against a deletion counts all the same.
     pub(crate) witnesses: BTreeSet<&'a str>,
@@ -53,12 +53,12 @@ impl<'a> Ring<'a> {
             let is_its_own = member.host_id() == Some(answer.host_id.as_str());
             (is_current && is_its_own).then_some((member.name, answer))
         };
-        let answers: BTreeMap<&'a str, &'a Answer> = members.iter().filter_map(answer).collect();
+        let answers: BTreeMap<&'a str, &'a RingAnswer> = members.iter().filter_map(answer).collect();
         let (mut witnesses, mut is_outdated) = (BTreeSet::new(), false);
         for (name, answer) in &answers {
             match origin(observed, name, answer, question) {
                 Origin::ReadyPod => _ = witnesses.insert(*name),
-                Origin::NotKnown => is_outdated = true,
+                Origin::Unknown => is_outdated = true,
                 Origin::Other => {}
             }
         }
@@ -84,24 +84,25 @@ impl<'a> Ring<'a> {
 
     /// Nodes that are in the ring as far as is known, but for one.
     pub(crate) fn others(&self, observed: &Observed, but: &str) -> Vec<&Member<'a>> {
-        let is_other = |member: &&Member<'_>| member.name != but && member.has_joined() && !member.is_outside(observed);
+        let is_other =
+            |member: &&Member<'_>| member.name != but && member.has_joined() && !member.is_beyond_replicas(observed);
         self.members.iter().filter(is_other).collect()
     }
 
-    fn answers_but(&self, but: &str) -> impl Iterator<Item = (&'a str, &'a Answer)> {
+    fn answers_but(&self, but: &str) -> impl Iterator<Item = (&'a str, &'a RingAnswer)> {
         self.answers.iter().filter(move |(name, _)| **name != but).map(|(name, answer)| (*name, *answer))
     }
 
     /// What those say who answered, but for one: that a node is out is believed when one says so and none says otherwise.
-    pub(crate) fn place(&self, host_id: &str, but: &str) -> Membership {
-        let is_witness = |(name, answer): &(&str, &Answer)| {
+    pub(crate) fn membership(&self, host_id: &str, but: &str) -> Membership {
+        let is_witness = |(name, answer): &(&str, &RingAnswer)| {
             self.witnesses.contains(name) && answer.nodes.contains_key(&answer.host_id)
         };
         let has_witness = self.answers_but(but).any(|one| is_witness(&one));
         match (has_witness, self.answers_but(but).any(|(_, answer)| answer.nodes.contains_key(host_id))) {
             (_, true) => Membership::Member,
             (true, false) => Membership::Absent,
-            (false, false) => Membership::NotKnown,
+            (false, false) => Membership::Unknown,
         }
     }
 
@@ -109,8 +110,8 @@ impl<'a> Ring<'a> {
     pub(crate) fn membership_by_all(&self, observed: &Observed, host_id: &str, but: &str) -> Membership {
         let others = self.others(observed, but);
         let all_answered = !others.is_empty() && others.iter().all(|other| self.witnesses.contains(other.name));
-        match self.place(host_id, but) {
-            Membership::Absent if !all_answered => Membership::NotKnown,
+        match self.membership(host_id, but) {
+            Membership::Absent if !all_answered => Membership::Unknown,
             place => place,
         }
     }
@@ -118,7 +119,7 @@ impl<'a> Ring<'a> {
     /// Where the node of a Service is. One that has begun to leave was seen by all others before, so one witness will do.
     pub(crate) fn membership_of(&self, observed: &Observed, member: &Member<'_>, host_id: &str) -> Membership {
         if member.has_begun_to_leave() {
-            self.place(host_id, member.name)
+            self.membership(host_id, member.name)
         } else {
             self.membership_by_all(observed, host_id, member.name)
         }
@@ -130,15 +131,15 @@ impl<'a> Ring<'a> {
     }
 
     /// What speaks against a change: somebody sees another node than this one not up and normal.
-    pub(crate) fn trouble(&self, host_id: &str, but: &str) -> Option<String> {
+    pub(crate) fn unhealthy_node(&self, host_id: &str, but: &str) -> Option<String> {
         self.answers_but(but).find_map(|(name, answer)| {
             let (node, state) = answer.nodes.iter().find(|(node, state)| *node != host_id && *state != UP)?;
-            Some(format!("node {name} sees node {} in state {state}", self.called(node)))
+            Some(format!("node {name} sees node {} in state {state}", self.display_name(node)))
         })
     }
 
     /// Whether all others say that the node is in this state and that all the rest are up; if not, why.
-    pub(crate) fn agrees(&self, observed: &Observed, member: &Member<'_>, state: &str) -> Result<(), String> {
+    pub(crate) fn check_agreement(&self, observed: &Observed, member: &Member<'_>, state: &str) -> Result<(), String> {
         let host_id = member.host_id().unwrap_or_default();
         let others = self.others(observed, member.name);
         if others.is_empty() {
@@ -149,7 +150,7 @@ impl<'a> Ring<'a> {
             let why = if is_answered { "; its pod is not ready, or is another one since it did" } else { "" };
             return Err(format!("node {} has yet to say how it sees the ring{why}", silent.name));
         }
-        if let Some(trouble) = self.trouble(host_id, member.name) {
+        if let Some(trouble) = self.unhealthy_node(host_id, member.name) {
             return Err(trouble);
         }
         let differs = self.answers_but(member.name).find_map(|(name, answer)| {
@@ -164,7 +165,7 @@ impl<'a> Ring<'a> {
 
     /// Whether one of our nodes may restart: all that can be asked have answered, nobody sees another of our nodes not up and
     /// normal, but for those whom nobody may find, and nobody sees a node of another datacenter down. If not, why.
-    pub(crate) fn lets_restart(&self, observed: &Observed, lost: &[Member<'_>]) -> Result<(), String> {
+    pub(crate) fn check_restart(&self, observed: &Observed, lost: &[Member<'_>]) -> Result<(), String> {
         let ours = self.others(observed, "");
         if let Some(silent) = ours.iter().find(|member| member.answers() && !self.answers.contains_key(member.name)) {
             return Err(format!("node {} has yet to say how it sees the ring", silent.name));
@@ -177,7 +178,7 @@ impl<'a> Ring<'a> {
         let answers = || self.answers.iter().filter(|(name, _)| ours.iter().any(|member| member.name == **name));
         let trouble = answers().find_map(|(name, answer)| {
             let (node, state) = answer.nodes.iter().find(|(node, state)| is_ours(node) && *state != UP)?;
-            Some(format!("node {name} sees node {} in state {state}", self.called(node)))
+            Some(format!("node {name} sees node {} in state {state}", self.display_name(node)))
         });
         // One that is about to go may be missing.
         let stays = |member: &&&Member<'_>| !member.is_asked_to_leave() && !member.is_replaced();
@@ -185,7 +186,7 @@ impl<'a> Ring<'a> {
             ours.iter().filter(stays).filter_map(|member| member.host_id()).filter(|host_id| is_ours(host_id)).find_map(
                 |host_id| {
                     let (name, _) = answers().find(|(_, answer)| !answer.nodes.contains_key(host_id))?;
-                    Some(format!("node {name} does not see node {} in the ring", self.called(host_id)))
+                    Some(format!("node {name} does not see node {} in the ring", self.display_name(host_id)))
                 },
             )
         };
@@ -194,7 +195,7 @@ impl<'a> Ring<'a> {
     }
 
     /// The message for a node of another datacenter that member `name` sees down, unless the user ignores it.
-    fn down_elsewhere(&self, observed: &Observed, name: &str, answer: &Answer) -> Option<String> {
+    fn down_elsewhere(&self, observed: &Observed, name: &str, answer: &RingAnswer) -> Option<String> {
         let is_elsewhere = |host_id: &str| {
             // A node that is known by its address only has not joined.
             host_id.parse::<IpAddr>().is_err()
@@ -209,7 +210,7 @@ impl<'a> Ring<'a> {
     }
 
     /// What people call a node: its name where it is ours.
-    pub(crate) fn called(&self, host_id: &str) -> String {
+    pub(crate) fn display_name(&self, host_id: &str) -> String {
         let ours = self.members.iter().find(|member| member.host_id() == Some(host_id));
         ours.map_or_else(|| host_id.to_owned(), |member| format!("{} ({host_id})", member.name))
     }

@@ -28,7 +28,7 @@ pub fn is_rolled_out(stateful_set: &StatefulSet) -> bool {
 }
 
 /// Whether a StatefulSet is about to be gone. What is written to it then may be the first word of another one.
-pub(crate) fn is_going(stateful_set: &StatefulSet) -> bool {
+pub(crate) fn is_being_deleted(stateful_set: &StatefulSet) -> bool {
     stateful_set.metadata.deletion_timestamp.is_some()
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn set_partition(stateful_set: &mut StatefulSet, partition: i32) {
 }
 
 /// The partition with which a change of the pods makes but the last one anew.
-pub(crate) fn last_only(stateful_set: &StatefulSet) -> i32 {
+pub(crate) fn last_ordinal(stateful_set: &StatefulSet) -> i32 {
     (replicas(stateful_set) - 1).max(0)
 }
 

@@ -22,7 +22,7 @@ const UNRENEWED: SignedDuration = SignedDuration::from_mins(6);
 
 /// That scylla-operator runs, until when as far as is known, and how that shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Active {
+pub struct ScyllaOperatorActivity {
     /// Until when nothing is changed, should nothing more be seen of it.
     pub until: Timestamp,
     /// How it shows.
@@ -31,21 +31,24 @@ pub struct Active {
 
 /// Whether a lease is held. `changed` is when it was first seen, or seen to change, by our own clock: that of its holder may be
 /// wrong.
-pub fn is_led(lease: &Lease, changed: Timestamp, now: Timestamp) -> Option<Active> {
+pub fn active_by_lease(lease: &Lease, changed: Timestamp, now: Timestamp) -> Option<ScyllaOperatorActivity> {
     let holder = lease.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
     let until = changed.saturating_add(UNRENEWED).unwrap_or(Timestamp::MAX);
     let (namespace, name) = (lease.metadata.namespace.as_deref(), lease.metadata.name.as_deref());
     let evidence = format!("{holder} holds Lease {}/{}", namespace.unwrap_or_default(), name.unwrap_or_default());
-    (until > now).then_some(Active { until, evidence })
+    (until > now).then_some(ScyllaOperatorActivity { until, evidence })
 }
 
 /// Whether scylla-operator has written one of a datacenter's StatefulSets not long ago.
-pub fn has_written<'a>(stateful_sets: impl IntoIterator<Item = &'a StatefulSet>, now: Timestamp) -> Option<Active> {
+pub fn active_by_write<'a>(
+    stateful_sets: impl IntoIterator<Item = &'a StatefulSet>,
+    now: Timestamp,
+) -> Option<ScyllaOperatorActivity> {
     let times = |one: &'a StatefulSet| records(one).filter_map(move |record| Some((record.time.as_ref()?.0, one)));
     let (time, stateful_set) = stateful_sets.into_iter().flat_map(times).max_by_key(|(time, _)| *time)?;
     let until = time.saturating_add(QUIET).unwrap_or(Timestamp::MAX);
     let name = stateful_set.metadata.name.as_deref().unwrap_or_default();
-    (until > now).then(|| Active { until, evidence: format!("it wrote StatefulSet {name} at {time}") })
+    (until > now).then(|| ScyllaOperatorActivity { until, evidence: format!("it wrote StatefulSet {name} at {time}") })
 }
 
 /// What is recorded as scylla-operator's.
@@ -106,12 +109,16 @@ mod tests {
         let long_ago = "2020-01-01T12:00:00.000000Z";
         let seen = time("2026-01-01T12:00:00Z");
         let (soon, late) = (time("2026-01-01T12:05:59Z"), time("2026-01-01T12:06:00Z"));
-        let active = is_led(&lease("a", long_ago), seen, soon).unwrap();
+        let active = active_by_lease(&lease("a", long_ago), seen, soon).unwrap();
         assert_eq!((active.until, active.evidence.as_str()), (late, "a holds Lease peer/lock"));
-        assert_eq!(is_led(&lease("a", long_ago), seen, late), None, "it has run out");
-        assert_eq!(is_led(&lease("a", "2999-01-01T12:00:00.000000Z"), seen, late), None, "whatever time it says");
-        assert_eq!(is_led(&lease("", long_ago), seen, soon), None, "it was released");
-        assert_eq!(is_led(&Lease::default(), seen, soon), None);
+        assert_eq!(active_by_lease(&lease("a", long_ago), seen, late), None, "it has run out");
+        assert_eq!(
+            active_by_lease(&lease("a", "2999-01-01T12:00:00.000000Z"), seen, late),
+            None,
+            "whatever time it says"
+        );
+        assert_eq!(active_by_lease(&lease("", long_ago), seen, soon), None, "it was released");
+        assert_eq!(active_by_lease(&Lease::default(), seen, soon), None);
     }
 
     fn stateful_set(manager: &str, fields: Value, command: &[&str]) -> StatefulSet {
@@ -128,9 +135,9 @@ mod tests {
     fn a_recent_write_of_scylla_operator_counts() {
         let its = [stateful_set("scylla-operator (linux", json!({}), &[])];
         let (soon, late) = (time("2026-01-01T12:04:59Z"), time("2026-01-01T12:05:00Z"));
-        assert_eq!(has_written(&its, soon).unwrap().until, late);
-        assert_eq!(has_written(&its, late), None);
-        assert_eq!(has_written(&[stateful_set("messina", json!({}), &[])], soon), None);
+        assert_eq!(active_by_write(&its, soon).unwrap().until, late);
+        assert_eq!(active_by_write(&its, late), None);
+        assert_eq!(active_by_write(&[stateful_set("messina", json!({}), &[])], soon), None);
     }
 
     #[test]

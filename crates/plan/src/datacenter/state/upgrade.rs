@@ -9,7 +9,7 @@ use crate::{
             stateful_set::{partition, template_version},
         },
     },
-    node::upgrade::{Answer, Request, Snapshot},
+    node::upgrade::{Snapshot, UpgradeAnswer, UpgradeRequest},
 };
 
 /// A node of the ring, and what is known of the change of its version.
@@ -18,8 +18,8 @@ pub(crate) struct Node<'a> {
     pub(crate) host_id: &'a str,
     /// The version that it runs.
     pub(crate) version: Option<String>,
-    pub(crate) request: Option<Request>,
-    pub(crate) answer: Option<Answer>,
+    pub(crate) request: Option<UpgradeRequest>,
+    pub(crate) answer: Option<UpgradeAnswer>,
 }
 
 impl<'a> Node<'a> {
@@ -27,7 +27,7 @@ impl<'a> Node<'a> {
         let host_id = member.host_id()?;
         let request = member.service.upgrade_request.clone().and_then(Result::ok);
         let request = request.filter(|request| request.host_id == host_id);
-        let is_to_request = |answer: &Answer| {
+        let is_to_request = |answer: &UpgradeAnswer| {
             request.as_ref().is_some_and(|request| request.host_id == answer.host_id && request.to == answer.to)
         };
         let answer = member.service.upgrade_answer.clone().and_then(Result::ok).filter(is_to_request);
@@ -41,9 +41,10 @@ impl<'a> Node<'a> {
 
     /// Whether it goes back to the version that it ran before. Where it runs another one than it was prepared for, because it
     /// was down and was corrected, that is not known.
-    pub(crate) fn returns_to(&self, version: &str) -> bool {
-        let is_back =
-            |request: &Request| request.from == version && self.version.as_ref().is_none_or(|own| *own == request.to);
+    pub(crate) fn rolls_back_to(&self, version: &str) -> bool {
+        let is_back = |request: &UpgradeRequest| {
+            request.from == version && self.version.as_ref().is_none_or(|own| *own == request.to)
+        };
         self.request.as_ref().is_some_and(is_back)
     }
 
@@ -61,14 +62,14 @@ impl<'a> Node<'a> {
 
     /// Whether it has yet to say that something is gone which it is not asked to keep any more. Until then it is not asked for
     /// that again: what it said before would be taken for the answer.
-    pub(crate) fn has_more(&self) -> bool {
+    pub(crate) fn has_snapshots_to_clear(&self) -> bool {
         let (Some(request), Some(answer)) = (&self.request, &self.answer) else { return false };
         !answer.kept.is_subset(&request.keep)
     }
 
     /// Whether it keeps these for the version, or has no need to.
     pub(crate) fn is_prepared_with(&self, snapshots: &[Snapshot], version: &str) -> bool {
-        self.runs(version) || self.returns_to(version) || self.is_asked_for(version) && self.keeps(snapshots)
+        self.runs(version) || self.rolls_back_to(version) || self.is_asked_for(version) && self.keeps(snapshots)
     }
 
     /// Whether it says that it has done just what it is asked for.
@@ -91,33 +92,34 @@ pub(crate) fn version(observed: &Observed, member: &Member<'_>) -> Option<String
 }
 
 /// Whether anything is left of a change of the version on this Service.
-pub(crate) fn is_marked(member: &Member<'_>) -> bool {
+pub(crate) fn has_upgrade_annotations(member: &Member<'_>) -> bool {
     member.service.is_upgrading()
 }
 
 /// The nodes that are changed: those that have joined, of racks that the specification has.
-pub(crate) fn is_changed(observed: &Observed, member: &Member<'_>) -> bool {
+pub(crate) fn is_upgraded(observed: &Observed, member: &Member<'_>) -> bool {
     let racks = &observed.datacenter.racks;
     member.has_joined()
-        && !member.is_outside(observed)
+        && !member.is_beyond_replicas(observed)
         && racks.iter().any(|rack| observed.datacenter.stateful_set_name(rack) == member.stateful_set)
 }
 
 /// Whether a change of the version has begun and is not complete.
 pub(crate) fn is_being_upgraded(current: &Current<'_>) -> bool {
     let observed = current.observed;
-    let is_marked = |member: &Member<'_>| is_marked(member) && is_changed(observed, member);
-    observed.services.values().any(NodeService::is_upgrading) && current.members().iter().any(is_marked)
+    let has_upgrade_annotations =
+        |member: &Member<'_>| has_upgrade_annotations(member) && is_upgraded(observed, member);
+    observed.services.values().any(NodeService::is_upgrading) && current.members().iter().any(has_upgrade_annotations)
 }
 
 /// Whether a node that is down may come back with this version: it has the same one, goes back to the one before, or was
 /// prepared for another one.
 pub(crate) fn is_prepared_for(current: &Current<'_>, name: &str, version: &str) -> bool {
     let observed = current.observed;
-    let member = current.members().iter().find(|member| member.name == name && is_changed(observed, member));
+    let member = current.members().iter().find(|member| member.name == name && is_upgraded(observed, member));
     let Some(node) = member.and_then(|member| Node::of(observed, *member)) else { return true };
     observed.datacenter.skips_upgrade_hooks
         || node.runs(version)
-        || node.returns_to(version)
+        || node.rolls_back_to(version)
         || node.keeps(&[Snapshot::Data])
 }

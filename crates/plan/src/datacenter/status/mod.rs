@@ -16,7 +16,7 @@ use crate::{
             facts::pod::NodePod,
             observed::Observed,
             plan::{Note, Plan},
-            spec::{Fault, Rack},
+            spec::{InvalidField, Rack},
         },
         state::{counts::removed_racks, stateful_set::replicas},
     },
@@ -85,7 +85,7 @@ pub fn report(observed: &Observed) -> Report {
 }
 
 /// Says of a datacenter that cannot be worked on what is wrong with it.
-pub fn refusal(faults: &[Fault]) -> Told {
+pub fn refusal(faults: &[InvalidField]) -> Told {
     let lines: Vec<String> = faults.iter().map(|fault| format!("{}: {}", fault.field, fault.message)).collect();
     Told { reason: INVALID_SPECIFICATION, message: lines.join("\n") }
 }

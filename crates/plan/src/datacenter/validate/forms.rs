@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::datacenter::validate::faults::Faults;
+use crate::datacenter::validate::invalid_fields::InvalidFields;
 
 fn is_edge(c: Option<char>) -> bool {
     c.is_some_and(|c| c.is_ascii_alphanumeric())
@@ -34,22 +34,22 @@ pub(crate) fn is_qualified_name(text: &str) -> bool {
     }
 }
 
-pub(crate) fn object_name(name: &str, field: &str, faults: &mut Faults) -> bool {
+pub(crate) fn object_name(name: &str, field: &str, invalid: &mut InvalidFields) -> bool {
     let is_name = is_subdomain(name);
     if !is_name {
         let message = format!("{name:?} is no name of an object: use lower case letters, digits, dashes and dots");
-        faults.add(field, message);
+        invalid.add(field, message);
     }
     is_name
 }
 
-pub(crate) fn labels(labels: Option<&BTreeMap<String, String>>, field: &str, faults: &mut Faults) {
+pub(crate) fn labels(labels: Option<&BTreeMap<String, String>>, field: &str, invalid: &mut InvalidFields) {
     for (key, value) in labels.into_iter().flatten() {
         if !is_qualified_name(key) {
-            faults.add(field, format!("{key:?} is no key of a label: write it as name or example.com/name"));
+            invalid.add(field, format!("{key:?} is no key of a label: write it as name or example.com/name"));
         }
         if !value.is_empty() && !is_label_value(value) {
-            faults.add(
+            invalid.add(
                 field,
                 format!(
                     "{value:?} is no value of a label: use at most 63 letters, digits, dashes, dots or underscores, \
@@ -60,10 +60,10 @@ pub(crate) fn labels(labels: Option<&BTreeMap<String, String>>, field: &str, fau
     }
 }
 
-pub(crate) fn annotations(annotations: Option<&BTreeMap<String, String>>, field: &str, faults: &mut Faults) {
+pub(crate) fn annotations(annotations: Option<&BTreeMap<String, String>>, field: &str, invalid: &mut InvalidFields) {
     for key in annotations.into_iter().flatten().map(|(key, _)| key) {
         if !is_qualified_name(&key.to_ascii_lowercase()) {
-            faults.add(field, format!("{key:?} is no key of an annotation: write it as name or example.com/name"));
+            invalid.add(field, format!("{key:?} is no key of an annotation: write it as name or example.com/name"));
         }
     }
 }

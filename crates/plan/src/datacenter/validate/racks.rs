@@ -13,10 +13,10 @@ use messina_api::{
 
 use crate::{
     datacenter::{
-        model::spec::{MOST_NODES, Rack, Storage},
+        model::spec::{MAX_NODES, Rack, Storage},
         validate::{
-            faults::{Faults, required},
             forms,
+            invalid_fields::{InvalidFields, required},
         },
     },
     quantity::{self, Amount},
@@ -26,61 +26,61 @@ use crate::{
 const LONGEST_STATEFUL_SET_NAME: usize = 52;
 
 /// What can be said of a template on its own.
-fn template_values(template: &RackTemplate, field: &str, faults: &mut Faults) {
-    faults.not_negative(&format!("{field}.nodes"), template.nodes);
-    forms::labels(template.topology_label_selector.as_ref(), &format!("{field}.topologyLabelSelector"), faults);
+fn template_values(template: &RackTemplate, field: &str, invalid: &mut InvalidFields) {
+    invalid.not_negative(&format!("{field}.nodes"), template.nodes);
+    forms::labels(template.topology_label_selector.as_ref(), &format!("{field}.topologyLabelSelector"), invalid);
     if let Some(scylladb) = &template.scylladb {
         let field = format!("{field}.scyllaDB");
         let storage = scylladb.storage.clone().unwrap_or_default();
         if let Some(capacity) = storage.capacity.as_deref().filter(|capacity| !capacity.is_empty()) {
-            quantity_of(capacity, &format!("{field}.storage.capacity"), faults);
+            quantity_of(capacity, &format!("{field}.storage.capacity"), invalid);
         }
         let metadata = storage.metadata.unwrap_or_default();
-        forms::labels(metadata.labels.as_ref(), &format!("{field}.storage.metadata.labels"), faults);
-        forms::annotations(metadata.annotations.as_ref(), &format!("{field}.storage.metadata.annotations"), faults);
+        forms::labels(metadata.labels.as_ref(), &format!("{field}.storage.metadata.labels"), invalid);
+        forms::annotations(metadata.annotations.as_ref(), &format!("{field}.storage.metadata.annotations"), invalid);
         for (name, value) in [
             ("storage.storageClassName", &storage.storage_class_name),
             ("customConfigMapRef", &scylladb.custom_config_map_ref),
         ] {
             value.iter().for_each(|value| {
-                forms::object_name(value, &format!("{field}.{name}"), faults);
+                forms::object_name(value, &format!("{field}.{name}"), invalid);
             });
         }
     }
     let secret = template.scylladb_manager_agent.as_ref().and_then(|agent| agent.custom_config_secret_ref.as_ref());
     if let Some(secret) = secret {
-        forms::object_name(secret, &format!("{field}.scyllaDBManagerAgent.customConfigSecretRef"), faults);
+        forms::object_name(secret, &format!("{field}.scyllaDBManagerAgent.customConfigSecretRef"), invalid);
     }
     let service = template.expose_options.as_ref().and_then(|options| options.node_service.clone()).unwrap_or_default();
     let field = format!("{field}.exposeOptions.nodeService");
-    forms::labels(service.labels.as_ref(), &format!("{field}.labels"), faults);
-    forms::annotations(service.annotations.as_ref(), &format!("{field}.annotations"), faults);
+    forms::labels(service.labels.as_ref(), &format!("{field}.labels"), invalid);
+    forms::annotations(service.annotations.as_ref(), &format!("{field}.annotations"), invalid);
 }
 
-fn quantity_of(text: &str, field: &str, faults: &mut Faults) {
+fn quantity_of(text: &str, field: &str, invalid: &mut InvalidFields) {
     match Amount::parse(text) {
         Some(amount) if amount.is_positive() => {}
-        Some(_) => faults.add(field, format!("{text:?} is not more than 0: name a size such as 500Gi")),
-        None => faults.add(field, format!("{text:?} is no quantity: name a size such as 500Gi")),
+        Some(_) => invalid.add(field, format!("{text:?} is not more than 0: name a size such as 500Gi")),
+        None => invalid.add(field, format!("{text:?} is no quantity: name a size such as 500Gi")),
     }
 }
 
-pub(crate) fn racks(spec: &ScyllaDBDatacenterSpec, faults: &mut Faults) -> Vec<Rack> {
+pub(crate) fn racks(spec: &ScyllaDBDatacenterSpec, invalid: &mut InvalidFields) -> Vec<Rack> {
     let template = spec.rack_template.clone().unwrap_or_default();
-    template_values(&template, "spec.rackTemplate", faults);
+    template_values(&template, "spec.rackTemplate", invalid);
     let racks = spec.racks.as_deref().unwrap_or_default();
     let mut names = BTreeSet::new();
     let mut valid = Vec::new();
     for (position, rack) in racks.iter().enumerate() {
         let field = format!("spec.racks[{position}]");
         let name_field = format!("{field}.name");
-        let name = required(rack.name.as_ref(), &name_field, faults);
+        let name = required(rack.name.as_ref(), &name_field, invalid);
         if let Some(name) = &name
             && !names.insert(name.clone())
         {
-            faults.add(name_field, format!("another rack is called {name:?} too: give each rack a name of its own"));
+            invalid.add(name_field, format!("another rack is called {name:?} too: give each rack a name of its own"));
         }
-        valid.extend(self::rack(name, position, rack, &template, &field, faults));
+        valid.extend(self::rack(name, position, rack, &template, &field, invalid));
     }
     valid
 }
@@ -92,13 +92,13 @@ fn rack(
     rack: &RackSpec,
     template: &RackTemplate,
     field: &str,
-    faults: &mut Faults,
+    invalid: &mut InvalidFields,
 ) -> Option<Rack> {
     let own = &rack.template;
-    template_values(own, field, faults);
+    template_values(own, field, invalid);
     let nodes = own.nodes.or(template.nodes).unwrap_or(0);
-    if nodes > MOST_NODES {
-        faults.add(format!("{field}.nodes"), format!("{nodes} is too many: a rack has at most {MOST_NODES} nodes"));
+    if nodes > MAX_NODES {
+        invalid.add(format!("{field}.nodes"), format!("{nodes} is too many: a rack has at most {MAX_NODES} nodes"));
     }
     // The template first, then the rack, so that the rack comes last where the last one counts.
     let scylladb: Vec<_> = [&template.scylladb, &own.scylladb].into_iter().flatten().collect();
@@ -117,17 +117,17 @@ fn rack(
         .unwrap_or_default();
     let amount = Amount::parse(capacity).filter(|amount| amount.is_positive());
     if capacity.is_empty() {
-        faults.add(format!("{field}.scyllaDB.storage.capacity"), "it is missing: name a size such as 500Gi");
+        invalid.add(format!("{field}.scyllaDB.storage.capacity"), "it is missing: name a size such as 500Gi");
     }
     let scylladb_resources = resources(
         scylladb.iter().filter_map(|one| one.resources.as_ref()),
         &format!("{field}.scyllaDB.resources"),
-        faults,
+        invalid,
     );
     let agent_resources = resources(
         agent.iter().filter_map(|one| one.resources.as_ref()),
         &format!("{field}.scyllaDBManagerAgent.resources"),
-        faults,
+        invalid,
     );
     let topology = merged([&template.topology_label_selector, &own.topology_label_selector].into_iter().flatten());
     Some(Rack {
@@ -185,7 +185,7 @@ fn placement(placement: Option<&Placement>, topology: BTreeMap<String, String>) 
 fn resources<'a>(
     levels: impl Iterator<Item = &'a ResourceRequirements>,
     field: &str,
-    faults: &mut Faults,
+    invalid: &mut InvalidFields,
 ) -> Option<ResourceRequirements> {
     let mut all = ResourceRequirements::default();
     let mut add =
@@ -195,7 +195,7 @@ fn resources<'a>(
                     Some(quantity) => {
                         all.get_or_insert_default().insert(resource.clone(), quantity);
                     }
-                    None => faults.add(
+                    None => invalid.add(
                         format!("{field}.{kind}[{resource}]"),
                         format!("{:?} is no quantity: write it as 2, 500m or 4Gi", quantity.0),
                     ),
@@ -213,7 +213,7 @@ fn resources<'a>(
 }
 
 /// Names of StatefulSets go on to Services and labels, so not every text will do.
-pub(crate) fn stateful_set_names(name: &str, scylla_datacenter: &str, racks: &[Rack], faults: &mut Faults) {
+pub(crate) fn stateful_set_names(name: &str, scylla_datacenter: &str, racks: &[Rack], invalid: &mut InvalidFields) {
     for rack in racks {
         let stateful_set = names::datacenter::rack_stateful_set(name, scylla_datacenter, &rack.name);
         let field = format!("spec.racks[{}].name", rack.ordinal);
@@ -224,16 +224,16 @@ pub(crate) fn stateful_set_names(name: &str, scylla_datacenter: &str, racks: &[R
                     !component.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
                 });
         if let Some((field, component)) = wrong {
-            faults.add(
+            invalid.add(
                 field,
                 format!(
                     "{component:?} becomes part of the names of Services: use lower case letters, digits and dashes only"
                 ),
             );
         } else if stateful_set.starts_with('-') || stateful_set.ends_with('-') {
-            faults.add(field, format!("nodes would be called {stateful_set}-0: begin and end names without a dash"));
+            invalid.add(field, format!("nodes would be called {stateful_set}-0: begin and end names without a dash"));
         } else if stateful_set.len() > LONGEST_STATEFUL_SET_NAME {
-            faults.add(
+            invalid.add(
                 field,
                 format!(
                     "the StatefulSet would be called {stateful_set}, which is longer than {LONGEST_STATEFUL_SET_NAME} \

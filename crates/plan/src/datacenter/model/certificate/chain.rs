@@ -38,7 +38,7 @@ pub enum Purpose {
 
 /// A certificate that is to be signed, with a key of its own.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Order {
+pub struct SigningRequest {
     /// The Secret that it is for.
     pub secret: String,
     /// What it is for.
@@ -54,12 +54,12 @@ pub struct Order {
     /// Until when it is valid.
     pub not_after: Timestamp,
     /// Certificate and key of who signs it, as texts; none where it signs itself.
-    pub signer: Option<Signed>,
+    pub signer: Option<SignedCertificate>,
     /// Why it is to be signed.
     pub reason: String,
 }
 
-impl Debug for Order {
+impl Debug for SigningRequest {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{:?} {}: {}", self.purpose, self.secret, self.reason)
     }
@@ -67,14 +67,14 @@ impl Debug for Order {
 
 /// A certificate and its key, as texts.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Signed {
+pub struct SignedCertificate {
     /// The certificate.
     pub certificate: String,
     /// The key, in a form that [`keys::as_pkcs8`] knows.
     pub key: String,
 }
 
-impl Debug for Signed {
+impl Debug for SignedCertificate {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Keys are nobody's business.
         formatter.write_str("Signed")
@@ -86,10 +86,10 @@ pub(crate) struct Chain {
     pub(crate) authority: String,
     /// What scylla-operator calls the authority, where that is something else.
     pub(crate) former: Option<String>,
-    pub(crate) certificate: Wish,
+    pub(crate) certificate: DesiredCertificate,
 }
 
-pub(crate) struct Wish {
+pub(crate) struct DesiredCertificate {
     pub(crate) name: String,
     /// Another Secret that is as good as long as there is none of this name.
     pub(crate) former: Option<String>,
@@ -113,7 +113,7 @@ pub(crate) fn chains_of(datacenter: &Datacenter, gates: Gates, addresses: impl F
         chains.push(Chain {
             authority: names::datacenter::client_ca(&datacenter.name),
             former: None,
-            certificate: Wish {
+            certificate: DesiredCertificate {
                 name,
                 purpose: Purpose::Client,
                 former: None,
@@ -126,7 +126,7 @@ pub(crate) fn chains_of(datacenter: &Datacenter, gates: Gates, addresses: impl F
         chains.push(Chain {
             authority: names::datacenter::serving_ca(&datacenter.name),
             former: None,
-            certificate: Wish {
+            certificate: DesiredCertificate {
                 name,
                 former: None,
                 purpose: Purpose::Serving,
@@ -144,15 +144,22 @@ pub(crate) fn chains_of(datacenter: &Datacenter, gates: Gates, addresses: impl F
         chains.push(Chain {
             authority: names::datacenter::alternator_serving_ca(&datacenter.name),
             former: Some(names::scylla_operator::alternator_serving_ca(&datacenter.name)),
-            certificate: Wish { name, former: None, purpose: Purpose::Serving, common_name: None, names, term: SHORT },
+            certificate: DesiredCertificate {
+                name,
+                former: None,
+                purpose: Purpose::Serving,
+                common_name: None,
+                names,
+                term: SHORT,
+            },
         });
     }
     chains
 }
 
 impl Chain {
-    pub(crate) fn authority(&self) -> Wish {
-        Wish {
+    pub(crate) fn authority(&self) -> DesiredCertificate {
+        DesiredCertificate {
             name: self.authority.clone(),
             former: self.former.clone(),
             purpose: Purpose::Authority,
@@ -163,7 +170,7 @@ impl Chain {
     }
 }
 
-impl Wish {
+impl DesiredCertificate {
     /// The Secret that holds it, whatever it is called.
     pub(crate) fn stored<'a>(&self, secrets: &'a ByName<Secret>) -> Option<&'a Secret> {
         let former = || secrets.get(self.former.as_ref()?);
@@ -177,5 +184,5 @@ pub(crate) struct Addresses {
     pub(crate) dns_names: BTreeSet<String>,
     pub(crate) addresses: BTreeSet<IpAddr>,
     /// What nodes are still to get, in words.
-    pub(crate) awaited: Vec<String>,
+    pub(crate) pending: Vec<String>,
 }

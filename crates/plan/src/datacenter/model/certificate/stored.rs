@@ -10,7 +10,7 @@ use crate::datacenter::{
     model::{
         by_name::ByName,
         certificate::{
-            chain::{Addresses, Wish, chains_of},
+            chain::{Addresses, DesiredCertificate, chains_of},
             proofs::{Proofs, Statement},
             reading::Certificate,
         },
@@ -53,12 +53,12 @@ fn texts<'a>(datacenter: &Datacenter, gates: Gates, secrets: &'a ByName<Secret>)
     for chain in chains_of(datacenter, gates, Addresses::default) {
         let authority = chain.authority();
         let signer = authority.stored(secrets).and_then(|secret| bytes(secret, CERTIFICATE));
-        let mut add = |wish: &Wish| {
-            let Some(secret) = wish.stored(secrets) else { return };
+        let mut add = |desired: &DesiredCertificate| {
+            let Some(secret) = desired.stored(secrets) else { return };
             let texts = || {
                 Some(Texts { certificate: bytes(secret, CERTIFICATE)?, key: bytes(secret, KEY)?, authority: signer })
             };
-            found.push((wish.name.clone(), texts()));
+            found.push((desired.name.clone(), texts()));
         };
         add(&authority);
         add(&chain.certificate);

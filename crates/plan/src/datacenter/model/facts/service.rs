@@ -11,11 +11,11 @@ use crate::{
     datacenter::model::facts::ObjectReference,
     node::{
         address::ServiceAddresses,
-        answer::Answer as RingAnswer,
+        answer::RingAnswer,
         decommission::Refusal,
         facts::has_joined,
         ring::is_under_maintenance,
-        upgrade::{Answer as UpgradeAnswer, Request as UpgradeRequest},
+        upgrade::{UpgradeAnswer, UpgradeRequest},
     },
     words,
 };

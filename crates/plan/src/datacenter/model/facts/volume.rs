@@ -12,7 +12,7 @@ const OF_ONE_MACHINE: [&str; 4] = ["hostname", "host", "node", "nodename"];
 
 /// Whether a volume is on one machine only, and there is no such machine among all of the Kubernetes cluster. A volume that
 /// is for a zone is not lost with the zone's last machine: another one may come.
-pub fn is_without_machine<'a>(
+pub fn is_without_kubernetes_node<'a>(
     volume: &PersistentVolume,
     machines: impl Iterator<Item = &'a ObjectMeta> + Clone,
 ) -> bool {

@@ -14,19 +14,19 @@ use crate::datacenter::{
         facts::ObjectReference,
         observed::Observed,
         plan::{ObjectKind, ObservedVersion, Preconditions},
-        spec::MOST_NODES,
+        spec::MAX_NODES,
     },
     state::stateful_set::replicas,
 };
 
 /// The claim and the pod of a node.
-pub(crate) fn belongings(observed: &Observed, member: &str) -> Vec<ObservedVersion> {
+pub(crate) fn claim_and_pod(observed: &Observed, member: &str) -> Vec<ObservedVersion> {
     vec![claim(observed, member), pod(observed, member)]
 }
 
 /// What a number of places rests on that was decided for one node: on the node's Service, because another node may have its
 /// place by now, and on the claims with which pods start that come with it, because they may be of nodes that have left.
-pub(crate) fn of_places(
+pub(crate) fn for_replicas(
     observed: &Observed,
     stateful_set: &StatefulSet,
     wanted: i32,
@@ -39,7 +39,7 @@ pub(crate) fn of_places(
 /// What StatefulSets rest on: those that get more nodes on their claims, because no node starts on the disk of one that has
 /// left; those that let nodes restart on all pods, because one restarts at a time, and only while all others are up. One that
 /// is created rests on nothing: decision 0017 says why.
-pub(crate) fn of_stateful_sets(
+pub(crate) fn for_stateful_sets(
     observed: &Observed,
     wanted: &[StatefulSet],
     restarting: &BTreeSet<String>,
@@ -57,7 +57,7 @@ pub(crate) fn of_stateful_sets(
 
 fn members(stateful_set: &StatefulSet, ordinals: Range<i32>) -> impl Iterator<Item = String> {
     let name = stateful_set.metadata.name.clone().unwrap_or_default();
-    (ordinals.start..ordinals.end.min(MOST_NODES)).map(move |ordinal| names::datacenter::member(&name, ordinal))
+    (ordinals.start..ordinals.end.min(MAX_NODES)).map(move |ordinal| names::datacenter::member(&name, ordinal))
 }
 
 pub(crate) fn pod(observed: &Observed, member: &str) -> ObservedVersion {

@@ -12,8 +12,8 @@ pub(crate) fn missing(observed: &Observed) -> Vec<Note> {
     let config_maps: BTreeSet<&String> = racks.iter().filter_map(|rack| rack.custom_config_map.as_ref()).collect();
     let secrets = racks.iter().filter_map(|rack| rack.agent_custom_config_secret.as_ref());
     let secrets: BTreeSet<&String> = secrets.chain(&datacenter.token_override).collect();
-    let config_maps = config_maps.into_iter().filter(|name| !observed.named.config_maps.contains_key(*name));
-    let secrets = secrets.into_iter().filter(|name| !observed.named.secrets.contains_key(*name));
+    let config_maps = config_maps.into_iter().filter(|name| !observed.user_objects.config_maps.contains_key(*name));
+    let secrets = secrets.into_iter().filter(|name| !observed.user_objects.secrets.contains_key(*name));
     let note = |kind: &str, reason, name: &String| Note {
         component: Component::StatefulSet,
         reason,

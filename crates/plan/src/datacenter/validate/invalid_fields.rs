@@ -1,13 +1,13 @@
 //! What is wrong with an object, field by field.
 
-use crate::datacenter::model::spec::Fault;
+use crate::datacenter::model::spec::InvalidField;
 
 #[derive(Default)]
-pub(crate) struct Faults(pub(crate) Vec<Fault>);
+pub(crate) struct InvalidFields(pub(crate) Vec<InvalidField>);
 
-impl Faults {
+impl InvalidFields {
     pub(crate) fn add(&mut self, field: impl Into<String>, message: impl Into<String>) {
-        self.0.push(Fault { field: field.into(), message: message.into() });
+        self.0.push(InvalidField { field: field.into(), message: message.into() });
     }
 
     pub(crate) fn not_negative(&mut self, field: &str, value: Option<i32>) {
@@ -17,10 +17,10 @@ impl Faults {
     }
 }
 
-pub(crate) fn required(value: Option<&String>, field: &str, faults: &mut Faults) -> Option<String> {
+pub(crate) fn required(value: Option<&String>, field: &str, invalid: &mut InvalidFields) -> Option<String> {
     let value = value.filter(|value| !value.is_empty());
     if value.is_none() {
-        faults.add(field, "it is missing: set it");
+        invalid.add(field, "it is missing: set it");
     }
     value.cloned()
 }
