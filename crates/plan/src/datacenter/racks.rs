@@ -1,8 +1,8 @@
-//! The racks of the specification, as they are and as they are to be, and the node that restarts next.
+//! Compares the existing StatefulSets of racks with the desired ones, and finds the node that restarts next.
 //!
-//! One node restarts at a time, and only by our word. Kubernetes makes pods anew from the last one down to the partition of
-//! the StatefulSet, and no further. So a change of the pods is written with a partition that leaves all but the last one
-//! alone, and then the partition goes down to the next one, whenever all nodes of all racks are there. At rest it is 0.
+//! One node restarts at a time, and only when the operator lowers the partition of its StatefulSet. Kubernetes recreates pods from the
+//! last one down to the partition. So a change of the pod template is written with a partition that covers the last pod only; then
+//! the operator lowers the partition by one pod at a time, whenever all nodes of all racks are up. After a rollout it is 0.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use messina_api::names::annotation::INPUTS_STAND_FOR;
@@ -30,25 +30,25 @@ use crate::{
     words,
 };
 
-/// The racks of the specification, as they are and as they are to be.
+/// The racks of the specification: existing and desired StatefulSets.
 pub(crate) struct Racks<'a> {
     pub(crate) existing: Vec<ExistingRack<'a>>,
     pub(crate) missing: Vec<StatefulSet>,
-    /// Those that are gone while their nodes are there.
+    /// The StatefulSets to recreate for racks whose nodes exist and whose StatefulSet does not.
     pub(crate) orphaned: Vec<StatefulSet>,
     pub(crate) degraded: Vec<Note>,
-    /// What is not rolled out as far as it may be, also of racks that are not in the specification any more.
+    /// StatefulSets that are not rolled out down to their partition, also of racks that the specification no longer has.
     pub(crate) not_rolled_out: Vec<&'a StatefulSet>,
-    /// A rolling change has begun, or comes before nodes join.
+    /// Whether a rollout has begun, or has to complete before nodes join.
     pub(crate) is_rolling: bool,
     /// The node that restarts next.
     pub(crate) next: Option<Restart>,
 }
 
 impl Racks<'_> {
-    /// How far a change of pods is.
+    /// Returns how far the rollout of a change of the pods is.
     pub(crate) fn rollout_state(&self) -> RolloutState {
-        // What changes with the operator changes every rack.
+        // A change of the operator changes every rack: if only some racks have changes, the others are rolled out already.
         let changing = self.existing.iter().filter(|one| one.changes_pods).count();
         let has_begun = self.existing.iter().any(|one| partition(one.now) > 0);
         if has_begun || changing > 0 && changing < self.existing.len() {
@@ -64,18 +64,18 @@ impl Racks<'_> {
         }
     }
 
-    /// Whether all nodes that there are are up, and are as they are to be.
+    /// Whether all existing nodes are up and up to date.
     pub(crate) fn are_done(&self) -> bool {
         let is_done = |one: &ExistingRack<'_>| !one.changes_pods && partition(one.now) == 0;
         self.not_rolled_out.is_empty() && self.existing.iter().all(is_done)
     }
 
-    /// Whether anything of them is to change, or one is to be made.
+    /// Whether a StatefulSet has to be changed or created.
     pub(crate) fn are_to_change(&self) -> bool {
         !self.missing.is_empty() || self.existing.iter().any(|one| one.changes)
     }
 
-    /// Whether all nodes that there are are up.
+    /// Whether all existing nodes are up.
     pub(crate) fn are_all_up(&self) -> bool {
         self.not_rolled_out.is_empty() && self.orphaned.is_empty()
     }
@@ -86,11 +86,11 @@ impl Racks<'_> {
     }
 }
 
-/// A rack that is there, and what it is to become.
+/// A rack whose StatefulSet exists, and its desired StatefulSet.
 pub(crate) struct ExistingRack<'a> {
     pub(crate) name: String,
     pub(crate) now: &'a StatefulSet,
-    /// With the partition that it has now.
+    /// The desired StatefulSet, with the current partition.
     pub(crate) wanted: StatefulSet,
     pub(crate) changes: bool,
     pub(crate) changes_pods: bool,
@@ -101,7 +101,7 @@ impl ExistingRack<'_> {
         replicas(self.now) < replicas(&self.wanted)
     }
 
-    /// As it is to be, but for more replicas.
+    /// Returns the desired StatefulSet with the current number of replicas.
     pub(crate) fn unscaled(self, partition: i32) -> StatefulSet {
         let mut unscaled = self.wanted;
         if let Some(spec) = unscaled.spec.as_mut() {
@@ -111,10 +111,10 @@ impl ExistingRack<'_> {
         unscaled
     }
 
-    /// With more replicas, and pods as they are: a node joins with the version that the others have.
+    /// Returns the StatefulSet with the desired replicas and the current pod template: a node joins with the version of the others.
     pub(crate) fn scaled_out(&self) -> StatefulSet {
         let mut scaled = self.wanted.clone();
-        // Else it says the same in the words of the API server, which would be written, and then written back.
+        // The current template is equivalent, with the API server's defaults. To write that would add a write, and another one back.
         if !self.changes_pods {
             return scaled;
         }
@@ -122,24 +122,24 @@ impl ExistingRack<'_> {
             scaled.template.clone_from(&now.template);
         }
         scaled.metadata.labels.clone_from(&self.now.metadata.labels);
-        // The template is the one that it speaks of.
+        // The annotation belongs to the current template.
         let stand_for = words::annotation(self.now, INPUTS_STAND_FOR);
         let stand_for = stand_for.map(|inputs| (INPUTS_STAND_FOR.to_owned(), inputs.to_owned()));
         scaled.metadata.annotations.get_or_insert_default().extend(stand_for);
         scaled
     }
 
-    /// As it is, but for the partition.
+    /// Returns the current StatefulSet with this partition.
     pub(crate) fn with_partition(self, partition: i32) -> StatefulSet {
-        let mut held = if self.lacks_nodes() || self.changes_pods { self.scaled_out() } else { self.wanted };
-        if let Some(spec) = held.spec.as_mut() {
+        let mut kept = if self.lacks_nodes() || self.changes_pods { self.scaled_out() } else { self.wanted };
+        if let Some(spec) = kept.spec.as_mut() {
             spec.replicas = Some(replicas(self.now));
         }
-        set_partition(&mut held, partition);
-        held
+        set_partition(&mut kept, partition);
+        kept
     }
 
-    /// With the partition that lets one more node restart, or none where none is left to.
+    /// Returns the desired StatefulSet with the partition at the node that restarts next; 0 where that is not in this rack.
     pub(crate) fn with_next_partition(self, next: Option<&Restart>) -> StatefulSet {
         let mut rolled = self.wanted;
         let ordinal = next.filter(|next| next.stateful_set == self.name).map(|next| next.ordinal);
@@ -148,7 +148,7 @@ impl ExistingRack<'_> {
     }
 }
 
-/// Looks at the racks, and finds out who restarts next.
+/// Compares the racks with the specification, and finds the node that restarts next.
 pub(crate) fn racks<'a>(current: &Current<'a>) -> Racks<'a> {
     let observed = current.observed;
     let (mut existing, mut missing, mut orphaned, mut degraded) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -162,7 +162,7 @@ pub(crate) fn racks<'a>(current: &Current<'a>) -> Racks<'a> {
                     missing.push(wanted);
                     continue;
                 }
-                // Nodes that are there restart by our word, like all others.
+                // A partition above all nodes: existing pods restart one at a time, like all others.
                 let mut restored = recreated_stateful_set(current, rack, nodes);
                 set_partition(&mut restored, nodes);
                 orphaned.push(restored);
@@ -189,8 +189,8 @@ pub(crate) fn racks<'a>(current: &Current<'a>) -> Racks<'a> {
     racks
 }
 
-/// The node that restarts next, when all nodes are there and none is to join before: the next one of a rack that is being
-/// changed, or the last one of the first rack that is to change.
+/// Returns the node that restarts next, if all nodes are up and none has to join before: the next node of the rack that is being
+/// rolled out, or the last node of the first rack that has changes.
 fn next_restart(observed: &Observed, racks: &Racks<'_>) -> Option<Restart> {
     let Racks { existing, missing, is_rolling, .. } = racks;
     let waits_for_nodes = !is_rolling && (!missing.is_empty() || existing.iter().any(ExistingRack::lacks_nodes));
@@ -206,7 +206,7 @@ fn next_restart(observed: &Observed, racks: &Racks<'_>) -> Option<Restart> {
     ordinal.map(|ordinal| Restart { stateful_set: one.name.clone(), ordinal })
 }
 
-/// A rack that is being changed comes before those that are yet to be.
+/// Returns the rack to roll out: the one whose rollout has begun, or the first one that has changes.
 pub(crate) fn rack_to_roll<'b, 'a>(existing: &'b [ExistingRack<'a>]) -> Option<&'b ExistingRack<'a>> {
     existing.iter().find(|one| partition(one.now) > 0).or_else(|| existing.iter().find(|one| one.changes_pods))
 }

@@ -122,8 +122,8 @@ impl Preview {
                 self.notes.extend(notes.map(|note| format!("{about}: {}", note.message)));
                 self.datacenters.push(Planned { file: file.to_owned(), datacenter, objects: plan.objects });
             }
-            Err(faults) => {
-                let lines = faults.into_iter().map(|fault| format!("{about}: {}: {}", fault.field, fault.message));
+            Err(invalid) => {
+                let lines = invalid.into_iter().map(|field| format!("{about}: {}: {}", field.field, field.message));
                 self.errors.extend(lines);
             }
         }

@@ -22,31 +22,31 @@ static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
 
 /// The object as it would be kept, or everything for which it would be refused.
 pub(super) fn as_stored(mut object: Value) -> Result<Value, Vec<InvalidField>> {
-    let mut faults = Vec::new();
-    admit("", &SCHEMA, &mut object, &mut faults);
-    if faults.is_empty() { Ok(object) } else { Err(faults) }
+    let mut invalid = Vec::new();
+    admit("", &SCHEMA, &mut object, &mut invalid);
+    if invalid.is_empty() { Ok(object) } else { Err(invalid) }
 }
 
-fn admit(path: &str, schema: &Value, value: &mut Value, faults: &mut Vec<InvalidField>) {
+fn admit(path: &str, schema: &Value, value: &mut Value, invalid: &mut Vec<InvalidField>) {
     if let Some(message) = unlike(schema, value) {
-        return faults.push(InvalidField { field: path.to_owned(), message });
+        return invalid.push(InvalidField { field: path.to_owned(), message });
     }
     match value {
-        Value::Object(fields) => admit_fields(path, schema, fields, faults),
+        Value::Object(fields) => admit_fields(path, schema, fields, invalid),
         Value::Array(elements) => {
             for (position, element) in elements.iter_mut().enumerate() {
-                admit(&format!("{path}[{position}]"), &schema["items"], element, faults);
+                admit(&format!("{path}[{position}]"), &schema["items"], element, invalid);
             }
         }
         _ => {}
     }
 }
 
-fn admit_fields(path: &str, schema: &Value, fields: &mut Map<String, Value>, faults: &mut Vec<InvalidField>) {
+fn admit_fields(path: &str, schema: &Value, fields: &mut Map<String, Value>, invalid: &mut Vec<InvalidField>) {
     let below = |field: &str| if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") };
     let Some(properties) = schema["properties"].as_object() else {
         for (field, value) in fields {
-            admit(&below(field), &schema["additionalProperties"], value, faults);
+            admit(&below(field), &schema["additionalProperties"], value, invalid);
         }
         return;
     };
@@ -59,14 +59,14 @@ fn admit_fields(path: &str, schema: &Value, fields: &mut Map<String, Value>, fau
     }
     for field in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         if !fields.contains_key(field) {
-            faults.push(InvalidField { field: below(field), message: "it is missing: set it".into() });
+            invalid.push(InvalidField { field: below(field), message: "it is missing: set it".into() });
         }
     }
     for (field, value) in fields {
         match properties.get(field) {
-            Some(own) => admit(&below(field), own, value, faults),
+            Some(own) => admit(&below(field), own, value, invalid),
             None if schema["x-kubernetes-preserve-unknown-fields"] == true => {}
-            None => faults.push(InvalidField { field: below(field), message: unknown(field, properties) }),
+            None => invalid.push(InvalidField { field: below(field), message: unknown(field, properties) }),
         }
     }
 }

@@ -133,7 +133,7 @@ fn defaults_of_the_definition_are_filled_in() {
 }
 
 #[test]
-fn faults_name_file_object_and_field() {
+fn errors_name_file_object_and_field() {
     let about = "file.yaml: ScyllaDBDatacenter default/orders: ";
     for (spec, field, words) in [
         ("rakcs: []", "spec.rakcs", "no such field"),

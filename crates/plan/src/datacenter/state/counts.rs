@@ -1,4 +1,4 @@
-//! How many nodes there are, and are to be.
+//! The number of nodes of a rack: desired, existing and known from the ring.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 
@@ -10,15 +10,15 @@ use crate::datacenter::{
     state::{Current, member::Member, ring::Membership, stateful_set::replicas},
 };
 
-/// The StatefulSets of racks that the specification no longer has.
+/// Returns the StatefulSets of racks that the specification no longer has.
 pub(crate) fn removed_racks(observed: &Observed) -> impl Iterator<Item = &StatefulSet> {
     let racks = &observed.datacenter.racks;
     let wanted: Vec<String> = racks.iter().map(|rack| observed.datacenter.stateful_set_name(rack)).collect();
     observed.stateful_sets.iter().filter(move |(name, _)| !wanted.contains(name)).map(|(_, stateful_set)| stateful_set)
 }
 
-/// How many nodes of the rack are to be there now: none is taken away. A StatefulSet may be gone, or have been made
-/// smaller by somebody, while its nodes are still in the ring.
+/// Returns how many replicas the rack needs now, without scaling in. A StatefulSet may have been deleted or scaled in by a user while
+/// its nodes are still in the ring.
 pub(crate) fn nodes_to_keep(current: &Current<'_>, rack: &Rack) -> i32 {
     let observed = current.observed;
     let name = observed.datacenter.stateful_set_name(rack);
@@ -26,7 +26,7 @@ pub(crate) fn nodes_to_keep(current: &Current<'_>, rack: &Rack) -> i32 {
     rack.nodes.max(now).max(replicas_of_ring_members(current, &name)).min(MAX_NODES)
 }
 
-/// One more than the last ordinal of a node that is in the ring although its StatefulSet has no place for it.
+/// Returns how many replicas cover all nodes that are in the ring although their ordinals are beyond the StatefulSet's replicas.
 pub(crate) fn replicas_of_ring_members(current: &Current<'_>, stateful_set: &str) -> i32 {
     let observed = current.observed;
     let members = current.members();
@@ -43,8 +43,8 @@ pub(crate) fn replicas_of_ring_members(current: &Current<'_>, stateful_set: &str
     lost.filter(is_in).map(|(member, _)| member.ordinal + 1).max().unwrap_or(0).min(MAX_NODES)
 }
 
-/// One more than the last ordinal of which there is a pod, a Service that knows a node, or a claim with the data of one.
-/// Those that have left do not count.
+/// Returns how many replicas cover all ordinals that have a pod, a Service with a host ID, or a claim with the data of a node. Nodes
+/// that have left the ring do not count.
 pub(crate) fn known_nodes(current: &Current<'_>, stateful_set: &str) -> i32 {
     let observed = current.observed;
     let members = current.members();
@@ -62,7 +62,7 @@ pub(crate) fn known_nodes(current: &Current<'_>, stateful_set: &str) -> i32 {
     services.chain(pods).chain(disks).filter_map(ordinal).max().map_or(0, |last| i32::from(last) + 1)
 }
 
-/// How many nodes the specification wants in a StatefulSet.
+/// Returns how many nodes the specification has for a StatefulSet.
 pub(crate) fn desired(observed: &Observed, stateful_set: &str) -> i32 {
     let racks = &observed.datacenter.racks;
     racks.iter().find(|rack| observed.datacenter.stateful_set_name(rack) == stateful_set).map_or(0, |rack| rack.nodes)

@@ -1,8 +1,8 @@
-//! What a write rests on, besides the object that is written.
+//! Preconditions of writes: other objects that must still have the version that was observed.
 //!
-//! What is observed of different kinds is not of one time: one watch may be minutes behind the others. A claim that is not
-//! seen may be there all the same, with the data of a node that has left, or of one that is in the ring. So what cannot be
-//! made up for later is written only if such objects are, at that moment, as they were observed.
+//! Caches of different kinds are not of the same time: one watch may be minutes behind the others. A claim that is not in the cache may
+//! exist, with the data of a node that has left, or of one that is in the ring. So a write that cannot be undone happens only if such
+//! objects have the observed version at that moment.
 
 use std::{collections::BTreeSet, ops::Range};
 
@@ -19,13 +19,13 @@ use crate::datacenter::{
     state::stateful_set::replicas,
 };
 
-/// The claim and the pod of a node.
+/// Returns the observed versions of a member's claim and pod.
 pub(crate) fn claim_and_pod(observed: &Observed, member: &str) -> Vec<ObservedVersion> {
     vec![claim(observed, member), pod(observed, member)]
 }
 
-/// What a number of places rests on that was decided for one node: on the node's Service, because another node may have its
-/// place by now, and on the claims with which pods start that come with it, because they may be of nodes that have left.
+/// Returns the preconditions of a number of replicas that was decided for one member: the member's Service, because it may belong to
+/// another node by now, and the claims of the additional pods, because they may hold the data of nodes that have left.
 pub(crate) fn for_replicas(
     observed: &Observed,
     stateful_set: &StatefulSet,
@@ -36,9 +36,9 @@ pub(crate) fn for_replicas(
     newcomers.chain([service(observed, member)]).collect()
 }
 
-/// What StatefulSets rest on: those that get more nodes on their claims, because no node starts on the disk of one that has
-/// left; those that let nodes restart on all pods, because one restarts at a time, and only while all others are up. One that
-/// is created rests on nothing: decision 0017 says why.
+/// Returns the preconditions of StatefulSets. Those that are scaled out depend on the claims of the new pods, because no node may start on
+/// the disk of one that has left. Those that let a node restart depend on all pods, because one node restarts at a time, and only while
+/// all others are up. A StatefulSet that is created has no preconditions: decision 0017 explains why.
 pub(crate) fn for_stateful_sets(
     observed: &Observed,
     wanted: &[StatefulSet],

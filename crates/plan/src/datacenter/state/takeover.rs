@@ -1,4 +1,4 @@
-//! Taking over a datacenter of scylla-operator, and leaving it alone while scylla-operator runs.
+//! Takeover of a datacenter from scylla-operator. While scylla-operator runs, this operator does not change the datacenter.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
@@ -12,25 +12,24 @@ use k8s_openapi::{
 use messina_api::names::scylla_operator::{PROGRAMS, is_field_manager};
 use serde_json::Value;
 
-/// How long after a write of scylla-operator a datacenter is left alone. Where its lease has another name, its writes are all that
-/// shows that it runs.
+/// How long after a write of scylla-operator it counts as running. Where its Lease has another name, its writes are the only evidence.
 const QUIET: SignedDuration = SignedDuration::from_mins(5);
 
-/// How long a lease counts as held that was neither renewed nor given back. A watch that has died is noticed within five minutes, so
-/// that a lease which seems to run out may have been renewed all the time.
+/// How long a Lease counts as held that was neither renewed nor released. The operator notices a dead watch within five minutes, so a
+/// Lease that seems to expire may have been renewed all the time.
 const UNRENEWED: SignedDuration = SignedDuration::from_mins(6);
 
-/// That scylla-operator runs, until when as far as is known, and how that shows.
+/// Evidence that scylla-operator runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScyllaOperatorActivity {
-    /// Until when nothing is changed, should nothing more be seen of it.
+    /// When it counts as stopped, if there is no further evidence.
     pub until: Timestamp,
-    /// How it shows.
+    /// The evidence, as part of a sentence.
     pub evidence: String,
 }
 
-/// Whether a lease is held. `changed` is when it was first seen, or seen to change, by our own clock: that of its holder may be
-/// wrong.
+/// Returns whether a Lease is held. `changed` is when it was first observed, or observed to change, by this operator's clock: that of
+/// the holder may be wrong.
 pub fn active_by_lease(lease: &Lease, changed: Timestamp, now: Timestamp) -> Option<ScyllaOperatorActivity> {
     let holder = lease.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
     let until = changed.saturating_add(UNRENEWED).unwrap_or(Timestamp::MAX);
@@ -39,7 +38,7 @@ pub fn active_by_lease(lease: &Lease, changed: Timestamp, now: Timestamp) -> Opt
     (until > now).then_some(ScyllaOperatorActivity { until, evidence })
 }
 
-/// Whether scylla-operator has written one of a datacenter's StatefulSets not long ago.
+/// Returns whether scylla-operator has written one of a datacenter's StatefulSets recently.
 pub fn active_by_write<'a>(
     stateful_sets: impl IntoIterator<Item = &'a StatefulSet>,
     now: Timestamp,
@@ -51,7 +50,7 @@ pub fn active_by_write<'a>(
     (until > now).then(|| ScyllaOperatorActivity { until, evidence: format!("it wrote StatefulSet {name} at {time}") })
 }
 
-/// What is recorded as scylla-operator's.
+/// Returns the managed fields of scylla-operator.
 fn records(stateful_set: &StatefulSet) -> impl Iterator<Item = &ManagedFieldsEntry> {
     let is_its = |record: &&ManagedFieldsEntry| {
         record.manager.as_deref().is_some_and(is_field_manager) && record.subresource.is_none()
@@ -59,8 +58,8 @@ fn records(stateful_set: &StatefulSet) -> impl Iterator<Item = &ManagedFieldsEnt
     stateful_set.metadata.managed_fields.iter().flatten().filter(is_its)
 }
 
-/// Whether pods are still made as scylla-operator wants them, or its fields of the pod template are yet to be taken over: those
-/// that we do not write go with the next write, which restarts nodes.
+/// Whether the pod template runs scylla-operator's program, or scylla-operator still manages fields of it: the next write of this operator
+/// removes those fields that it does not set itself, which restarts nodes.
 pub(crate) fn is_of_scylla_operator(stateful_set: &StatefulSet) -> bool {
     let Some(spec) = &stateful_set.spec else { return false };
     runs_its_program(&spec.template) || records(stateful_set).any(has_template)
@@ -68,7 +67,7 @@ pub(crate) fn is_of_scylla_operator(stateful_set: &StatefulSet) -> bool {
 
 fn has_template(record: &ManagedFieldsEntry) -> bool {
     let fields = record.fields_v1.as_ref().map(|fields| match &fields.0 {
-        // So that it takes less room.
+        // Caches store the fields as text to save memory.
         Value::String(text) => serde_json::from_str(text).unwrap_or_default(),
         fields => fields.clone(),
     });

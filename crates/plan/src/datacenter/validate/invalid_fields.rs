@@ -1,4 +1,4 @@
-//! What is wrong with an object, field by field.
+//! Collects the invalid fields of an object.
 
 use crate::datacenter::model::spec::InvalidField;
 
@@ -12,7 +12,7 @@ impl InvalidFields {
 
     pub(crate) fn not_negative(&mut self, field: &str, value: Option<i32>) {
         if let Some(value) = value.filter(|value| *value < 0) {
-            self.add(field, format!("{value} is less than 0: set it to 0 or more, or leave it out"));
+            self.add(field, format!("{value} is less than 0: set it to 0 or more, or omit it"));
         }
     }
 }
@@ -20,7 +20,7 @@ impl InvalidFields {
 pub(crate) fn required(value: Option<&String>, field: &str, invalid: &mut InvalidFields) -> Option<String> {
     let value = value.filter(|value| !value.is_empty());
     if value.is_none() {
-        invalid.add(field, "it is missing: set it");
+        invalid.add(field, "the value is required: set it");
     }
     value.cloned()
 }

@@ -1,4 +1,4 @@
-//! From a ScyllaDBDatacenter as it was read to one that can be relied on.
+//! Validates a ScyllaDBDatacenter.
 
 mod forms;
 pub(crate) mod identity;
@@ -22,13 +22,12 @@ use crate::{
     node::sysctl::Allowed,
 };
 
-/// Turns the object into a value that can be relied on, or says everything that is wrong with it. It may have the usual kernel
-/// settings.
+/// Validates the object, with the default kernel settings (sysctls) allowed. Returns every invalid field, not only the first one.
 pub fn validate(object: &ScyllaDBDatacenter) -> Result<Datacenter, Vec<InvalidField>> {
     validate_allowing(object, &Allowed::default())
 }
 
-/// The same, where the operator allows these kernel settings.
+/// Validates the object, with these kernel settings (sysctls) allowed.
 pub fn validate_allowing(object: &ScyllaDBDatacenter, sysctls: &Allowed) -> Result<Datacenter, Vec<InvalidField>> {
     let mut invalid = InvalidFields::default();
     let datacenter = read(object, sysctls, &mut invalid);
@@ -38,7 +37,7 @@ pub fn validate_allowing(object: &ScyllaDBDatacenter, sysctls: &Allowed) -> Resu
     }
 }
 
-/// None only together with a fault.
+/// Returns none only if it has added an invalid field.
 fn read(object: &ScyllaDBDatacenter, sysctls: &Allowed, invalid: &mut InvalidFields) -> Option<Datacenter> {
     let spec = &object.spec;
     let scylladb = spec.scylladb.clone().unwrap_or_default();
@@ -92,7 +91,7 @@ fn read(object: &ScyllaDBDatacenter, sysctls: &Allowed, invalid: &mut InvalidFie
             .get(annotation::IGNORED_DOWN_NODES)
             .map(|list| list.split(',').map(|host_id| host_id.trim().to_owned()).collect())
             .unwrap_or_default(),
-        // Whoever says nothing has switched nothing on: a disk is given up, which cannot be undone.
+        // Off by default: a replacement deletes the disk of the lost node, which cannot be undone.
         replaces_lost_nodes: spec.disable_automatic_orphaned_node_replacement == Some(false),
         pod_labels: spec.metadata.as_ref().and_then(|metadata| metadata.labels.clone()),
         pod_annotations: spec.metadata.as_ref().and_then(|metadata| metadata.annotations.clone()),
@@ -117,7 +116,7 @@ fn read(object: &ScyllaDBDatacenter, sysctls: &Allowed, invalid: &mut InvalidFie
         ip_family_policy: spec.ip_family_policy.clone(),
         force_redeployment_reason: spec.force_redeployment_reason.clone().filter(|reason| !reason.is_empty()),
         readiness_gates: spec.readiness_gates.clone().unwrap_or_default(),
-        // A load balancer takes longer to notice a node than Kubernetes itself.
+        // A load balancer takes longer than Kubernetes to send traffic to a node.
         min_ready_seconds: spec.min_ready_seconds.unwrap_or(if is_load_balanced { 60 } else { 5 }),
         min_termination_grace_period_seconds: spec.min_termination_grace_period_seconds,
         parallel_node_operations,

@@ -1,4 +1,4 @@
-//! What all nodes have in common: images, addresses, Alternator.
+//! Validates the options that all nodes share: images, addresses, Alternator, kernel settings.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,16 +36,16 @@ pub(crate) fn image(image: Option<&str>, field: &str, invalid: &mut InvalidField
     let image = image.unwrap_or_default();
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || "._-/:@".contains(c);
     if image.is_empty() {
-        invalid.add(field, "it is missing: name an image as <repository>:<version>");
+        invalid.add(field, "the value is required: set an image such as <repository>:<version>");
     } else if !image.chars().all(is_allowed) || !image.starts_with(|c: char| c.is_ascii_alphanumeric()) {
-        invalid.add(field, format!("{image:?} is no name of an image: write it as <repository>:<version>"));
+        invalid.add(field, format!("{image:?} is not a valid image: use the form <repository>:<version>"));
     } else {
         return Some(image.to_owned());
     }
     None
 }
 
-/// The version becomes a label, so it must be one.
+/// Validates the version of an image, which becomes the value of a label.
 pub(crate) fn version(image: &str, invalid: &mut InvalidFields) -> Option<String> {
     let field = "spec.scyllaDB.image";
     match image_version(image) {
@@ -53,8 +53,8 @@ pub(crate) fn version(image: &str, invalid: &mut InvalidFields) -> Option<String
         Ok(version) => invalid.add(
             field,
             format!(
-                "{version:?} is no version: a tag has at most 63 letters, digits, dashes, dots or underscores, and \
-                 begins and ends with a letter or a digit"
+                "{version:?} is not a valid version: use a tag of at most 63 letters, digits, dashes, dots or underscores, \
+                 with a letter or a digit at both ends"
             ),
         ),
         Err(no_version) => invalid.add(field, no_version.to_string()),
@@ -72,14 +72,14 @@ pub(crate) fn parallel_needs(version: &str, invalid: &mut InvalidFields) {
         invalid.add(
             "spec.enableParallelNodeOperations",
             format!(
-                "nodes may start at the same time with ScyllaDB 2026.2.0 or newer, and {version:?} is not known to be: \
-                 use such an image, or set this to false"
+                "parallel node operations require ScyllaDB 2026.2.0 or newer, and the image has version {version:?}: \
+                 use a newer image, or set this to false"
             ),
         );
     }
 }
 
-/// Texts that stand for one of a few values.
+/// Validates the fields that are enumerations.
 pub(crate) fn known_values(spec: &ScyllaDBDatacenterSpec, invalid: &mut InvalidFields) {
     if let Some(DnsPolicy::Other(other)) = &spec.dns_policy {
         unknown("spec.dnsPolicy", other, "ClusterFirstWithHostNet, ClusterFirst, Default or None", invalid);
@@ -95,14 +95,14 @@ pub(crate) fn known_values(spec: &ScyllaDBDatacenterSpec, invalid: &mut InvalidF
 }
 
 fn unknown(field: &str, value: &str, known: &str, invalid: &mut InvalidFields) {
-    invalid.add(field, format!("{value:?} is not known: use {known}"));
+    invalid.add(field, format!("{value:?} is not supported: use {known}"));
 }
 
 pub(crate) fn service_values(service: Option<&NodeServiceOptions>, invalid: &mut InvalidFields) {
     let Some(service) = service else { return };
     let known = "Headless, ClusterIP or LoadBalancer";
     match &service.service_type {
-        None => invalid.add("spec.exposeOptions.nodeService.type", format!("it is missing: use {known}")),
+        None => invalid.add("spec.exposeOptions.nodeService.type", format!("the value is required: use {known}")),
         Some(NodeServiceType::Other(other)) => {
             unknown("spec.exposeOptions.nodeService.type", other, known, invalid);
         }
@@ -110,7 +110,7 @@ pub(crate) fn service_values(service: Option<&NodeServiceOptions>, invalid: &mut
     }
     if let Some(class) = service.load_balancer_class.as_ref().filter(|class| !is_qualified_name(class)) {
         let field = "spec.exposeOptions.nodeService.loadBalancerClass";
-        invalid.add(field, format!("{class:?} is no load balancer class: write it as example.com/class"));
+        invalid.add(field, format!("{class:?} is not a valid load balancer class: use the form example.com/class"));
     }
     forms::labels(service.labels.as_ref(), "spec.exposeOptions.nodeService.labels", invalid);
     forms::annotations(service.annotations.as_ref(), "spec.exposeOptions.nodeService.annotations", invalid);
@@ -125,20 +125,20 @@ pub(crate) fn service_values(service: Option<&NodeServiceOptions>, invalid: &mut
     }
 }
 
-/// Domains are for Ingresses and certificates, and Ingresses need one.
+/// Validates the DNS domains of Ingresses and certificates. Ingresses require one at least.
 pub(crate) fn domains(spec: &ScyllaDBDatacenterSpec, invalid: &mut InvalidFields) {
     let domains = spec.dns_domains.as_deref().unwrap_or_default();
     for (position, domain) in domains.iter().enumerate().filter(|(_, domain)| !is_subdomain(domain)) {
-        let message = format!("{domain:?} is no DNS domain: write it as db.example.com");
+        let message = format!("{domain:?} is not a valid DNS domain: use a domain such as db.example.com");
         invalid.add(format!("spec.dnsDomains[{position}]"), message);
     }
     let cql = spec.expose_options.as_ref().and_then(|options| options.cql.as_ref());
     if domains.is_empty() && cql.is_some_and(|cql| cql.ingress.is_some()) {
-        invalid.add("spec.dnsDomains", "Ingresses need a domain: name one, or remove spec.exposeOptions.cql.ingress");
+        invalid.add("spec.dnsDomains", "Ingresses require a domain: set one, or remove spec.exposeOptions.cql.ingress");
     }
 }
 
-/// What nodes and clients connect to. A node has no address that its Service does not have.
+/// Validates the types of the addresses that nodes broadcast to nodes and to clients. The Service of a node must have such an address.
 pub(crate) fn broadcast(
     options: Option<&ExposeOptions>,
     invalid: &mut InvalidFields,
@@ -180,8 +180,8 @@ pub(crate) fn broadcast(
             invalid.add(
                 field,
                 format!(
-                    "Services of nodes have no such address: set spec.exposeOptions.nodeService.type to {needs}, or \
-                     announce another address"
+                    "the Services of nodes have no such address: set spec.exposeOptions.nodeService.type to {needs}, or \
+                     use another broadcast address type"
                 ),
             );
         }
@@ -191,7 +191,7 @@ pub(crate) fn broadcast(
     (address("nodes", options.nodes.as_ref()), clients)
 }
 
-/// Alternator's options; some come as annotations from the older API.
+/// Validates Alternator's options. Some of them come as annotations, from the older API (ScyllaCluster).
 pub(crate) fn alternator(
     options: &AlternatorOptions,
     given: &BTreeMap<String, String>,
@@ -227,11 +227,11 @@ pub(crate) fn alternator(
     Alternator {
         write_isolation: options.write_isolation.clone().unwrap_or(AlternatorWriteIsolation::AlwaysUseLwt),
         http_port: port.map(i32::from).or(enable_http.then_some(8000)),
-        // Whoever chose a port has been served without authorization, and still is.
+        // Where the user has set a port, authorization has always been off by default, and stays so.
         authorization: !disable_authorization.unwrap_or(port.is_some()),
         user_certificate: user_certificate(options, invalid),
         additional_dns_names: additional.additional_dns_names.unwrap_or_default(),
-        // What is no address is a fault.
+        // Invalid addresses are reported by `certificate_names`.
         additional_addresses: addresses.iter().filter_map(|address| address.parse().ok()).collect(),
     }
 }
@@ -257,20 +257,20 @@ fn user_certificate(options: &AlternatorOptions, invalid: &mut InvalidFields) ->
     }
 }
 
-/// Names and addresses for which the operator is to make a certificate.
+/// Validates the names and addresses for which the operator signs a certificate.
 fn certificate_names(certificate: &TlsCertificate, field: &str, invalid: &mut InvalidFields) {
     let options = certificate.operator_managed_options.clone().unwrap_or_default();
     for name in options.additional_dns_names.iter().flatten().filter(|name| !is_subdomain(name)) {
         invalid
-            .add(format!("{field}.additionalDNSNames"), format!("{name:?} is no DNS name: write it as db.example.com"));
+            .add(format!("{field}.additionalDNSNames"), format!("{name:?} is not a valid DNS name: use a name such as db.example.com"));
     }
     for address in options.additional_ip_addresses.iter().flatten().filter(|one| one.parse::<IpAddr>().is_err()) {
-        let message = format!("{address:?} is no IP address: write it as 10.9.8.7 or 2001:db8::ffff");
+        let message = format!("{address:?} is not a valid IP address: use an address such as 10.9.8.7 or 2001:db8::ffff");
         invalid.add(format!("{field}.additionalIPAddresses"), message);
     }
 }
 
-/// The kernel settings, and the patterns by which those of them are allowed that not every datacenter may set.
+/// Returns the kernel settings (sysctls), and the operator's patterns that allow those of them which are not allowed by default.
 pub(crate) fn sysctls(
     given: &BTreeMap<String, String>,
     allowed: &Allowed,
@@ -279,13 +279,13 @@ pub(crate) fn sysctls(
     let Some(text) = given.get(annotation::SYSCTLS) else { return Default::default() };
     let field = format!("metadata.annotations[{}]", annotation::SYSCTLS);
     let Ok(settings) = serde_json::from_str::<Vec<String>>(text) else {
-        invalid.add(field, "it is no JSON list of texts: write it as [\"name=value\"]");
+        invalid.add(field, "the value is not a JSON list of strings: use the form [\"name=value\"]");
         return Default::default();
     };
     let mut others = BTreeSet::new();
     for setting in &settings {
         let Some(name) = sysctl::divide(setting).and_then(|(name, _)| name.parse::<Name>().ok()) else {
-            invalid.add(&field, format!("{setting:?} is no kernel setting: write it as fs.aio-max-nr=30000000"));
+            invalid.add(&field, format!("{setting:?} is not a valid kernel setting: use the form fs.aio-max-nr=30000000"));
             continue;
         };
         if Allowed::is_usual(&name) {
@@ -296,8 +296,8 @@ pub(crate) fn sysctls(
             None => invalid.add(
                 &field,
                 format!(
-                    "{setting:?} is not allowed, because it concerns all pods of a Kubernetes node: remove it, or have the \
-                     operator allow it with --allowed-sysctls. It allows {allowed}"
+                    "{setting:?} is not allowed, because it affects all pods of a Kubernetes node: remove it, or allow it with the \
+                     operator's flag --allowed-sysctls. Allowed settings: {allowed}"
                 ),
             ),
         }

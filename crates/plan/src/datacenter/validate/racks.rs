@@ -1,4 +1,4 @@
-//! Racks, with what their template says.
+//! Validates racks and the rack template.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,10 +22,10 @@ use crate::{
     quantity::{self, Amount},
 };
 
-/// Longest name of a StatefulSet: its pods carry it in a label of at most 63 characters, with a hash of 10 behind a dash.
-const LONGEST_STATEFUL_SET_NAME: usize = 52;
+/// Maximum length of a StatefulSet's name: its pods have it in a label of at most 63 characters, followed by a dash and a hash of 10.
+const MAX_STATEFUL_SET_NAME: usize = 52;
 
-/// What can be said of a template on its own.
+/// Validates the fields of a template that do not depend on others.
 fn template_values(template: &RackTemplate, field: &str, invalid: &mut InvalidFields) {
     invalid.not_negative(&format!("{field}.nodes"), template.nodes);
     forms::labels(template.topology_label_selector.as_ref(), &format!("{field}.topologyLabelSelector"), invalid);
@@ -60,8 +60,8 @@ fn template_values(template: &RackTemplate, field: &str, invalid: &mut InvalidFi
 fn quantity_of(text: &str, field: &str, invalid: &mut InvalidFields) {
     match Amount::parse(text) {
         Some(amount) if amount.is_positive() => {}
-        Some(_) => invalid.add(field, format!("{text:?} is not more than 0: name a size such as 500Gi")),
-        None => invalid.add(field, format!("{text:?} is no quantity: name a size such as 500Gi")),
+        Some(_) => invalid.add(field, format!("{text:?} is not more than 0: set a size such as 500Gi")),
+        None => invalid.add(field, format!("{text:?} is not a valid quantity: set a size such as 500Gi")),
     }
 }
 
@@ -78,14 +78,14 @@ pub(crate) fn racks(spec: &ScyllaDBDatacenterSpec, invalid: &mut InvalidFields) 
         if let Some(name) = &name
             && !names.insert(name.clone())
         {
-            invalid.add(name_field, format!("another rack is called {name:?} too: give each rack a name of its own"));
+            invalid.add(name_field, format!("another rack has the name {name:?}: give each rack a unique name"));
         }
         valid.extend(self::rack(name, position, rack, &template, &field, invalid));
     }
     valid
 }
 
-/// A rack: what it says itself comes before what the template says; volumes add up.
+/// Merges a rack with the template: fields of the rack take precedence, volumes are added to those of the template.
 fn rack(
     name: Option<String>,
     ordinal: usize,
@@ -98,9 +98,9 @@ fn rack(
     template_values(own, field, invalid);
     let nodes = own.nodes.or(template.nodes).unwrap_or(0);
     if nodes > MAX_NODES {
-        invalid.add(format!("{field}.nodes"), format!("{nodes} is too many: a rack has at most {MAX_NODES} nodes"));
+        invalid.add(format!("{field}.nodes"), format!("{nodes} is too many: set at most {MAX_NODES} nodes for a rack"));
     }
-    // The template first, then the rack, so that the rack comes last where the last one counts.
+    // The template comes first, so that the rack takes precedence where the last value wins.
     let scylladb: Vec<_> = [&template.scylladb, &own.scylladb].into_iter().flatten().collect();
     let agent: Vec<_> = [&template.scylladb_manager_agent, &own.scylladb_manager_agent].into_iter().flatten().collect();
     let storage: Vec<_> = scylladb.iter().filter_map(|one| one.storage.as_ref()).collect();
@@ -117,7 +117,7 @@ fn rack(
         .unwrap_or_default();
     let amount = Amount::parse(capacity).filter(|amount| amount.is_positive());
     if capacity.is_empty() {
-        invalid.add(format!("{field}.scyllaDB.storage.capacity"), "it is missing: name a size such as 500Gi");
+        invalid.add(format!("{field}.scyllaDB.storage.capacity"), "the value is required: set a size such as 500Gi");
     }
     let scylladb_resources = resources(
         scylladb.iter().filter_map(|one| one.resources.as_ref()),
@@ -154,12 +154,12 @@ fn rack(
     })
 }
 
-/// The later map has its way.
+/// Merges maps; the later one takes precedence.
 fn merged<'a>(maps: impl Iterator<Item = &'a BTreeMap<String, String>>) -> BTreeMap<String, String> {
     maps.flat_map(|map| map.clone()).collect()
 }
 
-/// Every Kubernetes node that the placement allows must also have the labels of `topology`.
+/// Returns the placement, restricted to Kubernetes nodes that have the labels of `topology`.
 fn placement(placement: Option<&Placement>, topology: BTreeMap<String, String>) -> Placement {
     let mut placement = placement.cloned().unwrap_or_default();
     if topology.is_empty() {
@@ -197,7 +197,7 @@ fn resources<'a>(
                     }
                     None => invalid.add(
                         format!("{field}.{kind}[{resource}]"),
-                        format!("{:?} is no quantity: write it as 2, 500m or 4Gi", quantity.0),
+                        format!("{:?} is not a valid quantity: use a value such as 2, 500m or 4Gi", quantity.0),
                     ),
                 }
             }
@@ -212,7 +212,7 @@ fn resources<'a>(
     (all != ResourceRequirements::default()).then_some(all)
 }
 
-/// Names of StatefulSets go on to Services and labels, so not every text will do.
+/// Validates the names of StatefulSets, which become names of Services and values of labels.
 pub(crate) fn stateful_set_names(name: &str, scylla_datacenter: &str, racks: &[Rack], invalid: &mut InvalidFields) {
     for rack in racks {
         let stateful_set = names::datacenter::rack_stateful_set(name, scylla_datacenter, &rack.name);
@@ -231,12 +231,12 @@ pub(crate) fn stateful_set_names(name: &str, scylla_datacenter: &str, racks: &[R
                 ),
             );
         } else if stateful_set.starts_with('-') || stateful_set.ends_with('-') {
-            invalid.add(field, format!("nodes would be called {stateful_set}-0: begin and end names without a dash"));
-        } else if stateful_set.len() > LONGEST_STATEFUL_SET_NAME {
+            invalid.add(field, format!("the first pod would have the name {stateful_set}-0: begin and end names with a letter or a digit"));
+        } else if stateful_set.len() > MAX_STATEFUL_SET_NAME {
             invalid.add(
                 field,
                 format!(
-                    "the StatefulSet would be called {stateful_set}, which is longer than {LONGEST_STATEFUL_SET_NAME} \
+                    "the StatefulSet would have the name {stateful_set}, which is longer than {MAX_STATEFUL_SET_NAME} \
                      characters: use shorter names for the datacenter or the rack"
                 ),
             );

@@ -1,4 +1,4 @@
-//! Whether a certificate that is stored can stay.
+//! Checks whether a stored certificate is still valid, or must be signed again.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -10,12 +10,12 @@ use crate::datacenter::model::{
     observed::Observed,
 };
 
-/// Clocks differ.
+/// How far `notBefore` is backdated, because clocks differ.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(1);
-/// While nodes get addresses one after another, they are certified together, once in this time.
+/// The shortest time between two signatures while nodes get their addresses one after another.
 const MIN_SIGNING_INTERVAL: SignedDuration = SignedDuration::from_mins(2);
 
-/// How a certificate that is there stands.
+/// The result of a check.
 pub(crate) enum CertificateCheck<'a> {
     ValidCertificate(ValidCertificate<'a>),
     Sign(String),
@@ -23,12 +23,12 @@ pub(crate) enum CertificateCheck<'a> {
 
 pub(crate) struct ValidCertificate<'a> {
     pub(crate) certificates: &'a [Certificate],
-    /// When it is to be looked at again.
+    /// When it has to be checked again.
     pub(crate) requeue_at: Timestamp,
 }
 
 impl DesiredCertificate {
-    /// Whether what is there can stay. What an authority is to have signed is judged only if the authority can stay.
+    /// Checks the stored certificate. The certificate that a CA signs is checked only if the CA is valid.
     pub(crate) fn check<'a>(&self, observed: &'a Observed) -> CertificateCheck<'a> {
         let now = observed.now;
         let sign = |reason: &str| CertificateCheck::Sign(reason.to_owned());
@@ -57,7 +57,7 @@ impl DesiredCertificate {
         let may_sign_at = own.not_before.saturating_add(MIN_SIGNING_INTERVAL).unwrap_or(Timestamp::MAX);
         let requeue_at = match (has_all, is_complete) {
             (true, true) if has_no_more => refresh_at,
-            // A name too many does no harm while others are still to come.
+            // An obsolete name is harmless; it goes when the missing names are known and the certificate is signed again.
             (true, false) => refresh_at,
             (false, false) if now < may_sign_at => may_sign_at.min(refresh_at),
             _ => return sign("nodes have other names or addresses"),
@@ -76,15 +76,15 @@ impl DesiredCertificate {
             }
     }
 
-    /// When its time comes, or a fifth of its life is left, whichever comes first.
+    /// Returns when it is renewed: at the end of its refresh term, or when a fifth of its validity is left, whichever comes first.
     pub(crate) fn refresh_at(&self, certificate: &Certificate) -> Timestamp {
         let fifth = certificate.not_after.duration_since(certificate.not_before) / 5;
         let latest = certificate.not_after.saturating_sub(fifth).unwrap_or(Timestamp::MIN);
         certificate.not_before.saturating_add(self.term.refresh).unwrap_or(Timestamp::MAX).min(latest)
     }
 
-    /// Nothing outlives who signed it.
-    pub(crate) fn order(
+    /// Returns the request to sign it. It does not outlive its CA.
+    pub(crate) fn signing_request(
         &self,
         reason: String,
         signer: Option<(&Certificate, SignedCertificate)>,
