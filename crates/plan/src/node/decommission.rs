@@ -1,8 +1,8 @@
-//! A node that is asked to leave the ring.
+//! Decommission of a node, as its sidecar carries it out.
 //!
-//! It leaves only if its very host ID is named: a label that is left over, or that somebody set by hand, is no request.
-//! Before it begins it says so on its Service, in a write that fails if the request was withdrawn meanwhile. So either the
-//! request is withdrawn or the node begins, and everybody knows which.
+//! The sidecar decommissions the node only if the request has its host ID: a label that is left over, or that a user has set, is not
+//! a request. Before it begins, it writes so on the Service, in a write that fails if the operator has withdrawn the request meanwhile.
+//! So either the request is withdrawn or the decommission begins, and both sides know which.
 
 use std::collections::BTreeMap;
 
@@ -14,36 +14,36 @@ use serde::{Deserialize, Serialize};
 
 use super::Mode;
 
-/// What to do next.
+/// The next step of the sidecar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecommissionStep {
-    /// Nobody asked for it, or it is done and said.
+    /// There is no request, or the decommission is complete and confirmed.
     Nothing,
-    /// The node may say that it begins.
+    /// Write on the Service that the decommission begins.
     Announce,
-    /// The node may begin to leave.
+    /// Start the decommission.
     Start,
-    /// The node cannot begin yet, or has begun.
+    /// Wait: the decommission cannot start yet, or is in progress.
     Wait,
-    /// The node has left; that is to be said.
+    /// Confirm on the Service that the node has left the ring.
     Confirm,
-    /// The node cannot leave before its program is started anew.
+    /// Restart ScyllaDB, because a drained node cannot be decommissioned.
     Restart,
 }
 
-/// What the Service of a node says about leaving.
+/// The decommission request on the Service of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DecommissionRequest<'a> {
     /// The label [`DECOMMISSIONED`].
     pub label: Option<&'a str>,
-    /// The host ID of the node that is to leave.
+    /// The host ID of the node to decommission.
     pub leaving: Option<&'a str>,
-    /// The host ID of the node that has said that it begins.
+    /// The host ID of the node whose decommission has begun.
     pub began: Option<&'a str>,
 }
 
 impl<'a> DecommissionRequest<'a> {
-    /// What labels and annotations of a Service say.
+    /// Reads the labels and annotations of a Service.
     pub fn of(labels: &'a BTreeMap<String, String>, annotations: &'a BTreeMap<String, String>) -> Self {
         Self {
             label: labels.get(DECOMMISSIONED).map(String::as_str),
@@ -52,14 +52,14 @@ impl<'a> DecommissionRequest<'a> {
         }
     }
 
-    /// Whether the node with this host ID is asked to leave and has not said that it did.
+    /// Whether the request is for the node with this host ID, and is not confirmed yet.
     pub fn names(&self, host_id: &str) -> bool {
         self.label == Some(FALSE) && self.leaving == Some(host_id)
     }
 }
 
 /// How many characters of ScyllaDB's message are reported.
-const LONGEST: usize = 1000;
+const MAX_MESSAGE: usize = 1000;
 
 /// ScyllaDB refused to decommission a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,30 +67,30 @@ pub struct Refusal {
     /// Host ID of the node.
     #[serde(rename = "hostID")]
     pub host_id: String,
-    /// Why, in ScyllaDB's words.
+    /// ScyllaDB's message.
     pub why: String,
-    /// Whether the operator may ask again: the sidecar's pause is over.
+    /// Whether the operator may request it again, because the sidecar's back-off is over.
     #[serde(default)]
     pub retry: bool,
 }
 
 impl Refusal {
-    /// A refusal with as much of ScyllaDB's message as is reported.
+    /// Returns a refusal with ScyllaDB's message, truncated.
     pub fn new(host_id: &str, why: &str) -> Self {
-        Self { host_id: host_id.to_owned(), why: why.chars().take(LONGEST).collect(), retry: false }
+        Self { host_id: host_id.to_owned(), why: why.chars().take(MAX_MESSAGE).collect(), retry: false }
     }
 
-    /// What the annotation says, if anything that can be read.
+    /// Parses the annotation; none if it is malformed.
     pub fn of(annotation: &str) -> Option<Self> {
         serde_json::from_str(annotation).ok()
     }
 
-    /// What to write on a Service.
+    /// Returns the value of the annotation.
     pub fn text(&self) -> String {
         serde_json::json!(self).to_string()
     }
 
-    /// The refusal of the node `own` with `retry` set, where the operator has withdrawn its request.
+    /// Returns the refusal of the node `own` with `retry` set, if the operator has withdrawn its request.
     pub fn with_retry(annotations: &BTreeMap<String, String>, own: &str, is_asked: bool) -> Option<Self> {
         let refusal = annotations.get(LEAVING_REFUSED).and_then(|told| Self::of(told))?;
         (!is_asked && !refusal.retry && refusal.host_id == own).then_some(Self { retry: true, ..refusal })
@@ -102,13 +102,13 @@ pub fn is_under_way(words: &str) -> bool {
     words.contains("decommission is in progress")
 }
 
-/// Whether the annotation is outdated: it is of another node, or of one that has been leaving for long.
+/// Whether the annotation with the refusal is outdated: it is of another node, or the node has been leaving for long.
 pub fn is_refusal_over(annotations: &BTreeMap<String, String>, own: &str, leaves_for_long: bool) -> bool {
     let told = annotations.get(LEAVING_REFUSED);
     told.is_some_and(|told| leaves_for_long || Refusal::of(told).is_none_or(|refusal| refusal.host_id != own))
 }
 
-/// What the node with the host ID `own` does next.
+/// Returns the next step for the node with the host ID `own`.
 pub fn step(asked: DecommissionRequest<'_>, own: &str, mode: &Mode, has_native_transport: bool) -> DecommissionStep {
     if !asked.names(own) {
         return DecommissionStep::Nothing;
@@ -132,9 +132,9 @@ mod tests {
     const BEGUN: DecommissionRequest<'_> = DecommissionRequest { began: Some("me"), ..REQUEST };
 
     #[test]
-    fn a_node_leaves_step_by_step() {
+    fn decommission_follows_its_steps() {
         let cases = [
-            (DecommissionRequest::default(), Mode::Normal, true, DecommissionStep::Nothing, "nobody asked"),
+            (DecommissionRequest::default(), Mode::Normal, true, DecommissionStep::Nothing, "there is no request"),
             (
                 DecommissionRequest { label: Some("true"), ..BEGUN },
                 Mode::Decommissioned,
@@ -193,10 +193,10 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_holds_until_the_node_leaves_or_is_another_one() {
+    fn refusal_is_outdated_when_the_node_leaves_or_is_another_one() {
         let told = |text: &str| BTreeMap::from([(LEAVING_REFUSED.to_owned(), text.to_owned())]);
         let refusal = Refusal::new("me", &"too few nodes ".repeat(1000));
-        assert_eq!(refusal.why.chars().count(), LONGEST);
+        assert_eq!(refusal.why.chars().count(), MAX_MESSAGE);
         assert_eq!(Refusal::of(&refusal.text()), Some(refusal.clone()));
         assert!(!is_refusal_over(&told(&refusal.text()), "me", false));
         assert!(is_refusal_over(&told(&refusal.text()), "me", true));
