@@ -10,8 +10,8 @@
 pub mod datacenter;
 pub mod defaulting;
 pub mod etcd_task;
+mod metadata;
 pub mod node;
 pub mod preview;
 mod quantity;
 mod version;
-mod words;

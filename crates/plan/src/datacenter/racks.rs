@@ -27,7 +27,7 @@ use crate::{
             upgrade::is_being_upgraded,
         },
     },
-    words,
+    metadata,
 };
 
 /// The racks of the specification: existing and desired StatefulSets.
@@ -123,7 +123,7 @@ impl ExistingRack<'_> {
         }
         scaled.metadata.labels.clone_from(&self.now.metadata.labels);
         // The annotation belongs to the current template.
-        let stand_for = words::annotation(self.now, INPUTS_STAND_FOR);
+        let stand_for = metadata::annotation(self.now, INPUTS_STAND_FOR);
         let stand_for = stand_for.map(|inputs| (INPUTS_STAND_FOR.to_owned(), inputs.to_owned()));
         scaled.metadata.annotations.get_or_insert_default().extend(stand_for);
         scaled

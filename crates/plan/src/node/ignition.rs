@@ -10,7 +10,7 @@ use messina_api::{
 };
 
 use super::address::broadcast_address;
-use crate::words;
+use crate::metadata;
 
 /// The container that ScyllaDB runs in.
 pub const SCYLLA_CONTAINER: &str = "scylla";
@@ -34,10 +34,12 @@ pub fn ignition(
     nodes: &BroadcastAddressType,
     clients: &BroadcastAddressType,
 ) -> Ignition {
-    let Some(service) = service else { return Ignition::Wait("the Service of this node does not exist yet".to_owned()) };
+    let Some(service) = service else {
+        return Ignition::Wait("the Service of this node does not exist yet".to_owned());
+    };
     let Some(pod) = pod else { return Ignition::Wait("the Pod of this node does not exist".to_owned()) };
     let container_id = container_id(pod);
-    match words::annotation(service, FORCE_IGNITION_VALUE) {
+    match metadata::annotation(service, FORCE_IGNITION_VALUE) {
         Some(TRUE) => return Ignition::Start { container_id: container_id.unwrap_or_default() },
         Some(FALSE) => {
             return Ignition::Wait(format!("the annotation {FORCE_IGNITION_VALUE} of the Service is \"false\""));

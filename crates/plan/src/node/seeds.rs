@@ -13,7 +13,7 @@ use super::{
     address::{AddressError, IpFamily, broadcast_address},
     facts,
 };
-use crate::words;
+use crate::metadata;
 
 /// The node that starts.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,9 @@ pub enum SeedsError {
         pod: String,
     },
     /// There is a ring, and none of its nodes has a pod.
-    #[error("nodes of this datacenter have joined the ring, and none of them has a pod; this node joins when one of them has a pod")]
+    #[error(
+        "nodes of this datacenter have joined the ring, and none of them has a pod; this node joins when one of them has a pod"
+    )]
     NoMember,
     /// The seed node has no address.
     #[error("seed node {member:?} has no address")]
@@ -114,7 +116,7 @@ fn ranked<'a>(pods: &'a [Pod], services: &'a [Service]) -> Result<Vec<Member<'a>
         services.iter().filter_map(|service| Some((service.metadata.name.as_deref()?, service))).collect();
     let mut members = vec![];
     for pod in pods {
-        let label = |key| words::label(pod, key);
+        let label = |key| metadata::label(pod, key);
         if label(label::POD_TYPE) != Some(label::value::SCYLLADB_NODE) {
             continue;
         }

@@ -8,8 +8,8 @@
 //! crash. A bundle keeps former CAs until they expire, so that clients trust both.
 
 mod addresses;
-mod objects;
 mod check;
+mod objects;
 
 use std::collections::BTreeSet;
 
@@ -39,7 +39,7 @@ use crate::{
         },
         state::Current,
     },
-    words,
+    metadata,
 };
 
 /// The longest time between two reconciles for the sake of certificates, because clocks are adjusted and hosts are suspended.
@@ -102,8 +102,9 @@ pub(crate) fn certificates(current: &Current<'_>) -> Certificates {
     }
     if !pending.is_empty() {
         let pending = pending.into_iter().collect::<Vec<_>>().join(", ");
-        let message =
-            format!("The serving certificates do not cover all names and addresses of the nodes yet. Waiting for {pending}.");
+        let message = format!(
+            "The serving certificates do not cover all names and addresses of the nodes yet. Waiting for {pending}."
+        );
         made.progressing.push(note("WaitingForAddresses", message));
     }
     if observed.gates.automatic_tls_certificates {
@@ -157,7 +158,7 @@ impl Certificates {
             CertificateCheck::ValidCertificate(good) => {
                 self.requeue_before(good.requeue_at);
                 let kept = stored.and_then(|stored| {
-                    let reason = words::annotation(stored, annotation::certificate::REFRESH_REASON);
+                    let reason = metadata::annotation(stored, annotation::certificate::REFRESH_REASON);
                     let pair = [bytes(stored, CERTIFICATE)?, bytes(stored, KEY)?];
                     Some(objects::secret(datacenter, &desired.name, pair, good.certificates, reason))
                 });
@@ -168,19 +169,26 @@ impl Certificates {
         let signed = match observed.signed.get(&desired.name) {
             Some(Ok(signed)) => signed,
             Some(Err(problem)) => {
-                let message = format!("{about} cannot be signed: {problem}. The operator tries again at the next reconcile.");
+                let message =
+                    format!("{about} cannot be signed: {problem}. The operator tries again at the next reconcile.");
                 self.degraded.push(note("SigningFailed", message));
                 return (None, None);
             }
             None => {
-                self.progressing.push(note("WaitingForSignature", format!("{about} must be signed: {reason}. The operator signs it.")));
+                self.progressing.push(note(
+                    "WaitingForSignature",
+                    format!("{about} must be signed: {reason}. The operator signs it."),
+                ));
                 return (None, None);
             }
         };
         let pair = [signed.certificate.as_bytes(), signed.key.as_bytes()];
         let certificates = Certificate::read_all(pair[0]).unwrap_or_default();
         if certificates.is_empty() {
-            self.degraded.push(note("SigningFailed", format!("{about} cannot be written: the certificate that was signed for it is malformed.")));
+            self.degraded.push(note(
+                "SigningFailed",
+                format!("{about} cannot be written: the certificate that was signed for it is malformed."),
+            ));
             return (None, None);
         }
         (Some(objects::secret(datacenter, &desired.name, pair, &certificates, Some(&reason))), None)

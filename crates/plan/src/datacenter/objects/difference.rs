@@ -1,4 +1,4 @@
-//! Whether an object that an API server keeps already says what we want it to say.
+//! Compares live objects with desired ones.
 
 use std::collections::BTreeMap;
 
@@ -8,56 +8,55 @@ use serde_json::Value;
 
 use crate::datacenter::layout::RESTARTED_AT;
 
-/// Whether applying `wanted` would change what pods are made of. Fields that only the API server or others know of do not
-/// count.
-pub(crate) fn changes_pods(wanted: &StatefulSet, kept: &StatefulSet) -> bool {
-    let (Some(then), Some(now)) = (&wanted.spec, &kept.spec) else { return false };
-    !is_subset(&then.template, &now.template) || has_leftovers(wanted, kept)
+/// Whether applying `wanted` would change the pod template. Fields that the API server or other managers have set do not count.
+pub(crate) fn changes_pods(wanted: &StatefulSet, live: &StatefulSet) -> bool {
+    let (Some(then), Some(now)) = (&wanted.spec, &live.spec) else { return false };
+    !is_subset(&then.template, &now.template) || has_leftovers(wanted, live)
 }
 
-/// Whether all that is wanted is kept, what was ours and is to go left aside.
-pub(crate) fn is_up_to_date(wanted: &StatefulSet, kept: &StatefulSet) -> bool {
-    // What is equal need not be looked at closely.
-    (wanted.spec == kept.spec && is_subset(&wanted.metadata, &kept.metadata)) || is_subset(wanted, kept)
+/// Whether the live StatefulSet has all desired fields. Obsolete fields of this operator do not count.
+pub(crate) fn is_up_to_date(wanted: &StatefulSet, live: &StatefulSet) -> bool {
+    // A shortcut for equal specifications.
+    (wanted.spec == live.spec && is_subset(&wanted.metadata, &live.metadata)) || is_subset(wanted, live)
 }
 
-/// Whether every field of `wanted` is in `kept` with the same value. Lists have the same elements, in any order where
+/// Whether every field of `wanted` is in `live` with the same value. Lists have the same elements, in any order where
 /// elements have a key.
-pub(crate) fn is_subset<T: Serialize + PartialEq>(wanted: &T, kept: &T) -> bool {
-    if wanted == kept {
+pub(crate) fn is_subset<T: Serialize + PartialEq>(wanted: &T, live: &T) -> bool {
+    if wanted == live {
         return true;
     }
-    match (serde_json::to_value(wanted), serde_json::to_value(kept)) {
-        (Ok(wanted), Ok(kept)) => is_subset_value(&wanted, &kept),
+    match (serde_json::to_value(wanted), serde_json::to_value(live)) {
+        (Ok(wanted), Ok(live)) => is_subset_value(&wanted, &live),
         _ => false,
     }
 }
 
-fn is_subset_value(wanted: &Value, kept: &Value) -> bool {
-    match (wanted, kept) {
-        (Value::Object(wanted), Value::Object(kept)) => wanted.iter().all(|(key, value)| match kept.get(key) {
-            Some(kept) => is_subset_value(value, kept),
+fn is_subset_value(wanted: &Value, live: &Value) -> bool {
+    match (wanted, live) {
+        (Value::Object(wanted), Value::Object(live)) => wanted.iter().all(|(key, value)| match live.get(key) {
+            Some(live) => is_subset_value(value, live),
             None => is_nothing(value),
         }),
-        (Value::Array(wanted), Value::Array(kept)) => wanted.len() == kept.len() && is_subset_list(wanted, kept),
-        _ => wanted == kept,
+        (Value::Array(wanted), Value::Array(live)) => wanted.len() == live.len() && is_subset_list(wanted, live),
+        _ => wanted == live,
     }
 }
 
-fn is_subset_list(wanted: &[Value], kept: &[Value]) -> bool {
+fn is_subset_list(wanted: &[Value], live: &[Value]) -> bool {
     let key = ["mountPath", "containerPort", "name"]
         .into_iter()
-        .find(|key| wanted.iter().chain(kept).all(|element| element.get(key).is_some()));
+        .find(|key| wanted.iter().chain(live).all(|element| element.get(key).is_some()));
     wanted.iter().enumerate().all(|(position, element)| {
         let counterpart = match key {
-            Some(key) => kept.iter().find(|other| other.get(key) == element.get(key)),
-            None => kept.get(position),
+            Some(key) => live.iter().find(|other| other.get(key) == element.get(key)),
+            None => live.get(position),
         };
         counterpart.is_some_and(|other| is_subset_value(element, other))
     })
 }
 
-/// What an API server leaves out.
+/// Whether the API server omits this value.
 fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -67,29 +66,29 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-/// Whether the pod template has labels or annotations that were ours and are to go.
-fn has_leftovers(wanted: &StatefulSet, kept: &StatefulSet) -> bool {
+/// Whether the live pod template has obsolete labels or annotations of this operator.
+fn has_leftovers(wanted: &StatefulSet, live: &StatefulSet) -> bool {
     let maps = |stateful_set: &StatefulSet| {
         let metadata = stateful_set.spec.as_ref().and_then(|spec| spec.template.metadata.clone()).unwrap_or_default();
         [("f:labels", metadata.labels.unwrap_or_default()), ("f:annotations", metadata.annotations.unwrap_or_default())]
     };
     let is_leftover = |field: &str, wanted: &BTreeMap<String, String>, key: &String| {
-        !wanted.contains_key(key) && key != RESTARTED_AT && !belongs_to_others(kept, field, key)
+        !wanted.contains_key(key) && key != RESTARTED_AT && !belongs_to_others(live, field, key)
     };
     maps(wanted)
         .iter()
-        .zip(maps(kept))
+        .zip(maps(live))
         .any(|((field, wanted), (_, kept_map))| kept_map.keys().any(|key| is_leftover(field, wanted, key)))
 }
 
-/// Whether the API server knows that none of those who made the StatefulSet set this label or annotation. Who made it is
-/// whoever set its selector.
+/// Whether managed fields show that this label or annotation was not set by a creator of the StatefulSet. Its creators are the managers
+/// of its selector.
 fn belongs_to_others(stateful_set: &StatefulSet, field: &str, key: &str) -> bool {
     let Some(managers) = stateful_set.metadata.managed_fields.as_ref().filter(|list| !list.is_empty()) else {
         return false;
     };
     let fields = managers.iter().filter_map(|manager| match &manager.fields_v1.as_ref()?.0 {
-        // So that it takes less room.
+        // Caches store the fields as text to save memory.
         Value::String(text) => serde_json::from_str(text).ok(),
         fields => Some(fields.clone()),
     });

@@ -273,7 +273,9 @@ pub(crate) fn recreated_stateful_set(current: &Current<'_>, rack: &Rack, nodes: 
 fn cannot_change(observed: &Observed, stateful_set: &StatefulSet, field: &str) -> Note {
     let name = stateful_set.metadata.name.as_deref().unwrap_or_default();
     let remedy = match field {
-        "spec.volumeClaimTemplates" => "Revert the change of the rack's storage class, or move the nodes to a new rack.",
+        "spec.volumeClaimTemplates" => {
+            "Revert the change of the rack's storage class, or move the nodes to a new rack."
+        }
         "spec.podManagementPolicy" => {
             "Set spec.enableParallelNodeOperations to false, or delete the StatefulSet with --cascade=orphan: the operator \
              recreates it around its pods."

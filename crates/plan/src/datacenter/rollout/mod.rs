@@ -45,7 +45,7 @@ use crate::{
         },
         topology::steps::Topology,
     },
-    words,
+    metadata,
 };
 
 pub(crate) fn rollout(current: &Current<'_>, mut racks: Racks<'_>, topology: &Topology) -> Rollout {
@@ -204,7 +204,7 @@ pub(crate) const REMOVING_RACK: &str = "RemovingRack";
 fn keep_removed_racks(observed: &Observed, rollout: &mut Rollout) {
     for stateful_set in removed_racks(observed) {
         let name = stateful_set.metadata.name.clone().unwrap_or_default();
-        let rack = words::label(stateful_set, label::RACK);
+        let rack = metadata::label(stateful_set, label::RACK);
         rollout.progressing.push(note(
             REMOVING_RACK,
             format!(

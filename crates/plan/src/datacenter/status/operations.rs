@@ -16,8 +16,8 @@ use crate::{
         },
         state::member::{Member, members},
     },
+    metadata::{annotation, label},
     node::facts,
-    words::{annotation, label},
 };
 
 /// How a node stands. Each is counted once, as the first of these that holds.

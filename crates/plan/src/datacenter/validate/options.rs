@@ -261,11 +261,14 @@ fn user_certificate(options: &AlternatorOptions, invalid: &mut InvalidFields) ->
 fn certificate_names(certificate: &TlsCertificate, field: &str, invalid: &mut InvalidFields) {
     let options = certificate.operator_managed_options.clone().unwrap_or_default();
     for name in options.additional_dns_names.iter().flatten().filter(|name| !is_subdomain(name)) {
-        invalid
-            .add(format!("{field}.additionalDNSNames"), format!("{name:?} is not a valid DNS name: use a name such as db.example.com"));
+        invalid.add(
+            format!("{field}.additionalDNSNames"),
+            format!("{name:?} is not a valid DNS name: use a name such as db.example.com"),
+        );
     }
     for address in options.additional_ip_addresses.iter().flatten().filter(|one| one.parse::<IpAddr>().is_err()) {
-        let message = format!("{address:?} is not a valid IP address: use an address such as 10.9.8.7 or 2001:db8::ffff");
+        let message =
+            format!("{address:?} is not a valid IP address: use an address such as 10.9.8.7 or 2001:db8::ffff");
         invalid.add(format!("{field}.additionalIPAddresses"), message);
     }
 }
@@ -285,7 +288,8 @@ pub(crate) fn sysctls(
     let mut others = BTreeSet::new();
     for setting in &settings {
         let Some(name) = sysctl::divide(setting).and_then(|(name, _)| name.parse::<Name>().ok()) else {
-            invalid.add(&field, format!("{setting:?} is not a valid kernel setting: use the form fs.aio-max-nr=30000000"));
+            invalid
+                .add(&field, format!("{setting:?} is not a valid kernel setting: use the form fs.aio-max-nr=30000000"));
             continue;
         };
         if Allowed::is_usual(&name) {

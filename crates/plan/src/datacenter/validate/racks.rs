@@ -231,7 +231,12 @@ pub(crate) fn stateful_set_names(name: &str, scylla_datacenter: &str, racks: &[R
                 ),
             );
         } else if stateful_set.starts_with('-') || stateful_set.ends_with('-') {
-            invalid.add(field, format!("the first pod would have the name {stateful_set}-0: begin and end names with a letter or a digit"));
+            invalid.add(
+                field,
+                format!(
+                    "the first pod would have the name {stateful_set}-0: begin and end names with a letter or a digit"
+                ),
+            );
         } else if stateful_set.len() > MAX_STATEFUL_SET_NAME {
             invalid.add(
                 field,
