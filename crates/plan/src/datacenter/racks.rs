@@ -1,8 +1,9 @@
 //! Compares the existing StatefulSets of racks with the desired ones, and finds the node that restarts next.
 //!
-//! One node restarts at a time, and only when the operator lowers the partition of its StatefulSet. Kubernetes recreates pods from the
-//! last one down to the partition. So a change of the pod template is written with a partition that covers the last pod only; then
-//! the operator lowers the partition by one pod at a time, whenever all nodes of all racks are up. After a rollout it is 0.
+//! One node restarts at a time, and only when the operator lowers the partition of its StatefulSet. Kubernetes
+//! recreates pods from the last one down to the partition. So a change of the pod template is written with a partition
+//! that covers the last pod only; then the operator lowers the partition by one pod at a time, whenever all nodes of
+//! all racks are up. After a rollout it is 0.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use messina_api::names::annotation::INPUTS_STAND_FOR;
@@ -37,7 +38,8 @@ pub(crate) struct Racks<'a> {
     /// The StatefulSets to recreate for racks whose nodes exist and whose StatefulSet does not.
     pub(crate) orphaned: Vec<StatefulSet>,
     pub(crate) degraded: Vec<Note>,
-    /// StatefulSets that are not rolled out down to their partition, also of racks that the specification no longer has.
+    /// StatefulSets that are not rolled out down to their partition, also of racks that the specification no longer
+    /// has.
     pub(crate) not_rolled_out: Vec<&'a StatefulSet>,
     /// Whether a rollout has begun, or has to complete before nodes join.
     pub(crate) is_rolling: bool,
@@ -48,7 +50,8 @@ pub(crate) struct Racks<'a> {
 impl Racks<'_> {
     /// Returns how far the rollout of a change of the pods is.
     pub(crate) fn rollout_state(&self) -> RolloutState {
-        // A change of the operator changes every rack: if only some racks have changes, the others are rolled out already.
+        // A change of the operator changes every rack: if only some racks have changes, the others are rolled out
+        // already.
         let changing = self.existing.iter().filter(|one| one.changes_pods).count();
         let has_begun = self.existing.iter().any(|one| partition(one.now) > 0);
         if has_begun || changing > 0 && changing < self.existing.len() {
@@ -91,19 +94,19 @@ pub(crate) struct ExistingRack<'a> {
     pub(crate) name: String,
     pub(crate) now: &'a StatefulSet,
     /// The desired StatefulSet, with the current partition.
-    pub(crate) wanted: StatefulSet,
+    pub(crate) desired: StatefulSet,
     pub(crate) changes: bool,
     pub(crate) changes_pods: bool,
 }
 
 impl ExistingRack<'_> {
     pub(crate) fn lacks_nodes(&self) -> bool {
-        replicas(self.now) < replicas(&self.wanted)
+        replicas(self.now) < replicas(&self.desired)
     }
 
     /// Returns the desired StatefulSet with the current number of replicas.
     pub(crate) fn unscaled(self, partition: i32) -> StatefulSet {
-        let mut unscaled = self.wanted;
+        let mut unscaled = self.desired;
         if let Some(spec) = unscaled.spec.as_mut() {
             spec.replicas = Some(replicas(self.now));
         }
@@ -111,10 +114,12 @@ impl ExistingRack<'_> {
         unscaled
     }
 
-    /// Returns the StatefulSet with the desired replicas and the current pod template: a node joins with the version of the others.
+    /// Returns the StatefulSet with the desired replicas and the current pod template: a node joins with the version of
+    /// the others.
     pub(crate) fn scaled_out(&self) -> StatefulSet {
-        let mut scaled = self.wanted.clone();
-        // The current template is equivalent, with the API server's defaults. To write that would add a write, and another one back.
+        let mut scaled = self.desired.clone();
+        // The current template is equivalent, with the API server's defaults. To write that would add a write, and
+        // another one back.
         if !self.changes_pods {
             return scaled;
         }
@@ -131,7 +136,7 @@ impl ExistingRack<'_> {
 
     /// Returns the current StatefulSet with this partition.
     pub(crate) fn with_partition(self, partition: i32) -> StatefulSet {
-        let mut kept = if self.lacks_nodes() || self.changes_pods { self.scaled_out() } else { self.wanted };
+        let mut kept = if self.lacks_nodes() || self.changes_pods { self.scaled_out() } else { self.desired };
         if let Some(spec) = kept.spec.as_mut() {
             spec.replicas = Some(replicas(self.now));
         }
@@ -139,9 +144,10 @@ impl ExistingRack<'_> {
         kept
     }
 
-    /// Returns the desired StatefulSet with the partition at the node that restarts next; 0 where that is not in this rack.
+    /// Returns the desired StatefulSet with the partition at the node that restarts next; 0 where that is not in this
+    /// rack.
     pub(crate) fn with_next_partition(self, next: Option<&Restart>) -> StatefulSet {
-        let mut rolled = self.wanted;
+        let mut rolled = self.desired;
         let ordinal = next.filter(|next| next.stateful_set == self.name).map(|next| next.ordinal);
         set_partition(&mut rolled, ordinal.unwrap_or(0));
         rolled
@@ -153,13 +159,13 @@ pub(crate) fn racks<'a>(current: &Current<'a>) -> Racks<'a> {
     let observed = current.observed;
     let (mut existing, mut missing, mut orphaned, mut degraded) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for rack in &observed.datacenter.racks {
-        let wanted = stateful_set(current, rack);
+        let desired = stateful_set(current, rack);
         let name = observed.datacenter.stateful_set_name(rack);
         match observed.stateful_sets.get(&name) {
             None => {
                 let nodes = known_nodes(current, &name).min(MAX_NODES);
                 if nodes == 0 {
-                    missing.push(wanted);
+                    missing.push(desired);
                     continue;
                 }
                 // A partition above all nodes: existing pods restart one at a time, like all others.
@@ -168,15 +174,15 @@ pub(crate) fn racks<'a>(current: &Current<'a>) -> Racks<'a> {
                 orphaned.push(restored);
             }
             Some(now) => {
-                let (mut wanted, faults) = keep_immutable_fields(current, wanted, now);
+                let (mut desired, faults) = keep_immutable_fields(current, desired, now);
                 degraded.extend(faults);
-                set_partition(&mut wanted, partition(now));
-                let changes_pods = changes_pods(&wanted, now) || is_of_scylla_operator(now);
+                set_partition(&mut desired, partition(now));
+                let changes_pods = changes_pods(&desired, now) || is_of_scylla_operator(now);
                 if changes_pods {
-                    take_new_hash(&mut wanted);
+                    take_new_hash(&mut desired);
                 }
-                let changes = changes_pods || !is_up_to_date(&wanted, now);
-                existing.push(ExistingRack { name, now, wanted, changes, changes_pods });
+                let changes = changes_pods || !is_up_to_date(&desired, now);
+                existing.push(ExistingRack { name, now, desired, changes, changes_pods });
             }
         }
     }
@@ -189,8 +195,8 @@ pub(crate) fn racks<'a>(current: &Current<'a>) -> Racks<'a> {
     racks
 }
 
-/// Returns the node that restarts next, if all nodes are up and none has to join before: the next node of the rack that is being
-/// rolled out, or the last node of the first rack that has changes.
+/// Returns the node that restarts next, if all nodes are up and none has to join before: the next node of the rack that
+/// is being rolled out, or the last node of the first rack that has changes.
 fn next_restart(observed: &Observed, racks: &Racks<'_>) -> Option<Restart> {
     let Racks { existing, missing, is_rolling, .. } = racks;
     let waits_for_nodes = !is_rolling && (!missing.is_empty() || existing.iter().any(ExistingRack::lacks_nodes));

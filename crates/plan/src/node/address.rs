@@ -198,8 +198,8 @@ pub(crate) fn announced_address(
     }
 }
 
-/// Whether the address that a node broadcasts is outdated: its Service has other addresses now, and not this one. A Service without any
-/// address does not count, because it may get the same one again.
+/// Whether the address that a node broadcasts is outdated: its Service has other addresses now, and not this one. A
+/// Service without any address does not count, because it may get the same one again.
 pub fn is_outdated(
     announced: &str,
     address_type: &BroadcastAddressType,

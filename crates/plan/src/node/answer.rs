@@ -1,7 +1,7 @@
 //! The state of the ring, which a sidecar reports when the operator asks for it by an annotation on the Service.
 //!
-//! An answer repeats the question, and no question is asked twice. So the reported state is newer than the question, regardless of
-//! clocks.
+//! An answer repeats the question, and no question is asked twice. So the reported state is newer than the question,
+//! regardless of clocks.
 
 use std::collections::BTreeMap;
 
@@ -26,8 +26,8 @@ pub struct RingAnswer {
     /// UID of its pod. Sidecars of earlier versions do not write it.
     #[serde(rename = "podUID", default, skip_serializing_if = "Option::is_none")]
     pub pod_uid: Option<String>,
-    /// The nodes that are in the ring, joining or leaving: states as `nodetool status` prints them, by host ID. A node without a host ID
-    /// is listed by its address.
+    /// The nodes that are in the ring, joining or leaving: states as `nodetool status` prints them, by host ID. A node
+    /// without a host ID is listed by its address.
     pub nodes: BTreeMap<String, String>,
 }
 
@@ -62,8 +62,8 @@ pub fn question(annotations: &BTreeMap<String, String>) -> Option<&str> {
     annotations.get(RING_QUESTION).map(String::as_str)
 }
 
-/// Returns how to change the annotation with the answer, if it has to change: to a new value, or to none when there is no question any
-/// more. `answer` is none when the node cannot report the ring now; then the former answer stays.
+/// Returns how to change the annotation with the answer, if it has to change: to a new value, or to none when there is
+/// no question any more. `answer` is none when the node cannot report the ring now; then the former answer stays.
 pub fn change(annotations: &BTreeMap<String, String>, answer: Option<&RingAnswer>) -> Option<Option<String>> {
     let written = annotations.get(RING_ANSWER);
     match (question(annotations), answer) {

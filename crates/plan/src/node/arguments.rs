@@ -9,8 +9,8 @@ use super::address::IpFamily;
 pub struct Arguments(BTreeMap<String, Option<String>>);
 
 impl Arguments {
-    /// Parses arguments as users write them: `--name`, `--name value` or `--name=value`, several in one string. Words without a name
-    /// are ignored. Quotation marks keep words together and stay in the value.
+    /// Parses arguments as users write them: `--name`, `--name value` or `--name=value`, several in one string. Words
+    /// without a name are ignored. Quotation marks keep words together and stay in the value.
     pub fn parse(text: &str) -> Self {
         let mut arguments = BTreeMap::new();
         let mut words = words(text).peekable();

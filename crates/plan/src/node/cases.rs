@@ -91,8 +91,8 @@ fn documents_are_merged_as_by_scylla_operator() {
     });
 }
 
-/// The cases have no properties: private fields were lost when the cases were exported. So they only show that there are three;
-/// `configuration` tests each of them with its own values.
+/// The cases have no properties: private fields were lost when the cases were exported. So they only show that there
+/// are three; `configuration` tests each of them with its own values.
 #[test]
 fn cases_of_rackdc_properties_are_empty() {
     each("sidecar/merge-snitch-config", |file, case| {

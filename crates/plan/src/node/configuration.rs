@@ -50,8 +50,8 @@ pub fn merge_yaml(documents: &[Document<'_>]) -> Result<String, ConfigurationErr
 /// The only key that users can set. ScyllaDB appends its value to the name of the datacenter.
 const DC_SUFFIX: &str = "dc_suffix";
 
-/// Merges `cassandra-rackdc.properties`: the operator's file, and of the user's file the suffix only. ScyllaDB rejects unknown keys, so
-/// other keys are left out.
+/// Merges `cassandra-rackdc.properties`: the operator's file, and of the user's file the suffix only. ScyllaDB rejects
+/// unknown keys, so other keys are left out.
 pub fn merge_rackdc(managed: &str, user: Option<&str>) -> String {
     let mut merged = properties(managed);
     let suffix = user.and_then(|user| properties(user).remove(DC_SUFFIX));

@@ -1,8 +1,9 @@
 //! Decommission of a node, as its sidecar carries it out.
 //!
-//! The sidecar decommissions the node only if the request has its host ID: a label that is left over, or that a user has set, is not
-//! a request. Before it begins, it writes so on the Service, in a write that fails if the operator has withdrawn the request meanwhile.
-//! So either the request is withdrawn or the decommission begins, and both sides know which.
+//! The sidecar decommissions the node only if the request has its host ID: a label that is left over, or that a user
+//! has set, is not a request. Before it begins, it writes so on the Service, in a write that fails if the operator has
+//! withdrawn the request meanwhile. So either the request is withdrawn or the decommission begins, and both sides know
+//! which.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Start of a node that has lost its disk.
 //!
-//! On an empty disk it would be a new node. Where no other node is up, it would even start a second ring, under the name of the node
-//! that is in the first one.
+//! On an empty disk it would be a new node. Where no other node is up, it would even start a second ring, under the
+//! name of the node that is in the first one.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use messina_api::names::{
 
 use super::facts::has_joined;
 
-/// Returns the host ID of the node whose data are missing, if a node must not start on its empty disk. A new node may start on an empty
-/// disk, a replacement, and a node whose host ID the user has annotated for that.
+/// Returns the host ID of the node whose data are missing, if a node must not start on its empty disk. A new node may
+/// start on an empty disk, a replacement, and a node whose host ID the user has annotated for that.
 pub fn missing_disk_of<'a>(
     labels: &BTreeMap<String, String>,
     annotations: &'a BTreeMap<String, String>,

@@ -35,8 +35,8 @@ pub struct Observation {
     pub ring: Option<Vec<String>>,
 }
 
-/// Returns whether a node is in the ring, from its mode and the number of its own tokens. `own_tokens` is none if the node does not know
-/// its own address.
+/// Returns whether a node is in the ring, from its mode and the number of its own tokens. `own_tokens` is none if the
+/// node does not know its own address.
 ///
 /// Tokens survive a restart, so a node stays a member while it starts.
 pub fn is_member(mode: &Mode, own_tokens: Option<usize>) -> Option<bool> {
@@ -54,8 +54,8 @@ pub fn knows_ring(mode: &Mode) -> bool {
 
 /// Returns the annotations to change on the Service, which has the `current` ones.
 ///
-/// A node that has lost its disk starts with another host ID. A replacement needs the host ID of the node in the ring, so that one stays
-/// until the new node is in the ring itself.
+/// A node that has lost its disk starts with another host ID. A replacement needs the host ID of the node in the ring,
+/// so that one stays until the new node is in the ring itself.
 pub fn changes(current: &BTreeMap<String, String>, observed: &Observation) -> BTreeMap<&'static str, String> {
     let has = |key: &str, value: &str| current.get(key).is_some_and(|current| current == value);
     let is_of_other_node = current.contains_key(HOST_ID) && !has(HOST_ID, &observed.host_id) && has_joined(current);

@@ -18,7 +18,8 @@ pub const SCYLLA_CONTAINER: &str = "scylla";
 /// Whether ScyllaDB may start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ignition {
-    /// It may start, in the container of this ID. The ID is empty if the annotation forces the start before the container has one.
+    /// It may start, in the container of this ID. The ID is empty if the annotation forces the start before the
+    /// container has one.
     Start {
         /// ID of the container, as the container runtime gave it.
         container_id: String,

@@ -1,4 +1,5 @@
-//! Decisions of the containers beside one ScyllaDB node (sidecar, probe and ignition), and the formats of what they report.
+//! Decisions of the containers beside one ScyllaDB node (sidecar, probe and ignition), and the formats of what they
+//! report.
 
 pub mod address;
 pub mod answer;

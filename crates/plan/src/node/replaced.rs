@@ -1,7 +1,7 @@
 //! Start of a node that is being replaced.
 //!
-//! As soon as the operator has written that a node is replaced, its disk may be deleted. So the node does not start, unless the
-//! replacement is cancelled: else it would accept writes and lose them, or block its replacement.
+//! As soon as the operator has written that a node is replaced, its disk may be deleted. So the node does not start,
+//! unless the replacement is cancelled: else it would accept writes and lose them, or block its replacement.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use messina_api::names::{annotation::REPLACING_CLAIM, label::REPLACING_NODE_HOST
 
 /// Whether the node that is about to start is being replaced, according to its Service.
 ///
-/// `on_disk` is the host ID on its disk, if that is known. If not, the UID of the pod decides: the pod that existed when the replacement
-/// began belongs to the replaced node, any later one to the replacement.
+/// `on_disk` is the host ID on its disk, if that is known. If not, the UID of the pod decides: the pod that existed
+/// when the replacement began belongs to the replaced node, any later one to the replacement.
 pub fn is_being_replaced(
     labels: &BTreeMap<String, String>,
     annotations: &BTreeMap<String, String>,

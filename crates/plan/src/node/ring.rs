@@ -30,7 +30,8 @@ impl View {
         self.host_ids.keys().chain(underway).map(String::as_str).collect()
     }
 
-    /// Returns the state of a node in two letters, as `nodetool status` prints it: U or D, then N, J, L or M. A `?` means unknown.
+    /// Returns the state of a node in two letters, as `nodetool status` prints it: U or D, then N, J, L or M. A `?`
+    /// means unknown.
     pub fn state(&self, address: &str) -> String {
         let life = match (self.live.contains(address), self.down.contains(address)) {
             (true, false) => 'U',

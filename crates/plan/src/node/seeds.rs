@@ -1,7 +1,7 @@
 //! The seeds of a node.
 //!
-//! Every node decides for itself, and all must agree which one may start a new ring. So members are sorted by what survives their pods
-//! and is the same for all: creation time and name of their Service.
+//! Every node decides for itself, and all must agree which one may start a new ring. So members are sorted by what
+//! survives their pods and is the same for all: creation time and name of their Service.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,7 +48,8 @@ pub enum SeedsError {
     },
     /// There is a ring, and none of its nodes has a pod.
     #[error(
-        "nodes of this datacenter have joined the ring, and none of them has a pod; this node joins when one of them has a pod"
+        "nodes of this datacenter have joined the ring, and none of them has a pod; this node joins when one of them \
+         has a pod"
     )]
     NoMember,
     /// The seed node has no address.
@@ -71,9 +72,9 @@ struct Member<'a> {
 
 /// Returns the addresses of the seeds, external ones first.
 ///
-/// `pods` and `services` are the pods and member Services of all nodes of the datacenter, including the starting one. Seeds are ready
-/// nodes, one of each rack. If there are none, the seed of a new node is the first one that has joined. If none has joined, the seed is
-/// the first node of all, which is its own seed only if there are no external ones.
+/// `pods` and `services` are the pods and member Services of all nodes of the datacenter, including the starting one.
+/// Seeds are ready nodes, one of each rack. If there are none, the seed of a new node is the first one that has joined.
+/// If none has joined, the seed is the first node of all, which is its own seed only if there are no external ones.
 pub fn seeds(
     node: StartingNode<'_>,
     pods: &[Pod],

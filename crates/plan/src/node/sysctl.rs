@@ -1,8 +1,8 @@
 //! Kernel settings (sysctls) of Kubernetes nodes: which of them a datacenter may set.
 //!
 //! A privileged container sets them for the whole Kubernetes node, and some of them run programs as root there
-//! (`kernel.core_pattern`). So a datacenter may only set those that are harmless to other pods, and those that the administrator of the
-//! operator allows.
+//! (`kernel.core_pattern`). So a datacenter may only set those that are harmless to other pods, and those that the
+//! administrator of the operator allows.
 
 use std::{fmt, str::FromStr};
 
@@ -39,8 +39,9 @@ impl FromStr for Name {
     }
 }
 
-/// Splits a name at dots, or at slashes if the first separator is a slash. Where dots separate, a slash stands for a dot in a part, as in
-/// names of network interfaces: `net.ipv4.conf.eth0/1.forwarding`. `sysctl` parses names in the same way.
+/// Splits a name at dots, or at slashes if the first separator is a slash. Where dots separate, a slash stands for a
+/// dot in a part, as in names of network interfaces: `net.ipv4.conf.eth0/1.forwarding`. `sysctl` parses names in the
+/// same way.
 fn parts(text: &str) -> Option<Vec<String>> {
     let first = text.find(['.', '/']).map(|at| &text[at..]);
     let parts: Vec<String> = if first.is_some_and(|rest| rest.starts_with('/')) {

@@ -1,8 +1,9 @@
 //! Snapshots of a node for an upgrade, as its sidecar takes them.
 //!
-//! The operator writes on the Service which snapshots the node should have for which upgrade; the sidecar takes those that are missing,
-//! clears those that are not requested, and confirms. Request and answer have the host ID and the version, so those of another node or
-//! another version do not count. The request is a desired state: after a crash of either side, it is reconciled again.
+//! The operator writes on the Service which snapshots the node should have for which upgrade; the sidecar takes those
+//! that are missing, clears those that are not requested, and confirms. Request and answer have the host ID and the
+//! version, so those of another node or another version do not count. The request is a desired state: after a crash of
+//! either side, it is reconciled again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +19,8 @@ pub const TAG_PREFIX: &str = "messina-upgrade-";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Snapshot {
-    /// The system keyspaces, which are local to each node and have the schema. All nodes must agree on the schema before.
+    /// The system keyspaces, which are local to each node and have the schema. All nodes must agree on the schema
+    /// before.
     System,
     /// All other keyspaces.
     Data,
@@ -143,8 +145,8 @@ impl Work {
     }
 }
 
-/// Returns what the sidecar of the node with the host ID `own` has to do; none if there is no request, or it is done and confirmed. It
-/// does nothing while the node is not in mode NORMAL.
+/// Returns what the sidecar of the node with the host ID `own` has to do; none if there is no request, or it is done
+/// and confirmed. It does nothing while the node is not in mode NORMAL.
 pub fn work(annotations: &BTreeMap<String, String>, own: &str, mode: &Mode) -> Option<Work> {
     let request = UpgradeRequest::of(annotations).filter(|request| request.host_id == own)?;
     let answer = UpgradeAnswer::of(annotations).filter(|answer| answer.is_to(&request));

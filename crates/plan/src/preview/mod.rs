@@ -1,7 +1,7 @@
 //! Renders the objects that the operator would create for manifests, without a Kubernetes cluster.
 //!
-//! It repeats the controller's plan, as if each StatefulSet rolled out at once, until all racks exist. Values that only a cluster can
-//! provide are placeholders.
+//! It repeats the controller's plan, as if each StatefulSet rolled out at once, until all racks exist. Values that only
+//! a cluster can provide are placeholders.
 
 mod stored;
 #[cfg(test)]
@@ -182,7 +182,8 @@ fn store_outline(cached: &mut Cached) {
     }
 }
 
-/// Replaces the certificates of a plan with placeholders. The plan itself would sign the placeholders again, as malformed certificates.
+/// Replaces the certificates of a plan with placeholders. The plan itself would sign the placeholders again, as
+/// malformed certificates.
 fn with_outline(observed: &Observed, mut plan: Plan) -> Plan {
     plan.progressing.retain(|note| note.component != Component::Certificates);
     (plan.objects.certificates, plan.objects.cql_connection_configs) = certificates::outline(observed, SIGNED);

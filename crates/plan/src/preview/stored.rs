@@ -1,7 +1,8 @@
-//! Admission of an object as by the API server: validation against the schema of its CustomResourceDefinition, and defaults.
+//! Admission of an object as by the API server: validation against the schema of its CustomResourceDefinition, and
+//! defaults.
 //!
-//! Types, required fields, enumerations and unknown fields are validated. CEL rules are not: what they forbid is found by `validate`, or
-//! by the API server.
+//! Types, required fields, enumerations and unknown fields are validated. CEL rules are not: what they forbid is found
+//! by `validate`, or by the API server.
 
 use std::sync::LazyLock;
 

@@ -9,7 +9,8 @@ use crate::datacenter::{
     topology,
 };
 
-/// Returns the names and addresses by which clients reach nodes: those of Services, pods, load balancers and DNS domains.
+/// Returns the names and addresses by which clients reach nodes: those of Services, pods, load balancers and DNS
+/// domains.
 pub(crate) fn addresses(current: &Current<'_>) -> Addresses {
     let observed = current.observed;
     let datacenter = &observed.datacenter;

@@ -50,14 +50,15 @@ impl DesiredCertificate {
         if !stored.is_signed {
             return sign("its authority has changed");
         }
-        let wanted = &self.names;
-        let has_all = wanted.dns_names.is_subset(&own.dns_names) && wanted.addresses.is_subset(&own.addresses);
-        let has_no_more = own.dns_names.is_subset(&wanted.dns_names) && own.addresses.is_subset(&wanted.addresses);
-        let is_complete = wanted.pending.is_empty();
+        let desired = &self.names;
+        let has_all = desired.dns_names.is_subset(&own.dns_names) && desired.addresses.is_subset(&own.addresses);
+        let has_no_more = own.dns_names.is_subset(&desired.dns_names) && own.addresses.is_subset(&desired.addresses);
+        let is_complete = desired.pending.is_empty();
         let may_sign_at = own.not_before.saturating_add(MIN_SIGNING_INTERVAL).unwrap_or(Timestamp::MAX);
         let requeue_at = match (has_all, is_complete) {
             (true, true) if has_no_more => refresh_at,
-            // An obsolete name is harmless; it goes when the missing names are known and the certificate is signed again.
+            // An obsolete name is harmless; it goes when the missing names are known and the certificate is signed
+            // again.
             (true, false) => refresh_at,
             (false, false) if now < may_sign_at => may_sign_at.min(refresh_at),
             _ => return sign("nodes have other names or addresses"),
@@ -76,7 +77,8 @@ impl DesiredCertificate {
             }
     }
 
-    /// Returns when it is renewed: at the end of its refresh term, or when a fifth of its validity is left, whichever comes first.
+    /// Returns when it is renewed: at the end of its refresh term, or when a fifth of its validity is left, whichever
+    /// comes first.
     pub(crate) fn refresh_at(&self, certificate: &Certificate) -> Timestamp {
         let fifth = certificate.not_after.duration_since(certificate.not_before) / 5;
         let latest = certificate.not_after.saturating_sub(fifth).unwrap_or(Timestamp::MIN);

@@ -1,11 +1,12 @@
 //! Certificates for clients of ScyllaDB: which of them must be signed and why, and the objects that store them.
 //!
-//! There is a chain for each purpose: a self-signed certificate authority (CA), a bundle of the trusted CAs, and the certificate that
-//! the CA signs. Valid certificates stay as they are. [`signing_requests`] returns what must be signed; the controller signs it and
-//! passes the result in [`Observed::signed`], because this crate has no source of randomness.
+//! There is a chain for each purpose: a self-signed certificate authority (CA), a bundle of the trusted CAs, and the
+//! certificate that the CA signs. Valid certificates stay as they are. [`signing_requests`] returns what must be
+//! signed; the controller signs it and passes the result in [`Observed::signed`], because this crate has no source of
+//! randomness.
 //!
-//! A CA signs, and is added to the bundle, only after its Secret has been observed: no certificate depends on a key that was lost in a
-//! crash. A bundle keeps former CAs until they expire, so that clients trust both.
+//! A CA signs, and is added to the bundle, only after its Secret has been observed: no certificate depends on a key
+//! that was lost in a crash. A bundle keeps former CAs until they expire, so that clients trust both.
 
 mod addresses;
 mod check;
@@ -42,7 +43,8 @@ use crate::{
     metadata,
 };
 
-/// The longest time between two reconciles for the sake of certificates, because clocks are adjusted and hosts are suspended.
+/// The longest time between two reconciles for the sake of certificates, because clocks are adjusted and hosts are
+/// suspended.
 const MAX_REQUEUE_INTERVAL: SignedDuration = SignedDuration::from_hours(24);
 
 /// The certificates of a datacenter: desired objects and what to report.

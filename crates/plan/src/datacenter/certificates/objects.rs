@@ -60,8 +60,8 @@ pub(crate) fn bundle(datacenter: &Datacenter, name: &str, text: &str) -> ConfigM
     }
 }
 
-/// Returns a Secret with a CQLConnectionConfig for each DNS domain, with which a driver connects as administrator. `client` is the
-/// certificate and the key of the administrator, `authorities` are the CAs of the serving certificates.
+/// Returns a Secret with a CQLConnectionConfig for each DNS domain, with which a driver connects as administrator.
+/// `client` is the certificate and the key of the administrator, `authorities` are the CAs of the serving certificates.
 pub(crate) fn connection_configs(
     datacenter: &Datacenter,
     client: [&[u8]; 2],

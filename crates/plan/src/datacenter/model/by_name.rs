@@ -4,7 +4,8 @@ use std::{borrow::Borrow, collections::BTreeMap, ops::Index, sync::Arc};
 
 use k8s_openapi::{Metadata, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
-/// Objects of one kind and namespace, by `metadata.name`. They are shared with caches; the first change of an object copies it.
+/// Objects of one kind and namespace, by `metadata.name`. They are shared with caches; the first change of an object
+/// copies it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ByName<K>(BTreeMap<String, Arc<K>>);
 

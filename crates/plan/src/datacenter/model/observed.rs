@@ -34,8 +34,8 @@ use crate::datacenter::model::{
     spec::Datacenter,
 };
 
-/// The cached objects of a datacenter and other inputs, from which an [`Observed`] is built. Pods, claims, StorageClasses and volumes may
-/// be trimmed by [`crate::datacenter::model::cached`].
+/// The cached objects of a datacenter and other inputs, from which an [`Observed`] is built. Pods, claims,
+/// StorageClasses and volumes may be trimmed by [`crate::datacenter::model::cached`].
 #[derive(Clone, Debug)]
 pub struct Cached {
     /// The datacenter.
@@ -74,7 +74,8 @@ pub struct Cached {
     pub probe_period: ProbePeriod,
     /// A random token for the agents. It is used only if there is no other token.
     pub new_token: String,
-    /// The certificates that were signed for [`crate::datacenter::certificates::signing_requests`], by Secret, or why that failed.
+    /// The certificates that were signed for [`crate::datacenter::certificates::signing_requests`], by Secret, or why
+    /// that failed.
     pub signed: BTreeMap<String, Result<SignedCertificate, String>>,
     /// The verified properties of certificates: see [`Cached::prove`].
     pub proofs: Proofs,
@@ -119,8 +120,8 @@ impl Cached {
         }
     }
 
-    /// Verifies the keys and signatures of the stored certificates, except those that were verified before. The result does not depend on
-    /// `random`, which is needed to parse a key.
+    /// Verifies the keys and signatures of the stored certificates, except those that were verified before. The result
+    /// does not depend on `random`, which is needed to parse a key.
     #[must_use]
     pub fn prove(self, random: &dyn SecureRandom) -> Self {
         let proofs = stored::prove(&self.datacenter, self.gates, &self.secrets, &self.proofs, random);
@@ -130,8 +131,9 @@ impl Cached {
 
 /// The observed state from which a plan is made. Maps are by name; all objects are in the datacenter's namespace.
 ///
-/// It is only built by [`Observed::from_cached`]. Of Services, pods, claims, StorageClasses and Jobs it has the properties that decisions
-/// read (`facts`). StatefulSets, ConfigMaps, Secrets and Ingresses are complete: they are compared with desired objects, or returned.
+/// It is only built by [`Observed::from_cached`]. Of Services, pods, claims, StorageClasses and Jobs it has the
+/// properties that decisions read (`facts`). StatefulSets, ConfigMaps, Secrets and Ingresses are complete: they are
+/// compared with desired objects, or returned.
 #[derive(Clone, Debug)]
 pub struct Observed {
     pub(crate) datacenter: Datacenter,
@@ -233,12 +235,14 @@ impl Observed {
         self.now
     }
 
-    /// Sets whether nodes may restart for a change that came with the operator, which is decided from the rest of the observed state.
+    /// Sets whether nodes may restart for a change that came with the operator, which is decided from the rest of the
+    /// observed state.
     pub fn set_turn(&mut self, turn: Turn) {
         self.turn = turn;
     }
 
-    /// Sets the certificates that were signed for [`crate::datacenter::certificates::signing_requests`], by Secret, or why that failed.
+    /// Sets the certificates that were signed for [`crate::datacenter::certificates::signing_requests`], by Secret, or
+    /// why that failed.
     pub fn set_signed(&mut self, signed: BTreeMap<String, Result<SignedCertificate, String>>) {
         self.signed = signed;
     }
@@ -254,7 +258,8 @@ fn facts<K, F>(objects: &ByName<K>, read: fn(&K) -> F) -> BTreeMap<String, F> {
     objects.iter().map(|(name, object)| (name.clone(), read(object))).collect()
 }
 
-/// Whether a datacenter may roll out a change of the pods that came with a new operator version. Changes of the user do not wait.
+/// Whether a datacenter may roll out a change of the pods that came with a new operator version. Changes of the user do
+/// not wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Turn {
     /// It may roll out.
@@ -264,7 +269,8 @@ pub enum Turn {
     After(String),
 }
 
-/// The existing ConfigMaps and Secrets of the user that the specification references. Nodes restart when one is created or deleted.
+/// The existing ConfigMaps and Secrets of the user that the specification references. Nodes restart when one is created
+/// or deleted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UserObjects {
     /// The ConfigMaps of [`Datacenter::config_map_references`].

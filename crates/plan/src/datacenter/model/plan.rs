@@ -122,7 +122,8 @@ pub struct Deletion {
     pub name: String,
     /// Its UID: no other object of that name is deleted.
     pub uid: String,
-    /// The observed resource version, if the object must not have changed since: if it has another one by then, it is not deleted.
+    /// The observed resource version, if the object must not have changed since: if it has another one by then, it is
+    /// not deleted.
     pub version: Option<String>,
     /// Whether its dependents are orphaned instead of deleted.
     pub orphans: bool,
@@ -176,7 +177,8 @@ pub struct ObservedVersion {
     pub version: Option<String>,
 }
 
-/// Preconditions of writes, by kind and name of the written object: if one of these versions has changed, the object is not written.
+/// Preconditions of writes, by kind and name of the written object: if one of these versions has changed, the object is
+/// not written.
 pub type Preconditions = BTreeMap<(ObjectKind, String), Vec<ObservedVersion>>;
 
 /// A node that has to restart.

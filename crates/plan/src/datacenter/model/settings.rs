@@ -2,8 +2,8 @@
 
 /// The maximum `periodSeconds` of probes.
 ///
-/// With a shorter period, the kubelet notices sooner that a node is ready, and probes more often. A node whose probes fail at once is
-/// restarted after the same time; one whose probes time out is restarted later.
+/// With a shorter period, the kubelet notices sooner that a node is ready, and probes more often. A node whose probes
+/// fail at once is restarted after the same time; one whose probes time out is restarted later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbePeriod(pub(crate) i32);
 

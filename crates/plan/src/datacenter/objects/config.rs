@@ -76,7 +76,8 @@ fn by_family<'a>(datacenter: &Datacenter, four: &'a str, six: &'a str) -> &'a st
     if *datacenter.ip_family() == IpFamily::IPv6 { six } else { four }
 }
 
-/// Renders the operator's part of `scylla.yaml`. Strings are written as JSON, which is valid YAML regardless of their contents.
+/// Renders the operator's part of `scylla.yaml`. Strings are written as JSON, which is valid YAML regardless of their
+/// contents.
 fn managed_config_text(datacenter: &Datacenter, gates: Gates) -> String {
     let any = by_family(datacenter, "0.0.0.0", "::");
     let mut lines = vec![
@@ -132,8 +133,8 @@ fn alternator_lines(alternator: &Alternator) -> Vec<String> {
     lines
 }
 
-/// Hashes of the configuration that a node of a rack reads only at start. The operator's part of the agents' configuration is left out:
-/// it never changes alone.
+/// Hashes of the configuration that a node of a rack reads only at start. The operator's part of the agents'
+/// configuration is left out: it never changes alone.
 pub(crate) struct Inputs {
     /// The hash of the complete configuration.
     pub(crate) all: String,

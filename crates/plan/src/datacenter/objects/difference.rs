@@ -8,46 +8,47 @@ use serde_json::Value;
 
 use crate::datacenter::layout::RESTARTED_AT;
 
-/// Whether applying `wanted` would change the pod template. Fields that the API server or other managers have set do not count.
-pub(crate) fn changes_pods(wanted: &StatefulSet, live: &StatefulSet) -> bool {
-    let (Some(then), Some(now)) = (&wanted.spec, &live.spec) else { return false };
-    !is_subset(&then.template, &now.template) || has_leftovers(wanted, live)
+/// Whether applying `desired` would change the pod template. Fields that the API server or other managers have set do
+/// not count.
+pub(crate) fn changes_pods(desired: &StatefulSet, live: &StatefulSet) -> bool {
+    let (Some(then), Some(now)) = (&desired.spec, &live.spec) else { return false };
+    !is_subset(&then.template, &now.template) || has_leftovers(desired, live)
 }
 
 /// Whether the live StatefulSet has all desired fields. Obsolete fields of this operator do not count.
-pub(crate) fn is_up_to_date(wanted: &StatefulSet, live: &StatefulSet) -> bool {
+pub(crate) fn is_up_to_date(desired: &StatefulSet, live: &StatefulSet) -> bool {
     // A shortcut for equal specifications.
-    (wanted.spec == live.spec && is_subset(&wanted.metadata, &live.metadata)) || is_subset(wanted, live)
+    (desired.spec == live.spec && is_subset(&desired.metadata, &live.metadata)) || is_subset(desired, live)
 }
 
-/// Whether every field of `wanted` is in `live` with the same value. Lists have the same elements, in any order where
+/// Whether every field of `desired` is in `live` with the same value. Lists have the same elements, in any order where
 /// elements have a key.
-pub(crate) fn is_subset<T: Serialize + PartialEq>(wanted: &T, live: &T) -> bool {
-    if wanted == live {
+pub(crate) fn is_subset<T: Serialize + PartialEq>(desired: &T, live: &T) -> bool {
+    if desired == live {
         return true;
     }
-    match (serde_json::to_value(wanted), serde_json::to_value(live)) {
-        (Ok(wanted), Ok(live)) => is_subset_value(&wanted, &live),
+    match (serde_json::to_value(desired), serde_json::to_value(live)) {
+        (Ok(desired), Ok(live)) => is_subset_value(&desired, &live),
         _ => false,
     }
 }
 
-fn is_subset_value(wanted: &Value, live: &Value) -> bool {
-    match (wanted, live) {
-        (Value::Object(wanted), Value::Object(live)) => wanted.iter().all(|(key, value)| match live.get(key) {
+fn is_subset_value(desired: &Value, live: &Value) -> bool {
+    match (desired, live) {
+        (Value::Object(desired), Value::Object(live)) => desired.iter().all(|(key, value)| match live.get(key) {
             Some(live) => is_subset_value(value, live),
             None => is_nothing(value),
         }),
-        (Value::Array(wanted), Value::Array(live)) => wanted.len() == live.len() && is_subset_list(wanted, live),
-        _ => wanted == live,
+        (Value::Array(desired), Value::Array(live)) => desired.len() == live.len() && is_subset_list(desired, live),
+        _ => desired == live,
     }
 }
 
-fn is_subset_list(wanted: &[Value], live: &[Value]) -> bool {
+fn is_subset_list(desired: &[Value], live: &[Value]) -> bool {
     let key = ["mountPath", "containerPort", "name"]
         .into_iter()
-        .find(|key| wanted.iter().chain(live).all(|element| element.get(key).is_some()));
-    wanted.iter().enumerate().all(|(position, element)| {
+        .find(|key| desired.iter().chain(live).all(|element| element.get(key).is_some()));
+    desired.iter().enumerate().all(|(position, element)| {
         let counterpart = match key {
             Some(key) => live.iter().find(|other| other.get(key) == element.get(key)),
             None => live.get(position),
@@ -67,22 +68,22 @@ fn is_nothing(value: &Value) -> bool {
 }
 
 /// Whether the live pod template has obsolete labels or annotations of this operator.
-fn has_leftovers(wanted: &StatefulSet, live: &StatefulSet) -> bool {
+fn has_leftovers(desired: &StatefulSet, live: &StatefulSet) -> bool {
     let maps = |stateful_set: &StatefulSet| {
         let metadata = stateful_set.spec.as_ref().and_then(|spec| spec.template.metadata.clone()).unwrap_or_default();
         [("f:labels", metadata.labels.unwrap_or_default()), ("f:annotations", metadata.annotations.unwrap_or_default())]
     };
-    let is_leftover = |field: &str, wanted: &BTreeMap<String, String>, key: &String| {
-        !wanted.contains_key(key) && key != RESTARTED_AT && !belongs_to_others(live, field, key)
+    let is_leftover = |field: &str, desired: &BTreeMap<String, String>, key: &String| {
+        !desired.contains_key(key) && key != RESTARTED_AT && !belongs_to_others(live, field, key)
     };
-    maps(wanted)
+    maps(desired)
         .iter()
         .zip(maps(live))
-        .any(|((field, wanted), (_, kept_map))| kept_map.keys().any(|key| is_leftover(field, wanted, key)))
+        .any(|((field, desired), (_, kept_map))| kept_map.keys().any(|key| is_leftover(field, desired, key)))
 }
 
-/// Whether managed fields show that this label or annotation was not set by a creator of the StatefulSet. Its creators are the managers
-/// of its selector.
+/// Whether managed fields show that this label or annotation was not set by a creator of the StatefulSet. Its creators
+/// are the managers of its selector.
 fn belongs_to_others(stateful_set: &StatefulSet, field: &str, key: &str) -> bool {
     let Some(managers) = stateful_set.metadata.managed_fields.as_ref().filter(|list| !list.is_empty()) else {
         return false;

@@ -69,8 +69,8 @@ fn no_host_id(datacenter: &Datacenter, service: &str) -> Note {
         component: Component::Ingress,
         reason: "WaitingForHostID",
         message: format!(
-            "Service {}/{service} has no host ID of its node yet. The operator creates the node's Ingress when the sidecar has \
-             reported the host ID.",
+            "Service {}/{service} has no host ID of its node yet. The operator creates the node's Ingress when the \
+             sidecar has reported the host ID.",
             datacenter.namespace
         ),
     }

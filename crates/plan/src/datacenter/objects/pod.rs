@@ -92,7 +92,8 @@ fn has_barrier(observed: &Observed) -> bool {
         && observed.datacenter.comparable_version().is_none_or(|version| version.is_at_least(&BARRIER_SINCE))
 }
 
-/// Whether pods have a node exporter container. An image whose version cannot be compared counts as having its own node exporter.
+/// Whether pods have a node exporter container. An image whose version cannot be compared counts as having its own node
+/// exporter.
 fn has_node_exporter(datacenter: &Datacenter) -> bool {
     datacenter.comparable_version().is_some_and(|version| version.is_of_line(&WITHOUT_NODE_EXPORTER_SINCE))
 }
@@ -153,7 +154,8 @@ fn grace_period(datacenter: &Datacenter) -> i64 {
 
 /// Returns the init container that sets kernel settings of the Kubernetes node, which requires privileges.
 fn kernel_settings(datacenter: &Datacenter, operator_image: &str) -> Container {
-    // Only patterns that are used are listed, so that a change of other patterns of the operator does not restart nodes.
+    // Only patterns that are used are listed, so that a change of other patterns of the operator does not restart
+    // nodes.
     let others: Vec<String> = datacenter.other_sysctls.iter().map(|pattern| format!("--allow={pattern}")).collect();
     let words = [PROGRAM, "sysctl"].into_iter().chain(others.iter().map(String::as_str)).chain(["--"]);
     Container {

@@ -30,7 +30,8 @@ impl ProbePeriod {
 
     fn within(self, Limits { failures, period, timeout }: Limits) -> Probe {
         let shorter = period.min(self.0);
-        // A threshold of one failure applies at any period; other thresholds rise, so that the time until they are reached stays.
+        // A threshold of one failure applies at any period; other thresholds rise, so that the time until they are
+        // reached stays.
         let failures = if failures == 1 { 1 } else { (failures * period + shorter - 1) / shorter };
         Probe {
             failure_threshold: Some(failures),

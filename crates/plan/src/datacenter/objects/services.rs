@@ -68,8 +68,8 @@ pub(crate) fn services(current: &Current<'_>, going: &BTreeSet<String>) -> Servi
     Services { identity: identity_service(datacenter), members, untouched }
 }
 
-/// Returns the Services of nodes that are not desired. They may be all that is left of a node, so they stay until it is known that the
-/// node has left the ring.
+/// Returns the Services of nodes that are not desired. They may be all that is left of a node, so they stay until it is
+/// known that the node has left the ring.
 fn superfluous(observed: &Observed, members: &[Service]) -> Vec<Untouched> {
     let planned: BTreeSet<&str> = members.iter().filter_map(|service| service.metadata.name.as_deref()).collect();
     let names: Vec<&String> = observed
@@ -96,8 +96,8 @@ pub(crate) fn identity_service(datacenter: &Datacenter) -> Service {
     }
 }
 
-/// Returns the Service of a node. The sidecar's annotations, such as the host ID, are not part of it, but the hash of the ring of the
-/// last cleanup is: from the completed cleanup Job, or marked as never cleaned up for a new node.
+/// Returns the Service of a node. The sidecar's annotations, such as the host ID, are not part of it, but the hash of
+/// the ring of the last cleanup is: from the completed cleanup Job, or marked as never cleaned up for a new node.
 pub(crate) fn member_service(
     datacenter: &Datacenter,
     rack: &Rack,
@@ -176,7 +176,8 @@ pub(crate) fn alternator_ports(datacenter: &Datacenter) -> impl Iterator<Item = 
     alternator.map(|_| ("alternator-tls", 8043)).into_iter().chain(http.map(|port| ("alternator", port)))
 }
 
-/// Returns the ports of a Service, with the API server's defaults, so that they can be compared with those of the existing Service.
+/// Returns the ports of a Service, with the API server's defaults, so that they can be compared with those of the
+/// existing Service.
 fn ports(datacenter: &Datacenter) -> Vec<ServicePort> {
     let port = |(name, port): (&str, i32)| ServicePort {
         name: Some(name.into()),

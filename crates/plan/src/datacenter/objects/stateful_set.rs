@@ -68,8 +68,9 @@ pub(crate) fn stateful_set(current: &Current<'_>, rack: &Rack) -> StatefulSet {
 /// The hash of a rack's configuration that its pods carry as an annotation: a change of it restarts the nodes.
 struct InputsOf {
     hash: String,
-    /// The hash of the complete configuration, where `hash` is from an earlier operator version that left out the user's ConfigMaps
-    /// and Secrets. As long as this stays the same, nodes do not restart just to get the complete hash.
+    /// The hash of the complete configuration, where `hash` is from an earlier operator version that left out the
+    /// user's ConfigMaps and Secrets. As long as this stays the same, nodes do not restart just to get the complete
+    /// hash.
     stands_for: Option<String>,
 }
 
@@ -107,7 +108,8 @@ impl InputsOf {
     }
 }
 
-/// Sets the complete hash. It is called where nodes restart anyway, so the hash that leaves out the user's settings can go.
+/// Sets the complete hash. It is called where nodes restart anyway, so the hash that leaves out the user's settings can
+/// go.
 pub(crate) fn take_new_hash(stateful_set: &mut StatefulSet) {
     let noted = stateful_set.metadata.annotations.as_mut().and_then(|all| all.remove(annotation::INPUTS_STAND_FOR));
     if let (Some(hash), Some(spec)) = (noted, stateful_set.spec.as_mut()) {
@@ -162,18 +164,18 @@ fn claim(datacenter: &Datacenter, rack: &Rack) -> PersistentVolumeClaim {
     }
 }
 
-/// Returns `wanted` with the immutable fields of `existing` and no fewer replicas, and a note for each immutable field that differs
-/// from the specification.
+/// Returns `desired` with the immutable fields of `existing` and no fewer replicas, and a note for each immutable field
+/// that differs from the specification.
 pub(crate) fn keep_immutable_fields(
     current: &Current<'_>,
-    mut wanted: StatefulSet,
+    mut desired: StatefulSet,
     existing: &StatefulSet,
 ) -> (StatefulSet, Vec<Note>) {
     let observed = current.observed;
-    let (Some(spec), Some(now)) = (wanted.spec.as_mut(), existing.spec.as_ref()) else { return (wanted, Vec::new()) };
+    let (Some(spec), Some(now)) = (desired.spec.as_mut(), existing.spec.as_ref()) else { return (desired, Vec::new()) };
     let mut differing = Vec::new();
-    // Labels and annotations of claims matter only when a claim is created, so a difference there is not reported. `storage` handles
-    // sizes.
+    // Labels and annotations of claims matter only when a claim is created, so a difference there is not reported.
+    // `storage` handles sizes.
     let unsized_claim = |claim: &PersistentVolumeClaim| {
         claim.spec.clone().map(|spec| PersistentVolumeClaimSpec { resources: None, ..spec })
     };
@@ -192,8 +194,8 @@ pub(crate) fn keep_immutable_fields(
     if observed.datacenter.parallel_node_operations && !is_parallel(existing) {
         differing.push("spec.podManagementPolicy");
     }
-    // Equivalent templates are written as the operator renders them: else each StatefulSet would be written once more, with the API
-    // server's defaults.
+    // Equivalent templates are written as the operator renders them: else each StatefulSet would be written once more,
+    // with the API server's defaults.
     if !is_subset(&spec.volume_claim_templates, &now.volume_claim_templates) || has_other_metadata(spec, now) {
         spec.volume_claim_templates.clone_from(&now.volume_claim_templates);
     }
@@ -216,17 +218,17 @@ pub(crate) fn keep_immutable_fields(
     // The API server rejects a template whose labels do not match the selector.
     let labels = spec.template.metadata.get_or_insert_default().labels.get_or_insert_default();
     labels.extend(now.selector.match_labels.clone().unwrap_or_default());
-    let notes = differing.into_iter().map(|field| cannot_change(observed, &wanted, field)).collect();
-    (wanted, notes)
+    let notes = differing.into_iter().map(|field| cannot_change(observed, &desired, field)).collect();
+    (desired, notes)
 }
 
 /// Whether labels or annotations of the claim templates differ. Claim templates are immutable, so none can be removed.
-fn has_other_metadata(wanted: &StatefulSetSpec, now: &StatefulSetSpec) -> bool {
+fn has_other_metadata(desired: &StatefulSetSpec, now: &StatefulSetSpec) -> bool {
     let metadata = |spec: &StatefulSetSpec| -> Vec<_> {
         let claims = spec.volume_claim_templates.iter().flatten();
         claims.map(|claim| (claim.metadata.labels.clone(), claim.metadata.annotations.clone())).collect()
     };
-    metadata(wanted) != metadata(now)
+    metadata(desired) != metadata(now)
 }
 
 /// Keeps the annotation of a restart that the user requested: without it, the pods would be recreated once more.
@@ -237,8 +239,9 @@ fn keep_restart(template: &mut PodTemplateSpec, restarted_at: Option<&String>) {
     }
 }
 
-/// Returns the StatefulSet of a rack whose StatefulSet is gone while its nodes exist. It is recreated around them: with as many
-/// replicas, and a template that matches their pods. The nodes keep their version, since an upgrade has to go through `topology`.
+/// Returns the StatefulSet of a rack whose StatefulSet is gone while its nodes exist. It is recreated around them: with
+/// as many replicas, and a template that matches their pods. The nodes keep their version, since an upgrade has to go
+/// through `topology`.
 pub(crate) fn recreated_stateful_set(current: &Current<'_>, rack: &Rack, nodes: i32) -> StatefulSet {
     let observed = current.observed;
     let name = observed.datacenter.stateful_set_name(rack);
@@ -277,8 +280,8 @@ fn cannot_change(observed: &Observed, stateful_set: &StatefulSet, field: &str) -
             "Revert the change of the rack's storage class, or move the nodes to a new rack."
         }
         "spec.podManagementPolicy" => {
-            "Set spec.enableParallelNodeOperations to false, or delete the StatefulSet with --cascade=orphan: the operator \
-             recreates it around its pods."
+            "Set spec.enableParallelNodeOperations to false, or delete the StatefulSet with --cascade=orphan: the \
+             operator recreates it around its pods."
         }
         _ => "Delete the StatefulSet with --cascade=orphan: the operator recreates it around its pods.",
     };
@@ -286,8 +289,8 @@ fn cannot_change(observed: &Observed, stateful_set: &StatefulSet, field: &str) -
         component: Component::StatefulSet,
         reason: "ImmutableField",
         message: format!(
-            "StatefulSet {}/{name} keeps its {field}, which differs from the specification, because Kubernetes does not allow to \
-             change this field. {remedy}",
+            "StatefulSet {}/{name} keeps its {field}, which differs from the specification, because the field is \
+             immutable. {remedy}",
             observed.datacenter.namespace
         ),
     }

@@ -38,8 +38,9 @@ enum Found {
     Absent(String),
 }
 
-/// Returns the Secret with the token. The token is the first one of: that of the user's agent configuration, that of the Secret in the
-/// override annotation, that of the datacenter's own Secret, a new one. A referenced Secret that does not exist is waited for.
+/// Returns the Secret with the token. The token is the first one of: that of the user's agent configuration, that of
+/// the Secret in the override annotation, that of the datacenter's own Secret, a new one. A referenced Secret that does
+/// not exist is waited for.
 pub(crate) fn token(observed: &Observed) -> Token {
     let datacenter = &observed.datacenter;
     let own = names::datacenter::agent_auth_token(&datacenter.name);
@@ -83,8 +84,8 @@ fn find(observed: &Observed, name: &str, secret: Option<&Secret>, key: &str) -> 
     let reference = format!("Secret {}/{name}", observed.datacenter.namespace);
     let Some(secret) = secret else {
         return Found::Absent(format!(
-            "{reference} does not exist. The ScyllaDB Manager agents read their token from it. The operator starts nodes when it \
-             exists."
+            "{reference} does not exist. The ScyllaDB Manager agents read their token from it. The operator starts \
+             nodes when it exists."
         ));
     };
     let Some(bytes) = secret.data.as_ref().and_then(|data| data.get(key)) else { return Found::Nothing };
@@ -96,7 +97,8 @@ fn find(observed: &Observed, name: &str, secret: Option<&Secret>, key: &str) -> 
     match serde_saphyr::from_str::<AgentSettings>(&text) {
         Ok(settings) => settings.auth_token.filter(|token| !token.is_empty()).map_or(Found::Nothing, Found::Token),
         Err(_) => Found::Unreadable(format!(
-            "{reference} has no valid YAML in {key}, so the token of the ScyllaDB Manager agents is unknown. Correct the Secret."
+            "{reference} has no valid YAML in {key}, so the token of the ScyllaDB Manager agents is unknown. Correct \
+             the Secret."
         )),
     }
 }

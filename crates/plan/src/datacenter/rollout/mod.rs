@@ -170,7 +170,7 @@ fn change_next(current: &Current<'_>, racks: Racks<'_>, topology: &Topology, rol
     for (position, one) in existing.into_iter().enumerate() {
         if Some(position) == lacking && is_free(&one) {
             rollout.progressing.push(scaling_out(observed, &one));
-            rollout.stateful_sets.push(if has_cluster(observed) { one.scaled_out() } else { one.wanted });
+            rollout.stateful_sets.push(if has_cluster(observed) { one.scaled_out() } else { one.desired });
         } else if differing.as_ref() != Some(&one.name) {
             keep(observed, one, rollout);
         } else if topology.without_place.contains(&one.name) {
@@ -188,7 +188,7 @@ fn change_next(current: &Current<'_>, racks: Racks<'_>, topology: &Topology, rol
             let is_rolled = one.changes_pods || partition(one.now) > 0;
             rollout.restarting.extend(is_rolled.then(|| one.name.clone()));
             let replicas = replicas(one.now);
-            let mut changed = if is_rolled { one.with_next_partition(next.as_ref()) } else { one.wanted };
+            let mut changed = if is_rolled { one.with_next_partition(next.as_ref()) } else { one.desired };
             // Nodes join when the rolling change is over.
             if let Some(spec) = changed.spec.as_mut().filter(|_| is_rolling) {
                 spec.replicas = Some(replicas);

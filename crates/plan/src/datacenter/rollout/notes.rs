@@ -58,7 +58,7 @@ pub(crate) fn restoring(observed: &Observed, stateful_set: &StatefulSet) -> Note
 }
 
 pub(crate) fn scaling_out(observed: &Observed, one: &ExistingRack<'_>) -> Note {
-    let (now, nodes) = (replicas(one.now), replicas(&one.wanted));
+    let (now, nodes) = (replicas(one.now), replicas(&one.desired));
     note(
         "ScalingOut",
         format!("{} gets {nodes} node(s) in place of {now}; then they join", reference(observed, one.now)),

@@ -50,7 +50,7 @@ pub(crate) fn keep(observed: &Observed, one: ExistingRack<'_>, rollout: &mut Rol
     if one.changes {
         hold(observed, one, rollout);
     } else {
-        rollout.stateful_sets.push(one.wanted);
+        rollout.stateful_sets.push(one.desired);
     }
 }
 

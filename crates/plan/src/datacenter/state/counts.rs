@@ -13,12 +13,12 @@ use crate::datacenter::{
 /// Returns the StatefulSets of racks that the specification no longer has.
 pub(crate) fn removed_racks(observed: &Observed) -> impl Iterator<Item = &StatefulSet> {
     let racks = &observed.datacenter.racks;
-    let wanted: Vec<String> = racks.iter().map(|rack| observed.datacenter.stateful_set_name(rack)).collect();
-    observed.stateful_sets.iter().filter(move |(name, _)| !wanted.contains(name)).map(|(_, stateful_set)| stateful_set)
+    let desired: Vec<String> = racks.iter().map(|rack| observed.datacenter.stateful_set_name(rack)).collect();
+    observed.stateful_sets.iter().filter(move |(name, _)| !desired.contains(name)).map(|(_, stateful_set)| stateful_set)
 }
 
-/// Returns how many replicas the rack needs now, without scaling in. A StatefulSet may have been deleted or scaled in by a user while
-/// its nodes are still in the ring.
+/// Returns how many replicas the rack needs now, without scaling in. A StatefulSet may have been deleted or scaled in
+/// by a user while its nodes are still in the ring.
 pub(crate) fn nodes_to_keep(current: &Current<'_>, rack: &Rack) -> i32 {
     let observed = current.observed;
     let name = observed.datacenter.stateful_set_name(rack);
@@ -26,7 +26,8 @@ pub(crate) fn nodes_to_keep(current: &Current<'_>, rack: &Rack) -> i32 {
     rack.nodes.max(now).max(replicas_of_ring_members(current, &name)).min(MAX_NODES)
 }
 
-/// Returns how many replicas cover all nodes that are in the ring although their ordinals are beyond the StatefulSet's replicas.
+/// Returns how many replicas cover all nodes that are in the ring although their ordinals are beyond the StatefulSet's
+/// replicas.
 pub(crate) fn replicas_of_ring_members(current: &Current<'_>, stateful_set: &str) -> i32 {
     let observed = current.observed;
     let members = current.members();
@@ -43,8 +44,8 @@ pub(crate) fn replicas_of_ring_members(current: &Current<'_>, stateful_set: &str
     lost.filter(is_in).map(|(member, _)| member.ordinal + 1).max().unwrap_or(0).min(MAX_NODES)
 }
 
-/// Returns how many replicas cover all ordinals that have a pod, a Service with a host ID, or a claim with the data of a node. Nodes
-/// that have left the ring do not count.
+/// Returns how many replicas cover all ordinals that have a pod, a Service with a host ID, or a claim with the data of
+/// a node. Nodes that have left the ring do not count.
 pub(crate) fn known_nodes(current: &Current<'_>, stateful_set: &str) -> i32 {
     let observed = current.observed;
     let members = current.members();

@@ -23,8 +23,8 @@ pub(crate) fn last_image(observed: &Observed, member: &str) -> Option<(String, S
     }
 }
 
-/// Returns version and image with which these nodes can start again: those that they ran last, and the newest of them where they differ,
-/// because ScyllaDB cannot be downgraded on a disk.
+/// Returns version and image with which these nodes can start again: those that they ran last, and the newest of them
+/// where they differ, because ScyllaDB cannot be downgraded on a disk.
 pub(crate) fn newest_image(observed: &Observed, members: &[String]) -> Option<(String, String)> {
     let is_newer = |one: &str, other: &str| match (Version::parse(one), Version::parse(other)) {
         (Some(one), Some(other)) => one.is_at_least(&other),
@@ -34,8 +34,8 @@ pub(crate) fn newest_image(observed: &Observed, members: &[String]) -> Option<(S
     images.reduce(|newest, one| if is_newer(&one.0, &newest.0) { one } else { newest })
 }
 
-/// Returns the host IDs of nodes that have joined and not left, by member, from the annotations of claims. Copies of claims are left
-/// out: their host ID is on the Service of another member, or on an older claim.
+/// Returns the host IDs of nodes that have joined and not left, by member, from the annotations of claims. Copies of
+/// claims are left out: their host ID is on the Service of another member, or on an older claim.
 pub(crate) fn joined_disks<'a>(observed: &'a Observed, members: &[Member<'a>]) -> BTreeMap<&'a str, &'a str> {
     let by_service = |host_id: &str| {
         let is_its = |member: &&Member<'_>| member.host_id() == Some(host_id);

@@ -1,8 +1,8 @@
 //! Whether the pods of a rack that is not rolled out may be changed.
 //!
-//! A rollout may be stuck because of a mistake in the specification, such as an image that does not exist. Then only a change of the
-//! pods helps. It may also wait for a node that is joining, which must not be restarted, least of all with another version than the
-//! rest.
+//! A rollout may be stuck because of a mistake in the specification, such as an image that does not exist. Then only a
+//! change of the pods helps. It may also wait for a node that is joining, which must not be restarted, least of all
+//! with another version than the rest.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use messina_api::names;

@@ -101,8 +101,8 @@ pub(crate) enum Origin {
     Other,
 }
 
-/// Returns which pod the answer on a member's Service comes from. Sidecars of earlier versions do not name their pod: then it is the
-/// current one if the question is newer than the pod's resource version.
+/// Returns which pod the answer on a member's Service comes from. Sidecars of earlier versions do not name their pod:
+/// then it is the current one if the question is newer than the pod's resource version.
 pub(crate) fn origin(observed: &Observed, name: &str, answer: &RingAnswer, question: Option<u64>) -> Origin {
     let Some(pod) = observed.pods.get(name).filter(|pod| pod.is_ready()) else { return Origin::Other };
     let asked_since = |version: u64| question.is_some_and(|question| question >= version);
@@ -126,11 +126,11 @@ fn has_rack(observed: &Observed, stateful_set: &str) -> bool {
 /// Returns the members of all racks, existing, desired and removed, in order.
 pub(crate) fn members<'a>(observed: &'a Observed) -> Vec<Member<'a>> {
     let racks = &observed.datacenter.racks;
-    let wanted: BTreeSet<String> = racks.iter().map(|rack| observed.datacenter.stateful_set_name(rack)).collect();
+    let desired: BTreeSet<String> = racks.iter().map(|rack| observed.datacenter.stateful_set_name(rack)).collect();
     let member = |(name, service): (&'a String, &'a NodeService)| {
         let (stateful_set, ordinal) = name.rsplit_once('-')?;
         let is_ours =
-            wanted.contains(stateful_set) || observed.stateful_sets.contains_key(stateful_set) || service.is_member();
+            desired.contains(stateful_set) || observed.stateful_sets.contains_key(stateful_set) || service.is_member();
         let number: u16 = ordinal.parse().ok()?;
         let is_ordinal = number.to_string() == ordinal;
         (is_ours && is_ordinal).then_some(Member { name, service, stateful_set, ordinal: i32::from(number) })

@@ -21,8 +21,9 @@ pub(crate) fn pods<'a>(
     ordinals.map(move |ordinal| (ordinal, observed.pods.get(&names::datacenter::member(&name, ordinal))))
 }
 
-/// Whether the StatefulSet is rolled out down to its partition: all pods are up, and those from the partition on are up to date. Pods
-/// below the partition may be up to date too, so `status.updatedReplicas` does not suffice, and each pod is checked.
+/// Whether the StatefulSet is rolled out down to its partition: all pods are up, and those from the partition on are up
+/// to date. Pods below the partition may be up to date too, so `status.updatedReplicas` does not suffice, and each pod
+/// is checked.
 pub(crate) fn is_settled(observed: &Observed, stateful_set: &StatefulSet) -> bool {
     let partition = partition(stateful_set);
     if partition == 0 {

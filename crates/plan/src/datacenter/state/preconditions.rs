@@ -1,8 +1,8 @@
 //! Preconditions of writes: other objects that must still have the version that was observed.
 //!
-//! Caches of different kinds are not of the same time: one watch may be minutes behind the others. A claim that is not in the cache may
-//! exist, with the data of a node that has left, or of one that is in the ring. So a write that cannot be undone happens only if such
-//! objects have the observed version at that moment.
+//! Caches of different kinds are not of the same time: one watch may be minutes behind the others. A claim that is not
+//! in the cache may exist, with the data of a node that has left, or of one that is in the ring. So a write that cannot
+//! be undone happens only if such objects have the observed version at that moment.
 
 use std::{collections::BTreeSet, ops::Range};
 
@@ -24,24 +24,26 @@ pub(crate) fn claim_and_pod(observed: &Observed, member: &str) -> Vec<ObservedVe
     vec![claim(observed, member), pod(observed, member)]
 }
 
-/// Returns the preconditions of a number of replicas that was decided for one member: the member's Service, because it may belong to
-/// another node by now, and the claims of the additional pods, because they may hold the data of nodes that have left.
+/// Returns the preconditions of a number of replicas that was decided for one member: the member's Service, because it
+/// may belong to another node by now, and the claims of the additional pods, because they may hold the data of nodes
+/// that have left.
 pub(crate) fn for_replicas(
     observed: &Observed,
     stateful_set: &StatefulSet,
-    wanted: i32,
+    desired: i32,
     member: &str,
 ) -> Vec<ObservedVersion> {
-    let newcomers = members(stateful_set, replicas(stateful_set)..wanted).map(|member| claim(observed, &member));
+    let newcomers = members(stateful_set, replicas(stateful_set)..desired).map(|member| claim(observed, &member));
     newcomers.chain([service(observed, member)]).collect()
 }
 
-/// Returns the preconditions of StatefulSets. Those that are scaled out depend on the claims of the new pods, because no node may start on
-/// the disk of one that has left. Those that let a node restart depend on all pods, because one node restarts at a time, and only while
-/// all others are up. A StatefulSet that is created has no preconditions: decision 0017 explains why.
+/// Returns the preconditions of StatefulSets. Those that are scaled out depend on the claims of the new pods, because
+/// no node may start on the disk of one that has left. Those that let a node restart depend on all pods, because one
+/// node restarts at a time, and only while all others are up. A StatefulSet that is created has no preconditions:
+/// decision 0017 explains why.
 pub(crate) fn for_stateful_sets(
     observed: &Observed,
-    wanted: &[StatefulSet],
+    desired: &[StatefulSet],
     restarting: &BTreeSet<String>,
 ) -> Preconditions {
     let preconditions = |one: &StatefulSet| {
@@ -52,7 +54,7 @@ pub(crate) fn for_stateful_sets(
         let others = all.filter(|_| restarting.contains(&name)).map(|member| pod(observed, &member));
         Some(((ObjectKind::StatefulSet, name.clone()), newcomers.chain(others).collect()))
     };
-    wanted.iter().filter_map(preconditions).collect()
+    desired.iter().filter_map(preconditions).collect()
 }
 
 fn members(stateful_set: &StatefulSet, ordinals: Range<i32>) -> impl Iterator<Item = String> {

@@ -34,8 +34,8 @@ pub(crate) struct Ring<'a> {
     pub(crate) question: Option<u64>,
     /// Answers to it, by member.
     answers: BTreeMap<&'a str, &'a RingAnswer>,
-    /// The members whose answers come from pods that are ready now. Only their answers justify a deletion; answers of others can only
-    /// prevent one.
+    /// The members whose answers come from pods that are ready now. Only their answers justify a deletion; answers of
+    /// others can only prevent one.
     pub(crate) witnesses: BTreeSet<&'a str>,
     /// Whether an answer may be older than the current pod, so that the operator has to ask again.
     pub(crate) is_outdated: bool,
@@ -65,8 +65,8 @@ impl<'a> Ring<'a> {
         Self { members, question, answers, witnesses, is_outdated }
     }
 
-    /// Returns a question that was never asked. It is not below the resource version of any Service, which rises with each question and
-    /// answer. It is not below those of StatefulSets either: see [`Self::is_asked_since`].
+    /// Returns a question that was never asked. It is not below the resource version of any Service, which rises with
+    /// each question and answer. It is not below those of StatefulSets either: see [`Self::is_asked_since`].
     pub(crate) fn next_question(&self, observed: &Observed) -> u64 {
         let versions = self.members.iter().map(Member::version);
         let sets = observed.stateful_sets.values().map(|one| version(one.metadata.resource_version.as_deref()));
@@ -76,8 +76,8 @@ impl<'a> Ring<'a> {
         versions.chain(sets).chain(pods).chain(after).max().unwrap_or(0).min(LAST_QUESTION - 1)
     }
 
-    /// Whether the question is newer than the observed StatefulSet. The cache of Services may be older than that of StatefulSets; then a
-    /// node that has left would seem to be in the ring, beyond the StatefulSet's replicas.
+    /// Whether the question is newer than the observed StatefulSet. The cache of Services may be older than that of
+    /// StatefulSets; then a node that has left would seem to be in the ring, beyond the StatefulSet's replicas.
     pub(crate) fn is_asked_since(&self, stateful_set: &StatefulSet) -> bool {
         self.question.is_some_and(|question| question >= version(stateful_set.metadata.resource_version.as_deref()))
     }
@@ -93,8 +93,8 @@ impl<'a> Ring<'a> {
         self.answers.iter().filter(move |(name, _)| **name != but).map(|(name, answer)| (*name, *answer))
     }
 
-    /// Returns whether a node is in the ring, from all answers except that of one member: it is absent if one ready node reports so and
-    /// no answer contradicts.
+    /// Returns whether a node is in the ring, from all answers except that of one member: it is absent if one ready
+    /// node reports so and no answer contradicts.
     pub(crate) fn membership(&self, host_id: &str, but: &str) -> Membership {
         let is_witness = |(name, answer): &(&str, &RingAnswer)| {
             self.witnesses.contains(name) && answer.nodes.contains_key(&answer.host_id)
@@ -117,8 +117,8 @@ impl<'a> Ring<'a> {
         }
     }
 
-    /// Returns whether the node of a member is in the ring. All others have seen a node that has begun to leave, so for that one the
-    /// report of one ready node suffices.
+    /// Returns whether the node of a member is in the ring. All others have seen a node that has begun to leave, so for
+    /// that one the report of one ready node suffices.
     pub(crate) fn membership_of(&self, observed: &Observed, member: &Member<'_>, host_id: &str) -> Membership {
         if member.has_begun_to_leave() {
             self.membership(host_id, member.name)
@@ -165,9 +165,9 @@ impl<'a> Ring<'a> {
         differs.map_or(Ok(()), Err)
     }
 
-    /// Checks that a node of this datacenter may restart: all nodes that can report the ring have done so, none of them sees a node of this
-    /// datacenter in another state than up and normal, except those in `lost`, and none sees a node of another datacenter down.
-    /// Returns why not.
+    /// Checks that a node of this datacenter may restart: all nodes that can report the ring have done so, none of them
+    /// sees a node of this datacenter in another state than up and normal, except those in `lost`, and none sees a node
+    /// of another datacenter down. Returns why not.
     pub(crate) fn check_restart(&self, observed: &Observed, lost: &[Member<'_>]) -> Result<(), String> {
         let ours = self.others(observed, "");
         if let Some(silent) = ours.iter().find(|member| member.answers() && !self.answers.contains_key(member.name)) {
@@ -197,7 +197,8 @@ impl<'a> Ring<'a> {
         unhealthy.or_else(missing).or_else(elsewhere).map_or(Ok(()), Err)
     }
 
-    /// Returns a message if member `name` sees a node of another datacenter down that the user has not told the operator to ignore.
+    /// Returns a message if member `name` sees a node of another datacenter down that the user has not told the
+    /// operator to ignore.
     fn down_elsewhere(&self, observed: &Observed, name: &str, answer: &RingAnswer) -> Option<String> {
         let is_elsewhere = |host_id: &str| {
             // A node that is known by its address only has not joined.

@@ -1,4 +1,5 @@
-//! Takeover of a datacenter from scylla-operator. While scylla-operator runs, this operator does not change the datacenter.
+//! Takeover of a datacenter from scylla-operator. While scylla-operator runs, this operator does not change the
+//! datacenter.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
@@ -12,11 +13,12 @@ use k8s_openapi::{
 use messina_api::names::scylla_operator::{PROGRAMS, is_field_manager};
 use serde_json::Value;
 
-/// How long after a write of scylla-operator it counts as running. Where its Lease has another name, its writes are the only evidence.
+/// How long after a write of scylla-operator it counts as running. Where its Lease has another name, its writes are the
+/// only evidence.
 const QUIET: SignedDuration = SignedDuration::from_mins(5);
 
-/// How long a Lease counts as held that was neither renewed nor released. The operator notices a dead watch within five minutes, so a
-/// Lease that seems to expire may have been renewed all the time.
+/// How long a Lease counts as held that was neither renewed nor released. The operator notices a dead watch within five
+/// minutes, so a Lease that seems to expire may have been renewed all the time.
 const UNRENEWED: SignedDuration = SignedDuration::from_mins(6);
 
 /// Evidence that scylla-operator runs.
@@ -28,8 +30,8 @@ pub struct ScyllaOperatorActivity {
     pub evidence: String,
 }
 
-/// Returns whether a Lease is held. `changed` is when it was first observed, or observed to change, by this operator's clock: that of
-/// the holder may be wrong.
+/// Returns whether a Lease is held. `changed` is when it was first observed, or observed to change, by this operator's
+/// clock: that of the holder may be wrong.
 pub fn active_by_lease(lease: &Lease, changed: Timestamp, now: Timestamp) -> Option<ScyllaOperatorActivity> {
     let holder = lease.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
     let until = changed.saturating_add(UNRENEWED).unwrap_or(Timestamp::MAX);
@@ -58,8 +60,8 @@ fn records(stateful_set: &StatefulSet) -> impl Iterator<Item = &ManagedFieldsEnt
     stateful_set.metadata.managed_fields.iter().flatten().filter(is_its)
 }
 
-/// Whether the pod template runs scylla-operator's program, or scylla-operator still manages fields of it: the next write of this operator
-/// removes those fields that it does not set itself, which restarts nodes.
+/// Whether the pod template runs scylla-operator's program, or scylla-operator still manages fields of it: the next
+/// write of this operator removes those fields that it does not set itself, which restarts nodes.
 pub(crate) fn is_of_scylla_operator(stateful_set: &StatefulSet) -> bool {
     let Some(spec) = &stateful_set.spec else { return false };
     runs_its_program(&spec.template) || records(stateful_set).any(has_template)

@@ -39,8 +39,8 @@ impl<'a> Node<'a> {
         self.version.as_deref() == Some(version)
     }
 
-    /// Whether this is a rollback to the version that it ran before. That is not known where it runs another version than it was
-    /// prepared for, because it was down and its pod was changed.
+    /// Whether this is a rollback to the version that it ran before. That is not known where it runs another version
+    /// than it was prepared for, because it was down and its pod was changed.
     pub(crate) fn rolls_back_to(&self, version: &str) -> bool {
         let is_back = |request: &UpgradeRequest| {
             request.from == version && self.version.as_ref().is_none_or(|own| *own == request.to)
@@ -53,15 +53,15 @@ impl<'a> Node<'a> {
         self.request.as_ref().is_some_and(|request| request.to == version && self.runs(&request.from))
     }
 
-    /// Whether the operator has requested all of these snapshots and the sidecar has confirmed them. A snapshot that is no longer
-    /// requested may be gone, even if the sidecar has confirmed it before.
+    /// Whether the operator has requested all of these snapshots and the sidecar has confirmed them. A snapshot that is
+    /// no longer requested may be gone, even if the sidecar has confirmed it before.
     pub(crate) fn keeps(&self, snapshots: &[Snapshot]) -> bool {
         let (Some(request), Some(answer)) = (&self.request, &self.answer) else { return false };
         snapshots.iter().all(|one| request.keep.contains(one) && answer.kept.contains(one))
     }
 
-    /// Whether the sidecar has yet to confirm that it has cleared a snapshot which is no longer requested. Until then the snapshot is
-    /// not requested again: the former answer would be taken for the new one.
+    /// Whether the sidecar has yet to confirm that it has cleared a snapshot which is no longer requested. Until then
+    /// the snapshot is not requested again: the former answer would be taken for the new one.
     pub(crate) fn has_snapshots_to_clear(&self) -> bool {
         let (Some(request), Some(answer)) = (&self.request, &self.answer) else { return false };
         !answer.kept.is_subset(&request.keep)
@@ -81,8 +81,8 @@ impl<'a> Node<'a> {
     }
 }
 
-/// Returns the version that a node runs or is about to run: without a pod, that of the StatefulSet's template, unless the ordinal is
-/// below the partition.
+/// Returns the version that a node runs or is about to run: without a pod, that of the StatefulSet's template, unless
+/// the ordinal is below the partition.
 pub(crate) fn version(observed: &Observed, member: &Member<'_>) -> Option<String> {
     let template = || {
         let stateful_set = observed.stateful_sets.get(member.stateful_set)?;
@@ -112,7 +112,8 @@ pub(crate) fn is_being_upgraded(current: &Current<'_>) -> bool {
     observed.services.values().any(NodeService::is_upgrading) && current.members().iter().any(has_upgrade_annotations)
 }
 
-/// Whether a node that is down may start with this version: it ran that version, this is a rollback, or it was prepared for an upgrade.
+/// Whether a node that is down may start with this version: it ran that version, this is a rollback, or it was prepared
+/// for an upgrade.
 pub(crate) fn is_prepared_for(current: &Current<'_>, name: &str, version: &str) -> bool {
     let observed = current.observed;
     let member = current.members().iter().find(|member| member.name == name && is_upgraded(observed, member));

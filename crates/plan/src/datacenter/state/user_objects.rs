@@ -1,5 +1,6 @@
-//! ConfigMaps and Secrets of the user that the specification references. Nodes without them would start with other settings than the
-//! user wants, so no StatefulSet is created or changed while one is missing; running nodes keep running.
+//! ConfigMaps and Secrets of the user that the specification references. Nodes without them would start with other
+//! settings than the user wants, so no StatefulSet is created or changed while one is missing; running nodes keep
+//! running.
 
 use std::collections::BTreeSet;
 
@@ -18,8 +19,8 @@ pub(crate) fn missing(observed: &Observed) -> Vec<Note> {
         component: Component::StatefulSet,
         reason,
         message: format!(
-            "{kind} {}/{name}, which the specification references, does not exist. The operator creates and changes no StatefulSet \
-             until it does. Create it, or remove the reference to it.",
+            "{kind} {}/{name}, which the specification references, does not exist. The operator creates and changes \
+             no StatefulSet until it does. Create it, or remove the reference to it.",
             datacenter.namespace
         ),
     };

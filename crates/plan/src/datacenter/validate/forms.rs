@@ -52,8 +52,8 @@ pub(crate) fn labels(labels: Option<&BTreeMap<String, String>>, field: &str, inv
             invalid.add(
                 field,
                 format!(
-                    "{value:?} is not a valid label value: use at most 63 letters, digits, dashes, dots or underscores, \
-                     with a letter or a digit at both ends"
+                    "{value:?} is not a valid label value: use at most 63 letters, digits, dashes, dots or \
+                     underscores, with a letter or a digit at both ends"
                 ),
             );
         }

@@ -22,7 +22,8 @@ use crate::{
     node::sysctl::Allowed,
 };
 
-/// Validates the object, with the default kernel settings (sysctls) allowed. Returns every invalid field, not only the first one.
+/// Validates the object, with the default kernel settings (sysctls) allowed. Returns every invalid field, not only the
+/// first one.
 pub fn validate(object: &ScyllaDBDatacenter) -> Result<Datacenter, Vec<InvalidField>> {
     validate_allowing(object, &Allowed::default())
 }

@@ -53,8 +53,8 @@ pub(crate) fn version(image: &str, invalid: &mut InvalidFields) -> Option<String
         Ok(version) => invalid.add(
             field,
             format!(
-                "{version:?} is not a valid version: use a tag of at most 63 letters, digits, dashes, dots or underscores, \
-                 with a letter or a digit at both ends"
+                "{version:?} is not a valid version: use a tag of at most 63 letters, digits, dashes, dots or \
+                 underscores, with a letter or a digit at both ends"
             ),
         ),
         Err(no_version) => invalid.add(field, no_version.to_string()),
@@ -138,7 +138,8 @@ pub(crate) fn domains(spec: &ScyllaDBDatacenterSpec, invalid: &mut InvalidFields
     }
 }
 
-/// Validates the types of the addresses that nodes broadcast to nodes and to clients. The Service of a node must have such an address.
+/// Validates the types of the addresses that nodes broadcast to nodes and to clients. The Service of a node must have
+/// such an address.
 pub(crate) fn broadcast(
     options: Option<&ExposeOptions>,
     invalid: &mut InvalidFields,
@@ -180,8 +181,8 @@ pub(crate) fn broadcast(
             invalid.add(
                 field,
                 format!(
-                    "the Services of nodes have no such address: set spec.exposeOptions.nodeService.type to {needs}, or \
-                     use another broadcast address type"
+                    "the Services of nodes have no such address: set spec.exposeOptions.nodeService.type to {needs}, \
+                     or use another broadcast address type"
                 ),
             );
         }
@@ -273,7 +274,8 @@ fn certificate_names(certificate: &TlsCertificate, field: &str, invalid: &mut In
     }
 }
 
-/// Returns the kernel settings (sysctls), and the operator's patterns that allow those of them which are not allowed by default.
+/// Returns the kernel settings (sysctls), and the operator's patterns that allow those of them which are not allowed by
+/// default.
 pub(crate) fn sysctls(
     given: &BTreeMap<String, String>,
     allowed: &Allowed,
@@ -300,8 +302,8 @@ pub(crate) fn sysctls(
             None => invalid.add(
                 &field,
                 format!(
-                    "{setting:?} is not allowed, because it affects all pods of a Kubernetes node: remove it, or allow it with the \
-                     operator's flag --allowed-sysctls. Allowed settings: {allowed}"
+                    "{setting:?} is not allowed, because it affects all pods of a Kubernetes node: remove it, or \
+                     allow it with the operator's flag --allowed-sysctls. Allowed settings: {allowed}"
                 ),
             ),
         }

@@ -22,7 +22,8 @@ use crate::{
     quantity::{self, Amount},
 };
 
-/// Maximum length of a StatefulSet's name: its pods have it in a label of at most 63 characters, followed by a dash and a hash of 10.
+/// Maximum length of a StatefulSet's name: its pods have it in a label of at most 63 characters, followed by a dash and
+/// a hash of 10.
 const MAX_STATEFUL_SET_NAME: usize = 52;
 
 /// Validates the fields of a template that do not depend on others.
@@ -227,7 +228,8 @@ pub(crate) fn stateful_set_names(name: &str, scylla_datacenter: &str, racks: &[R
             invalid.add(
                 field,
                 format!(
-                    "{component:?} becomes part of the names of Services: use lower case letters, digits and dashes only"
+                    "{component:?} becomes part of the names of Services: use lower case letters, digits and dashes \
+                     only"
                 ),
             );
         } else if stateful_set.starts_with('-') || stateful_set.ends_with('-') {

@@ -154,7 +154,7 @@ fn what_is_still_to_be_signed_is_awaited_and_holds_nothing_up_that_is_there() {
     for (cached, secret) in [(cached, SECRETS[3]), (without_authority, SECRETS[2])] {
         let plan = plan(&cached);
         let awaited = plan.progressing.iter().find(|note| note.reason == "WaitingForSignature").unwrap();
-        assert!(awaited.message.starts_with(&format!("Secret shop/{secret} is to be signed: ")), "{}", awaited.message);
+        assert!(awaited.message.starts_with(&format!("Secret shop/{secret} must be signed: ")), "{}", awaited.message);
         assert_eq!((plan.degraded, plan.objects.stateful_sets), (vec![], before.clone()), "{secret}");
         assert!(plan.objects.certificates[1].certificate.is_none(), "the old one stays");
         let is_kept =
@@ -226,8 +226,8 @@ fn nodes_are_certified_for_every_way_to_them() {
     assert_eq!(names(&cached).into_iter().collect::<Vec<_>>(), expected);
     let progressing = plan(&cached).progressing;
     let message = &progressing.iter().find(|note| note.component == Component::Certificates).unwrap().message;
-    assert!(message.contains("the node of Service shop/orders-dc-a-1 is to tell its host ID"), "{message}");
-    assert!(message.contains("the load balancer of Service shop/orders-dc-a-1 is to get an address"), "{message}");
+    assert!(message.contains("node shop/orders-dc-a-1 to report its host ID"), "{message}");
+    assert!(message.contains("Service shop/orders-dc-a-1 to get an address of its load balancer"), "{message}");
     assert!(!message.contains("orders-dc-a-0"), "{message}");
 }
 

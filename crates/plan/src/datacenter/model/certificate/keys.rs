@@ -1,7 +1,7 @@
 //! Formats of private keys in Secrets.
 //!
-//! The libraries of this operator read PKCS#8; scylla-operator reads and writes only the older formats for each type of key (PKCS#1 and
-//! SEC 1). So all three are read, and new keys are written in the older ones, which both can read.
+//! The libraries of this operator read PKCS#8; scylla-operator reads and writes only the older formats for each type of
+//! key (PKCS#1 and SEC 1). So all three are read, and new keys are written in the older ones, which both can read.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use ring::{
@@ -122,8 +122,8 @@ pub(crate) fn pem(label: &str, der: &[u8]) -> String {
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
 }
 
-/// Returns the public key of a private key, as in certificates; none if the key is malformed or of an unsupported type. `ring` needs
-/// `random` to parse a key; the result does not depend on it.
+/// Returns the public key of a private key, as in certificates; none if the key is malformed or of an unsupported type.
+/// `ring` needs `random` to parse a key; the result does not depend on it.
 pub(crate) fn public_key(pem: &[u8], random: &dyn SecureRandom) -> Option<Vec<u8>> {
     let pkcs8 = as_pkcs8(pem)?;
     [&ECDSA_P384_SHA384_ASN1_SIGNING, &ECDSA_P256_SHA256_ASN1_SIGNING]

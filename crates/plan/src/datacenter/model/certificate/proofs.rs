@@ -7,8 +7,8 @@ use sha2::{Digest, Sha256};
 
 use crate::datacenter::model::certificate::reading::Certificate;
 
-/// The verified properties of a datacenter's certificates: that a key belongs to it, and that a CA has signed it. A verification takes
-/// milliseconds, and its result never changes.
+/// The verified properties of a datacenter's certificates: that a key belongs to it, and that a CA has signed it. A
+/// verification takes milliseconds, and its result never changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proofs(BTreeSet<[u8; 32]>);
 

@@ -66,8 +66,8 @@ fn texts<'a>(datacenter: &Datacenter, gates: Gates, secrets: &'a ByName<Secret>)
     found
 }
 
-/// Verifies the stored certificates. What `known` contains is not verified again, and obsolete proofs are dropped: there are at most two
-/// for each Secret.
+/// Verifies the stored certificates. What `known` contains is not verified again, and obsolete proofs are dropped:
+/// there are at most two for each Secret.
 pub(crate) fn prove(
     datacenter: &Datacenter,
     gates: Gates,

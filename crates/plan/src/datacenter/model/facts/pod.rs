@@ -82,8 +82,8 @@ impl NodePod {
         self.is_being_deleted || self.ready == Some(false)
     }
 
-    /// Whether it is unschedulable, its ScyllaDB container cannot start (such as `CrashLoopBackOff`), or the bootstrap barrier is running:
-    /// that of scylla-operator waits without a timeout.
+    /// Whether it is unschedulable, its ScyllaDB container cannot start (such as `CrashLoopBackOff`), or the bootstrap
+    /// barrier is running: that of scylla-operator waits without a timeout.
     pub(crate) fn cannot_start(&self) -> bool {
         let is_stuck = |reason: &String| !["ContainerCreating", "PodInitializing"].contains(&reason.as_str());
         self.is_unschedulable || self.is_at_barrier || self.waiting.as_ref().is_some_and(is_stuck)
@@ -113,7 +113,8 @@ fn states<'a>(containers: &'a Option<Vec<ContainerStatus>>, name: &str) -> impl 
     named.filter_map(|container| container.state.as_ref())
 }
 
-/// The annotation that a sidecar of scylla-operator writes on its pod, if the feature gate `BootstrapSynchronisation` is on.
+/// The annotation that a sidecar of scylla-operator writes on its pod, if the feature gate `BootstrapSynchronisation`
+/// is on.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct StatusReport {

@@ -36,7 +36,8 @@ pub(crate) enum Role {
     Identity,
 }
 
-/// The Service of a node, or of all nodes. The operator and the sidecar of the node communicate by its labels and annotations.
+/// The Service of a node, or of all nodes. The operator and the sidecar of the node communicate by its labels and
+/// annotations.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NodeService {
     pub(crate) reference: ObjectReference,

@@ -7,11 +7,12 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
-/// The suffixes of labels that are unique to each Kubernetes node, which drivers use in the node affinity of local volumes.
+/// The suffixes of labels that are unique to each Kubernetes node, which drivers use in the node affinity of local
+/// volumes.
 const HOSTNAME_LABELS: [&str; 4] = ["hostname", "host", "node", "nodename"];
 
-/// Whether a volume is local to one Kubernetes node, and no such node exists in the cluster. A zonal volume is not lost with the zone's
-/// last Kubernetes node: another one may be added.
+/// Whether a volume is local to one Kubernetes node, and no such node exists in the cluster. A zonal volume is not lost
+/// with the zone's last Kubernetes node: another one may be added.
 pub fn is_without_kubernetes_node<'a>(
     volume: &PersistentVolume,
     kubernetes_nodes: impl Iterator<Item = &'a ObjectMeta> + Clone,
