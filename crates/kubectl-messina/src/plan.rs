@@ -51,11 +51,11 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         node_exporter_image: options.node_exporter_image.clone(),
     };
     let preview = preview(&manifests, &settings);
-    for line in preview.notes.iter().chain(&preview.faults) {
+    for line in preview.notes.iter().chain(&preview.errors) {
         // Manifests are often those of others.
         eprintln!("{}", messina_text::line(line, LONGEST));
     }
-    if !preview.faults.is_empty() {
+    if !preview.errors.is_empty() {
         return Ok(ExitCode::FAILURE);
     }
     let mut stream = String::new();

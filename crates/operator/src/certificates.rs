@@ -7,7 +7,7 @@ use std::{
 
 use clap::ValueEnum;
 use jiff::Timestamp;
-use messina_plan::datacenter::certificates::{Order, Purpose, Signed, keys};
+use messina_plan::datacenter::certificates::{Purpose, SignedCertificate, SigningRequest, keys};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, SanType,
@@ -151,14 +151,14 @@ pub enum SigningError {
 }
 
 /// Signs a certificate for a key.
-pub fn sign(order: &Order, key: &Key) -> Result<Signed, SigningError> {
+pub fn sign(order: &SigningRequest, key: &Key) -> Result<SignedCertificate, SigningError> {
     let pair = key_pair(&key.0).map_err(SigningError::Key)?;
     let params = params(order)?;
     let certificate = match &order.signer {
         None => params.self_signed(&pair),
         Some(signer) => params.signed_by(&pair, &authority(signer).map_err(SigningError::Authority)?),
     };
-    Ok(Signed { certificate: certificate.map_err(SigningError::Signature)?.pem(), key: key.0.clone() })
+    Ok(SignedCertificate { certificate: certificate.map_err(SigningError::Signature)?.pem(), key: key.0.clone() })
 }
 
 /// A stored key, ready to sign.
@@ -166,11 +166,11 @@ fn key_pair(pem: &str) -> Result<KeyPair, rcgen::Error> {
     KeyPair::try_from(keys::as_pkcs8(pem.as_bytes()).ok_or(rcgen::Error::CouldNotParseKeyPair)?)
 }
 
-fn authority(signer: &Signed) -> Result<Issuer<'static, KeyPair>, rcgen::Error> {
+fn authority(signer: &SignedCertificate) -> Result<Issuer<'static, KeyPair>, rcgen::Error> {
     Issuer::from_ca_cert_pem(&signer.certificate, key_pair(&signer.key)?)
 }
 
-fn params(order: &Order) -> Result<CertificateParams, SigningError> {
+fn params(order: &SigningRequest) -> Result<CertificateParams, SigningError> {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     if let Some(name) = &order.common_name {

@@ -7,7 +7,7 @@ use futures::StreamExt;
 use http::StatusCode;
 use hyper::body::Bytes;
 use messina_clients::scylla::{Error, Node};
-use messina_plan::node::ring::{SelfReport, is_under_maintenance, unready};
+use messina_plan::node::ring::{SelfReport, check_readiness, is_under_maintenance};
 use serde::Serialize;
 use tokio::{sync::watch, time::timeout};
 use tracing::info;
@@ -123,7 +123,7 @@ async fn health(node: Node) -> Result<(), String> {
 }
 
 async fn readiness(node: Node) -> Result<(), String> {
-    unready(&report(node).await.map_err(|error| chain(&error))?)
+    check_readiness(&report(node).await.map_err(|error| chain(&error))?)
 }
 
 async fn ring(node: Node) -> Result<Bytes, String> {

@@ -1,4 +1,4 @@
-//! What is filled in when an object is created, and never later: a cluster that exists keeps the ways it began with.
+//! Defaults that are set when an object is created, and never later: an existing cluster keeps its behaviour.
 
 use messina_api::{
     names::image_version,
@@ -7,22 +7,23 @@ use messina_api::{
 
 use crate::datacenter::may_start_together;
 
-/// Fills in what a new datacenter leaves open.
+/// Sets the defaults of a new ScyllaDBDatacenter.
 pub fn datacenter(object: &mut ScyllaDBDatacenter) {
     let spec = &mut object.spec;
     let image = spec.scylladb.as_ref().and_then(|scylladb| scylladb.image.as_deref());
-    // Without a version that can be compared nothing is known of what it can do.
+    // Without a comparable version, it is not known whether ScyllaDB supports parallel operations.
     let version = image.and_then(|image| image_version(image).ok()).unwrap_or_default();
-    together(&mut spec.enable_parallel_node_operations, version);
+    enable_parallel_node_operations(&mut spec.enable_parallel_node_operations, version);
 }
 
-/// Fills in what a new cluster of the older API leaves open.
+/// Sets the defaults of a new ScyllaCluster.
 pub fn cluster(object: &mut ScyllaCluster) {
     let spec = &mut object.spec;
-    together(&mut spec.enable_parallel_node_operations, spec.version.as_deref().unwrap_or_default());
+    let version = spec.version.as_deref().unwrap_or_default();
+    enable_parallel_node_operations(&mut spec.enable_parallel_node_operations, version);
 }
 
-fn together(field: &mut Option<bool>, version: &str) {
+fn enable_parallel_node_operations(field: &mut Option<bool>, version: &str) {
     if field.is_none() && may_start_together(version) {
         *field = Some(true);
     }

@@ -1,17 +1,17 @@
-//! Quantities, such as `500m` or `1Gi`, in the one form in which an API server keeps each of them.
+//! Quantities, such as `500m` or `1Gi`, in the canonical form of the API server.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// Decimal units in thousandths of the one before, from the smallest that a quantity may have. The unit 1 is nameless.
+/// Decimal suffixes, each a thousand times the one before, from the smallest one. The unit 1 has no suffix.
 const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
 
 const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
-/// How many of the smallest unit make 1.
+/// 1 in the smallest unit.
 const ONE: i128 = 1_000_000_000;
 
-/// No API server keeps more than this, so neither do we.
-const MOST: i128 = i64::MAX as i128 * ONE;
+/// The largest quantity that the API server accepts.
+const MAX: i128 = i64::MAX as i128 * ONE;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Notation {
@@ -28,7 +28,7 @@ pub(crate) struct Amount {
 }
 
 impl Amount {
-    /// None when the text is no quantity, or one larger than an API server keeps.
+    /// Parses a quantity; none if it is invalid, or larger than the API server accepts.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (negative, unsigned) = match text.as_bytes().first()? {
             b'-' => (true, &text[1..]),
@@ -42,20 +42,20 @@ impl Amount {
             return None;
         }
         let (numerator, denominator, notation) = multiplier(unit)?;
-        // Digits after the point divide; what is smaller than a billionth counts as one.
+        // Fractions of a billionth are rounded up, as the API server does.
         let mantissa: i128 = format!("{whole}{fraction}").parse().ok()?;
         let denominator = denominator.checked_mul(10_i128.checked_pow(u32::try_from(fraction.len()).ok()?)?)?;
         let amount = mantissa.checked_mul(numerator)?;
         let billionths = amount / denominator + i128::from(amount % denominator != 0);
-        (billionths <= MOST).then_some(Self { billionths: if negative { -billionths } else { billionths }, notation })
+        (billionths <= MAX).then_some(Self { billionths: if negative { -billionths } else { billionths }, notation })
     }
 
-    /// None when it is no quantity.
+    /// Parses a quantity; none if it is invalid.
     pub(crate) fn of(quantity: &Quantity) -> Option<Self> {
         Self::parse(&quantity.0)
     }
 
-    /// Whether it is less, in whatever unit the two are written.
+    /// Whether it is less than the other one, regardless of units.
     pub(crate) fn is_below(self, other: Self) -> bool {
         self.billionths < other.billionths
     }
@@ -64,7 +64,7 @@ impl Amount {
         self.billionths > 0
     }
 
-    /// With the largest unit that leaves a whole number.
+    /// Returns the canonical form: with the largest unit that leaves an integer.
     pub(crate) fn canonical(self) -> String {
         let whole = self.billionths % ONE == 0;
         let as_binary = self.notation == Notation::Binary && whole && self.billionths.abs() >= 1024 * ONE;
@@ -93,7 +93,7 @@ fn largest_unit(mut number: i128, base: i128, units: usize) -> (i128, usize) {
     (number, step)
 }
 
-/// What a unit multiplies by, in billionths, as a fraction.
+/// Returns the factor of a unit, in billionths, as numerator and denominator.
 fn multiplier(unit: &str) -> Option<(i128, i128, Notation)> {
     if let Some(step) = DECIMAL.iter().position(|one| *one == unit) {
         return Some((1000_i128.pow(u32::try_from(step).ok()?), 1, Notation::Decimal));
@@ -107,7 +107,7 @@ fn multiplier(unit: &str) -> Option<(i128, i128, Notation)> {
     Some(if exponent < 0 { (ONE, power, Notation::Exponent) } else { (ONE.checked_mul(power)?, 1, Notation::Exponent) })
 }
 
-/// The quantity as an API server keeps it; None when it is none.
+/// Returns the canonical form of a quantity; none if it is invalid.
 pub(crate) fn canonical(quantity: &Quantity) -> Option<Quantity> {
     Some(Quantity(Amount::parse(&quantity.0)?.canonical()))
 }
@@ -123,8 +123,8 @@ mod tests {
     }
 
     #[test]
-    fn each_quantity_has_one_form() {
-        // As an API server answers them.
+    fn quantities_are_canonical_as_by_the_api_server() {
+        // As the API server returns them.
         for (given, kept) in [
             ("1000m", "1"),
             ("0.5", "500m"),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_no_quantities() {
+    fn invalid_quantities_are_rejected() {
         for text in
             ["", "-", ".", "Gi", "1 Gi", "1gi", "1..5", "1.5.5", "1e", "one", "1Gib", "é", "-é", "9e99", "1e-99"]
         {
@@ -161,14 +161,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_form_of_a_form_is_itself(text in "[+-]?[0-9.]{0,25}(n|u|m|k|Ki|Mi|Gi|M|G|E|Ei|[eE][+-]?[0-9]{1,3})?") {
+        fn canonical_form_is_stable(text in "[+-]?[0-9.]{0,25}(n|u|m|k|Ki|Mi|Gi|M|G|E|Ei|[eE][+-]?[0-9]{1,3})?") {
             if let Some(once) = canonical(&text) {
                 prop_assert_eq!(canonical(&once), Some(once.clone()), "{}", text);
             }
         }
 
         #[test]
-        fn no_text_is_too_odd(text in ".*") {
+        fn parsing_never_panics(text in ".*") {
             let _ = canonical(&text);
         }
     }

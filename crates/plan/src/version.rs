@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-/// A version by the rules of semantic versioning. Where the patch is missing it is 0.
+/// A semantic version of three numbers, with an optional pre-release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Version {
     release: [u64; 3],
@@ -14,7 +14,7 @@ impl Version {
         Self { release: [major, minor, patch], pre_release: None }
     }
 
-    /// None when the text is no version, such as `latest`.
+    /// Parses a version; none if it is invalid, such as `latest`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let text = text.split_once('+').map_or(text, |(version, _build)| version);
         let (release, pre_release) = match text.split_once('-') {
@@ -29,7 +29,7 @@ impl Version {
         }
     }
 
-    /// Whether this is `other` or newer. A pre-release comes before its release.
+    /// Whether this is `other` or newer. A pre-release is older than its release.
     pub(crate) fn is_at_least(&self, other: &Self) -> bool {
         let order = self.release.cmp(&other.release).then_with(|| match (&self.pre_release, &other.pre_release) {
             (None, None) => Ordering::Equal,
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pre_release_comes_before_its_release() {
+    fn pre_release_is_older_than_its_release() {
         let required = Version::release(2026, 2, 0);
         for (text, expected) in [
             ("2026.2.0", true),
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_no_versions() {
+    fn invalid_versions_are_rejected() {
         for text in ["", "latest", "2026", "2026.2", "2026.2.0-", "2026.2.x", "2026..1", "+1.2.3", "1.2.+3"] {
             assert_eq!(Version::parse(text), None, "{text:?}");
         }

@@ -20,8 +20,8 @@ use messina_api::names::{
 use messina_e2e::observer::rows::{Holder, LostRow, Rows};
 use messina_plan::node::{
     Mode,
-    answer::{Answer, change, question},
-    decommission::{Asked, Step, step},
+    answer::{RingAnswer, change, question},
+    decommission::{DecommissionRequest, DecommissionStep, step},
     facts::{Observation, changes},
     ring::View,
     upgrade,
@@ -395,13 +395,13 @@ impl Ring {
             return Some((json!({"metadata": {"annotations": facts}}), false));
         }
         let asked = question(service.annotations()).filter(|_| serves);
-        let answer = asked.map(|asked| Answer::new(asked, &node.host_id, Some(&node.pod), &self.view()));
+        let answer = asked.map(|asked| RingAnswer::new(asked, &node.host_id, Some(&node.pod), &self.view()));
         if let Some(text) = change(service.annotations(), answer.as_ref()) {
             return Some((json!({"metadata": {"annotations": {RING_ANSWER: text}}}), false));
         }
         // Nothing is on disks of which there could be snapshots.
         let work = upgrade::work(service.annotations(), &node.host_id, &node.mode);
-        let prepared = work.map(|work| upgrade::Answer {
+        let prepared = work.map(|work| upgrade::UpgradeAnswer {
             host_id: node.host_id.clone(),
             to: work.request.to,
             kept: work.request.keep,
@@ -410,14 +410,16 @@ impl Ring {
         if let Some(text) = prepared.and_then(|answer| upgrade::change(service.annotations(), &answer)) {
             return Some((json!({"metadata": {"annotations": {UPGRADE_ANSWER: text}}}), true));
         }
-        match step(Asked::of(service.labels(), service.annotations()), &node.host_id, &node.mode, true) {
-            Step::Announce => Some((json!({"metadata": {"annotations": {LEAVING_BEGAN: node.host_id}}}), true)),
-            Step::Start => {
+        match step(DecommissionRequest::of(service.labels(), service.annotations()), &node.host_id, &node.mode, true) {
+            DecommissionStep::Announce => {
+                Some((json!({"metadata": {"annotations": {LEAVING_BEGAN: node.host_id}}}), true))
+            }
+            DecommissionStep::Start => {
                 self.begins_to_leave(name, jobs_at_work);
                 None
             }
-            Step::Confirm => Some((json!({"metadata": {"labels": {DECOMMISSIONED: TRUE}}}), false)),
-            Step::Nothing | Step::Wait | Step::Restart => None,
+            DecommissionStep::Confirm => Some((json!({"metadata": {"labels": {DECOMMISSIONED: TRUE}}}), false)),
+            DecommissionStep::Nothing | DecommissionStep::Wait | DecommissionStep::Restart => None,
         }
     }
 

@@ -16,7 +16,7 @@ use kube::{
 use messina_api::names::{annotation, label};
 use messina_e2e::{SOON, accepts};
 use messina_operator::certificates::{EcdsaKeySize, Key, KeyKind, sign};
-use messina_plan::datacenter::certificates::{Order, Purpose, Signed};
+use messina_plan::datacenter::certificates::{Purpose, SignedCertificate, SigningRequest};
 use messina_testbed::harness::{Seen, eventually};
 use serde_json::{Value, json};
 
@@ -121,7 +121,7 @@ impl Golden {
                 object["data"]["ca-bundle.crt"] = self.authority(&name).certificate.into()
             }
             "Secret" if name.ends_with("-ca") => {
-                let Signed { certificate, key } = self.authority(&name);
+                let SignedCertificate { certificate, key } = self.authority(&name);
                 object.as_object_mut().unwrap().remove("data");
                 object["stringData"] = json!({"tls.crt": certificate, "tls.key": key});
             }
@@ -141,9 +141,9 @@ impl Golden {
     }
 
     /// An authority of this name. Its Secret and its ConfigMap have the same one.
-    fn authority(&mut self, name: &str) -> Signed {
+    fn authority(&mut self, name: &str) -> SignedCertificate {
         let now = Timestamp::now();
-        let order = Order {
+        let order = SigningRequest {
             secret: name.to_owned(),
             purpose: Purpose::Authority,
             common_name: Some(name.to_owned()),
@@ -157,7 +157,7 @@ impl Golden {
         // ConfigMaps come before Secrets, by the names of their files.
         let key = Key::new(KeyKind::Ecdsa(EcdsaKeySize::Bits256)).unwrap();
         match self.authorities.remove(&format!("{name}.key")) {
-            Some(key) => Signed { certificate: self.authorities[name].clone(), key },
+            Some(key) => SignedCertificate { certificate: self.authorities[name].clone(), key },
             None => {
                 let signed = sign(&order, &key).unwrap();
                 self.authorities.insert(name.to_owned(), signed.certificate.clone());

@@ -59,19 +59,19 @@ fn plan(cached: &Cached) -> Plan {
     datacenter::plan(&observe(cached))
 }
 
-fn orders(cached: &Cached) -> Vec<Order> {
-    datacenter::certificates::orders(&observe(cached))
+fn signing_requests(cached: &Cached) -> Vec<SigningRequest> {
+    datacenter::certificates::signing_requests(&observe(cached))
 }
 
 /// Looks until nothing is to be signed, with real signatures.
 pub(crate) fn settle(cached: &mut Cached, kind: KeyKind) -> Vec<String> {
     let mut all = Vec::new();
     for _ in 0..4 {
-        let signed = orders(cached).into_iter().map(|order| {
+        let signed = signing_requests(cached).into_iter().map(|order| {
             let signed = sign(&order, &Key::new(kind).unwrap()).unwrap();
             (order.secret, Ok(signed))
         });
-        cached.signed = signed.collect::<BTreeMap<_, Result<Signed, String>>>();
+        cached.signed = signed.collect::<BTreeMap<_, Result<SignedCertificate, String>>>();
         all.extend(cached.signed.keys().cloned());
         let plan = plan(cached);
         assert_eq!(plan.degraded, vec![]);
@@ -81,7 +81,7 @@ pub(crate) fn settle(cached: &mut Cached, kind: KeyKind) -> Vec<String> {
             cached.config_maps.extend(chain.bundle);
         }
     }
-    assert_eq!(orders(cached), vec![], "it goes on for ever");
+    assert_eq!(signing_requests(cached), vec![], "it goes on for ever");
     all
 }
 
@@ -224,7 +224,7 @@ fn keys_are_stored_in_the_form_that_the_peer_reads() {
 #[test]
 fn rsa_keys_of_all_sizes_sign() {
     for size in RsaKeySize::value_variants() {
-        let order = orders(&cached()).remove(0);
+        let order = signing_requests(&cached()).remove(0);
         let signed = sign(&order, &Key::new(KeyKind::Rsa(*size)).unwrap()).unwrap();
         let mut cached = cached();
         let name = order.secret.clone();
@@ -289,14 +289,14 @@ fn an_authority_with_another_kind_of_key_signs_on() {
 #[test]
 fn what_cannot_be_signed_is_an_error() {
     let mut cached = cached();
-    let mut order = orders(&cached).remove(0);
+    let mut order = signing_requests(&cached).remove(0);
     order.dns_names.insert("ü".into());
     assert!(
         matches!(sign(&order, &Key::new(KeyKind::default()).unwrap()), Err(SigningError::Name { name, .. }) if name == "ü")
     );
     settle(&mut cached, KeyKind::default());
     cached.secrets.remove("orders-local-serving-certs");
-    let mut order = orders(&cached).remove(0);
+    let mut order = signing_requests(&cached).remove(0);
     order.signer.as_mut().unwrap().key = "nothing".into();
     assert!(matches!(sign(&order, &Key::new(KeyKind::default()).unwrap()), Err(SigningError::Authority(_))));
 }

@@ -8,11 +8,11 @@ use kube::{ResourceExt, api::ListParams};
 use messina_api::names::{annotation, label};
 use messina_plan::node::{
     address::{AddressError, broadcast_address, is_outdated},
-    arguments::{Arguments, Start, managed},
+    arguments::{Arguments, StartParameters, managed},
     configuration::{Document, merge_rackdc, merge_yaml},
-    emptied::lacks_disk_of,
-    replaced::is_given_up,
-    seeds::{Asker, seeds},
+    emptied::missing_disk_of,
+    replaced::is_being_replaced,
+    seeds::{StartingNode, seeds},
 };
 use serde_json::json;
 use tokio::time::{sleep, timeout};
@@ -71,7 +71,7 @@ pub(super) async fn prepare(options: &Options, member: &Member) -> Result<(Comma
     let io_properties = options.files.kept_io_properties();
     let io_properties = io_properties.is_file().then(|| io_properties.to_string_lossy().into_owned());
     let allowed_cpus = allowed_cpus();
-    let start = Start {
+    let start = StartParameters {
         seeds: &ring.seeds,
         broadcast_address: &ring.announced.addresses[0],
         broadcast_rpc_address: &ring.announced.addresses[1],
@@ -129,7 +129,7 @@ async fn look(options: &Options, member: &Member) -> Result<Ring> {
         return Err(anyhow!("the Pod of this node is being deleted"));
     }
     let on_disk = read_if_there(&options.files.kept_host_id())?;
-    if is_given_up(service.labels(), service.annotations(), on_disk.as_deref(), own.metadata.uid.as_deref()) {
+    if is_being_replaced(service.labels(), service.annotations(), on_disk.as_deref(), own.metadata.uid.as_deref()) {
         // Tried again, because it may be withdrawn.
         return Err(anyhow!(
             "the Service of this node says that another node takes its place; it starts only if the label {} is taken \
@@ -137,7 +137,7 @@ async fn look(options: &Options, member: &Member) -> Result<Ring> {
             label::REPLACE
         ));
     }
-    let is_emptied = lacks_disk_of(service.labels(), service.annotations(), is_empty(&options.files)?);
+    let is_emptied = missing_disk_of(service.labels(), service.annotations(), is_empty(&options.files)?);
     let emptied = own.metadata.uid.as_deref().filter(|_| is_emptied.is_some());
     if service.annotations().get(annotation::EMPTY_DISK).map(String::as_str) != emptied {
         let what = json!({"metadata": {"annotations": {annotation::EMPTY_DISK: emptied}}});
@@ -154,7 +154,7 @@ async fn look(options: &Options, member: &Member) -> Result<Ring> {
     let announced = Announced::new(options, &service, own)?;
 
     let (pods, services) = datacenter(member, &service).await?;
-    let asker = Asker {
+    let asker = StartingNode {
         name: &member.name,
         address: &announced.addresses[0],
         address_type: &options.nodes_broadcast_address_type,

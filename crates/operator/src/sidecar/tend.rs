@@ -11,10 +11,10 @@ use messina_api::names::{annotation, label};
 use messina_clients::scylla::{Decommission, Error, Node};
 use messina_plan::node::{
     Mode,
-    answer::{self, Answer},
-    decommission::{Asked, Refusal, Step, is_refusal_over, is_under_way, step},
+    answer::{self, RingAnswer},
+    decommission::{DecommissionRequest, DecommissionStep, Refusal, is_refusal_over, is_under_way, step},
     facts::{Observation, changes, is_member, knows_ring},
-    replaced::is_given_up,
+    replaced::is_being_replaced,
     upgrade,
 };
 use serde_json::{Value, json};
@@ -95,14 +95,14 @@ async fn left(leaving: &mut Option<Leaving>) -> Result<Decommission, Error> {
 }
 
 /// What came of preparing for another version, if that is under way.
-async fn prepared(upgrading: &mut Option<Upgrading>) -> upgrade::Answer {
+async fn prepared(upgrading: &mut Option<Upgrading>) -> upgrade::UpgradeAnswer {
     match upgrading {
         Some(work) => work.await,
         None => std::future::pending().await,
     }
 }
 
-type Upgrading = BoxFuture<'static, upgrade::Answer>;
+type Upgrading = BoxFuture<'static, upgrade::UpgradeAnswer>;
 type Leaving = BoxFuture<'static, Result<Decommission, Error>>;
 
 struct Tender<'a> {
@@ -119,7 +119,7 @@ struct Tender<'a> {
     /// What is being done for another version.
     upgrading: Option<Upgrading>,
     /// What came of that, to be written.
-    upgraded: Option<upgrade::Answer>,
+    upgraded: Option<upgrade::UpgradeAnswer>,
     writes: Pause,
     requests: Pause,
     /// Pauses between attempts to prepare for another version.
@@ -144,7 +144,7 @@ impl Tender<'_> {
         };
         self.tell(format!("ScyllaDB is in mode {mode}"));
         // One that serves is seen to be up, and is not given up any more.
-        if mode != Mode::Normal && self.is_given_up(&observation.host_id) {
+        if mode != Mode::Normal && self.is_being_replaced(&observation.host_id) {
             return Err(MustRestart::GivenUp);
         }
         self.publish(&observation).await;
@@ -182,7 +182,7 @@ impl Tender<'_> {
         true
     }
 
-    fn prepared(&mut self, answer: upgrade::Answer) {
+    fn prepared(&mut self, answer: upgrade::UpgradeAnswer) {
         self.upgrading = None;
         match &answer.failed {
             None => self.attempts = Pause::default(),
@@ -220,7 +220,7 @@ impl Tender<'_> {
         let asked = answer::question(service.annotations()).map(ToOwned::to_owned);
         let told = match &asked {
             Some(asked) if *mode == Mode::Normal => match scylla::view(self.node).await {
-                Ok(view) => Some(Answer::new(asked, host_id, self.announced.pod_uid(), &view)),
+                Ok(view) => Some(RingAnswer::new(asked, host_id, self.announced.pod_uid(), &view)),
                 Err(error) => {
                     warn!(error = %chain(&error), "the node does not say how it sees the ring");
                     None
@@ -272,7 +272,7 @@ impl Tender<'_> {
     /// Makes the node leave the ring if that is asked of it, step by step; answers whether it is.
     async fn decommission(&mut self, mode: &Mode, host_id: &str) -> Result<bool, MustRestart> {
         let Some(service) = &self.service else { return Ok(false) };
-        let asked = Asked::of(service.labels(), service.annotations());
+        let asked = DecommissionRequest::of(service.labels(), service.annotations());
         let (is_named, has_begun) = (asked.names(host_id), asked.began == Some(host_id));
         // The node need not be asked when nobody else asks.
         let has_native_transport = match mode {
@@ -303,19 +303,19 @@ impl Tender<'_> {
             self.write(json!({"metadata": {"annotations": what}}), &what).await;
         }
         match next {
-            Step::Nothing => return Ok(false),
-            Step::Wait => {}
-            Step::Announce if self.leaving.is_none() && self.requests.is_over() => {
+            DecommissionStep::Nothing => return Ok(false),
+            DecommissionStep::Wait => {}
+            DecommissionStep::Announce if self.leaving.is_none() && self.requests.is_over() => {
                 let what = json!({annotation::LEAVING_BEGAN: host_id});
                 self.write_as_seen(json!({"metadata": {"annotations": what}}), &what).await;
             }
-            Step::Announce => {}
-            Step::Start => self.leave(),
-            Step::Confirm => {
+            DecommissionStep::Announce => {}
+            DecommissionStep::Start => self.leave(),
+            DecommissionStep::Confirm => {
                 let what = BTreeMap::from([(label::DECOMMISSIONED, label::value::TRUE.to_owned())]);
                 self.write(json!({"metadata": {"labels": what}}), &what).await;
             }
-            Step::Restart => return Err(MustRestart::Drained),
+            DecommissionStep::Restart => return Err(MustRestart::Drained),
         }
         Ok(true)
     }
@@ -378,9 +378,9 @@ impl Tender<'_> {
         }
     }
 
-    fn is_given_up(&self, host_id: &str) -> bool {
+    fn is_being_replaced(&self, host_id: &str) -> bool {
         let service = self.service.as_ref();
-        service.is_some_and(|service| is_given_up(service.labels(), service.annotations(), Some(host_id), None))
+        service.is_some_and(|service| is_being_replaced(service.labels(), service.annotations(), Some(host_id), None))
     }
 
     fn tell(&mut self, news: String) {

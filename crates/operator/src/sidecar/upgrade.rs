@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use messina_clients::scylla::{Error, Keyspaces, Node};
-use messina_plan::node::upgrade::{Answer, Failure, Kept, Snapshot, Step, TAG_PREFIX, Work, disagreement};
+use messina_plan::node::upgrade::{
+    Failure, Kept, Snapshot, TAG_PREFIX, UpgradeAnswer, UpgradeStep, Work, disagreement,
+};
 
 use crate::kubernetes::chain;
 
@@ -11,18 +13,18 @@ use crate::kubernetes::chain;
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Takes and removes snapshots until those that are asked for are there, and no others; says how far that came.
-pub(super) async fn carry_out(node: Node, work: Work) -> Answer {
+pub(super) async fn carry_out(node: Node, work: Work) -> UpgradeAnswer {
     let mut kept = work.kept.clone();
     let outcome = reconcile_object(node, &work, &mut kept).await;
-    Answer { host_id: work.request.host_id, to: work.request.to, kept, failed: outcome.err() }
+    UpgradeAnswer { host_id: work.request.host_id, to: work.request.to, kept, failed: outcome.err() }
 }
 
 async fn reconcile_object(node: Node, work: &Work, kept: &mut Kept) -> Result<(), Failure> {
     // What is there of a snapshot that is yet to be taken is of an attempt that was cut off.
     let stay = work.tags_to_keep();
-    let found = node.snapshots().await.map_err(failed(Step::Clearing))?;
+    let found = node.snapshots().await.map_err(failed(UpgradeStep::Clearing))?;
     for tag in found.keys().filter(|tag| tag.starts_with(TAG_PREFIX) && !stay.contains(tag)) {
-        node.clear_snapshot(tag, PATIENCE).await.map_err(failed(Step::Clearing))?;
+        node.clear_snapshot(tag, PATIENCE).await.map_err(failed(UpgradeStep::Clearing))?;
     }
     kept.retain(|one| work.request.keep.contains(one));
     for snapshot in work.to_take() {
@@ -34,13 +36,13 @@ async fn reconcile_object(node: Node, work: &Work, kept: &mut Kept) -> Result<()
 
 async fn take(node: Node, snapshot: Snapshot, version: &str) -> Result<(), Failure> {
     let step = match snapshot {
-        Snapshot::System => Step::SystemSnapshot,
-        Snapshot::Data => Step::DataSnapshot,
+        Snapshot::System => UpgradeStep::SystemSnapshot,
+        Snapshot::Data => UpgradeStep::DataSnapshot,
     };
     if snapshot == Snapshot::System {
-        let versions = node.schema_versions().await.map_err(failed(Step::Schema))?;
+        let versions = node.schema_versions().await.map_err(failed(UpgradeStep::Schema))?;
         if let Some(why) = disagreement(&versions) {
-            return Err(Failure { step: Step::Schema, why });
+            return Err(Failure { step: UpgradeStep::Schema, why });
         }
     }
     let tag = snapshot.tag(version);
@@ -63,6 +65,6 @@ async fn keyspaces(node: Node, snapshot: Snapshot) -> Result<Vec<String>, Error>
     }
 }
 
-fn failed(step: Step) -> impl Fn(Error) -> Failure {
+fn failed(step: UpgradeStep) -> impl Fn(Error) -> Failure {
     move |error| Failure { step, why: chain(&error) }
 }

@@ -28,7 +28,7 @@ fn probes_say_what_the_node_says() {
     assert_eq!(get(port, "/other").0, 404);
     let cases = [
         (Says { native_transport: false, ..Says::default() }, "native transport"),
-        (Says { live: vec![], ..Says::default() }, "alive"),
+        (Says { live: vec![], ..Says::default() }, "see itself"),
         (Says { mode: "LEAVING", ..Says::default() }, "LEAVING"),
     ];
     for (said, reason) in cases {

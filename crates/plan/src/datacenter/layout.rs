@@ -6,7 +6,7 @@ pub(crate) const SCYLLA_CONTAINER: &str = "scylla";
 /// The init container that waits for all other nodes to be up before a new one joins.
 pub(crate) const BARRIER_CONTAINER: &str = "scylladb-bootstrap-barrier";
 
-/// Where the init container puts the operator's program, for images that do not have it.
+/// The path to which the init container copies the operator's program, for containers of other images.
 pub(crate) const INJECTED_PROGRAM: &str = "/mnt/shared/messina";
 
 /// The operator's program in its own image.
@@ -16,7 +16,7 @@ pub(crate) const DATA_FOLDER: &str = "/var/lib/scylla";
 
 pub(crate) const SHARED_FOLDER: &str = "/mnt/shared";
 
-/// Where the ScyllaDB container sees the operator's ConfigMaps and Secrets, one folder each.
+/// Where the ScyllaDB container mounts the operator's ConfigMaps, one directory each.
 pub(crate) const CONFIG_MAPS: &str = "/var/run/configmaps/scylla-operator.scylladb.com/scylladb";
 
 pub(crate) const SECRETS: &str = "/var/run/secrets/scylla-operator.scylladb.com/scylladb";
@@ -29,7 +29,7 @@ pub(crate) const AGENT_PORT: i32 = 10001;
 
 pub(crate) const NODE_EXPORTER_PORT: i32 = 9100;
 
-/// Key of the agent's settings, in ConfigMaps and Secrets.
+/// Key of the agent's configuration, in ConfigMaps and Secrets.
 pub(crate) const AGENT_CONFIG_FILE: &str = "scylla-manager-agent.yaml";
 
 /// Key of the token in the Secret.
@@ -41,7 +41,7 @@ pub(crate) const PARALLEL: &str = "Parallel";
 /// A pod is created when the one before it is ready.
 pub(crate) const ORDERED_READY: &str = "OrderedReady";
 
-/// Set on the template by `kubectl rollout restart`. It belongs to the user.
+/// The annotation that `kubectl rollout restart` sets on the pod template. It belongs to the user.
 pub(crate) const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
 
 /// Key of the certificate in a Secret.
@@ -50,8 +50,8 @@ pub(crate) const CERTIFICATE: &str = "tls.crt";
 /// Key of the private key in a Secret.
 pub(crate) const KEY: &str = "tls.key";
 
-/// Key of the authorities in a ConfigMap.
+/// Key of the CA bundle in a ConfigMap.
 pub(crate) const BUNDLE: &str = "ca-bundle.crt";
 
-/// The image of the exporter of a machine's metrics, where no other one is named.
+/// The default image of the node exporter.
 pub const NODE_EXPORTER_IMAGE: &str = "docker.io/scylladb/scylladb-node-exporter:latest";

@@ -21,15 +21,15 @@ pub use self::{
         by_name::ByName,
         cached,
         component::Component,
-        facts::{job::CleanupJob, volume::is_without_machine},
-        observed::{Cached, Named, Observed, Turn},
+        facts::{job::CleanupJob, volume::is_without_kubernetes_node},
+        observed::{Cached, Observed, Turn, UserObjects},
         optional_kind::OptionalKind,
         plan::{
             CertificateChain, Deletion, FieldPatch, Note, ObjectKind, Objects, ObservedVersion, Plan, Preconditions,
-            Rolling, Untouched,
+            RolloutState, Untouched,
         },
         settings::{Gates, ProbePeriod},
-        spec::{Alternator, Datacenter, Fault, Rack, Storage, USUAL_AGENT_SECRET, USUAL_CONFIG_MAP},
+        spec::{Alternator, Datacenter, InvalidField, Rack, Storage, USUAL_AGENT_SECRET, USUAL_CONFIG_MAP},
     },
     state::{stateful_set::is_rolled_out, takeover},
     status::{
@@ -45,7 +45,7 @@ pub use self::{
 use self::{
     objects::{access, config, ingresses, services, token},
     rollout::storage,
-    state::{named, seen},
+    state::{preconditions, user_objects},
     status::permissions,
     topology::{cleanup, leaving::REFUSES, recovery, steps::Topology},
 };
@@ -57,8 +57,8 @@ pub fn version_of_settings(observed: &Observed) -> Vec<String> {
 }
 
 /// How far a change of pods is.
-pub fn rolling(observed: &Observed) -> Rolling {
-    racks::racks(&Current::new(observed)).rolling()
+pub fn rollout_state(observed: &Observed) -> RolloutState {
+    racks::racks(&Current::new(observed)).rollout_state()
 }
 
 /// Decides what is to be.
@@ -73,10 +73,10 @@ pub fn plan(observed: &Observed) -> Plan {
     let services = services::services(current, &topology.going);
     let certificates = certificates::certificates(current);
     let mut rollout = rollout::rollout(current, racks, &topology);
-    if certificates.are_awaited {
+    if certificates.are_incomplete {
         rollout.hold(observed, "WaitingForCertificates", "the certificates are there that its nodes serve with");
     }
-    let missing = named::missing(observed);
+    let missing = user_objects::missing(observed);
     if !missing.is_empty() {
         rollout.hold(observed, "WaitingForSettings", "the settings are there that its racks name");
     }
@@ -86,7 +86,7 @@ pub fn plan(observed: &Observed) -> Plan {
         // No StatefulSet would be made in place of one that is deleted.
         growth.deletions.clear();
     }
-    if !token.degraded.is_empty() || certificates.are_awaited || !missing.is_empty() {
+    if !token.degraded.is_empty() || certificates.are_incomplete || !missing.is_empty() {
         recovery = recovery::Recovery::default();
     }
     if !recovery.deletions.is_empty() {
@@ -108,7 +108,7 @@ pub fn plan(observed: &Observed) -> Plan {
     for (deleted, seen) in recovery.preconditions {
         preconditions.entry(deleted).or_default().extend(seen);
     }
-    for (written, seen) in seen::of_stateful_sets(observed, &rollout.stateful_sets, &rollout.restarting) {
+    for (written, seen) in preconditions::for_stateful_sets(observed, &rollout.stateful_sets, &rollout.restarting) {
         preconditions.entry(written).or_default().extend(seen);
     }
     Plan {

@@ -1,4 +1,4 @@
-//! The address under which a node announces itself.
+//! The broadcast address of a node.
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
@@ -25,7 +25,7 @@ impl IpFamily {
         }
     }
 
-    /// The address that stands for all addresses of the machine.
+    /// Returns the wildcard address, on which a process listens on all interfaces.
     pub fn any_address(self) -> &'static str {
         match self {
             Self::V4 => "0.0.0.0",
@@ -43,9 +43,9 @@ impl fmt::Display for IpFamily {
     }
 }
 
-/// A text that names no family of IP addresses.
+/// An unknown IP family.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0:?} is no family of IP addresses: it is IPv4 or IPv6")]
+#[error("IP family {0:?} is not supported: use IPv4 or IPv6")]
 pub struct UnknownFamily(String);
 
 impl FromStr for IpFamily {
@@ -60,7 +60,7 @@ impl FromStr for IpFamily {
     }
 }
 
-/// Why a node has no address to announce. Most of these pass by themselves.
+/// Why a node has no broadcast address. Most of these errors are temporary.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AddressError {
     /// The pod has no address, or none of the family.
@@ -68,27 +68,27 @@ pub enum AddressError {
     NoPodIp {
         /// Name of the pod.
         pod: String,
-        /// The family that is wanted.
+        /// The required family.
         family: Option<IpFamily>,
     },
-    /// The Service has no address inside of the Kubernetes cluster, or none of the family.
+    /// The Service has no cluster IP, or none of the family.
     #[error("Service {service:?} has no cluster {} address", family_or_ip(.family))]
     NoClusterIp {
         /// Name of the Service.
         service: String,
-        /// The family that is wanted.
+        /// The required family.
         family: Option<IpFamily>,
     },
-    /// No load balancer has given the Service an address, or none of the family.
-    #[error("Service {service:?} has got no {} address and no host name from a load balancer yet", family_or_ip(.family))]
+    /// The Service has no address of a load balancer, or none of the family.
+    #[error("Service {service:?} has no {} address and no host name of a load balancer yet", family_or_ip(.family))]
     NoIngress {
         /// Name of the Service.
         service: String,
-        /// The family that is wanted.
+        /// The required family.
         family: Option<IpFamily>,
     },
-    /// The type is not known to this version.
-    #[error("broadcast address type {0:?} is not known: it is PodIP, ServiceClusterIP or ServiceLoadBalancerIngress")]
+    /// The type is not known to this version of the operator.
+    #[error("broadcast address type {0:?} is not supported: use PodIP, ServiceClusterIP or ServiceLoadBalancerIngress")]
     UnknownType(String),
 }
 
@@ -96,7 +96,7 @@ fn family_or_ip(family: &Option<IpFamily>) -> String {
     family.map_or_else(|| "IP".to_owned(), |family| family.to_string())
 }
 
-/// The addresses that Kubernetes has given to a pod.
+/// The addresses of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodAddresses {
     /// `status.podIP`.
@@ -106,7 +106,7 @@ pub struct PodAddresses {
 }
 
 impl PodAddresses {
-    /// Those of this pod.
+    /// Reads the addresses of a pod.
     pub fn of(pod: &Pod) -> Self {
         let status = pod.status.as_ref();
         let ips = status.and_then(|status| status.pod_ips.as_ref()).into_iter().flatten();
@@ -118,7 +118,7 @@ impl PodAddresses {
     }
 }
 
-/// The addresses that Kubernetes and a load balancer have given to a Service.
+/// The cluster IPs of a Service, and the addresses of its load balancer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceAddresses {
     /// `spec.clusterIP`.
@@ -129,7 +129,7 @@ pub struct ServiceAddresses {
     pub ingress: Vec<IngressPoint>,
 }
 
-/// Where a load balancer takes connections for a Service.
+/// An ingress point of a load balancer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IngressPoint {
     /// Its address.
@@ -139,7 +139,7 @@ pub struct IngressPoint {
 }
 
 impl ServiceAddresses {
-    /// Those of this Service.
+    /// Reads the addresses of a Service.
     pub fn of(service: &Service) -> Self {
         let spec = service.spec.as_ref();
         let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
@@ -159,12 +159,12 @@ impl ServiceAddresses {
 
     fn first_ingress(&self, family: Option<IpFamily>) -> Option<String> {
         let address = first(self.ingress.iter().filter_map(|point| point.ip.as_ref()), family);
-        // A name may lead to any family, so it will do for each.
+        // A host name may resolve to any family, so it is accepted for each.
         address.or_else(|| self.ingress.iter().find_map(|point| point.hostname.clone()).filter(|name| !name.is_empty()))
     }
 }
 
-/// The address, or the host name, that a node announces. Without a `family`, the first address is taken.
+/// Returns the broadcast address or host name of a node. Without a `family`, it is the first address.
 pub fn broadcast_address(
     address_type: &BroadcastAddressType,
     service: &Service,
@@ -177,7 +177,7 @@ pub fn broadcast_address(
     announced_address(address_type, (&service_name, &service), (&pod_name, &pod), family)
 }
 
-/// The same, for the names and addresses of a Service and a pod.
+/// Returns the broadcast address for the names and addresses of a Service and a pod: see [`broadcast_address`].
 pub(crate) fn announced_address(
     address_type: &BroadcastAddressType,
     (service_name, service): (&str, &ServiceAddresses),
@@ -198,8 +198,8 @@ pub(crate) fn announced_address(
     }
 }
 
-/// Whether a node that announces this address is found by it no longer: its Service has another one by now, and not this one
-/// beside it. Where the Service has none, the same may come back.
+/// Whether the address that a node broadcasts is outdated: its Service has other addresses now, and not this one. A
+/// Service without any address does not count, because it may get the same one again.
 pub fn is_outdated(
     announced: &str,
     address_type: &BroadcastAddressType,
@@ -213,7 +213,7 @@ pub fn is_outdated(
         BroadcastAddressType::ServiceClusterIP => {
             addresses.cluster_ip.iter().chain(&addresses.cluster_ips).any(is_there)
         }
-        // A balancer may have several, in any order.
+        // A load balancer may have several addresses, in any order.
         BroadcastAddressType::ServiceLoadBalancerIngress => {
             addresses.ingress.iter().any(|point| point.ip.iter().chain(&point.hostname).any(is_there))
         }
@@ -223,7 +223,7 @@ pub fn is_outdated(
     !has_it && broadcast_address(address_type, service, pod, family).is_ok()
 }
 
-/// The first of `texts` that is an address, of the family if one is wanted. A Service without an address says "None".
+/// Returns the first address, of the family if one is given. A headless Service has "None" as its cluster IP.
 fn first<'a>(mut texts: impl Iterator<Item = &'a String>, family: Option<IpFamily>) -> Option<String> {
     let is_wanted = |text: &&String| match family {
         Some(family) => family.has(text),

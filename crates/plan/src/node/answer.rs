@@ -1,7 +1,7 @@
-//! What a node says of the ring when it is asked on its Service.
+//! The state of the ring, which a sidecar reports when the operator asks for it by an annotation on the Service.
 //!
-//! An answer repeats the question, and no question is asked twice. So it is certain that what is answered was seen after
-//! the question was asked, whatever the clocks say.
+//! An answer repeats the question, and no question is asked twice. So the reported state is newer than the question,
+//! regardless of clocks.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 
 use super::ring::View;
 
-/// State of a node that is alive and in the ring, in the words of `nodetool status`.
+/// State of a node that is up and in the ring, as `nodetool status` prints it.
 pub const UP: &str = "UN";
-/// State of a node that is in the ring and not alive.
+/// State of a node that is down and in the ring.
 pub const DOWN: &str = "DN";
 
-/// The ring as one node sees it.
+/// The state of the ring as one node reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct RingAnswer {
     /// The question.
     pub asked: String,
     /// Host ID of the node that answers.
@@ -26,13 +26,13 @@ pub struct Answer {
     /// UID of its pod. Sidecars of earlier versions do not write it.
     #[serde(rename = "podUID", default, skip_serializing_if = "Option::is_none")]
     pub pod_uid: Option<String>,
-    /// The nodes of the ring, and those on their way in or out: states as `nodetool status` prints them, by host ID. A
-    /// node that has no host ID yet goes by its address.
+    /// The nodes that are in the ring, joining or leaving: states as `nodetool status` prints them, by host ID. A node
+    /// without a host ID is listed by its address.
     pub nodes: BTreeMap<String, String>,
 }
 
-impl Answer {
-    /// What a node that sees this answers from its pod.
+impl RingAnswer {
+    /// Returns the answer of a node with this view.
     pub fn new(asked: &str, host_id: &str, pod_uid: Option<&str>, view: &View) -> Self {
         let node = |address: &str| {
             let name = view.host_ids.get(address).map_or(address, String::as_str);
@@ -46,25 +46,25 @@ impl Answer {
         }
     }
 
-    /// What was written on a Service; what cannot be read is no answer.
+    /// Parses the annotation of a Service; none if it is malformed.
     pub fn parse(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
 
-    /// What to write on a Service.
+    /// Returns the value of the annotation.
     pub fn text(&self) -> String {
         serde_json::json!(self).to_string()
     }
 }
 
-/// The question that a Service with these annotations asks.
+/// Returns the question in the annotations of a Service.
 pub fn question(annotations: &BTreeMap<String, String>) -> Option<&str> {
     annotations.get(RING_QUESTION).map(String::as_str)
 }
 
-/// What to write in place of the answer that is there, if anything: an answer, or none where nobody asks any more.
-/// `answer` is none when the node cannot tell now; what it has told stays then.
-pub fn change(annotations: &BTreeMap<String, String>, answer: Option<&Answer>) -> Option<Option<String>> {
+/// Returns how to change the annotation with the answer, if it has to change: to a new value, or to none when there is
+/// no question any more. `answer` is none when the node cannot report the ring now; then the former answer stays.
+pub fn change(annotations: &BTreeMap<String, String>, answer: Option<&RingAnswer>) -> Option<Option<String>> {
     let written = annotations.get(RING_ANSWER);
     match (question(annotations), answer) {
         (None, _) => written.map(|_| None),
@@ -95,25 +95,25 @@ mod tests {
     }
 
     #[test]
-    fn all_nodes_are_told_also_those_that_join() {
-        let answer = Answer::new("7", "a", Some("pod"), &view());
+    fn answer_lists_all_nodes_including_joining_ones() {
+        let answer = RingAnswer::new("7", "a", Some("pod"), &view());
         let expected = [("10.0.0.3", "UJ"), ("a", UP), ("b", DOWN)];
         assert_eq!(answer.nodes, annotations(&expected));
-        assert_eq!(Answer::parse(&answer.text()), Some(answer));
-        assert_eq!(Answer::parse("yes"), None);
+        assert_eq!(RingAnswer::parse(&answer.text()), Some(answer));
+        assert_eq!(RingAnswer::parse("yes"), None);
     }
 
     /// Sidecars of earlier versions name no pod.
     #[test]
-    fn an_answer_without_a_pod_is_read() {
-        let answer = Answer::new("7", "a", None, &View::default());
+    fn answer_without_pod_is_parsed() {
+        let answer = RingAnswer::new("7", "a", None, &View::default());
         assert_eq!(answer.text(), r#"{"asked":"7","hostID":"a","nodes":{}}"#);
-        assert_eq!(Answer::parse(&answer.text()), Some(answer));
+        assert_eq!(RingAnswer::parse(&answer.text()), Some(answer));
     }
 
     #[test]
-    fn answers_are_written_as_long_as_somebody_asks() {
-        let answer = Answer::new("7", "a", Some("pod"), &view());
+    fn answer_is_written_while_there_is_a_question() {
+        let answer = RingAnswer::new("7", "a", Some("pod"), &view());
         let text = answer.text();
         let cases = [
             (annotations(&[]), Some(&answer), None, "nobody asks"),

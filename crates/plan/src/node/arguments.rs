@@ -9,8 +9,8 @@ use super::address::IpFamily;
 pub struct Arguments(BTreeMap<String, Option<String>>);
 
 impl Arguments {
-    /// Reads arguments as people write them: `--name`, `--name value` or `--name=value`, several in one text. What
-    /// belongs to no name is left out. Quotation marks keep words together and stay where they are.
+    /// Parses arguments as users write them: `--name`, `--name value` or `--name=value`, several in one string. Words
+    /// without a name are ignored. Quotation marks keep words together and stay in the value.
     pub fn parse(text: &str) -> Self {
         let mut arguments = BTreeMap::new();
         let mut words = words(text).peekable();
@@ -25,7 +25,7 @@ impl Arguments {
         Self(arguments)
     }
 
-    /// Adds those of `user`; what is there already stays as it is.
+    /// Adds the arguments of `user` whose names are not set yet.
     #[must_use]
     pub fn or(mut self, user: Self) -> Self {
         for (name, value) in user.0 {
@@ -34,12 +34,12 @@ impl Arguments {
         self
     }
 
-    /// The value of an argument that has one.
+    /// Returns the value of an argument.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name)?.as_deref()
     }
 
-    /// The words to start a program with.
+    /// Returns the arguments for the command line.
     pub fn words(&self) -> Vec<String> {
         let word = |(name, value): (&String, &Option<String>)| match value {
             Some(value) => format!("--{name}={value}"),
@@ -59,7 +59,7 @@ impl FromIterator<(String, Option<String>)> for Arguments {
     }
 }
 
-/// The words of `text`, which white space outside of quotation marks divides.
+/// Splits `text` at white space outside of quotation marks.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     iter::from_fn(move || {
@@ -75,34 +75,34 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether a word that follows a name is its value; a number below zero is one.
+/// Whether a word that follows a name is its value. A negative number is one.
 fn is_value(word: &str) -> bool {
     !word.starts_with('-') || word.parse::<f64>().is_ok()
 }
 
-/// What decides over the arguments that the operator gives.
+/// The inputs of the arguments that the operator sets.
 #[derive(Clone, Debug)]
-pub struct Start<'a> {
-    /// The nodes to ask for the ring.
+pub struct StartParameters<'a> {
+    /// The addresses of the seed nodes.
     pub seeds: &'a [String],
-    /// The address announced to nodes.
+    /// The broadcast address for nodes.
     pub broadcast_address: &'a str,
-    /// The address announced to clients.
+    /// The broadcast address for clients.
     pub broadcast_rpc_address: &'a str,
     /// The family of the addresses to listen on.
     pub family: IpFamily,
-    /// How many processors the container may use at once.
+    /// The CPU limit of the container.
     pub cpu_count: u32,
-    /// The processors that the container may run on, as the kernel lists them.
+    /// The CPUs that the container may run on (`Cpus_allowed_list`).
     pub allowed_cpus: Option<&'a str>,
-    /// Host ID of the node whose place this one takes.
+    /// Host ID of the node that this one replaces.
     pub replaces: Option<&'a str>,
-    /// A file with measured properties of the disk.
+    /// The file with the I/O properties of the disk.
     pub io_properties: Option<&'a str>,
 }
 
-/// The arguments that the operator gives and that users cannot change.
-pub fn managed(start: &Start<'_>) -> Arguments {
+/// Returns the arguments that the operator sets and users cannot override.
+pub fn managed(start: &StartParameters<'_>) -> Arguments {
     let mut arguments = Arguments::default();
     arguments.set("seeds", start.seeds.join(","));
     arguments.set("listen-address", start.family.any_address());
@@ -110,7 +110,7 @@ pub fn managed(start: &Start<'_>) -> Arguments {
     arguments.set("broadcast-address", start.broadcast_address);
     arguments.set("broadcast-rpc-address", start.broadcast_rpc_address);
     arguments.set("smp", start.cpu_count.to_string());
-    // Processors are the node's own when the container is bound to exactly as many as it may use.
+    // The container has exclusive CPUs if it is pinned to exactly as many as its limit.
     match start.allowed_cpus.filter(|list| count_of_list(list) == Some(start.cpu_count)) {
         Some(list) => {
             arguments.set("cpuset", list);
@@ -128,7 +128,7 @@ pub fn managed(start: &Start<'_>) -> Arguments {
     arguments
 }
 
-/// How many numbers a list such as `0-3,8` has.
+/// Returns how many CPUs a list such as `0-3,8` has.
 fn count_of_list(list: &str) -> Option<u32> {
     let count = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -142,8 +142,8 @@ fn count_of_list(list: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
-    fn start() -> Start<'static> {
-        Start {
+    fn start() -> StartParameters<'static> {
+        StartParameters {
             seeds: &[],
             broadcast_address: "10.0.0.1",
             broadcast_rpc_address: "10.0.0.2",
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_processors_are_counted() {
+    fn cpus_of_a_list_are_counted() {
         for (list, count) in
             [("0-3,8", Some(5)), ("7", Some(1)), ("3-1", None), ("", None), ("a-b", None), ("0-4294967295", None)]
         {
@@ -165,27 +165,27 @@ mod tests {
     }
 
     #[test]
-    fn processors_are_bound_only_if_the_container_has_exactly_its_own() {
-        let bound = managed(&Start { allowed_cpus: Some("4-5"), ..start() });
+    fn cpuset_is_set_only_if_the_container_has_exclusive_cpus() {
+        let bound = managed(&StartParameters { allowed_cpus: Some("4-5"), ..start() });
         assert_eq!((bound.get("cpuset"), bound.get("overprovisioned")), (Some("4-5"), Some("0")));
-        let shared = managed(&Start { allowed_cpus: Some("0-7"), ..start() });
+        let shared = managed(&StartParameters { allowed_cpus: Some("0-7"), ..start() });
         assert_eq!((shared.get("cpuset"), shared.get("overprovisioned")), (None, Some("1")));
     }
 
     #[test]
-    fn what_does_not_apply_is_not_said() {
+    fn optional_arguments_are_set_only_where_they_apply() {
         let plain = managed(&start());
         for name in ["replace-node-first-boot", "io-properties-file", "io-setup"] {
             assert_eq!(plain.get(name), None, "{name}");
         }
-        let other = managed(&Start { replaces: Some("id"), io_properties: Some("/disk.yaml"), ..start() });
+        let other = managed(&StartParameters { replaces: Some("id"), io_properties: Some("/disk.yaml"), ..start() });
         assert_eq!(other.get("replace-node-first-boot"), Some("id"));
         assert_eq!(other.get("io-properties-file"), Some("/disk.yaml"));
         assert_eq!(other.get("io-setup"), Some("0"));
     }
 
     #[test]
-    fn words_can_be_read_again() {
+    fn command_line_can_be_parsed_again() {
         let arguments = Arguments::parse(r#"--a --b=1 --c "two words" --d -1.5 -x --e="#);
         assert_eq!(arguments.words(), ["--a", "--b=1", r#"--c="two words""#, "--d=-1.5", "--e="]);
         assert_eq!(Arguments::parse(&arguments.words().join(" ")), arguments);

@@ -1,4 +1,4 @@
-//! Every case of the peers for a node. The same answers are wanted, not the same words.
+//! The test cases of scylla-operator for a node. Results must be the same, messages may differ.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -16,14 +16,14 @@ use super::{
     address::{IpFamily, broadcast_address},
     arguments::Arguments,
     configuration::{Document, merge_yaml},
-    seeds::{Asker, seeds},
+    seeds::{StartingNode, seeds},
 };
 
-/// Runs `check` on every case below `folder`, and says how many there were.
+/// Runs `check` on every case below `folder`, and prints how many there were.
 fn each(folder: &str, check: impl Fn(&Path, &Value)) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/compat/cases").join(folder);
     let Ok(files) = fs::read_dir(&folder) else {
-        return eprintln!("skipped: {} is not there, so there are no cases to run", folder.display());
+        return eprintln!("skipped: {} does not exist, so there are no cases to run", folder.display());
     };
     let files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
     for file in &files {
@@ -37,7 +37,7 @@ fn read<T: DeserializeOwned>(value: &Value) -> T {
     serde_json::from_value(value.clone()).unwrap()
 }
 
-/// An object of the API; times that are null, and a list of containers that is, stand for their absence.
+/// Reads an object of the API; nulls are omitted.
 fn object<T: DeserializeOwned>(value: &Value) -> T {
     fn without_nulls(value: &Value) -> Value {
         match value {
@@ -59,7 +59,7 @@ fn arguments(value: &Value) -> Arguments {
 }
 
 #[test]
-fn arguments_are_read_as_by_the_peer() {
+fn arguments_are_parsed_as_by_scylla_operator() {
     each("sidecar/scylla-arguments", |file, case| {
         let read = Arguments::parse(case["Args"].as_str().unwrap());
         assert_eq!(read, arguments(&case["ExpectedArgs"]), "{}", file.display());
@@ -67,7 +67,7 @@ fn arguments_are_read_as_by_the_peer() {
 }
 
 #[test]
-fn arguments_are_merged_as_by_the_peer() {
+fn arguments_are_merged_as_by_scylla_operator() {
     each("sidecar/merge-arguments", |file, case| {
         let merged = arguments(&case["operatorManagedArguments"]).or(arguments(&case["userProvidedArguments"]));
         assert_eq!(merged, arguments(&case["expectedArguments"]), "{}", file.display());
@@ -75,7 +75,7 @@ fn arguments_are_merged_as_by_the_peer() {
 }
 
 #[test]
-fn documents_are_merged_as_by_the_peer() {
+fn documents_are_merged_as_by_scylla_operator() {
     each("sidecar/merge-yaml", |file, case| {
         let text = |value: &Value| {
             let decoded = BASE64_STANDARD.decode(value.as_str().unwrap()).unwrap();
@@ -91,22 +91,22 @@ fn documents_are_merged_as_by_the_peer() {
     });
 }
 
-/// The cases hold no properties: what is inside of the peer's values was lost when they were written down. So they say
-/// nothing but that there are three; `configuration` tests each of them with values of its own.
+/// The cases have no properties: private fields were lost when the cases were exported. So they only show that there
+/// are three; `configuration` tests each of them with its own values.
 #[test]
-fn cases_of_rackdc_properties_say_nothing() {
+fn cases_of_rackdc_properties_are_empty() {
     each("sidecar/merge-snitch-config", |file, case| {
         for config in ["operatorConfig", "userConfig", "expectedConfig"] {
             let fields = case[config].as_object().into_iter().flatten();
             let known = ["DisableExpansion", "Postfix", "Prefix", "WriteSeparator"];
             let unknown: Vec<_> = fields.filter(|(name, _)| !known.contains(&name.as_str())).collect();
-            assert!(unknown.is_empty(), "{} says something now, so compare it: {unknown:?}", file.display());
+            assert!(unknown.is_empty(), "{} has properties now, so compare them: {unknown:?}", file.display());
         }
     });
 }
 
 #[test]
-fn addresses_are_those_of_the_peer() {
+fn broadcast_addresses_are_those_of_scylla_operator() {
     each("datacenter/broadcast-address", |file, case| {
         let family = case["preferredFamily"].as_str().map(|family| family.parse().unwrap());
         let address_type: BroadcastAddressType = read(&case["nodeBroadcastAddressType"]);
@@ -119,7 +119,7 @@ fn addresses_are_those_of_the_peer() {
 }
 
 #[test]
-fn seeds_are_those_of_the_peer() {
+fn seeds_are_those_of_scylla_operator() {
     each("sidecar/seeds", |file, case| {
         let is_service = |value: &&Value| value["metadata"]["labels"].get(label::SERVICE_TYPE).is_some();
         let objects = case["objects"].as_array().unwrap();
@@ -135,10 +135,10 @@ fn seeds_are_those_of_the_peer() {
             Some(family),
         );
         let name = case["memberPod"]["metadata"]["name"].as_str().unwrap();
-        // Where the node itself is never asked, the case may leave out its address.
+        // Where the node is not its own seed, the case may omit its address.
         let address = own.unwrap_or_default();
-        let asker = Asker { name, address: &address, address_type: &address_type, family };
-        let found = seeds(asker, &pods, &services, &external);
+        let node = StartingNode { name, address: &address, address_type: &address_type, family };
+        let found = seeds(node, &pods, &services, &external);
         let error = case["expectErrorString"].as_str().unwrap();
         match read::<Option<Vec<String>>>(&case["expectSeeds"]) {
             Some(expected) => assert_eq!(found.as_ref(), Ok(&expected), "{}", file.display()),

@@ -8,8 +8,8 @@ use thiserror::Error;
 /// Why a configuration cannot be merged.
 #[derive(Debug, Error)]
 pub enum ConfigurationError {
-    /// A document is no YAML, or no mapping of keys to values.
-    #[error("{document} cannot be read as a mapping of keys to values")]
+    /// A document is not a YAML mapping.
+    #[error("{document} is not a YAML mapping")]
     Malformed {
         /// Which document.
         document: String,
@@ -17,23 +17,23 @@ pub enum ConfigurationError {
         #[source]
         source: Box<serde_saphyr::Error>,
     },
-    /// The result cannot be written.
-    #[error("the merged configuration cannot be written")]
+    /// The result cannot be serialized.
+    #[error("the merged configuration cannot be serialized")]
     Unwritable(#[source] serde_saphyr::ser::Error),
 }
 
-/// A YAML document, and what to call it when it is faulty.
+/// A YAML document, and its name for error messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Document<'a> {
     /// Where it comes from.
     pub name: &'a str,
-    /// What it says.
+    /// Its contents.
     pub text: &'a str,
 }
 
-/// Lays `documents` over one another: a key of a later one replaces the same key, with all below it, of an earlier one.
+/// Merges `documents`: a top-level key of a later one replaces the same key of an earlier one, with all below it.
 pub fn merge_yaml(documents: &[Document<'_>]) -> Result<String, ConfigurationError> {
-    // What there is nothing to lay over stays as it was written.
+    // A single document stays as it is, with its comments.
     if let [only] = documents {
         return Ok(only.text.to_owned());
     }
@@ -47,11 +47,11 @@ pub fn merge_yaml(documents: &[Document<'_>]) -> Result<String, ConfigurationErr
     serde_saphyr::to_string(&merged).map_err(ConfigurationError::Unwritable)
 }
 
-/// The one key that users decide over: it makes one datacenter two in the eyes of ScyllaDB.
+/// The only key that users can set. ScyllaDB appends its value to the name of the datacenter.
 const DC_SUFFIX: &str = "dc_suffix";
 
-/// The properties that tell a node where it stands: those of `managed`, and of `user`'s no more than the suffix. ScyllaDB
-/// refuses keys that it does not know, so others are not taken over.
+/// Merges `cassandra-rackdc.properties`: the operator's file, and of the user's file the suffix only. ScyllaDB rejects
+/// unknown keys, so other keys are left out.
 pub fn merge_rackdc(managed: &str, user: Option<&str>) -> String {
     let mut merged = properties(managed);
     let suffix = user.and_then(|user| properties(user).remove(DC_SUFFIX));
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_operator_says_where_a_node_stands() {
+    fn rackdc_properties_are_the_operators_except_the_suffix() {
         let managed = "dc=dc1\nrack=r1\nprefer_local=false\n";
         let cases = [
             (None, "dc=dc1\nprefer_local=false\nrack=r1\n", "without a user's file"),
@@ -92,14 +92,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mapping_is_named() {
+    fn error_names_the_malformed_document() {
         let documents =
             [Document { name: "the image's scylla.yaml", text: "a: 1" }, Document { name: "yours", text: "- 1" }];
         assert!(merge_yaml(&documents).is_err_and(|error| error.to_string().starts_with("yours")));
     }
 
     #[test]
-    fn values_keep_their_kind() {
+    fn merged_values_keep_their_types() {
         let text =
             "a: 'true'\nb: true\nc: '1'\nd: 1\ne: [1, x]\nf: {g: null}\nh: 'null'\ni: 'a: b # c'\nj: 0.5\nk: ''\n";
         let merged = merge_yaml(&[Document { name: "one", text }, Document { name: "two", text: "" }]);

@@ -1,8 +1,9 @@
-//! A node that is asked to leave the ring.
+//! Decommission of a node, as its sidecar carries it out.
 //!
-//! It leaves only if its very host ID is named: a label that is left over, or that somebody set by hand, is no request.
-//! Before it begins it says so on its Service, in a write that fails if the request was withdrawn meanwhile. So either the
-//! request is withdrawn or the node begins, and everybody knows which.
+//! The sidecar decommissions the node only if the request has its host ID: a label that is left over, or that a user
+//! has set, is not a request. Before it begins, it writes so on the Service, in a write that fails if the operator has
+//! withdrawn the request meanwhile. So either the request is withdrawn or the decommission begins, and both sides know
+//! which.
 
 use std::collections::BTreeMap;
 
@@ -14,36 +15,36 @@ use serde::{Deserialize, Serialize};
 
 use super::Mode;
 
-/// What to do next.
+/// The next step of the sidecar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Nobody asked for it, or it is done and said.
+pub enum DecommissionStep {
+    /// There is no request, or the decommission is complete and confirmed.
     Nothing,
-    /// The node may say that it begins.
+    /// Write on the Service that the decommission begins.
     Announce,
-    /// The node may begin to leave.
+    /// Start the decommission.
     Start,
-    /// The node cannot begin yet, or has begun.
+    /// Wait: the decommission cannot start yet, or is in progress.
     Wait,
-    /// The node has left; that is to be said.
+    /// Confirm on the Service that the node has left the ring.
     Confirm,
-    /// The node cannot leave before its program is started anew.
+    /// Restart ScyllaDB, because a drained node cannot be decommissioned.
     Restart,
 }
 
-/// What the Service of a node says about leaving.
+/// The decommission request on the Service of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asked<'a> {
+pub struct DecommissionRequest<'a> {
     /// The label [`DECOMMISSIONED`].
     pub label: Option<&'a str>,
-    /// The host ID of the node that is to leave.
+    /// The host ID of the node to decommission.
     pub leaving: Option<&'a str>,
-    /// The host ID of the node that has said that it begins.
+    /// The host ID of the node whose decommission has begun.
     pub began: Option<&'a str>,
 }
 
-impl<'a> Asked<'a> {
-    /// What labels and annotations of a Service say.
+impl<'a> DecommissionRequest<'a> {
+    /// Reads the labels and annotations of a Service.
     pub fn of(labels: &'a BTreeMap<String, String>, annotations: &'a BTreeMap<String, String>) -> Self {
         Self {
             label: labels.get(DECOMMISSIONED).map(String::as_str),
@@ -52,14 +53,14 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Whether the node with this host ID is asked to leave and has not said that it did.
+    /// Whether the request is for the node with this host ID, and is not confirmed yet.
     pub fn names(&self, host_id: &str) -> bool {
         self.label == Some(FALSE) && self.leaving == Some(host_id)
     }
 }
 
 /// How many characters of ScyllaDB's message are reported.
-const LONGEST: usize = 1000;
+const MAX_MESSAGE: usize = 1000;
 
 /// ScyllaDB refused to decommission a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,30 +68,30 @@ pub struct Refusal {
     /// Host ID of the node.
     #[serde(rename = "hostID")]
     pub host_id: String,
-    /// Why, in ScyllaDB's words.
+    /// ScyllaDB's message.
     pub why: String,
-    /// Whether the operator may ask again: the sidecar's pause is over.
+    /// Whether the operator may request it again, because the sidecar's back-off is over.
     #[serde(default)]
     pub retry: bool,
 }
 
 impl Refusal {
-    /// A refusal with as much of ScyllaDB's message as is reported.
+    /// Returns a refusal with ScyllaDB's message, truncated.
     pub fn new(host_id: &str, why: &str) -> Self {
-        Self { host_id: host_id.to_owned(), why: why.chars().take(LONGEST).collect(), retry: false }
+        Self { host_id: host_id.to_owned(), why: why.chars().take(MAX_MESSAGE).collect(), retry: false }
     }
 
-    /// What the annotation says, if anything that can be read.
+    /// Parses the annotation; none if it is malformed.
     pub fn of(annotation: &str) -> Option<Self> {
         serde_json::from_str(annotation).ok()
     }
 
-    /// What to write on a Service.
+    /// Returns the value of the annotation.
     pub fn text(&self) -> String {
         serde_json::json!(self).to_string()
     }
 
-    /// The refusal of the node `own` with `retry` set, where the operator has withdrawn its request.
+    /// Returns the refusal of the node `own` with `retry` set, if the operator has withdrawn its request.
     pub fn with_retry(annotations: &BTreeMap<String, String>, own: &str, is_asked: bool) -> Option<Self> {
         let refusal = annotations.get(LEAVING_REFUSED).and_then(|told| Self::of(told))?;
         (!is_asked && !refusal.retry && refusal.host_id == own).then_some(Self { retry: true, ..refusal })
@@ -102,23 +103,23 @@ pub fn is_under_way(words: &str) -> bool {
     words.contains("decommission is in progress")
 }
 
-/// Whether the annotation is outdated: it is of another node, or of one that has been leaving for long.
+/// Whether the annotation with the refusal is outdated: it is of another node, or the node has been leaving for long.
 pub fn is_refusal_over(annotations: &BTreeMap<String, String>, own: &str, leaves_for_long: bool) -> bool {
     let told = annotations.get(LEAVING_REFUSED);
     told.is_some_and(|told| leaves_for_long || Refusal::of(told).is_none_or(|refusal| refusal.host_id != own))
 }
 
-/// What the node with the host ID `own` does next.
-pub fn step(asked: Asked<'_>, own: &str, mode: &Mode, has_native_transport: bool) -> Step {
+/// Returns the next step for the node with the host ID `own`.
+pub fn step(asked: DecommissionRequest<'_>, own: &str, mode: &Mode, has_native_transport: bool) -> DecommissionStep {
     if !asked.names(own) {
-        return Step::Nothing;
+        return DecommissionStep::Nothing;
     }
     match mode {
-        Mode::Normal if has_native_transport && asked.began == Some(own) => Step::Start,
-        Mode::Normal if has_native_transport => Step::Announce,
-        Mode::Decommissioned => Step::Confirm,
-        Mode::Drained => Step::Restart,
-        _ => Step::Wait,
+        Mode::Normal if has_native_transport && asked.began == Some(own) => DecommissionStep::Start,
+        Mode::Normal if has_native_transport => DecommissionStep::Announce,
+        Mode::Decommissioned => DecommissionStep::Confirm,
+        Mode::Drained => DecommissionStep::Restart,
+        _ => DecommissionStep::Wait,
     }
 }
 
@@ -127,28 +128,65 @@ pub fn step(asked: Asked<'_>, own: &str, mode: &Mode, has_native_transport: bool
 mod tests {
     use super::*;
 
-    const REQUEST: Asked<'_> = Asked { label: Some("false"), leaving: Some("me"), began: None };
-    const BEGUN: Asked<'_> = Asked { began: Some("me"), ..REQUEST };
+    const REQUEST: DecommissionRequest<'_> =
+        DecommissionRequest { label: Some("false"), leaving: Some("me"), began: None };
+    const BEGUN: DecommissionRequest<'_> = DecommissionRequest { began: Some("me"), ..REQUEST };
 
     #[test]
-    fn a_node_leaves_step_by_step() {
+    fn decommission_follows_its_steps() {
         let cases = [
-            (Asked::default(), Mode::Normal, true, Step::Nothing, "nobody asked"),
-            (Asked { label: Some("true"), ..BEGUN }, Mode::Decommissioned, false, Step::Nothing, "it is said already"),
-            (Asked { label: Some(""), ..REQUEST }, Mode::Normal, true, Step::Nothing, "this is no request"),
-            (Asked { leaving: None, ..REQUEST }, Mode::Normal, true, Step::Nothing, "a label alone is no request"),
-            (Asked { leaving: Some("other"), ..REQUEST }, Mode::Normal, true, Step::Nothing, "another node is meant"),
-            (Asked { label: None, ..REQUEST }, Mode::Normal, true, Step::Nothing, "the label was taken away"),
-            (REQUEST, Mode::Normal, true, Step::Announce, "it serves"),
-            (Asked { began: Some("other"), ..REQUEST }, Mode::Normal, true, Step::Announce, "another one had begun"),
-            (BEGUN, Mode::Normal, true, Step::Start, "it has said so"),
-            (BEGUN, Mode::Normal, false, Step::Wait, "it does not serve clients yet"),
-            (REQUEST, Mode::Joining, true, Step::Wait, "it is not in the ring yet"),
-            (BEGUN, Mode::Leaving, true, Step::Wait, "it has begun"),
-            (REQUEST, Mode::Draining, false, Step::Wait, "it will be drained"),
-            (REQUEST, Mode::Drained, false, Step::Restart, "a drained node cannot leave"),
-            (BEGUN, Mode::Decommissioned, false, Step::Confirm, "it has left"),
-            (BEGUN, Mode::Other("NEW".to_owned()), true, Step::Wait, "what is not known is waited out"),
+            (DecommissionRequest::default(), Mode::Normal, true, DecommissionStep::Nothing, "there is no request"),
+            (
+                DecommissionRequest { label: Some("true"), ..BEGUN },
+                Mode::Decommissioned,
+                false,
+                DecommissionStep::Nothing,
+                "it is said already",
+            ),
+            (
+                DecommissionRequest { label: Some(""), ..REQUEST },
+                Mode::Normal,
+                true,
+                DecommissionStep::Nothing,
+                "this is no request",
+            ),
+            (
+                DecommissionRequest { leaving: None, ..REQUEST },
+                Mode::Normal,
+                true,
+                DecommissionStep::Nothing,
+                "a label alone is no request",
+            ),
+            (
+                DecommissionRequest { leaving: Some("other"), ..REQUEST },
+                Mode::Normal,
+                true,
+                DecommissionStep::Nothing,
+                "another node is meant",
+            ),
+            (
+                DecommissionRequest { label: None, ..REQUEST },
+                Mode::Normal,
+                true,
+                DecommissionStep::Nothing,
+                "the label was taken away",
+            ),
+            (REQUEST, Mode::Normal, true, DecommissionStep::Announce, "it serves"),
+            (
+                DecommissionRequest { began: Some("other"), ..REQUEST },
+                Mode::Normal,
+                true,
+                DecommissionStep::Announce,
+                "another one had begun",
+            ),
+            (BEGUN, Mode::Normal, true, DecommissionStep::Start, "it has said so"),
+            (BEGUN, Mode::Normal, false, DecommissionStep::Wait, "it does not serve clients yet"),
+            (REQUEST, Mode::Joining, true, DecommissionStep::Wait, "it is not in the ring yet"),
+            (BEGUN, Mode::Leaving, true, DecommissionStep::Wait, "it has begun"),
+            (REQUEST, Mode::Draining, false, DecommissionStep::Wait, "it will be drained"),
+            (REQUEST, Mode::Drained, false, DecommissionStep::Restart, "a drained node cannot leave"),
+            (BEGUN, Mode::Decommissioned, false, DecommissionStep::Confirm, "it has left"),
+            (BEGUN, Mode::Other("NEW".to_owned()), true, DecommissionStep::Wait, "what is not known is waited out"),
         ];
         for (asked, mode, transport, expected, why) in cases {
             assert_eq!(step(asked, "me", &mode, transport), expected, "{why}");
@@ -156,10 +194,10 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_holds_until_the_node_leaves_or_is_another_one() {
+    fn refusal_is_outdated_when_the_node_leaves_or_is_another_one() {
         let told = |text: &str| BTreeMap::from([(LEAVING_REFUSED.to_owned(), text.to_owned())]);
         let refusal = Refusal::new("me", &"too few nodes ".repeat(1000));
-        assert_eq!(refusal.why.chars().count(), LONGEST);
+        assert_eq!(refusal.why.chars().count(), MAX_MESSAGE);
         assert_eq!(Refusal::of(&refusal.text()), Some(refusal.clone()));
         assert!(!is_refusal_over(&told(&refusal.text()), "me", false));
         assert!(is_refusal_over(&told(&refusal.text()), "me", true));

@@ -1,7 +1,7 @@
-//! A node that comes back without its disk.
+//! Start of a node that has lost its disk.
 //!
-//! Started like that it would be a new node. Where no other node is up, it would even found a second ring, and take the place
-//! of the one that is in the first.
+//! On an empty disk it would be a new node. Where no other node is up, it would even start a second ring, under the
+//! name of the node that is in the first one.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ use messina_api::names::{
 
 use super::facts::has_joined;
 
-/// Host ID of the node whose disk it should be, where a node is about to start on an empty one. A new node may, one that takes
-/// the place of another, and one that the user has given up by its name.
-pub fn lacks_disk_of<'a>(
+/// Returns the host ID of the node whose data are missing, if a node must not start on its empty disk. A new node may
+/// start on an empty disk, a replacement, and a node whose host ID the user has annotated for that.
+pub fn missing_disk_of<'a>(
     labels: &BTreeMap<String, String>,
     annotations: &'a BTreeMap<String, String>,
     is_empty: bool,
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_new_node_or_a_replacement_starts_on_an_empty_disk() {
+    fn only_new_node_or_replacement_starts_on_empty_disk() {
         let service = |joined: &str| {
             BTreeMap::from([(HOST_ID.to_owned(), "a".to_owned()), (NODE_JOINED.to_owned(), joined.to_owned())])
         };
@@ -51,7 +51,7 @@ mod tests {
             (&none, given_up("b"), true, Some("a"), "another one is given up"),
             (&replacing, service("true"), true, None, "it takes the place of the one that had joined"),
         ] {
-            assert_eq!(lacks_disk_of(labels, &annotations, is_empty), expected, "{why}");
+            assert_eq!(missing_disk_of(labels, &annotations, is_empty), expected, "{why}");
         }
     }
 }

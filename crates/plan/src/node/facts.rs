@@ -1,4 +1,4 @@
-//! What a node's sidecar writes on the Service of the node.
+//! The annotations that a sidecar writes on the Service of its node.
 
 use std::collections::BTreeMap;
 
@@ -22,23 +22,23 @@ pub(crate) fn has_joined(annotations: &BTreeMap<String, String>) -> bool {
     }
 }
 
-/// What a node said of itself, all of it answered.
+/// What a node reports of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
     /// Its host ID.
     pub host_id: String,
-    /// Whether it is in the ring; none when that cannot be told now.
+    /// Whether it is in the ring; none if that is unknown now.
     pub is_member: Option<bool>,
-    /// Whether it leaves the ring, or has left it.
+    /// Whether it is leaving the ring, or has left it.
     pub is_leaving: bool,
-    /// The tokens of the whole ring; asked of members only.
+    /// The tokens of the whole ring; none if the node is not in the ring.
     pub ring: Option<Vec<String>>,
 }
 
-/// Whether a node is in the ring, from what it is doing and from the tokens that are its own. `own_tokens` is none when
-/// the node does not know itself by an address.
+/// Returns whether a node is in the ring, from its mode and the number of its own tokens. `own_tokens` is none if the
+/// node does not know its own address.
 ///
-/// Tokens outlive a restart, so a node that was in the ring does not cease to be while it starts.
+/// Tokens survive a restart, so a node stays a member while it starts.
 pub fn is_member(mode: &Mode, own_tokens: Option<usize>) -> Option<bool> {
     match mode {
         Mode::Decommissioned => Some(false),
@@ -47,32 +47,32 @@ pub fn is_member(mode: &Mode, own_tokens: Option<usize>) -> Option<bool> {
     }
 }
 
-/// Whether a node that is doing this can be asked for the ring.
+/// Whether a node in this mode can report the ring.
 pub fn knows_ring(mode: &Mode) -> bool {
     !matches!(mode, Mode::Starting | Mode::Draining | Mode::Drained | Mode::Maintenance | Mode::Decommissioned)
 }
 
-/// The annotations to change on the Service that has `current` ones.
+/// Returns the annotations to change on the Service, which has the `current` ones.
 ///
-/// A node that has lost its disk comes back with another host ID. That of the node that is in the ring is what a
-/// replacement needs, so it stays until the new node is in the ring itself.
+/// A node that has lost its disk starts with another host ID. A replacement needs the host ID of the node in the ring,
+/// so that one stays until the new node is in the ring itself.
 pub fn changes(current: &BTreeMap<String, String>, observed: &Observation) -> BTreeMap<&'static str, String> {
     let has = |key: &str, value: &str| current.get(key).is_some_and(|current| current == value);
-    let speaks_of_another = current.contains_key(HOST_ID) && !has(HOST_ID, &observed.host_id) && has_joined(current);
-    if speaks_of_another && observed.is_member != Some(true) {
+    let is_of_other_node = current.contains_key(HOST_ID) && !has(HOST_ID, &observed.host_id) && has_joined(current);
+    if is_of_other_node && observed.is_member != Some(true) {
         return BTreeMap::new();
     }
     let mut facts = BTreeMap::from([(HOST_ID, observed.host_id.clone())]);
     if let Some(is_member) = observed.is_member {
         facts.insert(NODE_JOINED, if is_member { TRUE } else { FALSE }.to_owned());
     }
-    // Whoever asked it to, and even if the Service was made anew since.
+    // Also if a user has started the decommission, or the Service was recreated since.
     if observed.is_leaving {
         facts.insert(LEAVING_BEGAN, observed.host_id.clone());
     }
     if let Some(ring) = &observed.ring {
         facts.insert(CURRENT_TOKEN_RING_HASH, token_ring_hash(ring));
-        // From now on the node can be asked for the ring.
+        // From now on the sidecar answers questions about the ring.
         facts.insert(SIDECAR_PROTOCOL, SIDECAR_PROTOCOL_VALUE.to_owned());
     }
     facts.retain(|key, value| !has(key, value));
@@ -81,7 +81,7 @@ pub fn changes(current: &BTreeMap<String, String>, observed: &Observation) -> BT
 
 /// A hash of the tokens of all nodes: it changes when, and only when, ownership of data does.
 pub fn token_ring_hash(tokens: &[String]) -> String {
-    // In the order of numbers, which is the ring's own; what is no number comes last.
+    // In numeric order, as in the ring; tokens that are not numbers come last.
     let mut sorted: Vec<_> = tokens.iter().map(|token| format!("{token:?}")).collect();
     sorted
         .sort_by_cached_key(|token| token.trim_matches('"').parse::<i64>().map_or((true, 0), |number| (false, number)));
@@ -103,9 +103,9 @@ mod tests {
         changed.into_keys().collect()
     }
 
-    /// What a sidecar of scylla-operator wrote is worth as much as what ours writes.
+    /// Annotations of scylla-operator's sidecar count as much as those of this operator's sidecar.
     #[test]
-    fn a_node_of_scylla_operator_that_lost_its_disk_keeps_its_host_id() {
+    fn service_of_scylla_operator_keeps_host_id_of_a_node_that_lost_its_disk() {
         let facts = |keys: &[&str]| keys.iter().map(|key| ((*key).to_owned(), "old".to_owned())).collect();
         let joined: BTreeMap<String, String> = facts(&[HOST_ID, CURRENT_TOKEN_RING_HASH]);
         assert!(has_joined(&joined));
@@ -115,11 +115,11 @@ mod tests {
         assert_eq!(changes(&joining, &observed("new", None)).get(HOST_ID).map(String::as_str), Some("new"));
         let mut left = joined;
         left.insert(NODE_JOINED.to_owned(), FALSE.to_owned());
-        assert!(!has_joined(&left), "our sidecar has the last word");
+        assert!(!has_joined(&left), "this operator's sidecar takes precedence");
     }
 
     #[test]
-    fn facts_are_written_once() {
+    fn annotations_are_written_once() {
         let mut service = BTreeMap::new();
         assert_eq!(after(&mut service, &observed("a", None)), [HOST_ID]);
         assert_eq!(after(&mut service, &observed("a", Some(false))), [NODE_JOINED]);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_id_of_a_lost_node_stays_until_the_new_node_has_joined() {
+    fn host_id_of_lost_node_stays_until_new_node_has_joined() {
         let mut service = BTreeMap::new();
         after(&mut service, &observed("lost", Some(true)));
         assert_eq!(after(&mut service, &observed("new", None)), [""; 0]);
@@ -141,14 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_never_joined_leaves_nothing_to_keep() {
+    fn host_id_of_a_node_that_never_joined_is_replaced() {
         let mut service = BTreeMap::new();
         after(&mut service, &observed("first", Some(false)));
         assert_eq!(after(&mut service, &observed("second", Some(false))), [HOST_ID]);
     }
 
     #[test]
-    fn a_node_that_leaves_says_so_whoever_asked_it_to() {
+    fn leaving_node_is_annotated_without_a_request() {
         let mut service = BTreeMap::new();
         let leaving = Observation { is_leaving: true, ..observed("a", Some(true)) };
         assert!(after(&mut service, &leaving).contains(&LEAVING_BEGAN));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn membership() {
+    fn membership_follows_from_mode_and_tokens() {
         let cases = [
             (Mode::Normal, Some(16), Some(true)),
             (Mode::Joining, Some(16), Some(true)),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_tokens_does_not_change_the_hash() {
+    fn token_ring_hash_does_not_depend_on_order() {
         let hash = |tokens: &[&str]| token_ring_hash(&tokens.iter().map(|&token| token.to_owned()).collect::<Vec<_>>());
         assert_eq!(hash(&["-9", "10", "9"]), hash(&["9", "-9", "10"]));
         assert_ne!(hash(&["-9", "10", "9"]), hash(&["-9", "10"]));

@@ -10,39 +10,42 @@ use messina_api::{
 };
 
 use super::address::broadcast_address;
-use crate::words;
+use crate::metadata;
 
 /// The container that ScyllaDB runs in.
 pub const SCYLLA_CONTAINER: &str = "scylla";
 
-/// The answer.
+/// Whether ScyllaDB may start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ignition {
-    /// It may start, in the container of this ID. The ID is empty when the answer was forced before there is one.
+    /// It may start, in the container of this ID. The ID is empty if the annotation forces the start before the
+    /// container has one.
     Start {
         /// ID of the container, as the container runtime gave it.
         container_id: String,
     },
-    /// It must wait, for this.
+    /// It must wait, for this reason.
     Wait(String),
 }
 
-/// The answer for a node whose addresses are of these types.
+/// Returns whether ScyllaDB may start, for a node whose broadcast addresses are of these types.
 pub fn ignition(
     pod: Option<&Pod>,
     service: Option<&Service>,
     nodes: &BroadcastAddressType,
     clients: &BroadcastAddressType,
 ) -> Ignition {
-    let Some(service) = service else { return Ignition::Wait("the Service of this node is not there yet".to_owned()) };
-    let Some(pod) = pod else { return Ignition::Wait("the Pod of this node is not there".to_owned()) };
+    let Some(service) = service else {
+        return Ignition::Wait("the Service of this node does not exist yet".to_owned());
+    };
+    let Some(pod) = pod else { return Ignition::Wait("the Pod of this node does not exist".to_owned()) };
     let container_id = container_id(pod);
-    match words::annotation(service, FORCE_IGNITION_VALUE) {
+    match metadata::annotation(service, FORCE_IGNITION_VALUE) {
         Some(TRUE) => return Ignition::Start { container_id: container_id.unwrap_or_default() },
         Some(FALSE) => {
-            return Ignition::Wait(format!("the annotation {FORCE_IGNITION_VALUE} of the Service says \"false\""));
+            return Ignition::Wait(format!("the annotation {FORCE_IGNITION_VALUE} of the Service is \"false\""));
         }
-        // Anything else is no answer.
+        // Other values are ignored.
         _ => {}
     }
     if pod.status.as_ref().and_then(|status| status.pod_ip.as_deref()).unwrap_or_default().is_empty() {
@@ -83,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn each_thing_that_is_missing_is_waited_for() {
+    fn ignition_waits_for_everything_that_is_missing() {
         use BroadcastAddressType::{PodIP, ServiceLoadBalancerIngress};
         let mut pod = json!({"metadata": {"name": "n"}});
         let mut service = json!({"metadata": {"name": "n"}});
@@ -103,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn an_annotation_forces_the_answer() {
+    fn annotation_forces_or_prevents_the_start() {
         let forced = |value: &str| json!({"metadata": {"name": "n", "annotations": {FORCE_IGNITION_VALUE: value}}});
         let bare = json!({"metadata": {"name": "n"}});
         let pod_ip = &BroadcastAddressType::PodIP;

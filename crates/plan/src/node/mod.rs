@@ -1,4 +1,5 @@
-//! One node of ScyllaDB: what its sidecar, its probes and its ignition decide, and in which words the node speaks.
+//! Decisions of the containers beside one ScyllaDB node (sidecar, probe and ignition), and the formats of what they
+//! report.
 
 pub mod address;
 pub mod answer;
@@ -19,30 +20,30 @@ mod cases;
 
 use std::{convert::Infallible, fmt, str::FromStr};
 
-/// What a node says it is doing.
+/// The operation mode of a node, as ScyllaDB reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// It starts, and says nothing of the ring yet.
+    /// It starts, and does not report the ring yet.
     Starting,
-    /// It is about to join the ring.
+    /// It joins the ring.
     Joining,
-    /// It receives the data that it will own.
+    /// It bootstraps: it streams the data that it will own.
     Bootstrap,
-    /// It serves.
+    /// It serves requests.
     Normal,
-    /// It hands over its data, to leave the ring.
+    /// It is being decommissioned, and streams its data to other nodes.
     Leaving,
     /// It has left the ring for good.
     Decommissioned,
-    /// It takes other tokens.
+    /// It moves to other tokens.
     Moving,
-    /// It ceases to serve.
+    /// It drains.
     Draining,
-    /// It has ceased to serve, until it is started anew.
+    /// It has drained, and serves no requests until it is restarted.
     Drained,
-    /// It is apart from the ring, for a person to work on it.
+    /// It is in maintenance mode, isolated from the ring.
     Maintenance,
-    /// Not known to this version.
+    /// A mode that this version of the operator does not know.
     Other(String),
 }
 
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_of_scylladb_are_read_and_written_alike() {
+    fn modes_are_parsed_and_displayed_as_scylladb_writes_them() {
         let known = "STARTING JOINING BOOTSTRAP NORMAL LEAVING DECOMMISSIONED MOVING DRAINING DRAINED MAINTENANCE";
         for word in known.split(' ').chain(["SOMETHING_NEW"]) {
             let Ok(mode) = word.parse::<Mode>();

@@ -1,18 +1,17 @@
-//! A node that is given up for lost, and comes back.
+//! Start of a node that is being replaced.
 //!
-//! As soon as it is written down that a node is replaced, its disk may be deleted. So it does not start any more, unless the
-//! replacement is withdrawn: else it would serve, and lose what it has taken, or be in the way of the one that takes its
-//! place.
+//! As soon as the operator has written that a node is replaced, its disk may be deleted. So the node does not start,
+//! unless the replacement is cancelled: else it would accept writes and lose them, or block its replacement.
 
 use std::collections::BTreeMap;
 
 use messina_api::names::{annotation::REPLACING_CLAIM, label::REPLACING_NODE_HOST_ID};
 
-/// Whether the Service says that the node which is about to start is replaced by another one.
+/// Whether the node that is about to start is being replaced, according to its Service.
 ///
-/// `on_disk` is the host ID that is known to be on its disk. Where none is, the pod tells: the one that was there when the
-/// node was given up is not the one of its successor.
-pub fn is_given_up(
+/// `on_disk` is the host ID on its disk, if that is known. If not, the UID of the pod decides: the pod that existed
+/// when the replacement began belongs to the replaced node, any later one to the replacement.
+pub fn is_being_replaced(
     labels: &BTreeMap<String, String>,
     annotations: &BTreeMap<String, String>,
     on_disk: Option<&str>,
@@ -31,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_that_is_replaced_does_not_start_and_its_successor_does() {
+    fn replaced_node_does_not_start_and_its_replacement_does() {
         let label = |host_id: &str| BTreeMap::from([(REPLACING_NODE_HOST_ID.to_owned(), host_id.to_owned())]);
         let own = |own: &str| BTreeMap::from([(REPLACING_CLAIM.to_owned(), own.to_owned())]);
         let cases = [
@@ -47,7 +46,7 @@ mod tests {
             (BTreeMap::new(), own("claim/pod"), Some("lost"), Some("pod"), false, "it is withdrawn"),
         ];
         for (labels, annotations, on_disk, pod, expected, why) in cases {
-            assert_eq!(is_given_up(&labels, &annotations, on_disk, pod), expected, "{why}");
+            assert_eq!(is_being_replaced(&labels, &annotations, on_disk, pod), expected, "{why}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The ring as one node sees it.
+//! The token ring as one node sees it, and the readiness of a node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,32 +6,32 @@ use messina_api::names::label::NODE_MAINTENANCE;
 
 use super::Mode;
 
-/// Which nodes there are, as one node sees them. Nodes are named by their addresses.
+/// The nodes of the ring as one node sees them, by address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
     /// The host IDs of the nodes that own tokens.
     pub host_ids: BTreeMap<String, String>,
-    /// Those that are alive.
+    /// The nodes that are up.
     pub live: BTreeSet<String>,
-    /// Those that are not.
+    /// The nodes that are down.
     pub down: BTreeSet<String>,
-    /// Those that are about to join.
+    /// The nodes that are joining.
     pub joining: BTreeSet<String>,
-    /// Those that are about to leave.
+    /// The nodes that are leaving.
     pub leaving: BTreeSet<String>,
-    /// Those that take other tokens.
+    /// The nodes that are moving to other tokens.
     pub moving: BTreeSet<String>,
 }
 
 impl View {
-    /// The addresses of all nodes that are in the ring or on their way in or out.
+    /// Returns the addresses of all nodes that are in the ring, joining or leaving.
     pub fn addresses(&self) -> BTreeSet<&str> {
         let underway = self.joining.iter().chain(&self.leaving).chain(&self.moving);
         self.host_ids.keys().chain(underway).map(String::as_str).collect()
     }
 
-    /// The state of a node in two letters, as `nodetool status` prints it: U or D, then N, J, L or M. A `?` stands for
-    /// what is not known.
+    /// Returns the state of a node in two letters, as `nodetool status` prints it: U or D, then N, J, L or M. A `?`
+    /// means unknown.
     pub fn state(&self, address: &str) -> String {
         let life = match (self.live.contains(address), self.down.contains(address)) {
             (true, false) => 'U',
@@ -44,12 +44,12 @@ impl View {
     }
 }
 
-/// What a node says of itself when it is asked whether clients may be sent to it.
+/// What a node reports of itself for the readiness probe.
 #[derive(Clone, Debug)]
 pub struct SelfReport {
-    /// What it is doing.
+    /// Its operation mode.
     pub mode: Mode,
-    /// Whether it takes clients.
+    /// Whether its native transport (CQL) is on.
     pub has_native_transport: bool,
     /// Its host ID.
     pub host_id: String,
@@ -59,17 +59,17 @@ pub struct SelfReport {
     pub live: BTreeSet<String>,
 }
 
-/// Why clients must not be sent to a node, or nothing.
-pub fn unready(report: &SelfReport) -> Result<(), String> {
+/// Checks that a node is ready for clients; returns why not.
+pub fn check_readiness(report: &SelfReport) -> Result<(), String> {
     if report.mode != Mode::Normal {
         return Err(format!("the node is in mode {}", report.mode));
     }
     let own = report.host_ids.iter().find(|(_, host_id)| **host_id == report.host_id);
     let Some((address, _)) = own else {
-        return Err(format!("the node does not find its host ID {} in the ring", report.host_id));
+        return Err(format!("the node does not see its host ID {} in the ring", report.host_id));
     };
     if !report.live.contains(address) {
-        return Err(format!("the node does not see itself ({address}) alive"));
+        return Err(format!("the node does not see itself ({address}) up"));
     }
     if !report.has_native_transport {
         return Err("the native transport is off".to_owned());
@@ -77,7 +77,7 @@ pub fn unready(report: &SelfReport) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the labels of a member Service put the node under maintenance.
+/// Whether the labels of a member Service put the node in maintenance.
 pub fn is_under_maintenance(labels: Option<&BTreeMap<String, String>>) -> bool {
     labels.is_some_and(|labels| labels.contains_key(NODE_MAINTENANCE))
 }
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_ready_when_it_is_up_and_normal_and_takes_clients() {
+    fn node_is_ready_if_it_is_up_and_normal_with_native_transport() {
         let ready = SelfReport {
             mode: Mode::Normal,
             has_native_transport: true,
@@ -114,15 +114,15 @@ mod tests {
             host_ids: [("a".to_owned(), "id".to_owned())].into(),
             live: set(&["a"]),
         };
-        assert_eq!(unready(&ready), Ok(()));
+        assert_eq!(check_readiness(&ready), Ok(()));
         let cases = [
             (SelfReport { mode: Mode::Joining, ..ready.clone() }, "JOINING"),
             (SelfReport { has_native_transport: false, ..ready.clone() }, "native transport"),
             (SelfReport { host_id: "other".to_owned(), ..ready.clone() }, "host ID"),
-            (SelfReport { live: set(&["b"]), ..ready }, "alive"),
+            (SelfReport { live: set(&["b"]), ..ready }, "see itself"),
         ];
         for (report, words) in cases {
-            assert!(unready(&report).is_err_and(|reason| reason.contains(words)), "{words}: {report:?}");
+            assert!(check_readiness(&report).is_err_and(|reason| reason.contains(words)), "{words}: {report:?}");
         }
     }
 }

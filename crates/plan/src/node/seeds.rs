@@ -1,7 +1,7 @@
-//! Whom a node asks first for the ring that it is to join.
+//! The seeds of a node.
 //!
-//! Every node decides for itself, and all must agree who may begin a ring of its own. So members are ranked by what
-//! outlives their pods and what all see alike: when their Service was made, and its name.
+//! Every node decides for itself, and all must agree which one may start a new ring. So members are sorted by what
+//! survives their pods and is the same for all: creation time and name of their Service.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,16 +13,16 @@ use super::{
     address::{AddressError, IpFamily, broadcast_address},
     facts,
 };
-use crate::words;
+use crate::metadata;
 
-/// The node that asks.
+/// The node that starts.
 #[derive(Clone, Copy, Debug)]
-pub struct Asker<'a> {
+pub struct StartingNode<'a> {
     /// Name of its pod and of its Service.
     pub name: &'a str,
-    /// The address that it announces to other nodes.
+    /// Its broadcast address for nodes.
     pub address: &'a str,
-    /// Whose address nodes announce; the same for all nodes of a datacenter.
+    /// The type of the broadcast address, which is the same for all nodes of a datacenter.
     pub address_type: &'a BroadcastAddressType,
     /// The family of that address.
     pub family: IpFamily,
@@ -31,26 +31,29 @@ pub struct Asker<'a> {
 /// Why there are no seeds.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SeedsError {
-    /// Not even the pod of the node itself is there.
-    #[error("no pod of this datacenter is there, not even that of this node")]
+    /// There are no pods, not even that of the node itself.
+    #[error("the datacenter has no pods, not even that of this node")]
     NoPods,
-    /// A pod lacks a label that the operator puts on all.
+    /// A pod has no rack label, which the operator sets on all pods.
     #[error("Pod {pod:?} has no label {}", label::RACK)]
     NoRack {
         /// Name of the pod.
         pod: String,
     },
     /// A pod has no Service yet.
-    #[error("Pod {pod:?} has no Service of its name yet")]
+    #[error("Pod {pod:?} has no Service of the same name yet")]
     NoService {
         /// Name of the pod.
         pod: String,
     },
-    /// There is a ring, and none of its nodes is there.
-    #[error("nodes of this datacenter have joined, and none of them has a pod yet; this node joins when one has")]
+    /// There is a ring, and none of its nodes has a pod.
+    #[error(
+        "nodes of this datacenter have joined the ring, and none of them has a pod; this node joins when one of them \
+         has a pod"
+    )]
     NoMember,
-    /// The node to ask has no address.
-    #[error("node {member:?}, which is to be asked for the ring, cannot be reached")]
+    /// The seed node has no address.
+    #[error("seed node {member:?} has no address")]
     NoAddress {
         /// Name of its pod.
         member: String,
@@ -67,13 +70,13 @@ struct Member<'a> {
     service: &'a Service,
 }
 
-/// The addresses to ask, those outside of the datacenter first.
+/// Returns the addresses of the seeds, external ones first.
 ///
-/// `pods` and `services` are all nodes' pods and member Services of the datacenter, the asker's own included. Nodes that
-/// are ready are asked, one of each rack. If none is, a new node asks the first that has joined. If none has, the first of all is
-/// asked, which seeds itself only if there is no ring elsewhere to join.
+/// `pods` and `services` are the pods and member Services of all nodes of the datacenter, including the starting one.
+/// Seeds are ready nodes, one of each rack. If there are none, the seed of a new node is the first one that has joined.
+/// If none has joined, the seed is the first node of all, which is its own seed only if there are no external ones.
 pub fn seeds(
-    asker: Asker<'_>,
+    node: StartingNode<'_>,
     pods: &[Pod],
     services: &[Service],
     external: &[String],
@@ -81,30 +84,30 @@ pub fn seeds(
     let members = ranked(pods, services)?;
     let Some(first) = members.first() else { return Err(SeedsError::NoPods) };
     let mut racks = BTreeSet::new();
-    // The asker may look ready for a while after it was started anew.
-    let others = members.iter().filter(|member| member.name != asker.name);
+    // The starting node itself may be reported as ready for a while after a restart.
+    let others = members.iter().filter(|member| member.name != node.name);
     let ready: Vec<_> = others.filter(|member| is_ready(member.pod) && racks.insert(member.rack)).collect();
 
-    // A node that has not joined begins no ring beside the one that there is.
+    // A node that has not joined must not start a second ring.
     let has_joined = |service: &Service| service.metadata.annotations.as_ref().is_some_and(facts::has_joined);
     let name_of = |service: &Service| service.metadata.name.clone().unwrap_or_default();
-    let is_new = services.iter().any(|service| name_of(service) == asker.name && !has_joined(service));
+    let is_new = services.iter().any(|service| name_of(service) == node.name && !has_joined(service));
     let is_ring_known = is_new && services.iter().any(has_joined);
     let joined = members.iter().find(|member| is_new && has_joined(member.service));
 
     let mut seeds = external.to_vec();
     if !ready.is_empty() {
         for member in ready {
-            seeds.push(address_of(member, asker)?);
+            seeds.push(address_of(member, node)?);
         }
     } else if let Some(member) = joined {
-        seeds.push(address_of(member, asker)?);
+        seeds.push(address_of(member, node)?);
     } else if is_ring_known {
         return Err(SeedsError::NoMember);
-    } else if first.name != asker.name {
-        seeds.push(address_of(first, asker)?);
+    } else if first.name != node.name {
+        seeds.push(address_of(first, node)?);
     } else if seeds.is_empty() {
-        seeds.push(asker.address.to_owned());
+        seeds.push(node.address.to_owned());
     }
     Ok(seeds)
 }
@@ -114,7 +117,7 @@ fn ranked<'a>(pods: &'a [Pod], services: &'a [Service]) -> Result<Vec<Member<'a>
         services.iter().filter_map(|service| Some((service.metadata.name.as_deref()?, service))).collect();
     let mut members = vec![];
     for pod in pods {
-        let label = |key| words::label(pod, key);
+        let label = |key| metadata::label(pod, key);
         if label(label::POD_TYPE) != Some(label::value::SCYLLADB_NODE) {
             continue;
         }
@@ -137,8 +140,8 @@ fn is_ready(pod: &Pod) -> bool {
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-fn address_of(member: &Member<'_>, asker: Asker<'_>) -> Result<String, SeedsError> {
-    broadcast_address(asker.address_type, member.service, member.pod, Some(asker.family))
+fn address_of(member: &Member<'_>, node: StartingNode<'_>) -> Result<String, SeedsError> {
+    broadcast_address(node.address_type, member.service, member.pod, Some(node.family))
         .map_err(|source| SeedsError::NoAddress { member: member.name.to_owned(), source })
 }
 
@@ -163,19 +166,19 @@ mod tests {
         serde_json::from_value(json!({"metadata": metadata, "spec": {"clusterIP": address}})).unwrap()
     }
 
-    fn asked(asker: &str, pods: &[&str], joined: &[&str]) -> Result<Vec<String>, SeedsError> {
+    fn asked(node: &str, pods: &[&str], joined: &[&str]) -> Result<Vec<String>, SeedsError> {
         let pods: Vec<Pod> = pods.iter().map(|name| pod(name)).collect();
         let services: Vec<Service> = [("a-0", "10.0.0.1"), ("a-1", "10.0.0.2"), ("a-2", "10.0.0.3")]
             .map(|(name, address)| service(name, address, joined.contains(&name)))
             .into();
         let address_type = &BroadcastAddressType::ServiceClusterIP;
-        seeds(Asker { name: asker, address: "own", address_type, family: FAMILY }, &pods, &services, &[])
+        seeds(StartingNode { name: node, address: "own", address_type, family: FAMILY }, &pods, &services, &[])
     }
 
     #[test]
-    fn a_new_node_starts_no_ring_where_others_have_joined() {
+    fn new_node_starts_no_second_ring() {
         let all = ["a-0", "a-1", "a-2"];
-        assert_eq!(asked("a-0", &all, &[]), Ok(vec!["own".into()]), "nobody has joined");
+        assert_eq!(asked("a-0", &all, &[]), Ok(vec!["own".into()]), "no node has joined");
         assert_eq!(asked("a-0", &all, &["a-1", "a-2"]), Ok(vec!["10.0.0.2".into()]));
         assert_eq!(asked("a-0", &["a-0"], &["a-1"]), Err(SeedsError::NoMember), "it waits for their pods");
         assert_eq!(asked("a-0", &all, &all), Ok(vec!["own".into()]), "one that has joined comes back");

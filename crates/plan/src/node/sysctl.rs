@@ -1,25 +1,25 @@
 //! Kernel settings (sysctls) of Kubernetes nodes: which of them a datacenter may set.
 //!
-//! They are set by a privileged container, for all that runs on the Kubernetes node, and some of them run programs as root there
-//! (`kernel.core_pattern`). So only those are set that are known to be harmless to others, and those that who runs the operator
-//! allows.
+//! A privileged container sets them for the whole Kubernetes node, and some of them run programs as root there
+//! (`kernel.core_pattern`). So a datacenter may only set those that are harmless to other pods, and those that the
+//! administrator of the operator allows.
 
 use std::{fmt, str::FromStr};
 
 use thiserror::Error;
 
-/// What every datacenter may set.
+/// The kernel settings that every datacenter may set.
 pub const USUAL: [&str; 3] = ["fs.aio-max-nr", "net.*", "vm.*"];
 
-/// A text that names no kernel setting.
+/// An invalid name of a kernel setting.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0:?} is no name of a kernel setting: write it as fs.aio-max-nr")]
+#[error("{0:?} is not a valid name of a kernel setting: use the form fs.aio-max-nr")]
 pub struct NotAName(String);
 
 /// The name of a kernel setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
-    /// Folders and file below `/proc/sys`. None is empty, `.` or `..`.
+    /// Directories and file below `/proc/sys`. None is empty, `.` or `..`.
     parts: Vec<String>,
 }
 
@@ -39,8 +39,9 @@ impl FromStr for Name {
     }
 }
 
-/// Dots divide the parts of a name, unless the first divider is a slash. Where dots divide, a slash stands for a dot in a part,
-/// as in names of network interfaces: `net.ipv4.conf.eth0/1.forwarding`. `sysctl` reads names in the same way.
+/// Splits a name at dots, or at slashes if the first separator is a slash. Where dots separate, a slash stands for a
+/// dot in a part, as in names of network interfaces: `net.ipv4.conf.eth0/1.forwarding`. `sysctl` parses names in the
+/// same way.
 fn parts(text: &str) -> Option<Vec<String>> {
     let first = text.find(['.', '/']).map(|at| &text[at..]);
     let parts: Vec<String> = if first.is_some_and(|rest| rest.starts_with('/')) {
@@ -53,12 +54,12 @@ fn parts(text: &str) -> Option<Vec<String>> {
     parts.iter().all(is_part).then_some(parts)
 }
 
-/// A kernel setting, or all below one name: `kernel.numa_balancing`, `fs.*`.
+/// A pattern of kernel settings: one (`kernel.numa_balancing`) or all below a prefix (`fs.*`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     text: String,
     parts: Vec<String>,
-    /// Whether more parts follow.
+    /// Whether it ends with a wildcard.
     is_open: bool,
 }
 
@@ -86,27 +87,27 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// Which kernel settings may be set: the usual ones, and others.
+/// The kernel settings that datacenters may set: the default ones, and others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowed(Vec<Pattern>);
 
 impl Allowed {
-    /// The usual ones, and these.
+    /// Allows the default settings, and these.
     pub fn with(others: impl IntoIterator<Item = Pattern>) -> Self {
         Self(others.into_iter().collect())
     }
 
-    /// Whether a setting is one of the usual ones.
+    /// Whether a setting is allowed by default.
     pub fn is_usual(name: &Name) -> bool {
         USUAL.iter().filter_map(|text| text.parse().ok()).any(|pattern: Pattern| pattern.matches(name))
     }
 
-    /// The pattern besides the usual ones that a setting matches.
+    /// Returns the additional pattern that a setting matches.
     pub fn other(&self, name: &Name) -> Option<&Pattern> {
         self.0.iter().find(|pattern| pattern.matches(name))
     }
 
-    /// Whether a setting may be set.
+    /// Whether a setting is allowed.
     pub fn has(&self, name: &Name) -> bool {
         Self::is_usual(name) || self.other(name).is_some()
     }
@@ -120,7 +121,7 @@ impl fmt::Display for Allowed {
     }
 }
 
-/// Divides `name=value`.
+/// Splits `name=value`.
 pub fn divide(setting: &str) -> Option<(&str, &str)> {
     setting.split_once('=').map(|(name, value)| (name.trim(), value.trim()))
 }
@@ -147,9 +148,9 @@ mod tests {
         }
     }
 
-    /// Each of them is below `net` for who looks at its beginning only.
+    /// Each of them would be below `net` if only the beginning were checked.
     #[test]
-    fn tricks_with_paths_are_no_names() {
+    fn path_traversal_is_rejected() {
         for name in [
             "net/../kernel/core_pattern",
             "net.//.kernel.core_pattern",
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn only_some_settings_are_allowed() {
+    fn only_default_settings_are_allowed_without_patterns() {
         for name in ["fs.aio-max-nr", "fs/aio-max-nr", "net.core.somaxconn", "net/core/somaxconn", "vm.swappiness"] {
             assert!(allows(&[], name), "{name}");
         }
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_allowed_by_name_or_by_folder() {
+    fn patterns_allow_a_name_or_all_below_a_prefix() {
         let others = ["kernel.numa_balancing", "fs.*"];
         for (name, is_allowed) in [
             ("kernel.numa_balancing", true),
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_settings_are_patterns() {
+    fn default_settings_are_valid_patterns() {
         assert!(USUAL.iter().all(|text| text.parse::<Pattern>().is_ok()));
         let allowed = Allowed::with(["kernel.numa_balancing".parse().unwrap()]);
         assert_eq!(allowed.to_string(), "fs.aio-max-nr, net.*, vm.*, kernel.numa_balancing");

@@ -1,9 +1,9 @@
-//! What a node does for a change of its version, as its Service asks.
+//! Snapshots of a node for an upgrade, as its sidecar takes them.
 //!
-//! The operator writes which snapshots the node is to keep for which change of version; the node takes those that are
-//! missing, removes those that are not to be kept, and says so. Request and answer name the host ID and the version, so
-//! what was said by another node, or for another version, counts for nothing. The request says what is to be, not what is
-//! to be done: whoever crashes, it is looked at again.
+//! The operator writes on the Service which snapshots the node should have for which upgrade; the sidecar takes those
+//! that are missing, clears those that are not requested, and confirms. Request and answer have the host ID and the
+//! version, so those of another node or another version do not count. The request is a desired state: after a crash of
+//! either side, it is reconciled again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,21 +12,22 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::Mode;
 
-/// What the names of all snapshots begin with that are taken for upgrades.
+/// The prefix of the tags of all snapshots for upgrades.
 pub const TAG_PREFIX: &str = "messina-upgrade-";
 
-/// Which keyspaces a snapshot is of.
+/// A snapshot, by its keyspaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Snapshot {
-    /// Those that each node has for itself, with the schema in them. Before it is taken, all nodes have to agree on that.
+    /// The system keyspaces, which are local to each node and have the schema. All nodes must agree on the schema
+    /// before.
     System,
-    /// All others.
+    /// All other keyspaces.
     Data,
 }
 
 impl Snapshot {
-    /// The name that it goes by on the node.
+    /// Returns its tag.
     pub fn tag(self, version: &str) -> String {
         let kind = match self {
             Self::System => "system",
@@ -36,34 +37,34 @@ impl Snapshot {
     }
 }
 
-/// Snapshots that are kept.
+/// A set of snapshots.
 pub type Kept = BTreeSet<Snapshot>;
 
-/// What is asked of a node.
+/// The operator's request to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Request {
-    /// Host ID of the node that is asked.
+pub struct UpgradeRequest {
+    /// Host ID of the node.
     #[serde(rename = "hostID")]
     pub host_id: String,
-    /// The version that it ran when it was first asked.
+    /// The version that it ran at the first request.
     pub from: String,
-    /// The version that it is to run.
+    /// The version of the upgrade.
     pub to: String,
-    /// The snapshots that it is to keep.
+    /// The snapshots that it should have.
     pub keep: Kept,
 }
 
-/// What a node says of it.
+/// The sidecar's answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct UpgradeAnswer {
     /// Host ID of the node that answers.
     #[serde(rename = "hostID")]
     pub host_id: String,
-    /// The version that was asked about.
+    /// The version of the request.
     pub to: String,
-    /// The snapshots that there are.
+    /// The snapshots that exist.
     pub kept: Kept,
-    /// What was tried last and did not succeed, and why. It is tried again.
+    /// The last step, if it has failed. The sidecar tries it again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<Failure>,
 }
@@ -72,49 +73,49 @@ pub struct Answer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// The step.
-    pub step: Step,
+    pub step: UpgradeStep,
     /// Why.
     pub why: String,
 }
 
-/// A step of a node for an upgrade.
+/// A step of the sidecar for an upgrade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Step {
-    /// All nodes agree on the schema.
+pub enum UpgradeStep {
+    /// Check that all nodes agree on the schema.
     Schema,
-    /// A snapshot of the system keyspaces is taken.
+    /// Take a snapshot of the system keyspaces.
     SystemSnapshot,
-    /// A snapshot of all other keyspaces is taken.
+    /// Take a snapshot of all other keyspaces.
     DataSnapshot,
-    /// Snapshots are removed.
+    /// Clear snapshots.
     Clearing,
 }
 
-impl Request {
-    /// What a Service with these annotations asks; what cannot be read asks nothing.
+impl UpgradeRequest {
+    /// Parses the annotation of a Service; none if it is malformed.
     pub fn of(annotations: &BTreeMap<String, String>) -> Option<Self> {
         parsed(annotations, UPGRADE_REQUEST)
     }
 
-    /// What to write on a Service.
+    /// Returns the value of the annotation.
     pub fn text(&self) -> String {
         serde_json::json!(self).to_string()
     }
 }
 
-impl Answer {
-    /// What was written on a Service with these annotations.
+impl UpgradeAnswer {
+    /// Parses the annotation of a Service; none if it is malformed.
     pub fn of(annotations: &BTreeMap<String, String>) -> Option<Self> {
         parsed(annotations, UPGRADE_ANSWER)
     }
 
-    /// What to write on a Service.
+    /// Returns the value of the annotation.
     pub fn text(&self) -> String {
         serde_json::json!(self).to_string()
     }
 
-    fn is_to(&self, request: &Request) -> bool {
+    fn is_to(&self, request: &UpgradeRequest) -> bool {
         self.host_id == request.host_id && self.to == request.to
     }
 }
@@ -123,45 +124,45 @@ fn parsed<T: DeserializeOwned>(annotations: &BTreeMap<String, String>, key: &str
     serde_json::from_str(annotations.get(key)?).ok()
 }
 
-/// What the node has yet to do.
+/// What the sidecar has to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// What is asked.
-    pub request: Request,
-    /// What is known to be kept of that.
+    /// The request.
+    pub request: UpgradeRequest,
+    /// The snapshots that are known to exist.
     pub kept: Kept,
 }
 
 impl Work {
-    /// The snapshots to take, in order.
+    /// Returns the snapshots to take, in order.
     pub fn to_take(&self) -> Vec<Snapshot> {
         self.request.keep.difference(&self.kept).copied().collect()
     }
 
-    /// The names of those that stay, of all that are taken for upgrades.
+    /// Returns the tags of the snapshots to keep; others that were taken for upgrades are cleared.
     pub fn tags_to_keep(&self) -> Vec<String> {
         self.request.keep.intersection(&self.kept).map(|one| one.tag(&self.request.to)).collect()
     }
 }
 
-/// What the node with the host ID `own` has to do; none where nothing is asked, or it is done and said. A node that does not
-/// serve does nothing.
+/// Returns what the sidecar of the node with the host ID `own` has to do; none if there is no request, or it is done
+/// and confirmed. It does nothing while the node is not in mode NORMAL.
 pub fn work(annotations: &BTreeMap<String, String>, own: &str, mode: &Mode) -> Option<Work> {
-    let request = Request::of(annotations).filter(|request| request.host_id == own)?;
-    let answer = Answer::of(annotations).filter(|answer| answer.is_to(&request));
+    let request = UpgradeRequest::of(annotations).filter(|request| request.host_id == own)?;
+    let answer = UpgradeAnswer::of(annotations).filter(|answer| answer.is_to(&request));
     let is_done = answer.as_ref().is_some_and(|answer| answer.kept == request.keep && answer.failed.is_none());
     let kept = answer.map(|answer| answer.kept).unwrap_or_default();
     (!is_done && *mode == Mode::Normal).then_some(Work { request, kept })
 }
 
-/// What to write in place of the answer that is there, if anything.
-pub fn change(annotations: &BTreeMap<String, String>, answer: &Answer) -> Option<String> {
-    let is_asked = Request::of(annotations).is_some_and(|request| answer.is_to(&request));
+/// Returns the new value of the annotation with the answer, if it has to change.
+pub fn change(annotations: &BTreeMap<String, String>, answer: &UpgradeAnswer) -> Option<String> {
+    let is_asked = UpgradeRequest::of(annotations).is_some_and(|request| answer.is_to(&request));
     let text = answer.text();
     (is_asked && annotations.get(UPGRADE_ANSWER) != Some(&text)).then_some(text)
 }
 
-/// What speaks against agreement on the schema, by the addresses of the nodes that have each version; none where all agree.
+/// Returns the schema versions with the addresses of their nodes, if nodes disagree; none if all agree.
 pub fn disagreement(versions: &BTreeMap<String, Vec<String>>) -> Option<String> {
     if versions.len() == 1 && !versions.contains_key("UNREACHABLE") {
         return None;
@@ -181,12 +182,12 @@ pub fn disagreement(versions: &BTreeMap<String, Vec<String>>) -> Option<String> 
 mod tests {
     use super::*;
 
-    fn request(keep: &[Snapshot]) -> Request {
-        Request { host_id: "me".into(), from: "1".into(), to: "2".into(), keep: keep.iter().copied().collect() }
+    fn request(keep: &[Snapshot]) -> UpgradeRequest {
+        UpgradeRequest { host_id: "me".into(), from: "1".into(), to: "2".into(), keep: keep.iter().copied().collect() }
     }
 
-    fn answer(kept: &[Snapshot], failed: Option<Step>) -> Answer {
-        Answer {
+    fn answer(kept: &[Snapshot], failed: Option<UpgradeStep>) -> UpgradeAnswer {
+        UpgradeAnswer {
             host_id: "me".into(),
             to: "2".into(),
             kept: kept.iter().copied().collect(),
@@ -194,17 +195,17 @@ mod tests {
         }
     }
 
-    fn service(request: Option<Request>, answer: Option<Answer>) -> BTreeMap<String, String> {
+    fn service(request: Option<UpgradeRequest>, answer: Option<UpgradeAnswer>) -> BTreeMap<String, String> {
         let request = request.map(|request| (UPGRADE_REQUEST.to_owned(), request.text()));
         request.into_iter().chain(answer.map(|answer| (UPGRADE_ANSWER.to_owned(), answer.text()))).collect()
     }
 
     #[test]
-    fn a_node_does_what_is_not_said_to_be_done() {
+    fn work_is_what_is_requested_and_not_confirmed() {
         use Snapshot::{Data, System};
         let asked = || Some(request(&[System, Data]));
-        let other = |answer: Answer| Some(Answer { to: "3".into(), ..answer });
-        let stranger = |answer: Answer| Some(Answer { host_id: "other".into(), ..answer });
+        let other = |answer: UpgradeAnswer| Some(UpgradeAnswer { to: "3".into(), ..answer });
+        let stranger = |answer: UpgradeAnswer| Some(UpgradeAnswer { host_id: "other".into(), ..answer });
         let cases = [
             (service(None, None), None, "nobody asks"),
             (service(asked(), None), Some(vec![System, Data]), "nothing is done"),
@@ -213,12 +214,12 @@ mod tests {
             (service(asked(), other(answer(&[System, Data], None))), Some(vec![System, Data]), "of another version"),
             (service(asked(), stranger(answer(&[System, Data], None))), Some(vec![System, Data]), "of another node"),
             (
-                service(asked(), Some(answer(&[System], Some(Step::DataSnapshot)))),
+                service(asked(), Some(answer(&[System], Some(UpgradeStep::DataSnapshot)))),
                 Some(vec![Data]),
                 "it is tried again",
             ),
             (service(Some(request(&[])), Some(answer(&[System], None))), Some(vec![]), "one is to be removed"),
-            (service(Some(request(&[])), Some(answer(&[], Some(Step::Clearing)))), Some(vec![]), "that failed"),
+            (service(Some(request(&[])), Some(answer(&[], Some(UpgradeStep::Clearing)))), Some(vec![]), "that failed"),
         ];
         for (annotations, expected, why) in cases {
             assert_eq!(work(&annotations, "me", &Mode::Normal).map(|work| work.to_take()), expected, "{why}");
@@ -228,18 +229,22 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_written_once_and_only_to_its_request() {
+    fn answer_is_written_once_and_only_to_its_request() {
         let done = answer(&[Snapshot::System], None);
         assert_eq!(change(&service(None, None), &done), None, "nobody asks any more");
         let asked = service(Some(request(&[Snapshot::System])), None);
         assert_eq!(change(&asked, &done), Some(done.text()));
         let said = service(Some(request(&[Snapshot::System])), Some(done.clone()));
         assert_eq!(change(&said, &done), None, "it is said");
-        assert_eq!(change(&asked, &Answer { to: "3".into(), ..done }), None, "it was asked about another version");
+        assert_eq!(
+            change(&asked, &UpgradeAnswer { to: "3".into(), ..done }),
+            None,
+            "it was asked about another version"
+        );
     }
 
     #[test]
-    fn all_nodes_must_agree_on_the_schema() {
+    fn disagreement_on_the_schema_is_reported_by_version() {
         let versions = |pairs: &[(&str, &[&str])]| {
             pairs
                 .iter()

@@ -1,7 +1,7 @@
-//! What the operator would create for manifests, without a cluster.
+//! Renders the objects that the operator would create for manifests, without a Kubernetes cluster.
 //!
-//! It is what the controller plans, asked again and again as if every StatefulSet rolled out at once, until all racks
-//! are there. What only a cluster could give is shown as a placeholder.
+//! It repeats the controller's plan, as if each StatefulSet rolled out at once, until all racks exist. Values that only
+//! a cluster can provide are placeholders.
 
 mod stored;
 #[cfg(test)]
@@ -18,60 +18,60 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::datacenter::{
-    Cached, CertificateChain, Component, Datacenter, Fault, Gates, Named, Objects, Observed, Plan, certificates, plan,
-    validate,
+    Cached, CertificateChain, Component, Datacenter, Gates, InvalidField, Objects, Observed, Plan, UserObjects,
+    certificates, plan, validate,
 };
 
-/// Stands for the UID that an API server would give to the user's object.
+/// Placeholder for the UID of the user's object, which the API server assigns.
 pub const UID: &str = "<uid>";
-/// Stands for the token that would be made of random letters.
+/// Placeholder for the random token.
 pub const TOKEN: &str = "<random>";
-/// Stands for certificates and keys.
+/// Placeholder for certificates and keys.
 pub const SIGNED: &str = "<signed>";
 
-/// A text with objects as YAML.
+/// A YAML document with objects.
 #[derive(Clone, Debug)]
 pub struct Manifest {
-    /// What the text is called, such as the name of its file.
+    /// The name of its file.
     pub file: String,
-    /// The text.
+    /// The YAML.
     pub text: String,
 }
 
-/// What is the same for all objects.
+/// Settings for all objects.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The namespace of objects that name none.
+    /// The namespace of objects without one.
     pub namespace: String,
-    /// The image of the operator, which also runs beside each node.
+    /// The image of the operator, which also runs in the sidecars of each node.
     pub operator_image: String,
-    /// The image of the exporter of a machine's metrics.
+    /// The image of the node exporter.
     pub node_exporter_image: String,
 }
 
-/// What would be created.
+/// The objects that the operator would create.
 #[derive(Clone, Debug, Default)]
 pub struct Preview {
-    /// What would be created for each datacenter.
+    /// The objects of each datacenter.
     pub datacenters: Vec<Planned>,
-    /// What is wrong, one line each. An operator would create nothing for those.
-    pub faults: Vec<String>,
-    /// What else there is to say, one line each.
+    /// Errors, one line each. The operator would create nothing for these objects.
+    pub errors: Vec<String>,
+    /// Notes for the user, one line each.
     pub notes: Vec<String>,
 }
 
-/// What would be created for a datacenter.
+/// The objects that the operator would create for a datacenter.
 #[derive(Clone, Debug)]
 pub struct Planned {
     /// Its manifest.
     pub file: String,
     /// The datacenter.
     pub datacenter: Datacenter,
-    /// The objects, when all racks are there.
+    /// The objects, when all racks exist.
     pub objects: Objects,
 }
 
-/// What would be created for everything in the manifests.
+/// Returns the objects that the operator would create for the manifests.
 pub fn preview(manifests: &[Manifest], settings: &Settings) -> Preview {
     let mut preview = Preview::default();
     for manifest in manifests {
@@ -81,7 +81,7 @@ pub fn preview(manifests: &[Manifest], settings: &Settings) -> Preview {
                     preview.add(&manifest.file, object, settings);
                 }
             }
-            Err(error) => preview.faults.push(format!("{}: {error}", manifest.file)),
+            Err(error) => preview.errors.push(format!("{}: {error}", manifest.file)),
         }
     }
     preview
@@ -101,7 +101,7 @@ fn unpacked(object: Value) -> Vec<Value> {
 impl Preview {
     fn add(&mut self, file: &str, mut object: Value, settings: &Settings) {
         if !object.is_object() {
-            return self.faults.push(format!("{file}: there is a document that is no object"));
+            return self.errors.push(format!("{file}: a document is not a Kubernetes object"));
         }
         let word = |value: &Value| value.as_str().unwrap_or("?").to_owned();
         let kind = word(&object["kind"]);
@@ -112,29 +112,29 @@ impl Preview {
         let about = format!("{file}: {kind} {}/{}", word(&metadata["namespace"]), word(&metadata["name"]));
         let is_datacenter = object["apiVersion"] == "scylla.scylladb.com/v1alpha1" && kind == "ScyllaDBDatacenter";
         if !is_datacenter {
-            return self.notes.push(format!("{about}: it is not planned, because only ScyllaDBDatacenters are so far"));
+            return self.notes.push(format!("{about}: skipped, because only ScyllaDBDatacenters are supported"));
         }
         match planned(object, settings) {
             Ok((datacenter, plan)) => {
-                // What is told by nodes once they run is not waited for where none runs.
+                // Cleanup waits for reports of running nodes, and here are none.
                 let progressing = plan.progressing.iter().filter(|note| note.component != Component::Job);
                 let notes = plan.degraded.iter().chain(progressing).chain(&plan.warnings);
                 self.notes.extend(notes.map(|note| format!("{about}: {}", note.message)));
                 self.datacenters.push(Planned { file: file.to_owned(), datacenter, objects: plan.objects });
             }
-            Err(faults) => {
-                let lines = faults.into_iter().map(|fault| format!("{about}: {}: {}", fault.field, fault.message));
-                self.faults.extend(lines);
+            Err(invalid) => {
+                let lines = invalid.into_iter().map(|field| format!("{about}: {}: {}", field.field, field.message));
+                self.errors.extend(lines);
             }
         }
     }
 }
 
-fn planned(object: Value, settings: &Settings) -> Result<(Datacenter, Plan), Vec<Fault>> {
+fn planned(object: Value, settings: &Settings) -> Result<(Datacenter, Plan), Vec<InvalidField>> {
     let object = stored::as_stored(object)?;
     let read = serde_json::from_value::<ScyllaDBDatacenter>(object);
-    let mut object = read.map_err(|error| vec![Fault { field: "spec".into(), message: error.to_string() }])?;
-    // Who brings a UID has it from a cluster, and it would be the owner's there.
+    let mut object = read.map_err(|error| vec![InvalidField { field: "spec".into(), message: error.to_string() }])?;
+    // A UID in the manifest is from a cluster, and would be in the owner references there.
     object.metadata.uid.get_or_insert_with(|| UID.to_owned());
     object.metadata.generation.get_or_insert(1);
     let datacenter = validate(&object)?;
@@ -142,8 +142,8 @@ fn planned(object: Value, settings: &Settings) -> Result<(Datacenter, Plan), Vec
         node_exporter_image: settings.node_exporter_image.clone(),
         gates: Gates { automatic_tls_certificates: true, ..Gates::default() },
         new_token: TOKEN.to_owned(),
-        // Whatever is in them.
-        named: Named {
+        // They are taken to exist; their contents do not matter.
+        user_objects: UserObjects {
             config_maps: datacenter.config_map_references().into_iter().map(|name| (name, Arc::default())).collect(),
             secrets: datacenter.secret_references().into_iter().map(|name| (name, Arc::default())).collect(),
         },
@@ -152,7 +152,7 @@ fn planned(object: Value, settings: &Settings) -> Result<(Datacenter, Plan), Vec
     Ok((datacenter, completed(cached)))
 }
 
-/// The plan when all certificates and racks are there.
+/// Returns the plan when all certificates and racks exist.
 fn completed(mut cached: Cached) -> Plan {
     store_outline(&mut cached);
     loop {
@@ -160,9 +160,9 @@ fn completed(mut cached: Cached) -> Plan {
         let plan = with_outline(&observed, plan(&observed));
         let known = cached.stateful_sets.len();
         cached.stateful_sets.extend(plan.objects.stateful_sets.iter().cloned().map(rolled_out));
-        // Ingresses are for Services that are there.
+        // Ingresses are created for existing Services.
         cached.services.insert(plan.objects.identity_service.clone());
-        // No rack is new, so none will be.
+        // No rack was added, so all exist.
         if cached.stateful_sets.len() == known {
             return plan;
         }
@@ -173,7 +173,7 @@ fn observed(cached: &Cached) -> Observed {
     Observed::from_cached(cached.clone(), [])
 }
 
-/// Nodes wait for their certificates, whatever these say.
+/// Stores placeholders for certificates, because nodes wait until these exist.
 fn store_outline(cached: &mut Cached) {
     let chains = certificates::outline(&observed(cached), SIGNED).0;
     for CertificateChain { authority, bundle, former_bundle, certificate } in chains {
@@ -182,14 +182,15 @@ fn store_outline(cached: &mut Cached) {
     }
 }
 
-/// A plan takes placeholders for certificates that cannot be read, and would have them signed anew.
+/// Replaces the certificates of a plan with placeholders. The plan itself would sign the placeholders again, as
+/// malformed certificates.
 fn with_outline(observed: &Observed, mut plan: Plan) -> Plan {
     plan.progressing.retain(|note| note.component != Component::Certificates);
     (plan.objects.certificates, plan.objects.cql_connection_configs) = certificates::outline(observed, SIGNED);
     plan
 }
 
-/// The StatefulSet as it is when Kubernetes has done everything that it asks for.
+/// Returns the StatefulSet as it is when Kubernetes has rolled it out.
 fn rolled_out(mut stateful_set: StatefulSet) -> StatefulSet {
     let replicas = stateful_set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     stateful_set.metadata.generation = Some(1);
@@ -206,9 +207,9 @@ fn rolled_out(mut stateful_set: StatefulSet) -> StatefulSet {
 }
 
 impl Planned {
-    /// The objects as a YAML stream, in the order in which they are needed.
+    /// Returns the objects as a YAML stream, in the order of creation.
     pub fn yaml(&self) -> Result<String, serde_saphyr::ser_error::Error> {
-        // Named one by one, so that none is forgotten.
+        // Listed one by one, so that the compiler finds a missing one.
         let Objects {
             service_account,
             role_binding,
@@ -223,7 +224,7 @@ impl Planned {
             cql_connection_configs,
             stateful_sets,
             ingresses,
-            // They come and go with the life of the nodes.
+            // They depend on the token ring of running nodes.
             cleanup_jobs: _,
         } = &self.objects;
         let Datacenter { namespace, name, .. } = &self.datacenter;
@@ -264,7 +265,7 @@ impl Stream {
     }
 }
 
-/// The same Secret with its texts as texts, so that the placeholder can be seen. Others keep their form.
+/// Returns the Secret with `stringData`, so that placeholders are readable. A Secret that is not UTF-8 stays as it is.
 fn readable(mut secret: Secret) -> Secret {
     let text = |bytes: &k8s_openapi::ByteString| String::from_utf8(bytes.0.clone()).ok();
     let texts = secret.data.iter().flatten().map(|(key, bytes)| Some((key.clone(), text(bytes)?))).collect();

@@ -1,15 +1,15 @@
-//! What an API server makes of an object before it keeps it: it refuses what its definition does not allow, and fills in
+//! Admission of an object as by the API server: validation against the schema of its CustomResourceDefinition, and
 //! defaults.
 //!
-//! Types, required fields, enumerations and unknown fields are looked at. Rules in CEL are not: what they forbid is
-//! found when the object is validated, or by an API server.
+//! Types, required fields, enumerations and unknown fields are validated. CEL rules are not: what they forbid is found
+//! by `validate`, or by the API server.
 
 use std::sync::LazyLock;
 
 use messina_api::crd;
 use serde_json::{Map, Value};
 
-use crate::datacenter::Fault;
+use crate::datacenter::InvalidField;
 
 /// The schema of a ScyllaDBDatacenter.
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
@@ -20,37 +20,37 @@ static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     schema.and_then(|schema| serde_json::to_value(schema).ok()).unwrap_or_default()
 });
 
-/// The object as it would be kept, or everything for which it would be refused.
-pub(super) fn as_stored(mut object: Value) -> Result<Value, Vec<Fault>> {
-    let mut faults = Vec::new();
-    admit("", &SCHEMA, &mut object, &mut faults);
-    if faults.is_empty() { Ok(object) } else { Err(faults) }
+/// Returns the object as the API server would store it, or all its invalid fields.
+pub(super) fn as_stored(mut object: Value) -> Result<Value, Vec<InvalidField>> {
+    let mut invalid = Vec::new();
+    admit("", &SCHEMA, &mut object, &mut invalid);
+    if invalid.is_empty() { Ok(object) } else { Err(invalid) }
 }
 
-fn admit(path: &str, schema: &Value, value: &mut Value, faults: &mut Vec<Fault>) {
+fn admit(path: &str, schema: &Value, value: &mut Value, invalid: &mut Vec<InvalidField>) {
     if let Some(message) = unlike(schema, value) {
-        return faults.push(Fault { field: path.to_owned(), message });
+        return invalid.push(InvalidField { field: path.to_owned(), message });
     }
     match value {
-        Value::Object(fields) => admit_fields(path, schema, fields, faults),
+        Value::Object(fields) => admit_fields(path, schema, fields, invalid),
         Value::Array(elements) => {
             for (position, element) in elements.iter_mut().enumerate() {
-                admit(&format!("{path}[{position}]"), &schema["items"], element, faults);
+                admit(&format!("{path}[{position}]"), &schema["items"], element, invalid);
             }
         }
         _ => {}
     }
 }
 
-fn admit_fields(path: &str, schema: &Value, fields: &mut Map<String, Value>, faults: &mut Vec<Fault>) {
+fn admit_fields(path: &str, schema: &Value, fields: &mut Map<String, Value>, invalid: &mut Vec<InvalidField>) {
     let below = |field: &str| if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") };
     let Some(properties) = schema["properties"].as_object() else {
         for (field, value) in fields {
-            admit(&below(field), &schema["additionalProperties"], value, faults);
+            admit(&below(field), &schema["additionalProperties"], value, invalid);
         }
         return;
     };
-    // Nothing is what is left out, except where nothing may be said.
+    // A null is the same as an omitted field, except where the field is nullable.
     fields.retain(|field, value| !value.is_null() || properties.get(field).is_none_or(|own| own["nullable"] == true));
     for (field, own) in properties {
         if !own["default"].is_null() {
@@ -59,14 +59,14 @@ fn admit_fields(path: &str, schema: &Value, fields: &mut Map<String, Value>, fau
     }
     for field in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         if !fields.contains_key(field) {
-            faults.push(Fault { field: below(field), message: "it is missing: set it".into() });
+            invalid.push(InvalidField { field: below(field), message: "the value is required: set it".into() });
         }
     }
     for (field, value) in fields {
         match properties.get(field) {
-            Some(own) => admit(&below(field), own, value, faults),
+            Some(own) => admit(&below(field), own, value, invalid),
             None if schema["x-kubernetes-preserve-unknown-fields"] == true => {}
-            None => faults.push(Fault { field: below(field), message: unknown(field, properties) }),
+            None => invalid.push(InvalidField { field: below(field), message: unknown(field, properties) }),
         }
     }
 }
@@ -74,38 +74,38 @@ fn admit_fields(path: &str, schema: &Value, fields: &mut Map<String, Value>, fau
 fn unknown(field: &str, properties: &Map<String, Value>) -> String {
     let meant = properties.keys().find(|known| known.eq_ignore_ascii_case(field));
     match meant {
-        Some(meant) => format!("there is no such field: it is written {meant}"),
-        None => "there is no such field: remove it or correct its name".into(),
+        Some(meant) => format!("unknown field: use {meant}"),
+        None => "unknown field: remove it, or correct its name".into(),
     }
 }
 
-/// In what way a value is not what its schema wants.
+/// Returns why a value does not match its schema.
 fn unlike(schema: &Value, value: &Value) -> Option<String> {
     if schema["x-kubernetes-int-or-string"] == true || schema.is_null() {
         return None;
     }
     let (is, fits) = match (value, schema["type"].as_str()?) {
-        (Value::Null, _) => ("nothing", schema["nullable"] == true),
-        (Value::Bool(_), wanted) => ("true or false", wanted == "boolean"),
+        (Value::Null, _) => ("null", schema["nullable"] == true),
+        (Value::Bool(_), wanted) => ("a boolean", wanted == "boolean"),
         (Value::Number(number), wanted) => {
             ("a number", wanted == "number" || (wanted == "integer" && (number.is_i64() || number.is_u64())))
         }
-        (Value::String(_), wanted) => ("text", wanted == "string"),
+        (Value::String(_), wanted) => ("a string", wanted == "string"),
         (Value::Array(_), wanted) => ("a list", wanted == "array"),
         (Value::Object(_), wanted) => ("a mapping", wanted == "object"),
     };
     if !fits {
         let wanted = match schema["type"].as_str()? {
-            "boolean" => "true or false",
-            "integer" => "a whole number",
+            "boolean" => "a boolean",
+            "integer" => "an integer",
             "number" => "a number",
-            "string" => "text",
+            "string" => "a string",
             "array" => "a list",
             _ => "a mapping",
         };
-        return Some(format!("it is {is} and has to be {wanted}: {value}"));
+        return Some(format!("{value} is {is}, and must be {wanted}"));
     }
     let known: Vec<&Value> = schema["enum"].as_array()?.iter().collect();
     let words = known.iter().filter_map(|word| word.as_str()).collect::<Vec<_>>().join(", ");
-    (!known.contains(&value)).then(|| format!("{value} is not one of: {words}"))
+    (!known.contains(&value)).then(|| format!("{value} is not supported: use one of {words}"))
 }

@@ -18,7 +18,7 @@ fn of(text: &str) -> Preview {
     preview(&[Manifest { file: "file.yaml".into(), text: text.into() }], &settings())
 }
 
-/// A datacenter with this specification beside what it needs.
+/// A datacenter with these fields beside the required ones.
 fn datacenter(spec: &str) -> String {
     format!(
         "{{apiVersion: scylla.scylladb.com/v1alpha1, kind: ScyllaDBDatacenter, metadata: {{name: orders}}, spec: \
@@ -31,9 +31,9 @@ fn objects(preview: &Preview) -> Vec<Value> {
 }
 
 #[test]
-fn every_object_of_the_example_is_shown_in_the_order_of_need() {
+fn preview_shows_all_objects_in_order_of_creation() {
     let preview = of(EXAMPLE);
-    assert_eq!((&preview.faults, &preview.notes), (&vec![], &vec![]));
+    assert_eq!((&preview.errors, &preview.notes), (&vec![], &vec![]));
     let names: Vec<String> = objects(&preview)
         .iter()
         .map(|object| format!("{} {}", object["kind"], object["metadata"]["name"]).replace('"', ""))
@@ -66,9 +66,9 @@ fn every_object_of_the_example_is_shown_in_the_order_of_need() {
     assert_eq!(names, expected);
 }
 
-/// What is shown must not depend on the order in which racks come.
+/// The result must not depend on the order in which racks are created.
 #[test]
-fn racks_are_shown_as_the_controller_creates_them() {
+fn preview_shows_racks_as_the_controller_creates_them() {
     let object = stored::as_stored(serde_saphyr::from_str(EXAMPLE).unwrap()).unwrap();
     let mut object: ScyllaDBDatacenter = serde_json::from_value(object).unwrap();
     object.metadata.uid = Some(UID.into());
@@ -96,7 +96,7 @@ fn racks_are_shown_as_the_controller_creates_them() {
 }
 
 #[test]
-fn what_only_a_cluster_knows_is_a_placeholder_that_can_be_read() {
+fn preview_shows_placeholders_for_values_of_the_cluster() {
     let preview = of(EXAMPLE);
     let stream = preview.datacenters[0].yaml().unwrap();
     assert_eq!(stream, of(EXAMPLE).datacenters[0].yaml().unwrap());
@@ -112,15 +112,15 @@ fn what_only_a_cluster_knows_is_a_placeholder_that_can_be_read() {
 }
 
 #[test]
-fn an_object_without_a_namespace_is_in_the_one_that_was_asked_for() {
+fn objects_without_namespace_get_the_default_one() {
     let preview = of(&datacenter("racks: []"));
-    assert_eq!(preview.faults, Vec::<String>::new());
+    assert_eq!(preview.errors, Vec::<String>::new());
     assert_eq!(preview.datacenters[0].datacenter.namespace, "default");
 }
 
 /// The API server fills in defaults before the controller sees the object.
 #[test]
-fn defaults_of_the_definition_are_filled_in() {
+fn preview_sets_the_defaults_of_the_crd() {
     let service = |text: &str| {
         let objects = objects(&of(text));
         objects.into_iter().find(|object| object["kind"] == "Service").unwrap()["spec"].clone()
@@ -133,40 +133,40 @@ fn defaults_of_the_definition_are_filled_in() {
 }
 
 #[test]
-fn faults_name_file_object_and_field() {
+fn errors_name_file_object_and_field() {
     let about = "file.yaml: ScyllaDBDatacenter default/orders: ";
     for (spec, field, words) in [
-        ("rakcs: []", "spec.rakcs", "no such field"),
-        ("racks: [], ipfamilies: []", "spec.ipfamilies", "it is written ipFamilies"),
-        ("racks: [{name: a, nodes: three}]", "spec.racks[0].nodes", "whole number"),
+        ("rakcs: []", "spec.rakcs", "unknown field"),
+        ("racks: [], ipfamilies: []", "spec.ipfamilies", "use ipFamilies"),
+        ("racks: [{name: a, nodes: three}]", "spec.racks[0].nodes", "must be an integer"),
         ("racks: {}", "spec.racks", "a list"),
-        ("racks: [], ipFamilyPolicy: Some", "spec.ipFamilyPolicy", "is not one of: SingleStack"),
+        ("racks: [], ipFamilyPolicy: Some", "spec.ipFamilyPolicy", "is not supported: use one of SingleStack"),
         ("racks: [], minReadySeconds: -1", "spec.minReadySeconds", "less than 0"),
     ] {
         let preview = of(&datacenter(spec));
-        assert_eq!(preview.faults.len(), 1, "{spec}: {:?}", preview.faults);
-        assert!(preview.faults[0].starts_with(&format!("{about}{field}: ")), "{spec}: {:?}", preview.faults);
-        assert!(preview.faults[0].contains(words), "{spec}: {:?}", preview.faults);
+        assert_eq!(preview.errors.len(), 1, "{spec}: {:?}", preview.errors);
+        assert!(preview.errors[0].starts_with(&format!("{about}{field}: ")), "{spec}: {:?}", preview.errors);
+        assert!(preview.errors[0].contains(words), "{spec}: {:?}", preview.errors);
         assert!(preview.datacenters.is_empty(), "{spec}");
     }
 }
 
 #[test]
-fn a_text_that_is_no_yaml_is_named_with_the_line() {
+fn invalid_yaml_is_reported_with_file_and_line() {
     let preview = of("kind: ScyllaDBDatacenter\nspec:\n  racks: [\n");
-    assert_eq!(preview.faults.len(), 1);
-    assert!(preview.faults[0].starts_with("file.yaml: "), "{:?}", preview.faults);
-    assert!(preview.faults[0].contains("line "), "{:?}", preview.faults);
-    assert_eq!(of("just text").faults, ["file.yaml: there is a document that is no object"]);
+    assert_eq!(preview.errors.len(), 1);
+    assert!(preview.errors[0].starts_with("file.yaml: "), "{:?}", preview.errors);
+    assert!(preview.errors[0].contains("line "), "{:?}", preview.errors);
+    assert_eq!(of("just text").errors, ["file.yaml: a document is not a Kubernetes object"]);
 }
 
 #[test]
-fn other_kinds_are_noted_and_lists_are_opened() {
+fn lists_are_unpacked_and_other_kinds_are_skipped() {
     let list =
         format!("{{kind: List, items: [{}, {{kind: Secret, metadata: {{name: mine}}}}]}}", datacenter("racks: []"));
     let preview = of(&format!("{list}\n---\n"));
-    assert_eq!(preview.faults, Vec::<String>::new());
+    assert_eq!(preview.errors, Vec::<String>::new());
     assert_eq!(preview.datacenters.len(), 1);
     assert_eq!(preview.notes.len(), 1);
-    assert!(preview.notes[0].starts_with("file.yaml: Secret default/mine: it is not planned"), "{:?}", preview.notes);
+    assert!(preview.notes[0].starts_with("file.yaml: Secret default/mine: skipped"), "{:?}", preview.notes);
 }

@@ -12,7 +12,7 @@ use messina_api::scylla::{
     v1alpha1::{RackStatus, ScyllaDBDatacenter},
 };
 use messina_plan::{
-    datacenter::{Cached, Component, Datacenter, Fault, Gates, is_rolled_out, validate},
+    datacenter::{Cached, Component, Datacenter, Gates, InvalidField, is_rolled_out, validate},
     defaulting,
 };
 use serde_json::{Value, json};
@@ -66,7 +66,7 @@ pub(crate) fn same(expected: &Value, actual: &Value) -> Outcome {
     if found.is_empty() { Outcome::Passed } else { Outcome::Failed(describe(&found)) }
 }
 
-fn faulty(result: &Result<Datacenter, Vec<Fault>>, field: &str) -> Outcome {
+fn faulty(result: &Result<Datacenter, Vec<InvalidField>>, field: &str) -> Outcome {
     match result {
         Err(faults) if faults.len() == 1 && faults[0].field == field => Outcome::Passed,
         other => Outcome::Failed(format!("  expected a fault of {field}, got {other:?}")),

@@ -98,7 +98,7 @@ fn an_empty_object_has_faults_and_nothing_worse() {
     );
     assert!(faults.iter().all(|fault| fault.message.contains(':')), "each says what to do: {faults:?}");
     let refusal = refusal(&faults);
-    assert_eq!(refusal.message.lines().next(), Some("metadata.name: it is missing: set it"));
+    assert_eq!(refusal.message.lines().next(), Some("metadata.name: the value is required: set it"));
 }
 
 #[test]

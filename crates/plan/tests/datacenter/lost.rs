@@ -6,7 +6,7 @@ use messina_api::names::{
     annotation::EMPTY_DISK,
     label::{REPLACE, REPLACING_NODE_HOST_ID},
 };
-use messina_plan::datacenter::is_without_machine;
+use messina_plan::datacenter::is_without_kubernetes_node;
 use serde_json::{Value, json};
 
 use crate::{
@@ -158,9 +158,9 @@ fn a_volume_is_lost_when_no_machine_can_have_it() {
         ("one of two terms", json!([on_host("In", &["three"])[0], on_host("In", &["one"])[0]]), false),
         ("nothing said", json!([]), false),
     ] {
-        assert_eq!(is_without_machine(&volume(&terms), machines.iter()), expected, "{why}");
+        assert_eq!(is_without_kubernetes_node(&volume(&terms), machines.iter()), expected, "{why}");
     }
-    assert!(!is_without_machine(&PersistentVolume::default(), machines.iter()));
+    assert!(!is_without_kubernetes_node(&PersistentVolume::default(), machines.iter()));
 }
 
 /// It is known from its sidecar, which does not let it start.

@@ -37,9 +37,9 @@ use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
 use k8s_openapi::{Metadata, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use messina_api::scylla::v1alpha1::ScyllaDBDatacenter;
 use messina_plan::datacenter::{
-    self, Cached, Datacenter, Fault, Observed, Plan, Report, Rolling,
+    self, Cached, Datacenter, InvalidField, Observed, Plan, Report, RolloutState,
     cached::{trim_claim, trim_class, trim_pod, trim_volume},
-    certificates::{self as planned_certificates, Order},
+    certificates::{self as planned_certificates, SigningRequest},
     validate,
 };
 use ring::rand::SystemRandom;
@@ -63,15 +63,15 @@ fn report(cached: &Cached) -> Report {
     datacenter::report(&observe(cached))
 }
 
-fn orders(cached: &Cached) -> Vec<Order> {
-    planned_certificates::orders(&observe(cached))
+fn signing_requests(cached: &Cached) -> Vec<SigningRequest> {
+    planned_certificates::signing_requests(&observe(cached))
 }
 
-fn rolling(cached: &Cached) -> Rolling {
-    datacenter::rolling(&observe(cached))
+fn rollout_state(cached: &Cached) -> RolloutState {
+    datacenter::rollout_state(&observe(cached))
 }
 
-fn change_of_identity(cached: &Cached) -> Option<Fault> {
+fn change_of_identity(cached: &Cached) -> Option<InvalidField> {
     datacenter::change_of_identity(&observe(cached))
 }
 

@@ -77,8 +77,8 @@ fn kernel_settings_that_the_operator_allows_are_allowed_in_the_container() {
     let refused: Result<Vec<String>, String> = command(numa.clone(), &["kernel.numa"]);
     assert_eq!(
         refused.unwrap_err(),
-        "\"kernel.numa_balancing=0\" is not allowed, because it concerns all pods of a Kubernetes node: remove it, or have \
-         the operator allow it with --allowed-sysctls. It allows fs.aio-max-nr, net.*, vm.*, kernel.numa"
+        "\"kernel.numa_balancing=0\" is not allowed, because it affects all pods of a Kubernetes node: remove it, or allow \
+         it with the operator's flag --allowed-sysctls. Allowed settings: fs.aio-max-nr, net.*, vm.*, kernel.numa"
     );
     let both = ["fs.*", "kernel.numa_balancing"];
     let expected = ["--allow=kernel.numa_balancing", "--", "kernel.numa_balancing=0", "fs.aio-max-nr=1"];

@@ -10,7 +10,7 @@ use messina_api::names::{
 };
 use messina_plan::{
     datacenter::{Cached, Plan},
-    node::upgrade::{Kept, Request},
+    node::upgrade::{Kept, UpgradeRequest},
 };
 use serde_json::{Value, json};
 
@@ -285,7 +285,7 @@ fn pods_that_kubernetes_would_wait_for_are_made_anew() {
         let mut cached = rolling("x", 3, &[("old", true), ("bad", false), ("new", true)]);
         cached.pods.insert(pod("orders-dc-a-1", "2026.2.6", "bad", false));
         let host_id = "host-orders-dc-a-1".to_owned();
-        let request = Request { host_id, from: from.into(), to: "2026.2.6".into(), keep: Kept::new() };
+        let request = UpgradeRequest { host_id, from: from.into(), to: "2026.2.6".into(), keep: Kept::new() };
         let service = cached.services.get_mut("orders-dc-a-1").unwrap();
         service.metadata.annotations.get_or_insert_default().insert(UPGRADE_REQUEST.into(), request.text());
         let expected = if is_put_back { this("orders-dc-a-1") } else { vec![] };

@@ -10,11 +10,12 @@ use k8s_openapi::{
 use messina_api::names::annotation::{
     CURRENT_TOKEN_RING_HASH, HOST_ID, INPUTS_HASH, INPUTS_STAND_FOR, LAST_CLEANED_UP_TOKEN_RING_HASH, NODE_JOINED,
 };
-use messina_plan::datacenter::{Cached, Component, Plan, Rolling, Turn, Untouched};
+use messina_plan::datacenter::{Cached, Component, Plan, RolloutState, Turn, Untouched};
 use serde_json::{Value, json};
 
 use crate::{
-    cached, change_of_identity, datacenter, datacenter_with, name_of, plan, report, rolled_out, rolling, with_name,
+    cached, change_of_identity, datacenter, datacenter_with, name_of, plan, report, rolled_out, rollout_state,
+    with_name,
 };
 
 /// What an operator that did not read the user's settings made of them in [`running`].
@@ -321,9 +322,9 @@ fn what_was_ours_and_is_to_go_is_a_difference() {
 #[test]
 fn what_changes_with_the_operator_waits_for_the_turn_of_the_datacenter() {
     let at_rest = running(&[("a", 1), ("b", 1)], json!({}));
-    assert_eq!(rolling(&at_rest), Rolling::Done);
+    assert_eq!(rollout_state(&at_rest), RolloutState::Complete);
     let mut cached = Cached { operator_image: "messina:another".into(), ..at_rest };
-    assert_eq!(rolling(&cached), Rolling::Pending);
+    assert_eq!(rollout_state(&cached), RolloutState::Pending);
     cached.turn = Turn::After("shop/another".into());
     let progressing = plan(&cached);
     assert_eq!(
@@ -377,7 +378,7 @@ fn a_change_of_the_users_settings_restarts_nodes() {
 fn set_users_settings(cached: &mut Cached, text: &str) {
     let data = [("scylla.yaml".to_owned(), text.to_owned())];
     let config = ConfigMap { data: Some(data.into()), ..ConfigMap::default() };
-    cached.named.config_maps.insert("scylla-config".into(), config.into());
+    cached.user_objects.config_maps.insert("scylla-config".into(), config.into());
 }
 
 /// An operator that did not read the user's settings made the StatefulSet; then comes one that does.

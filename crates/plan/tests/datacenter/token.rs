@@ -23,7 +23,7 @@ fn given(own: Option<&str>, of_user: Option<&str>, of_another: Option<&str>) -> 
     cached.secrets.extend(own.map(|text| with_name("orders-auth-token", secret("auth-token.yaml", text))));
     let of_user = of_user.map(|text| ("mine".into(), secret("scylla-manager-agent.yaml", text).into()));
     let of_another = of_another.map(|text| ("other".into(), secret("auth-token.yaml", text).into()));
-    cached.named.secrets.extend(of_user.into_iter().chain(of_another));
+    cached.user_objects.secrets.extend(of_user.into_iter().chain(of_another));
     cached
 }
 
@@ -49,7 +49,7 @@ fn a_token_is_kept_and_a_new_one_is_the_last_resort() {
 #[test]
 fn a_secret_that_is_named_is_waited_for() {
     let mut cached = given(Some("auth_token: own"), Some("auth_token: user"), None);
-    cached.named.secrets.remove("mine");
+    cached.user_objects.secrets.remove("mine");
     let plan = plan(&cached);
     assert_eq!(plan.objects.agent_auth_token, None, "agents must not get one token now and another one later");
     assert_eq!(
@@ -91,14 +91,14 @@ fn nothing_is_made_or_changed_while_settings_are_missing_that_a_rack_names() {
         assert!(expected.iter().chain(&["WaitingForSettings"]).all(|reason| reasons.contains(reason)), "{reasons:?}");
     };
     missing(&cached, &["WaitingForConfigMap", "WaitingForSecret"]);
-    cached.named.config_maps.insert("mine".into(), Arc::default());
+    cached.user_objects.config_maps.insert("mine".into(), Arc::default());
     missing(&cached, &["WaitingForSecret"]);
-    cached.named.secrets.insert("ours".into(), Arc::default());
+    cached.user_objects.secrets.insert("ours".into(), Arc::default());
     assert_eq!(reasons(&cached).0, 1);
     // Nodes that run go on as they are.
     let made = plan(&cached).objects.stateful_sets.remove(0);
     cached.stateful_sets.insert(rolled_out(made));
-    cached.named.config_maps.clear();
+    cached.user_objects.config_maps.clear();
     let plan = plan(&cached);
     assert!(plan.objects.stateful_sets.is_empty());
     assert!(plan.untouched.iter().any(|left| left.name == "orders-dc-a"), "{:?}", plan.untouched);
@@ -115,7 +115,7 @@ fn agents_are_restarted_for_another_token_and_not_for_what_they_do_not_read() {
     let mut more = first.clone();
     let data = [("readme".to_owned(), "text".to_owned())];
     let config = ConfigMap { data: Some(data.into()), ..ConfigMap::default() };
-    more.named.config_maps.insert("scylla-config".into(), config.into());
+    more.user_objects.config_maps.insert("scylla-config".into(), config.into());
     assert_eq!(hash(&more), hash(&first));
 }
 
@@ -124,7 +124,7 @@ fn a_named_token_that_is_gone_for_a_while_restarts_nobody() {
     let mut cached = given(Some("auth_token: another"), None, Some("auth_token: another"));
     let made = plan(&cached).objects.stateful_sets.remove(0);
     cached.stateful_sets.insert(rolled_out(made));
-    let secrets = std::mem::take(&mut cached.named.secrets);
+    let secrets = std::mem::take(&mut cached.user_objects.secrets);
     let gone = plan(&cached);
     assert!(gone.objects.stateful_sets.is_empty() && gone.objects.agent_auth_token.is_none());
     assert!(
@@ -132,6 +132,6 @@ fn a_named_token_that_is_gone_for_a_while_restarts_nobody() {
             .iter()
             .any(|note| (note.component, note.reason) == (Component::StatefulSet, "WaitingForSecret"))
     );
-    cached.named.secrets = secrets;
+    cached.user_objects.secrets = secrets;
     assert!(plan(&cached).progressing.iter().all(|note| note.reason != "UpdatingStatefulSet"));
 }

@@ -4,7 +4,7 @@ use crate::plan;
 use messina_api::names::annotation::{UPGRADE_ANSWER, UPGRADE_REQUEST};
 use messina_plan::{
     datacenter::{Cached, Datacenter, Plan},
-    node::upgrade::{Answer, Failure, Kept, Request, Snapshot, Step},
+    node::upgrade::{Failure, Kept, Snapshot, UpgradeAnswer, UpgradeRequest, UpgradeStep},
 };
 use serde_json::json;
 
@@ -21,7 +21,7 @@ fn upgrading() -> Cached {
 }
 
 /// Writes down what the plan changes, and what nodes that are asked then answer.
-fn carry_out(cached: &mut Cached, plan: &Plan, answers: impl Fn(&Request) -> Option<Answer>) {
+fn carry_out(cached: &mut Cached, plan: &Plan, answers: impl Fn(&UpgradeRequest) -> Option<UpgradeAnswer>) {
     for change in &plan.changes {
         let annotations = cached.services.get_mut(&change.name).unwrap().metadata.annotations.get_or_insert_default();
         for (key, value) in change.patch["metadata"]["annotations"].as_object().unwrap() {
@@ -30,16 +30,16 @@ fn carry_out(cached: &mut Cached, plan: &Plan, answers: impl Fn(&Request) -> Opt
                 None => _ = annotations.remove(key),
             }
         }
-        let request = Request::of(annotations);
+        let request = UpgradeRequest::of(annotations);
         if let Some(answer) = request.as_ref().and_then(&answers) {
             annotations.insert(UPGRADE_ANSWER.into(), answer.text());
         }
     }
 }
 
-fn obedient(request: &Request) -> Option<Answer> {
-    let Request { host_id, to, keep, .. } = request.clone();
-    Some(Answer { host_id, to, kept: keep, failed: None })
+fn obedient(request: &UpgradeRequest) -> Option<UpgradeAnswer> {
+    let UpgradeRequest { host_id, to, keep, .. } = request.clone();
+    Some(UpgradeAnswer { host_id, to, kept: keep, failed: None })
 }
 
 /// The node restarts, and is back.
@@ -54,8 +54,8 @@ fn restart(cached: &mut Cached, plan: &Plan, version: &str) {
 }
 
 fn asked(cached: &Cached) -> Vec<Option<String>> {
-    let keep = |request: Request| json!(request.keep).to_string();
-    let requests = cached.services.values().map(|one| Request::of(one.metadata.annotations.as_ref().unwrap()));
+    let keep = |request: UpgradeRequest| json!(request.keep).to_string();
+    let requests = cached.services.values().map(|one| UpgradeRequest::of(one.metadata.annotations.as_ref().unwrap()));
     requests.map(|request| request.map(keep)).collect()
 }
 
@@ -106,23 +106,23 @@ fn an_upgrade_goes_step_by_step() {
 #[test]
 fn what_fails_is_told_by_node_and_step_and_nothing_restarts() {
     for (step, reason) in [
-        (Step::Schema, "SchemaDisagreement"),
-        (Step::SystemSnapshot, "SnapshotFailed"),
-        (Step::DataSnapshot, "SnapshotFailed"),
+        (UpgradeStep::Schema, "SchemaDisagreement"),
+        (UpgradeStep::SystemSnapshot, "SnapshotFailed"),
+        (UpgradeStep::DataSnapshot, "SnapshotFailed"),
     ] {
         let mut cached = upgrading();
-        let answers = |request: &Request| {
-            let is_it =
-                request.host_id == "host-orders-dc-a-0" && (step != Step::DataSnapshot || request.keep.len() == 2);
+        let answers = |request: &UpgradeRequest| {
+            let is_it = request.host_id == "host-orders-dc-a-0"
+                && (step != UpgradeStep::DataSnapshot || request.keep.len() == 2);
             let failed = is_it.then(|| Failure { step, why: "its own words".into() });
-            let kept = if step == Step::DataSnapshot && is_it {
+            let kept = if step == UpgradeStep::DataSnapshot && is_it {
                 obedient(request)?.kept.into_iter().take(1).collect()
             } else if is_it {
                 Kept::new()
             } else {
                 request.keep.clone()
             };
-            Some(Answer { kept, failed, ..obedient(request)? })
+            Some(UpgradeAnswer { kept, failed, ..obedient(request)? })
         };
         for _ in 0..5 {
             let plan = plan(&cached);
@@ -135,7 +135,7 @@ fn what_fails_is_told_by_node_and_step_and_nothing_restarts() {
         assert!(note.message.contains("node shop/orders-dc-a-0") && note.message.contains("its own words"), "{note:?}");
         assert_eq!(plan.changes, [], "it is not asked again and again");
         let takes_room = asked(&cached).iter().flatten().any(|request| request.contains("data"));
-        assert_eq!(takes_room, step == Step::DataSnapshot, "{step:?}");
+        assert_eq!(takes_room, step == UpgradeStep::DataSnapshot, "{step:?}");
     }
 }
 
@@ -143,10 +143,10 @@ fn what_fails_is_told_by_node_and_step_and_nothing_restarts() {
 fn an_answer_of_another_node_or_for_another_version_counts_for_nothing() {
     for (host_id, to) in [("somebody", "2026.2.5"), ("host-orders-dc-a-0", "2026.2.6")] {
         let mut cached = upgrading();
-        let answers = |request: &Request| {
+        let answers = |request: &UpgradeRequest| {
             let stale = request.host_id == "host-orders-dc-a-0";
             let answer = obedient(request)?;
-            Some(if stale { Answer { host_id: host_id.into(), to: to.into(), ..answer } } else { answer })
+            Some(if stale { UpgradeAnswer { host_id: host_id.into(), to: to.into(), ..answer } } else { answer })
         };
         for _ in 0..5 {
             let plan = plan(&cached);
@@ -181,7 +181,7 @@ fn what_a_node_was_not_to_keep_any_more_is_asked_for_when_it_has_said_so() {
     assert_eq!(asked(&cached), vec![Some("[]".to_owned()); 3], "nobody is asked for it again");
     for service in cached.services.values_mut() {
         let annotations = service.metadata.annotations.get_or_insert_default();
-        let answer = Request::of(annotations).as_ref().and_then(obedient).unwrap();
+        let answer = UpgradeRequest::of(annotations).as_ref().and_then(obedient).unwrap();
         annotations.insert(UPGRADE_ANSWER.into(), answer.text());
     }
     for _ in 0..2 {
@@ -261,7 +261,7 @@ fn prepared(version: &str, is_ready: bool) -> Cached {
     cached.pods.insert(pod("orders-dc-a-0", version, "new", is_ready));
     let keep: Kept = [Snapshot::System, Snapshot::Data].into();
     let host_id = "host-orders-dc-a-0".to_owned();
-    let request = Request { host_id, from: "2026.2.4".into(), to: "2026.2.5".into(), keep };
+    let request = UpgradeRequest { host_id, from: "2026.2.4".into(), to: "2026.2.5".into(), keep };
     let service = cached.services.get_mut("orders-dc-a-0").unwrap();
     let said = [(UPGRADE_REQUEST, request.text()), (UPGRADE_ANSWER, obedient(&request).unwrap().text())];
     service.metadata.annotations.get_or_insert_default().extend(said.map(|(key, value)| (key.into(), value)));
@@ -278,7 +278,7 @@ fn a_node_that_runs_another_version_than_it_was_prepared_for_is_prepared_anew() 
         assert_eq!(changed(&cached, &plan), [], "{target}");
         let change = plan.changes.iter().find(|change| change.name == "orders-dc-a-0").unwrap();
         let annotations = &change.patch["metadata"]["annotations"];
-        let request: Request = serde_json::from_str(annotations[UPGRADE_REQUEST].as_str().unwrap()).unwrap();
+        let request: UpgradeRequest = serde_json::from_str(annotations[UPGRADE_REQUEST].as_str().unwrap()).unwrap();
         assert_eq!((request.from.as_str(), request.to.as_str(), request.keep.len()), ("2026.2.6", target, 1));
         assert!(annotations.as_object().unwrap().contains_key(UPGRADE_ANSWER), "what it said is taken away");
     }

@@ -7,7 +7,7 @@ use messina_api::names::{
 };
 use messina_plan::{
     datacenter::{Cached, ObjectKind},
-    node::answer::Answer,
+    node::answer::RingAnswer,
 };
 
 use crate::rounds::{at_rest, check_fresh, round_of_others, settle};
@@ -36,12 +36,12 @@ fn deletes_a_disk(cached: &Cached) -> bool {
     plan(cached).deletions.iter().any(|deletion| deletion.kind == ObjectKind::PersistentVolumeClaim)
 }
 
-fn answer(cached: &Cached, name: &str) -> Answer {
+fn answer(cached: &Cached, name: &str) -> RingAnswer {
     let annotations = cached.services.get(name).unwrap().metadata.annotations.as_ref();
-    annotations.and_then(|all| Answer::parse(all.get(RING_ANSWER)?)).unwrap()
+    annotations.and_then(|all| RingAnswer::parse(all.get(RING_ANSWER)?)).unwrap()
 }
 
-fn set_answer(cached: &mut Cached, name: &str, answer: &Answer) {
+fn set_answer(cached: &mut Cached, name: &str, answer: &RingAnswer) {
     let service = cached.services.get_mut(name).unwrap();
     service.metadata.annotations.get_or_insert_default().insert(RING_ANSWER.into(), answer.text());
 }
@@ -64,7 +64,7 @@ fn a_disk_is_deleted_only_by_what_ready_pods_say_on_their_own_services() {
         ("the pod is gone", |cached| _ = cached.pods.remove(A)),
         ("the answer is of another pod", |cached| {
             let other = answer(cached, "orders-dc-a-0");
-            let answer = Answer { pod_uid: other.pod_uid, ..answer(cached, A) };
+            let answer = RingAnswer { pod_uid: other.pod_uid, ..answer(cached, A) };
             set_answer(cached, A, &answer);
         }),
         ("the answer is of another node", |cached| {
@@ -85,7 +85,7 @@ fn a_disk_is_deleted_only_by_what_ready_pods_say_on_their_own_services() {
 fn nodes_with_sidecars_of_earlier_versions_are_asked_again_before_a_disk_is_deleted() {
     let mut cached = about_to_delete_a_disk();
     for name in ["orders-dc-a-0", A] {
-        let answer = Answer { pod_uid: None, ..answer(&cached, name) };
+        let answer = RingAnswer { pod_uid: None, ..answer(&cached, name) };
         set_answer(&mut cached, name, &answer);
     }
     assert!(deletes_a_disk(&cached), "the question is newer than the pods");

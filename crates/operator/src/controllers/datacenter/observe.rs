@@ -13,9 +13,9 @@ use k8s_openapi::{
 };
 use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
 use messina_plan::datacenter::{
-    ByName, Cached, Datacenter, Fault, Named, Observed, OptionalKind, Told, cannot_adopt,
-    certificates::{Order, Signed, orders},
-    change_of_identity, refusal, rolling, validate_allowing, version_of_settings,
+    ByName, Cached, Datacenter, InvalidField, Observed, OptionalKind, Told, UserObjects, cannot_adopt,
+    certificates::{SignedCertificate, SigningRequest, signing_requests},
+    change_of_identity, refusal, rollout_state, validate_allowing, version_of_settings,
 };
 use messina_runtime::{
     controller::Controller as _,
@@ -42,7 +42,7 @@ impl DatacenterController {
         let datacenter = self.validated(object)?;
         let key = key_of(&object.metadata);
         // First what may have to be asked for: what is read from the stores is of one moment.
-        let named = Named {
+        let user_objects = UserObjects {
             config_maps: self.named_config_maps.read(Self::NAME, &key, datacenter.config_map_references()).await?,
             secrets: self.named_secrets.read(Self::NAME, &key, datacenter.secret_references()).await?,
         };
@@ -60,7 +60,7 @@ impl DatacenterController {
             storage_classes: self.storage_classes.all().into_iter().collect(),
             config_maps: owned(&self.config_maps, &uid)?,
             secrets: owned(&self.secrets, &uid)?,
-            named,
+            user_objects,
             ingresses: owned(&self.ingresses, &uid)?,
             jobs: owned(&self.jobs, &uid)?,
             node_exporter_image: self.settings.node_exporter_image.clone(),
@@ -81,7 +81,7 @@ impl DatacenterController {
             return Err(invalid(&[fault]));
         }
         let is_known = observed.status().observed_generation == Some(observed.datacenter().generation);
-        let turn = self.turns.turn(&key, of_user(&observed), is_known, || rolling(&observed));
+        let turn = self.turns.turn(&key, of_user(&observed), is_known, || rollout_state(&observed));
         observed.set_turn(turn);
         observed.set_signed(self.signed(&key, &observed));
         Ok(observed)
@@ -120,18 +120,22 @@ impl DatacenterController {
     }
 
     /// Certificates that are to be signed now, as far as there are keys for them.
-    fn signed(&self, datacenter: &ObjectKey, observed: &Observed) -> BTreeMap<String, Result<Signed, String>> {
-        let orders = orders(observed);
-        let secrets: Vec<&str> = orders.iter().map(|order| order.secret.as_str()).collect();
+    fn signed(
+        &self,
+        datacenter: &ObjectKey,
+        observed: &Observed,
+    ) -> BTreeMap<String, Result<SignedCertificate, String>> {
+        let signing_requests = signing_requests(observed);
+        let secrets: Vec<&str> = signing_requests.iter().map(|order| order.secret.as_str()).collect();
         let mut keys = self.new_keys.desired(datacenter, &secrets);
-        let sign = |order: Order| {
+        let sign = |order: SigningRequest| {
             let signed = keys.remove(&order.secret)?.and_then(|key| {
                 info!(secret = order.secret, reason = order.reason, "signing a certificate");
                 certificates::sign(&order, &key).map_err(|error| chain(&error))
             });
             Some((order.secret, signed))
         };
-        orders.into_iter().filter_map(sign).collect()
+        signing_requests.into_iter().filter_map(sign).collect()
     }
 }
 
@@ -142,7 +146,7 @@ fn of_user(observed: &Observed) -> u64 {
     hasher.finish()
 }
 
-fn invalid(faults: &[Fault]) -> Error {
+fn invalid(faults: &[InvalidField]) -> Error {
     let Told { reason, message } = refusal(faults);
     Error::Invalid { reason, message }
 }

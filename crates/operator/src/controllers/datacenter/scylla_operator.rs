@@ -8,7 +8,7 @@ use std::{
 
 use jiff::Timestamp;
 use k8s_openapi::api::{apps::v1::StatefulSet, coordination::v1::Lease};
-use messina_plan::datacenter::takeover::{Active, has_written, is_led};
+use messina_plan::datacenter::takeover::{ScyllaOperatorActivity, active_by_lease, active_by_write};
 use messina_runtime::{
     controller::Hold,
     queue::ObjectKey,
@@ -41,26 +41,26 @@ impl ScyllaOperator {
     pub(super) fn take_in(&self, change: &Change<Lease>) -> bool {
         let now = Timestamp::now();
         let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_led = |lease: &Option<Arc<Lease>>, changed: Option<&Timestamp>| {
+        let active_by_lease = |lease: &Option<Arc<Lease>>, changed: Option<&Timestamp>| {
             let changed = changed.copied().unwrap_or(now);
-            lease.as_ref().is_some_and(|lease| is_led(lease, changed, now).is_some())
+            lease.as_ref().is_some_and(|lease| active_by_lease(lease, changed, now).is_some())
         };
-        let was_led = is_led(&change.before, changed.get(&change.key));
+        let was_led = active_by_lease(&change.before, changed.get(&change.key));
         let spec = |lease: &Option<Arc<Lease>>| lease.as_ref().and_then(|lease| lease.spec.clone());
         if change.after.is_none() {
             changed.remove(&change.key);
         } else if spec(&change.before) != spec(&change.after) {
             changed.insert(change.key.clone(), now);
         }
-        was_led != is_led(&change.after, changed.get(&change.key))
+        was_led != active_by_lease(&change.after, changed.get(&change.key))
     }
 
-    fn leads(&self, now: Timestamp) -> Option<Active> {
+    fn leads(&self, now: Timestamp) -> Option<ScyllaOperatorActivity> {
         let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
         let all = self.leases.iter().flat_map(|leases| leases.all());
         let active = all.filter_map(|lease| {
             let key = ObjectKey { namespace: lease.metadata.namespace.clone(), name: lease.metadata.name.clone()? };
-            is_led(&lease, changed.get(&key).copied().unwrap_or(now), now)
+            active_by_lease(&lease, changed.get(&key).copied().unwrap_or(now), now)
         });
         active.max_by_key(|active| active.until)
     }
@@ -91,7 +91,7 @@ impl ScyllaOperator {
             );
             return Some(Hold { message, requeue_after: UNKNOWN });
         }
-        let active = self.leads(now).or_else(|| has_written(stateful_sets.iter().map(Arc::as_ref), now))?;
+        let active = self.leads(now).or_else(|| active_by_write(stateful_sets.iter().map(Arc::as_ref), now))?;
         let message = format!(
             "scylla-operator is active: {}. The objects of this datacenter are not changed before it has stopped: scale its \
              Deployment to 0 to have this operator take over, or this operator's to 0 to stay with scylla-operator. If it is gone \

@@ -9,7 +9,7 @@ use std::{
 };
 
 use messina_api::{names::annotation::PAUSE, scylla::v1alpha1::ScyllaDBDatacenter};
-use messina_plan::datacenter::{Rolling, Turn};
+use messina_plan::datacenter::{RolloutState, Turn};
 use messina_runtime::{pause::pause, queue::ObjectKey, store::Change};
 
 type Listener = Box<dyn Fn(ObjectKey) + Send + Sync>;
@@ -64,7 +64,13 @@ impl Turns {
 
     /// Whether a datacenter may change its pods. `version` is of what the user wrote; `is_known` says whether the
     /// specification was observed before, by any leader.
-    pub(super) fn turn(&self, key: &ObjectKey, version: u64, is_known: bool, rolling: impl Fn() -> Rolling) -> Turn {
+    pub(super) fn turn(
+        &self,
+        key: &ObjectKey,
+        version: u64,
+        is_known: bool,
+        rolling: impl Fn() -> RolloutState,
+    ) -> Turn {
         // One that is not there any more is looked at for the last time.
         let Some(before) = self.locked().get(key).copied() else { return Turn::Own };
         if self.at_once == 0 {
@@ -73,15 +79,15 @@ impl Turns {
         let is_new = before.version != version;
         let place = match (before.place, rolling()) {
             // It had its turn from a former leader, and has to come back before the next one begins.
-            (Place::Unseen | Place::Aside, Rolling::Begun) => Place::HasTurn,
-            (Place::Unseen | Place::Aside, Rolling::Unsettled) if is_known => Place::HasTurn,
-            (Place::Unseen | Place::Aside, Rolling::Pending) if is_known => Place::Waits,
-            (Place::Unseen | Place::Aside, Rolling::Held) if is_known => Place::Held,
-            (Place::HasTurn, Rolling::Begun | Rolling::Unsettled) => Place::HasTurn,
-            (Place::HasTurn, Rolling::Pending) if !is_new => Place::HasTurn,
-            (Place::Held | Place::Waits, Rolling::Pending | Rolling::Begun) if !is_new => Place::Waits,
-            (Place::Held | Place::Waits | Place::HasTurn, Rolling::Held) if !is_new => Place::Held,
-            (Place::Waits, Rolling::Unsettled) if !is_new => Place::Waits,
+            (Place::Unseen | Place::Aside, RolloutState::InProgress) => Place::HasTurn,
+            (Place::Unseen | Place::Aside, RolloutState::NotReady) if is_known => Place::HasTurn,
+            (Place::Unseen | Place::Aside, RolloutState::Pending) if is_known => Place::Waits,
+            (Place::Unseen | Place::Aside, RolloutState::Blocked) if is_known => Place::Held,
+            (Place::HasTurn, RolloutState::InProgress | RolloutState::NotReady) => Place::HasTurn,
+            (Place::HasTurn, RolloutState::Pending) if !is_new => Place::HasTurn,
+            (Place::Held | Place::Waits, RolloutState::Pending | RolloutState::InProgress) if !is_new => Place::Waits,
+            (Place::Held | Place::Waits | Place::HasTurn, RolloutState::Blocked) if !is_new => Place::Held,
+            (Place::Waits, RolloutState::NotReady) if !is_new => Place::Waits,
             _ => Place::Free,
         };
         self.place(key, Standing { version, place });
@@ -198,92 +204,92 @@ mod tests {
         let turns = turns(1, &["a", "b", "c"]);
         let heard = heard(&turns);
         let turn = |name: &str, rolling| turns.turn(&key(name), 1, true, || rolling);
-        assert_eq!(turn("b", Rolling::Pending), after("b"), "not all have been looked at");
-        assert_eq!(turn("c", Rolling::Pending), after("b"));
+        assert_eq!(turn("b", RolloutState::Pending), after("b"), "not all have been looked at");
+        assert_eq!(turn("c", RolloutState::Pending), after("b"));
         heard();
-        assert_eq!(turn("a", Rolling::Pending), Turn::Own);
+        assert_eq!(turn("a", RolloutState::Pending), Turn::Own);
         assert!(heard().contains(&"b".to_owned()), "its status is to name another one");
-        assert_eq!(turn("b", Rolling::Pending), after("a"));
-        assert_eq!(turn("a", Rolling::Begun), Turn::Own);
-        assert_eq!(turn("b", Rolling::Pending), after("a"), "one that does not come back holds the others up");
-        assert_eq!(turn("a", Rolling::Unsettled), Turn::Own);
+        assert_eq!(turn("b", RolloutState::Pending), after("a"));
+        assert_eq!(turn("a", RolloutState::InProgress), Turn::Own);
+        assert_eq!(turn("b", RolloutState::Pending), after("a"), "one that does not come back holds the others up");
+        assert_eq!(turn("a", RolloutState::NotReady), Turn::Own);
         heard();
-        assert_eq!(turn("b", Rolling::Pending), after("a"), "not all of its nodes are up");
+        assert_eq!(turn("b", RolloutState::Pending), after("a"), "not all of its nodes are up");
         assert_eq!(heard(), Vec::<String>::new());
-        assert_eq!(turn("a", Rolling::Done), Turn::Own);
+        assert_eq!(turn("a", RolloutState::Complete), Turn::Own);
         assert_eq!(heard(), ["b", "c"]);
-        assert_eq!(turn("c", Rolling::Pending), after("b"));
-        assert_eq!(turn("b", Rolling::Pending), Turn::Own);
+        assert_eq!(turn("c", RolloutState::Pending), after("b"));
+        assert_eq!(turn("b", RolloutState::Pending), Turn::Own);
         turns.forget(&key("b"));
-        assert_eq!(turn("c", Rolling::Pending), Turn::Own, "the one before it is gone");
-        assert_eq!(turn("b", Rolling::Pending), Turn::Own);
+        assert_eq!(turn("c", RolloutState::Pending), Turn::Own, "the one before it is gone");
+        assert_eq!(turn("b", RolloutState::Pending), Turn::Own);
         turns.forget(&key("c"));
         turns.appear(&key("d"), false);
-        assert_eq!(turn("d", Rolling::Pending), Turn::Own, "one that was looked at when it was gone has no turn");
+        assert_eq!(turn("d", RolloutState::Pending), Turn::Own, "one that was looked at when it was gone has no turn");
     }
 
     #[test]
     fn one_for_which_nothing_can_be_done_keeps_nobody_waiting() {
         let turns = turns(1, &["a", "b", "c", "d", "e"]);
         let turn = |name: &str, rolling| turns.turn(&key(name), 1, true, || rolling);
-        assert_eq!(turn("a", Rolling::Pending), after("a"));
+        assert_eq!(turn("a", RolloutState::Pending), after("a"));
         turns.stand_back(&key("b"));
-        assert_eq!(turn("c", Rolling::Held), after("a"));
+        assert_eq!(turn("c", RolloutState::Blocked), after("a"));
         turns.appear(&key("d"), true);
         turns.forget(&key("e"));
         turns.stand_back(&key("a"));
-        assert_eq!(turn("c", Rolling::Pending), Turn::Own);
-        assert_eq!(turn("a", Rolling::Pending), after("c"), "it comes back");
-        assert_eq!(turn("c", Rolling::Held), after("a"), "it has not begun, and gives the turn back");
-        assert_eq!(turn("a", Rolling::Pending), Turn::Own);
+        assert_eq!(turn("c", RolloutState::Pending), Turn::Own);
+        assert_eq!(turn("a", RolloutState::Pending), after("c"), "it comes back");
+        assert_eq!(turn("c", RolloutState::Blocked), after("a"), "it has not begun, and gives the turn back");
+        assert_eq!(turn("a", RolloutState::Pending), Turn::Own);
         turns.stand_back(&key("a"));
-        assert_eq!(turn("c", Rolling::Pending), after("a"), "one that has its turn keeps it");
-        assert_eq!(turn("b", Rolling::Pending), after("a"), "one that could not be looked at waits like others");
+        assert_eq!(turn("c", RolloutState::Pending), after("a"), "one that has its turn keeps it");
+        assert_eq!(turn("b", RolloutState::Pending), after("a"), "one that could not be looked at waits like others");
     }
 
     #[test]
     fn one_that_cannot_be_read_keeps_its_turn_until_it_is_gone() {
         let turns = turns(1, &["a", "b"]);
         let turn = |name: &str, rolling| turns.turn(&key(name), 1, true, || rolling);
-        assert_eq!(turn("b", Rolling::Pending), after("b"));
-        assert_eq!(turn("a", Rolling::Begun), Turn::Own);
+        assert_eq!(turn("b", RolloutState::Pending), after("b"));
+        assert_eq!(turn("a", RolloutState::InProgress), Turn::Own);
         let (kind, problem) = ("ScyllaDBDatacenter".into(), "spec: a number".into());
         let unreadable = Some(Arc::new(Unreadable { kind, metadata: ObjectMeta::default(), problem }));
         turns.take_in(&Change { unreadable_after: unreadable.clone(), ..Change::new(key("a"), None, None) });
-        assert_eq!(turn("b", Rolling::Pending), after("a"), "nodes of the other may be down");
+        assert_eq!(turn("b", RolloutState::Pending), after("a"), "nodes of the other may be down");
         turns.take_in(&Change { unreadable_before: unreadable, ..Change::new(key("a"), None, None) });
-        assert_eq!(turn("b", Rolling::Pending), Turn::Own);
+        assert_eq!(turn("b", RolloutState::Pending), Turn::Own);
     }
 
     #[test]
     fn what_the_user_changes_does_not_wait() {
         let turns = turns(1, &["b", "c", "d", "z"]);
         let turn = |name: &str, version, is_known, rolling| turns.turn(&key(name), version, is_known, || rolling);
-        assert_eq!(turn("z", 1, true, Rolling::Begun), Turn::Own);
-        assert_eq!(turn("b", 2, false, Rolling::Pending), Turn::Own, "nobody has looked at that yet");
-        assert_eq!(turn("c", 1, true, Rolling::Done), Turn::Own);
-        assert_eq!(turn("c", 2, true, Rolling::Pending), Turn::Own);
-        assert_eq!(turn("d", 1, true, Rolling::Pending), after("z"));
-        assert_eq!(turn("z", 2, true, Rolling::Begun), Turn::Own);
-        assert_eq!(turn("d", 1, true, Rolling::Pending), after("z"), "a change does not end what has begun");
-        assert_eq!(turn("d", 2, true, Rolling::Pending), Turn::Own, "the user cannot wait");
+        assert_eq!(turn("z", 1, true, RolloutState::InProgress), Turn::Own);
+        assert_eq!(turn("b", 2, false, RolloutState::Pending), Turn::Own, "nobody has looked at that yet");
+        assert_eq!(turn("c", 1, true, RolloutState::Complete), Turn::Own);
+        assert_eq!(turn("c", 2, true, RolloutState::Pending), Turn::Own);
+        assert_eq!(turn("d", 1, true, RolloutState::Pending), after("z"));
+        assert_eq!(turn("z", 2, true, RolloutState::InProgress), Turn::Own);
+        assert_eq!(turn("d", 1, true, RolloutState::Pending), after("z"), "a change does not end what has begun");
+        assert_eq!(turn("d", 2, true, RolloutState::Pending), Turn::Own, "the user cannot wait");
     }
 
     #[test]
     fn one_that_had_begun_under_a_former_leader_goes_first() {
-        for rolling in [Rolling::Begun, Rolling::Unsettled] {
+        for rolling in [RolloutState::InProgress, RolloutState::NotReady] {
             let turns = turns(1, &["a", "z"]);
             assert_eq!(turns.turn(&key("z"), 1, true, || rolling), Turn::Own);
-            assert_eq!(turns.turn(&key("a"), 1, true, || Rolling::Pending), after("z"));
+            assert_eq!(turns.turn(&key("a"), 1, true, || RolloutState::Pending), after("z"));
         }
     }
 
     #[test]
     fn several_at_once_or_all() {
         let two = turns(2, &["a", "b", "c"]);
-        let turn = |name: &str| two.turn(&key(name), 1, true, || Rolling::Pending);
+        let turn = |name: &str| two.turn(&key(name), 1, true, || RolloutState::Pending);
         assert_eq!(["a", "b", "c", "a", "b", "c"].map(turn)[3..], [Turn::Own, Turn::Own, after("a")]);
         let all = turns(0, &["a", "b"]);
-        assert!(["a", "b"].iter().all(|name| all.turn(&key(name), 1, true, || Rolling::Pending) == Turn::Own));
+        assert!(["a", "b"].iter().all(|name| all.turn(&key(name), 1, true, || RolloutState::Pending) == Turn::Own));
     }
 }

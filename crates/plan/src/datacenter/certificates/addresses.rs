@@ -1,4 +1,4 @@
-//! For which names and addresses nodes are certified.
+//! The DNS names and IP addresses that serving certificates must cover.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -9,7 +9,8 @@ use crate::datacenter::{
     topology,
 };
 
-/// Where clients inside and outside of Kubernetes find the nodes: by Service, by pod, by load balancer, and by domain.
+/// Returns the names and addresses by which clients reach nodes: those of Services, pods, load balancers and DNS
+/// domains.
 pub(crate) fn addresses(current: &Current<'_>) -> Addresses {
     let observed = current.observed;
     let datacenter = &observed.datacenter;
@@ -24,17 +25,17 @@ pub(crate) fn addresses(current: &Current<'_>) -> Addresses {
     }
     for name in all {
         found.dns_names.insert(format!("{name}.{}.svc", datacenter.namespace));
-        let before = found.awaited.len();
+        let before = found.pending.len();
         found.add_service(observed, name);
-        // A node that is not wanted any more may never get what it lacks.
+        // A node that is being removed may never get a missing address, so it is not waited for.
         if !planned.contains(name) {
-            found.awaited.truncate(before);
+            found.pending.truncate(before);
         }
     }
     found
 }
 
-/// What clients of CQL ask for in a domain.
+/// The host name of CQL in a DNS domain.
 pub(crate) fn cql_domain(domain: &str) -> String {
     format!("cql.{domain}")
 }
@@ -43,12 +44,12 @@ impl Addresses {
     fn add_service(&mut self, observed: &Observed, name: &str) {
         let namespace = &observed.datacenter.namespace;
         let Some(service) = observed.services.get(name) else {
-            return self.awaited.push(format!("Service {namespace}/{name} is to be made"));
+            return self.pending.push(format!("Service {namespace}/{name} to be created"));
         };
         match service.addresses.cluster_ip.as_deref() {
             Some("None") => {}
             Some(address) if !address.is_empty() => self.add(address),
-            _ => self.awaited.push(format!("Service {namespace}/{name} is to get an address")),
+            _ => self.pending.push(format!("Service {namespace}/{name} to get a cluster IP")),
         }
         if service.is_load_balancer {
             self.add_load_balancer(service, &format!("{namespace}/{name}"));
@@ -65,14 +66,14 @@ impl Addresses {
                 has_any = true;
                 self.add(address);
             }
-            // A certificate cannot hold a name that is not ASCII, and nobody could ask for it.
+            // A certificate cannot have a name that is not ASCII.
             for host in ingress.hostname.iter().filter(|host| !host.is_empty() && host.is_ascii()) {
                 has_any = true;
                 self.dns_names.insert(host.clone());
             }
         }
         if !has_any {
-            self.awaited.push(format!("the load balancer of Service {name} is to get an address"));
+            self.pending.push(format!("Service {name} to get an address of its load balancer"));
         }
     }
 
@@ -81,17 +82,17 @@ impl Addresses {
         let address = observed.pods.get(name).and_then(|pod| pod.addresses.ip.as_deref());
         match address.filter(|address| !address.is_empty()) {
             Some(address) => self.add(address),
-            None => self.awaited.push(format!("Pod {namespace}/{name} is to get an address")),
+            None => self.pending.push(format!("Pod {namespace}/{name} to get an IP address")),
         }
         let domains = &observed.datacenter.dns_domains;
         match service.host_id.as_ref().filter(|id| !id.is_empty() && id.is_ascii()) {
             _ if domains.is_empty() => {}
             Some(id) => self.dns_names.extend(domains.iter().map(|domain| format!("{id}.{}", cql_domain(domain)))),
-            None => self.awaited.push(format!("the node of Service {namespace}/{name} is to tell its host ID")),
+            None => self.pending.push(format!("node {namespace}/{name} to report its host ID")),
         }
     }
 
-    /// What Kubernetes gives as an address and is none helps no client.
+    /// Adds an address. One that cannot be parsed is ignored.
     fn add(&mut self, address: &str) {
         self.addresses.extend(address.parse::<IpAddr>().ok());
     }

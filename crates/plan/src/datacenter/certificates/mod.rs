@@ -1,15 +1,16 @@
-//! Certificates for clients of ScyllaDB: which are to be signed and why, and the objects that hold them.
+//! Certificates for clients of ScyllaDB: which of them must be signed and why, and the objects that store them.
 //!
-//! There is a chain for each purpose: an authority that signs itself, a bundle of the authorities that are trusted, and
-//! what the authority signs. Whatever is good stays as it is. [`orders`] says what is to be signed; whoever has random
-//! bytes signs it, and gives it back in [`Observed::signed`].
+//! There is a chain for each purpose: a self-signed certificate authority (CA), a bundle of the trusted CAs, and the
+//! certificate that the CA signs. Valid certificates stay as they are. [`signing_requests`] returns what must be
+//! signed; the controller signs it and passes the result in [`Observed::signed`], because this crate has no source of
+//! randomness.
 //!
-//! An authority signs only when it is seen to be stored, and only then it comes into the bundle: nothing ever depends on a
-//! key that was lost in a crash. A bundle keeps former authorities until they run out, so that clients trust both.
+//! A CA signs, and is added to the bundle, only after its Secret has been observed: no certificate depends on a key
+//! that was lost in a crash. A bundle keeps former CAs until they expire, so that clients trust both.
 
 mod addresses;
+mod check;
 mod objects;
-mod verdict;
 
 use std::collections::BTreeSet;
 
@@ -17,9 +18,9 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use messina_api::names::{self, annotation};
 
-use self::verdict::{Good, Verdict};
+use self::check::{CertificateCheck, ValidCertificate};
 pub use crate::datacenter::model::certificate::{
-    chain::{Order, Purpose, Signed},
+    chain::{Purpose, SignedCertificate, SigningRequest},
     keys,
     proofs::Proofs,
 };
@@ -29,7 +30,7 @@ use crate::{
         layout::{BUNDLE, CERTIFICATE, KEY},
         model::{
             certificate::{
-                chain::{Chain, Wish, chains_of},
+                chain::{Chain, DesiredCertificate, chains_of},
                 reading::Certificate,
                 stored::bytes,
             },
@@ -39,13 +40,14 @@ use crate::{
         },
         state::Current,
     },
-    words,
+    metadata,
 };
 
-/// However far away the next time is: clocks are set, and machines sleep.
-const LONGEST_REST: SignedDuration = SignedDuration::from_hours(24);
+/// The longest time between two reconciles for the sake of certificates, because clocks are adjusted and hosts are
+/// suspended.
+const MAX_REQUEUE_INTERVAL: SignedDuration = SignedDuration::from_hours(24);
 
-/// What is decided for the certificates of a datacenter.
+/// The certificates of a datacenter: desired objects and what to report.
 #[derive(Default)]
 pub(crate) struct Certificates {
     pub(crate) chains: Vec<CertificateChain>,
@@ -53,8 +55,8 @@ pub(crate) struct Certificates {
     pub(crate) progressing: Vec<Note>,
     pub(crate) degraded: Vec<Note>,
     pub(crate) untouched: Vec<Untouched>,
-    /// Whether pods would find less than they need when they start.
-    pub(crate) are_awaited: bool,
+    /// Whether a Secret or ConfigMap that pods mount does not exist yet.
+    pub(crate) are_incomplete: bool,
     pub(crate) requeue_at: Option<Timestamp>,
 }
 
@@ -63,47 +65,48 @@ pub(crate) fn chains(current: &Current<'_>) -> Vec<Chain> {
     chains_of(&observed.datacenter, observed.gates, || addresses(current))
 }
 
-/// What is to be signed now.
-pub fn orders(observed: &Observed) -> Vec<Order> {
+/// Returns the certificates to sign now.
+pub fn signing_requests(observed: &Observed) -> Vec<SigningRequest> {
     let current = &Current::new(observed);
     let now = observed.now;
-    let mut orders = Vec::new();
+    let mut signing_requests = Vec::new();
     for chain in chains(current) {
         let stored = observed.secrets.get(&chain.authority);
-        let good = match chain.authority().judge(observed) {
-            Verdict::Good(good) => good,
-            Verdict::Sign(reason) => {
-                orders.push(chain.authority().order(reason, None, now));
+        let good = match chain.authority().check(observed) {
+            CertificateCheck::ValidCertificate(good) => good,
+            CertificateCheck::Sign(reason) => {
+                signing_requests.push(chain.authority().signing_request(reason, None, now));
                 continue;
             }
         };
         let (Some(authority), Some(signer)) = (good.certificates.first(), stored.and_then(pair)) else { continue };
-        if let Verdict::Sign(reason) = chain.certificate.judge(observed) {
-            orders.push(chain.certificate.order(reason, Some((authority, signer)), now));
+        if let CertificateCheck::Sign(reason) = chain.certificate.check(observed) {
+            signing_requests.push(chain.certificate.signing_request(reason, Some((authority, signer)), now));
         }
     }
-    orders
+    signing_requests
 }
 
-/// Certificate and key of a Secret.
-fn pair(secret: &Secret) -> Option<Signed> {
+/// Returns the certificate and the key of a Secret.
+fn pair(secret: &Secret) -> Option<SignedCertificate> {
     let text = |key| bytes(secret, key).map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-    Some(Signed { certificate: text(CERTIFICATE)?, key: text(KEY)? })
+    Some(SignedCertificate { certificate: text(CERTIFICATE)?, key: text(KEY)? })
 }
 
-/// The objects that hold certificates, from what is there and what was signed.
+/// Returns the desired objects with certificates, from those that exist and those that were signed.
 pub(crate) fn certificates(current: &Current<'_>) -> Certificates {
     let observed = current.observed;
     let mut made = Certificates::default();
-    let mut awaited = BTreeSet::new();
+    let mut pending = BTreeSet::new();
     for chain in chains(current) {
         made.add_chain(observed, &chain);
-        awaited.extend(chain.certificate.names.awaited);
+        pending.extend(chain.certificate.names.pending);
     }
-    if !awaited.is_empty() {
-        let awaited = awaited.into_iter().collect::<Vec<_>>().join(", ");
-        let message =
-            format!("nodes are certified for all their names and addresses as soon as they have them: {awaited}");
+    if !pending.is_empty() {
+        let pending = pending.into_iter().collect::<Vec<_>>().join(", ");
+        let message = format!(
+            "The serving certificates do not cover all names and addresses of the nodes yet. Waiting for {pending}."
+        );
         made.progressing.push(note("WaitingForAddresses", message));
     }
     if observed.gates.automatic_tls_certificates {
@@ -111,7 +114,7 @@ pub(crate) fn certificates(current: &Current<'_>) -> Certificates {
     }
     made.untouched = untouched(observed, &made.chains);
     made.requeue_at =
-        made.requeue_at.map(|at| at.min(observed.now.saturating_add(LONGEST_REST).unwrap_or(Timestamp::MAX)));
+        made.requeue_at.map(|at| at.min(observed.now.saturating_add(MAX_REQUEUE_INTERVAL).unwrap_or(Timestamp::MAX)));
     made
 }
 
@@ -133,62 +136,74 @@ impl Certificates {
             let namespace = &observed.datacenter.namespace;
             let (authority, name) = (&chain.authority, &chain.certificate.name);
             let message = format!(
-                "Secret {namespace}/{name} is signed as soon as its authority, Secret {namespace}/{authority}, is stored"
+                "Secret {namespace}/{name} is not signed yet. Waiting for its certificate authority, Secret \
+                 {namespace}/{authority}, to be stored."
             );
             self.progressing.push(note("WaitingForAuthority", message));
         }
         let has_certificate = objects.certificate.is_some() || observed.secrets.contains_key(&chain.certificate.name);
         let has_bundle = objects.bundle.is_some() || observed.config_maps.contains_key(&chain.authority);
-        self.are_awaited |= !has_certificate || !has_bundle;
+        self.are_incomplete |= !has_certificate || !has_bundle;
         self.chains.push(objects);
     }
 
-    /// The Secret of a certificate, and what is good of the one that is stored.
-    fn object<'a>(&mut self, observed: &'a Observed, wish: &Wish) -> (Option<Secret>, Option<Good<'a>>) {
+    /// Returns the desired Secret of a certificate, and the stored certificate if it is valid.
+    fn object<'a>(
+        &mut self,
+        observed: &'a Observed,
+        desired: &DesiredCertificate,
+    ) -> (Option<Secret>, Option<ValidCertificate<'a>>) {
         let datacenter = &observed.datacenter;
-        let stored = wish.stored(&observed.secrets);
-        let reason = match wish.judge(observed) {
-            Verdict::Sign(reason) => reason,
-            Verdict::Good(good) => {
-                self.look_again_at(good.requeue_at);
+        let stored = desired.stored(&observed.secrets);
+        let reason = match desired.check(observed) {
+            CertificateCheck::Sign(reason) => reason,
+            CertificateCheck::ValidCertificate(good) => {
+                self.requeue_before(good.requeue_at);
                 let kept = stored.and_then(|stored| {
-                    let reason = words::annotation(stored, annotation::certificate::REFRESH_REASON);
+                    let reason = metadata::annotation(stored, annotation::certificate::REFRESH_REASON);
                     let pair = [bytes(stored, CERTIFICATE)?, bytes(stored, KEY)?];
-                    Some(objects::secret(datacenter, &wish.name, pair, good.certificates, reason))
+                    Some(objects::secret(datacenter, &desired.name, pair, good.certificates, reason))
                 });
                 return (kept, Some(good));
             }
         };
-        let about = format!("Secret {}/{}", datacenter.namespace, wish.name);
-        let signed = match observed.signed.get(&wish.name) {
+        let about = format!("Secret {}/{}", datacenter.namespace, desired.name);
+        let signed = match observed.signed.get(&desired.name) {
             Some(Ok(signed)) => signed,
             Some(Err(problem)) => {
-                let message = format!("{about} cannot be signed: {problem}; it is tried again when something changes");
+                let message =
+                    format!("{about} cannot be signed: {problem}. The operator tries again at the next reconcile.");
                 self.degraded.push(note("SigningFailed", message));
                 return (None, None);
             }
             None => {
-                self.progressing.push(note("WaitingForSignature", format!("{about} is to be signed: {reason}")));
+                self.progressing.push(note(
+                    "WaitingForSignature",
+                    format!("{about} must be signed: {reason}. The operator signs it."),
+                ));
                 return (None, None);
             }
         };
         let pair = [signed.certificate.as_bytes(), signed.key.as_bytes()];
         let certificates = Certificate::read_all(pair[0]).unwrap_or_default();
         if certificates.is_empty() {
-            self.degraded.push(note("SigningFailed", format!("what was signed for {about} cannot be read")));
+            self.degraded.push(note(
+                "SigningFailed",
+                format!("{about} cannot be written: the certificate that was signed for it is malformed."),
+            ));
             return (None, None);
         }
-        (Some(objects::secret(datacenter, &wish.name, pair, &certificates, Some(&reason))), None)
+        (Some(objects::secret(datacenter, &desired.name, pair, &certificates, Some(&reason))), None)
     }
 
-    /// The authority, and those before it that have not run out.
+    /// Returns the bundle with the CA, and the former ones that have not expired.
     fn bundle(&mut self, observed: &Observed, name: &str, authority: &Certificate) -> ConfigMap {
         let mut trusted = vec![authority.clone()];
         for former in
             stored_bundle(observed, name).and_then(|text| Certificate::read_all(text.as_bytes())).into_iter().flatten()
         {
             if former.is_authority && former.not_after > observed.now && !trusted.contains(&former) {
-                self.look_again_at(former.not_after);
+                self.requeue_before(former.not_after);
                 trusted.push(former);
             }
         }
@@ -196,7 +211,7 @@ impl Certificates {
         objects::bundle(&observed.datacenter, name, &text)
     }
 
-    fn look_again_at(&mut self, time: Timestamp) {
+    fn requeue_before(&mut self, time: Timestamp) {
         self.requeue_at = Some(self.requeue_at.map_or(time, |at| at.min(time)));
     }
 }
@@ -205,7 +220,7 @@ fn stored_bundle<'a>(observed: &'a Observed, name: &str) -> Option<&'a String> {
     observed.config_maps.get(name)?.data.as_ref()?.get(BUNDLE)
 }
 
-/// None while one of those is not there of which the files consist.
+/// Returns the connection configs of the administrator; none until the client certificate and the CA bundle exist.
 fn connection_configs(observed: &Observed, chains: &[CertificateChain]) -> Option<Secret> {
     let datacenter = &observed.datacenter;
     let admin = names::datacenter::admin_client_certificate(&datacenter.name);
@@ -223,7 +238,7 @@ fn connection_configs(observed: &Observed, chains: &[CertificateChain]) -> Optio
     Some(objects::connection_configs(datacenter, client, authorities.as_bytes(), observed.cqls_ingress_port))
 }
 
-/// Bundles that nobody plans now: nodes and clients may read them still.
+/// Returns existing bundles that are not desired any more: nodes and clients may still read them.
 fn untouched(observed: &Observed, chains: &[CertificateChain]) -> Vec<Untouched> {
     let name = &observed.datacenter.name;
     let bundles = [
@@ -241,7 +256,7 @@ fn untouched(observed: &Observed, chains: &[CertificateChain]) -> Vec<Untouched>
         .collect()
 }
 
-/// What there will be once everything is signed, with a text in place of certificates and keys.
+/// Returns the objects that will exist when all certificates are signed, with a placeholder for certificates and keys.
 pub(crate) fn outline(observed: &Observed, text: &str) -> (Vec<CertificateChain>, Option<Secret>) {
     let datacenter = &observed.datacenter;
     let secret = |name: &str| Some(objects::secret(datacenter, name, [text.as_bytes(); 2], &[], None));

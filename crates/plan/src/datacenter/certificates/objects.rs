@@ -1,4 +1,4 @@
-//! Certificates and their keys in objects.
+//! The Secrets and ConfigMaps that store certificates and keys.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::datacenter::{
     },
 };
 
-/// A Secret with a certificate and its key, and notes of what the certificate says.
+/// Returns a Secret with a certificate and its key, and with properties of the certificate as annotations.
 pub(crate) fn secret(
     datacenter: &Datacenter,
     name: &str,
@@ -51,7 +51,7 @@ fn notes(certificates: &[Certificate], reason: Option<&str>) -> BTreeMap<String,
     with(notes, map(reason.map(|reason| (certificate::REFRESH_REASON, reason))))
 }
 
-/// A ConfigMap with the authorities that are trusted.
+/// Returns a ConfigMap with the trusted CAs.
 pub(crate) fn bundle(datacenter: &Datacenter, name: &str, text: &str) -> ConfigMap {
     ConfigMap {
         metadata: owned_with(datacenter, name.to_owned(), cluster_labels(datacenter), BTreeMap::new()),
@@ -60,8 +60,8 @@ pub(crate) fn bundle(datacenter: &Datacenter, name: &str, text: &str) -> ConfigM
     }
 }
 
-/// A Secret with a file for each domain, by which a driver connects as administrator. `client` is the certificate and
-/// the key of the administrator, `authorities` is who signs what nodes serve with.
+/// Returns a Secret with a CQLConnectionConfig for each DNS domain, with which a driver connects as administrator.
+/// `client` is the certificate and the key of the administrator, `authorities` are the CAs of the serving certificates.
 pub(crate) fn connection_configs(
     datacenter: &Datacenter,
     client: [&[u8]; 2],
@@ -70,7 +70,7 @@ pub(crate) fn connection_configs(
 ) -> Secret {
     let files = datacenter.dns_domains.iter().map(|domain| {
         let file = connection_config(datacenter, domain, client, authorities, port);
-        // JSON is YAML.
+        // JSON is valid YAML.
         (domain.clone(), ByteString(format!("{file:#}\n").into_bytes()))
     });
     let files: BTreeMap<String, ByteString> = files.collect();

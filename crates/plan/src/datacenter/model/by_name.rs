@@ -1,11 +1,11 @@
-//! Objects of one kind by name, as caches hold them.
+//! Cached objects of one kind, by name.
 
 use std::{borrow::Borrow, collections::BTreeMap, ops::Index, sync::Arc};
 
 use k8s_openapi::{Metadata, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
-/// Objects of one kind and namespace, by the names that they have in their own metadata. They are shared with caches; the
-/// first change of one copies it.
+/// Objects of one kind and namespace, by `metadata.name`. They are shared with caches; the first change of an object
+/// copies it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ByName<K>(BTreeMap<String, Arc<K>>);
 
@@ -67,14 +67,14 @@ impl<K> ByName<K> {
         self.0.clear();
     }
 
-    /// Removes the objects for which this does not hold.
+    /// Removes the objects for which `stays` returns false.
     pub fn retain(&mut self, mut stays: impl FnMut(&str, &K) -> bool) {
         self.0.retain(|name, object| stays(name, object));
     }
 }
 
 impl<K: Metadata<Ty = ObjectMeta>> ByName<K> {
-    /// Adds an object, in place of one of the same name.
+    /// Adds an object, or replaces the one of the same name.
     pub fn insert(&mut self, object: K) {
         self.share(Arc::new(object));
     }
@@ -85,7 +85,7 @@ impl<K: Metadata<Ty = ObjectMeta>> ByName<K> {
 }
 
 impl<K: Clone> ByName<K> {
-    /// The object of this name, to be changed. Its name stays.
+    /// The object of this name, mutable except for its name.
     pub fn get_mut<Q: Ord + ?Sized>(&mut self, name: &Q) -> Option<&mut K>
     where
         String: Borrow<Q>,
@@ -101,7 +101,7 @@ impl<K: Clone> ByName<K> {
         self.0.remove(name).map(Arc::unwrap_or_clone)
     }
 
-    /// The objects, to be changed. Their names stay.
+    /// The objects, mutable except for their names.
     pub fn values_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut K> {
         self.0.values_mut().map(Arc::make_mut)
     }

@@ -1,6 +1,6 @@
-//! The parts of the work, which have conditions of their own.
+//! Components of a datacenter, which have their own conditions.
 
-/// A part of the work, which has conditions of its own.
+/// A component of a datacenter, which has its own conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Component {
     /// The ServiceAccount of the pods.
@@ -9,13 +9,13 @@ pub enum Component {
     RoleBinding,
     /// The token of the agents.
     AgentToken,
-    /// Certificates and their authorities.
+    /// Certificates and certificate authorities.
     Certificates,
     /// The ConfigMaps.
     Config,
     /// The StatefulSets.
     StatefulSet,
-    /// The nodes' disks.
+    /// The PersistentVolumeClaims of nodes.
     Storage,
     /// The Services.
     Service,
@@ -28,7 +28,7 @@ pub enum Component {
 }
 
 impl Component {
-    /// All parts, in the order of the work.
+    /// All components, in the order in which they are reconciled.
     pub const ALL: [Self; 11] = [
         Self::ServiceAccount,
         Self::RoleBinding,
@@ -43,7 +43,7 @@ impl Component {
         Self::Job,
     ];
 
-    /// What the types of its conditions begin with.
+    /// The prefix of the types of its conditions.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ServiceAccount => "ServiceAccountController",

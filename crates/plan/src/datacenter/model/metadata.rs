@@ -1,4 +1,4 @@
-//! Labels, annotations and owners of what a datacenter has.
+//! Labels, annotations and owner references of the objects of a datacenter.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use crate::datacenter::model::spec::{Datacenter, Rack};
 
 type Map = BTreeMap<String, String>;
 
-/// Labels of a datacenter that mean something for the datacenter alone.
+/// Labels of a datacenter that are not propagated to its objects.
 const OWN_LABELS: [&str; 1] = [label::REGISTER_WITH_GLOBAL_MANAGER];
 
-/// Annotations of a datacenter that mean something for the datacenter alone. To hand them on would restart nodes.
+/// Annotations of a datacenter that are not propagated to its objects: a change of them would restart nodes.
 const OWN_ANNOTATIONS: [&str; 9] = [
     annotation::PAUSE,
     annotation::ADOPT,
@@ -41,7 +41,7 @@ fn without(mut map: Map, keys: &[&str]) -> Map {
     map
 }
 
-/// What every object of the datacenter is found by.
+/// Returns the labels that select all objects of the datacenter.
 pub(crate) fn cluster_labels(datacenter: &Datacenter) -> Map {
     map([
         (label::APP, value::SCYLLA),
@@ -51,13 +51,13 @@ pub(crate) fn cluster_labels(datacenter: &Datacenter) -> Map {
     ])
 }
 
-/// What everything of a rack is found by.
+/// Returns the labels that select all objects of a rack.
 pub(crate) fn rack_labels(datacenter: &Datacenter, rack: &str) -> Map {
     let own = map([(label::DATACENTER, datacenter.scylla_datacenter.as_str()), (label::RACK, rack)]);
     with(cluster_labels(datacenter), own)
 }
 
-/// What a rack's StatefulSet and pods carry beside the user's labels.
+/// Returns the operator's labels of a rack's StatefulSet and pods.
 pub(crate) fn node_labels(datacenter: &Datacenter, rack: &Rack) -> Map {
     let own = map([
         (label::RACK_ORDINAL, rack.ordinal.to_string().as_str()),
@@ -71,23 +71,23 @@ pub(crate) fn map<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Ma
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
-/// The second map has its way.
+/// Merges two maps; the second one takes precedence.
 pub(crate) fn with(mut map: Map, more: Map) -> Map {
     map.extend(more);
     map
 }
 
-/// None in place of an empty map, which an API server would not keep.
+/// Returns none for an empty map, which the API server would omit.
 pub(crate) fn some(map: Map) -> Option<Map> {
     (!map.is_empty()).then_some(map)
 }
 
-/// Metadata of an object that the datacenter owns, with the datacenter's own labels and annotations.
+/// Returns the metadata of an object that the datacenter owns, with the datacenter's labels and annotations.
 pub(crate) fn owned(datacenter: &Datacenter, name: String, labels: Map) -> ObjectMeta {
     owned_with(datacenter, name, with(datacenter.labels.clone(), labels), datacenter.annotations.clone())
 }
 
-/// Metadata of an object that the datacenter owns, with these labels and annotations.
+/// Returns the metadata of an object that the datacenter owns, with these labels and annotations.
 pub(crate) fn owned_with(datacenter: &Datacenter, name: String, labels: Map, annotations: Map) -> ObjectMeta {
     ObjectMeta {
         name: Some(name),

@@ -1,4 +1,4 @@
-//! What decisions are made from and consist of. Nothing is decided here.
+//! Inputs and results of decisions. Nothing is decided here.
 
 pub(crate) mod by_name;
 pub mod cached;

@@ -1,4 +1,4 @@
-//! What is known when a plan is made, and how it is built from what caches hold.
+//! The observed state from which a plan is made, and how it is built from caches.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,18 +22,20 @@ use ring::rand::SecureRandom;
 use crate::datacenter::model::{
     by_name::ByName,
     certificate::{
-        chain::Signed,
+        chain::SignedCertificate,
         proofs::Proofs,
         stored::{self, StoredCertificate},
     },
-    facts::{Class, claim::Claim, job::CleanupJob, pod::NodePod, service::NodeService, volume::is_without_machine},
+    facts::{
+        Class, claim::Claim, job::CleanupJob, pod::NodePod, service::NodeService, volume::is_without_kubernetes_node,
+    },
     optional_kind::OptionalKind,
     settings::{Gates, ProbePeriod},
     spec::Datacenter,
 };
 
-/// What caches hold of a datacenter, and the values that come with it: all that an [`Observed`] is built from. Pods, claims,
-/// StorageClasses and volumes are as [`crate::datacenter::model::cached`] leaves them, or whole.
+/// The cached objects of a datacenter and other inputs, from which an [`Observed`] is built. Pods, claims,
+/// StorageClasses and volumes may be trimmed by [`crate::datacenter::model::cached`].
 #[derive(Clone, Debug)]
 pub struct Cached {
     /// The datacenter.
@@ -44,11 +46,11 @@ pub struct Cached {
     pub stateful_sets: ByName<StatefulSet>,
     /// The Services that the datacenter owns.
     pub services: ByName<Service>,
-    /// The pods of the datacenter's nodes. All of them: a node that has none is taken for stopped.
+    /// The pods of all nodes of the datacenter. A node without a pod counts as stopped.
     pub pods: ByName<Pod>,
-    /// The claims for the nodes' disks.
+    /// The PersistentVolumeClaims of the nodes.
     pub claims: ByName<PersistentVolumeClaim>,
-    /// The volumes that these claims name.
+    /// The PersistentVolumes of these claims.
     pub volumes: ByName<PersistentVolume>,
     /// All StorageClasses.
     pub storage_classes: ByName<StorageClass>,
@@ -56,38 +58,39 @@ pub struct Cached {
     pub config_maps: ByName<ConfigMap>,
     /// The Secrets that the datacenter owns.
     pub secrets: ByName<Secret>,
-    /// What the user has put beside the datacenter.
-    pub named: Named,
+    /// The user's ConfigMaps and Secrets that the specification references.
+    pub user_objects: UserObjects,
     /// The Ingresses that the datacenter owns.
     pub ingresses: ByName<Ingress>,
     /// The Jobs that the datacenter owns.
     pub jobs: ByName<Job>,
-    /// The image of this operator, which also runs beside each node.
+    /// The image of this operator, which also runs in the sidecars of each node.
     pub operator_image: String,
-    /// The image of the exporter of a machine's metrics, for versions of ScyllaDB that come without.
+    /// The image of the node exporter, for ScyllaDB images without one.
     pub node_exporter_image: String,
-    /// What is switched on.
+    /// The feature gates.
     pub gates: Gates,
-    /// How often the containers of nodes are probed.
+    /// The period of probes.
     pub probe_period: ProbePeriod,
-    /// A random text to become the token of the agents. It is used only as long as there is no other token.
+    /// A random token for the agents. It is used only if there is no other token.
     pub new_token: String,
-    /// What was signed of [`crate::datacenter::certificates::orders`], by the name of the Secret, or why that failed.
-    pub signed: BTreeMap<String, Result<Signed, String>>,
-    /// What was proven of certificates: see [`Cached::prove`].
+    /// The certificates that were signed for [`crate::datacenter::certificates::signing_requests`], by Secret, or why
+    /// that failed.
+    pub signed: BTreeMap<String, Result<SignedCertificate, String>>,
+    /// The verified properties of certificates: see [`Cached::prove`].
     pub proofs: Proofs,
-    /// The port at which an Ingress takes CQL, for clients' files; none where it is the usual one.
+    /// The port of the Ingress for CQL, for connection configs; none for the default one.
     pub cqls_ingress_port: Option<u16>,
-    /// Kinds outside of the namespace that the operator may not read.
+    /// Cluster-scoped kinds that the operator may not read.
     pub unreadable_kinds: BTreeSet<OptionalKind>,
-    /// Whether nodes may restart for what changed of the operator.
+    /// Whether nodes may restart for a change that came with the operator.
     pub turn: Turn,
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
 }
 
 impl Cached {
-    /// A datacenter of which nothing else is known yet.
+    /// Returns a datacenter without any observed objects.
     pub fn new(datacenter: Datacenter, operator_image: &str) -> Self {
         Self {
             datacenter,
@@ -100,7 +103,7 @@ impl Cached {
             storage_classes: ByName::default(),
             config_maps: ByName::default(),
             secrets: ByName::default(),
-            named: Named::default(),
+            user_objects: UserObjects::default(),
             ingresses: ByName::default(),
             jobs: ByName::default(),
             operator_image: operator_image.to_owned(),
@@ -117,8 +120,8 @@ impl Cached {
         }
     }
 
-    /// Proves what holds of the certificates that are stored, but for what was proven before. What is not proven does not hold.
-    /// `random` has no part in the result: it is asked for to read a key.
+    /// Verifies the keys and signatures of the stored certificates, except those that were verified before. The result
+    /// does not depend on `random`, which is needed to parse a key.
     #[must_use]
     pub fn prove(self, random: &dyn SecureRandom) -> Self {
         let proofs = stored::prove(&self.datacenter, self.gates, &self.secrets, &self.proofs, random);
@@ -126,11 +129,11 @@ impl Cached {
     }
 }
 
-/// What is known when a plan is made. Maps go by name; everything is of the datacenter's namespace.
+/// The observed state from which a plan is made. Maps are by name; all objects are in the datacenter's namespace.
 ///
-/// It is built by [`Observed::from_cached`] and in no other way. Of Services, pods, claims, StorageClasses and Jobs it has what
-/// decisions read (`facts`). StatefulSets, ConfigMaps, Secrets and Ingresses stay as Kubernetes has them: they are compared
-/// with desired objects as a whole, or handed back.
+/// It is only built by [`Observed::from_cached`]. Of Services, pods, claims, StorageClasses and Jobs it has the
+/// properties that decisions read (`facts`). StatefulSets, ConfigMaps, Secrets and Ingresses are complete: they are
+/// compared with desired objects, or returned.
 #[derive(Clone, Debug)]
 pub struct Observed {
     pub(crate) datacenter: Datacenter,
@@ -139,12 +142,12 @@ pub struct Observed {
     pub(crate) services: BTreeMap<String, NodeService>,
     pub(crate) pods: BTreeMap<String, NodePod>,
     pub(crate) claims: BTreeMap<String, Claim>,
-    /// Names of the volumes of these claims whose Kubernetes nodes are gone for good.
+    /// Names of the volumes of these claims whose Kubernetes nodes do not exist any more.
     pub(crate) lost_volumes: BTreeSet<String>,
     pub(crate) storage_classes: BTreeMap<String, Class>,
     pub(crate) config_maps: ByName<ConfigMap>,
     pub(crate) secrets: ByName<Secret>,
-    pub(crate) named: Named,
+    pub(crate) user_objects: UserObjects,
     pub(crate) ingresses: ByName<Ingress>,
     pub(crate) jobs: BTreeMap<String, CleanupJob>,
     pub(crate) operator_image: String,
@@ -152,8 +155,8 @@ pub struct Observed {
     pub(crate) gates: Gates,
     pub(crate) probe_period: ProbePeriod,
     pub(crate) new_token: String,
-    pub(crate) signed: BTreeMap<String, Result<Signed, String>>,
-    /// The certificates that the Secrets hold, by the names that these are to have.
+    pub(crate) signed: BTreeMap<String, Result<SignedCertificate, String>>,
+    /// The certificates in the Secrets, by the desired names of these.
     pub(crate) certificates: BTreeMap<String, StoredCertificate>,
     pub(crate) cqls_ingress_port: Option<u16>,
     pub(crate) unreadable_kinds: BTreeSet<OptionalKind>,
@@ -162,15 +165,16 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// Reads what decisions are made of. `kubernetes_nodes` are the metadata of all Kubernetes nodes.
+    /// Builds the observed state. `kubernetes_nodes` are the metadata of all Kubernetes nodes.
     pub fn from_cached<'a>(
         cached: Cached,
         kubernetes_nodes: impl IntoIterator<Item = &'a ObjectMeta, IntoIter: Clone>,
     ) -> Self {
         let kubernetes_nodes = kubernetes_nodes.into_iter();
-        // What may not be read is not taken for gone.
+        // Volumes do not count as lost if the operator may not read the objects that would show it.
         let may_be_lost = !cached.unreadable_kinds.iter().any(|kind| kind.is_of_volumes());
-        let is_lost = |volume: &&PersistentVolume| may_be_lost && is_without_machine(volume, kubernetes_nodes.clone());
+        let is_lost =
+            |volume: &&PersistentVolume| may_be_lost && is_without_kubernetes_node(volume, kubernetes_nodes.clone());
         let lost_volumes = cached.volumes.values().filter(is_lost).filter_map(|volume| volume.metadata.name.clone());
         let certificates = stored::read(&cached.datacenter, cached.gates, &cached.secrets, &cached.proofs);
         Self {
@@ -184,7 +188,7 @@ impl Observed {
             storage_classes: facts(&cached.storage_classes, Class::of),
             config_maps: cached.config_maps,
             secrets: cached.secrets,
-            named: cached.named,
+            user_objects: cached.user_objects,
             ingresses: cached.ingresses,
             jobs: facts(&cached.jobs, CleanupJob::of),
             operator_image: cached.operator_image,
@@ -226,47 +230,51 @@ impl Observed {
         self.jobs.values()
     }
 
-    /// The time.
+    /// The current time.
     pub fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// Notes whether nodes may restart for what changed of the operator, which is decided from all else that was observed.
+    /// Sets whether nodes may restart for a change that came with the operator, which is decided from the rest of the
+    /// observed state.
     pub fn set_turn(&mut self, turn: Turn) {
         self.turn = turn;
     }
 
-    /// Notes what was signed of [`crate::datacenter::certificates::orders`], by the name of the Secret, or why that failed.
-    pub fn set_signed(&mut self, signed: BTreeMap<String, Result<Signed, String>>) {
+    /// Sets the certificates that were signed for [`crate::datacenter::certificates::signing_requests`], by Secret, or
+    /// why that failed.
+    pub fn set_signed(&mut self, signed: BTreeMap<String, Result<SignedCertificate, String>>) {
         self.signed = signed;
     }
 
-    /// The claim for the disk of a node.
+    /// Returns the claim of a member.
     pub(crate) fn claim_of(&self, member: &str) -> Option<&Claim> {
         self.claims.get(&names::datacenter::data_claim(member))
     }
 }
 
-/// What is to be known of the objects of one kind.
+/// Reads the properties of all objects of one kind.
 fn facts<K, F>(objects: &ByName<K>, read: fn(&K) -> F) -> BTreeMap<String, F> {
     objects.iter().map(|(name, object)| (name.clone(), read(object))).collect()
 }
 
-/// Whether a datacenter may change what pods are made of. What the user changed does not wait.
+/// Whether a datacenter may roll out a change of the pods that came with a new operator version. Changes of the user do
+/// not wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Turn {
-    /// It may.
+    /// It may roll out.
     #[default]
     Own,
-    /// It is the turn of this one, and others may come before, too.
+    /// It waits for the rollout of this datacenter, and possibly of others.
     After(String),
 }
 
-/// Objects that are the user's own. All of them that are there: nodes are restarted when one comes or goes.
+/// The existing ConfigMaps and Secrets of the user that the specification references. Nodes restart when one is created
+/// or deleted.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Named {
-    /// Those that [`Datacenter::config_map_references`] names.
+pub struct UserObjects {
+    /// The ConfigMaps of [`Datacenter::config_map_references`].
     pub config_maps: BTreeMap<String, Arc<ConfigMap>>,
-    /// Those that [`Datacenter::secret_references`] names.
+    /// The Secrets of [`Datacenter::secret_references`].
     pub secrets: BTreeMap<String, Arc<Secret>>,
 }

@@ -1,18 +1,18 @@
-//! Kinds outside of the namespace that the operator reads where it may.
+//! Cluster-scoped kinds that the operator reads if its role permits.
 
-/// A kind that is in no namespace, and that the operator reads where it may.
+/// A cluster-scoped kind that the operator reads if its role permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OptionalKind {
-    /// It says whether volumes can grow.
+    /// Shows whether volumes can be expanded.
     StorageClass,
-    /// It says which Kubernetes nodes can have a volume.
+    /// Shows which Kubernetes nodes a volume is accessible from.
     PersistentVolume,
-    /// It says which Kubernetes nodes there are.
+    /// Shows which Kubernetes nodes exist.
     Node,
 }
 
 impl OptionalKind {
-    /// Whether it says where volumes can be.
+    /// Whether the operator needs it to find lost volumes.
     pub(crate) fn is_of_volumes(self) -> bool {
         matches!(self, Self::PersistentVolume | Self::Node)
     }

@@ -1,4 +1,4 @@
-//! What is decided.
+//! The plan: the result of a decision.
 
 use std::collections::BTreeMap;
 
@@ -16,63 +16,63 @@ use serde_json::Value;
 
 use crate::datacenter::model::component::Component;
 
-/// What is to be.
+/// The desired state of a datacenter's objects, and what to report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// The objects to apply.
     pub objects: Objects,
-    /// Changes of single fields, each for the very version of an object that was observed. They come after the objects.
+    /// Patches of single fields, each for the observed version of an object. They are applied after the objects.
     pub changes: Vec<FieldPatch>,
-    /// Objects to delete, each by its UID, after the changes.
+    /// Objects to delete, each by its UID, after the patches.
     pub deletions: Vec<Deletion>,
-    /// What has to be as it was observed when something is written.
+    /// Objects that must still have the observed version when another object is written.
     pub preconditions: Preconditions,
-    /// What the datacenter owns beside those objects, and must neither be changed nor removed now.
+    /// Other objects of the datacenter that the operator must neither change nor delete now.
     pub untouched: Vec<Untouched>,
-    /// What is not done yet, and what happens next.
+    /// What is in progress, and the next action: conditions `Progressing`.
     pub progressing: Vec<Note>,
-    /// What is wrong, and what to do.
+    /// What has failed, and the remedy: conditions `Degraded`.
     pub degraded: Vec<Note>,
-    /// What the specification leaves out, and what cannot be done without.
+    /// Warnings, which have no condition: what the operator cannot do, and why.
     pub warnings: Vec<Note>,
-    /// When there is something to do though nothing has changed.
+    /// When to reconcile again even if nothing has changed.
     pub requeue_at: Option<Timestamp>,
 }
 
-/// The objects to apply, in the order in which they are needed.
+/// The objects to apply, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Objects {
-    /// The identity of the pods.
+    /// The ServiceAccount of the pods.
     pub service_account: ServiceAccount,
-    /// What that identity may do.
+    /// The RoleBinding of that ServiceAccount.
     pub role_binding: RoleBinding,
-    /// The token that agents and ScyllaDB Manager share; none while it is not known which one.
+    /// The token that agents and ScyllaDB Manager share; none while the token is unknown.
     pub agent_auth_token: Option<Secret>,
     /// The operator's part of `scylla.yaml`.
     pub managed_config: ConfigMap,
     /// The operator's part of the agents' configuration.
     pub managed_agent_config: ConfigMap,
-    /// Which rack a node is in, for each rack.
+    /// The snitch configuration of each rack.
     pub snitch_configs: Vec<ConfigMap>,
-    /// How many nodes may be down at a time by the will of Kubernetes.
+    /// The PodDisruptionBudget of all nodes.
     pub pod_disruption_budget: PodDisruptionBudget,
-    /// The Service that leads to any node.
+    /// The Service of all nodes.
     pub identity_service: Service,
     /// The Service of each node.
     pub member_services: Vec<Service>,
-    /// Authorities and certificates, in no particular order.
+    /// Certificate authorities and certificates, in no particular order.
     pub certificates: Vec<CertificateChain>,
-    /// How the administrator's clients connect; none while their certificate is not stored, or not made at all.
+    /// The CQL connection configs of the administrator; none while the client certificate does not exist.
     pub cql_connection_configs: Option<Secret>,
-    /// The racks whose StatefulSets are as they are to be, or are changed now.
+    /// The StatefulSets that are up to date, or are created or changed now.
     pub stateful_sets: Vec<StatefulSet>,
-    /// The Ingresses that lead to CQL of any node and of each node, where they are asked for.
+    /// The Ingresses for CQL of all nodes and of each node, if the specification has them.
     pub ingresses: Vec<Ingress>,
-    /// The Jobs that are to begin to clean up nodes. Those that are there already are left alone.
+    /// The cleanup Jobs to create. Existing Jobs stay as they are.
     pub cleanup_jobs: Vec<Job>,
 }
 
-/// A kind of object that is changed in part, or deleted.
+/// A kind of object that is patched or deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "they are Kubernetes' own kinds")]
 pub enum ObjectKind {
@@ -83,7 +83,7 @@ pub enum ObjectKind {
 }
 
 impl ObjectKind {
-    /// The part that nodes which come and go are told of: StatefulSets get fewer nodes when all else is in place.
+    /// Returns the component that patches and deletions of this kind belong to when nodes join or leave.
     pub(crate) const fn component(self) -> Component {
         match self {
             Self::StatefulSet => Component::StatefulSet,
@@ -92,10 +92,10 @@ impl ObjectKind {
     }
 }
 
-/// A change of single fields.
+/// A patch of single fields.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldPatch {
-    /// The part of the work that it belongs to.
+    /// The component that it belongs to.
     pub component: Component,
     /// Kind of the object.
     pub kind: ObjectKind,
@@ -103,35 +103,35 @@ pub struct FieldPatch {
     pub name: String,
     /// Its UID.
     pub uid: String,
-    /// The version that was observed: if it is another one by then, nothing changes.
+    /// The observed resource version: if the object has another one by then, it is not changed.
     pub version: String,
-    /// What changes, as a merge patch.
+    /// The merge patch.
     pub patch: Value,
-    /// Reason and message of an event, when it is done.
+    /// Reason and message of the event to emit when it is done.
     pub event: Option<(&'static str, String)>,
 }
 
 /// An object to delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deletion {
-    /// The part of the work that it belongs to.
+    /// The component that it belongs to.
     pub component: Component,
     /// Kind of the object.
     pub kind: ObjectKind,
     /// Its name.
     pub name: String,
-    /// Its UID: no other of that name is deleted.
+    /// Its UID: no other object of that name is deleted.
     pub uid: String,
-    /// The version that was observed, where the object must not have changed since: if it is another one by then, nothing is
-    /// deleted.
+    /// The observed resource version, if the object must not have changed since: if it has another one by then, it is
+    /// not deleted.
     pub version: Option<String>,
-    /// Whether what it owns stays.
+    /// Whether its dependents are orphaned instead of deleted.
     pub orphans: bool,
-    /// Reason and message of an event, when it is done.
+    /// Reason and message of the event to emit when it is done.
     pub event: Option<(&'static str, String)>,
 }
 
-/// An object that must stay as it is.
+/// An object that the operator must neither change nor delete.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Untouched {
     /// Its kind.
@@ -140,52 +140,53 @@ pub struct Untouched {
     pub name: String,
 }
 
-/// Something to tell about a part of the work.
+/// Reason and message for a condition of a component.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// The part.
+    /// The component.
     pub component: Component,
-    /// One word in CamelCase.
+    /// The reason, in CamelCase.
     pub reason: &'static str,
-    /// What it is about, on which object, and what happens next.
+    /// Object, state, cause and next action.
     pub message: String,
 }
 
-/// How far a change of pods is.
+/// The state of the rollout of a change of the pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rolling {
-    /// All nodes are up, and as they are to be.
-    Done,
-    /// Nodes are to change, and none has.
+pub enum RolloutState {
+    /// All nodes are up and up to date.
+    Complete,
+    /// Nodes have to restart, none has yet, and all are up.
     Pending,
-    /// Nodes are to change, none has, and not all are up.
-    Held,
-    /// Some nodes have changed, and others are yet to.
-    Begun,
-    /// Nothing is to change, but not all nodes are up.
-    Unsettled,
+    /// Nodes have to restart and none has yet, because not all are up.
+    Blocked,
+    /// Some nodes are up to date, and others have to restart.
+    InProgress,
+    /// No node has to restart, but not all are up.
+    NotReady,
 }
 
-/// An object as it was observed, or that there was none.
+/// The observed version of an object, or that it did not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedVersion {
     /// Its kind.
     pub kind: ObjectKind,
     /// Its name.
     pub name: String,
-    /// Its version; none where it was not there.
+    /// Its resource version; none if it did not exist.
     pub version: Option<String>,
 }
 
-/// What writes rest on, by kind and name of what is written: if one of these is not as it was observed, it is not written.
+/// Preconditions of writes, by kind and name of the written object: if one of these versions has changed, the object is
+/// not written.
 pub type Preconditions = BTreeMap<(ObjectKind, String), Vec<ObservedVersion>>;
 
-/// A node that is to restart.
+/// A node that has to restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Restart {
     /// Name of the StatefulSet.
     pub(crate) stateful_set: String,
-    /// The place of the node in it.
+    /// The ordinal of the pod.
     pub(crate) ordinal: i32,
 }
 
@@ -196,15 +197,15 @@ impl Restart {
     }
 }
 
-/// An authority, and what it signs. What is left out stays as it is.
+/// A certificate authority (CA) and the certificate that it signs. Objects that are none stay as they are.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CertificateChain {
-    /// The authority.
+    /// The CA.
     pub authority: Option<Secret>,
-    /// The authorities that are trusted.
+    /// The bundle of trusted CAs.
     pub bundle: Option<ConfigMap>,
-    /// The same, under the name that scylla-operator has for it, where clients may read it there.
+    /// The same bundle under scylla-operator's name, where clients may still read it.
     pub former_bundle: Option<ConfigMap>,
-    /// What the authority signs.
+    /// The certificate that the CA signs.
     pub certificate: Option<Secret>,
 }

@@ -1,17 +1,17 @@
-//! What holds for all datacenters of an operator.
+//! Settings of the operator for all datacenters.
 
-/// The longest time between two probes of a container, in seconds.
+/// The maximum `periodSeconds` of probes.
 ///
-/// A shorter one notices sooner that a node is ready, and asks more often. A node whose probes are refused at once is restarted
-/// after the same time as before; one whose probes are answered late, or not at all, is restarted later.
+/// With a shorter period, the kubelet notices sooner that a node is ready, and probes more often. A node whose probes
+/// fail at once is restarted after the same time; one whose probes time out is restarted later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbePeriod(pub(crate) i32);
 
 impl ProbePeriod {
-    /// The period that applies where no other one was set, in seconds.
+    /// The default period, in seconds.
     pub const DEFAULT_SECONDS: u8 = 10;
 
-    /// A period of so many seconds.
+    /// Returns a period of this many seconds.
     pub fn from_seconds(seconds: std::num::NonZeroU8) -> Self {
         Self(seconds.get().into())
     }
@@ -23,11 +23,11 @@ impl Default for ProbePeriod {
     }
 }
 
-/// Features that can be switched on.
+/// Feature gates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gates {
-    /// Certificates for CQL are made and renewed.
+    /// `AutomaticTLSCertificates`: the operator signs and renews certificates for CQL.
     pub automatic_tls_certificates: bool,
-    /// New nodes wait until all nodes see each other up.
+    /// `BootstrapSynchronisation`: new nodes wait until all nodes see each other up.
     pub bootstrap_synchronisation: bool,
 }

@@ -1,4 +1,4 @@
-//! A datacenter that can be relied on: what `validate` makes of a ScyllaDBDatacenter.
+//! The validated specification of a ScyllaDBDatacenter.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,19 +19,19 @@ use messina_api::{
 
 use crate::version::Version;
 
-/// More nodes than any rack has. It keeps a slip of the finger from becoming as many Services.
-pub(crate) const MOST_NODES: i32 = 1000;
+/// The maximum number of nodes of a rack. It keeps a typo from creating a huge number of Services.
+pub(crate) const MAX_NODES: i32 = 1000;
 
-/// Something in an object that keeps it from being worked on.
+/// An invalid field of an object. The operator does not reconcile such an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Fault {
-    /// Path of the field, as the API server writes it.
+pub struct InvalidField {
+    /// Path of the field, in the notation of the API server.
     pub field: String,
-    /// What is wrong, and what to do.
+    /// Why it is invalid, and the remedy.
     pub message: String,
 }
 
-/// A datacenter that can be relied on.
+/// A validated datacenter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Datacenter {
     /// Name of the object.
@@ -40,27 +40,27 @@ pub struct Datacenter {
     pub namespace: String,
     /// Its UID.
     pub uid: String,
-    /// The generation of its specification.
+    /// Its generation.
     pub generation: i64,
-    /// Its labels that go on to what is made for it.
+    /// Its labels that are propagated to its objects.
     pub labels: BTreeMap<String, String>,
-    /// Its annotations that go on to what is made for it.
+    /// Its annotations that are propagated to its objects.
     pub annotations: BTreeMap<String, String>,
-    /// Whether the claims of nodes that have left are deleted, and not kept until their names are needed again.
+    /// Whether the claims of nodes that have left are deleted at once, and not when their names are needed again.
     pub deletes_claims_of_left_nodes: bool,
-    /// Whether the version changes without agreement on the schema and snapshots before.
+    /// Whether upgrades skip the check of schema agreement and the snapshots.
     pub skips_upgrade_hooks: bool,
-    /// Host IDs of nodes elsewhere in the ring that may be down when nodes restart.
+    /// Host IDs of nodes of other datacenters that may be down when nodes restart.
     pub ignored_down_nodes: BTreeSet<String>,
-    /// Whether nodes that are gone for good are replaced without a word of the user.
+    /// Whether the operator replaces lost nodes automatically.
     pub replaces_lost_nodes: bool,
-    /// Labels of pods in place of `labels`.
+    /// Labels of pods, instead of `labels`.
     pub pod_labels: Option<BTreeMap<String, String>>,
-    /// Annotations of pods in place of `annotations`.
+    /// Annotations of pods, instead of `annotations`.
     pub pod_annotations: Option<BTreeMap<String, String>>,
     /// Name of the ScyllaDB cluster.
     pub cluster_name: String,
-    /// Name of the datacenter as ScyllaDB knows it.
+    /// Name of the datacenter in ScyllaDB.
     pub scylla_datacenter: String,
     /// Image of ScyllaDB.
     pub image: String,
@@ -68,121 +68,121 @@ pub struct Datacenter {
     pub version: String,
     /// Image of the agent of ScyllaDB Manager; none where nodes have no agent.
     pub agent_image: Option<String>,
-    /// Addresses of nodes elsewhere that new nodes ask.
+    /// Seeds in other datacenters.
     pub external_seeds: Vec<String>,
     /// Arguments for ScyllaDB.
     pub additional_arguments: Vec<String>,
-    /// Whether ScyllaDB leaves out its checks of the machine.
+    /// Whether ScyllaDB runs in developer mode.
     pub developer_mode: bool,
-    /// How Alternator is served, if it is.
+    /// Options of Alternator, if it is enabled.
     pub alternator: Option<Alternator>,
-    /// The racks, with what the template says.
+    /// The racks, merged with the template.
     pub racks: Vec<Rack>,
-    /// The Services of nodes; their type is a known one.
+    /// Options of the Services of nodes; their type is valid.
     pub node_service: Option<NodeServiceOptions>,
-    /// What other nodes connect to; a known type.
+    /// Type of the broadcast address for nodes; it is valid.
     pub nodes_broadcast: BroadcastAddressType,
-    /// What clients connect to; a known type.
+    /// Type of the broadcast address for clients; it is valid.
     pub clients_broadcast: BroadcastAddressType,
-    /// Ingresses to CQL, if there are to be any.
+    /// Options of the Ingresses for CQL, if they are enabled.
     pub cql_ingress: Option<CqlIngressOptions>,
-    /// The domains under which clients outside find the nodes; at least one, where there are Ingresses.
+    /// The DNS domains by which external clients reach the nodes; at least one if Ingresses are enabled.
     pub dns_domains: Vec<String>,
-    /// Credentials for images.
+    /// Image pull Secrets.
     pub image_pull_secrets: Vec<LocalObjectReference>,
-    /// How pods resolve names.
+    /// DNS policy of pods.
     pub dns_policy: DnsPolicy,
-    /// IP families of Services, the first being ScyllaDB's own; empty where Kubernetes decides.
+    /// IP families of Services, the first one being that of ScyllaDB; empty for Kubernetes' default.
     pub ip_families: Vec<IpFamily>,
-    /// Whether Services have addresses of both families.
+    /// IP family policy of Services.
     pub ip_family_policy: Option<IpFamilyPolicy>,
-    /// Why all nodes are to be restarted.
+    /// The reason of a forced redeployment: a change of it restarts all nodes.
     pub force_redeployment_reason: Option<String>,
-    /// Conditions that make pods ready.
+    /// Readiness gates of pods.
     pub readiness_gates: Vec<PodReadinessGate>,
-    /// For how many seconds a node is ready before it counts as available.
+    /// `minReadySeconds` of the StatefulSets.
     pub min_ready_seconds: i32,
-    /// For how many seconds at least a node that is stopped goes on serving, if the user says so.
+    /// For how many seconds a node at least keeps serving after it was told to stop.
     pub min_termination_grace_period_seconds: Option<i32>,
-    /// Whether several nodes may start at the same time.
+    /// Whether several nodes may join at the same time.
     pub parallel_node_operations: bool,
-    /// Whether pods use the network of their machine.
+    /// Whether pods use the host network.
     pub host_network: bool,
-    /// Kernel settings that were asked for.
+    /// The requested kernel settings (sysctls).
     pub sysctls: Vec<String>,
-    /// By which patterns of the operator those of them are allowed that not every datacenter may set.
+    /// The operator's patterns that allow those of them which are not allowed by default.
     pub other_sysctls: BTreeSet<String>,
-    /// The Secret whose token the agents take, if another one is to be taken than the datacenter's own.
+    /// The Secret with the agents' token, instead of the datacenter's own.
     pub token_override: Option<String>,
 }
 
-/// A rack, with everything that the template says and it does not.
+/// A rack, merged with the template.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rack {
     /// Its name.
     pub name: String,
-    /// Its position in the specification.
+    /// Its index in the specification.
     pub ordinal: usize,
-    /// How many nodes it is to have.
+    /// The desired number of nodes.
     pub nodes: i32,
-    /// Where its pods may run.
+    /// Placement of its pods.
     pub placement: Placement,
-    /// What ScyllaDB gets, if anything is said about it.
+    /// Resources of the ScyllaDB container.
     pub resources: Option<ResourceRequirements>,
-    /// What keeps the data of a node.
+    /// Storage of a node.
     pub storage: Storage,
-    /// The ConfigMap with the user's settings of ScyllaDB.
+    /// The ConfigMap with the user's `scylla.yaml`.
     pub custom_config_map: Option<String>,
-    /// Volumes to add to the pods.
+    /// Additional volumes of the pods.
     pub volumes: Vec<Volume>,
-    /// Where the ScyllaDB container sees volumes.
+    /// Additional volume mounts of the ScyllaDB container.
     pub volume_mounts: Vec<VolumeMount>,
-    /// What the agent gets, if anything is said about it.
+    /// Resources of the agent's container.
     pub agent_resources: Option<ResourceRequirements>,
-    /// The Secret with the user's settings of the agent.
+    /// The Secret with the user's configuration of the agent.
     pub agent_custom_config_secret: Option<String>,
-    /// Volumes to add to the pods for the agent.
+    /// Additional volumes of the pods, for the agent.
     pub agent_volumes: Vec<Volume>,
-    /// Where the agent's container sees volumes.
+    /// Additional volume mounts of the agent's container.
     pub agent_volume_mounts: Vec<VolumeMount>,
-    /// Labels to add to the Services of its nodes.
+    /// Additional labels of the Services of its nodes.
     pub service_labels: BTreeMap<String, String>,
-    /// Annotations to add to the Services of its nodes.
+    /// Additional annotations of the Services of its nodes.
     pub service_annotations: BTreeMap<String, String>,
 }
 
-/// What keeps the data of a node.
+/// Storage of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Storage {
-    /// Size of the volume, as an API server writes it.
+    /// Size of the volume, in the API server's canonical form.
     pub capacity: Quantity,
-    /// The StorageClass; none is the default one.
+    /// The StorageClass; none for the default one.
     pub class: Option<String>,
-    /// Labels of the claims; empty where they have the datacenter's.
+    /// Labels of the claims; if empty, they get the datacenter's.
     pub labels: BTreeMap<String, String>,
-    /// Annotations of the claims; empty where they have the datacenter's.
+    /// Annotations of the claims; if empty, they get the datacenter's.
     pub annotations: BTreeMap<String, String>,
 }
 
-/// How Alternator is served.
+/// Options of Alternator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alternator {
-    /// How far writes are kept from disturbing each other.
+    /// Write isolation.
     pub write_isolation: AlternatorWriteIsolation,
-    /// The port of plain HTTP, if that is served.
+    /// The port for plain HTTP, if that is enabled.
     pub http_port: Option<i32>,
-    /// Whether clients must say who they are.
+    /// Whether clients must authenticate.
     pub authorization: bool,
-    /// The Secret with the certificate that the user gives; none where the operator makes one.
+    /// The Secret with the user's certificate; none if the operator signs one.
     pub user_certificate: Option<String>,
-    /// What else the certificate that the operator makes is for.
+    /// Additional DNS names of the operator's certificate.
     pub additional_dns_names: Vec<String>,
-    /// What else the certificate that the operator makes is for.
+    /// Additional IP addresses of the operator's certificate.
     pub additional_addresses: Vec<IpAddr>,
 }
 
 impl Datacenter {
-    /// The family of ScyllaDB's own addresses.
+    /// The IP family of ScyllaDB.
     pub fn ip_family(&self) -> &IpFamily {
         self.ip_families.first().unwrap_or(&IpFamily::IPv4)
     }
@@ -197,7 +197,7 @@ impl Datacenter {
         self.racks.iter().map(|rack| rack.agent_secret().to_owned()).chain(self.token_override.clone()).collect()
     }
 
-    /// The version of ScyllaDB, where the image's tag is one that can be compared.
+    /// The version of ScyllaDB; none if the image's tag is not a comparable version.
     pub(crate) fn comparable_version(&self) -> Option<Version> {
         Version::parse(&self.version)
     }
@@ -208,19 +208,19 @@ impl Datacenter {
     }
 }
 
-/// The ConfigMap with the user's settings of ScyllaDB, where a rack names no other.
+/// The default ConfigMap with the user's `scylla.yaml`.
 pub const USUAL_CONFIG_MAP: &str = "scylla-config";
 
-/// The Secret with the user's settings of the agent, where a rack names no other.
+/// The default Secret with the user's configuration of the agent.
 pub const USUAL_AGENT_SECRET: &str = "scylla-agent-config-secret";
 
 impl Rack {
-    /// The ConfigMap with the user's settings of ScyllaDB; one with the usual name need not be there.
+    /// The ConfigMap with the user's `scylla.yaml`. The default one need not exist.
     pub fn config_map(&self) -> &str {
         self.custom_config_map.as_deref().unwrap_or(USUAL_CONFIG_MAP)
     }
 
-    /// The Secret with the user's settings of the agent; one with the usual name need not be there.
+    /// The Secret with the user's configuration of the agent. The default one need not exist.
     pub fn agent_secret(&self) -> &str {
         self.agent_custom_config_secret.as_deref().unwrap_or(USUAL_AGENT_SECRET)
     }

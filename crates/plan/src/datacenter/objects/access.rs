@@ -1,4 +1,4 @@
-//! What the pods may do, and how many of them may be taken away at a time.
+//! Permissions of the pods (RBAC), and their PodDisruptionBudget.
 
 use k8s_openapi::{
     api::{
@@ -45,7 +45,7 @@ pub(crate) fn role_binding(datacenter: &Datacenter) -> RoleBinding {
 }
 
 pub(crate) fn pod_disruption_budget(datacenter: &Datacenter) -> PodDisruptionBudget {
-    // Pods of Jobs carry the same labels and are no nodes.
+    // Pods of Jobs have the same labels and are not nodes.
     let no_job = LabelSelectorRequirement {
         key: "batch.kubernetes.io/job-name".into(),
         operator: "DoesNotExist".into(),

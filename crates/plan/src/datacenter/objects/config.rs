@@ -1,4 +1,4 @@
-//! The files that the operator gives to each node, and what of them a node must be restarted for.
+//! The configuration files of nodes, and the hash whose change restarts nodes.
 
 use std::collections::BTreeMap;
 
@@ -24,12 +24,12 @@ use crate::{
         objects::token::token,
         state::counts::removed_racks,
     },
-    words,
+    metadata,
 };
 
 const MANAGED_CONFIG_FILE: &str = "scylladb-managed-config.yaml";
 
-/// Key of the user's settings.
+/// Key of the user's `scylla.yaml`.
 const USERS_CONFIG_FILE: &str = "scylla.yaml";
 
 const RACK_FILE: &str = "cassandra-rackdc.properties";
@@ -40,24 +40,24 @@ pub(crate) fn managed_config(datacenter: &Datacenter, gates: Gates) -> ConfigMap
     config_map(datacenter, name, MANAGED_CONFIG_FILE, &managed_config_text(datacenter, gates))
 }
 
-/// The operator's part of the agents' settings.
+/// The operator's part of the agents' configuration.
 pub(crate) fn managed_agent_config(datacenter: &Datacenter) -> ConfigMap {
     let address = by_family(datacenter, "127.0.0.1", "::");
     let text = format!("scylla:\n  api_address: \"{address}\"\n  api_port: 10000\n");
     config_map(datacenter, names::datacenter::managed_agent_config(&datacenter.name), AGENT_CONFIG_FILE, &text)
 }
 
-/// Tells the nodes of a rack which rack they are in.
+/// The snitch configuration of a rack.
 pub(crate) fn snitch_config(datacenter: &Datacenter, rack: &Rack) -> ConfigMap {
     let text = format!("dc={}\nrack={}\nprefer_local=false\n", datacenter.scylla_datacenter, rack.name);
     config_map(datacenter, names::datacenter::snitch_config(&datacenter.name, &rack.name), RACK_FILE, &text)
 }
 
-/// ConfigMaps that nodes of racks without a place in the specification still read.
+/// Returns the ConfigMaps of removed racks, which their nodes still read.
 pub(crate) fn untouched(observed: &Observed) -> Vec<Untouched> {
     let datacenter = &observed.datacenter;
     removed_racks(observed)
-        .filter_map(|stateful_set| words::label(stateful_set, label::RACK))
+        .filter_map(|stateful_set| metadata::label(stateful_set, label::RACK))
         .map(|rack| names::datacenter::snitch_config(&datacenter.name, rack))
         .filter(|name| observed.config_maps.contains_key(name))
         .map(|name| Untouched { kind: "ConfigMap", name })
@@ -76,7 +76,8 @@ fn by_family<'a>(datacenter: &Datacenter, four: &'a str, six: &'a str) -> &'a st
     if *datacenter.ip_family() == IpFamily::IPv6 { six } else { four }
 }
 
-/// Texts are written as JSON, which is YAML whatever they hold.
+/// Renders the operator's part of `scylla.yaml`. Strings are written as JSON, which is valid YAML regardless of their
+/// contents.
 fn managed_config_text(datacenter: &Datacenter, gates: Gates) -> String {
     let any = by_family(datacenter, "0.0.0.0", "::");
     let mut lines = vec![
@@ -132,27 +133,27 @@ fn alternator_lines(alternator: &Alternator) -> Vec<String> {
     lines
 }
 
-/// Hashes of everything that a node of a rack reads when it starts, and at no other time. The operator's part of the agents'
-/// settings is not in them: it changes with what is in them anyway.
+/// Hashes of the configuration that a node of a rack reads only at start. The operator's part of the agents'
+/// configuration is left out: it never changes alone.
 pub(crate) struct Inputs {
-    /// Of all of it.
+    /// The hash of the complete configuration.
     pub(crate) all: String,
-    /// As it was made by operators that did not read what users put beside a datacenter.
+    /// The hash of earlier operator versions, which left out the user's ConfigMaps and Secrets.
     pub(crate) without_users: String,
 }
 
 pub(crate) fn inputs(observed: &Observed, rack: &Rack) -> Inputs {
     let datacenter = &observed.datacenter;
-    let users = observed.named.config_maps.get(rack.config_map());
-    // What else there is in them, nobody reads.
+    let users = observed.user_objects.config_maps.get(rack.config_map());
+    // Nodes do not read other keys.
     let user = |file: &str| {
         let data = users.and_then(|map| map.data.as_ref()?.get(file).map(|text| json!(text)));
         data.or_else(|| users.and_then(|map| map.binary_data.as_ref()?.get(file).map(|bytes| json!(bytes))))
     };
     let has_agent = datacenter.agent_image.is_some();
-    let agents = observed.named.secrets.get(rack.agent_secret()).filter(|_| has_agent);
+    let agents = observed.user_objects.secrets.get(rack.agent_secret()).filter(|_| has_agent);
     let agent = agents.and_then(|secret| secret.data.as_ref()?.get(AGENT_CONFIG_FILE));
-    // While it is not known which one it is to be, it is the one that there is.
+    // While the desired token is unknown, it is the stored one.
     let stored = || observed.secrets.get(&names::datacenter::agent_auth_token(&datacenter.name)).cloned();
     let token = token(observed).secret.or_else(stored).filter(|_| has_agent).and_then(|secret| secret.data);
     let hash = |inputs: &[(&'static str, Value)]| {

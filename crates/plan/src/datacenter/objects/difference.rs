@@ -1,4 +1,4 @@
-//! Whether an object that an API server keeps already says what we want it to say.
+//! Compares live objects with desired ones.
 
 use std::collections::BTreeMap;
 
@@ -8,56 +8,56 @@ use serde_json::Value;
 
 use crate::datacenter::layout::RESTARTED_AT;
 
-/// Whether applying `wanted` would change what pods are made of. Fields that only the API server or others know of do not
-/// count.
-pub(crate) fn changes_pods(wanted: &StatefulSet, kept: &StatefulSet) -> bool {
-    let (Some(then), Some(now)) = (&wanted.spec, &kept.spec) else { return false };
-    !is_within(&then.template, &now.template) || has_leftovers(wanted, kept)
+/// Whether applying `desired` would change the pod template. Fields that the API server or other managers have set do
+/// not count.
+pub(crate) fn changes_pods(desired: &StatefulSet, live: &StatefulSet) -> bool {
+    let (Some(then), Some(now)) = (&desired.spec, &live.spec) else { return false };
+    !is_subset(&then.template, &now.template) || has_leftovers(desired, live)
 }
 
-/// Whether all that is wanted is kept, what was ours and is to go left aside.
-pub(crate) fn says_the_same(wanted: &StatefulSet, kept: &StatefulSet) -> bool {
-    // What is equal need not be looked at closely.
-    (wanted.spec == kept.spec && is_within(&wanted.metadata, &kept.metadata)) || is_within(wanted, kept)
+/// Whether the live StatefulSet has all desired fields. Obsolete fields of this operator do not count.
+pub(crate) fn is_up_to_date(desired: &StatefulSet, live: &StatefulSet) -> bool {
+    // A shortcut for equal specifications.
+    (desired.spec == live.spec && is_subset(&desired.metadata, &live.metadata)) || is_subset(desired, live)
 }
 
-/// Whether every field of `wanted` is in `kept` with the same value. Lists have the same elements, in any order where
+/// Whether every field of `desired` is in `live` with the same value. Lists have the same elements, in any order where
 /// elements have a key.
-pub(crate) fn is_within<T: Serialize + PartialEq>(wanted: &T, kept: &T) -> bool {
-    if wanted == kept {
+pub(crate) fn is_subset<T: Serialize + PartialEq>(desired: &T, live: &T) -> bool {
+    if desired == live {
         return true;
     }
-    match (serde_json::to_value(wanted), serde_json::to_value(kept)) {
-        (Ok(wanted), Ok(kept)) => value_is_within(&wanted, &kept),
+    match (serde_json::to_value(desired), serde_json::to_value(live)) {
+        (Ok(desired), Ok(live)) => is_subset_value(&desired, &live),
         _ => false,
     }
 }
 
-fn value_is_within(wanted: &Value, kept: &Value) -> bool {
-    match (wanted, kept) {
-        (Value::Object(wanted), Value::Object(kept)) => wanted.iter().all(|(key, value)| match kept.get(key) {
-            Some(kept) => value_is_within(value, kept),
+fn is_subset_value(desired: &Value, live: &Value) -> bool {
+    match (desired, live) {
+        (Value::Object(desired), Value::Object(live)) => desired.iter().all(|(key, value)| match live.get(key) {
+            Some(live) => is_subset_value(value, live),
             None => is_nothing(value),
         }),
-        (Value::Array(wanted), Value::Array(kept)) => wanted.len() == kept.len() && list_is_within(wanted, kept),
-        _ => wanted == kept,
+        (Value::Array(desired), Value::Array(live)) => desired.len() == live.len() && is_subset_list(desired, live),
+        _ => desired == live,
     }
 }
 
-fn list_is_within(wanted: &[Value], kept: &[Value]) -> bool {
+fn is_subset_list(desired: &[Value], live: &[Value]) -> bool {
     let key = ["mountPath", "containerPort", "name"]
         .into_iter()
-        .find(|key| wanted.iter().chain(kept).all(|element| element.get(key).is_some()));
-    wanted.iter().enumerate().all(|(position, element)| {
+        .find(|key| desired.iter().chain(live).all(|element| element.get(key).is_some()));
+    desired.iter().enumerate().all(|(position, element)| {
         let counterpart = match key {
-            Some(key) => kept.iter().find(|other| other.get(key) == element.get(key)),
-            None => kept.get(position),
+            Some(key) => live.iter().find(|other| other.get(key) == element.get(key)),
+            None => live.get(position),
         };
-        counterpart.is_some_and(|other| value_is_within(element, other))
+        counterpart.is_some_and(|other| is_subset_value(element, other))
     })
 }
 
-/// What an API server leaves out.
+/// Whether the API server omits this value.
 fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -67,29 +67,29 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-/// Whether the pod template has labels or annotations that were ours and are to go.
-fn has_leftovers(wanted: &StatefulSet, kept: &StatefulSet) -> bool {
+/// Whether the live pod template has obsolete labels or annotations of this operator.
+fn has_leftovers(desired: &StatefulSet, live: &StatefulSet) -> bool {
     let maps = |stateful_set: &StatefulSet| {
         let metadata = stateful_set.spec.as_ref().and_then(|spec| spec.template.metadata.clone()).unwrap_or_default();
         [("f:labels", metadata.labels.unwrap_or_default()), ("f:annotations", metadata.annotations.unwrap_or_default())]
     };
-    let is_leftover = |field: &str, wanted: &BTreeMap<String, String>, key: &String| {
-        !wanted.contains_key(key) && key != RESTARTED_AT && !belongs_to_others(kept, field, key)
+    let is_leftover = |field: &str, desired: &BTreeMap<String, String>, key: &String| {
+        !desired.contains_key(key) && key != RESTARTED_AT && !belongs_to_others(live, field, key)
     };
-    maps(wanted)
+    maps(desired)
         .iter()
-        .zip(maps(kept))
-        .any(|((field, wanted), (_, kept_map))| kept_map.keys().any(|key| is_leftover(field, wanted, key)))
+        .zip(maps(live))
+        .any(|((field, desired), (_, kept_map))| kept_map.keys().any(|key| is_leftover(field, desired, key)))
 }
 
-/// Whether the API server knows that none of those who made the StatefulSet set this label or annotation. Who made it is
-/// whoever set its selector.
+/// Whether managed fields show that this label or annotation was not set by a creator of the StatefulSet. Its creators
+/// are the managers of its selector.
 fn belongs_to_others(stateful_set: &StatefulSet, field: &str, key: &str) -> bool {
     let Some(managers) = stateful_set.metadata.managed_fields.as_ref().filter(|list| !list.is_empty()) else {
         return false;
     };
     let fields = managers.iter().filter_map(|manager| match &manager.fields_v1.as_ref()?.0 {
-        // So that it takes less room.
+        // Caches store the fields as text to save memory.
         Value::String(text) => serde_json::from_str(text).ok(),
         fields => Some(fields.clone()),
     });

@@ -1,6 +1,6 @@
-//! Ingresses, through which CQL clients outside of the Kubernetes cluster find the nodes by host names.
+//! Ingresses, through which CQL clients outside of the Kubernetes cluster reach the nodes by host name.
 //!
-//! A node's host name begins with its host ID, so a node has no Ingress before that is known.
+//! A node's host name begins with its host ID, so the operator creates its Ingress when the host ID is known.
 
 use k8s_openapi::api::networking::v1::{
     HTTPIngressPath, HTTPIngressRuleValue, Ingress, IngressBackend, IngressRule, IngressServiceBackend, IngressSpec,
@@ -23,7 +23,7 @@ use crate::datacenter::model::{
     spec::Datacenter,
 };
 
-/// The port of the Services that Ingresses lead to: only encrypted connections say which host they are for.
+/// The Service port behind the Ingresses. Only TLS connections name their host (SNI).
 const PORT: &str = "cql-ssl";
 
 #[derive(Default)]
@@ -33,7 +33,7 @@ pub(crate) struct Ingresses {
     pub(crate) progressing: Vec<Note>,
 }
 
-/// What a Service leads to, as far as its Ingress is concerned.
+/// The backend of an Ingress.
 enum Target<'a> {
     AnyNode,
     Node(&'a str),
@@ -47,7 +47,7 @@ pub(crate) fn ingresses(observed: &Observed) -> Ingresses {
         match target(object) {
             None => {}
             Some(Target::Unknown) => {
-                // What was once known is known again soon, so an Ingress that is there stays.
+                // A host ID that was known before is reported again soon, so an existing Ingress stays.
                 found.untouched.push(Untouched { kind: "Ingress", name: names::datacenter::cql_ingress(service) });
                 found.progressing.push(no_host_id(&observed.datacenter, service));
             }
@@ -69,7 +69,8 @@ fn no_host_id(datacenter: &Datacenter, service: &str) -> Note {
         component: Component::Ingress,
         reason: "WaitingForHostID",
         message: format!(
-            "Service {}/{service} does not say its node's host ID yet; the node's Ingress is made when it does",
+            "Service {}/{service} has no host ID of its node yet. The operator creates the node's Ingress when the \
+             sidecar has reported the host ID.",
             datacenter.namespace
         ),
     }

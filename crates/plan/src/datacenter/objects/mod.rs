@@ -1,4 +1,4 @@
-//! The objects that a datacenter needs.
+//! The desired objects of a datacenter.
 
 pub(crate) mod access;
 pub(crate) mod config;

@@ -1,4 +1,4 @@
-//! The pod of a node: its containers and volumes.
+//! The pod template of a node: containers and volumes.
 
 use k8s_openapi::{
     api::core::v1::{
@@ -33,10 +33,10 @@ use crate::{
     version::Version,
 };
 
-/// The first version whose data tell whether a node has joined.
+/// The first version whose data show whether a node has joined.
 const BARRIER_SINCE: Version = Version::release(2025, 2, 0);
 
-/// The first version whose image has no exporter of the machine's metrics, pre-releases included.
+/// The first version whose image has no node exporter, pre-releases included.
 const WITHOUT_NODE_EXPORTER_SINCE: Version = Version::release(2026, 3, 0);
 
 pub(crate) fn pod_spec(observed: &Observed, rack: &Rack) -> PodSpec {
@@ -86,13 +86,14 @@ fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
     (!list.is_empty()).then_some(list)
 }
 
-/// Nobody knows what a version that cannot be compared lacks; it is taken for a new one.
+/// Whether pods have the bootstrap barrier. A version that cannot be compared counts as new.
 fn has_barrier(observed: &Observed) -> bool {
     observed.gates.bootstrap_synchronisation
         && observed.datacenter.comparable_version().is_none_or(|version| version.is_at_least(&BARRIER_SINCE))
 }
 
-/// A version that cannot be compared is taken to have its own, as all had for years.
+/// Whether pods have a node exporter container. An image whose version cannot be compared counts as having its own node
+/// exporter.
 fn has_node_exporter(datacenter: &Datacenter) -> bool {
     datacenter.comparable_version().is_some_and(|version| version.is_of_line(&WITHOUT_NODE_EXPORTER_SINCE))
 }
@@ -136,7 +137,7 @@ pub(crate) fn container(name: &str, image: &str) -> Container {
     }
 }
 
-/// Puts the operator's program where containers of other images find it.
+/// Returns the init container that copies the operator's program for containers of other images.
 fn injection(operator_image: &str) -> Container {
     Container {
         command: command([PROGRAM, "inject", SHARED_FOLDER]),
@@ -146,15 +147,15 @@ fn injection(operator_image: &str) -> Container {
     }
 }
 
-/// For how long a node may take to stop: it serves for as long as the user says, and then writes everything in memory to
-/// disk.
+/// Returns how long a node may take to stop: it keeps serving for the time in the specification, and then drains.
 fn grace_period(datacenter: &Datacenter) -> i64 {
     900 + datacenter.min_termination_grace_period_seconds.map_or(0, i64::from)
 }
 
-/// Sets kernel settings of the machine, which only a privileged container can.
+/// Returns the init container that sets kernel settings of the Kubernetes node, which requires privileges.
 fn kernel_settings(datacenter: &Datacenter, operator_image: &str) -> Container {
-    // Nothing is written of what the operator allows where none of it is used: a change of that restarts no node then.
+    // Only patterns that are used are listed, so that a change of other patterns of the operator does not restart
+    // nodes.
     let others: Vec<String> = datacenter.other_sysctls.iter().map(|pattern| format!("--allow={pattern}")).collect();
     let words = [PROGRAM, "sysctl"].into_iter().chain(others.iter().map(String::as_str)).chain(["--"]);
     Container {
@@ -165,9 +166,9 @@ fn kernel_settings(datacenter: &Datacenter, operator_image: &str) -> Container {
     }
 }
 
-/// Keeps a new node from joining until all nodes see each other.
+/// Returns the init container that keeps a new node from joining until all nodes see each other up.
 fn bootstrap_barrier(datacenter: &Datacenter) -> Container {
-    // With nodes elsewhere, and no report from there, host IDs that nobody reports are to be expected.
+    // Nodes of other datacenters write no reports here, so host IDs without a report are expected.
     let has_others = !datacenter.external_seeds.is_empty();
     let selector = format!("--selector-label-value={}", datacenter.name);
     let allow = format!("--single-report-allow-non-reporting-host-ids={has_others}");
@@ -209,7 +210,7 @@ pub(crate) fn scylla(observed: &Observed, rack: &Rack) -> Container {
     }
 }
 
-/// The sidecar runs ScyllaDB, and gives it what follows `--`.
+/// Returns the command of the sidecar, which runs ScyllaDB with the arguments after `--`.
 fn scylla_command(datacenter: &Datacenter) -> Vec<String> {
     let mut words = vec![INJECTED_PROGRAM.to_owned(), "sidecar".to_owned()];
     words.extend(broadcast_arguments(datacenter));
@@ -268,7 +269,7 @@ fn scylla_mounts(observed: &Observed, rack: &Rack) -> Vec<VolumeMount> {
     mounts
 }
 
-/// Answers Kubernetes' questions about the node.
+/// Returns the container that serves the probes of the node.
 fn status_probe(datacenter: &Datacenter, operator_image: &str, probes: ProbePeriod) -> Container {
     let loopback = if *datacenter.ip_family() == IpFamily::IPv6 { "::1" } else { "127.0.0.1" };
     let port = format!("--port={PROBE_PORT}");
@@ -282,7 +283,7 @@ fn status_probe(datacenter: &Datacenter, operator_image: &str, probes: ProbePeri
     }
 }
 
-/// Says when the node may start.
+/// Returns the container that decides when ScyllaDB may start.
 fn ignition(datacenter: &Datacenter, operator_image: &str, probes: ProbePeriod) -> Container {
     let [nodes, clients] = broadcast_arguments(datacenter);
     Container {
@@ -295,7 +296,7 @@ fn ignition(datacenter: &Datacenter, operator_image: &str, probes: ProbePeriod) 
     }
 }
 
-/// The agent of ScyllaDB Manager, which waits for the node to run.
+/// Returns the container of the ScyllaDB Manager agent, which waits until the node runs.
 pub(crate) fn agent(rack: &Rack, image: &str, probes: ProbePeriod) -> Container {
     let files = [
         format!("/etc/scylla-manager-agent/{AGENT_CONFIG_FILE}"),
@@ -322,7 +323,7 @@ pub(crate) fn agent(rack: &Rack, image: &str, probes: ProbePeriod) -> Container 
     }
 }
 
-/// Metrics of the machine, for versions of ScyllaDB whose image has no exporter.
+/// Returns the node exporter container, for ScyllaDB images without one.
 fn node_exporter(image: &str, probes: ProbePeriod) -> Container {
     Container {
         ports: Some(vec![container_port("node-exporter", NODE_EXPORTER_PORT)]),
@@ -400,7 +401,7 @@ fn container_port(name: &str, port: i32) -> ContainerPort {
     }
 }
 
-/// As much as is asked for, and no more.
+/// Returns equal requests and limits.
 fn fixed_resources(cpu: &str, memory: &str) -> ResourceRequirements {
     let quantities = [("cpu".to_owned(), Quantity(cpu.into())), ("memory".to_owned(), Quantity(memory.into()))];
     ResourceRequirements { limits: Some(quantities.clone().into()), requests: Some(quantities.into()), claims: None }

@@ -8,18 +8,18 @@ use k8s_openapi::{
 use crate::datacenter::model::settings::ProbePeriod;
 
 impl ProbePeriod {
-    /// A GET of `path`.
+    /// Returns an HTTP probe of `path`.
     pub(crate) fn http(self, path: &str, port: i32, limits: Limits) -> Probe {
         let get = HTTPGetAction { path: Some(path.into()), port: IntOrString::Int(port), ..HTTPGetAction::default() };
         Probe { http_get: Some(get), ..self.within(limits) }
     }
 
-    /// A connection to `port`.
+    /// Returns a TCP probe of `port`.
     pub(crate) fn tcp(self, port: i32, limits: Limits) -> Probe {
         Probe { tcp_socket: connect(port), ..self.within(limits) }
     }
 
-    /// A connection to `port`, with the limits that the API server sets by itself where the period is the default one.
+    /// Returns a TCP probe of `port` with the API server's default limits.
     pub(crate) fn tcp_with_defaults(self, port: i32) -> Probe {
         const API_SERVER: Limits = Limits { failures: 3, period: 10, timeout: 1 };
         if self.0 >= API_SERVER.period {
@@ -30,7 +30,8 @@ impl ProbePeriod {
 
     fn within(self, Limits { failures, period, timeout }: Limits) -> Probe {
         let shorter = period.min(self.0);
-        // A container that a single failure makes unready is so at any period; others have as much time as before.
+        // A threshold of one failure applies at any period; other thresholds rise, so that the time until they are
+        // reached stays.
         let failures = if failures == 1 { 1 } else { (failures * period + shorter - 1) / shorter };
         Probe {
             failure_threshold: Some(failures),
@@ -44,11 +45,11 @@ impl ProbePeriod {
 /// The limits of a probe at the default period.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// How many failures in a row count.
+    /// The failure threshold.
     pub(crate) failures: i32,
     /// Seconds between two probes.
     pub(crate) period: i32,
-    /// Seconds after which a probe without an answer has failed.
+    /// Seconds until a probe times out.
     pub(crate) timeout: i32,
 }
 
@@ -61,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shorter_period_leaves_the_time_until_a_restart_as_it_is() {
+    fn shorter_period_does_not_change_the_time_until_a_restart() {
         let second = ProbePeriod(1);
         for (limits, expected) in [
             (Limits { failures: 40, period: 10, timeout: 30 }, [400, 1, 30]),
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_period_changes_no_limit() {
+    fn default_period_changes_no_limit() {
         let limits = Limits { failures: 1, period: 5, timeout: 30 };
         let probe = ProbePeriod::default().tcp(1, limits);
         assert_eq!([probe.failure_threshold, probe.period_seconds, probe.timeout_seconds], [1, 5, 30].map(Some));

@@ -1,4 +1,4 @@
-//! The Service that leads to any node, and the Service of each node.
+//! The Service of all nodes, and the Service of each node.
 
 use std::collections::BTreeSet;
 
@@ -55,7 +55,7 @@ pub(crate) fn services(current: &Current<'_>, going: &BTreeSet<String>) -> Servi
         let stateful_set = datacenter.stateful_set_name(rack);
         for ordinal in 0..nodes_to_keep(current, rack) {
             let name = names::datacenter::member(&stateful_set, ordinal);
-            // What is about to go is made anew when it is gone.
+            // A Service that is about to be deleted is recreated afterwards.
             if going.contains(&name) {
                 continue;
             }
@@ -68,8 +68,8 @@ pub(crate) fn services(current: &Current<'_>, going: &BTreeSet<String>) -> Servi
     Services { identity: identity_service(datacenter), members, untouched }
 }
 
-/// Services of nodes that the specification knows nothing of. They may be all that is left of a node, so they stay until
-/// it is known that the node has left.
+/// Returns the Services of nodes that are not desired. They may be all that is left of a node, so they stay until it is
+/// known that the node has left the ring.
 fn superfluous(observed: &Observed, members: &[Service]) -> Vec<Untouched> {
     let planned: BTreeSet<&str> = members.iter().filter_map(|service| service.metadata.name.as_deref()).collect();
     let names: Vec<&String> = observed
@@ -96,8 +96,8 @@ pub(crate) fn identity_service(datacenter: &Datacenter) -> Service {
     }
 }
 
-/// The Service of a node. What others note on it, such as the node's host ID, is none of the plan's business, except
-/// that a node is new until it has been cleaned up once, and that a Job which has cleaned it up leaves its mark.
+/// Returns the Service of a node. The sidecar's annotations, such as the host ID, are not part of it, but the hash of
+/// the ring of the last cleanup is: from the completed cleanup Job, or marked as never cleaned up for a new node.
 pub(crate) fn member_service(
     datacenter: &Datacenter,
     rack: &Rack,
@@ -146,7 +146,7 @@ fn traffic_policy(policy: &TrafficPolicy) -> String {
     }
 }
 
-/// Kubernetes decides where the specification names no family.
+/// Returns the IP families; none for Kubernetes' default.
 fn ip_families(datacenter: &Datacenter) -> ServiceSpec {
     if datacenter.ip_families.is_empty() {
         return ServiceSpec::default();
@@ -169,14 +169,15 @@ pub(crate) fn ip_family(family: &IpFamily) -> &str {
     }
 }
 
-/// Alternator's ports, by name, where it is served.
+/// Returns Alternator's ports, if it is enabled.
 pub(crate) fn alternator_ports(datacenter: &Datacenter) -> impl Iterator<Item = (&'static str, i32)> {
     let alternator = datacenter.alternator.as_ref();
     let http = alternator.and_then(|alternator| alternator.http_port);
     alternator.map(|_| ("alternator-tls", 8043)).into_iter().chain(http.map(|port| ("alternator", port)))
 }
 
-/// What an API server would fill in is written out, so that comparing with what it keeps is easy.
+/// Returns the ports of a Service, with the API server's defaults, so that they can be compared with those of the
+/// existing Service.
 fn ports(datacenter: &Datacenter) -> Vec<ServicePort> {
     let port = |(name, port): (&str, i32)| ServicePort {
         name: Some(name.into()),

@@ -16,11 +16,11 @@ use crate::datacenter::{
         metadata::{map, node_labels, owned, rack_labels, some, with},
         observed::Observed,
         plan::Note,
-        spec::{Datacenter, MOST_NODES, Rack},
+        spec::{Datacenter, MAX_NODES, Rack},
     },
     objects::{
         config::{Inputs, inputs},
-        difference::is_within,
+        difference::is_subset,
         pod::pod_spec,
     },
     state::{
@@ -31,7 +31,7 @@ use crate::datacenter::{
     },
 };
 
-/// The StatefulSet as it is to be, whatever it is now.
+/// Returns the desired StatefulSet of a rack, regardless of the existing one.
 pub(crate) fn stateful_set(current: &Current<'_>, rack: &Rack) -> StatefulSet {
     let observed = current.observed;
     let datacenter = &observed.datacenter;
@@ -48,7 +48,7 @@ pub(crate) fn stateful_set(current: &Current<'_>, rack: &Rack) -> StatefulSet {
                 match_expressions: None,
             },
             pod_management_policy: Some(policy.into()),
-            // An API server leaves out a zero, so one that is wanted would be missing for ever.
+            // The API server omits a zero, so the StatefulSet would always seem to differ.
             min_ready_seconds: Some(datacenter.min_ready_seconds).filter(|seconds| *seconds != 0),
             update_strategy: Some(StatefulSetUpdateStrategy {
                 type_: Some("RollingUpdate".into()),
@@ -65,11 +65,12 @@ pub(crate) fn stateful_set(current: &Current<'_>, rack: &Rack) -> StatefulSet {
     }
 }
 
-/// Which hash of what nodes read at their start their pods have.
+/// The hash of a rack's configuration that its pods carry as an annotation: a change of it restarts the nodes.
 struct InputsOf {
     hash: String,
-    /// What the hash stands for, where it was made by an operator that did not read what users put beside a datacenter: as
-    /// long as that stays the same, nodes are not restarted for the sake of a better hash.
+    /// The hash of the complete configuration, where `hash` is from an earlier operator version that left out the
+    /// user's ConfigMaps and Secrets. As long as this stays the same, nodes do not restart just to get the complete
+    /// hash.
     stands_for: Option<String>,
 }
 
@@ -85,7 +86,7 @@ impl InputsOf {
                 let template = existing.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref());
                 annotation(template, annotation::INPUTS_HASH).as_ref() == Some(&without_users)
             }
-            // It is made anew around its nodes, if there are any.
+            // The StatefulSet is recreated around the existing pods, if there are any.
             None => (0..rack.nodes).any(|ordinal| {
                 let pod = observed.pods.get(&names::datacenter::member(stateful_set, ordinal));
                 pod.and_then(|pod| pod.inputs_hash.as_ref()) == Some(&without_users)
@@ -107,7 +108,8 @@ impl InputsOf {
     }
 }
 
-/// Nodes restart anyway, so they need not keep a hash that was made without the user's settings.
+/// Sets the complete hash. It is called where nodes restart anyway, so the hash that leaves out the user's settings can
+/// go.
 pub(crate) fn take_new_hash(stateful_set: &mut StatefulSet) {
     let noted = stateful_set.metadata.annotations.as_mut().and_then(|all| all.remove(annotation::INPUTS_STAND_FOR));
     if let (Some(hash), Some(spec)) = (noted, stateful_set.spec.as_mut()) {
@@ -162,24 +164,24 @@ fn claim(datacenter: &Datacenter, rack: &Rack) -> PersistentVolumeClaim {
     }
 }
 
-/// `wanted` with everything of `existing` that an API server lets nobody change, and with no fewer replicas; and what of
-/// that the specification wants otherwise.
-pub(crate) fn kept_in_place(
+/// Returns `desired` with the immutable fields of `existing` and no fewer replicas, and a note for each immutable field
+/// that differs from the specification.
+pub(crate) fn keep_immutable_fields(
     current: &Current<'_>,
-    mut wanted: StatefulSet,
+    mut desired: StatefulSet,
     existing: &StatefulSet,
 ) -> (StatefulSet, Vec<Note>) {
     let observed = current.observed;
-    let (Some(spec), Some(now)) = (wanted.spec.as_mut(), existing.spec.as_ref()) else { return (wanted, Vec::new()) };
+    let (Some(spec), Some(now)) = (desired.spec.as_mut(), existing.spec.as_ref()) else { return (desired, Vec::new()) };
     let mut differing = Vec::new();
-    // Labels and annotations of claims count only when a claim is made, so a difference there is no fault. Sizes are the
-    // business of `storage`.
+    // Labels and annotations of claims matter only when a claim is created, so a difference there is not reported.
+    // `storage` handles sizes.
     let unsized_claim = |claim: &PersistentVolumeClaim| {
         claim.spec.clone().map(|spec| PersistentVolumeClaimSpec { resources: None, ..spec })
     };
     let claims =
         |spec: &StatefulSetSpec| spec.volume_claim_templates.iter().flatten().map(unsized_claim).collect::<Vec<_>>();
-    if !is_within(&claims(spec), &claims(now)) {
+    if !is_subset(&claims(spec), &claims(now)) {
         differing.push("spec.volumeClaimTemplates");
     }
     if spec.selector != now.selector {
@@ -188,12 +190,13 @@ pub(crate) fn kept_in_place(
     if spec.service_name != now.service_name {
         differing.push("spec.serviceName");
     }
-    // One that is `Parallel` without need gets its nodes one by one all the same.
+    // A StatefulSet that is `Parallel` although the specification is not is scaled out one node at a time.
     if observed.datacenter.parallel_node_operations && !is_parallel(existing) {
         differing.push("spec.podManagementPolicy");
     }
-    // What says the same is said in our words: else every rack would be written once more, with what the server filled in.
-    if !is_within(&spec.volume_claim_templates, &now.volume_claim_templates) || has_more(spec, now) {
+    // Equivalent templates are written as the operator renders them: else each StatefulSet would be written once more,
+    // with the API server's defaults.
+    if !is_subset(&spec.volume_claim_templates, &now.volume_claim_templates) || has_other_metadata(spec, now) {
         spec.volume_claim_templates.clone_from(&now.volume_claim_templates);
     }
     spec.selector.clone_from(&now.selector);
@@ -202,33 +205,33 @@ pub(crate) fn kept_in_place(
     let joining = if observed.datacenter.parallel_node_operations || !is_parallel(existing) {
         spec.replicas
     } else {
-        // Those that have joined come back together.
+        // Nodes that have joined before start together.
         let name = existing.metadata.name.as_deref().unwrap_or_default();
         let is_back = |ordinal: &i32| current.is_known(&names::datacenter::member(name, *ordinal));
-        let known = (replicas(existing)..MOST_NODES).take_while(is_back).count();
-        let most = replicas(existing) + i32::try_from(known).unwrap_or(MOST_NODES).max(1);
+        let known = (replicas(existing)..MAX_NODES).take_while(is_back).count();
+        let most = replicas(existing) + i32::try_from(known).unwrap_or(MAX_NODES).max(1);
         spec.replicas.min(Some(most))
     };
     spec.replicas = joining.max(now.replicas);
     let restarted_at = now.template.metadata.as_ref().and_then(|one| one.annotations.as_ref()?.get(RESTARTED_AT));
     keep_restart(&mut spec.template, restarted_at);
-    // Pods that their own StatefulSet does not select are refused.
+    // The API server rejects a template whose labels do not match the selector.
     let labels = spec.template.metadata.get_or_insert_default().labels.get_or_insert_default();
     labels.extend(now.selector.match_labels.clone().unwrap_or_default());
-    let notes = differing.into_iter().map(|field| cannot_change(observed, &wanted, field)).collect();
-    (wanted, notes)
+    let notes = differing.into_iter().map(|field| cannot_change(observed, &desired, field)).collect();
+    (desired, notes)
 }
 
-/// Whether claims have more labels or annotations now. They are written as a whole, and an API server takes none away.
-fn has_more(wanted: &StatefulSetSpec, now: &StatefulSetSpec) -> bool {
-    let told = |spec: &StatefulSetSpec| -> Vec<_> {
+/// Whether labels or annotations of the claim templates differ. Claim templates are immutable, so none can be removed.
+fn has_other_metadata(desired: &StatefulSetSpec, now: &StatefulSetSpec) -> bool {
+    let metadata = |spec: &StatefulSetSpec| -> Vec<_> {
         let claims = spec.volume_claim_templates.iter().flatten();
         claims.map(|claim| (claim.metadata.labels.clone(), claim.metadata.annotations.clone())).collect()
     };
-    told(wanted) != told(now)
+    metadata(desired) != metadata(now)
 }
 
-/// A restart that the user asked for stays on the template: without it, pods would be made anew once more.
+/// Keeps the annotation of a restart that the user requested: without it, the pods would be recreated once more.
 fn keep_restart(template: &mut PodTemplateSpec, restarted_at: Option<&String>) {
     if let Some(restarted_at) = restarted_at {
         let annotations = template.metadata.get_or_insert_default().annotations.get_or_insert_default();
@@ -236,14 +239,15 @@ fn keep_restart(template: &mut PodTemplateSpec, restarted_at: Option<&String>) {
     }
 }
 
-/// The StatefulSet of a rack that has nodes and lost it. It is made anew around them: with as many replicas, and such that
-/// their pods are as it wants them. They keep their version, which changes in no other way than that of others.
-pub(crate) fn around_its_nodes(current: &Current<'_>, rack: &Rack, nodes: i32) -> StatefulSet {
+/// Returns the StatefulSet of a rack whose StatefulSet is gone while its nodes exist. It is recreated around them: with
+/// as many replicas, and a template that matches their pods. The nodes keep their version, since an upgrade has to go
+/// through `topology`.
+pub(crate) fn recreated_stateful_set(current: &Current<'_>, rack: &Rack, nodes: i32) -> StatefulSet {
     let observed = current.observed;
     let name = observed.datacenter.stateful_set_name(rack);
     let members = || (0..nodes).map(|ordinal| names::datacenter::member(&name, ordinal));
     let pods = || members().filter_map(|member| observed.pods.get(&member));
-    // Nodes that are there do not restart by this; those that are missing start with it.
+    // Existing pods do not restart by this; missing pods are created from it.
     let (there, missing): (Vec<_>, Vec<_>) = members().partition(|member| observed.pods.contains_key(member));
     let is_former = |(version, _): &(String, String)| *version != observed.datacenter.version;
     let are_all_up = pods().filter(|pod| pod.ready == Some(true)).count() == there.len() && missing.is_empty();
@@ -272,19 +276,21 @@ pub(crate) fn around_its_nodes(current: &Current<'_>, rack: &Rack, nodes: i32) -
 fn cannot_change(observed: &Observed, stateful_set: &StatefulSet, field: &str) -> Note {
     let name = stateful_set.metadata.name.as_deref().unwrap_or_default();
     let remedy = match field {
-        "spec.volumeClaimTemplates" => "undo the change of the rack's storage class, or move the nodes to a new rack",
-        "spec.podManagementPolicy" => {
-            "set spec.enableParallelNodeOperations to false, or delete the StatefulSet with --cascade=orphan, so \
-             that it is made anew around its pods"
+        "spec.volumeClaimTemplates" => {
+            "Revert the change of the rack's storage class, or move the nodes to a new rack."
         }
-        _ => "delete the StatefulSet with --cascade=orphan, so that it is made anew around its pods",
+        "spec.podManagementPolicy" => {
+            "Set spec.enableParallelNodeOperations to false, or delete the StatefulSet with --cascade=orphan: the \
+             operator recreates it around its pods."
+        }
+        _ => "Delete the StatefulSet with --cascade=orphan: the operator recreates it around its pods.",
     };
     Note {
         component: Component::StatefulSet,
         reason: "ImmutableField",
         message: format!(
-            "{field} of StatefulSet {}/{name} differs from what the specification asks for, and Kubernetes lets nobody \
-             change it; it stays as it is: {remedy}",
+            "StatefulSet {}/{name} keeps its {field}, which differs from the specification, because the field is \
+             immutable. {remedy}",
             observed.datacenter.namespace
         ),
     }

@@ -1,4 +1,4 @@
-//! The token by which ScyllaDB Manager and the agents know each other.
+//! The Secret with the token by which the ScyllaDB Manager agents authenticate ScyllaDB Manager.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ struct AgentSettings {
     auth_token: Option<String>,
 }
 
-/// What a Secret says about the token.
+/// What was found when the token was read from a Secret.
 enum Found {
     Token(String),
     Nothing,
@@ -38,19 +38,20 @@ enum Found {
     Absent(String),
 }
 
-/// The first of: what the user's settings of the agent say, what another object's Secret says, what the datacenter's own
-/// Secret says, a new token. A Secret that is named and not there yet is waited for.
+/// Returns the Secret with the token. The token is the first one of: that of the user's agent configuration, that of
+/// the Secret in the override annotation, that of the datacenter's own Secret, a new one. A referenced Secret that does
+/// not exist is waited for.
 pub(crate) fn token(observed: &Observed) -> Token {
     let datacenter = &observed.datacenter;
     let own = names::datacenter::agent_auth_token(&datacenter.name);
     let of_user = datacenter.racks.first().and_then(|rack| rack.agent_custom_config_secret.as_deref());
     let named = [(of_user, AGENT_CONFIG_FILE), (datacenter.token_override.as_deref(), TOKEN_FILE)];
-    let of_others = &observed.named.secrets;
+    let of_others = &observed.user_objects.secrets;
     let named = named.into_iter().filter_map(|(name, key)| {
         let name = name?;
         Some(find(observed, name, of_others.get(name).map(Arc::as_ref), key))
     });
-    // The own Secret is made when it is not there, so its absence is no reason to wait.
+    // The operator creates its own Secret, so it does not wait for that one.
     let existing = observed.secrets.get(&own).map(|secret| find(observed, &own, Some(secret), TOKEN_FILE));
     for found in named.chain(existing) {
         match found {
@@ -65,8 +66,11 @@ pub(crate) fn token(observed: &Observed) -> Token {
         }
     }
     if observed.new_token.is_empty() {
-        // An empty token would let everybody in.
-        let message = format!("Secret {}/{own} is made as soon as there is a token for it", datacenter.namespace);
+        // Agents with an empty token would accept every request.
+        let message = format!(
+            "Secret {}/{own} does not exist yet. The operator creates it when it has generated a token.",
+            datacenter.namespace
+        );
         return Token { progressing: vec![note("WaitingForToken", message)], ..Token::default() };
     }
     Token { secret: Some(secret(observed, own, &observed.new_token)), ..Token::default() }
@@ -80,19 +84,21 @@ fn find(observed: &Observed, name: &str, secret: Option<&Secret>, key: &str) -> 
     let reference = format!("Secret {}/{name}", observed.datacenter.namespace);
     let Some(secret) = secret else {
         return Found::Absent(format!(
-            "{reference} is not there yet; the agents take their token from it as soon as it is, and nodes start then"
+            "{reference} does not exist. The ScyllaDB Manager agents read their token from it. The operator starts \
+             nodes when it exists."
         ));
     };
     let Some(bytes) = secret.data.as_ref().and_then(|data| data.get(key)) else { return Found::Nothing };
     let text = String::from_utf8_lossy(&bytes.0);
-    // An empty text is no mapping, and no fault either.
+    // An empty file is not a YAML mapping, but it is not an error either.
     if text.trim().is_empty() {
         return Found::Nothing;
     }
     match serde_saphyr::from_str::<AgentSettings>(&text) {
         Ok(settings) => settings.auth_token.filter(|token| !token.is_empty()).map_or(Found::Nothing, Found::Token),
         Err(_) => Found::Unreadable(format!(
-            "{key} in {reference} is not YAML, so it does not say which token the agents use: correct the Secret"
+            "{reference} has no valid YAML in {key}, so the token of the ScyllaDB Manager agents is unknown. Correct \
+             the Secret."
         )),
     }
 }

@@ -9,9 +9,9 @@ use crate::datacenter::{
         facts::{pod::NodePod, service::NodeService},
         observed::{Observed, Turn},
         plan::{Deletion, ObjectKind, Restart, Untouched},
-        spec::MOST_NODES,
+        spec::MAX_NODES,
     },
-    racks::{Racks, Standing},
+    racks::{ExistingRack, Racks},
     rollout::{
         notes::{held, held_up, not_yet, waiting_for_turn},
         outcome::{Rollout, hold, keep},
@@ -30,14 +30,14 @@ use crate::datacenter::{
 /// still be corrected.
 pub(crate) fn mend(current: &Current<'_>, racks: Racks<'_>, topology: &Topology, rollout: &mut Rollout) {
     let observed = current.observed;
-    let Racks { standing, missing, moving, .. } = racks;
-    let first_moving = standing.iter().position(|one| moving.iter().any(|other| std::ptr::eq(*other, one.now)));
-    for (position, one) in standing.into_iter().enumerate() {
-        let is_moving = moving.iter().any(|other| std::ptr::eq(*other, one.now));
+    let Racks { existing, missing, not_rolled_out, .. } = racks;
+    let first_moving = existing.iter().position(|one| not_rolled_out.iter().any(|other| std::ptr::eq(*other, one.now)));
+    for (position, one) in existing.into_iter().enumerate() {
+        let is_moving = not_rolled_out.iter().any(|other| std::ptr::eq(*other, one.now));
         if let Some(partition) = holding(observed, one.now).filter(|_| is_moving) {
             rollout.progressing.push(held(observed, one.now));
             rollout.restarting.insert(one.name.clone());
-            rollout.stateful_sets.push(one.held_at(partition));
+            rollout.stateful_sets.push(one.with_partition(partition));
         } else if Some(position) != first_moving || !may_be_corrected(observed, one.now) {
             keep(observed, one, rollout);
         } else if let Turn::After(other) = &observed.turn
@@ -58,14 +58,14 @@ pub(crate) fn mend(current: &Current<'_>, racks: Racks<'_>, topology: &Topology,
 }
 
 /// Other pods take the place of those that are down, if their nodes are prepared for another version.
-fn correct(current: &Current<'_>, one: Standing<'_>, topology: &Topology, rollout: &mut Rollout) {
+fn correct(current: &Current<'_>, one: ExistingRack<'_>, topology: &Topology, rollout: &mut Rollout) {
     let observed = current.observed;
     let first = correcting(observed, one.now);
     let has_nodes = replicas(one.now) > 0;
     if has_nodes && first >= replicas(one.now) && nodes_down(observed, one.now).is_empty() {
         return hold(observed, one, rollout);
     }
-    let restarting = (first..replicas(one.now).min(MOST_NODES))
+    let restarting = (first..replicas(one.now).min(MAX_NODES))
         .map(|ordinal| Restart { stateful_set: one.name.clone(), ordinal }.member());
     let version = &observed.datacenter.version;
     let unprepared = restarting.into_iter().find(|member| !is_prepared_for(current, member, version));
@@ -84,7 +84,7 @@ fn correct(current: &Current<'_>, one: Standing<'_>, topology: &Topology, rollou
 }
 
 /// Kubernetes does not replace pods that are down and out of date where pods start in order, so that is done here.
-fn make_anew(current: &Current<'_>, one: &Standing<'_>, rollout: &mut Rollout) {
+fn make_anew(current: &Current<'_>, one: &ExistingRack<'_>, rollout: &mut Rollout) {
     let observed = current.observed;
     let Some((pod, version)) = stuck(observed, one.now) else { return };
     let name = pod.reference.name.clone();
@@ -119,7 +119,7 @@ fn make_anew(current: &Current<'_>, one: &Standing<'_>, rollout: &mut Rollout) {
 /// Whether there are places from this one on, and no node there has ever joined.
 pub(crate) fn are_new(observed: &Observed, stateful_set: &StatefulSet, first: i32) -> bool {
     let name = stateful_set.metadata.name.as_deref().unwrap_or_default();
-    let mut places = (first..replicas(stateful_set).min(MOST_NODES)).peekable();
+    let mut places = (first..replicas(stateful_set).min(MAX_NODES)).peekable();
     places.peek().is_some() && places.all(|ordinal| !has_joined(observed, &names::datacenter::member(name, ordinal)))
 }
 

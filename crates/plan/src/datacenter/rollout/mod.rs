@@ -27,7 +27,7 @@ use crate::{
             observed::{Observed, Turn},
             plan::Untouched,
         },
-        racks::{Racks, Standing, rack_to_roll},
+        racks::{ExistingRack, Racks, rack_to_roll},
         rollout::{
             correction::mend,
             notes::{
@@ -41,29 +41,29 @@ use crate::{
             counts::removed_racks,
             joining::has_cluster,
             member::Member,
-            stateful_set::{is_going, partition, replicas},
+            stateful_set::{is_being_deleted, partition, replicas},
         },
         topology::steps::Topology,
     },
-    words,
+    metadata,
 };
 
 pub(crate) fn rollout(current: &Current<'_>, mut racks: Racks<'_>, topology: &Topology) -> Rollout {
     let observed = current.observed;
-    let as_wanted = racks.standing.iter().filter(|one| !one.changes).map(|one| one.name.clone()).collect();
+    let as_wanted = racks.existing.iter().filter(|one| !one.changes).map(|one| one.name.clone()).collect();
     let mut rollout = Rollout { degraded: racks.degraded.clone(), as_wanted, ..Rollout::default() };
     let orphaned = std::mem::take(&mut racks.orphaned);
-    let is_one_away = !orphaned.is_empty() || racks.standing.iter().any(|one| is_going(one.now));
+    let is_one_away = !orphaned.is_empty() || racks.existing.iter().any(|one| is_being_deleted(one.now));
     for stateful_set in orphaned {
         restore(current, stateful_set, topology, &mut rollout);
     }
     keep_removed_racks(observed, &mut rollout);
-    for stateful_set in &racks.moving {
+    for stateful_set in &racks.not_rolled_out {
         rollout.progressing.push(rolling_out(observed, stateful_set));
     }
     if topology.is_leaving || is_one_away || !topology.under_maintenance.is_empty() {
         hold_all(observed, racks, &mut rollout);
-    } else if !racks.moving.is_empty() {
+    } else if !racks.not_rolled_out.is_empty() {
         mend(current, racks, topology, &mut rollout);
     } else if topology.is_outdated {
         hold_all(observed, racks, &mut rollout);
@@ -85,7 +85,7 @@ pub(crate) fn rollout(current: &Current<'_>, mut racks: Racks<'_>, topology: &To
 fn leave_going(observed: &Observed, rollout: &mut Rollout) {
     let going = |one: &mut StatefulSet| {
         let name = one.metadata.name.as_deref().unwrap_or_default();
-        observed.stateful_sets.get(name).is_some_and(is_going)
+        observed.stateful_sets.get(name).is_some_and(is_being_deleted)
     };
     for stateful_set in rollout.stateful_sets.extract_if(.., going) {
         let message = format!("{} is being deleted; it is made anew then", reference(observed, &stateful_set));
@@ -127,7 +127,7 @@ fn restore(current: &Current<'_>, stateful_set: StatefulSet, topology: &Topology
 /// While a node leaves, somebody works on one, one is to restart for its address, or a StatefulSet is away, nothing else
 /// changes.
 fn hold_all(observed: &Observed, racks: Racks<'_>, rollout: &mut Rollout) {
-    for one in racks.standing {
+    for one in racks.existing {
         keep(observed, one, rollout);
     }
     for stateful_set in racks.missing {
@@ -138,8 +138,8 @@ fn hold_all(observed: &Observed, racks: Racks<'_>, rollout: &mut Rollout) {
 /// Makes what is missing, before anything that is there changes.
 fn create(current: &Current<'_>, racks: Racks<'_>, topology: &Topology, rollout: &mut Rollout) {
     let observed = current.observed;
-    let Racks { standing, missing, .. } = racks;
-    for one in standing {
+    let Racks { existing, missing, .. } = racks;
+    for one in existing {
         keep(observed, one, rollout);
     }
     let at_once = if observed.datacenter.parallel_node_operations { missing.len() } else { 1 };
@@ -158,19 +158,19 @@ fn create(current: &Current<'_>, racks: Racks<'_>, topology: &Topology, rollout:
 /// nodes restart now, or else the first that differs.
 fn change_next(current: &Current<'_>, racks: Racks<'_>, topology: &Topology, rollout: &mut Rollout) {
     let observed = current.observed;
-    let Racks { standing, missing, is_rolling, next, .. } = racks;
+    let Racks { existing, missing, is_rolling, next, .. } = racks;
     for stateful_set in &missing {
         rollout.progressing.push(not_yet(observed, stateful_set));
     }
-    let lacking = standing.iter().position(Standing::lacks_nodes).filter(|_| !is_rolling);
-    let is_free = |one: &Standing<'_>| !topology.in_the_way.contains(&one.name);
-    let rolling = rack_to_roll(&standing).map(|one| one.name.clone());
-    let differing = rolling.or_else(|| standing.iter().find(|one| one.changes).map(|one| one.name.clone()));
+    let lacking = existing.iter().position(ExistingRack::lacks_nodes).filter(|_| !is_rolling);
+    let is_free = |one: &ExistingRack<'_>| !topology.in_the_way.contains(&one.name);
+    let rolling = rack_to_roll(&existing).map(|one| one.name.clone());
+    let differing = rolling.or_else(|| existing.iter().find(|one| one.changes).map(|one| one.name.clone()));
     let differing = differing.filter(|_| lacking.is_none());
-    for (position, one) in standing.into_iter().enumerate() {
+    for (position, one) in existing.into_iter().enumerate() {
         if Some(position) == lacking && is_free(&one) {
             rollout.progressing.push(scaling_out(observed, &one));
-            rollout.stateful_sets.push(if has_cluster(observed) { one.scaled_out() } else { one.wanted });
+            rollout.stateful_sets.push(if has_cluster(observed) { one.scaled_out() } else { one.desired });
         } else if differing.as_ref() != Some(&one.name) {
             keep(observed, one, rollout);
         } else if topology.without_place.contains(&one.name) {
@@ -188,7 +188,7 @@ fn change_next(current: &Current<'_>, racks: Racks<'_>, topology: &Topology, rol
             let is_rolled = one.changes_pods || partition(one.now) > 0;
             rollout.restarting.extend(is_rolled.then(|| one.name.clone()));
             let replicas = replicas(one.now);
-            let mut changed = if is_rolled { one.rolled_on(next.as_ref()) } else { one.wanted };
+            let mut changed = if is_rolled { one.with_next_partition(next.as_ref()) } else { one.desired };
             // Nodes join when the rolling change is over.
             if let Some(spec) = changed.spec.as_mut().filter(|_| is_rolling) {
                 spec.replicas = Some(replicas);
@@ -204,7 +204,7 @@ pub(crate) const REMOVING_RACK: &str = "RemovingRack";
 fn keep_removed_racks(observed: &Observed, rollout: &mut Rollout) {
     for stateful_set in removed_racks(observed) {
         let name = stateful_set.metadata.name.clone().unwrap_or_default();
-        let rack = words::label(stateful_set, label::RACK);
+        let rack = metadata::label(stateful_set, label::RACK);
         rollout.progressing.push(note(
             REMOVING_RACK,
             format!(

@@ -8,7 +8,7 @@ use crate::datacenter::{
         observed::Observed,
         plan::{Note, Restart},
     },
-    racks::Standing,
+    racks::ExistingRack,
     state::{nodes::nodes_not_ready, stateful_set::replicas},
 };
 
@@ -57,15 +57,15 @@ pub(crate) fn restoring(observed: &Observed, stateful_set: &StatefulSet) -> Note
     note("RestoringStatefulSet", message)
 }
 
-pub(crate) fn scaling_out(observed: &Observed, one: &Standing<'_>) -> Note {
-    let (now, nodes) = (replicas(one.now), replicas(&one.wanted));
+pub(crate) fn scaling_out(observed: &Observed, one: &ExistingRack<'_>) -> Note {
+    let (now, nodes) = (replicas(one.now), replicas(&one.desired));
     note(
         "ScalingOut",
         format!("{} gets {nodes} node(s) in place of {now}; then they join", reference(observed, one.now)),
     )
 }
 
-pub(crate) fn updating(observed: &Observed, one: &Standing<'_>, next: Option<&Restart>) -> Note {
+pub(crate) fn updating(observed: &Observed, one: &ExistingRack<'_>, next: Option<&Restart>) -> Note {
     let whole = reference(observed, one.now);
     let message = match next {
         Some(next) => format!("{whole} is changed, and node {} restarts", next.member()),
@@ -88,7 +88,7 @@ pub(crate) fn held_up(observed: &Observed, member: &str) -> Note {
     note("UpgradeHeldUp", message)
 }
 
-pub(crate) fn waiting_for_turn(observed: &Observed, one: &Standing<'_>, other: &str) -> Note {
+pub(crate) fn waiting_for_turn(observed: &Observed, one: &ExistingRack<'_>, other: &str) -> Note {
     let message = format!(
         "{} is not updated yet: the operator has changed, and datacenters restart their nodes in turn. It is the turn of {other}",
         reference(observed, one.now)
@@ -96,7 +96,7 @@ pub(crate) fn waiting_for_turn(observed: &Observed, one: &Standing<'_>, other: &
     note("WaitingForTurn", message)
 }
 
-pub(crate) fn waiting_to_restart(observed: &Observed, one: &Standing<'_>, next: Option<&Restart>) -> Note {
+pub(crate) fn waiting_to_restart(observed: &Observed, one: &ExistingRack<'_>, next: Option<&Restart>) -> Note {
     let member = next.map(Restart::member).unwrap_or_default();
     let message = format!("{} is to change; node {member} restarts next, when it may", reference(observed, one.now));
     note("WaitingToRestart", message)

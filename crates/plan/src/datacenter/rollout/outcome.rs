@@ -10,7 +10,7 @@ use crate::datacenter::{
         observed::Observed,
         plan::{Deletion, Note, Untouched},
     },
-    racks::Standing,
+    racks::ExistingRack,
     rollout::notes::note,
 };
 
@@ -46,15 +46,15 @@ impl Rollout {
     }
 }
 
-pub(crate) fn keep(observed: &Observed, one: Standing<'_>, rollout: &mut Rollout) {
+pub(crate) fn keep(observed: &Observed, one: ExistingRack<'_>, rollout: &mut Rollout) {
     if one.changes {
         hold(observed, one, rollout);
     } else {
-        rollout.stateful_sets.push(one.wanted);
+        rollout.stateful_sets.push(one.desired);
     }
 }
 
-pub(crate) fn hold(observed: &Observed, one: Standing<'_>, rollout: &mut Rollout) {
+pub(crate) fn hold(observed: &Observed, one: ExistingRack<'_>, rollout: &mut Rollout) {
     rollout.progressing.push(note(
         "WaitingForOtherRacks",
         format!(

@@ -16,14 +16,14 @@ use crate::{
             observed::Observed,
             optional_kind::OptionalKind,
             plan::{Deletion, FieldPatch, Note, ObjectKind},
-            spec::{MOST_NODES, Rack},
+            spec::{MAX_NODES, Rack},
         },
         rollout::outcome::Rollout,
         state::{
             Current,
             counts::nodes_to_keep,
             member::Member,
-            stateful_set::{is_going, replicas},
+            stateful_set::{is_being_deleted, replicas},
         },
         topology::steps::Topology,
     },
@@ -105,7 +105,7 @@ impl Growing<'_> {
 
     /// Nodes for which there is a place. What is kept of others is left alone.
     fn members(&self) -> impl Iterator<Item = String> {
-        (0..replicas(self.now).min(MOST_NODES)).map(|ordinal| names::datacenter::member(&self.name, ordinal))
+        (0..replicas(self.now).min(MAX_NODES)).map(|ordinal| names::datacenter::member(&self.name, ordinal))
     }
 
     fn member(&self, name: &str) -> Option<&Member<'_>> {
@@ -162,13 +162,15 @@ impl Growing<'_> {
     fn unsettled(&self, topology: &Topology, rollout: &Rollout) -> Option<String> {
         let of_rack = |member: &&Member<'_>| member.stateful_set == self.name;
         let mut members = self.members.iter().filter(of_rack);
-        if is_going(self.now) {
+        if is_being_deleted(self.now) {
             Some("it is gone".into())
         } else if topology.is_leaving {
             Some("no node leaves".into())
         } else if !topology.under_maintenance.is_empty() {
             Some("no node is under maintenance".into())
-        } else if topology.in_the_way.contains(&self.name) || members.clone().any(|one| one.is_outside(self.observed)) {
+        } else if topology.in_the_way.contains(&self.name)
+            || members.clone().any(|one| one.is_beyond_replicas(self.observed))
+        {
             Some("what is left of former nodes is out of the way".into())
         } else if let Some(member) = members.find(|member| is_changing(member)) {
             Some(format!("node {} has joined, and is not being replaced", member.name))
@@ -292,7 +294,7 @@ impl Growth {
 
     /// Deletes the StatefulSet without its pods, so that it is made anew around them. One at a time.
     fn stateful_set(&mut self, one: &Growing<'_>, topology: &Topology, rollout: &Rollout) {
-        let is_away = |name: &str| one.observed.stateful_sets.get(name).is_none_or(is_going);
+        let is_away = |name: &str| one.observed.stateful_sets.get(name).is_none_or(is_being_deleted);
         let racks = &one.observed.datacenter.racks;
         let is_one_away = racks.iter().any(|rack| is_away(&one.observed.datacenter.stateful_set_name(rack)))
             || one.members.iter().any(|member| is_away(member.stateful_set));

@@ -1,4 +1,4 @@
-//! What the claims of nodes tell of them.
+//! What is known of nodes from the annotations of their PersistentVolumeClaims.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::{
     version::Version,
 };
 
-/// The image of ScyllaDB that a node runs or last ran, and its version.
+/// Returns version and image of the ScyllaDB that a node runs, or ran last.
 pub(crate) fn last_image(observed: &Observed, member: &str) -> Option<(String, String)> {
     match observed.pods.get(member) {
         Some(pod) => Some((pod.version.clone()?, pod.image.clone()?)),
@@ -23,8 +23,8 @@ pub(crate) fn last_image(observed: &Observed, member: &str) -> Option<(String, S
     }
 }
 
-/// What nodes are to run that are missing: what they last ran, and the newest of that where it differs, because a disk cannot
-/// go back to a former version.
+/// Returns version and image with which these nodes can start again: those that they ran last, and the newest of them
+/// where they differ, because ScyllaDB cannot be downgraded on a disk.
 pub(crate) fn newest_image(observed: &Observed, members: &[String]) -> Option<(String, String)> {
     let is_newer = |one: &str, other: &str| match (Version::parse(one), Version::parse(other)) {
         (Some(one), Some(other)) => one.is_at_least(&other),
@@ -34,8 +34,8 @@ pub(crate) fn newest_image(observed: &Observed, members: &[String]) -> Option<(S
     images.reduce(|newest, one| if is_newer(&one.0, &newest.0) { one } else { newest })
 }
 
-/// Host IDs of nodes that have joined and not left, by their names, as claims say. A claim that was copied is not a node's: its
-/// host ID stands on the Service of another one, or on an older claim.
+/// Returns the host IDs of nodes that have joined and not left, by member, from the annotations of claims. Copies of
+/// claims are left out: their host ID is on the Service of another member, or on an older claim.
 pub(crate) fn joined_disks<'a>(observed: &'a Observed, members: &[Member<'a>]) -> BTreeMap<&'a str, &'a str> {
     let by_service = |host_id: &str| {
         let is_its = |member: &&Member<'_>| member.host_id() == Some(host_id);

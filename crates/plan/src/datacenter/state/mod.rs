@@ -1,16 +1,16 @@
-//! What is true now, worked out from what was observed.
+//! The current state of a datacenter, derived from what was observed.
 
 pub(crate) mod counts;
 pub(crate) mod disks;
 pub(crate) mod joining;
 pub(crate) mod member;
-pub(crate) mod named;
 pub(crate) mod nodes;
+pub(crate) mod preconditions;
 pub(crate) mod ring;
-pub(crate) mod seen;
 pub(crate) mod stateful_set;
 pub mod takeover;
 pub(crate) mod upgrade;
+pub(crate) mod user_objects;
 
 use std::collections::BTreeMap;
 
@@ -21,12 +21,12 @@ use self::{
 };
 use crate::datacenter::model::observed::Observed;
 
-/// What is true now, worked out once for all decisions.
+/// The current state of a datacenter, computed once for all decisions.
 pub(crate) struct Current<'a> {
     pub(crate) observed: &'a Observed,
-    /// The nodes, and the ring as they tell of it.
+    /// The members, and the token ring as their nodes report it.
     pub(crate) ring: Ring<'a>,
-    /// Host IDs of nodes that have joined and not left, by their names, as claims say.
+    /// Host IDs of nodes that have joined and not left, by member, as annotated on claims.
     pub(crate) disks: BTreeMap<&'a str, &'a str>,
 }
 
@@ -37,12 +37,12 @@ impl<'a> Current<'a> {
         Self { observed, ring, disks }
     }
 
-    /// The nodes of all racks that there are, are to be or have been, in order.
+    /// Returns the members of all racks, existing, desired and removed, in order.
     pub(crate) fn members(&self) -> &[Member<'a>] {
         &self.ring.members
     }
 
-    /// Whether a node of this name has joined, as its Service or its claim says.
+    /// Whether the node of this member has joined, according to its Service or its claim.
     pub(crate) fn is_known(&self, member: &str) -> bool {
         self.observed.services.get(member).is_some_and(|service| service.has_joined) || self.disks.contains_key(member)
     }

@@ -1,31 +1,33 @@
-//! Which nodes of a StatefulSet are up, and which have changed.
+//! Which pods of a StatefulSet are up, and which of them are up to date.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use messina_api::names;
 
 use crate::datacenter::{
-    model::{facts::pod::NodePod, observed::Observed, spec::MOST_NODES},
+    model::{facts::pod::NodePod, observed::Observed, spec::MAX_NODES},
     state::{
         joining::has_joined,
         stateful_set::{is_rolled_out, partition, replicas},
     },
 };
 
+/// Returns the pods of a StatefulSet by ordinal; none where a pod is missing.
 pub(crate) fn pods<'a>(
     observed: &'a Observed,
     stateful_set: &StatefulSet,
 ) -> impl Iterator<Item = (i32, Option<&'a NodePod>)> {
     let name = stateful_set.metadata.name.clone().unwrap_or_default();
-    let ordinals = 0..replicas(stateful_set).min(MOST_NODES);
+    let ordinals = 0..replicas(stateful_set).min(MAX_NODES);
     ordinals.map(move |ordinal| (ordinal, observed.pods.get(&names::datacenter::member(&name, ordinal))))
 }
 
-/// Whether Kubernetes has done all that it may do now: all pods are there, and those that it may make anew are new. Below
-/// the partition there may be new ones too, so the number of them does not tell, and pods are looked at.
+/// Whether the StatefulSet is rolled out down to its partition: all pods are up, and those from the partition on are up
+/// to date. Pods below the partition may be up to date too, so `status.updatedReplicas` does not suffice, and each pod
+/// is checked.
 pub(crate) fn is_settled(observed: &Observed, stateful_set: &StatefulSet) -> bool {
     let partition = partition(stateful_set);
     if partition == 0 {
-        // Kubernetes may not have said yet that a pod is gone.
+        // The status of the StatefulSet may not yet show that a pod is gone.
         let name = stateful_set.metadata.name.as_deref().unwrap_or_default();
         let is_known = |ordinal: i32| has_joined(observed, &names::datacenter::member(name, ordinal));
         return is_rolled_out(stateful_set)
@@ -44,7 +46,7 @@ pub(crate) fn is_settled(observed: &Observed, stateful_set: &StatefulSet) -> boo
             .all(|(ordinal, pod)| pod.is_some_and(|pod| !pod.is_down() && (ordinal < partition || is_new(pod))))
 }
 
-/// The last pod below the partition that is yet to be made anew.
+/// Returns the last ordinal below the partition whose pod is not up to date.
 pub(crate) fn next_below_partition(observed: &Observed, stateful_set: &StatefulSet) -> Option<i32> {
     let latest = stateful_set.status.as_ref().and_then(|status| status.update_revision.as_deref());
     let partition = partition(stateful_set);
@@ -53,19 +55,19 @@ pub(crate) fn next_below_partition(observed: &Observed, stateful_set: &StatefulS
     below.filter(|(_, pod)| is_old(*pod)).map(|(ordinal, _)| ordinal).last()
 }
 
-/// Names of the pods that are missing, going or not ready, as far as is known.
+/// Returns the names of pods that are missing, being deleted or reported as not ready.
 pub(crate) fn nodes_down(observed: &Observed, stateful_set: &StatefulSet) -> Vec<String> {
-    nodes_that_are(observed, stateful_set, NodePod::is_down)
+    missing_or(observed, stateful_set, NodePod::is_down)
 }
 
-/// Names of the pods of which it is not known that they are ready.
+/// Returns the names of pods that are missing or not known to be ready.
 pub(crate) fn nodes_not_ready(observed: &Observed, stateful_set: &StatefulSet) -> Vec<String> {
-    nodes_that_are(observed, stateful_set, |pod| pod.is_down() || pod.ready.is_none())
+    missing_or(observed, stateful_set, |pod| pod.is_down() || pod.ready.is_none())
 }
 
-/// Names of the pods that are missing, or are so.
-fn nodes_that_are(observed: &Observed, stateful_set: &StatefulSet, are_so: impl Fn(&NodePod) -> bool) -> Vec<String> {
+/// Returns the names of pods that are missing or match.
+fn missing_or(observed: &Observed, stateful_set: &StatefulSet, matches: impl Fn(&NodePod) -> bool) -> Vec<String> {
     let name = stateful_set.metadata.name.as_deref().unwrap_or_default();
-    let found = pods(observed, stateful_set).filter(|(_, pod)| pod.is_none_or(&are_so));
+    let found = pods(observed, stateful_set).filter(|(_, pod)| pod.is_none_or(&matches));
     found.map(|(ordinal, _)| names::datacenter::member(name, ordinal)).collect()
 }

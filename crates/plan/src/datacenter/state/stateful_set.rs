@@ -1,4 +1,4 @@
-//! A StatefulSet as Kubernetes has it.
+//! Fields of a StatefulSet.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use messina_api::names::label;
@@ -6,11 +6,11 @@ use messina_api::names::label;
 use crate::datacenter::layout::PARALLEL;
 
 pub(crate) fn replicas(stateful_set: &StatefulSet) -> i32 {
-    // Kubernetes takes none for one.
+    // Kubernetes' default is 1.
     stateful_set.spec.as_ref().map_or(0, |spec| spec.replicas.unwrap_or(1))
 }
 
-/// Whether all pods are there, ready for long enough, and as the StatefulSet wants them.
+/// Whether all pods are available and up to date.
 pub fn is_rolled_out(stateful_set: &StatefulSet) -> bool {
     let (Some(spec), Some(status)) = (&stateful_set.spec, &stateful_set.status) else { return false };
     let replicas = replicas(stateful_set);
@@ -27,12 +27,12 @@ pub fn is_rolled_out(stateful_set: &StatefulSet) -> bool {
     is_seen && are_there && are_new
 }
 
-/// Whether a StatefulSet is about to be gone. What is written to it then may be the first word of another one.
-pub(crate) fn is_going(stateful_set: &StatefulSet) -> bool {
+/// Whether a StatefulSet is being deleted. A write at that time may create a new StatefulSet of the same name.
+pub(crate) fn is_being_deleted(stateful_set: &StatefulSet) -> bool {
     stateful_set.metadata.deletion_timestamp.is_some()
 }
 
-/// From which pod on Kubernetes makes pods anew.
+/// Returns the ordinal from which on Kubernetes recreates pods.
 pub(crate) fn partition(stateful_set: &StatefulSet) -> i32 {
     let strategy = stateful_set.spec.as_ref().and_then(|spec| spec.update_strategy.as_ref());
     strategy.and_then(|strategy| strategy.rolling_update.as_ref()?.partition).unwrap_or(0).max(0)
@@ -45,12 +45,12 @@ pub(crate) fn set_partition(stateful_set: &mut StatefulSet, partition: i32) {
     }
 }
 
-/// The partition with which a change of the pods makes but the last one anew.
-pub(crate) fn last_only(stateful_set: &StatefulSet) -> i32 {
+/// Returns the ordinal of the last pod: with this partition, Kubernetes recreates no other one.
+pub(crate) fn last_ordinal(stateful_set: &StatefulSet) -> i32 {
     (replicas(stateful_set) - 1).max(0)
 }
 
-/// The version of ScyllaDB that new pods get.
+/// Returns the version of ScyllaDB in the pod template.
 pub(crate) fn template_version(stateful_set: &StatefulSet) -> Option<String> {
     let template = stateful_set.spec.as_ref()?.template.metadata.as_ref()?;
     template.labels.as_ref()?.get(label::SCYLLA_VERSION).cloned()

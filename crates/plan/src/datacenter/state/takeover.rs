@@ -1,4 +1,5 @@
-//! Taking over a datacenter of scylla-operator, and leaving it alone while scylla-operator runs.
+//! Takeover of a datacenter from scylla-operator. While scylla-operator runs, this operator does not change the
+//! datacenter.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
@@ -12,43 +13,46 @@ use k8s_openapi::{
 use messina_api::names::scylla_operator::{PROGRAMS, is_field_manager};
 use serde_json::Value;
 
-/// How long after a write of scylla-operator a datacenter is left alone. Where its lease has another name, its writes are all that
-/// shows that it runs.
+/// How long after a write of scylla-operator it counts as running. Where its Lease has another name, its writes are the
+/// only evidence.
 const QUIET: SignedDuration = SignedDuration::from_mins(5);
 
-/// How long a lease counts as held that was neither renewed nor given back. A watch that has died is noticed within five minutes, so
-/// that a lease which seems to run out may have been renewed all the time.
+/// How long a Lease counts as held that was neither renewed nor released. The operator notices a dead watch within five
+/// minutes, so a Lease that seems to expire may have been renewed all the time.
 const UNRENEWED: SignedDuration = SignedDuration::from_mins(6);
 
-/// That scylla-operator runs, until when as far as is known, and how that shows.
+/// Evidence that scylla-operator runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Active {
-    /// Until when nothing is changed, should nothing more be seen of it.
+pub struct ScyllaOperatorActivity {
+    /// When it counts as stopped, if there is no further evidence.
     pub until: Timestamp,
-    /// How it shows.
+    /// The evidence, as part of a sentence.
     pub evidence: String,
 }
 
-/// Whether a lease is held. `changed` is when it was first seen, or seen to change, by our own clock: that of its holder may be
-/// wrong.
-pub fn is_led(lease: &Lease, changed: Timestamp, now: Timestamp) -> Option<Active> {
+/// Returns whether a Lease is held. `changed` is when it was first observed, or observed to change, by this operator's
+/// clock: that of the holder may be wrong.
+pub fn active_by_lease(lease: &Lease, changed: Timestamp, now: Timestamp) -> Option<ScyllaOperatorActivity> {
     let holder = lease.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
     let until = changed.saturating_add(UNRENEWED).unwrap_or(Timestamp::MAX);
     let (namespace, name) = (lease.metadata.namespace.as_deref(), lease.metadata.name.as_deref());
     let evidence = format!("{holder} holds Lease {}/{}", namespace.unwrap_or_default(), name.unwrap_or_default());
-    (until > now).then_some(Active { until, evidence })
+    (until > now).then_some(ScyllaOperatorActivity { until, evidence })
 }
 
-/// Whether scylla-operator has written one of a datacenter's StatefulSets not long ago.
-pub fn has_written<'a>(stateful_sets: impl IntoIterator<Item = &'a StatefulSet>, now: Timestamp) -> Option<Active> {
+/// Returns whether scylla-operator has written one of a datacenter's StatefulSets recently.
+pub fn active_by_write<'a>(
+    stateful_sets: impl IntoIterator<Item = &'a StatefulSet>,
+    now: Timestamp,
+) -> Option<ScyllaOperatorActivity> {
     let times = |one: &'a StatefulSet| records(one).filter_map(move |record| Some((record.time.as_ref()?.0, one)));
     let (time, stateful_set) = stateful_sets.into_iter().flat_map(times).max_by_key(|(time, _)| *time)?;
     let until = time.saturating_add(QUIET).unwrap_or(Timestamp::MAX);
     let name = stateful_set.metadata.name.as_deref().unwrap_or_default();
-    (until > now).then(|| Active { until, evidence: format!("it wrote StatefulSet {name} at {time}") })
+    (until > now).then(|| ScyllaOperatorActivity { until, evidence: format!("it wrote StatefulSet {name} at {time}") })
 }
 
-/// What is recorded as scylla-operator's.
+/// Returns the managed fields of scylla-operator.
 fn records(stateful_set: &StatefulSet) -> impl Iterator<Item = &ManagedFieldsEntry> {
     let is_its = |record: &&ManagedFieldsEntry| {
         record.manager.as_deref().is_some_and(is_field_manager) && record.subresource.is_none()
@@ -56,8 +60,8 @@ fn records(stateful_set: &StatefulSet) -> impl Iterator<Item = &ManagedFieldsEnt
     stateful_set.metadata.managed_fields.iter().flatten().filter(is_its)
 }
 
-/// Whether pods are still made as scylla-operator wants them, or its fields of the pod template are yet to be taken over: those
-/// that we do not write go with the next write, which restarts nodes.
+/// Whether the pod template runs scylla-operator's program, or scylla-operator still manages fields of it: the next
+/// write of this operator removes those fields that it does not set itself, which restarts nodes.
 pub(crate) fn is_of_scylla_operator(stateful_set: &StatefulSet) -> bool {
     let Some(spec) = &stateful_set.spec else { return false };
     runs_its_program(&spec.template) || records(stateful_set).any(has_template)
@@ -65,7 +69,7 @@ pub(crate) fn is_of_scylla_operator(stateful_set: &StatefulSet) -> bool {
 
 fn has_template(record: &ManagedFieldsEntry) -> bool {
     let fields = record.fields_v1.as_ref().map(|fields| match &fields.0 {
-        // So that it takes less room.
+        // Caches store the fields as text to save memory.
         Value::String(text) => serde_json::from_str(text).unwrap_or_default(),
         fields => fields.clone(),
     });
@@ -106,12 +110,16 @@ mod tests {
         let long_ago = "2020-01-01T12:00:00.000000Z";
         let seen = time("2026-01-01T12:00:00Z");
         let (soon, late) = (time("2026-01-01T12:05:59Z"), time("2026-01-01T12:06:00Z"));
-        let active = is_led(&lease("a", long_ago), seen, soon).unwrap();
+        let active = active_by_lease(&lease("a", long_ago), seen, soon).unwrap();
         assert_eq!((active.until, active.evidence.as_str()), (late, "a holds Lease peer/lock"));
-        assert_eq!(is_led(&lease("a", long_ago), seen, late), None, "it has run out");
-        assert_eq!(is_led(&lease("a", "2999-01-01T12:00:00.000000Z"), seen, late), None, "whatever time it says");
-        assert_eq!(is_led(&lease("", long_ago), seen, soon), None, "it was released");
-        assert_eq!(is_led(&Lease::default(), seen, soon), None);
+        assert_eq!(active_by_lease(&lease("a", long_ago), seen, late), None, "it has run out");
+        assert_eq!(
+            active_by_lease(&lease("a", "2999-01-01T12:00:00.000000Z"), seen, late),
+            None,
+            "whatever time it says"
+        );
+        assert_eq!(active_by_lease(&lease("", long_ago), seen, soon), None, "it was released");
+        assert_eq!(active_by_lease(&Lease::default(), seen, soon), None);
     }
 
     fn stateful_set(manager: &str, fields: Value, command: &[&str]) -> StatefulSet {
@@ -128,9 +136,9 @@ mod tests {
     fn a_recent_write_of_scylla_operator_counts() {
         let its = [stateful_set("scylla-operator (linux", json!({}), &[])];
         let (soon, late) = (time("2026-01-01T12:04:59Z"), time("2026-01-01T12:05:00Z"));
-        assert_eq!(has_written(&its, soon).unwrap().until, late);
-        assert_eq!(has_written(&its, late), None);
-        assert_eq!(has_written(&[stateful_set("messina", json!({}), &[])], soon), None);
+        assert_eq!(active_by_write(&its, soon).unwrap().until, late);
+        assert_eq!(active_by_write(&its, late), None);
+        assert_eq!(active_by_write(&[stateful_set("messina", json!({}), &[])], soon), None);
     }
 
     #[test]

@@ -16,11 +16,11 @@ use crate::{
             facts::pod::NodePod,
             observed::Observed,
             plan::{Note, Plan},
-            spec::{Fault, Rack},
+            spec::{InvalidField, Rack},
         },
         state::{counts::removed_racks, stateful_set::replicas},
     },
-    words,
+    metadata,
 };
 
 /// How a datacenter stands, but for its parts and for what only time tells.
@@ -85,7 +85,7 @@ pub fn report(observed: &Observed) -> Report {
 }
 
 /// Says of a datacenter that cannot be worked on what is wrong with it.
-pub fn refusal(faults: &[Fault]) -> Told {
+pub fn refusal(faults: &[InvalidField]) -> Told {
     let lines: Vec<String> = faults.iter().map(|fault| format!("{}: {}", fault.field, fault.message)).collect();
     Told { reason: INVALID_SPECIFICATION, message: lines.join("\n") }
 }
@@ -97,7 +97,7 @@ pub const INVALID_SPECIFICATION: &str = "InvalidSpecification";
 fn rack_statuses(observed: &Observed) -> Vec<RackStatus> {
     let wanted = observed.datacenter.racks.iter().map(|rack| wanted_rack(observed, rack));
     let removed = removed_racks(observed).filter_map(|stateful_set| {
-        let rack = words::label(stateful_set, label::RACK)?;
+        let rack = metadata::label(stateful_set, label::RACK)?;
         let is_wanted = observed.datacenter.racks.iter().any(|one| one.name == *rack);
         (!is_wanted).then(|| rack_status(observed, rack, stateful_set))
     });

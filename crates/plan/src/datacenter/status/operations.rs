@@ -16,8 +16,8 @@ use crate::{
         },
         state::member::{Member, members},
     },
+    metadata::{annotation, label},
     node::facts,
-    words::{annotation, label},
 };
 
 /// How a node stands. Each is counted once, as the first of these that holds.
@@ -53,7 +53,7 @@ impl NodeState {
 /// How many nodes stand how.
 pub fn node_states(observed: &Observed) -> BTreeMap<NodeState, usize> {
     let mut states: BTreeMap<NodeState, usize> = NodeState::ALL.into_iter().map(|state| (state, 0)).collect();
-    for member in members(observed).iter().filter(|member| !member.is_outside(observed)) {
+    for member in members(observed).iter().filter(|member| !member.is_beyond_replicas(observed)) {
         *states.entry(state(observed, member)).or_default() += 1;
     }
     states

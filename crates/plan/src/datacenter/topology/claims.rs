@@ -7,12 +7,12 @@ use messina_api::names::{self, annotation::LEFT_HOST_ID};
 use serde_json::json;
 
 use crate::datacenter::{
-    model::{component::Component, plan::ObjectKind, spec::MOST_NODES},
+    model::{component::Component, plan::ObjectKind, spec::MAX_NODES},
     state::{
         counts::{desired, nodes_to_keep},
         member::Member,
+        preconditions,
         ring::Membership,
-        seen,
     },
     topology::steps::Steps,
 };
@@ -30,7 +30,11 @@ pub(crate) fn put_away(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str
         return false;
     }
     // Another node may have the name by now, and the claim.
-    steps.rests_on_ring(ObjectKind::PersistentVolumeClaim, &claim.reference, vec![seen::pod(observed, member.name)]);
+    steps.rests_on_ring(
+        ObjectKind::PersistentVolumeClaim,
+        &claim.reference,
+        vec![preconditions::pod(observed, member.name)],
+    );
     if observed.datacenter.deletes_claims_of_left_nodes {
         let message = format!(
             "PersistentVolumeClaim {namespace}/{name} of node {host_id}, which has left, is \
@@ -54,7 +58,7 @@ pub(crate) fn clear_the_way(steps: &mut Steps<'_>) {
     for rack in &observed.datacenter.racks {
         let stateful_set = observed.datacenter.stateful_set_name(rack);
         let now = steps.replicas(&stateful_set).unwrap_or(0);
-        for ordinal in now..nodes_to_keep(steps.current, rack).min(MOST_NODES) {
+        for ordinal in now..nodes_to_keep(steps.current, rack).min(MAX_NODES) {
             let member = names::datacenter::member(&stateful_set, ordinal);
             if is_in_the_way(steps, &member) {
                 steps.done.in_the_way.insert(stateful_set.clone());
@@ -104,10 +108,14 @@ fn is_in_the_way(steps: &mut Steps<'_>, member: &str) -> bool {
                  that node {member} can join with an empty disk"
             );
             steps.wait(Component::StatefulSet, "DeletingClaim", message.clone());
-            steps.rests_on_ring(ObjectKind::PersistentVolumeClaim, &claim.reference, vec![seen::pod(observed, member)]);
+            steps.rests_on_ring(
+                ObjectKind::PersistentVolumeClaim,
+                &claim.reference,
+                vec![preconditions::pod(observed, member)],
+            );
             steps.delete(ObjectKind::PersistentVolumeClaim, &claim.reference, ("DeletingClaim", message));
         }
-        Membership::NotKnown if others.is_empty() => steps.fault(
+        Membership::Unknown if others.is_empty() => steps.fault(
             Component::StatefulSet,
             "ClaimInTheWay",
             format!(
@@ -115,7 +123,7 @@ fn is_in_the_way(steps: &mut Steps<'_>, member: &str) -> bool {
                  confirm it; delete it, so that node {member} can join"
             ),
         ),
-        Membership::NotKnown => steps.wait(
+        Membership::Unknown => steps.wait(
             Component::StatefulSet,
             "WaitingForRing",
             format!(

@@ -36,7 +36,7 @@ use crate::{
             metadata::{map, owned_with, some, with},
             observed::Observed,
             plan::{Note, Untouched},
-            spec::{Datacenter, MOST_NODES, Rack},
+            spec::{Datacenter, MAX_NODES, Rack},
         },
     },
     node::address::{IpFamily as AddressFamily, PodAddresses, announced_address},
@@ -100,7 +100,7 @@ pub(crate) fn is_wanted(observed: &Observed) -> bool {
 fn members(datacenter: &Datacenter) -> impl Iterator<Item = (&Rack, String)> {
     datacenter.racks.iter().flat_map(|rack| {
         let stateful_set = datacenter.stateful_set_name(rack);
-        (0..rack.nodes.min(MOST_NODES)).map(move |ordinal| (rack, names::datacenter::member(&stateful_set, ordinal)))
+        (0..rack.nodes.min(MAX_NODES)).map(move |ordinal| (rack, names::datacenter::member(&stateful_set, ordinal)))
     })
 }
 

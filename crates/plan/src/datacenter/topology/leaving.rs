@@ -43,7 +43,7 @@ use crate::{
 /// What is left of nodes for which their StatefulSets have no place: nodes that have left are put away.
 pub(crate) fn clear_up(steps: &mut Steps<'_>) {
     let observed = steps.observed;
-    for member in steps.ring.members.iter().filter(|member| member.is_outside(observed)) {
+    for member in steps.ring.members.iter().filter(|member| member.is_beyond_replicas(observed)) {
         match member.host_id() {
             None => clear_blank(steps, member),
             Some(host_id) => clear(steps, member, host_id),
@@ -109,7 +109,7 @@ fn clear(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) {
     let others = steps.ring.others(observed, member.name);
     // What is not known is waited for, where it will be: pods of former versions do not answer before they are changed.
     let will_be_known = !others.is_empty() && others.iter().all(|other| other.answers());
-    if place == Membership::Member || (place == Membership::NotKnown && will_be_known) {
+    if place == Membership::Member || (place == Membership::Unknown && will_be_known) {
         steps.lacks_place(member);
     }
     let service = steps.named(member);
@@ -146,7 +146,7 @@ fn clear(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) {
                 steps.set_replicas(stateful_set, member.ordinal + 1, member, ("NodeWithoutPlace", message));
             }
         }
-        Membership::NotKnown => {
+        Membership::Unknown => {
             // Where there is nobody to ask, the node comes back as it was.
             if is_departing || !others.is_empty() {
                 steps.done.in_the_way.insert(member.stateful_set.to_owned());
@@ -227,7 +227,9 @@ pub(crate) fn leave(steps: &mut Steps<'_>, racks: &Racks<'_>, is_replacing: bool
         .ring
         .members
         .iter()
-        .filter(|member| !member.is_outside(observed) && (member.is_asked_to_leave() || member.has_begun_to_leave()))
+        .filter(|member| {
+            !member.is_beyond_replicas(observed) && (member.is_asked_to_leave() || member.has_begun_to_leave())
+        })
         .collect();
     let is_last =
         |member: &Member<'_>| observed.stateful_sets.get(member.stateful_set).map(replicas) == Some(member.ordinal + 1);
@@ -241,7 +243,7 @@ pub(crate) fn leave(steps: &mut Steps<'_>, racks: &Racks<'_>, is_replacing: bool
             set_aside(steps, member, is_last(member));
         }
     }
-    for member in steps.ring.members.iter().filter(|member| !member.is_outside(observed)) {
+    for member in steps.ring.members.iter().filter(|member| !member.is_beyond_replicas(observed)) {
         tidy(steps, member);
     }
     match current {
@@ -324,14 +326,14 @@ fn go_on(steps: &mut Steps<'_>, member: &Member<'_>, racks: &Racks<'_>, is_repla
     steps.done.is_leaving = true;
     steps.asks = true;
     let node = steps.named(member);
-    let place = steps.ring.place(host_id, member.name);
+    let place = steps.ring.membership(host_id, member.name);
     let refusal = member.refusal().filter(|_| place != Membership::Absent);
     if let Some(refusal) = &refusal {
         tell_refusal(steps, member, refusal);
     }
     let is_asked = member.is_asked_to_leave() && matches!(member.decommissioned(), Some(FALSE | TRUE));
     if !member.has_begun_to_leave() && place != Membership::Absent {
-        let trouble = steps.ring.trouble(host_id, member.name);
+        let trouble = steps.ring.unhealthy_node(host_id, member.name);
         if member.ordinal < desired(observed, member.stateful_set) {
             return withdraw(steps, member, "the specification asks for it again");
         } else if is_replacing || unsettled(steps).is_some() {
@@ -466,7 +468,7 @@ fn begin(steps: &mut Steps<'_>, racks: &Racks<'_>, is_replacing: bool) {
         return steps.wait(Component::StatefulSet, "LastNodeStays", message);
     }
     steps.asks = true;
-    match steps.ring.agrees(observed, member, UP) {
+    match steps.ring.check_agreement(observed, member, UP) {
         Ok(()) => {
             steps.done.is_leaving = true;
             steps.wait(

@@ -13,7 +13,7 @@ use crate::datacenter::{
 pub(crate) fn asks(observed: &Observed, member: &Member<'_>) -> bool {
     let pod = observed.pods.get(member.name).filter(|pod| !pod.is_being_deleted);
     let uid = pod.and_then(|pod| pod.reference.uid.as_deref());
-    uid.is_some() && member.service.restart_request.as_deref() == uid && !member.is_outside(observed)
+    uid.is_some() && member.service.restart_request.as_deref() == uid && !member.is_beyond_replicas(observed)
 }
 
 /// Starts the first of them anew, if it may. As long as there is one, nothing else begins.
@@ -31,7 +31,7 @@ pub(crate) fn start_anew(steps: &mut Steps<'_>, racks: &Racks<'_>, is_held: bool
     let others = steps.ring.others(observed, first.name);
     if others.iter().any(|other| other.answers()) {
         steps.asks = true;
-        if let Err(reason) = steps.ring.lets_restart(observed, &asking) {
+        if let Err(reason) = steps.ring.check_restart(observed, &asking) {
             let message = format!("{what}; it does when all others see each other up; {reason}");
             return steps.wait(Component::StatefulSet, "WaitingForRing", message);
         }

@@ -21,13 +21,13 @@ use crate::datacenter::{
         component::Component,
         facts::pod::NodePod,
         plan::{Deletion, FieldPatch, Note, ObjectKind, Preconditions},
-        spec::MOST_NODES,
+        spec::MAX_NODES,
     },
     state::{
         Current,
         member::Member,
-        seen,
-        stateful_set::{is_going, is_parallel, replicas},
+        preconditions,
+        stateful_set::{is_being_deleted, is_parallel, replicas},
     },
 };
 
@@ -79,7 +79,7 @@ pub(crate) fn recovery(current: &Current<'_>) -> Recovery {
     let mut recovery = Recovery::default();
     let is_away = |member: &Member<'_>| {
         let stateful_set = observed.stateful_sets.get(member.stateful_set);
-        current.is_known(member.name) && stateful_set.is_none_or(is_going)
+        current.is_known(member.name) && stateful_set.is_none_or(is_being_deleted)
     };
     if has_majority(current) || current.members().iter().any(is_away) {
         return recovery;
@@ -101,7 +101,7 @@ pub(crate) fn recovery(current: &Current<'_>) -> Recovery {
         });
         // Pods may be seen late, and all nodes be up.
         let pods = current.members().iter().filter(|member| current.is_known(member.name));
-        let pods = pods.map(|member| seen::pod(observed, member.name)).collect();
+        let pods = pods.map(|member| preconditions::pod(observed, member.name)).collect();
         recovery.preconditions.insert((ObjectKind::StatefulSet, name.clone()), pods);
         recovery.deletions.push(Deletion {
             component: Component::StatefulSet,
@@ -136,10 +136,10 @@ fn has_majority(current: &Current<'_>) -> bool {
 /// Whether a node that has joined has no pod because one before it, which has joined too, is not ready, for whatever reason.
 fn is_stuck(current: &Current<'_>, name: &str, stateful_set: &StatefulSet) -> bool {
     let observed = current.observed;
-    if is_parallel(stateful_set) || is_going(stateful_set) {
+    if is_parallel(stateful_set) || is_being_deleted(stateful_set) {
         return false;
     }
-    let known = (0..replicas(stateful_set).min(MOST_NODES))
+    let known = (0..replicas(stateful_set).min(MAX_NODES))
         .map(|ordinal| names::datacenter::member(name, ordinal))
         .filter(|member| current.is_known(member));
     let pods: Vec<Option<&NodePod>> = known.map(|member| observed.pods.get(&member)).collect();

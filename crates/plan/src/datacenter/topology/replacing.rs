@@ -17,7 +17,7 @@ use crate::{
             facts::{claim::Claim, pod::NodePod},
             plan::ObjectKind,
         },
-        state::{member::Member, ring::Membership, seen},
+        state::{member::Member, preconditions, ring::Membership},
         topology::{lost, maintenance, steps::Steps},
     },
     node::answer::{DOWN, UP},
@@ -39,7 +39,8 @@ pub(crate) fn replace(steps: &mut Steps<'_>) -> bool {
             is_under_way |= begin(steps, member, is_under_way);
         }
     }
-    let is_unmarked = |member: &&Member<'_>| !member.service.is_to_be_replaced() && !member.is_outside(steps.observed);
+    let is_unmarked =
+        |member: &&Member<'_>| !member.service.is_to_be_replaced() && !member.is_beyond_replicas(steps.observed);
     for member in members.iter().filter(is_unmarked) {
         if lost::is_emptied(steps.observed, member) {
             lost::tell_of_empty_disk(steps, member);
@@ -142,7 +143,7 @@ fn may_be_automatic(steps: &Steps<'_>, member: &Member<'_>) -> bool {
 
 /// Another node than the one that was lost is there.
 fn took_over(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str, replaced: &str) -> bool {
-    let is_gone = steps.ring.place(replaced, member.name) == Membership::Absent;
+    let is_gone = steps.ring.membership(replaced, member.name) == Membership::Absent;
     let is_wanted = member.replacing_claim().is_some() || member.service.replace.is_some();
     // Until the newcomer has joined, it has to know whom it replaces, whoever has withdrawn the request.
     if !is_wanted && (member.has_joined() || is_gone) {
@@ -150,7 +151,7 @@ fn took_over(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str, replaced
         return false;
     }
     steps.asks = true;
-    let is_done = member.has_joined() && is_gone && steps.ring.place(host_id, member.name) == Membership::Member;
+    let is_done = member.has_joined() && is_gone && steps.ring.membership(host_id, member.name) == Membership::Member;
     if is_done {
         let message = format!("node {} ({host_id}) has taken the place of {replaced}", steps.named(member));
         steps.change_member(member, forget(), Some(("NodeReplaced", message)));
@@ -224,7 +225,7 @@ fn empty(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str, own: &str) {
         return steps.wait(Component::Service, "WaitingForMaintenance", message);
     }
     let is_given_up = left.claim.is_none_or(|claim| claim.is_being_deleted);
-    if let Err(reason) = steps.ring.agrees(observed, member, DOWN) {
+    if let Err(reason) = steps.ring.check_agreement(observed, member, DOWN) {
         if is_given_up && steps.ring.is_seen(host_id, UP, member.name) {
             let message = format!(
                 "node {node} ({host_id}) came back when its disk was already given up; stop it for good, by deleting \
@@ -247,12 +248,12 @@ fn empty(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str, own: &str) {
             steps.rests_on_ring(
                 ObjectKind::PersistentVolumeClaim,
                 &claim.reference,
-                vec![seen::pod(observed, member.name)],
+                vec![preconditions::pod(observed, member.name)],
             );
             steps.delete(ObjectKind::PersistentVolumeClaim, &claim.reference, ("ReplacingNode", message));
         }
         (_, Some(pod)) if !pod.is_being_deleted => {
-            steps.rests_on_ring(ObjectKind::Pod, &pod.reference, vec![seen::claim(observed, member.name)]);
+            steps.rests_on_ring(ObjectKind::Pod, &pod.reference, vec![preconditions::claim(observed, member.name)]);
             steps.delete(ObjectKind::Pod, &pod.reference, ("ReplacingNode", message));
         }
         _ => {}
@@ -281,8 +282,9 @@ fn begin(steps: &mut Steps<'_>, member: &Member<'_>, is_another_under_way: bool)
         steps.fault(Component::Service, "NoHostId", message);
         return false;
     };
-    let leaves =
-        |other: &Member<'_>| other.name != member.name && other.has_begun_to_leave() && !other.is_outside(observed);
+    let leaves = |other: &Member<'_>| {
+        other.name != member.name && other.has_begun_to_leave() && !other.is_beyond_replicas(observed)
+    };
     if is_another_under_way || steps.ring.members.iter().any(leaves) {
         let message =
             format!("node {node} is to be replaced, which begins when no other node is being replaced or leaves");
@@ -295,7 +297,7 @@ fn begin(steps: &mut Steps<'_>, member: &Member<'_>, is_another_under_way: bool)
         return false;
     }
     steps.asks = true;
-    if let Err(reason) = steps.ring.agrees(observed, member, DOWN) {
+    if let Err(reason) = steps.ring.check_agreement(observed, member, DOWN) {
         if member.service.replace.is_some() && steps.ring.is_seen(host_id, UP, member.name) {
             let message = format!(
                 "node {node} ({host_id}) has the label {REPLACE}, but it is up; only a node that is down for \

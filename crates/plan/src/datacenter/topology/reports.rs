@@ -18,7 +18,7 @@ impl Ring<'_> {
             }
             for host_id in ours.iter().filter_map(|member| member.host_id()) {
                 if report.status(host_id) != Some(&NodeStatus::Up) {
-                    return Err(format!("node {name} does not report that node {} is up", self.called(host_id)));
+                    return Err(format!("node {name} does not report that node {} is up", self.display_name(host_id)));
                 }
             }
         }

@@ -13,7 +13,7 @@ use crate::datacenter::{
         observed::Observed,
         plan::{Deletion, FieldPatch, Note, ObjectKind, ObservedVersion, Preconditions},
     },
-    state::{Current, member::Member, ring::Ring, seen, stateful_set::replicas},
+    state::{Current, member::Member, preconditions, ring::Ring, stateful_set::replicas},
 };
 
 /// What is to be done now.
@@ -110,7 +110,7 @@ impl<'a> Steps<'a> {
         member: &Member<'_>,
         event: (&'static str, String),
     ) {
-        let preconditions = seen::of_places(self.observed, stateful_set, replicas, member.name);
+        let preconditions = preconditions::for_replicas(self.observed, stateful_set, replicas, member.name);
         self.done
             .preconditions
             .entry((ObjectKind::StatefulSet, member.stateful_set.to_owned()))
@@ -129,15 +129,15 @@ impl<'a> Steps<'a> {
 
     /// What is written of the member's Service holds only if its claim and its pod are as they were observed.
     pub(crate) fn rests_on_belongings(&mut self, member: &Member<'_>) {
-        let belongings = seen::belongings(self.observed, member.name);
+        let belongings = preconditions::claim_and_pod(self.observed, member.name);
         self.done.preconditions.insert((ObjectKind::Service, member.name.to_owned()), belongings);
     }
 
     /// What a node leaves behind is put away only if all that was said of the ring, the pods that said it, and what was written down
     /// of this node, are as they were observed, and so is this.
     pub(crate) fn rests_on_ring(&mut self, kind: ObjectKind, object: &ObjectReference, also: Vec<ObservedVersion>) {
-        let said = self.ring.members.iter().map(|member| seen::service(self.observed, member.name));
-        let witnesses = self.ring.witnesses.iter().map(|name| seen::pod(self.observed, name));
+        let said = self.ring.members.iter().map(|member| preconditions::service(self.observed, member.name));
+        let witnesses = self.ring.witnesses.iter().map(|name| preconditions::pod(self.observed, name));
         self.done.preconditions.insert((kind, object.name.clone()), said.chain(witnesses).chain(also).collect());
     }
 

@@ -14,18 +14,19 @@ use crate::{
         racks::Racks,
         state::{
             member::Member,
-            upgrade::{Node, is_changed, is_marked, version},
+            upgrade::{Node, has_upgrade_annotations, is_upgraded, version},
         },
         topology::steps::Steps,
     },
-    node::upgrade::{Failure, Kept, Request, Snapshot, Step},
+    node::upgrade::{Failure, Kept, Snapshot, UpgradeRequest, UpgradeStep},
 };
 
 /// Has nodes prepare for another version and clear up after it, and decides whether the next one may restart. Nothing of that
 /// goes on while a node is replaced or under maintenance.
 pub(crate) fn prepare(steps: &mut Steps<'_>, racks: &Racks<'_>, is_held: bool) {
     let observed = steps.observed;
-    let members: Vec<Member<'_>> = steps.ring.members.iter().copied().filter(|one| is_changed(observed, one)).collect();
+    let members: Vec<Member<'_>> =
+        steps.ring.members.iter().copied().filter(|one| is_upgraded(observed, one)).collect();
     if observed.datacenter.skips_upgrade_hooks {
         forget_all(steps, &members);
     } else if !is_held {
@@ -41,7 +42,7 @@ pub(crate) fn prepare(steps: &mut Steps<'_>, racks: &Racks<'_>, is_held: bool) {
         return;
     }
     steps.asks |= others_answer;
-    let answered = if others_answer { steps.ring.lets_restart(observed, &[]) } else { Ok(()) };
+    let answered = if others_answer { steps.ring.check_restart(observed, &[]) } else { Ok(()) };
     // Sidecars of scylla-operator do not answer, but they may report.
     if let Err(reason) = answered.and_then(|()| steps.ring.reports_let_restart(observed)) {
         steps.done.holds_restart = true;
@@ -52,7 +53,7 @@ pub(crate) fn prepare(steps: &mut Steps<'_>, racks: &Racks<'_>, is_held: bool) {
 }
 
 fn forget_all(steps: &mut Steps<'_>, members: &[Member<'_>]) {
-    for member in members.iter().filter(|member| is_marked(member)) {
+    for member in members.iter().filter(|member| has_upgrade_annotations(member)) {
         let message = format!("node {} is not asked to prepare for another version any more", steps.named(member));
         forget(steps, member, ("UpgradeHooksSkipped", message));
     }
@@ -67,7 +68,7 @@ fn forget(steps: &mut Steps<'_>, member: &Member<'_>, event: (&'static str, Stri
 fn ask_nodes(steps: &mut Steps<'_>, racks: &Racks<'_>, members: &[Member<'_>]) {
     let observed = steps.observed;
     let target = &observed.datacenter.version;
-    let is_under_way = members.iter().any(is_marked);
+    let is_under_way = members.iter().any(has_upgrade_annotations);
     let nodes: Vec<Node<'_>> = members.iter().filter_map(|member| Node::of(observed, *member)).collect();
     let is_over = racks.are_done() && nodes.iter().all(|node| node.runs(target));
     if is_under_way && is_over {
@@ -91,13 +92,13 @@ fn ask_nodes(steps: &mut Steps<'_>, racks: &Racks<'_>, members: &[Member<'_>]) {
 }
 
 /// What a node is to be asked for; none where that stays as it is.
-fn wanted(node: &Node<'_>, target: &str, is_next: bool, is_up: bool) -> Option<Request> {
+fn wanted(node: &Node<'_>, target: &str, is_next: bool, is_up: bool) -> Option<UpgradeRequest> {
     if node.runs(target) {
         let asked = node.request.clone().filter(|_| is_up)?;
         let keep = asked.keep.iter().copied().filter(|one| *one != Snapshot::Data).collect();
-        return Some(Request { keep, ..asked });
+        return Some(UpgradeRequest { keep, ..asked });
     }
-    if node.returns_to(target) {
+    if node.rolls_back_to(target) {
         return None;
     }
     let from = node.version.clone()?;
@@ -106,7 +107,7 @@ fn wanted(node: &Node<'_>, target: &str, is_next: bool, is_up: bool) -> Option<R
     if asked.is_none() && !is_up && node.keeps(&[Snapshot::Data]) {
         return None;
     }
-    if asked.is_some() && node.has_more() {
+    if asked.is_some() && node.has_snapshots_to_clear() {
         return None;
     }
     // What it keeps for this version stays until it is back.
@@ -115,10 +116,15 @@ fn wanted(node: &Node<'_>, target: &str, is_next: bool, is_up: bool) -> Option<R
     if is_next {
         keep.insert(Snapshot::Data);
     }
-    Some(Request { host_id: node.host_id.to_owned(), from, to: target.to_owned(), keep })
+    Some(UpgradeRequest { host_id: node.host_id.to_owned(), from, to: target.to_owned(), keep })
 }
 
-fn told(steps: &Steps<'_>, node: &Node<'_>, request: &Request, has_begun: &mut bool) -> Option<(&'static str, String)> {
+fn told(
+    steps: &Steps<'_>,
+    node: &Node<'_>,
+    request: &UpgradeRequest,
+    has_begun: &mut bool,
+) -> Option<(&'static str, String)> {
     let name = steps.named(&node.member);
     let before = node.request.as_ref().filter(|asked| asked.to == request.to);
     let had_data = before.is_some_and(|asked| asked.keep.contains(&Snapshot::Data));
@@ -144,7 +150,7 @@ fn told(steps: &Steps<'_>, node: &Node<'_>, request: &Request, has_begun: &mut b
 }
 
 /// A request takes away what was answered to another one.
-fn write(steps: &mut Steps<'_>, node: &Node<'_>, request: &Request, event: Option<(&'static str, String)>) {
+fn write(steps: &mut Steps<'_>, node: &Node<'_>, request: &UpgradeRequest, event: Option<(&'static str, String)>) {
     let mut annotations = json!({UPGRADE_REQUEST: request.text()});
     let is_same = node.request.as_ref().is_some_and(|asked| asked.to == request.to && asked.from == request.from);
     if !is_same && node.member.service.upgrade_answer.is_some() {
@@ -157,7 +163,7 @@ fn write(steps: &mut Steps<'_>, node: &Node<'_>, request: &Request, event: Optio
 /// All nodes run the version that is asked for: no snapshot is kept, and then nothing is asked any more.
 fn clear_up(steps: &mut Steps<'_>, nodes: &[Node<'_>]) {
     let target = &steps.observed.datacenter.version;
-    let marked: Vec<&Node<'_>> = nodes.iter().filter(|node| is_marked(&node.member)).collect();
+    let marked: Vec<&Node<'_>> = nodes.iter().filter(|node| has_upgrade_annotations(&node.member)).collect();
     let is_clear = |node: &&Node<'_>| match &node.request {
         Some(request) => request.keep.is_empty() && node.is_done(),
         // Another node said it, or nobody.
@@ -175,7 +181,7 @@ fn clear_up(steps: &mut Steps<'_>, nodes: &[Node<'_>]) {
     for node in marked {
         let Some(asked) = &node.request else { continue };
         if !asked.keep.is_empty() {
-            write(steps, node, &Request { keep: Kept::new(), ..asked.clone() }, None);
+            write(steps, node, &UpgradeRequest { keep: Kept::new(), ..asked.clone() }, None);
         }
         if !is_clear(&node) {
             tell(steps, node, "remove the snapshots that it took for the change of the version");
@@ -201,7 +207,7 @@ fn may_restart(steps: &mut Steps<'_>, members: &[Member<'_>], name: &str) -> boo
         steps.wait(Component::StatefulSet, "WaitingForHostId", message);
         return false;
     };
-    if next.runs(target) || next.returns_to(target) {
+    if next.runs(target) || next.rolls_back_to(target) {
         return true;
     }
     let nodes: Vec<Node<'_>> = members.iter().filter_map(|member| Node::of(observed, *member)).collect();
@@ -224,20 +230,20 @@ fn tell(steps: &mut Steps<'_>, node: &Node<'_>, what: &str) {
     let failed = node.answer.as_ref().and_then(|answer| answer.failed.as_ref());
     if let Some(Failure { step, why }) = failed {
         let (reason, failure, remedy) = match step {
-            Step::Schema => (
+            UpgradeStep::Schema => (
                 "SchemaDisagreement",
                 "does not see all nodes agree on the schema",
                 "see that all nodes are up, and wait; nodes that go on to disagree have to be restarted",
             ),
-            Step::SystemSnapshot => (
+            UpgradeStep::SystemSnapshot => (
                 "SnapshotFailed",
                 "could not take a snapshot of its system keyspaces",
                 "see that there is room on its disk",
             ),
-            Step::DataSnapshot => {
+            UpgradeStep::DataSnapshot => {
                 ("SnapshotFailed", "could not take a snapshot of its data", "see that there is room on its disk")
             }
-            Step::Clearing => (
+            UpgradeStep::Clearing => (
                 "SnapshotNotRemoved",
                 "could not remove snapshots",
                 "its logs say why; `nodetool clearsnapshot` removes them",

@@ -1,44 +1,45 @@
-//! What nodes are known by. A datacenter of another name has other racks, and those that there are would count as removed:
-//! a slip in one field would send all nodes away.
+//! Checks that the names by which existing nodes are identified do not change. With another datacenter name, all
+//! existing racks would count as removed: a typo in one field would decommission all nodes.
 
 use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::ConfigMap};
 use messina_api::names::{self, label};
 
-use crate::datacenter::model::{observed::Observed, spec::Fault};
+use crate::datacenter::model::{observed::Observed, spec::InvalidField};
 
-/// Why a datacenter cannot adopt what a former one left behind: its name, or that of its cluster, is not that of the nodes.
-pub fn cannot_adopt(observed: &Observed) -> Option<Fault> {
+/// Returns the field that keeps a datacenter from adopting the objects of a deleted one: the name of the datacenter or
+/// of the cluster differs from that of the existing nodes.
+pub fn cannot_adopt(observed: &Observed) -> Option<InvalidField> {
     change_of_identity(observed).or_else(|| {
-        let wanted = &observed.datacenter.cluster_name;
+        let desired = &observed.datacenter.cluster_name;
         let config = observed.config_maps.get(&names::datacenter::managed_config(&observed.datacenter.name))?;
         let is = cluster_name(config)?;
-        (!observed.stateful_sets.is_empty() && is != *wanted).then(|| Fault {
+        (!observed.stateful_sets.is_empty() && is != *desired).then(|| InvalidField {
             field: "spec.clusterName".into(),
             message: format!(
-                "the cluster would be {wanted:?} now, and nodes that are there are of {is:?}, which cannot change: set it to {is:?}. \
-                 Nothing is adopted meanwhile"
+                "{desired:?} is not the cluster name of the existing nodes, which is {is:?} and cannot change: set it \
+                 to {is:?}. The operator adopts no object until then"
             ),
         })
     })
 }
 
-/// What the specification wants the nodes that there are to be called, if that is something else. StatefulSets tell: nobody can
-/// change which pods they select. Where a change had begun already, the oldest one says what it was.
-pub fn change_of_identity(observed: &Observed) -> Option<Fault> {
-    let wanted = &observed.datacenter.scylla_datacenter;
+/// Returns the datacenter name, if it differs from that of the existing nodes. Their name is read from the selector of
+/// a StatefulSet, which is immutable. Where a rename had begun already, the oldest StatefulSet has the original name.
+pub fn change_of_identity(observed: &Observed) -> Option<InvalidField> {
+    let desired = &observed.datacenter.scylla_datacenter;
     let age = |one: &&StatefulSet| (one.metadata.creation_timestamp.clone(), one.metadata.name.clone());
     let oldest = observed.stateful_sets.values().min_by_key(age)?;
     let is = oldest.spec.as_ref()?.selector.match_labels.as_ref()?.get(label::DATACENTER)?;
-    (is != wanted).then(|| Fault {
+    (is != desired).then(|| InvalidField {
         field: "spec.datacenterName".into(),
         message: format!(
-            "the datacenter would be {wanted:?} now, and its nodes are in {is:?}, which cannot change as long as they live: \
-             set it to {is:?} again. Nothing is changed meanwhile"
+            "{desired:?} is not the datacenter name of the existing nodes, which is {is:?} and cannot change: set it \
+             to {is:?} again. The operator changes nothing until then"
         ),
     })
 }
 
-/// The name of the cluster in a ConfigMap that was made here.
+/// The name of the cluster in a ConfigMap that the operator has created.
 pub(crate) fn cluster_name(config: &ConfigMap) -> Option<String> {
     let lines = config.data.iter().flatten().flat_map(|(_, text)| text.lines());
     let name = lines.filter_map(|line| line.strip_prefix("cluster_name: ")).next()?;

@@ -1,4 +1,4 @@
-//! What all nodes have in common: images, addresses, Alternator.
+//! Validates the options that all nodes share: images, addresses, Alternator, kernel settings.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,8 +18,8 @@ use crate::{
     datacenter::{
         model::spec::Alternator,
         validate::{
-            faults::{Faults, required},
             forms::{self, is_label_value, is_qualified_name, is_subdomain},
+            invalid_fields::{InvalidFields, required},
         },
     },
     node::sysctl::{self, Allowed, Name},
@@ -32,32 +32,32 @@ const PARALLEL_SINCE: Version = Version::release(2026, 2, 0);
 /// The path of Alternator's options. scylla-operator's messages name `spec.scyllaDB.alternator`, which does not exist.
 const ALTERNATOR: &str = "spec.scyllaDB.alternatorOptions";
 
-pub(crate) fn image(image: Option<&str>, field: &str, faults: &mut Faults) -> Option<String> {
+pub(crate) fn image(image: Option<&str>, field: &str, invalid: &mut InvalidFields) -> Option<String> {
     let image = image.unwrap_or_default();
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || "._-/:@".contains(c);
     if image.is_empty() {
-        faults.add(field, "it is missing: name an image as <repository>:<version>");
+        invalid.add(field, "the value is required: set an image such as <repository>:<version>");
     } else if !image.chars().all(is_allowed) || !image.starts_with(|c: char| c.is_ascii_alphanumeric()) {
-        faults.add(field, format!("{image:?} is no name of an image: write it as <repository>:<version>"));
+        invalid.add(field, format!("{image:?} is not a valid image: use the form <repository>:<version>"));
     } else {
         return Some(image.to_owned());
     }
     None
 }
 
-/// The version becomes a label, so it must be one.
-pub(crate) fn version(image: &str, faults: &mut Faults) -> Option<String> {
+/// Validates the version of an image, which becomes the value of a label.
+pub(crate) fn version(image: &str, invalid: &mut InvalidFields) -> Option<String> {
     let field = "spec.scyllaDB.image";
     match image_version(image) {
         Ok(version) if is_label_value(version) => return Some(version.to_owned()),
-        Ok(version) => faults.add(
+        Ok(version) => invalid.add(
             field,
             format!(
-                "{version:?} is no version: a tag has at most 63 letters, digits, dashes, dots or underscores, and \
-                 begins and ends with a letter or a digit"
+                "{version:?} is not a valid version: use a tag of at most 63 letters, digits, dashes, dots or \
+                 underscores, with a letter or a digit at both ends"
             ),
         ),
-        Err(no_version) => faults.add(field, no_version.to_string()),
+        Err(no_version) => invalid.add(field, no_version.to_string()),
     }
     None
 }
@@ -67,81 +67,82 @@ pub(crate) fn may_start_together(version: &str) -> bool {
     Version::parse(version).is_some_and(|version| version.is_at_least(&PARALLEL_SINCE))
 }
 
-pub(crate) fn parallel_needs(version: &str, faults: &mut Faults) {
+pub(crate) fn parallel_needs(version: &str, invalid: &mut InvalidFields) {
     if !may_start_together(version) {
-        faults.add(
+        invalid.add(
             "spec.enableParallelNodeOperations",
             format!(
-                "nodes may start at the same time with ScyllaDB 2026.2.0 or newer, and {version:?} is not known to be: \
-                 use such an image, or set this to false"
+                "parallel node operations require ScyllaDB 2026.2.0 or newer, and the image has version {version:?}: \
+                 use a newer image, or set this to false"
             ),
         );
     }
 }
 
-/// Texts that stand for one of a few values.
-pub(crate) fn known_values(spec: &ScyllaDBDatacenterSpec, faults: &mut Faults) {
+/// Validates the fields that are enumerations.
+pub(crate) fn known_values(spec: &ScyllaDBDatacenterSpec, invalid: &mut InvalidFields) {
     if let Some(DnsPolicy::Other(other)) = &spec.dns_policy {
-        unknown("spec.dnsPolicy", other, "ClusterFirstWithHostNet, ClusterFirst, Default or None", faults);
+        unknown("spec.dnsPolicy", other, "ClusterFirstWithHostNet, ClusterFirst, Default or None", invalid);
     }
     for (position, family) in spec.ip_families.iter().flatten().enumerate() {
         if let IpFamily::Other(other) = family {
-            unknown(&format!("spec.ipFamilies[{position}]"), other, "IPv4 or IPv6", faults);
+            unknown(&format!("spec.ipFamilies[{position}]"), other, "IPv4 or IPv6", invalid);
         }
     }
     if let Some(IpFamilyPolicy::Other(other)) = &spec.ip_family_policy {
-        unknown("spec.ipFamilyPolicy", other, "SingleStack, PreferDualStack or RequireDualStack", faults);
+        unknown("spec.ipFamilyPolicy", other, "SingleStack, PreferDualStack or RequireDualStack", invalid);
     }
 }
 
-fn unknown(field: &str, value: &str, known: &str, faults: &mut Faults) {
-    faults.add(field, format!("{value:?} is not known: use {known}"));
+fn unknown(field: &str, value: &str, known: &str, invalid: &mut InvalidFields) {
+    invalid.add(field, format!("{value:?} is not supported: use {known}"));
 }
 
-pub(crate) fn service_values(service: Option<&NodeServiceOptions>, faults: &mut Faults) {
+pub(crate) fn service_values(service: Option<&NodeServiceOptions>, invalid: &mut InvalidFields) {
     let Some(service) = service else { return };
     let known = "Headless, ClusterIP or LoadBalancer";
     match &service.service_type {
-        None => faults.add("spec.exposeOptions.nodeService.type", format!("it is missing: use {known}")),
+        None => invalid.add("spec.exposeOptions.nodeService.type", format!("the value is required: use {known}")),
         Some(NodeServiceType::Other(other)) => {
-            unknown("spec.exposeOptions.nodeService.type", other, known, faults);
+            unknown("spec.exposeOptions.nodeService.type", other, known, invalid);
         }
         Some(_) => {}
     }
     if let Some(class) = service.load_balancer_class.as_ref().filter(|class| !is_qualified_name(class)) {
         let field = "spec.exposeOptions.nodeService.loadBalancerClass";
-        faults.add(field, format!("{class:?} is no load balancer class: write it as example.com/class"));
+        invalid.add(field, format!("{class:?} is not a valid load balancer class: use the form example.com/class"));
     }
-    forms::labels(service.labels.as_ref(), "spec.exposeOptions.nodeService.labels", faults);
-    forms::annotations(service.annotations.as_ref(), "spec.exposeOptions.nodeService.annotations", faults);
+    forms::labels(service.labels.as_ref(), "spec.exposeOptions.nodeService.labels", invalid);
+    forms::annotations(service.annotations.as_ref(), "spec.exposeOptions.nodeService.annotations", invalid);
     let policies = [
         ("externalTrafficPolicy", &service.external_traffic_policy),
         ("internalTrafficPolicy", &service.internal_traffic_policy),
     ];
     for (field, policy) in policies {
         if let Some(TrafficPolicy::Other(other)) = policy {
-            unknown(&format!("spec.exposeOptions.nodeService.{field}"), other, "Cluster or Local", faults);
+            unknown(&format!("spec.exposeOptions.nodeService.{field}"), other, "Cluster or Local", invalid);
         }
     }
 }
 
-/// Domains are for Ingresses and certificates, and Ingresses need one.
-pub(crate) fn domains(spec: &ScyllaDBDatacenterSpec, faults: &mut Faults) {
+/// Validates the DNS domains of Ingresses and certificates. Ingresses require one at least.
+pub(crate) fn domains(spec: &ScyllaDBDatacenterSpec, invalid: &mut InvalidFields) {
     let domains = spec.dns_domains.as_deref().unwrap_or_default();
     for (position, domain) in domains.iter().enumerate().filter(|(_, domain)| !is_subdomain(domain)) {
-        let message = format!("{domain:?} is no DNS domain: write it as db.example.com");
-        faults.add(format!("spec.dnsDomains[{position}]"), message);
+        let message = format!("{domain:?} is not a valid DNS domain: use a domain such as db.example.com");
+        invalid.add(format!("spec.dnsDomains[{position}]"), message);
     }
     let cql = spec.expose_options.as_ref().and_then(|options| options.cql.as_ref());
     if domains.is_empty() && cql.is_some_and(|cql| cql.ingress.is_some()) {
-        faults.add("spec.dnsDomains", "Ingresses need a domain: name one, or remove spec.exposeOptions.cql.ingress");
+        invalid.add("spec.dnsDomains", "Ingresses require a domain: set one, or remove spec.exposeOptions.cql.ingress");
     }
 }
 
-/// What nodes and clients connect to. A node has no address that its Service does not have.
+/// Validates the types of the addresses that nodes broadcast to nodes and to clients. The Service of a node must have
+/// such an address.
 pub(crate) fn broadcast(
     options: Option<&ExposeOptions>,
-    faults: &mut Faults,
+    invalid: &mut InvalidFields,
 ) -> (BroadcastAddressType, BroadcastAddressType) {
     let service_type = options
         .and_then(|options| options.node_service.as_ref())
@@ -159,7 +160,7 @@ pub(crate) fn broadcast(
     let mut address = |name: &str, address: Option<&BroadcastAddress>| {
         let source = address.and_then(|address| address.pod_ip.as_ref()?.source.as_ref());
         if let Some(PodIpSource::Other(other)) = source {
-            unknown(&format!("spec.exposeOptions.broadcastOptions.{name}.podIP.source"), other, "Status", faults);
+            unknown(&format!("spec.exposeOptions.broadcastOptions.{name}.podIP.source"), other, "Status", invalid);
         }
         let field = format!("spec.exposeOptions.broadcastOptions.{name}.type");
         let address = address.and_then(|address| address.address_type.clone()).unwrap_or(BroadcastAddressType::PodIP);
@@ -172,16 +173,16 @@ pub(crate) fn broadcast(
                 (service_type != NodeServiceType::LoadBalancer).then_some("LoadBalancer")
             }
             BroadcastAddressType::Other(other) => {
-                unknown(&field, other, "PodIP, ServiceClusterIP or ServiceLoadBalancerIngress", faults);
+                unknown(&field, other, "PodIP, ServiceClusterIP or ServiceLoadBalancerIngress", invalid);
                 None
             }
         };
         if let Some(needs) = needs {
-            faults.add(
+            invalid.add(
                 field,
                 format!(
-                    "Services of nodes have no such address: set spec.exposeOptions.nodeService.type to {needs}, or \
-                     announce another address"
+                    "the Services of nodes have no such address: set spec.exposeOptions.nodeService.type to {needs}, \
+                     or use another broadcast address type"
                 ),
             );
         }
@@ -191,22 +192,22 @@ pub(crate) fn broadcast(
     (address("nodes", options.nodes.as_ref()), clients)
 }
 
-/// Alternator's options; some come as annotations from the older API.
+/// Validates Alternator's options. Some of them come as annotations, from the older API (ScyllaCluster).
 pub(crate) fn alternator(
     options: &AlternatorOptions,
     given: &BTreeMap<String, String>,
-    faults: &mut Faults,
+    invalid: &mut InvalidFields,
 ) -> Alternator {
     let annotation_field = |key: &str| format!("metadata.annotations[{key}]");
     if let Some(AlternatorWriteIsolation::Other(other)) = &options.write_isolation {
         let known = "always_use_lwt, forbid_rmw, only_rmw_uses_lwt or unsafe_rmw";
-        unknown(&format!("{ALTERNATOR}.writeIsolation"), other, known, faults);
+        unknown(&format!("{ALTERNATOR}.writeIsolation"), other, known, invalid);
     }
     let mut flag = |key: &str| match given.get(key).map(String::as_str) {
         Some("true") => Some(true),
         Some("false") => Some(false),
         Some(other) => {
-            unknown(&annotation_field(key), other, "true or false", faults);
+            unknown(&annotation_field(key), other, "true or false", invalid);
             None
         }
         None => None,
@@ -217,7 +218,7 @@ pub(crate) fn alternator(
     let port: Option<u16> = port.and_then(|port| {
         let number = port.parse().ok();
         if number.is_none() {
-            unknown(&annotation_field(annotation::ALTERNATOR_PORT), port, "a number from 1 to 65535", faults);
+            unknown(&annotation_field(annotation::ALTERNATOR_PORT), port, "a number from 1 to 65535", invalid);
         }
         number
     });
@@ -227,65 +228,70 @@ pub(crate) fn alternator(
     Alternator {
         write_isolation: options.write_isolation.clone().unwrap_or(AlternatorWriteIsolation::AlwaysUseLwt),
         http_port: port.map(i32::from).or(enable_http.then_some(8000)),
-        // Whoever chose a port has been served without authorization, and still is.
+        // Where the user has set a port, authorization has always been off by default, and stays so.
         authorization: !disable_authorization.unwrap_or(port.is_some()),
-        user_certificate: user_certificate(options, faults),
+        user_certificate: user_certificate(options, invalid),
         additional_dns_names: additional.additional_dns_names.unwrap_or_default(),
-        // What is no address is a fault.
+        // Invalid addresses are reported by `certificate_names`.
         additional_addresses: addresses.iter().filter_map(|address| address.parse().ok()).collect(),
     }
 }
 
-fn user_certificate(options: &AlternatorOptions, faults: &mut Faults) -> Option<String> {
+fn user_certificate(options: &AlternatorOptions, invalid: &mut InvalidFields) -> Option<String> {
     let certificate = options.serving_certificate.as_ref()?;
     let field = format!("{ALTERNATOR}.servingCertificate");
     match certificate.certificate_type.as_ref()? {
         TlsCertificateType::OperatorManaged => {
-            certificate_names(certificate, &format!("{field}.operatorManagedOptions"), faults);
+            certificate_names(certificate, &format!("{field}.operatorManagedOptions"), invalid);
             None
         }
         TlsCertificateType::UserManaged => {
             let field = format!("{field}.userManagedOptions.secretName");
             let secret = certificate.user_managed_options.as_ref().and_then(|options| options.secret_name.as_ref());
-            let secret = required(secret, &field, faults)?;
-            forms::object_name(&secret, &field, faults).then_some(secret)
+            let secret = required(secret, &field, invalid)?;
+            forms::object_name(&secret, &field, invalid).then_some(secret)
         }
         TlsCertificateType::Other(other) => {
-            unknown(&format!("{field}.type"), other, "OperatorManaged or UserManaged", faults);
+            unknown(&format!("{field}.type"), other, "OperatorManaged or UserManaged", invalid);
             None
         }
     }
 }
 
-/// Names and addresses for which the operator is to make a certificate.
-fn certificate_names(certificate: &TlsCertificate, field: &str, faults: &mut Faults) {
+/// Validates the names and addresses for which the operator signs a certificate.
+fn certificate_names(certificate: &TlsCertificate, field: &str, invalid: &mut InvalidFields) {
     let options = certificate.operator_managed_options.clone().unwrap_or_default();
     for name in options.additional_dns_names.iter().flatten().filter(|name| !is_subdomain(name)) {
-        faults
-            .add(format!("{field}.additionalDNSNames"), format!("{name:?} is no DNS name: write it as db.example.com"));
+        invalid.add(
+            format!("{field}.additionalDNSNames"),
+            format!("{name:?} is not a valid DNS name: use a name such as db.example.com"),
+        );
     }
     for address in options.additional_ip_addresses.iter().flatten().filter(|one| one.parse::<IpAddr>().is_err()) {
-        let message = format!("{address:?} is no IP address: write it as 10.9.8.7 or 2001:db8::ffff");
-        faults.add(format!("{field}.additionalIPAddresses"), message);
+        let message =
+            format!("{address:?} is not a valid IP address: use an address such as 10.9.8.7 or 2001:db8::ffff");
+        invalid.add(format!("{field}.additionalIPAddresses"), message);
     }
 }
 
-/// The kernel settings, and the patterns by which those of them are allowed that not every datacenter may set.
+/// Returns the kernel settings (sysctls), and the operator's patterns that allow those of them which are not allowed by
+/// default.
 pub(crate) fn sysctls(
     given: &BTreeMap<String, String>,
     allowed: &Allowed,
-    faults: &mut Faults,
+    invalid: &mut InvalidFields,
 ) -> (Vec<String>, BTreeSet<String>) {
     let Some(text) = given.get(annotation::SYSCTLS) else { return Default::default() };
     let field = format!("metadata.annotations[{}]", annotation::SYSCTLS);
     let Ok(settings) = serde_json::from_str::<Vec<String>>(text) else {
-        faults.add(field, "it is no JSON list of texts: write it as [\"name=value\"]");
+        invalid.add(field, "the value is not a JSON list of strings: use the form [\"name=value\"]");
         return Default::default();
     };
     let mut others = BTreeSet::new();
     for setting in &settings {
         let Some(name) = sysctl::divide(setting).and_then(|(name, _)| name.parse::<Name>().ok()) else {
-            faults.add(&field, format!("{setting:?} is no kernel setting: write it as fs.aio-max-nr=30000000"));
+            invalid
+                .add(&field, format!("{setting:?} is not a valid kernel setting: use the form fs.aio-max-nr=30000000"));
             continue;
         };
         if Allowed::is_usual(&name) {
@@ -293,11 +299,11 @@ pub(crate) fn sysctls(
         }
         match allowed.other(&name) {
             Some(pattern) => _ = others.insert(pattern.to_string()),
-            None => faults.add(
+            None => invalid.add(
                 &field,
                 format!(
-                    "{setting:?} is not allowed, because it concerns all pods of a Kubernetes node: remove it, or have the \
-                     operator allow it with --allowed-sysctls. It allows {allowed}"
+                    "{setting:?} is not allowed, because it affects all pods of a Kubernetes node: remove it, or \
+                     allow it with the operator's flag --allowed-sysctls. Allowed settings: {allowed}"
                 ),
             ),
         }

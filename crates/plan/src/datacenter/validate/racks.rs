@@ -1,4 +1,4 @@
-//! Racks, with what their template says.
+//! Validates racks and the rack template.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,94 +13,95 @@ use messina_api::{
 
 use crate::{
     datacenter::{
-        model::spec::{MOST_NODES, Rack, Storage},
+        model::spec::{MAX_NODES, Rack, Storage},
         validate::{
-            faults::{Faults, required},
             forms,
+            invalid_fields::{InvalidFields, required},
         },
     },
     quantity::{self, Amount},
 };
 
-/// Longest name of a StatefulSet: its pods carry it in a label of at most 63 characters, with a hash of 10 behind a dash.
-const LONGEST_STATEFUL_SET_NAME: usize = 52;
+/// Maximum length of a StatefulSet's name: its pods have it in a label of at most 63 characters, followed by a dash and
+/// a hash of 10.
+const MAX_STATEFUL_SET_NAME: usize = 52;
 
-/// What can be said of a template on its own.
-fn template_values(template: &RackTemplate, field: &str, faults: &mut Faults) {
-    faults.not_negative(&format!("{field}.nodes"), template.nodes);
-    forms::labels(template.topology_label_selector.as_ref(), &format!("{field}.topologyLabelSelector"), faults);
+/// Validates the fields of a template that do not depend on others.
+fn template_values(template: &RackTemplate, field: &str, invalid: &mut InvalidFields) {
+    invalid.not_negative(&format!("{field}.nodes"), template.nodes);
+    forms::labels(template.topology_label_selector.as_ref(), &format!("{field}.topologyLabelSelector"), invalid);
     if let Some(scylladb) = &template.scylladb {
         let field = format!("{field}.scyllaDB");
         let storage = scylladb.storage.clone().unwrap_or_default();
         if let Some(capacity) = storage.capacity.as_deref().filter(|capacity| !capacity.is_empty()) {
-            quantity_of(capacity, &format!("{field}.storage.capacity"), faults);
+            quantity_of(capacity, &format!("{field}.storage.capacity"), invalid);
         }
         let metadata = storage.metadata.unwrap_or_default();
-        forms::labels(metadata.labels.as_ref(), &format!("{field}.storage.metadata.labels"), faults);
-        forms::annotations(metadata.annotations.as_ref(), &format!("{field}.storage.metadata.annotations"), faults);
+        forms::labels(metadata.labels.as_ref(), &format!("{field}.storage.metadata.labels"), invalid);
+        forms::annotations(metadata.annotations.as_ref(), &format!("{field}.storage.metadata.annotations"), invalid);
         for (name, value) in [
             ("storage.storageClassName", &storage.storage_class_name),
             ("customConfigMapRef", &scylladb.custom_config_map_ref),
         ] {
             value.iter().for_each(|value| {
-                forms::object_name(value, &format!("{field}.{name}"), faults);
+                forms::object_name(value, &format!("{field}.{name}"), invalid);
             });
         }
     }
     let secret = template.scylladb_manager_agent.as_ref().and_then(|agent| agent.custom_config_secret_ref.as_ref());
     if let Some(secret) = secret {
-        forms::object_name(secret, &format!("{field}.scyllaDBManagerAgent.customConfigSecretRef"), faults);
+        forms::object_name(secret, &format!("{field}.scyllaDBManagerAgent.customConfigSecretRef"), invalid);
     }
     let service = template.expose_options.as_ref().and_then(|options| options.node_service.clone()).unwrap_or_default();
     let field = format!("{field}.exposeOptions.nodeService");
-    forms::labels(service.labels.as_ref(), &format!("{field}.labels"), faults);
-    forms::annotations(service.annotations.as_ref(), &format!("{field}.annotations"), faults);
+    forms::labels(service.labels.as_ref(), &format!("{field}.labels"), invalid);
+    forms::annotations(service.annotations.as_ref(), &format!("{field}.annotations"), invalid);
 }
 
-fn quantity_of(text: &str, field: &str, faults: &mut Faults) {
+fn quantity_of(text: &str, field: &str, invalid: &mut InvalidFields) {
     match Amount::parse(text) {
         Some(amount) if amount.is_positive() => {}
-        Some(_) => faults.add(field, format!("{text:?} is not more than 0: name a size such as 500Gi")),
-        None => faults.add(field, format!("{text:?} is no quantity: name a size such as 500Gi")),
+        Some(_) => invalid.add(field, format!("{text:?} is not more than 0: set a size such as 500Gi")),
+        None => invalid.add(field, format!("{text:?} is not a valid quantity: set a size such as 500Gi")),
     }
 }
 
-pub(crate) fn racks(spec: &ScyllaDBDatacenterSpec, faults: &mut Faults) -> Vec<Rack> {
+pub(crate) fn racks(spec: &ScyllaDBDatacenterSpec, invalid: &mut InvalidFields) -> Vec<Rack> {
     let template = spec.rack_template.clone().unwrap_or_default();
-    template_values(&template, "spec.rackTemplate", faults);
+    template_values(&template, "spec.rackTemplate", invalid);
     let racks = spec.racks.as_deref().unwrap_or_default();
     let mut names = BTreeSet::new();
     let mut valid = Vec::new();
     for (position, rack) in racks.iter().enumerate() {
         let field = format!("spec.racks[{position}]");
         let name_field = format!("{field}.name");
-        let name = required(rack.name.as_ref(), &name_field, faults);
+        let name = required(rack.name.as_ref(), &name_field, invalid);
         if let Some(name) = &name
             && !names.insert(name.clone())
         {
-            faults.add(name_field, format!("another rack is called {name:?} too: give each rack a name of its own"));
+            invalid.add(name_field, format!("another rack has the name {name:?}: give each rack a unique name"));
         }
-        valid.extend(self::rack(name, position, rack, &template, &field, faults));
+        valid.extend(self::rack(name, position, rack, &template, &field, invalid));
     }
     valid
 }
 
-/// A rack: what it says itself comes before what the template says; volumes add up.
+/// Merges a rack with the template: fields of the rack take precedence, volumes are added to those of the template.
 fn rack(
     name: Option<String>,
     ordinal: usize,
     rack: &RackSpec,
     template: &RackTemplate,
     field: &str,
-    faults: &mut Faults,
+    invalid: &mut InvalidFields,
 ) -> Option<Rack> {
     let own = &rack.template;
-    template_values(own, field, faults);
+    template_values(own, field, invalid);
     let nodes = own.nodes.or(template.nodes).unwrap_or(0);
-    if nodes > MOST_NODES {
-        faults.add(format!("{field}.nodes"), format!("{nodes} is too many: a rack has at most {MOST_NODES} nodes"));
+    if nodes > MAX_NODES {
+        invalid.add(format!("{field}.nodes"), format!("{nodes} is too many: set at most {MAX_NODES} nodes for a rack"));
     }
-    // The template first, then the rack, so that the rack comes last where the last one counts.
+    // The template comes first, so that the rack takes precedence where the last value wins.
     let scylladb: Vec<_> = [&template.scylladb, &own.scylladb].into_iter().flatten().collect();
     let agent: Vec<_> = [&template.scylladb_manager_agent, &own.scylladb_manager_agent].into_iter().flatten().collect();
     let storage: Vec<_> = scylladb.iter().filter_map(|one| one.storage.as_ref()).collect();
@@ -117,17 +118,17 @@ fn rack(
         .unwrap_or_default();
     let amount = Amount::parse(capacity).filter(|amount| amount.is_positive());
     if capacity.is_empty() {
-        faults.add(format!("{field}.scyllaDB.storage.capacity"), "it is missing: name a size such as 500Gi");
+        invalid.add(format!("{field}.scyllaDB.storage.capacity"), "the value is required: set a size such as 500Gi");
     }
     let scylladb_resources = resources(
         scylladb.iter().filter_map(|one| one.resources.as_ref()),
         &format!("{field}.scyllaDB.resources"),
-        faults,
+        invalid,
     );
     let agent_resources = resources(
         agent.iter().filter_map(|one| one.resources.as_ref()),
         &format!("{field}.scyllaDBManagerAgent.resources"),
-        faults,
+        invalid,
     );
     let topology = merged([&template.topology_label_selector, &own.topology_label_selector].into_iter().flatten());
     Some(Rack {
@@ -154,12 +155,12 @@ fn rack(
     })
 }
 
-/// The later map has its way.
+/// Merges maps; the later one takes precedence.
 fn merged<'a>(maps: impl Iterator<Item = &'a BTreeMap<String, String>>) -> BTreeMap<String, String> {
     maps.flat_map(|map| map.clone()).collect()
 }
 
-/// Every Kubernetes node that the placement allows must also have the labels of `topology`.
+/// Returns the placement, restricted to Kubernetes nodes that have the labels of `topology`.
 fn placement(placement: Option<&Placement>, topology: BTreeMap<String, String>) -> Placement {
     let mut placement = placement.cloned().unwrap_or_default();
     if topology.is_empty() {
@@ -185,7 +186,7 @@ fn placement(placement: Option<&Placement>, topology: BTreeMap<String, String>) 
 fn resources<'a>(
     levels: impl Iterator<Item = &'a ResourceRequirements>,
     field: &str,
-    faults: &mut Faults,
+    invalid: &mut InvalidFields,
 ) -> Option<ResourceRequirements> {
     let mut all = ResourceRequirements::default();
     let mut add =
@@ -195,9 +196,9 @@ fn resources<'a>(
                     Some(quantity) => {
                         all.get_or_insert_default().insert(resource.clone(), quantity);
                     }
-                    None => faults.add(
+                    None => invalid.add(
                         format!("{field}.{kind}[{resource}]"),
-                        format!("{:?} is no quantity: write it as 2, 500m or 4Gi", quantity.0),
+                        format!("{:?} is not a valid quantity: use a value such as 2, 500m or 4Gi", quantity.0),
                     ),
                 }
             }
@@ -212,8 +213,8 @@ fn resources<'a>(
     (all != ResourceRequirements::default()).then_some(all)
 }
 
-/// Names of StatefulSets go on to Services and labels, so not every text will do.
-pub(crate) fn stateful_set_names(name: &str, scylla_datacenter: &str, racks: &[Rack], faults: &mut Faults) {
+/// Validates the names of StatefulSets, which become names of Services and values of labels.
+pub(crate) fn stateful_set_names(name: &str, scylla_datacenter: &str, racks: &[Rack], invalid: &mut InvalidFields) {
     for rack in racks {
         let stateful_set = names::datacenter::rack_stateful_set(name, scylla_datacenter, &rack.name);
         let field = format!("spec.racks[{}].name", rack.ordinal);
@@ -224,19 +225,25 @@ pub(crate) fn stateful_set_names(name: &str, scylla_datacenter: &str, racks: &[R
                     !component.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
                 });
         if let Some((field, component)) = wrong {
-            faults.add(
+            invalid.add(
                 field,
                 format!(
-                    "{component:?} becomes part of the names of Services: use lower case letters, digits and dashes only"
+                    "{component:?} becomes part of the names of Services: use lower case letters, digits and dashes \
+                     only"
                 ),
             );
         } else if stateful_set.starts_with('-') || stateful_set.ends_with('-') {
-            faults.add(field, format!("nodes would be called {stateful_set}-0: begin and end names without a dash"));
-        } else if stateful_set.len() > LONGEST_STATEFUL_SET_NAME {
-            faults.add(
+            invalid.add(
                 field,
                 format!(
-                    "the StatefulSet would be called {stateful_set}, which is longer than {LONGEST_STATEFUL_SET_NAME} \
+                    "the first pod would have the name {stateful_set}-0: begin and end names with a letter or a digit"
+                ),
+            );
+        } else if stateful_set.len() > MAX_STATEFUL_SET_NAME {
+            invalid.add(
+                field,
+                format!(
+                    "the StatefulSet would have the name {stateful_set}, which is longer than {MAX_STATEFUL_SET_NAME} \
                      characters: use shorter names for the datacenter or the rack"
                 ),
             );

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{orders, plan, with_name};
+use crate::{plan, signing_requests, with_name};
 use jiff::SignedDuration;
 use k8s_openapi::{
     ByteString,
@@ -11,7 +11,7 @@ use k8s_openapi::{
 use messina_api::names::annotation::{self, certificate as noted};
 use messina_plan::datacenter::{
     Cached, Component, Gates,
-    certificates::{Purpose, Signed, keys},
+    certificates::{Purpose, SignedCertificate, keys},
 };
 use rcgen::KeyPair;
 use serde_json::json;
@@ -47,7 +47,7 @@ fn authorities_come_first_and_sign_only_when_they_are_stored() {
 fn nothing_is_made_unless_it_is_switched_on() {
     let mut cached = with_certificates(json!({}));
     cached.gates = Gates::default();
-    assert_eq!(orders(&cached), vec![]);
+    assert_eq!(signing_requests(&cached), vec![]);
     let plan = plan(&cached);
     assert!(plan.objects.certificates.is_empty() && plan.objects.cql_connection_configs.is_none());
     assert_eq!((plan.objects.stateful_sets.len(), plan.requeue_at), (1, None));
@@ -68,9 +68,9 @@ fn the_authority_that_scylla_operator_has_made_for_alternator_is_kept() {
     let former = "orders-alternator-local-serving-ca";
     let mut cached = with_certificates(json!({"scyllaDB": {"alternatorOptions": {}}}));
     cached.gates = Gates::default();
-    let mut order = orders(&cached).remove(0);
+    let mut order = signing_requests(&cached).remove(0);
     (order.secret, order.common_name) = (former.into(), Some(former.into()));
-    let Signed { certificate, key } = sign(&order);
+    let SignedCertificate { certificate, key } = sign(&order);
     let data = [("tls.crt", &certificate), ("tls.key", &key)];
     let data = data.map(|(name, text)| (name.to_owned(), ByteString(text.clone().into_bytes())));
     cached.secrets.insert(with_name(former, Secret { data: Some(data.into()), ..Secret::default() }));
@@ -103,7 +103,7 @@ fn alternator_is_certified_for_what_the_user_adds() {
     sign_orders(&mut cached);
     let first = plan(&cached);
     store(&mut cached, &first);
-    let order = orders(&cached).remove(0);
+    let order = signing_requests(&cached).remove(0);
     assert_eq!((order.secret.as_str(), order.purpose), ("orders-local-alternator-serving-certs", Purpose::Serving));
     let names: Vec<&str> = order.dns_names.iter().map(String::as_str).collect();
     let services = ["orders-client.shop.svc", "orders-dc-a-0.shop.svc", "orders-dc-a-1.shop.svc"];
@@ -113,7 +113,7 @@ fn alternator_is_certified_for_what_the_user_adds() {
     // The user's own certificate is the user's business.
     let own = json!({"type": "UserManaged", "userManagedOptions": {"secretName": "mine"}});
     let cached = with_certificates(json!({"scyllaDB": {"alternatorOptions": {"servingCertificate": own}}}));
-    assert_eq!(orders(&Cached { gates: Gates::default(), ..cached }), vec![]);
+    assert_eq!(signing_requests(&Cached { gates: Gates::default(), ..cached }), vec![]);
 }
 
 #[test]
@@ -129,7 +129,8 @@ fn what_cannot_be_signed_is_told_and_holds_nothing_up_that_is_there() {
     let mut cached = settled(json!({}));
     let before = plan(&cached).objects.stateful_sets;
     later(&mut cached, 21 * DAY);
-    for failure in [Err("no randomness".to_owned()), Ok(Signed { certificate: "x".into(), key: "y".into() })] {
+    for failure in [Err("no randomness".to_owned()), Ok(SignedCertificate { certificate: "x".into(), key: "y".into() })]
+    {
         cached.signed = [(SECRETS[3].to_owned(), failure)].into();
         let plan = plan(&cached);
         assert_eq!(
@@ -153,7 +154,7 @@ fn what_is_still_to_be_signed_is_awaited_and_holds_nothing_up_that_is_there() {
     for (cached, secret) in [(cached, SECRETS[3]), (without_authority, SECRETS[2])] {
         let plan = plan(&cached);
         let awaited = plan.progressing.iter().find(|note| note.reason == "WaitingForSignature").unwrap();
-        assert!(awaited.message.starts_with(&format!("Secret shop/{secret} is to be signed: ")), "{}", awaited.message);
+        assert!(awaited.message.starts_with(&format!("Secret shop/{secret} must be signed: ")), "{}", awaited.message);
         assert_eq!((plan.degraded, plan.objects.stateful_sets), (vec![], before.clone()), "{secret}");
         assert!(plan.objects.certificates[1].certificate.is_none(), "the old one stays");
         let is_kept =
@@ -225,8 +226,8 @@ fn nodes_are_certified_for_every_way_to_them() {
     assert_eq!(names(&cached).into_iter().collect::<Vec<_>>(), expected);
     let progressing = plan(&cached).progressing;
     let message = &progressing.iter().find(|note| note.component == Component::Certificates).unwrap().message;
-    assert!(message.contains("the node of Service shop/orders-dc-a-1 is to tell its host ID"), "{message}");
-    assert!(message.contains("the load balancer of Service shop/orders-dc-a-1 is to get an address"), "{message}");
+    assert!(message.contains("node shop/orders-dc-a-1 to report its host ID"), "{message}");
+    assert!(message.contains("Service shop/orders-dc-a-1 to get an address of its load balancer"), "{message}");
     assert!(!message.contains("orders-dc-a-0"), "{message}");
 }
 

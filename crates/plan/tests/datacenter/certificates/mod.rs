@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, PodStatus, Secret};
 use messina_plan::datacenter::{
     Cached, Gates, Plan,
-    certificates::{Order, Purpose, Signed, keys},
+    certificates::{Purpose, SignedCertificate, SigningRequest, keys},
 };
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -17,14 +17,14 @@ use rcgen::{
 };
 use x509_parser::{certificate::X509Certificate, pem::Pem};
 
-use crate::{cached, datacenter_with, orders, plan, with_name};
+use crate::{cached, datacenter_with, plan, signing_requests, with_name};
 
 const SECRETS: [&str; 4] =
     ["orders-local-client-ca", "orders-local-user-admin", "orders-local-serving-ca", "orders-local-serving-certs"];
 const DAY: i64 = 24 * 3600;
 
 /// Signs as a real signer does, with keys that nobody keeps.
-fn sign(order: &Order) -> Signed {
+fn sign(order: &SigningRequest) -> SignedCertificate {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     if let Some(name) = &order.common_name {
@@ -47,17 +47,20 @@ fn sign(order: &Order) -> Signed {
     let key = KeyPair::generate().unwrap();
     let certificate = match &order.signer {
         None => params.self_signed(&key),
-        Some(Signed { certificate, key: signer }) => {
+        Some(SignedCertificate { certificate, key: signer }) => {
             let signer = KeyPair::try_from(keys::as_pkcs8(signer.as_bytes()).unwrap()).unwrap();
             params.signed_by(&key, &Issuer::from_ca_cert_pem(certificate, signer).unwrap())
         }
     };
-    Signed { certificate: certificate.unwrap().pem(), key: keys::elliptic_key_pem(key.serialized_der()).unwrap() }
+    SignedCertificate {
+        certificate: certificate.unwrap().pem(),
+        key: keys::elliptic_key_pem(key.serialized_der()).unwrap(),
+    }
 }
 
 /// Signs everything that is to be signed.
 pub(crate) fn sign_orders(cached: &mut Cached) {
-    cached.signed = orders(cached).iter().map(|order| (order.secret.clone(), Ok(sign(order)))).collect();
+    cached.signed = signing_requests(cached).iter().map(|order| (order.secret.clone(), Ok(sign(order)))).collect();
 }
 
 /// Signs and stores certificates until all are there.

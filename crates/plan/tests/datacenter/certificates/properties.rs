@@ -1,6 +1,6 @@
 //! Rules that hold whatever happens.
 
-use crate::{orders, plan};
+use crate::{plan, signing_requests};
 use messina_plan::datacenter::{Cached, Plan};
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::json;
@@ -119,7 +119,7 @@ proptest! {
             let all = next.duration_since(cached.now).as_secs_f64();
             // A moment before the next one, at the latest.
             later(&mut cached, ((all * rest) as i64).min(all as i64 - 1).max(0));
-            prop_assert_eq!(orders(&cached), vec![]);
+            prop_assert_eq!(signing_requests(&cached), vec![]);
             cached.now = next;
             settle(&mut cached);
         }

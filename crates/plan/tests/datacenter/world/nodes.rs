@@ -8,10 +8,10 @@ use messina_api::names::{
 };
 use messina_plan::node::{
     Mode,
-    answer::{Answer, change, question},
-    decommission::{Asked, Refusal, Step, is_refusal_over, step},
+    answer::{RingAnswer, change, question},
+    decommission::{DecommissionRequest, DecommissionStep, Refusal, is_refusal_over, step},
     facts::{Observation, changes},
-    replaced::is_given_up,
+    replaced::is_being_replaced,
     ring::View,
     upgrade::{self, Snapshot},
 };
@@ -57,7 +57,7 @@ impl World {
         let (labels, annotations) = self.said_of(pod);
         let on_disk = disk.host_id.as_deref().filter(|_| is_member);
         let pod_uid = self.kept.pods[pod].metadata.uid.as_deref();
-        if is_given_up(&labels, &annotations, on_disk, pod_uid) {
+        if is_being_replaced(&labels, &annotations, on_disk, pod_uid) {
             self.refused += 1;
             return false;
         }
@@ -83,14 +83,14 @@ impl World {
     /// come back, for the loss of their disks or because they are given up, do not count: a ring that has lost its majority
     /// for good needs a person.
     fn come_back(&mut self, pod: &str) -> bool {
-        let is_given_up = |name: &String| {
+        let is_being_replaced = |name: &String| {
             let (labels, _) = self.said_of(name);
             [REPLACE, REPLACING_NODE_HOST_ID].iter().any(|label| labels.contains_key(*label))
         };
         let gone = self.kept.claims.iter().filter_map(|(claim, object)| {
             let disk = &self.disks[object.metadata.uid.as_ref()?];
             let name = claim.strip_prefix("data-")?.to_owned();
-            disk.host_id.clone().filter(|_| disk.is_lost || is_given_up(&name))
+            disk.host_id.clone().filter(|_| disk.is_lost || is_being_replaced(&name))
         });
         let gone: BTreeSet<String> = gone.collect();
         let up = || self.nodes.values().filter(|node| self.ring.contains(&node.host_id));
@@ -120,7 +120,7 @@ impl World {
         self.disk_mut(pod).snapshots.retain(|(version, one)| *version == to && stays.contains(one));
         for snapshot in work.to_take() {
             if snapshot == Snapshot::System && !is_whole {
-                failed = Some(upgrade::Failure { step: upgrade::Step::Schema, why: "a node is down".into() });
+                failed = Some(upgrade::Failure { step: upgrade::UpgradeStep::Schema, why: "a node is down".into() });
                 break;
             }
             self.disk_mut(pod).snapshots.insert((to.clone(), snapshot));
@@ -130,7 +130,7 @@ impl World {
         if version.as_ref() != Some(&to) {
             self.disk_mut(pod).prepared_from = version;
         }
-        let answer = upgrade::Answer { host_id: host_id.to_owned(), to, kept, failed };
+        let answer = upgrade::UpgradeAnswer { host_id: host_id.to_owned(), to, kept, failed };
         let Some(text) = upgrade::change(annotations, &answer) else { return false };
         self.write_as_sidecar(pod, &json!({"metadata": {"annotations": {UPGRADE_ANSWER: text}}}), true)
     }
@@ -254,14 +254,14 @@ impl World {
         let pod_uid = pod_uid.filter(|_| !self.has_old_sidecars);
         let answer = question(&annotations)
             .filter(|_| node.mode == Mode::Normal)
-            .map(|asked| Answer::new(asked, &node.host_id, pod_uid, &node.view));
+            .map(|asked| RingAnswer::new(asked, &node.host_id, pod_uid, &node.view));
         if let Some(text) = change(&annotations, answer.as_ref()) {
             return self.write_as_sidecar(pod, &json!({"metadata": {"annotations": {RING_ANSWER: text}}}), false);
         }
         if self.prepare(pod, &node.host_id, &node.mode, &annotations) {
             return true;
         }
-        let asked = Asked::of(&labels, &annotations);
+        let asked = DecommissionRequest::of(&labels, &annotations);
         if let Some(why) = node.refusal
             && node.mode == Mode::Normal
             && asked.began == Some(&node.host_id)
@@ -282,10 +282,10 @@ impl World {
             return self.write_as_sidecar(pod, &json!({"metadata": {"annotations": {LEAVING_REFUSED: null}}}), false);
         }
         match step(asked, &node.host_id, &node.mode, true) {
-            Step::Announce => {
+            DecommissionStep::Announce => {
                 self.write_as_sidecar(pod, &json!({"metadata": {"annotations": {LEAVING_BEGAN: node.host_id}}}), true)
             }
-            Step::Start => {
+            DecommissionStep::Start => {
                 assert_eq!(self.underway(pod), 0, "{pod} leaves while another node joins or leaves");
                 assert_eq!(self.jobs_at_work(), [""; 0], "{pod} leaves while nodes are cleaned up");
                 let refusal = match self.down().is_empty() {
@@ -302,10 +302,10 @@ impl World {
                 }
                 true
             }
-            Step::Confirm => {
+            DecommissionStep::Confirm => {
                 self.write_as_sidecar(pod, &json!({"metadata": {"labels": {DECOMMISSIONED: "true"}}}), false)
             }
-            Step::Nothing | Step::Wait | Step::Restart => false,
+            DecommissionStep::Nothing | DecommissionStep::Wait | DecommissionStep::Restart => false,
         }
     }
 }

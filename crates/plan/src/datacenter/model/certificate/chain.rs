@@ -1,4 +1,4 @@
-//! The certificates that a datacenter is to have, and who signs them.
+//! The desired certificates of a datacenter, and their certificate authorities (CAs).
 
 use std::{
     collections::BTreeSet,
@@ -12,10 +12,10 @@ use messina_api::names;
 
 use crate::datacenter::model::{by_name::ByName, settings::Gates, spec::Datacenter};
 
-/// How long authorities, and certificates of clients, are valid, and when they are signed anew.
+/// Validity and renewal of CAs and client certificates.
 const LONG: Term =
     Term { validity: SignedDuration::from_hours(10 * 365 * 24), refresh: SignedDuration::from_hours(8 * 365 * 24) };
-/// The same for what nodes serve with.
+/// Validity and renewal of serving certificates.
 const SHORT: Term =
     Term { validity: SignedDuration::from_hours(30 * 24), refresh: SignedDuration::from_hours(20 * 24) };
 
@@ -25,25 +25,25 @@ pub(crate) struct Term {
     pub(crate) refresh: SignedDuration,
 }
 
-/// What a certificate is for.
+/// The purpose of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To sign others.
+    /// A certificate authority.
     Authority,
-    /// To say who a client is.
+    /// Client authentication.
     Client,
-    /// To say who a server is.
+    /// Server authentication.
     Serving,
 }
 
-/// A certificate that is to be signed, with a key of its own.
+/// A certificate to sign, with a new key.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Order {
+pub struct SigningRequest {
     /// The Secret that it is for.
     pub secret: String,
-    /// What it is for.
+    /// Its purpose.
     pub purpose: Purpose,
-    /// The name of its subject; none where names and addresses say it all.
+    /// The common name of its subject; none if it has alternative names only.
     pub common_name: Option<String>,
     /// DNS names of the subject.
     pub dns_names: BTreeSet<String>,
@@ -53,45 +53,45 @@ pub struct Order {
     pub not_before: Timestamp,
     /// Until when it is valid.
     pub not_after: Timestamp,
-    /// Certificate and key of who signs it, as texts; none where it signs itself.
-    pub signer: Option<Signed>,
-    /// Why it is to be signed.
+    /// Certificate and key of its CA, as PEM; none if it is self-signed.
+    pub signer: Option<SignedCertificate>,
+    /// Why it must be signed.
     pub reason: String,
 }
 
-impl Debug for Order {
+impl Debug for SigningRequest {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{:?} {}: {}", self.purpose, self.secret, self.reason)
     }
 }
 
-/// A certificate and its key, as texts.
+/// A certificate and its key, as PEM.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Signed {
+pub struct SignedCertificate {
     /// The certificate.
     pub certificate: String,
     /// The key, in a form that [`keys::as_pkcs8`] knows.
     pub key: String,
 }
 
-impl Debug for Signed {
+impl Debug for SignedCertificate {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Keys are nobody's business.
+        // Keys must not be logged.
         formatter.write_str("Signed")
     }
 }
 
-/// The certificate that is wanted, and who is to sign it.
+/// A desired certificate, and its CA.
 pub(crate) struct Chain {
     pub(crate) authority: String,
-    /// What scylla-operator calls the authority, where that is something else.
+    /// scylla-operator's name of the CA, if that is different.
     pub(crate) former: Option<String>,
-    pub(crate) certificate: Wish,
+    pub(crate) certificate: DesiredCertificate,
 }
 
-pub(crate) struct Wish {
+pub(crate) struct DesiredCertificate {
     pub(crate) name: String,
-    /// Another Secret that is as good as long as there is none of this name.
+    /// The name of another Secret, which is used if there is none of this name.
     pub(crate) former: Option<String>,
     pub(crate) purpose: Purpose,
     pub(crate) common_name: Option<String>,
@@ -113,7 +113,7 @@ pub(crate) fn chains_of(datacenter: &Datacenter, gates: Gates, addresses: impl F
         chains.push(Chain {
             authority: names::datacenter::client_ca(&datacenter.name),
             former: None,
-            certificate: Wish {
+            certificate: DesiredCertificate {
                 name,
                 purpose: Purpose::Client,
                 former: None,
@@ -126,7 +126,7 @@ pub(crate) fn chains_of(datacenter: &Datacenter, gates: Gates, addresses: impl F
         chains.push(Chain {
             authority: names::datacenter::serving_ca(&datacenter.name),
             former: None,
-            certificate: Wish {
+            certificate: DesiredCertificate {
                 name,
                 former: None,
                 purpose: Purpose::Serving,
@@ -144,15 +144,22 @@ pub(crate) fn chains_of(datacenter: &Datacenter, gates: Gates, addresses: impl F
         chains.push(Chain {
             authority: names::datacenter::alternator_serving_ca(&datacenter.name),
             former: Some(names::scylla_operator::alternator_serving_ca(&datacenter.name)),
-            certificate: Wish { name, former: None, purpose: Purpose::Serving, common_name: None, names, term: SHORT },
+            certificate: DesiredCertificate {
+                name,
+                former: None,
+                purpose: Purpose::Serving,
+                common_name: None,
+                names,
+                term: SHORT,
+            },
         });
     }
     chains
 }
 
 impl Chain {
-    pub(crate) fn authority(&self) -> Wish {
-        Wish {
+    pub(crate) fn authority(&self) -> DesiredCertificate {
+        DesiredCertificate {
             name: self.authority.clone(),
             former: self.former.clone(),
             purpose: Purpose::Authority,
@@ -163,19 +170,19 @@ impl Chain {
     }
 }
 
-impl Wish {
-    /// The Secret that holds it, whatever it is called.
+impl DesiredCertificate {
+    /// Returns the Secret that stores it, under its current or its former name.
     pub(crate) fn stored<'a>(&self, secrets: &'a ByName<Secret>) -> Option<&'a Secret> {
         let former = || secrets.get(self.former.as_ref()?);
         secrets.get(&self.name).or_else(former)
     }
 }
 
-/// By what clients reach nodes.
+/// The names and addresses by which clients reach nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Addresses {
     pub(crate) dns_names: BTreeSet<String>,
     pub(crate) addresses: BTreeSet<IpAddr>,
-    /// What nodes are still to get, in words.
-    pub(crate) awaited: Vec<String>,
+    /// Names and addresses that are not known yet, as parts of a message.
+    pub(crate) pending: Vec<String>,
 }

@@ -1,7 +1,7 @@
-//! Private keys in the forms in which they stand in Secrets.
+//! Formats of private keys in Secrets.
 //!
-//! What reads keys here knows PKCS#8; the peer writes, and knows, only the older forms that each kind of key has of its own.
-//! So all three are read, and new keys are written in the form that both understand.
+//! The libraries of this operator read PKCS#8; scylla-operator reads and writes only the older formats for each type of
+//! key (PKCS#1 and SEC 1). So all three are read, and new keys are written in the older ones, which both can read.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use ring::{
@@ -29,7 +29,7 @@ const ELLIPTIC: [u8; 9] = [OBJECT_ID, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x0
 /// `rsaEncryption` and its empty parameters, with their tags.
 const RSA: [u8; 13] = [OBJECT_ID, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01, 0x05, 0];
 
-/// One value of DER.
+/// A DER element.
 #[derive(Clone, Copy)]
 struct Element<'a> {
     tag: u8,
@@ -38,7 +38,7 @@ struct Element<'a> {
     whole: &'a [u8],
 }
 
-/// Takes the first value off `input`.
+/// Removes and returns the first element of `input`.
 fn take<'a>(input: &mut &'a [u8]) -> Option<Element<'a>> {
     let all = *input;
     let (&tag, rest) = all.split_first()?;
@@ -74,7 +74,7 @@ fn element(tag: u8, content: &[u8]) -> Vec<u8> {
     whole
 }
 
-/// A private key as PKCS#8, from any of the forms in which keys stand in Secrets.
+/// Converts a private key in any of the formats to PKCS#8.
 pub fn as_pkcs8(pem: &[u8]) -> Option<Vec<u8>> {
     let pem = Pem::iter_from_buffer(pem).next()?.ok()?;
     let key = |algorithm: &[u8]| {
@@ -95,7 +95,7 @@ pub fn as_pkcs8(pem: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// An elliptic key from PKCS#8, in the form that the peer reads as well.
+/// Converts an elliptic curve key from PKCS#8 to SEC 1, which scylla-operator can read.
 pub fn elliptic_key_pem(pkcs8: &[u8]) -> Option<String> {
     let mut fields = take_tagged(&mut &*pkcs8, SEQUENCE)?.content;
     take_tagged(&mut fields, INTEGER)?;
@@ -109,12 +109,12 @@ pub fn elliptic_key_pem(pkcs8: &[u8]) -> Option<String> {
     Some(pem("EC PRIVATE KEY", &element(SEQUENCE, &fields)))
 }
 
-/// An RSA key from PKCS#1, in the form that the peer gives it.
+/// Returns an RSA key from PKCS#1 as PEM, as scylla-operator writes it.
 pub fn rsa_key_pem(pkcs1: &[u8]) -> String {
     pem("RSA PRIVATE KEY", pkcs1)
 }
 
-/// The usual text around bytes.
+/// Returns DER as PEM.
 pub(crate) fn pem(label: &str, der: &[u8]) -> String {
     let text = BASE64_STANDARD.encode(der);
     // Base64 is ASCII, so lines can be cut anywhere.
@@ -122,8 +122,8 @@ pub(crate) fn pem(label: &str, der: &[u8]) -> String {
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
 }
 
-/// The public half of a private key, as certificates hold it. None where the key makes no sense, or is of a kind that
-/// nothing could be signed with here. `random` is what `ring` asks for to read a key; the public half does not depend on it.
+/// Returns the public key of a private key, as in certificates; none if the key is malformed or of an unsupported type.
+/// `ring` needs `random` to parse a key; the result does not depend on it.
 pub(crate) fn public_key(pem: &[u8], random: &dyn SecureRandom) -> Option<Vec<u8>> {
     let pkcs8 = as_pkcs8(pem)?;
     [&ECDSA_P384_SHA384_ASN1_SIGNING, &ECDSA_P256_SHA256_ASN1_SIGNING]
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_the_same_in_every_form() {
+    fn key_is_the_same_in_every_format() {
         for kind in [&PKCS_ECDSA_P256_SHA256, &PKCS_ECDSA_P384_SHA384] {
             let key = rcgen::KeyPair::generate_for(kind).unwrap();
             let old = elliptic_key_pem(key.serialized_der()).unwrap();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_found() {
+    fn malformed_keys_are_rejected() {
         let key = rcgen::KeyPair::generate().unwrap();
         let whole = elliptic_key_pem(key.serialized_der()).unwrap();
         for text in ["", "tls", "-----BEGIN EC PRIVATE KEY-----\nMA==\n-----END EC PRIVATE KEY-----\n"] {
@@ -170,14 +170,14 @@ mod tests {
         for length in 0..der.len() {
             assert_eq!(public_key(pem("EC PRIVATE KEY", &der[..length]).as_bytes()), None, "{length}");
         }
-        // One bit of the private part: another key than the public part says.
+        // A flipped bit of the private key: it does not match the public key any more.
         let mut other = der;
         other[10] ^= 1;
         assert_eq!(public_key(pem("EC PRIVATE KEY", &other).as_bytes()), None);
     }
 
     #[test]
-    fn lengths_of_all_sizes() {
+    fn elements_of_all_lengths_are_encoded() {
         for length in [0, 1, 127, 128, 255, 256, 70_000] {
             let content = vec![7; length];
             let whole = element(OCTETS, &content);

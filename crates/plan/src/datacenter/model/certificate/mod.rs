@@ -1,4 +1,4 @@
-//! Certificates: which a datacenter is to have, and what those say that are stored.
+//! Certificates: the desired ones of a datacenter, and the properties of stored ones.
 
 pub(crate) mod chain;
 pub mod keys;

@@ -1,4 +1,4 @@
-//! What is proven of certificates, so that it is not proven again.
+//! Cache of verified properties of certificates, so that they are not verified again.
 
 use std::collections::BTreeSet;
 
@@ -7,16 +7,16 @@ use sha2::{Digest, Sha256};
 
 use crate::datacenter::model::certificate::reading::Certificate;
 
-/// What was proven of the certificates of a datacenter: whose key it is, and who has signed. A proof takes milliseconds, and
-/// what is proven stays so.
+/// The verified properties of a datacenter's certificates: that a key belongs to it, and that a CA has signed it. A
+/// verification takes milliseconds, and its result never changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proofs(BTreeSet<[u8; 32]>);
 
-/// What can be proven of two texts, and depends on nothing else.
+/// A property of a certificate that depends on two PEM files and nothing else.
 pub(crate) enum Statement<'a> {
-    /// The key is that of the first certificate.
+    /// The key belongs to the first certificate.
     KeyFits { certificate: &'a [u8], key: &'a [u8] },
-    /// The first certificate of the authority has signed the first certificate.
+    /// The first CA has signed the first certificate.
     SignedBy { certificate: &'a [u8], authority: &'a [u8] },
 }
 
@@ -47,12 +47,12 @@ impl Statement<'_> {
 }
 
 impl Proofs {
-    /// Whether this was proven.
+    /// Whether this was verified.
     pub(crate) fn contain(&self, statement: &Statement<'_>) -> bool {
         self.0.contains(&statement.id())
     }
 
-    /// Those of the statements that hold. What these proofs contain is not proven again.
+    /// Returns the proofs of those statements that are true. What these proofs contain is not verified again.
     pub(crate) fn of<'a>(
         &self,
         statements: impl IntoIterator<Item = Statement<'a>>,

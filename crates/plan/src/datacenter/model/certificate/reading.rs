@@ -1,4 +1,4 @@
-//! What certificates say.
+//! Parses certificates.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -14,7 +14,7 @@ use x509_parser::{
 
 use crate::datacenter::model::certificate::keys::{self, pem};
 
-/// A certificate, as far as decisions go.
+/// The properties of a certificate that decisions read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Certificate {
     der: Vec<u8>,
@@ -35,7 +35,7 @@ pub(crate) struct Certificate {
 }
 
 impl Certificate {
-    /// The certificates of a text, in its order; none where any of them cannot be read.
+    /// Parses all certificates of a PEM file, in order; none if one of them is malformed.
     pub(crate) fn read_all(text: &[u8]) -> Option<Vec<Self>> {
         Pem::iter_from_buffer(text).map(|block| Self::read(&block.ok()?.contents)).collect()
     }
@@ -86,24 +86,24 @@ impl Certificate {
         })
     }
 
-    /// The certificate as a text.
+    /// Returns the certificate as PEM.
     pub(crate) fn pem(&self) -> String {
         pem("CERTIFICATE", &self.der)
     }
 
-    /// Whether this is the private key of the certificate.
+    /// Whether this private key belongs to the certificate.
     pub(crate) fn fits(&self, key: &[u8], random: &dyn SecureRandom) -> bool {
         keys::public_key(key, random).is_some_and(|public| public == self.public_key)
     }
 
-    /// Whether whoever trusts the authority can trust this. Time has no part in it.
+    /// Whether the CA has signed this certificate, regardless of validity periods.
     pub(crate) fn is_signed_by(&self, authority: &Self) -> bool {
         let (Ok((_, own)), Ok((_, signer))) =
             (parse_x509_certificate(&self.der), parse_x509_certificate(&authority.der))
         else {
             return false;
         };
-        // Where both say which key it was, some clients believe that more than the signature.
+        // If both have a key identifier, these must match: some clients rely on it.
         let is_same_key = match (&self.issuer_key_id, &authority.key_id) {
             (Some(issuer), Some(own)) => issuer == own,
             _ => true,
@@ -114,7 +114,7 @@ impl Certificate {
     }
 }
 
-/// Names and addresses. None where there are others, or some that cannot be read.
+/// Returns DNS names and IP addresses; none if there are alternative names of other types, or malformed ones.
 fn alternative_names(certificate: &X509Certificate<'_>) -> Option<(BTreeSet<String>, BTreeSet<IpAddr>)> {
     let (mut dns_names, mut addresses) = (BTreeSet::new(), BTreeSet::new());
     let names = certificate.subject_alternative_name().ok()?;

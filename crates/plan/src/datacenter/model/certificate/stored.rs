@@ -1,4 +1,4 @@
-//! Certificates as Secrets hold them.
+//! Certificates in Secrets.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::datacenter::{
     model::{
         by_name::ByName,
         certificate::{
-            chain::{Addresses, Wish, chains_of},
+            chain::{Addresses, DesiredCertificate, chains_of},
             proofs::{Proofs, Statement},
             reading::Certificate,
         },
@@ -19,18 +19,18 @@ use crate::datacenter::{
     },
 };
 
-/// A certificate that a Secret holds.
+/// A certificate in a Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredCertificate {
-    /// It, and what is stored behind it; empty where that cannot be read, or there is no key.
+    /// The certificate and its chain; empty if one of them is malformed, or there is no key.
     pub(crate) certificates: Vec<Certificate>,
-    /// Whether the key is its own.
+    /// Whether the key belongs to the certificate.
     pub(crate) fits_key: bool,
-    /// Whether the authority that is stored has signed it; itself, if it is that authority.
+    /// Whether the stored CA has signed it; for the CA, whether it is self-signed.
     pub(crate) is_signed: bool,
 }
 
-/// Certificate, key and authority, as texts.
+/// Certificate, key and CA, as PEM.
 struct Texts<'a> {
     certificate: &'a [u8],
     key: &'a [u8],
@@ -47,18 +47,18 @@ impl<'a> Texts<'a> {
     }
 }
 
-/// The Secrets of the certificates that a datacenter is to have, by the names of these, with what they hold.
+/// Returns the contents of the Secrets of the desired certificates, by name.
 fn texts<'a>(datacenter: &Datacenter, gates: Gates, secrets: &'a ByName<Secret>) -> Vec<(String, Option<Texts<'a>>)> {
     let mut found = Vec::new();
     for chain in chains_of(datacenter, gates, Addresses::default) {
         let authority = chain.authority();
         let signer = authority.stored(secrets).and_then(|secret| bytes(secret, CERTIFICATE));
-        let mut add = |wish: &Wish| {
-            let Some(secret) = wish.stored(secrets) else { return };
+        let mut add = |desired: &DesiredCertificate| {
+            let Some(secret) = desired.stored(secrets) else { return };
             let texts = || {
                 Some(Texts { certificate: bytes(secret, CERTIFICATE)?, key: bytes(secret, KEY)?, authority: signer })
             };
-            found.push((wish.name.clone(), texts()));
+            found.push((desired.name.clone(), texts()));
         };
         add(&authority);
         add(&chain.certificate);
@@ -66,8 +66,8 @@ fn texts<'a>(datacenter: &Datacenter, gates: Gates, secrets: &'a ByName<Secret>)
     found
 }
 
-/// What is proven of the certificates that are stored. What `known` contains is not proven again, and what is of no use any more
-/// is left out: there are two proofs at most for each Secret.
+/// Verifies the stored certificates. What `known` contains is not verified again, and obsolete proofs are dropped:
+/// there are at most two for each Secret.
 pub(crate) fn prove(
     datacenter: &Datacenter,
     gates: Gates,
@@ -81,7 +81,7 @@ pub(crate) fn prove(
     known.of(statements, random)
 }
 
-/// Reads the certificates that are stored, by their names. What is not proven does not hold.
+/// Reads the stored certificates, by name. Properties without a proof count as false.
 pub(crate) fn read(
     datacenter: &Datacenter,
     gates: Gates,
@@ -98,7 +98,7 @@ pub(crate) fn read(
     texts(datacenter, gates, secrets).into_iter().map(|(name, texts)| (name, stored(texts))).collect()
 }
 
-/// The bytes under a key of a Secret.
+/// Returns the value of a key of a Secret.
 pub(crate) fn bytes<'a>(secret: &'a Secret, key: &str) -> Option<&'a [u8]> {
     secret.data.as_ref()?.get(key).map(|bytes| bytes.0.as_slice())
 }

@@ -1,4 +1,4 @@
-//! The claim for the disk of a node.
+//! The PersistentVolumeClaim of a node.
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -7,38 +7,38 @@ use k8s_openapi::{
 };
 use messina_api::names::annotation::{JOINED_HOST_ID, LAST_IMAGE, LEFT_HOST_ID};
 
-use crate::{datacenter::model::facts::ObjectReference, words};
+use crate::{datacenter::model::facts::ObjectReference, metadata};
 
-/// The claim for the disk of a node.
+/// The PersistentVolumeClaim of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Claim {
     pub(crate) reference: ObjectReference,
     pub(crate) is_being_deleted: bool,
     pub(crate) created: Option<Timestamp>,
-    /// The host ID of the node that has left, and whose data it holds.
+    /// The host ID of the node that has left the ring and whose data it holds.
     pub(crate) left_host_id: Option<String>,
-    /// The host ID of the node that has joined with it.
+    /// The host ID of the node that has joined the ring with it.
     pub(crate) joined_host_id: Option<String>,
     /// The image of ScyllaDB that last ran on it.
     pub(crate) last_image: Option<String>,
-    /// Its StorageClass; none where it has none.
+    /// Its StorageClass; none if it has none.
     pub(crate) class: Option<String>,
     /// Its volume.
     pub(crate) volume: Option<String>,
     pub(crate) phase: Option<String>,
     pub(crate) requested: Option<Quantity>,
     pub(crate) capacity: Option<Quantity>,
-    /// Whether the driver has said that the volume cannot become as large as was requested.
+    /// Whether the driver has reported that it cannot expand the volume to the requested size.
     pub(crate) is_infeasible: bool,
-    /// Why growing fails; empty where Kubernetes does not say why.
+    /// The message of a failed resize; empty if Kubernetes reports none.
     pub(crate) resize_error: Option<String>,
-    /// That the volume has grown and its file system has not, and what Kubernetes says of it.
+    /// The message of the condition `FileSystemResizePending`: the volume is expanded and its file system is not.
     pub(crate) file_system_resize_pending: Option<String>,
 }
 
 impl Claim {
     pub(crate) fn of(claim: &PersistentVolumeClaim) -> Self {
-        let annotation = |key| words::annotation(claim, key).map(ToOwned::to_owned);
+        let annotation = |key| metadata::annotation(claim, key).map(ToOwned::to_owned);
         let (spec, status) = (claim.spec.as_ref(), claim.status.as_ref());
         let condition = |kind: &str| status.and_then(|status| condition(status, kind));
         Self {
@@ -63,7 +63,7 @@ impl Claim {
         self.phase.as_deref() == Some("Bound")
     }
 
-    /// Whether Kubernetes says that its volume is lost.
+    /// Whether its phase is `Lost`.
     pub(crate) fn is_lost(&self) -> bool {
         self.phase.as_deref() == Some("Lost")
     }
@@ -79,12 +79,12 @@ impl Claim {
     }
 }
 
-/// How much a claim, or the template of claims, asks for.
+/// Returns the requested size of a claim or claim template.
 pub(crate) fn requested_storage(claim: &PersistentVolumeClaim) -> Option<&Quantity> {
     claim.spec.as_ref()?.resources.as_ref()?.requests.as_ref()?.get("storage")
 }
 
-/// The message of a condition that holds; empty where it has none.
+/// Returns the message of a condition that is `True`; empty if it has none.
 fn condition(status: &PersistentVolumeClaimStatus, kind: &str) -> Option<String> {
     let mut conditions = status.conditions.iter().flatten();
     let condition = conditions.find(|condition| condition.type_ == kind && condition.status == "True")?;

@@ -1,28 +1,28 @@
-//! A Job that cleans up a node.
+//! The cleanup Job of a node.
 
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
 use messina_api::names::annotation;
 
-use crate::{datacenter::model::facts::ObjectReference, words};
+use crate::{datacenter::model::facts::ObjectReference, metadata};
 
-/// A Job that cleans up a node.
+/// The cleanup Job of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CleanupJob {
     pub(crate) reference: ObjectReference,
     pub(crate) is_being_deleted: bool,
     /// The hash of the token ring for which it cleans up.
     pub(crate) ring_hash: Option<String>,
-    /// What its program is called with.
+    /// The arguments of its container.
     pub(crate) arguments: Vec<String>,
     pub(crate) progress: Progress,
 }
 
-/// How far a Job is.
+/// The progress of a Job.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Progress {
     Running,
     Complete,
-    /// With what Kubernetes says of it.
+    /// It has failed, with this message.
     Failed(String),
 }
 
@@ -31,7 +31,7 @@ impl CleanupJob {
         Self {
             reference: ObjectReference::of(&job.metadata),
             is_being_deleted: job.metadata.deletion_timestamp.is_some(),
-            ring_hash: words::annotation(job, annotation::CLEANUP_TOKEN_RING_HASH).map(ToOwned::to_owned),
+            ring_hash: metadata::annotation(job, annotation::CLEANUP_TOKEN_RING_HASH).map(ToOwned::to_owned),
             arguments: arguments(job).cloned().unwrap_or_default(),
             progress: job.status.as_ref().map_or(Progress::Running, progress),
         }
@@ -47,12 +47,12 @@ impl CleanupJob {
         self.reference.uid.as_deref().unwrap_or_default()
     }
 
-    /// Whether it is about to be gone.
+    /// Whether it is being deleted.
     pub fn is_being_deleted(&self) -> bool {
         self.is_being_deleted
     }
 
-    /// Whether it may still be at work.
+    /// Whether it has neither completed nor failed.
     pub(crate) fn is_running(&self) -> bool {
         self.progress == Progress::Running
     }
@@ -61,7 +61,7 @@ impl CleanupJob {
         matches!(self.progress, Progress::Failed(_))
     }
 
-    /// The ring for which it has cleaned up its node, once it has.
+    /// Returns the hash of the token ring for which it has cleaned up its node, if it has completed.
     pub(crate) fn cleaned_up_ring(&self) -> Option<&str> {
         let ring = self.ring_hash.as_deref()?;
         (self.progress == Progress::Complete && !ring.is_empty()).then_some(ring)

@@ -1,6 +1,6 @@
-//! What decisions know of Kubernetes objects.
+//! The properties of Kubernetes objects that decisions read.
 //!
-//! Each of these is read from an object in one place, whether caches have trimmed the object (see `cached`) or not.
+//! Each property is read in one place, whether caches have trimmed the object (see `cached`) or not.
 
 pub(crate) mod claim;
 pub(crate) mod job;
@@ -12,7 +12,7 @@ pub(crate) mod volume;
 
 use k8s_openapi::{api::storage::v1::StorageClass, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
-/// Which object it is, and at which version.
+/// Name, UID and resource version of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ObjectReference {
     pub(crate) name: String,

@@ -12,11 +12,11 @@ use crate::{
         layout::{BARRIER_CONTAINER, RESTARTED_AT, SCYLLA_CONTAINER},
         model::facts::ObjectReference,
     },
+    metadata,
     node::address::PodAddresses,
-    words,
 };
 
-/// By this label, Kubernetes says which revision of its StatefulSet a pod was created from.
+/// The label with the revision of the StatefulSet from which a pod was created.
 const REVISION: &str = "controller-revision-hash";
 
 /// The pod of a node.
@@ -24,13 +24,13 @@ const REVISION: &str = "controller-revision-hash";
 pub(crate) struct NodePod {
     pub(crate) reference: ObjectReference,
     pub(crate) is_being_deleted: bool,
-    /// What its condition `Ready` says; none where it has none.
+    /// Its condition `Ready`; none if it has none.
     pub(crate) ready: Option<bool>,
-    /// Whether the scheduler has found no Kubernetes node for it.
+    /// Whether its condition `PodScheduled` is `False`.
     pub(crate) is_unschedulable: bool,
-    /// Whether the init container runs that waits for all other nodes to be up.
+    /// Whether the bootstrap barrier is running: the init container that waits for all other nodes to be up.
     pub(crate) is_at_barrier: bool,
-    /// Why ScyllaDB's container waits, if it does.
+    /// The reason why ScyllaDB's container is waiting.
     pub(crate) waiting: Option<String>,
     /// The revision of its StatefulSet that it was created from.
     pub(crate) revision: Option<String>,
@@ -39,11 +39,11 @@ pub(crate) struct NodePod {
     /// The image of ScyllaDB.
     pub(crate) image: Option<String>,
     pub(crate) addresses: PodAddresses,
-    /// The hash of what its node reads when it starts.
+    /// The hash of the configuration that its node reads at start.
     pub(crate) inputs_hash: Option<String>,
-    /// When the user last asked for a restart of its StatefulSet.
+    /// When the user last requested a restart of its StatefulSet.
     pub(crate) restarted_at: Option<String>,
-    /// What a sidecar of scylla-operator reports of the ring.
+    /// The state of the ring, as reported by a sidecar of scylla-operator.
     pub(crate) status_report: Option<StatusReport>,
 }
 
@@ -51,9 +51,9 @@ impl NodePod {
     pub(crate) fn of(pod: &Pod) -> Self {
         let image = scylla_image(pod);
         let status = pod.status.as_ref();
-        let annotation = |key| words::annotation(pod, key).map(ToOwned::to_owned);
-        // Every pod that this operator has created has the label; of others, the image says it.
-        let version = words::label(pod, label::SCYLLA_VERSION);
+        let annotation = |key| metadata::annotation(pod, key).map(ToOwned::to_owned);
+        // Pods that this operator has created have the label; others have the version in the image only.
+        let version = metadata::label(pod, label::SCYLLA_VERSION);
         let version = version.or_else(|| image.and_then(|image| image_version(image).ok()));
         Self {
             reference: ObjectReference::of(&pod.metadata),
@@ -62,28 +62,28 @@ impl NodePod {
             is_unschedulable: status.and_then(|status| condition(status, "PodScheduled")) == Some("False"),
             is_at_barrier: status.is_some_and(is_at_barrier),
             waiting: status.and_then(waiting),
-            revision: words::label(pod, REVISION).map(ToOwned::to_owned),
+            revision: metadata::label(pod, REVISION).map(ToOwned::to_owned),
             version: version.map(ToOwned::to_owned),
             image: image.map(ToOwned::to_owned),
             addresses: PodAddresses::of(pod),
             inputs_hash: annotation(annotation::INPUTS_HASH),
             restarted_at: annotation(RESTARTED_AT),
-            status_report: words::annotation(pod, annotation::NODE_STATUS_REPORT).and_then(StatusReport::parse),
+            status_report: metadata::annotation(pod, annotation::NODE_STATUS_REPORT).and_then(StatusReport::parse),
         }
     }
 
-    /// Whether it is ready, and stays.
+    /// Whether it is ready and not being deleted.
     pub(crate) fn is_ready(&self) -> bool {
         self.ready == Some(true) && !self.is_being_deleted
     }
 
-    /// Whether it is being deleted, or says that it is not ready.
+    /// Whether it is being deleted or not ready.
     pub(crate) fn is_down(&self) -> bool {
         self.is_being_deleted || self.ready == Some(false)
     }
 
-    /// Whether it has no Kubernetes node, its ScyllaDB container gives up again and again, or that has yet to start because an
-    /// init container waits for all other nodes to be up: where that one is scylla-operator's, it waits for ever.
+    /// Whether it is unschedulable, its ScyllaDB container cannot start (such as `CrashLoopBackOff`), or the bootstrap
+    /// barrier is running: that of scylla-operator waits without a timeout.
     pub(crate) fn cannot_start(&self) -> bool {
         let is_stuck = |reason: &String| !["ContainerCreating", "PodInitializing"].contains(&reason.as_str());
         self.is_unschedulable || self.is_at_barrier || self.waiting.as_ref().is_some_and(is_stuck)
@@ -113,7 +113,8 @@ fn states<'a>(containers: &'a Option<Vec<ContainerStatus>>, name: &str) -> impl 
     named.filter_map(|container| container.state.as_ref())
 }
 
-/// What a sidecar of scylla-operator writes on the pod of its node, where the feature gate `BootstrapSynchronisation` is on.
+/// The annotation that a sidecar of scylla-operator writes on its pod, if the feature gate `BootstrapSynchronisation`
+/// is on.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct StatusReport {
@@ -126,7 +127,7 @@ impl StatusReport {
         serde_json::from_str(text).ok()
     }
 
-    /// The state in which it sees a node; none where it does not.
+    /// Returns the reported state of a node; none if it is not reported.
     pub(crate) fn status(&self, host_id: &str) -> Option<&NodeStatus> {
         self.observed_nodes.iter().find(|node| node.host_id.as_deref() == Some(host_id))?.status.as_ref()
     }

@@ -1,4 +1,4 @@
-//! The Service of a node, or the one that leads to any node.
+//! The Service of a node, or of all nodes.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
@@ -9,35 +9,35 @@ use messina_api::names::{
 
 use crate::{
     datacenter::model::facts::ObjectReference,
+    metadata,
     node::{
         address::ServiceAddresses,
-        answer::Answer as RingAnswer,
+        answer::RingAnswer,
         decommission::Refusal,
         facts::has_joined,
         ring::is_under_maintenance,
-        upgrade::{Answer as UpgradeAnswer, Request as UpgradeRequest},
+        upgrade::{UpgradeAnswer, UpgradeRequest},
     },
-    words,
 };
 
-/// An annotation that is there and cannot be read.
+/// A malformed annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unreadable;
 
-/// What an annotation says; none where it is absent.
-pub(crate) type Said<T> = Option<Result<T, Unreadable>>;
+/// The parsed value of an annotation; none if it is absent.
+pub(crate) type Parsed<T> = Option<Result<T, Unreadable>>;
 
-/// What a Service leads to.
+/// The endpoints of a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// One node.
     Member,
-    /// Any node.
+    /// All nodes.
     Identity,
 }
 
-/// The Service of a node, or the one that leads to any node. What nodes are asked for, and what their sidecars say, is written
-/// on it.
+/// The Service of a node, or of all nodes. The operator and the sidecar of the node communicate by its labels and
+/// annotations.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NodeService {
     pub(crate) reference: ObjectReference,
@@ -46,12 +46,12 @@ pub(crate) struct NodeService {
     pub(crate) is_load_balancer: bool,
     pub(crate) addresses: ServiceAddresses,
     pub(crate) host_id: Option<String>,
-    /// Whether its node has ever joined.
+    /// Whether its node has ever joined the ring.
     pub(crate) has_joined: bool,
-    /// Whether it says that its node has joined, or that it has not.
+    /// Whether the sidecar has reported if its node has joined.
     pub(crate) says_whether_joined: bool,
     pub(crate) is_under_maintenance: bool,
-    /// Whether its node's sidecar answers questions.
+    /// Whether the sidecar answers questions about the ring.
     pub(crate) answers: bool,
     pub(crate) ring_question: Option<String>,
     pub(crate) ring_answer: Option<RingAnswer>,
@@ -59,39 +59,39 @@ pub(crate) struct NodeService {
     pub(crate) ring_hash: Option<String>,
     /// The hash of the token ring for which its node was last cleaned up.
     pub(crate) cleaned_up_ring_hash: Option<String>,
-    /// The label by which a node is asked to leave, and by which it says that it has.
+    /// The label by which the operator requests a decommission and the sidecar confirms it.
     pub(crate) decommissioned: Option<String>,
-    /// The host ID of the node that is asked to leave.
+    /// The host ID of the node to decommission.
     pub(crate) leaving_host_id: Option<String>,
-    /// The host ID of the node that has begun to leave.
+    /// The host ID of the node whose decommission has begun.
     pub(crate) leaving_began: Option<String>,
-    /// Why the node does not leave.
-    pub(crate) leaving_refused: Said<Refusal>,
-    /// The label by which a user, or the operator, asks for a replacement.
+    /// Why ScyllaDB refuses to decommission the node.
+    pub(crate) leaving_refused: Parsed<Refusal>,
+    /// The label by which a user or the operator requests a replacement.
     pub(crate) replace: Option<String>,
     /// The host ID of the node that is replaced.
     pub(crate) replacing_node_host_id: Option<String>,
-    /// UIDs of the claim and of the pod of the node that is replaced.
+    /// UIDs of the claim and the pod of the node that is replaced.
     pub(crate) replacing_claim: Option<String>,
-    /// The UID of the pod that has found an empty disk in place of its node's.
+    /// The UID of the pod that has found an empty disk instead of its node's data.
     pub(crate) empty_disk: Option<String>,
-    /// The UID of the pod that is to be created anew.
+    /// The UID of the pod that has to be recreated.
     pub(crate) restart_request: Option<String>,
-    pub(crate) upgrade_request: Said<UpgradeRequest>,
-    pub(crate) upgrade_answer: Said<UpgradeAnswer>,
+    pub(crate) upgrade_request: Parsed<UpgradeRequest>,
+    pub(crate) upgrade_answer: Parsed<UpgradeAnswer>,
 }
 
 impl NodeService {
     pub(crate) fn of(service: &Service) -> Self {
         let owned = |text: Option<&str>| text.map(ToOwned::to_owned);
-        let label = |key| owned(words::label(service, key));
-        let annotation = |key| owned(words::annotation(service, key));
+        let label = |key| owned(metadata::label(service, key));
+        let annotation = |key| owned(metadata::annotation(service, key));
         let annotations = service.metadata.annotations.as_ref();
-        let said = |key| words::annotation(service, key);
+        let said = |key| metadata::annotation(service, key);
         Self {
             reference: ObjectReference::of(&service.metadata),
             created: service.metadata.creation_timestamp.as_ref().map(|time| time.0),
-            role: words::label(service, label::SERVICE_TYPE).and_then(role),
+            role: metadata::label(service, label::SERVICE_TYPE).and_then(role),
             is_load_balancer: service.spec.as_ref().and_then(|spec| spec.type_.as_deref()) == Some("LoadBalancer"),
             addresses: ServiceAddresses::of(service),
             host_id: annotation(annotation::HOST_ID),
@@ -123,17 +123,17 @@ impl NodeService {
         self.role == Some(Role::Member)
     }
 
-    /// Whether another node takes the place of its node.
+    /// Whether its node is being replaced.
     pub(crate) fn is_replaced(&self) -> bool {
         self.replacing_node_host_id.is_some() && self.replacing_node_host_id == self.host_id
     }
 
-    /// Whether a replacement of its node is asked for, or under way.
+    /// Whether a replacement of its node is requested or in progress.
     pub(crate) fn is_to_be_replaced(&self) -> bool {
         self.replace.is_some() || self.replacing_node_host_id.is_some()
     }
 
-    /// Whether anything is left on it of a change of the version.
+    /// Whether it has annotations of an upgrade.
     pub(crate) fn is_upgrading(&self) -> bool {
         self.upgrade_request.is_some() || self.upgrade_answer.is_some()
     }

@@ -13,7 +13,7 @@ use crate::{
     node::address::PodAddresses,
 };
 
-/// A pod as the API server has it. Each fact has a value that no other field gives.
+/// A complete pod. Each property has a value that no other field has.
 fn whole_pod() -> Value {
     json!({
         "metadata": {
@@ -69,12 +69,16 @@ fn trimmed<K: Clone>(object: &K, trim: fn(&mut K)) -> K {
 fn pod(object: Value) -> NodePod {
     let pod: Pod = serde_json::from_value(object).unwrap();
     let facts = NodePod::of(&pod);
-    assert_eq!(NodePod::of(&trimmed(&pod, trim_pod)), facts, "a fact is read from what caches do not keep: {pod:?}");
+    assert_eq!(
+        NodePod::of(&trimmed(&pod, trim_pod)),
+        facts,
+        "a property is read from a field that caches trim: {pod:?}"
+    );
     facts
 }
 
 #[test]
-fn facts_of_a_pod_are_read_from_what_caches_keep() {
+fn properties_of_a_pod_survive_trimming() {
     let whole = whole_pod();
     let facts = pod(whole.clone());
     let report = facts.status_report.clone().unwrap();
@@ -98,9 +102,9 @@ fn facts_of_a_pod_are_read_from_what_caches_keep() {
     assert_eq!(facts, expected);
 }
 
-/// What is missing is missing in both, whatever it is.
+/// A missing field is missing in both.
 #[test]
-fn facts_of_a_pod_that_lacks_something_are_read_from_what_caches_keep() {
+fn properties_of_a_pod_with_missing_fields_survive_trimming() {
     let mut paths = Vec::new();
     collect_paths(&whole_pod(), String::new(), &mut paths);
     for path in &paths {
@@ -111,7 +115,7 @@ fn facts_of_a_pod_that_lacks_something_are_read_from_what_caches_keep() {
             Value::Array(list) => _ = list.remove(key.parse().unwrap()),
             _ => {}
         }
-        // What Kubernetes requires is not missing.
+        // Required fields cannot be missing.
         if serde_json::from_value::<Pod>(lacking.clone()).is_ok() {
             pod(lacking);
         }
@@ -133,14 +137,14 @@ fn collect_paths(value: &Value, path: String, paths: &mut Vec<String>) {
 }
 
 #[test]
-fn the_version_of_a_pod_without_the_label_is_that_of_its_image() {
+fn version_of_a_pod_without_label_is_that_of_its_image() {
     let mut whole = whole_pod();
     whole["metadata"]["labels"].as_object_mut().unwrap().remove(label::SCYLLA_VERSION);
     assert_eq!(pod(whole).version.as_deref(), Some("2026.2.5"));
 }
 
 #[test]
-fn facts_of_a_claim_are_read_from_what_caches_keep() {
+fn properties_of_a_claim_survive_trimming() {
     let whole = |condition: &str| -> PersistentVolumeClaim {
         serde_json::from_value(json!({
             "metadata": {
@@ -173,7 +177,7 @@ fn facts_of_a_claim_are_read_from_what_caches_keep() {
     for condition in ["ControllerResizeError", "NodeResizeError"] {
         let claim = whole(condition);
         let facts = Claim::of(&claim);
-        assert_eq!(Claim::of(&trimmed(&claim, trim_claim)), facts, "a fact is read from what caches do not keep");
+        assert_eq!(Claim::of(&trimmed(&claim, trim_claim)), facts, "a property is read from a field that caches trim");
         let expected = Claim {
             reference: ObjectReference {
                 name: "data-orders-dc-a-0".into(),
@@ -199,7 +203,7 @@ fn facts_of_a_claim_are_read_from_what_caches_keep() {
 }
 
 #[test]
-fn facts_of_a_storage_class_are_read_from_what_caches_keep() {
+fn properties_of_a_storage_class_survive_trimming() {
     for allows_expansion in [true, false] {
         let class: StorageClass = serde_json::from_value(json!({
             "metadata": {"name": "local"}, "provisioner": "x", "parameters": {"type": "ssd"}, "mountOptions": ["noatime"],

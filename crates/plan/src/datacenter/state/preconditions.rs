@@ -1,8 +1,8 @@
-//! What a write rests on, besides the object that is written.
+//! Preconditions of writes: other objects that must still have the version that was observed.
 //!
-//! What is observed of different kinds is not of one time: one watch may be minutes behind the others. A claim that is not
-//! seen may be there all the same, with the data of a node that has left, or of one that is in the ring. So what cannot be
-//! made up for later is written only if such objects are, at that moment, as they were observed.
+//! Caches of different kinds are not of the same time: one watch may be minutes behind the others. A claim that is not
+//! in the cache may exist, with the data of a node that has left, or of one that is in the ring. So a write that cannot
+//! be undone happens only if such objects have the observed version at that moment.
 
 use std::{collections::BTreeSet, ops::Range};
 
@@ -14,34 +14,36 @@ use crate::datacenter::{
         facts::ObjectReference,
         observed::Observed,
         plan::{ObjectKind, ObservedVersion, Preconditions},
-        spec::MOST_NODES,
+        spec::MAX_NODES,
     },
     state::stateful_set::replicas,
 };
 
-/// The claim and the pod of a node.
-pub(crate) fn belongings(observed: &Observed, member: &str) -> Vec<ObservedVersion> {
+/// Returns the observed versions of a member's claim and pod.
+pub(crate) fn claim_and_pod(observed: &Observed, member: &str) -> Vec<ObservedVersion> {
     vec![claim(observed, member), pod(observed, member)]
 }
 
-/// What a number of places rests on that was decided for one node: on the node's Service, because another node may have its
-/// place by now, and on the claims with which pods start that come with it, because they may be of nodes that have left.
-pub(crate) fn of_places(
+/// Returns the preconditions of a number of replicas that was decided for one member: the member's Service, because it
+/// may belong to another node by now, and the claims of the additional pods, because they may hold the data of nodes
+/// that have left.
+pub(crate) fn for_replicas(
     observed: &Observed,
     stateful_set: &StatefulSet,
-    wanted: i32,
+    desired: i32,
     member: &str,
 ) -> Vec<ObservedVersion> {
-    let newcomers = members(stateful_set, replicas(stateful_set)..wanted).map(|member| claim(observed, &member));
+    let newcomers = members(stateful_set, replicas(stateful_set)..desired).map(|member| claim(observed, &member));
     newcomers.chain([service(observed, member)]).collect()
 }
 
-/// What StatefulSets rest on: those that get more nodes on their claims, because no node starts on the disk of one that has
-/// left; those that let nodes restart on all pods, because one restarts at a time, and only while all others are up. One that
-/// is created rests on nothing: decision 0017 says why.
-pub(crate) fn of_stateful_sets(
+/// Returns the preconditions of StatefulSets. Those that are scaled out depend on the claims of the new pods, because
+/// no node may start on the disk of one that has left. Those that let a node restart depend on all pods, because one
+/// node restarts at a time, and only while all others are up. A StatefulSet that is created has no preconditions:
+/// decision 0017 explains why.
+pub(crate) fn for_stateful_sets(
     observed: &Observed,
-    wanted: &[StatefulSet],
+    desired: &[StatefulSet],
     restarting: &BTreeSet<String>,
 ) -> Preconditions {
     let preconditions = |one: &StatefulSet| {
@@ -52,12 +54,12 @@ pub(crate) fn of_stateful_sets(
         let others = all.filter(|_| restarting.contains(&name)).map(|member| pod(observed, &member));
         Some(((ObjectKind::StatefulSet, name.clone()), newcomers.chain(others).collect()))
     };
-    wanted.iter().filter_map(preconditions).collect()
+    desired.iter().filter_map(preconditions).collect()
 }
 
 fn members(stateful_set: &StatefulSet, ordinals: Range<i32>) -> impl Iterator<Item = String> {
     let name = stateful_set.metadata.name.clone().unwrap_or_default();
-    (ordinals.start..ordinals.end.min(MOST_NODES)).map(move |ordinal| names::datacenter::member(&name, ordinal))
+    (ordinals.start..ordinals.end.min(MAX_NODES)).map(move |ordinal| names::datacenter::member(&name, ordinal))
 }
 
 pub(crate) fn pod(observed: &Observed, member: &str) -> ObservedVersion {

@@ -1,13 +1,13 @@
-//! What labels and annotations of an object say.
+//! Reads labels and annotations of an object.
 
 use k8s_openapi::{Metadata, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
-/// What the label of this name says.
+/// Returns the value of a label.
 pub(crate) fn label<'a>(object: &'a impl Metadata<Ty = ObjectMeta>, key: &str) -> Option<&'a str> {
     object.metadata().labels.as_ref()?.get(key).map(String::as_str)
 }
 
-/// What the annotation of this name says.
+/// Returns the value of an annotation.
 pub(crate) fn annotation<'a>(object: &'a impl Metadata<Ty = ObjectMeta>, key: &str) -> Option<&'a str> {
     object.metadata().annotations.as_ref()?.get(key).map(String::as_str)
 }
