@@ -33,7 +33,7 @@ pub use self::{
     },
     state::{stateful_set::is_rolled_out, takeover},
     status::{
-        INVALID_SPECIFICATION, Report, State, Told,
+        Explanation, INVALID_SPECIFICATION, Report, State,
         operations::{Ending, NodeState, Operation, cleanup_that_ended, node_states, operation_that_ended},
         refusal, report,
     },
@@ -47,7 +47,7 @@ use self::{
     rollout::storage,
     state::{named, seen},
     status::permissions,
-    topology::{cleanup, leaving::REFUSES, recovery, steps::Topology},
+    topology::{cleanup, leaving::DECOMMISSION_REFUSED, recovery, steps::Topology},
 };
 use crate::datacenter::state::Current;
 
@@ -67,37 +67,37 @@ pub fn plan(observed: &Observed) -> Plan {
     let datacenter = &observed.datacenter;
     let token = token::token(observed);
     let racks = racks::racks(current);
-    let (mut names_of_nodes, are_nodes_named) = recovery::name_nodes(current);
+    let (mut names_of_nodes, are_nodes_named) = recovery::annotate_services(current);
     let topology = Topology { are_nodes_named, ..topology::topology(current, &racks) };
     names_of_nodes.retain(|one| topology.changes.iter().all(|other| other.name != one.name));
-    let services = services::services(current, &topology.going);
+    let services = services::services(current, &topology.services_to_delete);
     let certificates = certificates::certificates(current);
     let mut rollout = rollout::rollout(current, racks, &topology);
     if certificates.are_awaited {
-        rollout.hold(observed, "WaitingForCertificates", "the certificates are there that its nodes serve with");
+        rollout.postpone(observed, "WaitingForCertificates", "the certificates are there that its nodes serve with");
     }
     let missing = named::missing(observed);
     if !missing.is_empty() {
-        rollout.hold(observed, "WaitingForSettings", "the settings are there that its racks name");
+        rollout.postpone(observed, "WaitingForSettings", "the settings are there that its racks name");
     }
-    let mut growth = storage::growth(current, &topology, &rollout);
+    let mut expansion = storage::expand_storage(current, &topology, &rollout);
     let mut recovery = recovery::recovery(current);
     if !token.degraded.is_empty() {
         // No StatefulSet would be made in place of one that is deleted.
-        growth.deletions.clear();
+        expansion.deletions.clear();
     }
     if !token.degraded.is_empty() || certificates.are_awaited || !missing.is_empty() {
         recovery = recovery::Recovery::default();
     }
     if !recovery.deletions.is_empty() {
-        growth.deletions.clear();
+        expansion.deletions.clear();
     }
-    let marks = recovery::marks(current, &topology.changes);
-    growth.changes.retain(|one| marks.iter().all(|mark| mark.name != one.name));
+    let marks = recovery::annotate_claims(current, &topology.changes);
+    expansion.changes.retain(|one| marks.iter().all(|mark| mark.name != one.name));
     let ingresses = ingresses::ingresses(observed);
     // ScyllaDB refuses to clean up while nodes come or go. A label that is wrong holds nothing up, and neither does a rack that
     // is removed: its last node may refuse to leave, and is asked again only when the others are cleaned up.
-    let is_of_nodes = |note: &Note| note.component == Component::StatefulSet && note.reason != REFUSES;
+    let is_of_nodes = |note: &Note| note.component == Component::StatefulSet && note.reason != DECOMMISSION_REFUSED;
     let is_settled = !topology.is_leaving
         && topology.progressing.is_empty()
         && !topology.degraded.iter().any(is_of_nodes)
@@ -128,8 +128,8 @@ pub fn plan(observed: &Observed) -> Plan {
             ingresses: ingresses.ingresses,
             cleanup_jobs: cleanup.jobs,
         },
-        changes: [topology.changes, names_of_nodes, marks, growth.changes].concat(),
-        deletions: [topology.deletions, growth.deletions, rollout.deletions, recovery.deletions].concat(),
+        changes: [topology.changes, names_of_nodes, marks, expansion.changes].concat(),
+        deletions: [topology.deletions, expansion.deletions, rollout.deletions, recovery.deletions].concat(),
         preconditions,
         untouched: [
             rollout.untouched,
@@ -147,7 +147,7 @@ pub fn plan(observed: &Observed) -> Plan {
             topology.progressing,
             rollout.progressing,
             recovery.progressing,
-            growth.progressing,
+            expansion.progressing,
             ingresses.progressing,
             cleanup.progressing,
         ]
@@ -158,7 +158,7 @@ pub fn plan(observed: &Observed) -> Plan {
             topology.degraded,
             rollout.degraded,
             recovery.degraded,
-            growth.degraded,
+            expansion.degraded,
             cleanup.degraded,
         ]
         .concat(),

@@ -11,8 +11,8 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use messina_plan::datacenter::{
-    self, ByName, CertificateChain, CleanupJob, ObjectKind, Objects, Observed, ObservedVersion as Observation, Plan,
-    State, Told,
+    self, ByName, CertificateChain, CleanupJob, Explanation, ObjectKind, Objects, Observed,
+    ObservedVersion as Observation, Plan, State,
 };
 use messina_runtime::{
     apply::{ComponentPlan, Deletion, Desired, FieldPatch, ObservedVersion, Waiting, no_longer_desired},
@@ -204,11 +204,11 @@ fn deletions(component: datacenter::Component, observed: &Observed, plan: &Plan)
     of_component.map(to_write).collect()
 }
 
-fn progressing(Told { reason, message }: Told) -> Waiting {
+fn progressing(Explanation { reason, message }: Explanation) -> Waiting {
     Waiting { reason, message }
 }
 
-fn fault(Told { reason, message }: Told) -> Error {
+fn fault(Explanation { reason, message }: Explanation) -> Error {
     Error::Invalid { reason, message }
 }
 

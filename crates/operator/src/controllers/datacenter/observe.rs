@@ -13,7 +13,7 @@ use k8s_openapi::{
 };
 use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
 use messina_plan::datacenter::{
-    ByName, Cached, Datacenter, Fault, Named, Observed, OptionalKind, Told, cannot_adopt,
+    ByName, Cached, Datacenter, Explanation, Fault, Named, Observed, OptionalKind, cannot_adopt,
     certificates::{Order, Signed, orders},
     change_of_identity, refusal, rolling, validate_allowing, version_of_settings,
 };
@@ -143,7 +143,7 @@ fn of_user(observed: &Observed) -> u64 {
 }
 
 fn invalid(faults: &[Fault]) -> Error {
-    let Told { reason, message } = refusal(faults);
+    let Explanation { reason, message } = refusal(faults);
     Error::Invalid { reason, message }
 }
 

@@ -29,12 +29,12 @@ use crate::{
         },
         racks::{Racks, Standing, rack_to_roll},
         rollout::{
-            correction::mend,
+            correction::correct_pods,
             notes::{
-                created, not_yet, note, reference, restoring, rolling_out, scaling_out, updating, waiting_for_turn,
-                waiting_to_restart,
+                creating, note, recreating, reference, rolling_out, scaling_out, updating, waiting_for_creation,
+                waiting_for_turn, waiting_to_restart,
             },
-            outcome::{Rollout, hold, keep},
+            outcome::{Rollout, apply_or_postpone, postpone},
         },
         state::{
             Current,
@@ -50,29 +50,29 @@ use crate::{
 
 pub(crate) fn rollout(current: &Current<'_>, mut racks: Racks<'_>, topology: &Topology) -> Rollout {
     let observed = current.observed;
-    let as_wanted = racks.standing.iter().filter(|one| !one.changes).map(|one| one.name.clone()).collect();
-    let mut rollout = Rollout { degraded: racks.degraded.clone(), as_wanted, ..Rollout::default() };
+    let up_to_date = racks.standing.iter().filter(|one| !one.changes).map(|one| one.name.clone()).collect();
+    let mut rollout = Rollout { degraded: racks.degraded.clone(), up_to_date, ..Rollout::default() };
     let orphaned = std::mem::take(&mut racks.orphaned);
     let is_one_away = !orphaned.is_empty() || racks.standing.iter().any(|one| is_going(one.now));
     for stateful_set in orphaned {
-        restore(current, stateful_set, topology, &mut rollout);
+        recreate(current, stateful_set, topology, &mut rollout);
     }
     keep_removed_racks(observed, &mut rollout);
     for stateful_set in &racks.moving {
         rollout.progressing.push(rolling_out(observed, stateful_set));
     }
     if topology.is_leaving || is_one_away || !topology.under_maintenance.is_empty() {
-        hold_all(observed, racks, &mut rollout);
+        postpone_all(observed, racks, &mut rollout);
     } else if !racks.moving.is_empty() {
-        mend(current, racks, topology, &mut rollout);
-    } else if topology.is_outdated {
-        hold_all(observed, racks, &mut rollout);
+        correct_pods(current, racks, topology, &mut rollout);
+    } else if topology.has_outdated_address {
+        postpone_all(observed, racks, &mut rollout);
     } else if !racks.missing.is_empty() && !racks.is_rolling {
         create(current, racks, topology, &mut rollout);
     } else {
         change_next(current, racks, topology, &mut rollout);
     }
-    leave_going(observed, &mut rollout);
+    postpone_being_deleted(observed, &mut rollout);
     let racks = &observed.datacenter.racks;
     let position = |one: &StatefulSet| {
         racks.iter().position(|rack| one.metadata.name == Some(observed.datacenter.stateful_set_name(rack)))
@@ -82,7 +82,7 @@ pub(crate) fn rollout(current: &Current<'_>, mut racks: Racks<'_>, topology: &To
 }
 
 /// A StatefulSet that is going is made anew when it is gone, and left alone until then.
-fn leave_going(observed: &Observed, rollout: &mut Rollout) {
+fn postpone_being_deleted(observed: &Observed, rollout: &mut Rollout) {
     let going = |one: &mut StatefulSet| {
         let name = one.metadata.name.as_deref().unwrap_or_default();
         observed.stateful_sets.get(name).is_some_and(is_going)
@@ -96,7 +96,7 @@ fn leave_going(observed: &Observed, rollout: &mut Rollout) {
 }
 
 /// Makes a StatefulSet anew around its nodes. What is in the way of new ones is not in the way of these.
-fn restore(current: &Current<'_>, stateful_set: StatefulSet, topology: &Topology, rollout: &mut Rollout) {
+fn recreate(current: &Current<'_>, stateful_set: StatefulSet, topology: &Topology, rollout: &mut Rollout) {
     let observed = current.observed;
     let name = stateful_set.metadata.name.clone().unwrap_or_default();
     let members = current.members();
@@ -109,29 +109,29 @@ fn restore(current: &Current<'_>, stateful_set: StatefulSet, topology: &Topology
             |claim: &Claim| claim.is_being_deleted || !claim.is_of_a_node() && !members.iter().any(is_in);
         !observed.pods.contains_key(&member) && claim.is_some_and(is_in_the_way)
     };
-    if topology.in_the_way.contains(&name) && (0..replicas(&stateful_set)).any(is_blocked) {
-        return rollout.progressing.push(not_yet(observed, &stateful_set));
+    if topology.blocked_by_leftovers.contains(&name) && (0..replicas(&stateful_set)).any(is_blocked) {
+        return rollout.progressing.push(waiting_for_creation(observed, &stateful_set));
     }
     if !topology.are_nodes_named {
-        return rollout.progressing.push(not_yet(observed, &stateful_set));
+        return rollout.progressing.push(waiting_for_creation(observed, &stateful_set));
     }
-    rollout.progressing.push(restoring(observed, &stateful_set));
+    rollout.progressing.push(recreating(observed, &stateful_set));
     // Without any pod, nobody waits for it.
     let has_pod = |ordinal| observed.pods.contains_key(&names::datacenter::member(&name, ordinal));
     if (0..replicas(&stateful_set)).any(has_pod) {
-        rollout.restored.insert(name.clone());
+        rollout.recreated.insert(name.clone());
     }
     rollout.stateful_sets.push(stateful_set);
 }
 
 /// While a node leaves, somebody works on one, one is to restart for its address, or a StatefulSet is away, nothing else
 /// changes.
-fn hold_all(observed: &Observed, racks: Racks<'_>, rollout: &mut Rollout) {
+fn postpone_all(observed: &Observed, racks: Racks<'_>, rollout: &mut Rollout) {
     for one in racks.standing {
-        keep(observed, one, rollout);
+        apply_or_postpone(observed, one, rollout);
     }
     for stateful_set in racks.missing {
-        rollout.progressing.push(not_yet(observed, &stateful_set));
+        rollout.progressing.push(waiting_for_creation(observed, &stateful_set));
     }
 }
 
@@ -140,16 +140,17 @@ fn create(current: &Current<'_>, racks: Racks<'_>, topology: &Topology, rollout:
     let observed = current.observed;
     let Racks { standing, missing, .. } = racks;
     for one in standing {
-        keep(observed, one, rollout);
+        apply_or_postpone(observed, one, rollout);
     }
     let at_once = if observed.datacenter.parallel_node_operations { missing.len() } else { 1 };
     for (position, stateful_set) in missing.into_iter().enumerate() {
-        let is_free = !topology.in_the_way.contains(stateful_set.metadata.name.as_deref().unwrap_or_default());
+        let is_free =
+            !topology.blocked_by_leftovers.contains(stateful_set.metadata.name.as_deref().unwrap_or_default());
         if position < at_once && is_free {
-            rollout.progressing.push(created(observed, &stateful_set));
+            rollout.progressing.push(creating(observed, &stateful_set));
             rollout.stateful_sets.push(stateful_set);
         } else {
-            rollout.progressing.push(not_yet(observed, &stateful_set));
+            rollout.progressing.push(waiting_for_creation(observed, &stateful_set));
         }
     }
 }
@@ -160,10 +161,10 @@ fn change_next(current: &Current<'_>, racks: Racks<'_>, topology: &Topology, rol
     let observed = current.observed;
     let Racks { standing, missing, is_rolling, next, .. } = racks;
     for stateful_set in &missing {
-        rollout.progressing.push(not_yet(observed, stateful_set));
+        rollout.progressing.push(waiting_for_creation(observed, stateful_set));
     }
     let lacking = standing.iter().position(Standing::lacks_nodes).filter(|_| !is_rolling);
-    let is_free = |one: &Standing<'_>| !topology.in_the_way.contains(&one.name);
+    let is_free = |one: &Standing<'_>| !topology.blocked_by_leftovers.contains(&one.name);
     let rolling = rack_to_roll(&standing).map(|one| one.name.clone());
     let differing = rolling.or_else(|| standing.iter().find(|one| one.changes).map(|one| one.name.clone()));
     let differing = differing.filter(|_| lacking.is_none());
@@ -172,15 +173,15 @@ fn change_next(current: &Current<'_>, racks: Racks<'_>, topology: &Topology, rol
             rollout.progressing.push(scaling_out(observed, &one));
             rollout.stateful_sets.push(if has_cluster(observed) { one.scaled_out() } else { one.wanted });
         } else if differing.as_ref() != Some(&one.name) {
-            keep(observed, one, rollout);
-        } else if topology.without_place.contains(&one.name) {
-            hold(observed, one, rollout);
+            apply_or_postpone(observed, one, rollout);
+        } else if topology.below_ring.contains(&one.name) {
+            postpone(observed, one, rollout);
         } else if let Turn::After(other) = &observed.turn
             && one.changes_pods
         {
             rollout.progressing.push(waiting_for_turn(observed, &one, other));
             rollout.untouched.push(Untouched { kind: "StatefulSet", name: one.name });
-        } else if next.is_some() && topology.holds_restart {
+        } else if next.is_some() && topology.blocks_restart {
             rollout.progressing.push(waiting_to_restart(observed, &one, next.as_ref()));
             rollout.untouched.push(Untouched { kind: "StatefulSet", name: one.name });
         } else {

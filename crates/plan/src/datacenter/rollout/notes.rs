@@ -42,16 +42,16 @@ pub(crate) fn rolling_out(observed: &Observed, stateful_set: &StatefulSet) -> No
     )
 }
 
-pub(crate) fn not_yet(observed: &Observed, stateful_set: &StatefulSet) -> Note {
+pub(crate) fn waiting_for_creation(observed: &Observed, stateful_set: &StatefulSet) -> Note {
     let message = format!("{} is created when those before it are rolled out", reference(observed, stateful_set));
     note("WaitingForOtherRacks", message)
 }
 
-pub(crate) fn created(observed: &Observed, stateful_set: &StatefulSet) -> Note {
+pub(crate) fn creating(observed: &Observed, stateful_set: &StatefulSet) -> Note {
     note("CreatingStatefulSet", format!("{} is created; then its nodes join", reference(observed, stateful_set)))
 }
 
-pub(crate) fn restoring(observed: &Observed, stateful_set: &StatefulSet) -> Note {
+pub(crate) fn recreating(observed: &Observed, stateful_set: &StatefulSet) -> Note {
     let message =
         format!("{} is made anew around its {} node(s)", reference(observed, stateful_set), replicas(stateful_set));
     note("RestoringStatefulSet", message)
@@ -74,12 +74,12 @@ pub(crate) fn updating(observed: &Observed, one: &Standing<'_>, next: Option<&Re
     note("UpdatingStatefulSet", message)
 }
 
-pub(crate) fn held(observed: &Observed, stateful_set: &StatefulSet) -> Note {
+pub(crate) fn paused(observed: &Observed, stateful_set: &StatefulSet) -> Note {
     let message = format!("{} goes on to change when all nodes are up", reference(observed, stateful_set));
     note("WaitingToRestart", message)
 }
 
-pub(crate) fn held_up(observed: &Observed, member: &str) -> Note {
+pub(crate) fn upgrade_blocked(observed: &Observed, member: &str) -> Note {
     let message = format!(
         "node {}/{member} is down, and its version is to change, which begins when it is up: `kubectl describe pod {member}` \
          says why it is down; or undo the change of the version until it is up",

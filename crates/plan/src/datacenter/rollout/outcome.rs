@@ -22,18 +22,18 @@ pub(crate) struct Rollout {
     pub(crate) progressing: Vec<Note>,
     pub(crate) degraded: Vec<Note>,
     /// StatefulSets that are as they are to be, but for the size of disks.
-    pub(crate) as_wanted: BTreeSet<String>,
+    pub(crate) up_to_date: BTreeSet<String>,
     /// StatefulSets of which another node may restart when they are written, or may not any more.
     pub(crate) restarting: BTreeSet<String>,
     /// StatefulSets that are made anew around their nodes.
-    pub(crate) restored: BTreeSet<String>,
+    pub(crate) recreated: BTreeSet<String>,
 }
 
 impl Rollout {
     /// Pods that start now would not find what they need: no rack is made or changed before.
-    pub(crate) fn hold(&mut self, observed: &Observed, reason: &'static str, needed: &str) {
+    pub(crate) fn postpone(&mut self, observed: &Observed, reason: &'static str, needed: &str) {
         let is_held =
-            |one: &mut StatefulSet| one.metadata.name.as_ref().is_none_or(|name| !self.restored.contains(name));
+            |one: &mut StatefulSet| one.metadata.name.as_ref().is_none_or(|name| !self.recreated.contains(name));
         let names = self.stateful_sets.extract_if(.., is_held).filter_map(|stateful_set| stateful_set.metadata.name);
         let (existing, missing): (Vec<String>, Vec<String>) =
             names.partition(|name| observed.stateful_sets.contains_key(name));
@@ -46,15 +46,15 @@ impl Rollout {
     }
 }
 
-pub(crate) fn keep(observed: &Observed, one: Standing<'_>, rollout: &mut Rollout) {
+pub(crate) fn apply_or_postpone(observed: &Observed, one: Standing<'_>, rollout: &mut Rollout) {
     if one.changes {
-        hold(observed, one, rollout);
+        postpone(observed, one, rollout);
     } else {
         rollout.stateful_sets.push(one.wanted);
     }
 }
 
-pub(crate) fn hold(observed: &Observed, one: Standing<'_>, rollout: &mut Rollout) {
+pub(crate) fn postpone(observed: &Observed, one: Standing<'_>, rollout: &mut Rollout) {
     rollout.progressing.push(note(
         "WaitingForOtherRacks",
         format!(

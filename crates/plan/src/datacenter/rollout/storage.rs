@@ -31,33 +31,33 @@ use crate::{
 };
 
 #[derive(Default)]
-pub(crate) struct Growth {
+pub(crate) struct Expansion {
     pub(crate) changes: Vec<FieldPatch>,
     pub(crate) deletions: Vec<Deletion>,
     pub(crate) progressing: Vec<Note>,
     pub(crate) degraded: Vec<Note>,
 }
 
-pub(crate) fn growth(current: &Current<'_>, topology: &Topology, rollout: &Rollout) -> Growth {
+pub(crate) fn expand_storage(current: &Current<'_>, topology: &Topology, rollout: &Rollout) -> Expansion {
     let observed = current.observed;
-    let mut growth = Growth::default();
+    let mut expansion = Expansion::default();
     let members = current.members();
     for rack in &observed.datacenter.racks {
         let name = observed.datacenter.stateful_set_name(rack);
         let Some(now) = observed.stateful_sets.get(&name) else { continue };
         let (Some(has), Some(wanted)) = (template_size(now), Amount::of(&rack.storage.capacity)) else { continue };
-        let one = Growing { current, observed, rack, name, now, has, wanted, members };
+        let one = RackExpansion { current, observed, rack, name, now, has, wanted, members };
         if wanted.is_below(has) {
-            growth.fault("StorageCannotShrink", one.cannot_shrink());
-        } else if growth.claims(&one) && one.is_to_grow() {
-            growth.stateful_set(&one, topology, rollout);
+            expansion.report_degraded("StorageCannotShrink", one.cannot_shrink());
+        } else if expansion.expand_claims(&one) && one.must_grow() {
+            expansion.recreate_stateful_set(&one, topology, rollout);
         }
     }
-    growth
+    expansion
 }
 
 /// A rack whose disks may have to grow.
-struct Growing<'a> {
+struct RackExpansion<'a> {
     current: &'a Current<'a>,
     observed: &'a Observed,
     rack: &'a Rack,
@@ -71,7 +71,7 @@ struct Growing<'a> {
 }
 
 /// How a claim stands.
-enum Standing {
+enum ClaimState {
     /// It has what is wanted, or more.
     Done,
     /// It is to ask for what is wanted.
@@ -86,12 +86,12 @@ struct Forbidden {
     remedy: &'static str,
 }
 
-impl Growing<'_> {
+impl RackExpansion<'_> {
     fn size(&self) -> &str {
         &self.rack.storage.capacity.0
     }
 
-    fn is_to_grow(&self) -> bool {
+    fn must_grow(&self) -> bool {
         self.has.is_below(self.wanted)
     }
 
@@ -123,7 +123,7 @@ impl Growing<'_> {
     }
 
     /// Whether a claim has to grow, and may.
-    fn standing(&self, claim: &Claim) -> Standing {
+    fn claim_state(&self, claim: &Claim) -> ClaimState {
         let lacks = |quantity: Option<&Quantity>| {
             quantity.and_then(Amount::of).is_none_or(|amount| amount.is_below(self.wanted))
         };
@@ -131,11 +131,11 @@ impl Growing<'_> {
         // More than is wanted now was asked for, and cannot be had: Kubernetes lets it be tried with less.
         let asked_for_more = || requested.and_then(Amount::of).is_some_and(|more| self.wanted.is_below(more));
         if !lacks(capacity) {
-            Standing::Done
+            ClaimState::Done
         } else if lacks(requested) || (claim.is_infeasible && asked_for_more()) {
-            Standing::Asks
+            ClaimState::Asks
         } else {
-            Standing::Waits
+            ClaimState::Waits
         }
     }
 
@@ -159,7 +159,7 @@ impl Growing<'_> {
     }
 
     /// Why the StatefulSet cannot be made anew now.
-    fn unsettled(&self, topology: &Topology, rollout: &Rollout) -> Option<String> {
+    fn recreation_blocker(&self, topology: &Topology, rollout: &Rollout) -> Option<String> {
         let of_rack = |member: &&Member<'_>| member.stateful_set == self.name;
         let mut members = self.members.iter().filter(of_rack);
         if is_going(self.now) {
@@ -168,15 +168,17 @@ impl Growing<'_> {
             Some("no node leaves".into())
         } else if !topology.under_maintenance.is_empty() {
             Some("no node is under maintenance".into())
-        } else if topology.in_the_way.contains(&self.name) || members.clone().any(|one| one.is_outside(self.observed)) {
+        } else if topology.blocked_by_leftovers.contains(&self.name)
+            || members.clone().any(|one| one.is_outside(self.observed))
+        {
             Some("what is left of former nodes is out of the way".into())
-        } else if let Some(member) = members.find(|member| is_changing(member)) {
+        } else if let Some(member) = members.find(|member| is_in_transition(member)) {
             Some(format!("node {} has joined, and is not being replaced", member.name))
         } else if let Some(silent) = self.members().find(|name| self.member(name).and_then(Member::host_id).is_none()) {
             Some(format!("the host ID of node {silent} is known"))
         } else if replicas(self.now) < nodes_to_keep(self.current, self.rack) {
             Some("it has all its nodes".into())
-        } else if !rollout.as_wanted.contains(&self.name) || is_rolling(self.now) {
+        } else if !rollout.up_to_date.contains(&self.name) || is_rolling(self.now) {
             Some("its pods are as they are to be".into())
         } else {
             None
@@ -184,34 +186,34 @@ impl Growing<'_> {
     }
 }
 
-impl Growth {
-    fn wait(&mut self, reason: &'static str, message: String) {
+impl Expansion {
+    fn report_progressing(&mut self, reason: &'static str, message: String) {
         self.progressing.push(Note { component: Component::Storage, reason, message });
     }
 
-    fn fault(&mut self, reason: &'static str, message: String) {
+    fn report_degraded(&mut self, reason: &'static str, message: String) {
         self.degraded.push(Note { component: Component::Storage, reason, message });
     }
 
     /// Has the claims of a rack grow; answers whether all of them have.
-    fn claims(&mut self, one: &Growing<'_>) -> bool {
+    fn expand_claims(&mut self, one: &RackExpansion<'_>) -> bool {
         let (mut asking, mut is_done) = (Vec::new(), true);
         for member in one.members() {
             let name = names::datacenter::data_claim(&member);
             let Some(claim) = one.observed.claims.get(&name).filter(|claim| !claim.is_being_deleted) else {
-                if one.is_to_grow() {
+                if one.must_grow() {
                     let message = format!("{} is awaited; it grows when it is there", one.claim_reference(&name));
-                    self.wait("WaitingForClaim", message);
+                    self.report_progressing("WaitingForClaim", message);
                 }
                 is_done = false;
                 continue;
             };
-            match one.standing(claim) {
-                Standing::Done => continue,
-                Standing::Asks => asking.push((member, name, claim)),
+            match one.claim_state(claim) {
+                ClaimState::Done => continue,
+                ClaimState::Asks => asking.push((member, name, claim)),
                 // That a new node has yet to get a volume is told elsewhere.
-                Standing::Waits if !claim.is_bound() && !one.is_to_grow() => {}
-                Standing::Waits => self.tell_of(one, &member, &name, claim),
+                ClaimState::Waits if !claim.is_bound() && !one.must_grow() => {}
+                ClaimState::Waits => self.report_claim(one, &member, &name, claim),
             }
             is_done = false;
         }
@@ -225,29 +227,29 @@ impl Growth {
                 one.size(),
                 one.rack.name
             );
-            self.fault("ExpansionForbidden", message);
+            self.report_degraded("ExpansionForbidden", message);
             return false;
         }
         for (member, name, claim) in asking {
-            self.ask(one, &member, name, claim);
+            self.expand_claim(one, &member, name, claim);
         }
         is_done
     }
 
     /// Has a claim ask for more.
-    fn ask(&mut self, one: &Growing<'_>, member: &str, name: String, claim: &Claim) {
+    fn expand_claim(&mut self, one: &RackExpansion<'_>, member: &str, name: String, claim: &Claim) {
         let reference = one.claim_reference(&name);
         if !claim.is_bound() {
             let message = format!("{reference} grows to {} when it has a volume", one.size());
-            return self.wait("WaitingForVolume", message);
+            return self.report_progressing("WaitingForVolume", message);
         }
-        if one.member(member).is_none_or(is_changing) {
+        if one.member(member).is_none_or(is_in_transition) {
             let message = format!("{reference} grows to {} when node {member} has joined and stays", one.size());
-            return self.wait("WaitingForNode", message);
+            return self.report_progressing("WaitingForNode", message);
         }
         let before = claim.requested.as_ref().map_or("?", |size| size.0.as_str());
         let message = format!("{reference} asks for {} in place of {before}", one.size());
-        self.wait("GrowingVolume", message.clone());
+        self.report_progressing("GrowingVolume", message.clone());
         self.changes.push(FieldPatch {
             component: Component::Storage,
             kind: ObjectKind::PersistentVolumeClaim,
@@ -260,7 +262,7 @@ impl Growth {
     }
 
     /// Says of a claim that has asked for more how far that is.
-    fn tell_of(&mut self, one: &Growing<'_>, member: &str, name: &str, claim: &Claim) {
+    fn report_claim(&mut self, one: &RackExpansion<'_>, member: &str, name: &str, claim: &Claim) {
         let reference = one.claim_reference(name);
         let (size, namespace) = (one.size(), &one.observed.datacenter.namespace);
         let said = |message: &String| if message.is_empty() { String::new() } else { format!(": {message}") };
@@ -271,40 +273,43 @@ impl Growth {
                 failure.unwrap_or_default(),
                 one.rack.name
             );
-            self.fault("ExpansionInfeasible", message);
+            self.report_degraded("ExpansionInfeasible", message);
         } else if let Some(failure) = failure {
             let message = format!(
                 "growing {reference} to {size} fails, and is tried again by Kubernetes{failure}; see `kubectl describe \
                  pvc -n {namespace} {name}`"
             );
-            self.fault("ExpansionFails", message);
+            self.report_degraded("ExpansionFails", message);
         } else if let Some(said) = claim.file_system_resize_pending.as_ref().map(said) {
             let message = format!(
                 "the volume of {reference} has grown to {size}, its file system has yet to{said}; the node's machine \
                  does that while the pod runs. Where the driver cannot, restart the node: `kubectl delete pod -n \
                  {namespace} {member}`"
             );
-            self.wait("FileSystemResizePending", message);
+            self.report_progressing("FileSystemResizePending", message);
         } else {
-            self.wait("WaitingForVolume", format!("{reference} has asked for {size}, and has yet to get it"));
+            self.report_progressing(
+                "WaitingForVolume",
+                format!("{reference} has asked for {size}, and has yet to get it"),
+            );
         }
     }
 
     /// Deletes the StatefulSet without its pods, so that it is made anew around them. One at a time.
-    fn stateful_set(&mut self, one: &Growing<'_>, topology: &Topology, rollout: &Rollout) {
-        let is_away = |name: &str| one.observed.stateful_sets.get(name).is_none_or(is_going);
+    fn recreate_stateful_set(&mut self, one: &RackExpansion<'_>, topology: &Topology, rollout: &Rollout) {
+        let is_absent = |name: &str| one.observed.stateful_sets.get(name).is_none_or(is_going);
         let racks = &one.observed.datacenter.racks;
-        let is_one_away = racks.iter().any(|rack| is_away(&one.observed.datacenter.stateful_set_name(rack)))
-            || one.members.iter().any(|member| is_away(member.stateful_set));
-        let unsettled = one.unsettled(topology, rollout);
-        let others = (is_one_away || !self.deletions.is_empty()).then(|| "no other StatefulSet is away".to_owned());
-        if let Some(what) = unsettled.or(others) {
+        let is_one_absent = racks.iter().any(|rack| is_absent(&one.observed.datacenter.stateful_set_name(rack)))
+            || one.members.iter().any(|member| is_absent(member.stateful_set));
+        let blocker = one.recreation_blocker(topology, rollout);
+        let others = (is_one_absent || !self.deletions.is_empty()).then(|| "no other StatefulSet is away".to_owned());
+        if let Some(what) = blocker.or(others) {
             let message = format!(
                 "all disks of {} have {}; it is made anew with that size, without touching its pods, when {what}",
                 one.reference(),
                 one.size()
             );
-            return self.wait("WaitingForStatefulSet", message);
+            return self.report_progressing("WaitingForStatefulSet", message);
         }
         let message = format!(
             "all disks of {} have {}; it is deleted without its pods and made anew around them, with that size for new \
@@ -312,7 +317,7 @@ impl Growth {
             one.reference(),
             one.size()
         );
-        self.wait("ReplacingStatefulSet", message.clone());
+        self.report_progressing("ReplacingStatefulSet", message.clone());
         self.deletions.push(Deletion {
             component: Component::Storage,
             kind: ObjectKind::StatefulSet,
@@ -336,7 +341,7 @@ fn template_size(stateful_set: &StatefulSet) -> Option<Amount> {
 }
 
 /// Whether a node has yet to join, leaves, or is being replaced.
-fn is_changing(member: &Member<'_>) -> bool {
+fn is_in_transition(member: &Member<'_>) -> bool {
     let is_leaving = member.is_asked_to_leave() || member.has_begun_to_leave();
     !member.has_joined() || is_leaving || member.service.is_to_be_replaced()
 }

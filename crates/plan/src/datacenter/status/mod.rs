@@ -29,12 +29,12 @@ pub struct Report {
     /// The status, without conditions.
     pub status: ScyllaDBDatacenterStatus,
     /// Whether the racks serve, all of them, as the specification says; and why not.
-    pub available: Result<(), Told>,
+    pub available: Result<(), Explanation>,
 }
 
 /// What is told of something.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct Explanation {
     /// One word.
     pub reason: &'static str,
     /// One sentence on each line.
@@ -45,11 +45,11 @@ pub struct Told {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// What it waits for.
-    pub progressing: Option<Told>,
+    pub progressing: Option<Explanation>,
     /// What is wrong.
-    pub degraded: Option<Told>,
+    pub degraded: Option<Explanation>,
     /// What is good to know where it neither waits nor changes.
-    pub remark: Option<Told>,
+    pub remark: Option<Explanation>,
 }
 
 impl Plan {
@@ -58,7 +58,7 @@ impl Plan {
         let told = |notes: &[Note]| {
             let notes: Vec<&Note> = notes.iter().filter(|note| note.component == component).collect();
             let messages: Vec<&str> = notes.iter().map(|note| note.message.as_str()).collect();
-            notes.first().map(|first| Told { reason: first.reason, message: messages.join("\n") })
+            notes.first().map(|first| Explanation { reason: first.reason, message: messages.join("\n") })
         };
         State { progressing: told(&self.progressing), degraded: told(&self.degraded), remark: told(&self.warnings) }
     }
@@ -85,9 +85,9 @@ pub fn report(observed: &Observed) -> Report {
 }
 
 /// Says of a datacenter that cannot be worked on what is wrong with it.
-pub fn refusal(faults: &[Fault]) -> Told {
+pub fn refusal(faults: &[Fault]) -> Explanation {
     let lines: Vec<String> = faults.iter().map(|fault| format!("{}: {}", fault.field, fault.message)).collect();
-    Told { reason: INVALID_SPECIFICATION, message: lines.join("\n") }
+    Explanation { reason: INVALID_SPECIFICATION, message: lines.join("\n") }
 }
 
 /// The reason of the condition of a datacenter whose specification the operator refuses.
@@ -175,7 +175,7 @@ fn current_version(racks: &[RackStatus]) -> Option<String> {
 }
 
 /// The racks of the specification serve, all of them, as the specification says.
-fn available(observed: &Observed, racks: &[RackStatus]) -> Result<(), Told> {
+fn available(observed: &Observed, racks: &[RackStatus]) -> Result<(), Explanation> {
     let datacenter = &observed.datacenter;
     let status_of = |rack: &Rack| racks.iter().find(|status| status.name.as_ref() == Some(&rack.name));
     let count = |count: fn(&RackStatus) -> Option<i32>| -> i32 {
@@ -214,5 +214,5 @@ fn available(observed: &Observed, racks: &[RackStatus]) -> Result<(), Told> {
     } else {
         return Ok(());
     };
-    Err(Told { reason, message })
+    Err(Explanation { reason, message })
 }
