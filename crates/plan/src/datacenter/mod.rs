@@ -34,7 +34,7 @@ pub use self::{
     state::{stateful_set::is_rolled_out, takeover},
     status::{
         Explanation, INVALID_SPECIFICATION, Report, State,
-        operations::{Ending, NodeState, Operation, cleanup_that_ended, node_states, operation_that_ended},
+        operations::{Ending, NodeState, Operation, finished_cleanup, finished_operation, node_states},
         refusal, report,
     },
     validate::{

@@ -9,7 +9,7 @@ use messina_plan::datacenter::{
     Ending::{Done, Failed, Withdrawn},
     NodeState,
     Operation::{Cleanup, Join, Leave, Replace},
-    cleanup_that_ended, node_states, operation_that_ended,
+    finished_cleanup, finished_operation, node_states,
 };
 use serde_json::{Value, json};
 
@@ -44,7 +44,7 @@ fn the_end_of_an_operation_is_seen_on_the_service() {
         ("it is not replaced", &replacing, Some(&joined), Some((Replace, Withdrawn))),
         ("no node", &identity, None, None),
     ] {
-        assert_eq!(operation_that_ended(before, after), expected, "{case}");
+        assert_eq!(finished_operation(before, after), expected, "{case}");
     }
 }
 
@@ -56,10 +56,10 @@ fn the_end_of_a_cleanup_is_seen_on_the_job() {
     };
     let condition = |kind: &str| json!({"conditions": [{"type": kind, "status": "True"}]});
     let (running, complete, failed) = (job(json!({})), job(condition("Complete")), job(condition("Failed")));
-    assert_eq!(cleanup_that_ended(&running, &complete), Some((Cleanup, Done)));
-    assert_eq!(cleanup_that_ended(&running, &failed), Some((Cleanup, Failed)));
-    assert_eq!(cleanup_that_ended(&complete, &complete), None, "it is counted once");
-    assert_eq!(cleanup_that_ended(&Job::default(), &Job::default()), None);
+    assert_eq!(finished_cleanup(&running, &complete), Some((Cleanup, Done)));
+    assert_eq!(finished_cleanup(&running, &failed), Some((Cleanup, Failed)));
+    assert_eq!(finished_cleanup(&complete, &complete), None, "it is counted once");
+    assert_eq!(finished_cleanup(&Job::default(), &Job::default()), None);
 }
 
 #[test]

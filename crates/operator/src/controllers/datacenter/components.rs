@@ -67,7 +67,7 @@ pub(super) fn components(observed: &Observed, plan: &Plan) -> Result<Vec<Compone
     let surplus_ingresses = surplus(observed.ingresses(), &ingresses, plan);
     let surplus_jobs = surplus_jobs(observed, &jobs, plan);
     let component = |component: datacenter::Component, objects| {
-        let State { progressing: waits, degraded, remark } = plan.state(component);
+        let State { progressing: waits, degraded, warning } = plan.state(component);
         ComponentPlan {
             name: component.name(),
             objects,
@@ -75,7 +75,7 @@ pub(super) fn components(observed: &Observed, plan: &Plan) -> Result<Vec<Compone
             deletions: deletions(component, observed, plan),
             waits_for: waits.map(progressing),
             fault: degraded.map(fault),
-            remark: remark.map(progressing),
+            remark: warning.map(progressing),
             ..ComponentPlan::default()
         }
     };
