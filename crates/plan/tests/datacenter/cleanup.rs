@@ -229,7 +229,7 @@ fn a_job_that_failed_is_told_with_what_to_do() {
         ("stays", vec![], vec!["CleanupFailed"])
     );
     let message = &plan.degraded[0].message;
-    assert!(message.contains(JOB) && message.contains("it was tried too often") && message.contains("Delete it"));
+    assert!(message.contains(JOB) && message.contains("it was tried too often") && message.contains("delete the Job"));
     let service = &plan.objects.member_services[0];
     assert_eq!(service.metadata.annotations.as_ref().unwrap()[LAST_CLEANED_UP_TOKEN_RING_HASH], "old");
 }

@@ -160,7 +160,7 @@ fn a_rack_that_is_removed_is_not_replaced_after_a_power_loss() {
     while round(&mut world, &mut usize::MAX.clone()) {}
     assert!(world.kept.stateful_sets.contains_key("orders-dc-a"), "nobody would create it again");
     let told = plan(&world.kept).degraded;
-    assert!(told.iter().any(|note| note.message.contains("add the rack again")), "{told:?}");
+    assert!(told.iter().any(|note| note.message.contains("Add the rack again")), "{told:?}");
 }
 
 #[test]

@@ -290,7 +290,7 @@ fn pods_that_kubernetes_would_wait_for_are_made_anew() {
         service.metadata.annotations.get_or_insert_default().insert(UPGRADE_REQUEST.into(), request.text());
         let expected = if is_put_back { this("orders-dc-a-1") } else { vec![] };
         assert_eq!(deleted(&cached), expected, "it came from {from}, and would get 2026.2.4");
-        assert_eq!(reasons(&plan(&cached)).contains(&"UpgradeHeldUp"), !is_put_back);
+        assert_eq!(reasons(&plan(&cached)).contains(&"UpgradeBlocked"), !is_put_back);
     }
 }
 

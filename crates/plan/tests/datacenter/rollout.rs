@@ -219,8 +219,8 @@ fn no_node_is_taken_away_unheard() {
     let kept: Vec<&str> = plan.untouched.iter().map(|one| one.name.as_str()).collect();
     assert_eq!(kept, ["orders-dc-b", "orders-dc-b-0", "orders-dc-b-1"]);
     let messages: String = plan.progressing.iter().map(|note| note.message.as_str()).collect();
-    assert!(messages.contains("node shop/orders-dc-b-1 is to leave"), "{messages}");
-    assert!(messages.contains("the 2 node(s) of StatefulSet shop/orders-dc-b leave one by one"), "{messages}");
+    assert!(messages.contains("Node shop/orders-dc-b-1 has to leave the token ring"), "{messages}");
+    assert!(messages.contains("the 2 node(s) of StatefulSet shop/orders-dc-b one by one"), "{messages}");
     assert_eq!((plan.changes, plan.deletions), (vec![], vec![]), "nobody has said a word of the ring");
 }
 
@@ -331,7 +331,7 @@ fn what_changes_with_the_operator_waits_for_the_turn_of_the_datacenter() {
         (vec![], vec!["WaitingForTurn", "WaitingForOtherRacks"])
     );
     let told = progressing.progressing.iter().find(|note| note.reason == "WaitingForTurn").unwrap();
-    assert!(told.message.contains("the turn of shop/another"), "{}", told.message);
+    assert!(told.message.contains("Waiting for shop/another"), "{}", told.message);
     // Nodes join all the same, as the others are.
     cached.datacenter.racks[0].nodes = 2;
     assert_eq!(changed(&cached, &plan(&cached)), ["orders-dc-a"]);

@@ -82,7 +82,7 @@ fn claims_come_first_and_then_one_stateful_set_after_the_other() {
     let version = world.kept.stateful_sets["orders-dc-a"].metadata.resource_version.clone();
     assert_eq!((deletion.name.as_str(), &deletion.version), ("orders-dc-a", &version));
     assert!(deletion.orphans, "its pods stay");
-    assert_eq!(told(&world.kept), ["ReplacingStatefulSet", "WaitingForStatefulSet"]);
+    assert_eq!(told(&world.kept), ["RecreatingStatefulSet", "WaitingForStatefulSet"]);
 }
 
 /// The operator stops when the StatefulSet is deleted, and does not come back for long.
@@ -180,7 +180,7 @@ fn what_keeps_a_disk_from_growing_is_told_and_changes_nothing() {
             },
             "ExpansionForbidden",
             true,
-            "StorageClass local does not allow it; nothing of the rack is changed: set allowVolumeExpansion",
+            "StorageClass local does not allow it. The operator changes nothing of the rack. Set allowVolumeExpansion",
         ),
         (
             "the class is gone",
@@ -196,13 +196,19 @@ fn what_keeps_a_disk_from_growing_is_told_and_changes_nothing() {
             true,
             "it has no StorageClass",
         ),
-        ("no volume yet", |world| claim(world).status = None, "WaitingForVolume", false, "when it has a volume"),
+        (
+            "no volume yet",
+            |world| claim(world).status = None,
+            "WaitingForVolume",
+            false,
+            "Waiting for it to be bound to a volume",
+        ),
         (
             "it cannot be had",
             |world| asks_and(world, json!({"allocatedResourceStatuses": {"storage": "ControllerResizeInfeasible"}})),
             "ExpansionInfeasible",
             true,
-            "set storage.capacity of rack b to a size that can be had",
+            "Set storage.capacity of rack b to a feasible size",
         ),
         (
             "it fails",
@@ -214,7 +220,7 @@ fn what_keeps_a_disk_from_growing_is_told_and_changes_nothing() {
             },
             "ExpansionFails",
             true,
-            "the disk said so; see `kubectl describe pvc -n shop data-orders-dc-b-0`",
+            "the disk said so. Kubernetes tries again. See `kubectl describe pvc -n shop data-orders-dc-b-0`",
         ),
         (
             "the file system is to grow",
@@ -228,7 +234,7 @@ fn what_keeps_a_disk_from_growing_is_told_and_changes_nothing() {
             |world| world.set_label("orders-dc-b-0", REPLACE, Some("")),
             "WaitingForNode",
             false,
-            "when node orders-dc-b-0 has joined and stays",
+            "until node orders-dc-b-0 has joined, and is neither leaving nor being replaced",
         ),
     ];
     for (case, trouble, reason, is_fault, words) in cases {

@@ -77,7 +77,9 @@ fn nobody_leaves_while_a_node_is_being_cleaned_up() {
     let jobs = world.kept.jobs.len();
     world.respecify(&[("a", 1), ("b", 2)]);
     let plan = plan(&world.kept);
-    let told = plan.progressing.iter().any(|note| note.message.contains("is to leave; first, Job shop/cleanup-"));
+    let told = plan.progressing.iter().any(|note| {
+        note.message.contains("has to leave the token ring. Waiting for other changes to end: Job shop/cleanup-")
+    });
     assert!(told, "{:?}", plan.progressing);
     assert_eq!((plan.changes, plan.objects.cleanup_jobs), (vec![], vec![]), "nothing else begins");
 
@@ -440,7 +442,7 @@ fn the_last_node_stays() {
     world.respecify(&[("a", 0)]);
     assert!(settle(&mut world));
     assert_eq!((world.left, world.pods().len()), (0, 1));
-    assert!(reasons(&world).contains(&"LastNodeStays"), "{:?}", reasons(&world));
+    assert!(reasons(&world).contains(&"CannotDecommissionLastNode"), "{:?}", reasons(&world));
 }
 
 #[test]

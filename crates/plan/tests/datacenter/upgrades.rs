@@ -241,7 +241,7 @@ fn a_node_that_is_down_gets_no_other_version_unprepared() {
     cached.stateful_sets.get_mut("orders-dc-b").unwrap().status.as_mut().unwrap().ready_replicas = Some(0);
     let held = plan(&cached);
     assert_eq!((changed(&cached, &held), held.changes.len()), (vec![], 0));
-    assert!(reasons(&held).contains(&"UpgradeHeldUp"), "{:?}", held.progressing);
+    assert!(reasons(&held).contains(&"UpgradeBlocked"), "{:?}", held.progressing);
     // What else is to change is corrected.
     let racks = [("a", 1), ("b", 1), ("c", 1)];
     let corrected = respecified(&cached, &racks, because("x"));

@@ -101,7 +101,7 @@ pub(crate) fn upgrade_blocked(observed: &Observed, member: &str) -> Note {
 
 pub(crate) fn waiting_for_turn(observed: &Observed, one: &Standing<'_>, other: &str) -> Note {
     let message = format!(
-        "{} is not updated yet: the operator was upgraded, and restarts the nodes of one datacenter at a time. \
+        "{} is not updated yet: the operator has changed, and datacenters restart their nodes one after another. \
          Waiting for {other}.",
         reference(observed, one.now)
     );

@@ -207,14 +207,11 @@ fn available(observed: &Observed, racks: &[RackStatus]) -> Result<(), Explanatio
             let status = status_of(rack).filter(|status| status.stale == Some(false));
             let ready = status.and_then(|status| status.ready_nodes).unwrap_or_default();
             let name = datacenter.stateful_set_name(rack);
-            (ready < rack.nodes).then(|| format!("{name} has {ready} of {}", rack.nodes))
+            (ready < rack.nodes).then(|| format!("StatefulSet {name} has {ready} of {}", rack.nodes))
         });
         let lacking: Vec<String> = lacking.collect();
-        let message = format!(
-            "{ready} of {desired} node(s) are ready. StatefulSets with nodes that are not ready: {}. See `kubectl \
-             describe pod`.",
-            lacking.join(", ")
-        );
+        let message =
+            format!("{ready} of {desired} node(s) are ready: {}. See `kubectl describe pod`.", lacking.join(", "));
         ("MembersNotReady", message)
     } else {
         return Ok(());
