@@ -55,12 +55,12 @@ const FILLED_IN: [&str; 24] = [
 ];
 
 #[test]
-fn minimal_is_as_the_peers() {
+fn minimal_datacenter_is_as_the_peers() {
     as_the_peers("minimal");
 }
 
 #[test]
-fn full_is_as_the_peers() {
+fn full_datacenter_is_as_the_peers() {
     as_the_peers("full");
 }
 
@@ -97,7 +97,7 @@ fn as_the_peers(name: &str) {
 
 /// An API server fills in what objects leave out. Nothing of that gives rise to another plan.
 #[test]
-fn what_a_real_api_server_keeps_is_as_planned() {
+fn objects_stored_by_an_api_server_are_as_planned() {
     for name in ["minimal", "full"] {
         let folder = shared().join("compat/golden").join(name);
         if !folder.exists() {
@@ -109,7 +109,7 @@ fn what_a_real_api_server_keeps_is_as_planned() {
             let file = folder.join(format!("objects/statefulset-{stateful_set}.yaml"));
             let mut kept: Value = serde_json::from_str(&with_our_certificates(&read_yaml(&file).to_string())).unwrap();
             with_our_commands(&mut kept);
-            forget_what_was_applied(&mut kept);
+            remove_applied_hash(&mut kept);
             let hash = json!(ours)["spec"]["template"]["metadata"]["annotations"][INPUTS_HASH].clone();
             kept["spec"]["template"]["metadata"]["annotations"][INPUTS_HASH] = hash;
             *ours = serde_json::from_value(kept).unwrap();
@@ -199,19 +199,19 @@ fn unlike(expected: &str, ours: &Value) -> Vec<Difference> {
         }
         _ => {}
     }
-    forget_what_was_applied(&mut expected);
+    remove_applied_hash(&mut expected);
     let found = differences(&meaning(&expected), &meaning(&ours)).into_iter();
-    found.filter(|one| !is_filled_in(one) && !is_made_anew(one)).collect()
+    found.filter(|one| !is_filled_in(one) && !is_generated(one)).collect()
 }
 
 /// The peer copies from the user's object what `kubectl` noted there. We never do.
-fn forget_what_was_applied(object: &mut Value) {
+fn remove_applied_hash(object: &mut Value) {
     match object {
         Value::Object(fields) => {
             fields.remove("kubectl.kubernetes.io/last-applied-configuration");
-            fields.values_mut().for_each(forget_what_was_applied);
+            fields.values_mut().for_each(remove_applied_hash);
         }
-        Value::Array(elements) => elements.iter_mut().for_each(forget_what_was_applied),
+        Value::Array(elements) => elements.iter_mut().for_each(remove_applied_hash),
         _ => {}
     }
 }
@@ -222,7 +222,7 @@ fn is_filled_in(one: &Difference) -> bool {
 
 /// Hashes, tokens, certificates, and what a cleanup that was done has left: they are never the same twice. Nor are the
 /// keys of the same kind, or the reasons in the same words.
-fn is_made_anew(one: &Difference) -> bool {
+fn is_generated(one: &Difference) -> bool {
     let ends = [
         "/inputs-hash",
         ".data.auth-token.yaml",

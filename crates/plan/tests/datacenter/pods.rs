@@ -88,7 +88,7 @@ fn kernel_settings_that_the_operator_allows_are_allowed_in_the_container() {
 }
 
 #[test]
-fn a_node_that_is_stopped_has_the_time_that_it_is_given() {
+fn node_has_the_specified_time_to_stop() {
     let argument = |pod: &Value| {
         let words = pod["containers"][0]["command"].as_array().unwrap().clone();
         let mut words = words.into_iter().filter_map(|word| word.as_str().map(str::to_owned));

@@ -62,7 +62,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-fn happen(cached: &mut Cached, event: Event) {
+fn apply_event(cached: &mut Cached, event: Event) {
     match event {
         Event::Respecified(racks, spec) => cached.datacenter = datacenter_with(&racks, spec),
         Event::RolledOut(position) => {
@@ -123,7 +123,7 @@ fn replicas(all: &ByName<StatefulSet>) -> BTreeMap<String, Option<i32>> {
 }
 
 /// Names of everything of a kind that a plan applies or leaves alone.
-fn spared<'a>(plan: &'a Plan, kind: &str, applied: impl Iterator<Item = &'a Option<String>>) -> BTreeSet<&'a str> {
+fn kept_names<'a>(plan: &'a Plan, kind: &str, applied: impl Iterator<Item = &'a Option<String>>) -> BTreeSet<&'a str> {
     let untouched = plan.untouched.iter().filter(|one| one.kind == kind).map(|one| one.name.as_str());
     applied.filter_map(|name| name.as_deref()).chain(untouched).collect()
 }
@@ -135,7 +135,7 @@ proptest! {
     fn whatever_happens((racks, spec) in specification(), events in vec(event(), 1..20)) {
         let mut cached = cached(datacenter_with(&racks, spec));
         for event in events {
-            happen(&mut cached, event);
+            apply_event(&mut cached, event);
             let plan = decide(&mut cached);
             let before = cached.stateful_sets.clone();
 
@@ -143,9 +143,9 @@ proptest! {
             let changed = changed.filter(|one| before.get(&name_of(one)).is_none_or(|now| now.spec != one.spec)).count();
             prop_assert!(changed <= 1, "{changed} StatefulSets change at once");
 
-            let sets = spared(&plan, "StatefulSet", plan.objects.stateful_sets.iter().map(|one| &one.metadata.name));
+            let sets = kept_names(&plan, "StatefulSet", plan.objects.stateful_sets.iter().map(|one| &one.metadata.name));
             prop_assert!(before.keys().all(|name| sets.contains(name.as_str())), "a StatefulSet is given up");
-            let members = spared(&plan, "Service", plan.objects.member_services.iter().map(|one| &one.metadata.name));
+            let members = kept_names(&plan, "Service", plan.objects.member_services.iter().map(|one| &one.metadata.name));
             prop_assert!(cached.services.keys().all(|name| members.contains(name.as_str())), "a Service is given up");
 
             apply(&mut cached, &plan);
@@ -165,7 +165,7 @@ proptest! {
 
     /// Once everything stands still, a few plans bring the datacenter to what the specification says.
     #[test]
-    fn a_plan_gets_there((racks, spec) in specification(), (next_racks, next_spec) in specification()) {
+    fn plans_reach_the_desired_state((racks, spec) in specification(), (next_racks, next_spec) in specification()) {
         let mut cached = cached(datacenter_with(&racks, spec));
         for (racks, spec) in [(racks, None), (next_racks, Some(next_spec))] {
             if let Some(spec) = spec {
@@ -190,7 +190,7 @@ proptest! {
     }
 
     #[test]
-    fn no_object_is_too_odd(object in odd_object()) {
+    fn validation_never_panics(object in odd_object()) {
         if let Ok(object) = serde_json::from_value::<ScyllaDBDatacenter>(object) {
             match validate(&object) {
                 Ok(datacenter) => {

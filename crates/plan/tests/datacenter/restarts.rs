@@ -108,7 +108,7 @@ pub(crate) fn rolling(reason: &str, partition: i32, pods: &[(&str, bool)]) -> Ca
 }
 
 #[test]
-fn a_change_begins_with_the_last_node_of_the_first_rack() {
+fn rolling_update_begins_with_the_last_node_of_the_first_rack() {
     let racks = [("a", 3), ("b", 1)];
     let cached = respecified(&running(&racks), &racks, because("x"));
     assert_eq!(changed(&cached, &plan(&cached)), [("orders-dc-a".to_owned(), 2)]);
@@ -118,7 +118,7 @@ fn a_change_begins_with_the_last_node_of_the_first_rack() {
 }
 
 #[test]
-fn the_next_node_restarts_when_all_are_there() {
+fn next_node_restarts_when_all_nodes_are_ready() {
     let up = |revisions: [&'static str; 3]| revisions.map(|revision| (revision, true));
     let cases = [
         ("the next one", 2, up(["old", "old", "new"]), Some(1)),
@@ -145,7 +145,7 @@ fn the_next_node_restarts_when_all_are_there() {
 }
 
 #[test]
-fn a_node_of_another_rack_that_is_down_holds_up_all() {
+fn down_node_of_another_rack_blocks_restarts() {
     let mut cached = rolling("x", 2, &[("old", true), ("old", true), ("new", true)]);
     cached.stateful_sets.get_mut("orders-dc-b").unwrap().status.as_mut().unwrap().ready_replicas = Some(0);
     let is_held = |cached: &Cached| changed(cached, &plan(cached)).iter().all(|(name, _)| name != "orders-dc-a");
@@ -157,7 +157,7 @@ fn a_node_of_another_rack_that_is_down_holds_up_all() {
 }
 
 #[test]
-fn nodes_that_come_back_before_they_were_made_anew_are_held() {
+fn pods_that_become_ready_before_their_update_are_not_restarted() {
     let cases = [
         ("it is back, and the one after it is not", 0, [("old", true), ("old", false), ("", false)], Some(1)),
         ("the one after it is back too", 0, [("old", false), ("old", true), ("new", true)], Some(2)),
@@ -179,7 +179,7 @@ fn nodes_that_come_back_before_they_were_made_anew_are_held() {
 
 /// A change that is just written is not in the status yet.
 #[test]
-fn nodes_that_serve_are_held_before_kubernetes_has_looked() {
+fn ready_nodes_are_not_restarted_before_the_controller_observed_the_change() {
     let mut cached = rolling("x", 2, &[("old", false), ("old", true), ("old", true)]);
     let a = cached.stateful_sets.get_mut("orders-dc-a").unwrap();
     a.metadata.generation = Some(2);
@@ -189,7 +189,7 @@ fn nodes_that_serve_are_held_before_kubernetes_has_looked() {
 
 /// The watch of pods may be behind that of StatefulSets.
 #[test]
-fn a_pod_that_looks_old_is_not_held_where_kubernetes_has_made_all_anew() {
+fn outdated_pod_observation_does_not_pause_a_finished_update() {
     let mut cached = rolling("x", 0, &[("old", true), ("old", true), ("old", false)]);
     let changed_now = |cached: &Cached| changed(cached, &plan(cached));
     assert_eq!(changed_now(&cached), [("orders-dc-a".to_owned(), 2)]);
@@ -199,7 +199,7 @@ fn a_pod_that_looks_old_is_not_held_where_kubernetes_has_made_all_anew() {
 
 /// Nodes that are to join are not up, which keeps nobody from anything.
 #[test]
-fn nodes_that_join_hold_nobody_before_kubernetes_has_looked() {
+fn joining_nodes_pause_no_update_before_the_controller_observed_the_change() {
     let racks = [("a", 3), ("b", 1)];
     let mut cached = respecified(&running(&[("a", 2), ("b", 1)]), &racks, json!({}));
     let plan_of_growth = plan(&cached);
@@ -219,7 +219,7 @@ fn nodes_that_join_hold_nobody_before_kubernetes_has_looked() {
 }
 
 #[test]
-fn what_changes_again_begins_again_without_touching_nodes_that_serve() {
+fn second_change_restarts_the_update_without_restarting_ready_nodes() {
     let cases = [
         ("all serve", 1, [("old", true), ("new", true), ("new", true)], 2),
         ("the last is down", 2, [("old", true), ("old", true), ("new", false)], 2),
@@ -237,7 +237,7 @@ fn what_changes_again_begins_again_without_touching_nodes_that_serve() {
 
 /// Its Service still tells of the one that it replaces, which had joined.
 #[test]
-fn a_node_that_takes_the_place_of_another_one_is_not_disturbed() {
+fn pod_of_a_replacing_node_is_not_recreated() {
     let mut cached = rolling("x", 2, &[("old", true), ("old", true), ("new", false)]);
     cached.datacenter = datacenter_with(&[("a", 3), ("b", 1)], because("y"));
     let metadata = &mut cached.services.get_mut(A2).unwrap().metadata;
@@ -247,7 +247,7 @@ fn a_node_that_takes_the_place_of_another_one_is_not_disturbed() {
 }
 
 #[test]
-fn pods_that_kubernetes_would_wait_for_are_made_anew() {
+fn stuck_pods_are_recreated() {
     let deleted = |cached: &Cached| {
         let deletions = plan(cached).deletions.into_iter();
         let is_seen = |version: &Option<String>| version.as_deref() == Some("5");
@@ -295,7 +295,7 @@ fn pods_that_kubernetes_would_wait_for_are_made_anew() {
 }
 
 #[test]
-fn nodes_that_can_be_asked_have_to_see_each_other_up() {
+fn restart_waits_until_nodes_see_each_other_up() {
     let racks = [("a", 2), ("b", 1)];
     let mut cached = respecified(&running(&racks), &racks, because("x"));
     for service in cached.services.values_mut() {
@@ -361,7 +361,7 @@ fn deleted(plan: &Plan) -> Vec<&str> {
 }
 
 #[test]
-fn nodes_that_announce_another_address_restart_one_by_one_and_first() {
+fn nodes_with_outdated_addresses_restart_first_and_one_by_one() {
     let both = [("orders-dc-a-0", "uid-of-orders-dc-a-0"), ("orders-dc-b-0", "uid-of-orders-dc-b-0")];
     let mut cached = outdated(&both);
     let first = plan(&cached);
@@ -380,7 +380,7 @@ fn nodes_that_announce_another_address_restart_one_by_one_and_first() {
 }
 
 #[test]
-fn who_cannot_be_found_keeps_nobody_from_restarting_it() {
+fn node_with_outdated_address_restarts_although_others_see_it_down() {
     let mut cached = outdated(&[("orders-dc-a-0", "uid-of-orders-dc-a-0")]);
     let names: Vec<String> = cached.services.keys().cloned().collect();
     let mut answered = |down: &str| {
@@ -403,7 +403,7 @@ fn who_cannot_be_found_keeps_nobody_from_restarting_it() {
 
 /// Nodes of racks that are on their way out are asked, too.
 #[test]
-fn the_only_node_that_stays_does_not_restart_unasked() {
+fn restart_waits_for_the_answer_of_the_only_remaining_node() {
     let mut cached = running(&[("a", 1), ("b", 1)]);
     for service in cached.services.values_mut() {
         service.metadata.resource_version = Some("7".into());

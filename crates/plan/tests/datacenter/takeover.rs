@@ -26,7 +26,7 @@ fn reasons(plan: &Plan) -> Vec<&'static str> {
 }
 
 /// Gives pods of a StatefulSet the shape that scylla-operator wants.
-fn as_of_scylla_operator(stateful_set: &mut StatefulSet) {
+fn make_it_of_scylla_operator(stateful_set: &mut StatefulSet) {
     let spec = stateful_set.spec.as_mut().unwrap();
     let barrier: Container = serde_json::from_value(json!({
         "name": BARRIER, "image": "scylla", "command": ["/mnt/shared/scylla-operator", "run-bootstrap-barrier"],
@@ -40,9 +40,9 @@ fn as_of_scylla_operator(stateful_set: &mut StatefulSet) {
 }
 
 /// A datacenter at rest under scylla-operator, whose sidecars do not write our annotations.
-fn of_scylla_operator(racks: &[(&str, i32)]) -> Cached {
+fn created_by_scylla_operator(racks: &[(&str, i32)]) -> Cached {
     let mut cached = running(racks);
-    cached.stateful_sets.values_mut().for_each(as_of_scylla_operator);
+    cached.stateful_sets.values_mut().for_each(make_it_of_scylla_operator);
     for service in cached.services.values_mut() {
         service.metadata.annotations.get_or_insert_default().remove(NODE_JOINED);
     }
@@ -50,9 +50,9 @@ fn of_scylla_operator(racks: &[(&str, i32)]) -> Cached {
 }
 
 #[test]
-fn nodes_restart_before_others_join() {
+fn nodes_of_scylla_operator_restart_before_others_join() {
     let racks = [("a", 2), ("b", 2)];
-    let cached = respecified(&of_scylla_operator(&racks), &[("a", 3), ("b", 2)], json!({}));
+    let cached = respecified(&created_by_scylla_operator(&racks), &[("a", 3), ("b", 2)], json!({}));
     let first = plan(&cached);
     assert_eq!(changed(&cached, &first), [("orders-dc-a".to_owned(), 1)], "the last node of the first rack");
     assert_eq!(replicas(&first, "orders-dc-a"), Some(2), "no node joins with the same write");
@@ -79,14 +79,14 @@ fn nodes_restart_before_others_join() {
 
 /// Where all racks are as we want them, more nodes join at once.
 #[test]
-fn nodes_join_once_all_run_under_us() {
+fn nodes_join_when_all_run_with_our_sidecar() {
     let cached = respecified(&running(&[("a", 2)]), &[("a", 3)], json!({}));
     assert_eq!(replicas(&plan(&cached), "orders-dc-a"), Some(3));
 }
 
 #[test]
-fn no_node_restarts_while_a_sidecar_of_scylla_operator_reports_another_one_down() {
-    let cached = of_scylla_operator(&[("a", 3)]);
+fn restart_waits_while_a_sidecar_of_scylla_operator_reports_a_node_down() {
+    let cached = created_by_scylla_operator(&[("a", 3)]);
     let hosts: Vec<String> = (0..3).map(|ordinal| format!("host-orders-dc-a-{ordinal}")).collect();
     let report = |statuses: [&str; 3]| {
         let seen = hosts.iter().zip(statuses).filter(|(_, status)| !status.is_empty());
@@ -111,8 +111,8 @@ fn no_node_restarts_while_a_sidecar_of_scylla_operator_reports_another_one_down(
 
 /// The pod of a new node waits for a status report that scylla-operator does not write any more.
 #[test]
-fn a_node_that_waits_at_the_barrier_of_scylla_operator_gets_another_pod() {
-    let mut cached = of_scylla_operator(&[("a", 3)]);
+fn pod_at_the_barrier_of_scylla_operator_is_recreated() {
+    let mut cached = created_by_scylla_operator(&[("a", 3)]);
     let name = "orders-dc-a-2";
     cached.services.get_mut(name).unwrap().metadata.annotations = None;
     let mut progressing: Pod = pod(name, "2026.2.4", "old", false);

@@ -77,7 +77,7 @@ enum Write {
 #[derive(Clone)]
 pub(crate) struct World {
     /// What the API server holds.
-    pub(crate) kept: Cached,
+    pub(crate) stored: Cached,
     /// Disks by the UIDs of their claims.
     disks: BTreeMap<String, Disk>,
     nodes: BTreeMap<String, Node>,
@@ -92,9 +92,9 @@ pub(crate) struct World {
     seen_pods: Option<ByName<Pod>>,
     version: u64,
     /// How many replicas keyspaces have: no fewer nodes may stay.
-    pub(crate) needed: usize,
+    pub(crate) min_nodes: usize,
     /// Nodes that refuse to leave.
-    pub(crate) stubborn: BTreeSet<String>,
+    pub(crate) refusing_nodes: BTreeSet<String>,
     /// Host IDs of nodes of another datacenter that are down.
     pub(crate) down_elsewhere: BTreeSet<String>,
     /// How large disks are to be.
@@ -133,13 +133,13 @@ const REVISION: &str = "controller-revision-hash";
 
 impl World {
     pub(crate) fn new(seed: u64, racks: &[(&str, i32)]) -> Self {
-        let mut kept = cached(datacenter_with(racks, json!({})));
+        let mut stored = cached(datacenter_with(racks, json!({})));
         let class = StorageClass { allow_volume_expansion: Some(true), ..StorageClass::default() };
-        kept.storage_classes.insert(with_name("local", class));
+        stored.storage_classes.insert(with_name("local", class));
         Self {
-            kept,
-            needed: 1,
-            stubborn: BTreeSet::new(),
+            stored,
+            min_nodes: 1,
+            refusing_nodes: BTreeSet::new(),
             down_elsewhere: BTreeSet::new(),
             capacity: "1Gi",
             has_old_sidecars: false,
@@ -168,25 +168,25 @@ impl World {
         }
     }
 
-    pub(crate) fn below(&mut self, end: usize) -> usize {
+    pub(crate) fn random_below(&mut self, end: usize) -> usize {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         (self.random >> 11) as usize % end.max(1)
     }
 
-    fn pick<T: Clone>(&mut self, from: &[T]) -> Option<T> {
-        let index = self.below(from.len());
+    fn pick_random<T: Clone>(&mut self, from: &[T]) -> Option<T> {
+        let index = self.random_below(from.len());
         from.get(index).cloned()
     }
 
-    fn next(&mut self) -> String {
+    fn next_version(&mut self) -> String {
         self.version += 1;
         self.version.to_string()
     }
 
     fn metadata(&mut self, name: &str) -> ObjectMeta {
-        let version = self.next();
+        let version = self.next_version();
         ObjectMeta {
             name: Some(name.into()),
             uid: Some(format!("uid-{version}")),
@@ -203,30 +203,30 @@ impl World {
 
     // The user.
 
-    pub(crate) fn respecify(&mut self, racks: &[(&str, i32)]) {
-        self.respecify_for(racks, "2026.2.4");
+    pub(crate) fn set_racks(&mut self, racks: &[(&str, i32)]) {
+        self.set_racks_and_version(racks, "2026.2.4");
     }
 
     /// The user writes another specification, with this version of ScyllaDB.
-    pub(crate) fn respecify_for(&mut self, racks: &[(&str, i32)], version: &str) {
-        self.respecify_all(racks, version, "");
+    pub(crate) fn set_racks_and_version(&mut self, racks: &[(&str, i32)], version: &str) {
+        self.set_spec(racks, version, "");
     }
 
     /// The same, with a reason to restart all nodes.
-    pub(crate) fn respecify_all(&mut self, racks: &[(&str, i32)], version: &str, reason: &str) {
+    pub(crate) fn set_spec(&mut self, racks: &[(&str, i32)], version: &str, reason: &str) {
         let image = format!("scylladb/scylla:{version}");
         let spec = json!({"scyllaDB": {"image": image}, "forceRedeploymentReason": reason});
-        self.kept.datacenter = datacenter_with(racks, spec);
-        for rack in &mut self.kept.datacenter.racks {
+        self.stored.datacenter = datacenter_with(racks, spec);
+        for rack in &mut self.stored.datacenter.racks {
             rack.storage.capacity = Quantity(self.capacity.into());
         }
         self.version += 1;
     }
 
     /// The user wants larger disks.
-    pub(crate) fn enlarge(&mut self, capacity: &'static str) {
+    pub(crate) fn raise_capacity(&mut self, capacity: &'static str) {
         self.capacity = capacity;
-        for rack in &mut self.kept.datacenter.racks {
+        for rack in &mut self.stored.datacenter.racks {
             rack.storage.capacity = Quantity(capacity.into());
         }
         self.version += 1;
@@ -243,9 +243,9 @@ impl World {
             let requests = claim.spec.as_ref().unwrap().resources.as_ref().unwrap().requests.as_ref().unwrap();
             requests["storage"].0.clone()
         };
-        let templates = self.kept.stateful_sets.values().flat_map(|one| one.spec.iter());
+        let templates = self.stored.stateful_sets.values().flat_map(|one| one.spec.iter());
         let templates = templates.flat_map(|spec| spec.volume_claim_templates.iter().flatten());
-        let used = self.kept.claims.iter().filter(|(name, _)| self.kept.pods.contains_key(&name["data-".len()..]));
+        let used = self.stored.claims.iter().filter(|(name, _)| self.stored.pods.contains_key(&name["data-".len()..]));
         let all: BTreeSet<String> = used.map(|(_, claim)| claim).chain(templates).map(size).collect();
         ["1Gi", "2Gi", "3Gi"].into_iter().filter(|size| all.contains(*size)).collect()
     }
@@ -255,26 +255,26 @@ impl World {
         Self { random: Self::new(seed, &[]).random, ..self.clone() }
     }
 
-    pub(crate) fn edit_a_label(&mut self) {
+    pub(crate) fn edit_random_label(&mut self) {
         let mut names: Vec<String> = self.members();
         // Where something is under way, there is something to break.
         let departing: Vec<String> =
             names.iter().filter(|name| self.label(name, DECOMMISSIONED).is_some()).cloned().collect();
-        if !departing.is_empty() && self.below(2) == 0 {
+        if !departing.is_empty() && self.random_below(2) == 0 {
             names = departing;
         }
-        let Some(name) = self.pick(&names) else { return };
-        let what = self.below(6);
+        let Some(name) = self.pick_random(&names) else { return };
+        let what = self.random_below(6);
         // Known, and not solved: who asks for a second replacement while the first newcomer is about to join may lose the
         // newcomer's disk just after it has joined, because the others' answers are a moment old.
         let may_join = self.disk(&name).is_none_or(|disk| !disk.is_lost);
         if what == 3 && self.label(&name, REPLACING_NODE_HOST_ID).is_some() && may_join {
             return;
         }
-        let version = self.next();
+        let version = self.next_version();
         // Nobody knows a host ID that was not told.
-        let host_id = self.host_of(&name).filter(|host_id| self.annotation(&name, HOST_ID) == Some(host_id));
-        let service = self.kept.services.get_mut(&name).unwrap();
+        let host_id = self.host_id_of(&name).filter(|host_id| self.annotation(&name, HOST_ID) == Some(host_id));
+        let service = self.stored.services.get_mut(&name).unwrap();
         let labels = service.metadata.labels.get_or_insert_default();
         match what {
             0 => _ = labels.insert(DECOMMISSIONED.into(), "true".into()),
@@ -283,7 +283,7 @@ impl World {
             3 => _ = labels.insert(REPLACE.into(), String::new()),
             4 => _ = labels.remove(REPLACE),
             _ => {
-                if let (Some(claim), Some(host_id)) = (self.kept.claims.get_mut(&format!("data-{name}")), host_id) {
+                if let (Some(claim), Some(host_id)) = (self.stored.claims.get_mut(&format!("data-{name}")), host_id) {
                     claim.metadata.resource_version = Some(version.clone());
                     claim.metadata.annotations.get_or_insert_default().insert(LEFT_HOST_ID.into(), host_id);
                 }
@@ -298,21 +298,21 @@ impl World {
     }
 
     /// Somebody makes a StatefulSet smaller, which takes a node down and nothing else.
-    pub(crate) fn shrink_by_hand(&mut self) {
-        let names: Vec<String> = self.kept.stateful_sets.keys().cloned().collect();
-        let Some(name) = self.pick(&names) else { return };
+    pub(crate) fn scale_in_as_user(&mut self) {
+        let names: Vec<String> = self.stored.stateful_sets.keys().cloned().collect();
+        let Some(name) = self.pick_random(&names) else { return };
         // Known, and not solved: a node that lost its place in the middle of a change of the version may come back with another
         // version than it had, because Kubernetes takes the change for complete without it.
-        let is_at_rest = partition_of(&self.kept.stateful_sets[&name]) == 0;
+        let is_at_rest = partition_of(&self.stored.stateful_sets[&name]) == 0;
         if self.replicas(&name) > 1 && self.down().is_empty() && is_at_rest {
-            self.shrink(&name);
+            self.reduce_replicas(&name);
         }
     }
 
     /// Somebody takes the last place of a StatefulSet away.
-    pub(crate) fn shrink(&mut self, name: &str) {
-        let version = self.next();
-        let one = self.kept.stateful_sets.get_mut(name).unwrap();
+    pub(crate) fn reduce_replicas(&mut self, name: &str) {
+        let version = self.next_version();
+        let one = self.stored.stateful_sets.get_mut(name).unwrap();
         let spec = one.spec.as_mut().unwrap();
         spec.replicas = spec.replicas.map(|replicas| replicas - 1);
         one.metadata.generation = one.metadata.generation.map(|generation| generation + 1);
@@ -320,56 +320,56 @@ impl World {
     }
 
     /// A machine goes away with its disk.
-    pub(crate) fn lose_a_disk(&mut self) {
+    pub(crate) fn lose_random_disk(&mut self) {
         // Who lost it is known only if it was told before.
         let is_told = |name: &String| {
-            let annotations = self.kept.services.get(name).and_then(|service| service.metadata.annotations.as_ref());
+            let annotations = self.stored.services.get(name).and_then(|service| service.metadata.annotations.as_ref());
             let told = annotations.and_then(|annotations| annotations.get(HOST_ID));
             told.is_some_and(|told| self.ring.contains(told) && self.nodes[name].host_id == *told)
         };
         let names: Vec<String> = self.nodes.keys().filter(|name| is_told(name)).cloned().collect();
-        if let Some(name) = self.pick(&names)
+        if let Some(name) = self.pick_random(&names)
             // Of two nodes that are down for good, neither can be replaced.
             && self.down().is_empty()
-            && self.has_place_for_all()
-            && !self.kept.services.keys().any(|name| self.label(name, REPLACING_NODE_HOST_ID).is_some())
+            && self.has_replicas_for_all()
+            && !self.stored.services.keys().any(|name| self.label(name, REPLACING_NODE_HOST_ID).is_some())
         {
-            self.lose(&name);
+            self.lose_node(&name);
         }
     }
 
     /// Whether no StatefulSet was made smaller than it has pods.
-    fn has_place_for_all(&self) -> bool {
-        self.kept.pods.keys().all(|pod| {
+    fn has_replicas_for_all(&self) -> bool {
+        self.stored.pods.keys().all(|pod| {
             let (name, ordinal) = pod.rsplit_once('-').unwrap();
-            self.kept.stateful_sets.contains_key(name) && ordinal.parse::<i32>().unwrap() < self.replicas(name)
+            self.stored.stateful_sets.contains_key(name) && ordinal.parse::<i32>().unwrap() < self.replicas(name)
         })
     }
 
     /// The node goes away with its disk.
-    pub(crate) fn lose(&mut self, name: &str) {
+    pub(crate) fn lose_node(&mut self, name: &str) {
         self.nodes.remove(name);
-        let uid = self.kept.claims[&format!("data-{name}")].metadata.uid.clone().unwrap();
+        let uid = self.stored.claims[&format!("data-{name}")].metadata.uid.clone().unwrap();
         self.disks.get_mut(&uid).unwrap().is_lost = true;
     }
 
     /// The label of a Service.
     pub(crate) fn label(&self, name: &str, label: &str) -> Option<&str> {
-        self.kept.services.get(name)?.metadata.labels.as_ref()?.get(label).map(String::as_str)
+        self.stored.services.get(name)?.metadata.labels.as_ref()?.get(label).map(String::as_str)
     }
 
     /// The annotation of a Service.
     pub(crate) fn annotation(&self, name: &str, key: &str) -> Option<&str> {
-        self.kept.services.get(name)?.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+        self.stored.services.get(name)?.metadata.annotations.as_ref()?.get(key).map(String::as_str)
     }
 
     /// How many nodes a StatefulSet has room for.
     pub(crate) fn replicas(&self, stateful_set: &str) -> i32 {
-        self.kept.stateful_sets[stateful_set].spec.as_ref().unwrap().replicas.unwrap()
+        self.stored.stateful_sets[stateful_set].spec.as_ref().unwrap().replicas.unwrap()
     }
 
     /// The node stops, and may start again.
-    pub(crate) fn stop(&mut self, name: &str) {
+    pub(crate) fn stop_node(&mut self, name: &str) {
         self.nodes.remove(name);
     }
 
@@ -379,44 +379,44 @@ impl World {
     }
 
     /// Names of nodes whose disks are lost.
-    pub(crate) fn lost(&self) -> Vec<String> {
+    pub(crate) fn nodes_with_lost_disks(&self) -> Vec<String> {
         let is_lost = |name: &String| self.disk(name).is_some_and(|disk| disk.is_lost);
-        self.kept.pods.keys().filter(|name| is_lost(name)).cloned().collect()
+        self.stored.pods.keys().filter(|name| is_lost(name)).cloned().collect()
     }
 
     /// A node that is told to be on a disk which goes with its pod.
-    pub(crate) fn on_a_deleted_disk(&self) -> Option<String> {
+    pub(crate) fn node_on_deleted_disk(&self) -> Option<String> {
         let is_told = |name: &&String| {
             let message = format!("kubectl delete pod -n shop {name}`");
-            plan(&self.kept).progressing.iter().any(|note| note.message.contains(&message))
+            plan(&self.stored).progressing.iter().any(|note| note.message.contains(&message))
         };
         let is_deleted = |name: &&String| {
-            let claim = self.kept.claims.get(&format!("data-{name}"));
+            let claim = self.stored.claims.get(&format!("data-{name}"));
             claim.is_some_and(|claim| claim.metadata.deletion_timestamp.is_some())
         };
-        self.kept.pods.keys().filter(is_deleted).find(is_told).cloned()
+        self.stored.pods.keys().filter(is_deleted).find(is_told).cloned()
     }
 
-    pub(crate) fn crash_a_node(&mut self) {
+    pub(crate) fn crash_random_node(&mut self) {
         let names: Vec<String> = self.nodes.keys().cloned().collect();
-        if let Some(name) = self.pick(&names) {
+        if let Some(name) = self.pick_random(&names) {
             self.nodes.remove(&name);
         }
     }
 
-    pub(crate) fn crash(&mut self, pod: &str) {
+    pub(crate) fn crash_node(&mut self, pod: &str) {
         self.nodes.remove(pod);
     }
 
     /// The operator crashes before it has written what it decided.
-    pub(crate) fn writes_are_lost(&mut self) {
+    pub(crate) fn drop_pending_writes(&mut self) {
         self.writes.clear();
     }
 
     /// The datacenter is deleted, and another one of its name created. Claims stay.
-    pub(crate) fn recreate(&mut self) {
+    pub(crate) fn recreate_datacenter(&mut self) {
         self.pods().iter().for_each(|pod| self.remove_pod(pod));
-        (self.kept.stateful_sets, self.kept.services, self.kept.jobs) = Default::default();
+        (self.stored.stateful_sets, self.stored.services, self.stored.jobs) = Default::default();
         self.writes.clear();
         self.restarting.clear();
         self.current.clear();
@@ -426,7 +426,7 @@ impl World {
     /// All machines go down at once, and pods go with them. In the middle of an upgrade, a person has to help then.
     pub(crate) fn lose_power(&mut self) {
         let template = |one: &StatefulSet| revision_of(&one.spec.as_ref().unwrap().template);
-        let templates: Vec<String> = self.kept.stateful_sets.values().map(template).collect();
+        let templates: Vec<String> = self.stored.stateful_sets.values().map(template).collect();
         let version = |revision: &str| revision.split_once('_').unwrap().0.to_owned();
         let mut versions: BTreeSet<String> = templates.iter().map(|revision| version(revision)).collect();
         versions.extend(self.disks.values().filter_map(|disk| disk.version.clone()));

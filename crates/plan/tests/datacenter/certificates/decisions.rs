@@ -17,12 +17,12 @@ use rcgen::KeyPair;
 use serde_json::json;
 
 use super::{
-    DAY, SECRETS, authorities, ders, everything_is_trusted, give_addresses, is_trusted, later, look, names, pod,
+    DAY, SECRETS, authorities, ders, everything_is_trusted, give_addresses, is_trusted, later, names, pod, reconcile,
     settle, settled, sign, sign_orders, store, text, with_certificates,
 };
 
 #[test]
-fn authorities_come_first_and_sign_only_when_they_are_stored() {
+fn authorities_sign_only_after_they_are_stored() {
     let mut cached = with_certificates(json!({}));
     sign_orders(&mut cached);
     assert_eq!(cached.signed.keys().collect::<Vec<_>>(), [SECRETS[0], SECRETS[2]]);
@@ -32,7 +32,7 @@ fn authorities_come_first_and_sign_only_when_they_are_stored() {
     assert!(first.objects.stateful_sets.is_empty(), "nodes wait for certificates");
     assert!(first.progressing.iter().any(|note| note.reason == "WaitingForCertificates"), "{:?}", first.progressing);
     store(&mut cached, &first);
-    assert_eq!(look(&mut cached), [SECRETS[3], SECRETS[1]]);
+    assert_eq!(reconcile(&mut cached), [SECRETS[3], SECRETS[1]]);
     assert!(everything_is_trusted(&cached));
     let last = plan(&cached);
     assert_eq!(last.objects.stateful_sets.len(), 1);
@@ -44,7 +44,7 @@ fn authorities_come_first_and_sign_only_when_they_are_stored() {
 }
 
 #[test]
-fn nothing_is_made_unless_it_is_switched_on() {
+fn certificates_are_created_only_where_enabled() {
     let mut cached = with_certificates(json!({}));
     cached.gates = Gates::default();
     assert_eq!(orders(&cached), vec![]);
@@ -63,7 +63,7 @@ fn nothing_is_made_unless_it_is_switched_on() {
 /// Clients of a datacenter that scylla-operator has made trust its authority, which has another name, and read it in a ConfigMap of
 /// that name.
 #[test]
-fn the_authority_that_scylla_operator_has_made_for_alternator_is_kept() {
+fn alternator_authority_of_scylla_operator_is_kept() {
     let (ours, served) = ("orders-local-alternator-serving-ca", "orders-local-alternator-serving-certs");
     let former = "orders-alternator-local-serving-ca";
     let mut cached = with_certificates(json!({"scyllaDB": {"alternatorOptions": {}}}));
@@ -77,7 +77,7 @@ fn the_authority_that_scylla_operator_has_made_for_alternator_is_kept() {
     let bundle = [("ca-bundle.crt".to_owned(), certificate.clone())];
     cached.config_maps.insert(with_name(former, ConfigMap { data: Some(bundle.into()), ..ConfigMap::default() }));
 
-    assert_eq!(look(&mut cached), [""; 0], "no authority is made");
+    assert_eq!(reconcile(&mut cached), [""; 0], "no authority is made");
     assert_eq!(text(&cached.secrets[ours], "tls.crt"), certificate.as_bytes());
     assert_eq!(settle(&mut cached), [served]);
     assert!(is_trusted(&cached, served, former) && is_trusted(&cached, served, ours));
@@ -95,7 +95,7 @@ fn the_authority_that_scylla_operator_has_made_for_alternator_is_kept() {
 }
 
 #[test]
-fn alternator_is_certified_for_what_the_user_adds() {
+fn alternator_certificate_contains_names_of_the_user() {
     let more = json!({"type": "OperatorManaged", "operatorManagedOptions": {
         "additionalDNSNames": ["tables.example.com"], "additionalIPAddresses": ["192.0.2.9", "2001:db8::9"]}});
     let cached = with_certificates(json!({"scyllaDB": {"alternatorOptions": {"servingCertificate": more}}}));
@@ -117,7 +117,7 @@ fn alternator_is_certified_for_what_the_user_adds() {
 }
 
 #[test]
-fn what_was_made_stays_when_it_is_switched_off() {
+fn certificates_are_kept_when_disabled() {
     let mut cached = settled(json!({}));
     cached.gates = Gates::default();
     let left: Vec<String> = plan(&cached).untouched.into_iter().map(|left| left.name).collect();
@@ -125,7 +125,7 @@ fn what_was_made_stays_when_it_is_switched_off() {
 }
 
 #[test]
-fn what_cannot_be_signed_is_told_and_holds_nothing_up_that_is_there() {
+fn failed_signing_is_reported_and_blocks_no_existing_rack() {
     let mut cached = settled(json!({}));
     let before = plan(&cached).objects.stateful_sets;
     later(&mut cached, 21 * DAY);
@@ -143,7 +143,7 @@ fn what_cannot_be_signed_is_told_and_holds_nothing_up_that_is_there() {
 
 /// Some keys take their time.
 #[test]
-fn what_is_still_to_be_signed_is_awaited_and_holds_nothing_up_that_is_there() {
+fn pending_signing_is_awaited_and_blocks_no_existing_rack() {
     let mut cached = settled(json!({}));
     cached.signed.clear();
     let before = plan(&cached).objects.stateful_sets;
@@ -163,7 +163,7 @@ fn what_is_still_to_be_signed_is_awaited_and_holds_nothing_up_that_is_there() {
 }
 
 #[test]
-fn secrets_say_what_they_hold() {
+fn secrets_describe_their_certificates() {
     let cached = settled(json!({}));
     let expected = [
         (SECRETS[0], "true", "CN=orders-local-client-ca", "2026-11-15T11:59:59Z", "2036-11-12T12:00:00Z"),
@@ -171,7 +171,7 @@ fn secrets_say_what_they_hold() {
         (SECRETS[2], "true", "CN=orders-local-serving-ca", "2026-11-15T11:59:59Z", "2036-11-12T12:00:00Z"),
         (SECRETS[3], "false", "CN=orders-local-serving-ca", "2026-11-15T11:59:59Z", "2026-12-15T12:00:00Z"),
     ];
-    for (name, is_authority, issuer, from, until) in expected {
+    for (name, is_authority, issuer, from, run_until) in expected {
         let secret = &cached.secrets[name];
         let annotations = secret.metadata.annotations.clone().unwrap();
         let expected: BTreeMap<String, String> = [
@@ -181,7 +181,7 @@ fn secrets_say_what_they_hold() {
             (noted::KEY_ALGORITHM, "ECDSA"),
             (noted::KEY_SIZE, "256"),
             (noted::NOT_BEFORE, from),
-            (noted::NOT_AFTER, until),
+            (noted::NOT_AFTER, run_until),
             (noted::REFRESH_REASON, "there is none"),
         ]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
@@ -192,7 +192,7 @@ fn secrets_say_what_they_hold() {
 }
 
 #[test]
-fn nodes_are_certified_for_every_way_to_them() {
+fn serving_certificate_contains_all_addresses_of_nodes() {
     let mut cached = with_certificates(json!({"dnsDomains": ["db.example.com"], "exposeOptions": {
         "nodeService": {"type": "LoadBalancer"}}}));
     let first = plan(&cached);
@@ -232,29 +232,29 @@ fn nodes_are_certified_for_every_way_to_them() {
 
 /// Nodes come one by one; their certificate is not signed as often.
 #[test]
-fn nodes_that_come_together_are_certified_together() {
+fn new_nodes_are_added_to_the_certificate_together() {
     let mut cached = with_certificates(json!({}));
     settle(&mut cached);
     let first = plan(&cached);
     give_addresses(&mut cached, &first);
     let last = cached.pods.remove("orders-dc-a-1").unwrap();
     later(&mut cached, 10);
-    assert_eq!(look(&mut cached), [""; 0], "the other node is to come");
+    assert_eq!(reconcile(&mut cached), [""; 0], "the other node is to come");
     later(&mut cached, 109);
-    assert_eq!(look(&mut cached), [SECRETS[3]], "it takes too long");
+    assert_eq!(reconcile(&mut cached), [SECRETS[3]], "it takes too long");
     later(&mut cached, 600);
-    assert_eq!(look(&mut cached), [""; 0], "there is nothing new");
+    assert_eq!(reconcile(&mut cached), [""; 0], "there is nothing new");
     cached.pods.insert(last);
-    assert_eq!(look(&mut cached), [SECRETS[3]], "all are there, so it is done at once");
+    assert_eq!(reconcile(&mut cached), [SECRETS[3]], "all are there, so it is done at once");
     assert_eq!(plan(&cached).progressing.iter().filter(|note| note.component == Component::Certificates).count(), 0);
 }
 
 #[test]
-fn a_node_that_comes_back_with_another_address_costs_one_signature() {
+fn changed_address_of_a_node_costs_one_signature() {
     let mut cached = settled(json!({}));
     later(&mut cached, 3600);
     cached.pods.remove("orders-dc-a-1");
-    assert_eq!(look(&mut cached), [""; 0], "its old address does no harm");
+    assert_eq!(reconcile(&mut cached), [""; 0], "its old address does no harm");
     cached.pods.insert(pod("orders-dc-a-1", "10.1.0.99"));
     assert_eq!(settle(&mut cached), [SECRETS[3]]);
     assert!(names(&cached).contains("IPAddress(0a:01:00:63)"));
@@ -262,10 +262,10 @@ fn a_node_that_comes_back_with_another_address_costs_one_signature() {
 
 /// Everything is renewed in its time, and nothing before.
 #[test]
-fn everything_has_its_time() {
+fn certificates_are_renewed_in_time() {
     let mut cached = settled(json!({}));
     later(&mut cached, 20 * DAY - 2);
-    assert_eq!(look(&mut cached), [""; 0]);
+    assert_eq!(reconcile(&mut cached), [""; 0]);
     let next = plan(&cached).requeue_at.unwrap();
     assert_eq!(next, cached.now + SignedDuration::from_secs(1));
     cached.now = next;
@@ -286,7 +286,7 @@ fn everything_has_its_time() {
 }
 
 #[test]
-fn damage_is_repaired_and_costs_no_more_than_it_must() {
+fn damaged_certificates_are_repaired_with_minimal_changes() {
     type Damage = fn(&mut Cached, &str);
     let gone: Damage = |cached, name| drop(cached.secrets.remove(name));
     let emptied: Damage = |cached, name| cached.secrets.get_mut(name).unwrap().data = None;
@@ -330,7 +330,7 @@ fn rcgen_pem(der: &[u8]) -> String {
 }
 
 #[test]
-fn a_bundle_is_made_anew() {
+fn bundle_is_recreated() {
     for text in
         [None, Some(""), Some("nothing"), Some("-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n")]
     {
@@ -343,7 +343,7 @@ fn a_bundle_is_made_anew() {
 }
 
 #[test]
-fn clients_get_a_file_for_each_domain() {
+fn connection_config_is_created_for_each_domain() {
     let mut cached = settled(json!({"dnsDomains": ["db.example.com"]}));
     cached.cqls_ingress_port = Some(9142);
     settle(&mut cached);

@@ -115,7 +115,7 @@ fn with_certificates(spec: serde_json::Value) -> Cached {
 }
 
 /// One look, and everything that it decides is stored. Gives the names of what was signed.
-fn look(cached: &mut Cached) -> Vec<String> {
+fn reconcile(cached: &mut Cached) -> Vec<String> {
     sign_orders(cached);
     let plan = plan(cached);
     assert_eq!(plan.degraded, vec![]);
@@ -127,7 +127,7 @@ fn look(cached: &mut Cached) -> Vec<String> {
 fn settle(cached: &mut Cached) -> Vec<String> {
     let mut all = Vec::new();
     for _ in 0..5 {
-        let signed = look(cached);
+        let signed = reconcile(cached);
         if signed.is_empty() {
             return all;
         }

@@ -6,7 +6,7 @@ use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::json;
 
 use super::{
-    DAY, SECRETS, ders, everything_is_trusted, is_trusted, later, look, parsed, pod, settle, settled, sign_orders,
+    DAY, SECRETS, ders, everything_is_trusted, is_trusted, later, parsed, pod, reconcile, settle, settled, sign_orders,
     with_certificates,
 };
 
@@ -75,7 +75,7 @@ proptest! {
             }
             settle(&mut cached);
             prop_assert!(everything_is_trusted(&cached));
-            prop_assert_eq!(look(&mut cached), Vec::<String>::new(), "two looks in a row");
+            prop_assert_eq!(reconcile(&mut cached), Vec::<String>::new(), "two looks in a row");
             let now = x509_parser::time::ASN1Time::from_timestamp(cached.now.as_second()).unwrap();
             let bundle = ders(cached.config_maps[SECRETS[2]].data.as_ref().unwrap()["ca-bundle.crt"].as_bytes());
             for former in ders(old_bundle.as_bytes()).into_iter().filter(|der| parsed(der).validity().not_after > now) {
@@ -88,7 +88,7 @@ proptest! {
 
     /// However often the operator crashes between two writes, a node never shows what the stored bundle does not trust.
     #[test]
-    fn a_crash_after_any_write(crashes in vec(0..7_usize, 1..8), gone in vec(0..4_usize, 0..3), is_new in any::<bool>()) {
+    fn certificates_survive_a_crash_after_any_write(crashes in vec(0..7_usize, 1..8), gone in vec(0..4_usize, 0..3), is_new in any::<bool>()) {
         let mut cached = if is_new { with_certificates(json!({})) } else { settled(json!({})) };
         // What nodes and clients use is there or not; authorities are what is lost.
         let gone: Vec<&str> = gone.into_iter().map(|number| SECRETS[number]).filter(|name| name.ends_with("-ca")).collect();
@@ -112,7 +112,7 @@ proptest! {
 
     /// Up to the time that a plan names, nothing is signed.
     #[test]
-    fn nothing_is_renewed_before_its_time(rests in vec(0.0..1.0_f64, 1..30)) {
+    fn certificates_are_not_renewed_early(rests in vec(0.0..1.0_f64, 1..30)) {
         let mut cached = settled(json!({}));
         for rest in rests {
             let next = plan(&cached).requeue_at.unwrap();
