@@ -23,7 +23,7 @@ use crate::{
     name_of, read_yaml, rolled_out, shared,
 };
 
-/// The cases of a decision; none, with a sentence why, where the shared folder is absent.
+/// Returns the cases of a decision; none, with a message, where the shared folder does not exist.
 fn cases(decision: &str) -> Vec<(PathBuf, Value)> {
     let folder = shared().join("compat/cases").join(decision);
     let Ok(files) = fs::read_dir(&folder) else {
@@ -36,7 +36,7 @@ fn cases(decision: &str) -> Vec<(PathBuf, Value)> {
     files.into_iter().map(|file| (file.clone(), read_yaml(&file))).collect()
 }
 
-/// Runs every case, and says how many passed and which were left out and why.
+/// Runs every case, and prints how many passed, and which were skipped and why.
 pub(crate) fn run(decision: &str, check: impl Fn(&Value) -> Outcome) {
     let (mut passed, mut skipped, mut failed) = (0, Vec::new(), Vec::new());
     let cases = cases(decision);
@@ -73,7 +73,7 @@ fn faulty(result: &Result<Datacenter, Vec<Fault>>, field: &str) -> Outcome {
     }
 }
 
-/// The case's object with what a valid one has and the decision does not depend on.
+/// Completes the object of a case with fields that are required and that the decision does not depend on.
 fn completed(object: &Value) -> ScyllaDBDatacenter {
     let mut object = object.clone();
     let fill = |value: &mut Value, with: &str| {
@@ -98,7 +98,7 @@ pub(crate) fn reliable(object: &Value) -> Datacenter {
     validate(&completed(object)).unwrap_or_else(|faults| panic!("{faults:?}"))
 }
 
-/// Ours without the namespace, where the case has none.
+/// Removes the namespace from ours, where the case has none.
 pub(crate) fn as_in_case(actual: Value, expected: &Value) -> Value {
     let mut actual = actual;
     if let (None, Some(metadata)) = (expected["metadata"].get("namespace"), actual["metadata"].as_object_mut()) {
@@ -146,7 +146,7 @@ fn stateful_sets_are_as_in_the_cases() {
         with_our_commands(&mut expected);
         expected["status"] = Value::Null;
         let mut actual = as_in_case(json!(plan.objects.stateful_sets[0]), &expected);
-        // The peer's hash was empty in these cases. Ours is there, and others look at its value.
+        // The peer's hash was empty in these cases. Ours is set, and other tests check its value.
         let hash =
             &mut actual["spec"]["template"]["metadata"]["annotations"]["scylla-operator.scylladb.com/inputs-hash"];
         assert_eq!(hash.as_str().map(str::len), Some(88));
@@ -178,7 +178,7 @@ fn node_services_are_as_in_the_cases() {
     });
 }
 
-/// Files are compared by what they say.
+/// Compares files by their parsed contents.
 fn config_map_meaning(config_map: &Value) -> Value {
     let mut config_map = meaning(config_map);
     for (file, text) in config_map["data"].as_object_mut().unwrap() {
@@ -338,7 +338,7 @@ fn rollouts_are_as_in_the_cases() {
     });
 }
 
-/// Whatever a peer refuses to take in, we refuse to work on, for the same field.
+/// What a peer refuses to admit, we refuse to reconcile, for the same field.
 #[test]
 fn refusals_are_as_in_the_cases() {
     run("admission/scylladbdatacenter-create", |case| {

@@ -1,4 +1,4 @@
-//! Whatever happens, and wherever the operator stops, no data is lost and it ends as a fresh deployment.
+//! After any random events and crashes of the operator, no data is lost and the end is like a fresh deployment.
 
 use std::{
     collections::BTreeSet,
@@ -32,7 +32,7 @@ fn specification(world: &mut World) -> &'static [(&'static str, i32)] {
     SPECIFICATIONS[world.random_below(SPECIFICATIONS.len())]
 }
 
-/// One thing happens.
+/// Applies one random event.
 fn random_event(world: &mut World) {
     let pods = world.pods();
     let pod = if pods.is_empty() { String::new() } else { pods[world.random_below(pods.len())].clone() };
@@ -70,22 +70,22 @@ fn random_event(world: &mut World) {
     }
 }
 
-/// A rack that is taken out of the specification while its StatefulSet is away has to be put back: see `storage`. Nobody
-/// knows that the operator is about to delete one, so it happens all the same, and then the user does as told: the
-/// specification has all racks again, with as many nodes as anybody likes.
+/// Adds all racks to the specification again. A rack that is removed while its StatefulSet does not exist has to be added again:
+/// see `storage`. The random user cannot know when the operator is about to delete a StatefulSet, so this happens, and the user
+/// then follows the remedy in the condition, with any number of nodes.
 fn undo_user_changes(world: &mut World) {
     let whole: Vec<_> = SPECIFICATIONS.into_iter().filter(|racks| racks.len() == 3).collect();
     let racks = whole[world.random_below(whole.len())];
     world.set_racks(racks);
 }
 
-/// What users and nodes have nothing to do with is as in a datacenter that was never anything else.
+/// Checks that StatefulSets and Services are like those of a datacenter that has always had this specification.
 fn check_like_new(world: &World, racks: &[(&str, i32)]) {
     let mut new = World::new(7, racks);
     new.set_racks(racks);
     new.raise_capacity("3Gi");
     assert!(settle(&mut new), "a new datacenter comes to rest");
-    // One that was made anew around nodes is `Parallel`.
+    // A recreated StatefulSet is `Parallel`.
     let spec = |one: &StatefulSet| {
         let spec = one.spec.clone().unwrap();
         assert!(["Parallel", "OrderedReady"].contains(&spec.pod_management_policy.as_deref().unwrap()));
@@ -103,7 +103,7 @@ fn check_like_new(world: &World, racks: &[(&str, i32)]) {
     assert_eq!(services(world), services(&new), "Services");
 }
 
-/// What has happened in worlds.
+/// What has happened in the simulations.
 #[derive(Debug, Default)]
 struct Totals {
     left: usize,
@@ -115,7 +115,7 @@ struct Totals {
     powered_off: usize,
 }
 
-/// A world in which so much happens; it comes to rest, and is as a new one then.
+/// Simulates this many random steps. Then the state has to settle, and to be like a fresh one.
 fn simulate(mut world: World, steps: usize) -> Totals {
     for _ in 0..steps {
         random_event(&mut world);
@@ -129,7 +129,7 @@ fn simulate(mut world: World, steps: usize) -> Totals {
     }
     world.set_racks(racks);
     world.raise_capacity("3Gi");
-    // What a user would take back, because it is told that it cannot be done.
+    // The user removes requests that the operator reports as impossible.
     for service in world.stored.services.keys().cloned().collect::<Vec<_>>() {
         world.set_label(&service, REPLACE, None);
     }
@@ -143,7 +143,7 @@ fn simulate(mut world: World, steps: usize) -> Totals {
     Totals { left, replaced, cleaned_up, refused, restarted, upgraded, powered_off }
 }
 
-/// `MESSINA_WORLDS` says in how many worlds, `MESSINA_FIRST_WORLD` with which one it begins.
+/// `MESSINA_WORLDS` is the number of simulations, `MESSINA_FIRST_WORLD` the first seed.
 #[test]
 fn whatever_happens_no_data_is_lost_and_it_ends_as_a_fresh_deployment() {
     let number = |name: &str, usual| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual);
@@ -177,7 +177,7 @@ fn whatever_happens_no_data_is_lost_and_it_ends_as_a_fresh_deployment() {
     println!("{} steps in {worlds} worlds: {sum:?}", worlds * steps as u64);
     let Totals { left, replaced, cleaned_up, refused, restarted, upgraded, powered_off } = sum;
     let all = [left, replaced, cleaned_up, restarted, upgraded, powered_off];
-    // A change is refused in one of ten worlds or so.
+    // A start of a replaced node is refused in about one of ten simulations.
     let is_seen = refused > 0 || worlds < 40;
     assert!(is_seen && all.iter().all(|count| *count > 0), "this shows nothing: {all:?}, {refused} refused");
 }

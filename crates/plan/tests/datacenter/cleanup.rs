@@ -1,4 +1,4 @@
-//! Jobs that clean up nodes: the peer's cases, and the life of a Job.
+//! Cleanup Jobs: the peer's cases, and the lifecycle of a Job.
 
 use crate::{plan, with_name};
 use k8s_openapi::api::{
@@ -18,7 +18,7 @@ use crate::{
     datacenter_with, rolled_out,
 };
 
-/// The racks are as the specification wants them.
+/// Rolls out all racks.
 fn roll_out(cached: &mut Cached) {
     for _ in 0..cached.datacenter.racks.len() {
         for one in plan(cached).objects.stateful_sets {
@@ -31,8 +31,8 @@ fn notes(notes: &[Note]) -> Vec<&'static str> {
     notes.iter().filter(|note| note.component == Component::Job).map(|note| note.reason).collect()
 }
 
-/// A case is about a datacenter with an agent, whose racks are rolled out. Ours names the program, and has one more label,
-/// by which it is found; and what failed stays to be looked at.
+/// A case is about a datacenter with an agent, whose racks are rolled out. Our Job names the program, and has one more label,
+/// by which the operator finds it; pods of failed attempts are kept for inspection.
 #[test]
 fn jobs_are_as_those_of_the_peer() {
     run("datacenter/cleanup-jobs", |case| {
@@ -40,7 +40,7 @@ fn jobs_are_as_those_of_the_peer() {
         object["spec"]["scyllaDBManagerAgent"] = json!({"image": "agent:3.12.0"});
         let options = &mut object["spec"]["exposeOptions"];
         if let Some(broadcast) = options["broadcastOptions"].as_object_mut() {
-            // What is missing is said by an empty text there.
+            // An empty text means that the value is missing.
             broadcast.remove("nodes");
             if broadcast["clients"]["type"] == "ServiceLoadBalancerIngress" {
                 options["nodeService"] = json!({"type": "LoadBalancer"});
@@ -69,7 +69,7 @@ fn jobs_are_as_those_of_the_peer() {
             plan.objects.cleanup_jobs.iter().map(|job| as_in_case(json!(job), &expected[0])).collect();
         let conditions = case["expectedConditions"].as_array().cloned().unwrap_or_default();
         let reasons: Vec<&str> = conditions.iter().map(|one| one["reason"].as_str().unwrap()).collect();
-        // The peer says of a Job that it waits for it once it was written, which is not a part of the case.
+        // The peer reports that it waits for a Job once it was written, which is not a part of the case.
         let expected_reasons = if expected.is_empty() { reasons } else { vec!["CleaningUp"] };
         if notes(&plan.progressing) != expected_reasons {
             return Outcome::Failed(format!("  expected {expected_reasons:?}, got {:?}", plan.progressing));
@@ -83,7 +83,7 @@ fn jobs_are_as_those_of_the_peer() {
 
 const JOB: &str = "cleanup-orders-dc-a-0";
 
-/// Two racks of one node each; the ring of the first is new to it.
+/// Two racks of one node each; the first is not cleaned up for its current ring.
 fn changed_ring() -> Cached {
     let mut cached = cached(datacenter_with(&[("a", 1), ("b", 1)], json!({})));
     roll_out(&mut cached);
@@ -99,7 +99,7 @@ fn changed_ring() -> Cached {
     cached
 }
 
-/// The Job that is planned, as it is once it was created.
+/// Stores the planned Job.
 fn with_job(mut cached: Cached) -> Cached {
     for job in plan(&cached).objects.cleanup_jobs {
         cached.jobs.insert(job);
@@ -108,7 +108,7 @@ fn with_job(mut cached: Cached) -> Cached {
     cached
 }
 
-/// The node's sidecar says which ring it sees, or does not.
+/// Writes the ring that the node's sidecar reports, if any.
 fn see_ring(cached: &mut Cached, node: &str, ring: Option<&str>) {
     let annotations = cached.services.get_mut(node).unwrap().metadata.annotations.as_mut().unwrap();
     match ring {
@@ -129,7 +129,7 @@ fn failed() -> JobStatus {
     JobStatus { conditions: Some(vec![condition("Failed", "it was tried too often")]), ..JobStatus::default() }
 }
 
-/// Whether a Job stays as it is, goes, or is made.
+/// Returns whether the Job stays, is deleted, or is created.
 fn job_decision(plan: &Plan) -> &'static str {
     let is_left = plan.untouched.contains(&Untouched { kind: "Job", name: JOB.into() });
     let is_made = plan.objects.cleanup_jobs.iter().any(|job: &Job| job.metadata.name.as_deref() == Some(JOB));
@@ -190,7 +190,7 @@ fn cleanup_job_for_another_ring_or_address_is_recreated() {
     assert_eq!(job_decision(&plan(&cached)), "stays", "a new version of the operator does not begin anew");
 }
 
-/// Else one would be cleaned up for the ring before the last node, and again for that with it.
+/// Otherwise a node would be cleaned up for the ring without the last node, and again for the ring with it.
 #[test]
 fn cleanup_waits_until_all_nodes_see_the_same_ring() {
     let mut cached = changed_ring();
@@ -253,7 +253,7 @@ fn cleanup_waits_for_the_address_of_the_node() {
     assert_eq!((plan.objects.cleanup_jobs.len(), notes(&plan.progressing)), (0, vec!["WaitingForAddress"]));
 }
 
-/// Whoever leaves hands data to the others, and ScyllaDB refuses to clean up meanwhile.
+/// A node that leaves streams data to the others, and ScyllaDB refuses to clean up meanwhile.
 #[test]
 fn cleanup_waits_for_scale_in() {
     let mut cached = changed_ring();

@@ -1,4 +1,4 @@
-//! What is wrong with an object, said of the right field.
+//! Faults of a specification, and their fields.
 
 use messina_api::{
     names::annotation::{ADOPT, IGNORED_DOWN_NODES},

@@ -1,4 +1,4 @@
-//! The objects that the peer made of two datacenters on a real API server.
+//! The objects that the peer created for two datacenters on a real API server.
 
 use std::{collections::BTreeMap, fs};
 
@@ -25,7 +25,7 @@ const LEFT_OUT: [(&str, &str); 5] = [
     ("scylladbmanagertask-", "tasks are a decision of their own"),
 ];
 
-/// What the API server fills in, or another program, by the end of the path.
+/// Fields that the API server or another program fills in, by the end of the path.
 const FILLED_IN: [&str; 24] = [
     ".status",
     ".metadata.generation",
@@ -95,7 +95,7 @@ fn as_the_peers(name: &str) {
     assert!(more.is_empty(), "planned, and not there with the peer: {more:?}");
 }
 
-/// An API server fills in what objects leave out. Nothing of that gives rise to another plan.
+/// The API server fills in defaults. They must not lead to another plan.
 #[test]
 fn objects_stored_by_an_api_server_are_as_planned() {
     for name in ["minimal", "full"] {
@@ -117,7 +117,7 @@ fn objects_stored_by_an_api_server_are_as_planned() {
         }
         let settled = plan(&cached);
         assert_eq!((settled.progressing, settled.degraded, settled.untouched), (vec![], vec![], vec![]), "{name}");
-        // The proof that the comparison sees anything: an API server that forgot one field.
+        // Proves that the comparison detects differences: an API server that dropped one field.
         let one = cached.stateful_sets.values_mut().next().unwrap();
         one.spec.as_mut().unwrap().template.spec.as_mut().unwrap().termination_grace_period_seconds = Some(30);
         assert_eq!(plan(&cached).progressing.len(), 1, "{name}");
@@ -128,7 +128,7 @@ fn completely_planned(name: &str, input: &Value) -> Plan {
     plan(&completely_observed(name, input))
 }
 
-/// What is there once all racks are rolled out, with the gates that the peer had.
+/// Returns the observation after all racks are rolled out, with the feature gates of the peer.
 fn completely_observed(name: &str, input: &Value) -> Cached {
     let mut object: ScyllaDBDatacenter = serde_json::from_value(input.clone()).unwrap();
     object.metadata.uid = Some("<uid>".into());
@@ -146,7 +146,7 @@ fn completely_observed(name: &str, input: &Value) -> Cached {
         }
         certificates::store(&mut cached, &plan);
         certificates::give_addresses(&mut cached, &plan);
-        // As sidecars and cleanups leave them.
+        // As written by sidecars and cleanups.
         for service in cached.services.values_mut() {
             let annotations = service.metadata.annotations.get_or_insert_default();
             for key in [annotation::CURRENT_TOKEN_RING_HASH, annotation::LAST_CLEANED_UP_TOKEN_RING_HASH] {
@@ -187,7 +187,7 @@ fn by_file(plan: &Plan, datacenter: &str) -> BTreeMap<String, Value> {
     all.into_iter().map(|object| (stem(&object), object)).collect()
 }
 
-/// Where ours is not what the peer's means.
+/// Returns the differences between our object and the peer's.
 fn unlike(expected: &str, ours: &Value) -> Vec<Difference> {
     let mut expected: Value = serde_json::from_str(expected).unwrap();
     let mut ours = ours.clone();
@@ -204,7 +204,7 @@ fn unlike(expected: &str, ours: &Value) -> Vec<Difference> {
     found.filter(|one| !is_filled_in(one) && !is_generated(one)).collect()
 }
 
-/// The peer copies from the user's object what `kubectl` noted there. We never do.
+/// The peer copies the annotation of `kubectl apply` from the user's object. We never do.
 fn remove_applied_hash(object: &mut Value) {
     match object {
         Value::Object(fields) => {
@@ -220,8 +220,8 @@ fn is_filled_in(one: &Difference) -> bool {
     one.is_missing_in_ours() && FILLED_IN.iter().any(|end| one.path.ends_with(end))
 }
 
-/// Hashes, tokens, certificates, and what a cleanup that was done has left: they are never the same twice. Nor are the
-/// keys of the same kind, or the reasons in the same words.
+/// Hashes, tokens, certificates, and results of cleanups differ in every run. So do keys of the same kind, and the texts of
+/// reasons.
 fn is_generated(one: &Difference) -> bool {
     let ends = [
         "/inputs-hash",

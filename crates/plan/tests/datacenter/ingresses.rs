@@ -1,4 +1,4 @@
-//! Ingresses to CQL: the peer's cases, and what stays when something is not known.
+//! Ingresses to CQL: the peer's cases, and what is kept when something is not known.
 
 use crate::{plan, with_name};
 use k8s_openapi::api::core::v1::Service;
@@ -15,7 +15,7 @@ use crate::{
     datacenter_with,
 };
 
-/// Domains that a valid datacenter with Ingresses has, and some cases leave out.
+/// DNS domains that a valid datacenter with Ingresses has, and some cases leave out.
 const DOMAIN: &str = "example.com";
 
 #[test]

@@ -1,4 +1,4 @@
-//! Nodes that are gone for good.
+//! Lost nodes.
 
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -19,7 +19,7 @@ use crate::{
 const NODE: &str = "orders-dc-b-0";
 const CLAIM: &str = "data-orders-dc-b-0";
 
-/// The machine of a node is gone, with its disk and its Node object.
+/// The Kubernetes node of a node is gone, with its disk and its Node object.
 fn without_kubernetes_node(is_automatic: bool) -> World {
     let mut world = settled_world(&[("a", 2), ("b", 1)]);
     world.stored.datacenter.replaces_lost_nodes = is_automatic;
@@ -30,7 +30,7 @@ fn without_kubernetes_node(is_automatic: bool) -> World {
     world
 }
 
-/// A volume that Kubernetes nodes can have to which these terms apply.
+/// A volume for Kubernetes nodes that match these terms.
 fn volume(terms: &Value) -> PersistentVolume {
     serde_json::from_value(json!({"spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}})).unwrap()
 }
@@ -109,8 +109,8 @@ fn two_lost_nodes_are_not_replaced_automatically() {
     assert_eq!((world.replaced, world.label(NODE, REPLACE)), (0, None), "another one is down, so the ring refuses it");
 }
 
-/// Its machine is back before its disk was given up, or the user has thought better of it. Else the label would wait for the
-/// next time that the node is down.
+/// The Kubernetes node is back before the disk was deleted, or the user disabled automatic replacement. The label must not stay
+/// until the node is down the next time.
 #[test]
 fn automatic_replacement_is_cancelled_when_the_node_is_not_lost_any_more() {
     let reasons: [fn(&mut World); 2] =
@@ -163,7 +163,7 @@ fn volume_is_lost_when_no_kubernetes_node_matches_its_affinity() {
     assert!(!is_without_machine(&PersistentVolume::default(), machines.iter()));
 }
 
-/// It is known from its sidecar, which does not let it start.
+/// The sidecar reports it, and does not let the node start.
 #[test]
 fn empty_disk_is_reported_and_the_node_not_replaced_without_a_request() {
     for is_automatic in [false, true] {

@@ -1,4 +1,4 @@
-//! What is counted.
+//! The counts for metrics.
 
 use k8s_openapi::api::{batch::v1::Job, core::v1::Service};
 use messina_api::names::{

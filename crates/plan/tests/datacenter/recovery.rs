@@ -1,4 +1,4 @@
-//! Nodes that come back all at once.
+//! Nodes that start all at once.
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use messina_api::names::{

@@ -10,7 +10,7 @@ use crate::{
 
 const A: &str = "orders-dc-a-1";
 
-/// A node of the first rack is to leave, and does not: keyspaces have as many replicas as there are nodes.
+/// A node of the first rack has to leave, and ScyllaDB refuses: the replication factor is the number of nodes.
 fn refusing() -> World {
     let mut world = settled_world(&[("a", 2), ("b", 1)]);
     world.min_nodes = 3;

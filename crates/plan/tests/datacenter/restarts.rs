@@ -1,4 +1,4 @@
-//! Nodes restart one at a time.
+//! Rolling restarts: one node at a time.
 
 use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Pod};
 use messina_api::names::{
@@ -29,7 +29,7 @@ pub(crate) fn pod(name: &str, version: &str, revision: &str, is_ready: bool) -> 
     .unwrap()
 }
 
-/// A datacenter at rest, with pods and host IDs.
+/// A settled datacenter, with pods and host IDs.
 pub(crate) fn running(racks: &[(&str, i32)]) -> Cached {
     let mut cached = cached(datacenter_with(racks, json!({})));
     for _ in racks {
@@ -73,7 +73,7 @@ fn partition(stateful_set: &StatefulSet) -> i32 {
     strategy.rolling_update.as_ref().unwrap().partition.unwrap()
 }
 
-/// What the plan changes of StatefulSets: names and partitions.
+/// Returns the StatefulSets that the plan changes: names and partitions.
 pub(crate) fn changed(cached: &Cached, plan: &Plan) -> Vec<(String, i32)> {
     let is_new = |one: &&StatefulSet| cached.stateful_sets.get(&name_of(one)).is_none_or(|now| now.spec != one.spec);
     plan.objects.stateful_sets.iter().filter(is_new).map(|one| (name_of(one), partition(one))).collect()
@@ -83,7 +83,7 @@ pub(crate) fn reasons(plan: &Plan) -> Vec<&'static str> {
     plan.progressing.iter().chain(&plan.degraded).map(|note| note.reason).collect()
 }
 
-/// A rack of three in the middle of a change that began with this reason: pods by revision, and which of them are ready.
+/// A rack of three during a rolling update with this reason: pods by revision, and which of them are ready.
 pub(crate) fn rolling(reason: &str, partition: i32, pods: &[(&str, bool)]) -> Cached {
     let racks = [("a", 3), ("b", 1)];
     let mut cached = running(&racks);
@@ -177,7 +177,7 @@ fn pods_that_become_ready_before_their_update_are_not_restarted() {
     }
 }
 
-/// A change that is just written is not in the status yet.
+/// A change that was just written is not in the status yet.
 #[test]
 fn ready_nodes_are_not_restarted_before_the_controller_observed_the_change() {
     let mut cached = rolling("x", 2, &[("old", false), ("old", true), ("old", true)]);
@@ -197,7 +197,7 @@ fn outdated_pod_observation_does_not_pause_a_finished_update() {
     assert_eq!(changed_now(&cached), []);
 }
 
-/// Nodes that are to join are not up, which keeps nobody from anything.
+/// Nodes that have not joined yet are not up, and block nothing.
 #[test]
 fn joining_nodes_pause_no_update_before_the_controller_observed_the_change() {
     let racks = [("a", 3), ("b", 1)];
@@ -209,7 +209,7 @@ fn joining_nodes_pause_no_update_before_the_controller_observed_the_change() {
     a.metadata.generation = Some(2);
     cached.stateful_sets.insert(a.clone());
     assert_eq!(changed(&cached, &plan(&cached)), []);
-    // But where a pod is gone of a node that has joined, the change may be one of pods.
+    // But where the pod of a node that has joined is gone, the change may be one of pods.
     cached.datacenter = datacenter_with(&[("a", 2), ("b", 1)], json!({}));
     a.spec.as_mut().unwrap().replicas = Some(2);
     a.status.as_mut().unwrap().replicas = 1;
@@ -235,7 +235,7 @@ fn second_change_restarts_the_update_without_restarting_ready_nodes() {
     }
 }
 
-/// Its Service still tells of the one that it replaces, which had joined.
+/// Its Service still has the host ID of the node that it replaces, which had joined.
 #[test]
 fn pod_of_a_replacing_node_is_not_recreated() {
     let mut cached = rolling("x", 2, &[("old", true), ("old", true), ("new", false)]);
@@ -253,7 +253,7 @@ fn stuck_pods_are_recreated() {
         let is_seen = |version: &Option<String>| version.as_deref() == Some("5");
         deletions.map(|one| (one.name, one.uid, is_seen(&one.version))).collect::<Vec<_>>()
     };
-    // Only as long as it is as it was seen: it may be ready by then.
+    // Only while it is unchanged: it may be ready by then.
     let this = |name: &str| vec![(name.to_owned(), format!("uid-of-{name}"), true)];
     let cases = [
         ("it is out of date", 2, [("old", true), ("old", true), ("bad", false)], this(A2)),
@@ -316,7 +316,7 @@ fn restart_waits_until_nodes_see_each_other_up() {
                 "" => drop(nodes.remove(&host(&names[0]))),
                 state => drop(nodes.insert(host(&names[0]), state.into())),
             }
-            // Who leaves elsewhere, or has yet to join, holds up nothing here.
+            // Nodes of other datacenters that leave or join block nothing here.
             nodes.insert("somebody-else".into(), "UL".into());
             nodes.insert("10.0.0.9".into(), "DJ".into());
             let text = json!({"asked": "7", "hostID": host(&(*name).to_owned()), "nodes": nodes}).to_string();
@@ -333,7 +333,7 @@ fn restart_waits_until_nodes_see_each_other_up() {
     assert_eq!(answer("DN", &all), (vec![], true), "one is down for others");
     assert_eq!(answer("", &all), (vec![], true), "one is not in the ring for others");
     assert_eq!(answer("UN", &all), (vec![("orders-dc-a".to_owned(), 1)], false));
-    // What one said that has left since counts no more.
+    // The answer of a node that has left since does not count.
     let mut left = cached.services["orders-dc-b-0"].clone();
     let annotations = left.metadata.annotations.get_or_insert_default();
     annotations.insert(HOST_ID.into(), "host-that-left".into());
@@ -345,7 +345,7 @@ fn restart_waits_until_nodes_see_each_other_up() {
     assert_eq!(changed(&cached, &plan(&cached)), [("orders-dc-a".to_owned(), 1)]);
 }
 
-/// A datacenter that is to change, where these nodes ask for another pod, the one of this UID.
+/// A datacenter with a pending update, where these sidecars request a restart of the pod with this UID.
 fn outdated(members: &[(&str, &str)]) -> Cached {
     let racks = [("a", 2), ("b", 1)];
     let mut cached = respecified(&running(&racks), &racks, because("x"));
@@ -401,7 +401,7 @@ fn node_with_outdated_address_restarts_although_others_see_it_down() {
     assert_eq!(answered("orders-dc-b-0"), (0, true));
 }
 
-/// Nodes of racks that are on their way out are asked, too.
+/// Nodes of removed racks are asked, too.
 #[test]
 fn restart_waits_for_the_answer_of_the_only_remaining_node() {
     let mut cached = running(&[("a", 1), ("b", 1)]);

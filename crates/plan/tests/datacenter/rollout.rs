@@ -1,4 +1,4 @@
-//! In which order racks change, and what never happens.
+//! The order in which racks change, and what never happens.
 
 use k8s_openapi::{
     api::{
@@ -17,7 +17,7 @@ use crate::{
     cached, change_of_identity, datacenter, datacenter_with, name_of, plan, report, rolled_out, rolling, with_name,
 };
 
-/// What an operator that did not read the user's settings made of them in [`running`].
+/// The hash by an operator that did not include the user's settings in [`running`].
 const HASH_WITHOUT_USERS: &str =
     "45BICBNyDSUVXbuOh+zVOK1ZpaUHaqYZmZ0TpPsF3ngUOb8QwzJ31gsihtiTDPwqnKw+c3JCy8sSESnfYh+h8g==";
 
@@ -58,13 +58,13 @@ fn restart(reason: &str) -> Value {
     json!({"forceRedeploymentReason": reason})
 }
 
-/// StatefulSets that the plan changes.
+/// Returns the StatefulSets that the plan changes.
 fn changed(cached: &Cached, plan: &Plan) -> Vec<String> {
     let is_new = |one: &&StatefulSet| cached.stateful_sets.get(&name_of(one)).is_none_or(|now| now.spec != one.spec);
     plan.objects.stateful_sets.iter().filter(is_new).map(name_of).collect()
 }
 
-/// What racks wait for. What is cleaned up afterwards is told elsewhere.
+/// Returns the reasons of racks. Cleanup has tests of its own.
 fn reasons(plan: &Plan) -> Vec<&'static str> {
     plan.progressing.iter().filter(|note| note.component != Component::Job).map(|note| note.reason).collect()
 }
@@ -153,7 +153,7 @@ fn pods_that_are_down_can_be_corrected() {
     assert_eq!(plan(&cached).untouched, [untouched("orders-dc-a")]);
 }
 
-/// A rack of two, of which the second has not joined, and another version to run.
+/// A rack of two, of which the second has not joined, and another desired version.
 fn upgraded_while_joining(policy: &str) -> Cached {
     let mut cached = running(&[("a", 2)], json!({"enableParallelNodeOperations": policy == "Parallel"}));
     cached.services.get_mut("orders-dc-a-1").unwrap().metadata.annotations = None;
@@ -304,7 +304,7 @@ fn own_fields_that_are_no_longer_desired_are_a_difference() {
     kept["spec"]["template"]["metadata"]["annotations"]["team"] = "blue".into();
     *stateful_set = serde_json::from_value(kept).unwrap();
     assert_eq!(reasons(&plan(&cached)), ["UpdatingStatefulSet"]);
-    // Unless the API server knows that it is somebody else's.
+    // Unless another field manager owns it, according to the API server.
     let fields =
         |fields: Value| ManagedFieldsEntry { fields_v1: Some(FieldsV1(fields)), ..ManagedFieldsEntry::default() };
     let annotation = json!({"f:metadata": {"f:annotations": {"f:team": {}}}});
@@ -312,7 +312,7 @@ fn own_fields_that_are_no_longer_desired_are_a_difference() {
     let others = fields(json!({"f:spec": {"f:template": annotation}}));
     cached.stateful_sets.get_mut("orders-dc-a").unwrap().metadata.managed_fields = Some(vec![ours, others.clone()]);
     assert_eq!(plan(&cached).progressing, []);
-    // Also where that is kept as a text.
+    // Also where the API server stores that as a text.
     let ours = fields(Value::String(json!({"f:spec": {"f:selector": {}}}).to_string()));
     cached.stateful_sets.get_mut("orders-dc-a").unwrap().metadata.managed_fields = Some(vec![ours, others]);
     assert_eq!(plan(&cached).progressing, []);
@@ -332,7 +332,7 @@ fn changes_of_the_operator_roll_out_to_one_datacenter_at_a_time() {
     );
     let told = progressing.progressing.iter().find(|note| note.reason == "WaitingForTurn").unwrap();
     assert!(told.message.contains("Waiting for shop/another"), "{}", told.message);
-    // Nodes join all the same, as the others are.
+    // Nodes join nevertheless, with pods like the others.
     cached.datacenter.racks[0].nodes = 2;
     assert_eq!(changed(&cached, &plan(&cached)), ["orders-dc-a"]);
     cached.datacenter.racks[0].nodes = 1;
@@ -380,7 +380,7 @@ fn set_users_settings(cached: &mut Cached, text: &str) {
     cached.named.config_maps.insert("scylla-config".into(), config.into());
 }
 
-/// An operator that did not read the user's settings made the StatefulSet; then comes one that does.
+/// An operator that did not hash the user's settings created the StatefulSet; then it is upgraded to one that does.
 #[test]
 fn nodes_do_not_restart_because_user_settings_are_hashed_now() {
     let cached = with_old_hash();
@@ -493,7 +493,7 @@ fn datacenter_is_available_when_all_nodes_are() {
     );
 }
 
-/// What stops the work on a datacenter is for the datacenter alone: on pods it would restart all nodes.
+/// The pause annotation is for the datacenter alone: on pods it would restart all nodes.
 #[test]
 fn pause_annotation_is_not_propagated() {
     let object = |annotations: Value| {
@@ -519,7 +519,7 @@ fn changed_datacenter_name_is_a_fault_while_there_are_nodes() {
     let fault = change_of_identity(&respecified(&cached, &[("a", 1)], json!({"datacenterName": "other"}))).unwrap();
     assert_eq!(fault.field, "spec.datacenterName");
     assert!(fault.message.contains("\"dc\" again"), "{}", fault.message);
-    // Another operator has begun to obey: it can be set back, and only back.
+    // Another operator has begun to apply the new name: it can be changed back, and only back.
     let mut begun = respecified(&cached, &[("a", 1)], json!({"datacenterName": "other"}));
     let time = |seconds| Some(Time(jiff::Timestamp::from_second(seconds).unwrap()));
     begun.stateful_sets.get_mut("orders-dc-a").unwrap().metadata.creation_timestamp = time(1);

@@ -1,4 +1,4 @@
-//! The world goes on: in rounds, until it is at rest.
+//! Runs the model in rounds, until nothing changes any more.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +14,8 @@ use messina_plan::datacenter::Note;
 
 use crate::world::World;
 
-/// Everybody does once what there is to do, nobody is late, nothing breaks. The operator makes so many writes at most;
-/// answers whether anybody did anything.
+/// Every actor does once what it can do, without delays or faults. The operator makes at most `writes` writes. Returns whether
+/// any actor did something.
 pub(crate) fn round(world: &mut World, writes: &mut usize) -> bool {
     let mut has_done = round_without_operator(world);
     world.reconcile();
@@ -26,7 +26,7 @@ pub(crate) fn round(world: &mut World, writes: &mut usize) -> bool {
     has_done
 }
 
-/// The same, without the operator.
+/// A round without the operator.
 pub(crate) fn round_without_operator(world: &mut World) -> bool {
     let mut has_done = false;
     for pod in world.pods() {
@@ -39,8 +39,8 @@ pub(crate) fn round_without_operator(world: &mut World) -> bool {
     has_done | world.finish_cleanup_job()
 }
 
-/// Goes on until it comes to rest; answers whether it does. Nodes that are lost are replaced by their user, who also ends
-/// those that run on a disk which is being deleted, because the label was taken away too late.
+/// Runs rounds until nothing changes. Returns whether that happens. The user replaces lost nodes, and deletes pods whose disk is
+/// being deleted because the label was removed too late.
 pub(crate) fn settle(world: &mut World) -> bool {
     (0..600).any(|_| {
         for pod in world.nodes_with_lost_disks() {
@@ -55,13 +55,13 @@ pub(crate) fn settle(world: &mut World) -> bool {
     })
 }
 
-/// Goes on until something is so.
+/// Runs rounds until the condition holds.
 pub(crate) fn run_until(world: &mut World, what: &str, is_so: impl Fn(&World) -> bool) {
     let happens = (0..200).any(|_| is_so(world) || (round(world, &mut usize::MAX.clone()), is_so(world)).1);
     assert!(happens, "{what}: {:#?}", plan(&world.stored).progressing);
 }
 
-/// A datacenter at rest.
+/// Returns a settled datacenter.
 pub(crate) fn settled_world(racks: &[(&str, i32)]) -> World {
     let mut world = World::new(7, racks);
     assert!(settle(&mut world), "a new datacenter comes to rest");
@@ -69,7 +69,7 @@ pub(crate) fn settled_world(racks: &[(&str, i32)]) -> World {
     world
 }
 
-/// What the plan waits for, and what is wrong.
+/// Returns all progressing and degraded notes of the plan.
 pub(crate) fn notes(world: &World) -> Vec<Note> {
     let plan = plan(&world.stored);
     [plan.progressing, plan.degraded].concat()
@@ -79,7 +79,7 @@ pub(crate) fn reasons(world: &World) -> Vec<&'static str> {
     notes(world).iter().map(|note| note.reason).collect()
 }
 
-/// The state is that of a fresh deployment, but for claims that are kept.
+/// Checks that the state is that of a fresh deployment, except for claims that are kept.
 pub(crate) fn check_like_fresh(world: &World, racks: &[(&str, i32)]) {
     let expected: BTreeSet<String> = racks
         .iter()

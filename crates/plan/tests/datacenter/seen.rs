@@ -1,4 +1,4 @@
-//! What is written only if something else is as it was seen.
+//! Preconditions: writes that require other objects to be unchanged since they were observed.
 
 use crate::plan;
 use messina_api::names::{
@@ -46,8 +46,8 @@ fn scale_out_requires_unchanged_claims_of_the_new_nodes() {
     );
 }
 
-/// Services and claims are seen as they were when the node was about to join, and its StatefulSet as it is now that the node
-/// has left: a pod would start on the disk of a node that has left, which no node survives.
+/// Services and claims are observed as they were when the node was about to join, and its StatefulSet as it is after the node
+/// has left: a pod would start on the disk of a node that has left, which must never happen.
 #[test]
 fn raising_replicas_requires_unchanged_service_and_claim() {
     const LEFT: &str = "orders-dc-a-1";
@@ -63,7 +63,7 @@ fn raising_replicas_requires_unchanged_service_and_claim() {
     assert_eq!(preconditions(&world, ObjectKind::StatefulSet, "orders-dc-a"), [claim, service(&world, LEFT)]);
 }
 
-/// Its Service may be from before another node came to its place.
+/// The observed Service may be from before another node joined under the same name.
 #[test]
 fn reducing_replicas_requires_an_unchanged_service() {
     let mut world = settled_world(&[("a", 2), ("b", 1)]);
@@ -99,7 +99,7 @@ fn restart_requires_unchanged_pods_of_all_nodes() {
     assert_eq!(found.as_deref(), Some(expected.as_slice()));
 }
 
-/// A claim that is not seen has no mark of whose it was, so a node of the same name would get it.
+/// A claim that is not observed is not annotated with its host ID, so a node of the same name would get it.
 #[test]
 fn nothing_is_deleted_while_claims_are_not_observed() {
     let mut world = settled_world(&[("a", 2), ("b", 1)]);
@@ -130,7 +130,7 @@ fn replacement_begins_when_claims_are_observed() {
     assert_eq!(world.replaced, 1);
 }
 
-/// The user has withdrawn the request when the disk was gone already, and the lost node had joined without a word.
+/// The user withdrew the request after the disk was deleted, and the sidecar of the lost node had not written that it joined.
 #[test]
 fn new_node_knows_the_replaced_host_id_until_it_has_joined() {
     let mut world = settled_world(&[("a", 2), ("b", 1)]);
@@ -160,7 +160,7 @@ fn new_node_knows_the_replaced_host_id_until_it_has_joined() {
     check_like_fresh(&world, &[("a", 2), ("b", 1)]);
 }
 
-/// All goes on until the operator is about to delete an object of this kind.
+/// Runs rounds until the operator is about to delete an object of this kind.
 fn until_deletion(world: &mut World, kind: ObjectKind) {
     let is_next = |world: &World| plan(&world.stored).deletions.iter().any(|one| one.kind == kind);
     for _ in 0..60 {
@@ -181,7 +181,7 @@ fn lose_and_replace() -> World {
     world
 }
 
-/// Answers of other nodes may be of long ago, the pods that gave them may be gone, and another node may have the claim by now.
+/// Answers of other nodes may be old, their pods may be gone, and another node may use the claim by now.
 #[test]
 fn deleting_a_replaced_node_requires_unchanged_services_and_witnesses() {
     let mut world = lose_and_replace();
@@ -196,8 +196,8 @@ fn deleting_a_replaced_node_requires_unchanged_services_and_witnesses() {
     assert_eq!(preconditions(&world, ObjectKind::Pod, NODE), expected);
 }
 
-/// The pod was made anew after it was written down which one is the lost node's, and in the same second in which the claim was
-/// given up: times do not tell which was first.
+/// The pod was recreated after the UIDs of the lost node were written down, and in the same second in which the claim was
+/// deleted: timestamps do not tell which was first.
 #[test]
 fn pod_created_just_before_its_claim_is_deleted_is_deleted_too() {
     let mut world = lose_and_replace();
@@ -212,7 +212,7 @@ fn pod_created_just_before_its_claim_is_deleted_is_deleted_too() {
     assert_eq!(world.replaced, 1);
 }
 
-/// The request is withdrawn just before the disk goes, which the operator does not hear of.
+/// The request is withdrawn just before the disk is deleted, and the operator does not observe that.
 #[test]
 fn disk_is_kept_when_its_replacement_was_cancelled_and_services_are_outdated() {
     let mut world = lose_and_replace();

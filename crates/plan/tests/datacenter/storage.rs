@@ -1,4 +1,4 @@
-//! Disks that grow.
+//! Volume expansion.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use crate::{
     world::World,
 };
 
-/// Two racks at rest, whose disks are to be larger.
+/// Two settled racks whose disks have to be expanded.
 fn enlarged(capacity: &'static str) -> World {
     let mut world = settled_world(&[("a", 2), ("b", 1)]);
     world.raise_capacity(capacity);
@@ -38,13 +38,13 @@ fn uids<'a>(metadata: impl Iterator<Item = (&'a String, &'a Option<String>)>) ->
     metadata.map(|(name, uid)| (name.clone(), uid.clone().unwrap())).collect()
 }
 
-/// As what the StatefulSet of the first rack is made anew.
+/// Returns the spec with which the StatefulSet of the first rack is recreated.
 fn recreated(world: &World) -> StatefulSetSpec {
     let planned = plan(&world.stored).objects.stateful_sets.into_iter().find(|one| name_of(one) == "orders-dc-a");
     planned.unwrap().spec.unwrap()
 }
 
-/// UIDs of pods and of claims.
+/// Returns the UIDs of claims and pods.
 fn claims_and_pods(world: &World) -> [BTreeMap<String, String>; 2] {
     let pods = world.stored.pods.iter().map(|(name, pod)| (name, &pod.metadata.uid));
     let claims = world.stored.claims.iter().map(|(name, claim)| (name, &claim.metadata.uid));
@@ -85,7 +85,7 @@ fn volume_expansion_updates_claims_then_stateful_sets_one_by_one() {
     assert_eq!(reported(&world.stored), ["RecreatingStatefulSet", "WaitingForStatefulSet"]);
 }
 
-/// The operator stops when the StatefulSet is deleted, and does not come back for long.
+/// The operator stops after the StatefulSet is deleted, and starts again much later.
 #[test]
 fn rack_without_its_stateful_set_keeps_its_status_and_size() {
     let mut world = enlarged("2Gi");
@@ -94,11 +94,11 @@ fn rack_without_its_stateful_set_keeps_its_status_and_size() {
     }
     world.crash_the_operator();
     let before = claims_and_pods(&world);
-    // Even if fewer nodes are asked for meanwhile, and another rack is not rolled out.
+    // Even if the user reduces `nodes` meanwhile, and another rack is not rolled out.
     world.set_racks(&[("a", 1), ("b", 1)]);
     world.stored.stateful_sets.get_mut("orders-dc-b").unwrap().status.as_mut().unwrap().ready_replicas = Some(0);
     assert_eq!(recreated(&world).replicas, Some(2));
-    // Nor does one that is to have more nodes get them by that.
+    // A rack with more desired nodes is not scaled out by that.
     world.set_racks(&[("a", 3), ("b", 1)]);
     assert_eq!(recreated(&world).replicas, Some(2));
     world.set_racks(&[("a", 2), ("b", 1)]);
@@ -106,7 +106,7 @@ fn rack_without_its_stateful_set_keeps_its_status_and_size() {
     assert_eq!(claims_and_pods(&world), before);
 }
 
-/// Its pods would start with another version, and nobody would have prepared them.
+/// Its pods would start with another version, unprepared.
 #[test]
 fn recreated_stateful_set_keeps_its_version() {
     let mut world = enlarged("2Gi");
@@ -158,7 +158,7 @@ fn recreated_stateful_set_does_not_repeat_kubectl_rollout_restart() {
     assert_eq!(world.stored.stateful_sets["orders-dc-a"].spec.clone().unwrap().template, before);
 }
 
-/// What keeps disks from growing, and whether it is a fault.
+/// What blocks the expansion, and whether it is degraded.
 #[test]
 fn blocked_volume_expansion_is_reported_and_changes_nothing() {
     type Trouble = fn(&mut World);
@@ -336,7 +336,7 @@ fn stateful_set_is_not_recreated_while_its_rack_changes() {
     }
 }
 
-/// It may be gone when something is written, and what would be made then is what it was.
+/// It may be gone when it is written, and would then be created with the old size.
 #[test]
 fn stateful_set_being_deleted_is_left_alone_and_no_other_is_deleted() {
     let mut world = settled_world(&[("a", 1), ("b", 1)]);
@@ -354,7 +354,7 @@ fn stateful_set_being_deleted_is_left_alone_and_no_other_is_deleted() {
     assert!(plan.untouched.iter().any(|one| one.name == "orders-dc-a"));
 }
 
-/// A full disk is the best reason to enlarge it.
+/// A full disk may be why the node is down.
 #[test]
 fn volume_of_a_down_node_is_expanded() {
     let mut world = settled_world(&[("a", 2), ("b", 1)]);

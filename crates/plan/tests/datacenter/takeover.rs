@@ -1,4 +1,4 @@
-//! Datacenters that scylla-operator has made.
+//! Datacenters that scylla-operator created.
 
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
@@ -25,7 +25,7 @@ fn reasons(plan: &Plan) -> Vec<&'static str> {
     plan.progressing.iter().filter(|note| note.component == Component::StatefulSet).map(|note| note.reason).collect()
 }
 
-/// Gives pods of a StatefulSet the shape that scylla-operator wants.
+/// Gives the pods of a StatefulSet the shape that scylla-operator gives them.
 fn make_it_of_scylla_operator(stateful_set: &mut StatefulSet) {
     let spec = stateful_set.spec.as_mut().unwrap();
     let barrier: Container = serde_json::from_value(json!({
@@ -39,7 +39,7 @@ fn make_it_of_scylla_operator(stateful_set: &mut StatefulSet) {
     }
 }
 
-/// A datacenter at rest under scylla-operator, whose sidecars do not write our annotations.
+/// A settled datacenter of scylla-operator, whose sidecars do not write our annotations.
 fn created_by_scylla_operator(racks: &[(&str, i32)]) -> Cached {
     let mut cached = running(racks);
     cached.stateful_sets.values_mut().for_each(make_it_of_scylla_operator);
@@ -61,11 +61,11 @@ fn nodes_of_scylla_operator_restart_before_others_join() {
     let spec = written.spec.as_ref().unwrap();
     let init_containers = spec.template.spec.as_ref().unwrap().init_containers.as_ref().unwrap();
     assert!(init_containers.iter().all(|one| one.name != BARRIER));
-    // The API server refuses a change of these.
+    // These fields are immutable.
     let now = cached.stateful_sets["orders-dc-a"].spec.clone().unwrap();
     assert_eq!(spec.volume_claim_templates, now.volume_claim_templates);
 
-    // One rack is done: the other one is next, and still no node joins.
+    // One rack is updated: the other one is next, and still no node joins.
     let mut cached = cached;
     let mut done = written.clone();
     done.status.clone_from(&cached.stateful_sets["orders-dc-a"].status);
@@ -77,7 +77,7 @@ fn nodes_of_scylla_operator_restart_before_others_join() {
     assert_eq!(replicas(&second, "orders-dc-a").unwrap_or(2), 2);
 }
 
-/// Where all racks are as we want them, more nodes join at once.
+/// Where all racks are up to date, nodes join at once.
 #[test]
 fn nodes_join_when_all_run_with_our_sidecar() {
     let cached = respecified(&running(&[("a", 2)]), &[("a", 3)], json!({}));

@@ -1,4 +1,4 @@
-//! Which token the agents get.
+//! The token of the agents.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -95,7 +95,7 @@ fn racks_wait_for_the_config_maps_and_secrets_that_they_name() {
     missing(&cached, &["WaitingForSecret"]);
     cached.named.secrets.insert("ours".into(), Arc::default());
     assert_eq!(reasons(&cached).0, 1);
-    // Nodes that run go on as they are.
+    // Running nodes are not changed.
     let made = plan(&cached).objects.stateful_sets.remove(0);
     cached.stateful_sets.insert(rolled_out(made));
     cached.named.config_maps.clear();

@@ -1,4 +1,4 @@
-//! Nodes that leave and nodes that are replaced, whatever happens meanwhile.
+//! Nodes that are decommissioned and nodes that are replaced, whatever else happens.
 
 use crate::plan;
 use messina_api::names::{
@@ -27,7 +27,7 @@ fn decommissioned_label_set_by_a_user_does_not_skip_the_decommission() {
     }
 }
 
-/// The label as it is while a node leaves is what somebody may want to help along.
+/// A user may set the label to speed up a decommission.
 #[test]
 fn decommissioned_label_set_by_a_user_does_not_reduce_replicas() {
     type Moment<'a> = (&'a str, fn(&World) -> bool);
@@ -50,7 +50,7 @@ fn decommissioned_label_set_by_a_user_does_not_reduce_replicas() {
     }
 }
 
-/// A node that has joined and not yet said so, a StatefulSet that somebody made smaller, and a claim that somebody marked.
+/// The sidecar has not written yet that its node joined, a user scaled the StatefulSet in, and a user annotated the claim.
 #[test]
 fn claim_annotated_by_a_user_does_not_delete_the_service_of_a_node_that_joined() {
     let mut world = settled_world(&[("a", 2), ("b", 1)]);
@@ -68,7 +68,7 @@ fn claim_annotated_by_a_user_does_not_delete_the_service_of_a_node_that_joined()
     assert!(plan.changes.iter().any(|change| change.patch["spec"]["replicas"] == 2), "{:?}", plan.changes);
 }
 
-/// Who is being cleaned up drops what it does not own, and must not be handed more meanwhile.
+/// A node that is being cleaned up drops data that it does not own, and must not receive token ranges meanwhile.
 #[test]
 fn scale_in_waits_for_running_cleanup_jobs() {
     let mut world = settled_world(&[("a", 2), ("b", 1)]);
@@ -85,7 +85,7 @@ fn scale_in_waits_for_running_cleanup_jobs() {
 
     let before = world.cleaned_up;
     run_until(&mut world, "the node leaves", |world| world.is_leaving(A));
-    // The world would not have let it, with Jobs at work.
+    // The model asserts that no node leaves while Jobs run.
     assert_eq!(world.cleaned_up - before, jobs);
     assert!(settle(&mut world));
     check_like_fresh(&world, &[("a", 1), ("b", 2)]);
@@ -106,7 +106,7 @@ fn decommission_that_has_begun_is_not_cancelled() {
     check_like_fresh(&world, &[("a", 2), ("b", 1)]);
 }
 
-/// A restart takes one more replica away for a while.
+/// A restart makes one more replica unavailable for a while.
 #[test]
 fn restarts_wait_for_a_down_node_of_another_datacenter_until_the_user_ignores_it() {
     let mut world = settled_world(&[("a", 2), ("b", 1)]);
@@ -124,7 +124,7 @@ fn restarts_wait_for_a_down_node_of_another_datacenter_until_the_user_ignores_it
     assert_eq!(world.restarted, 3);
 }
 
-/// A node is down, its user wants it to be replaced, and that is written down.
+/// Returns a world with a node that is down, and whose replacement is requested and written down.
 fn with_replacement_in_progress(name: &str) -> World {
     let mut world = settled_world(&[("a", 2), ("b", 1)]);
     world.stop_node(name);
@@ -146,7 +146,7 @@ fn with_replacement_in_progress(name: &str) -> World {
     panic!("{:?}", reasons(&world));
 }
 
-/// Who is asked before that may answer with what is over when it is written down.
+/// An answer to an earlier question may be outdated when the request is written.
 #[test]
 fn request_to_a_node_is_written_before_the_question_to_the_others() {
     let is_request = |change: &FieldPatch| !change.patch["metadata"]["labels"].is_null();
@@ -188,7 +188,7 @@ fn node_keeps_its_disk_when_its_replacement_is_cancelled() {
     check_like_fresh(&world, &[("a", 2), ("b", 1)]);
 }
 
-/// Whoever saw it start before it was written down may still see it come up.
+/// Nodes that saw it start before the replacement was written down may still see it up.
 #[test]
 fn node_that_comes_back_in_time_is_not_replaced() {
     let mut world = settled_world(&[("a", 2), ("b", 1)]);
@@ -206,7 +206,7 @@ fn node_that_comes_back_in_time_is_not_replaced() {
     assert!(reasons(&world).contains(&"NodeIsUp"), "{:?}", reasons(&world));
 }
 
-/// Whoever has just started may hear of Services later than of StatefulSets.
+/// An operator that has just started may observe Services later than StatefulSets.
 #[test]
 fn replicas_are_not_raised_from_outdated_answers() {
     let mut world = settled_world(&[("a", 2), ("b", 1)]);
@@ -223,7 +223,7 @@ fn replicas_are_not_raised_from_outdated_answers() {
     assert!(replicas.is_none_or(|replicas| replicas == 1), "{replicas:?}");
 }
 
-/// Everybody does once what there is to do, but of one pod nobody hears anything.
+/// A round in which one sidecar writes nothing.
 fn round_with_silent_sidecar(world: &mut World, silent: &str) {
     for pod in world.pods() {
         world.run_node(&pod);
@@ -234,26 +234,26 @@ fn round_with_silent_sidecar(world: &mut World, silent: &str) {
     run_kubernetes_and_operator(world);
 }
 
-/// A node hears of others, and its sidecar does what there is to do.
+/// Updates the node's view of the others, and runs its sidecar.
 fn gossip_and_run_sidecar(world: &mut World, pod: &str) {
     world.gossip(pod);
     world.refresh_sidecar(pod);
     world.run_sidecar(pod);
 }
 
-/// Kubernetes and the operator do what there is to do.
+/// Runs Kubernetes and the operator once.
 fn run_kubernetes_and_operator(world: &mut World) {
     world.run_kubernetes();
     world.reconcile();
     while world.write() {}
 }
 
-/// What the others said before a node joined is no reason to put it away, whatever somebody wrote on its claim.
+/// Answers from before a node joined must not lead to the deletion of its objects, whatever a user wrote on its claim.
 #[test]
 fn service_of_a_node_that_joined_after_the_answers_is_kept() {
     for is_marked in [false, true] {
         let mut world = settled_world(&[("a", 1), ("b", 1)]);
-        // They are asked as long as this label is there, because the node is up.
+        // The operator asks for the ring as long as this label is set, because the node is up.
         world.set_label("orders-dc-b-0", REPLACE, Some(""));
         world.set_racks(&[("a", 2), ("b", 1)]);
         run_until(&mut world, "its pod is there", |world| world.stored.pods.contains_key(A));
@@ -271,7 +271,7 @@ fn service_of_a_node_that_joined_after_the_answers_is_kept() {
         }
         world.reduce_replicas("orders-dc-a");
         while world.run_kubernetes() {}
-        // The world does not let it lose anything.
+        // The model asserts that it loses nothing.
         for _ in 0..10 {
             world.reconcile();
             while world.write() {}
@@ -287,7 +287,7 @@ fn service_of_a_node_that_joined_after_the_answers_is_kept() {
     }
 }
 
-/// A Service of which it is known that its node is out, and which nobody asked to leave.
+/// The other nodes confirm that the node is not in the ring, and the operator did not request it to leave.
 #[test]
 fn service_of_a_node_removed_by_a_user_is_deleted_when_all_nodes_confirm() {
     let mut world = settled_world(&[("a", 2), ("b", 1)]);
@@ -301,7 +301,7 @@ fn service_of_a_node_removed_by_a_user_is_deleted_when_all_nodes_confirm() {
     assert_eq!(claim.metadata.annotations.as_ref().unwrap().get(LEFT_HOST_ID), Some(&host_id));
 }
 
-/// It takes the place of another one, of which the Service still tells.
+/// Its Service still has the host ID of the node that it replaced.
 #[test]
 fn replicas_are_kept_for_a_replacing_node_whose_sidecar_is_silent() {
     for is_leaving in [false, true] {
@@ -319,7 +319,7 @@ fn replicas_are_kept_for_a_replacing_node_whose_sidecar_is_silent() {
         if !is_leaving {
             world.reduce_replicas("orders-dc-a");
         }
-        // The world does not let it lose anything.
+        // The model asserts that it loses nothing.
         for _ in 0..40 {
             round_with_silent_sidecar(&mut world, A);
         }
@@ -329,7 +329,7 @@ fn replicas_are_kept_for_a_replacing_node_whose_sidecar_is_silent() {
     }
 }
 
-/// All but one do what there is to do, which is down.
+/// A round without one node, which is down.
 fn round_without_node(world: &mut World, down: &str) {
     world.stop_node(down);
     for pod in world.pods().into_iter().filter(|pod| pod != down) {
@@ -339,7 +339,7 @@ fn round_without_node(world: &mut World, down: &str) {
     run_kubernetes_and_operator(world);
 }
 
-/// Somebody made the StatefulSet smaller; then a node goes down, and the version is to change.
+/// A user scaled the StatefulSet in; then a node goes down, and the desired version changes.
 #[test]
 fn node_beyond_replicas_comes_back_with_its_version() {
     let racks = [("a", 3), ("b", 1)];
@@ -350,13 +350,13 @@ fn node_beyond_replicas_comes_back_with_its_version() {
         round_without_node(&mut world, "orders-dc-a-0");
     }
     assert_eq!(world.replicas("orders-dc-a"), 3, "it has its place again");
-    // The world lets no node start with another version unprepared.
+    // The model asserts that no node starts with another version unprepared.
     assert!(settle(&mut world));
     check_like_fresh(&world, &racks);
     assert_eq!(world.upgraded, 4);
 }
 
-/// Nobody would start these again.
+/// Without a StatefulSet, Kubernetes does not start these again.
 #[test]
 fn restarts_wait_for_a_down_node_without_stateful_set() {
     let mut world = settled_world(&[("a", 2), ("b", 1)]);
@@ -539,7 +539,7 @@ fn no_change_begins_during_maintenance() {
     }
 }
 
-/// Nobody can leave while a node cannot be found, and that one does not restart while somebody leaves.
+/// No node can leave while one cannot be found, and that one does not restart while another leaves.
 #[test]
 fn scale_in_waits_for_a_restart_with_a_new_address() {
     let mut world = settled_world(&[("a", 2), ("b", 1)]);
@@ -560,7 +560,7 @@ fn scale_in_waits_for_a_restart_with_a_new_address() {
     let pod = world.stored.pods["orders-dc-b-0"].metadata.uid.clone().unwrap();
     let service = world.stored.services.get_mut("orders-dc-b-0").unwrap();
     service.metadata.annotations.get_or_insert_default().insert(RESTART_REQUEST.into(), pod);
-    // With that, its Service is of another version, so it is looked at.
+    // This changes the version of its Service, so the operator reconciles.
     world.set_label("orders-dc-b-0", "seen", Some("anew"));
     world.reconcile();
     while world.write() {}

@@ -14,13 +14,13 @@ use crate::{
     rolled_out,
 };
 
-/// Three racks of one node, and another version.
+/// Three racks of one node, and another desired version.
 fn upgrading() -> Cached {
     let racks = [("a", 1), ("b", 1), ("c", 1)];
     respecified(&running(&racks), &racks, image("2026.2.5"))
 }
 
-/// Writes down what the plan changes, and what nodes that are asked then answer.
+/// Applies the changes of the plan, and writes the answers of nodes to requests.
 fn apply_and_answer(cached: &mut Cached, plan: &Plan, answers: impl Fn(&Request) -> Option<Answer>) {
     for change in &plan.changes {
         let annotations = cached.services.get_mut(&change.name).unwrap().metadata.annotations.get_or_insert_default();
@@ -42,7 +42,7 @@ fn answer_as_requested(request: &Request) -> Option<Answer> {
     Some(Answer { host_id, to, kept: keep, failed: None })
 }
 
-/// The node restarts, and is back.
+/// The node restarts, and is ready again.
 fn restart(cached: &mut Cached, plan: &Plan, version: &str) {
     for one in &plan.objects.stateful_sets {
         let name = name_of(one);
@@ -161,8 +161,7 @@ fn answers_of_another_node_or_for_another_version_are_ignored() {
     }
 }
 
-/// A snapshot that was to go may be gone, though its node said before that it keeps it, and has not said since that it does
-/// not.
+/// A snapshot whose removal was requested may be gone, although the last answer of its node still lists it.
 #[test]
 fn snapshot_is_requested_again_after_its_removal_is_confirmed() {
     let mut cached = upgrading();
@@ -171,7 +170,7 @@ fn snapshot_is_requested_again_after_its_removal_is_confirmed() {
         apply_and_answer(&mut cached, &plan, answer_as_requested);
     }
     assert_eq!(changed(&cached, &plan(&cached)), [("orders-dc-a".to_owned(), 0)], "it would restart");
-    // The user changes their mind, twice, before the node can say that the snapshot is gone.
+    // The user changes the version twice before the sidecar has written that the snapshot is gone.
     let racks = [("a", 1), ("b", 1), ("c", 1)];
     let mut cached = respecified(&cached, &racks, json!({}));
     let back = plan(&cached);
@@ -246,13 +245,13 @@ fn down_node_is_not_upgraded_unprepared() {
     let held = plan(&cached);
     assert_eq!((changed(&cached, &held), held.changes.len()), (vec![], 0));
     assert!(reasons(&held).contains(&"UpgradeBlocked"), "{:?}", held.progressing);
-    // What else is to change is corrected.
+    // Other changes are corrected.
     let racks = [("a", 1), ("b", 1), ("c", 1)];
     let corrected = respecified(&cached, &racks, because("x"));
     assert_eq!(changed(&corrected, &plan(&corrected)), [("orders-dc-b".to_owned(), 0)]);
 }
 
-/// The first node was prepared for 2026.2.5, coming from 2026.2.4, and has this version now.
+/// The first node was prepared for an upgrade from 2026.2.4 to 2026.2.5, and runs this version now.
 fn prepared(version: &str, is_ready: bool) -> Cached {
     let racks = [("a", 1), ("b", 1), ("c", 1)];
     let mut cached = running(&racks);

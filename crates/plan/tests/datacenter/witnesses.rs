@@ -1,4 +1,4 @@
-//! Whose answers about the ring let a disk be deleted.
+//! The nodes on whose answers about the ring a disk may be deleted.
 
 use crate::plan;
 use messina_api::names::{
@@ -46,7 +46,7 @@ fn set_answer(cached: &mut Cached, name: &str, answer: &Answer) {
     service.metadata.annotations.get_or_insert_default().insert(RING_ANSWER.into(), answer.text());
 }
 
-/// Its disk is gone for good, so it is deleted only by the word of nodes that are there now.
+/// The disk is deleted for good, so only answers of pods that exist and are ready now count.
 #[test]
 fn a_disk_is_deleted_only_by_what_ready_pods_say_on_their_own_services() {
     let cached = about_to_delete_a_disk();
@@ -79,8 +79,8 @@ fn a_disk_is_deleted_only_by_what_ready_pods_say_on_their_own_services() {
     }
 }
 
-/// Sidecars of earlier versions do not say which pod they are in. What they answer to a question that is newer than their pods
-/// comes from these pods.
+/// Sidecars of earlier versions do not write the UID of their pod. Their answers to a question that is newer than their pods
+/// come from these pods.
 #[test]
 fn nodes_with_sidecars_of_earlier_versions_are_asked_again_before_a_disk_is_deleted() {
     let mut cached = about_to_delete_a_disk();
