@@ -187,7 +187,7 @@ fn cleanup_job_for_another_ring_or_address_is_recreated() {
 
     let mut cached = with_job(changed_ring());
     cached.operator_image = "another".into();
-    assert_eq!(job_decision(&plan(&cached)), "stays", "a new version of the operator does not begin anew");
+    assert_eq!(job_decision(&plan(&cached)), "stays", "a new version of the operator does not recreate it");
 }
 
 /// Otherwise a node would be cleaned up for the ring without the last node, and again for the ring with it.
@@ -216,7 +216,7 @@ fn cleanup_waits_while_a_node_is_not_available() {
     assert_eq!(job_decision(&plan(&away(with_job(changed_ring())))), "stays", "what has begun goes on");
     let mut cached = away(with_job(changed_ring()));
     set_status(&mut cached, failed());
-    assert_eq!(job_decision(&plan(&cached)), "goes", "it is made anew when all nodes are back");
+    assert_eq!(job_decision(&plan(&cached)), "goes", "it is recreated when all nodes are up");
 }
 
 #[test]

@@ -137,18 +137,18 @@ fn automatic_replacement_is_cancelled_when_the_node_is_not_lost_any_more() {
 
 #[test]
 fn volume_is_lost_when_no_kubernetes_node_matches_its_affinity() {
-    let machine = |name: &str| -> ObjectMeta {
+    let kubernetes_node = |name: &str| -> ObjectMeta {
         let labels = json!({"kubernetes.io/hostname": name, "zone": "x", "local.csi/node": name});
         serde_json::from_value(json!({"name": name, "labels": labels})).unwrap()
     };
-    let machines = [machine("one"), machine("two")];
+    let kubernetes_nodes = [kubernetes_node("one"), kubernetes_node("two")];
     for (why, terms, expected) in [
-        ("its machine is there", on_host("In", &["one"]), false),
-        ("its machine is gone", on_host("In", &["three"]), true),
-        ("one of its machines is there", on_host("In", &["three", "two"]), false),
+        ("its Kubernetes node exists", on_host("In", &["one"]), false),
+        ("its Kubernetes node is gone", on_host("In", &["three"]), true),
+        ("one of its Kubernetes nodes exists", on_host("In", &["three", "two"]), false),
         ("a driver's own label", with_label("local.csi/node", "In", &["three"]), true),
-        ("any machine of a zone that has none now", with_label("zone", "In", &["y"]), false),
-        ("any machine but one", on_host("NotIn", &["one", "two"]), false),
+        ("any Kubernetes node of a zone that has none now", with_label("zone", "In", &["y"]), false),
+        ("any Kubernetes node except two", on_host("NotIn", &["one", "two"]), false),
         ("by name", json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["three"]}]}]), true),
         (
             "by name, and there",
@@ -158,9 +158,9 @@ fn volume_is_lost_when_no_kubernetes_node_matches_its_affinity() {
         ("one of two terms", json!([on_host("In", &["three"])[0], on_host("In", &["one"])[0]]), false),
         ("nothing said", json!([]), false),
     ] {
-        assert_eq!(is_without_machine(&volume(&terms), machines.iter()), expected, "{why}");
+        assert_eq!(is_without_machine(&volume(&terms), kubernetes_nodes.iter()), expected, "{why}");
     }
-    assert!(!is_without_machine(&PersistentVolume::default(), machines.iter()));
+    assert!(!is_without_machine(&PersistentVolume::default(), kubernetes_nodes.iter()));
 }
 
 /// The sidecar reports it, and does not let the node start.

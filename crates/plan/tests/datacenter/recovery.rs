@@ -162,9 +162,9 @@ fn stateful_set_of_a_removed_rack_is_not_deleted_after_a_power_loss() {
     world.set_racks(&[("b", 1)]);
     world.lose_power();
     while round(&mut world, &mut usize::MAX.clone()) {}
-    assert!(world.stored.stateful_sets.contains_key("orders-dc-a"), "nobody would create it again");
-    let told = plan(&world.stored).degraded;
-    assert!(told.iter().any(|note| note.message.contains("Add the rack again")), "{told:?}");
+    assert!(world.stored.stateful_sets.contains_key("orders-dc-a"), "the operator would not recreate it");
+    let reported = plan(&world.stored).degraded;
+    assert!(reported.iter().any(|note| note.message.contains("Add the rack again")), "{reported:?}");
 }
 
 #[test]

@@ -22,15 +22,15 @@ fn refusing() -> World {
 #[test]
 fn refused_decommission_is_reported_and_blocks_nothing_else() {
     let mut world = refusing();
-    let is_told = |world: &World| {
-        let told = plan(&world.stored).degraded.into_iter().find(|note| note.reason == "DecommissionRefused");
-        told.is_some_and(|note| {
+    let is_reported = |world: &World| {
+        let reported = plan(&world.stored).degraded.into_iter().find(|note| note.reason == "DecommissionRefused");
+        reported.is_some_and(|note| {
             ["ScyllaDB refuses: too few nodes would stay", "`nodes`", "alter the keyspaces"]
                 .iter()
                 .all(|words| note.message.contains(words))
         })
     };
-    assert!(is_told(&world), "{:?}", plan(&world.stored).degraded);
+    assert!(is_reported(&world), "{:?}", plan(&world.stored).degraded);
     world.set_spec(&[("a", 1), ("b", 1)], "2026.2.4", "first");
     let uids = |world: &World| -> Vec<_> { world.stored.pods.values().map(|pod| pod.metadata.uid.clone()).collect() };
     let before = uids(&world);
@@ -38,11 +38,11 @@ fn refused_decommission_is_reported_and_blocks_nothing_else() {
         let now = uids(world);
         now.len() == 3 && now.iter().all(|uid| !before.contains(uid))
     });
-    assert_eq!((world.left, is_told(&world)), (0, true), "it is told all the time");
+    assert_eq!((world.left, is_reported(&world)), (0, true), "it is reported all the time");
     world.min_nodes = 1;
     assert!(settle(&mut world));
     assert_eq!(world.left, 1, "it is asked again");
-    assert!(!is_told(&world));
+    assert!(!is_reported(&world));
     check_like_fresh(&world, &[("a", 1), ("b", 1)]);
 }
 

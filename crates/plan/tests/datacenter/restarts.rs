@@ -52,7 +52,7 @@ pub(crate) fn running(racks: &[(&str, i32)]) -> Cached {
         cached.pods.insert(pod(&name, "2026.2.4", "old", true));
         cached.services.insert(service);
     }
-    assert_eq!(plan(&cached).progressing, [], "everything is as it is to be");
+    assert_eq!(plan(&cached).progressing, [], "everything is in the desired state");
     cached
 }
 
@@ -257,7 +257,7 @@ fn stuck_pods_are_recreated() {
     let this = |name: &str| vec![(name.to_owned(), format!("uid-of-{name}"), true)];
     let cases = [
         ("it is out of date", 2, [("old", true), ("old", true), ("bad", false)], this(A2)),
-        ("it is as it is to be", 2, [("old", true), ("old", true), ("new", false)], vec![]),
+        ("it is up to date", 2, [("old", true), ("old", true), ("new", false)], vec![]),
         ("it serves", 2, [("old", true), ("old", true), ("bad", true)], vec![]),
         ("it stays", 2, [("old", true), ("bad", false), ("new", true)], vec![]),
         ("all stay, so it is put back", 3, [("old", true), ("bad", false), ("new", true)], this("orders-dc-a-1")),
@@ -317,7 +317,7 @@ fn restart_waits_until_nodes_see_each_other_up() {
                 state => drop(nodes.insert(host(&names[0]), state.into())),
             }
             // Nodes of other datacenters that leave or join block nothing here.
-            nodes.insert("somebody-else".into(), "UL".into());
+            nodes.insert("other-datacenter".into(), "UL".into());
             nodes.insert("10.0.0.9".into(), "DJ".into());
             let text = json!({"asked": "7", "hostID": host(&(*name).to_owned()), "nodes": nodes}).to_string();
             let annotations = cached.services.get_mut(*name).unwrap().metadata.annotations.get_or_insert_default();

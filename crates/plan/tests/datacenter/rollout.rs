@@ -40,7 +40,7 @@ fn running(racks: &[(&str, i32)], spec: Value) -> Cached {
         cached.pods.insert(with_name(&name, serde_json::from_value(pod).unwrap()));
         cached.services.insert(service);
     }
-    assert_eq!(plan(&cached).progressing, [], "everything is as it is to be");
+    assert_eq!(plan(&cached).progressing, [], "everything is in the desired state");
     cached
 }
 
@@ -186,7 +186,7 @@ fn joining_node_is_not_restarted() {
         ("creating", Some(waiting_for("ContainerCreating")), false),
         ("no image", Some(waiting_for("ImagePullBackOff")), true),
         ("crashing", Some(waiting_for("CrashLoopBackOff")), true),
-        ("no machine", Some(pod(json!({"conditions": [{"type": "PodScheduled", "status": "False"}]}))), true),
+        ("no Kubernetes node", Some(pod(json!({"conditions": [{"type": "PodScheduled", "status": "False"}]}))), true),
     ] {
         let mut cached = upgraded_while_joining("OrderedReady");
         cached.pods.extend(pod.map(|pod| with_name("orders-dc-a-1", pod)));
@@ -221,7 +221,7 @@ fn replicas_are_not_reduced_without_a_decommission() {
     let messages: String = plan.progressing.iter().map(|note| note.message.as_str()).collect();
     assert!(messages.contains("Node shop/orders-dc-b-1 has to leave the token ring"), "{messages}");
     assert!(messages.contains("the 2 node(s) of StatefulSet shop/orders-dc-b one by one"), "{messages}");
-    assert_eq!((plan.changes, plan.deletions), (vec![], vec![]), "nobody has said a word of the ring");
+    assert_eq!((plan.changes, plan.deletions), (vec![], vec![]), "no sidecar has reported the ring");
 }
 
 #[test]
@@ -330,8 +330,8 @@ fn changes_of_the_operator_roll_out_to_one_datacenter_at_a_time() {
         (changed(&cached, &progressing), reasons(&progressing)),
         (vec![], vec!["WaitingForTurn", "WaitingForOtherRacks"])
     );
-    let told = progressing.progressing.iter().find(|note| note.reason == "WaitingForTurn").unwrap();
-    assert!(told.message.contains("Waiting for shop/another"), "{}", told.message);
+    let reported = progressing.progressing.iter().find(|note| note.reason == "WaitingForTurn").unwrap();
+    assert!(reported.message.contains("Waiting for shop/another"), "{}", reported.message);
     // Nodes join nevertheless, with pods like the others.
     cached.datacenter.racks[0].nodes = 2;
     assert_eq!(changed(&cached, &plan(&cached)), ["orders-dc-a"]);
@@ -467,7 +467,11 @@ fn datacenter_is_available_when_all_nodes_are() {
     }
     let of = |cached: &Cached| {
         let report = report(cached);
-        (report.status, report.available.is_ok(), report.available.err().map_or("AsExpected", |told| told.reason))
+        (
+            report.status,
+            report.available.is_ok(),
+            report.available.err().map_or("AsExpected", |reported| reported.reason),
+        )
     };
     let (status, holds, reason) = of(&cached);
     assert!(holds, "{reason}");
@@ -480,7 +484,7 @@ fn datacenter_is_available_when_all_nodes_are() {
     written.stateful_sets.get_mut("orders-dc-a").unwrap().metadata.generation = Some(2);
     assert!(of(&written).1, "nodes go on serving before Kubernetes has looked at what was written");
     written.pods.remove("orders-dc-a-0");
-    assert!(!of(&written).1, "nobody knows");
+    assert!(!of(&written).1, "the status is stale");
     set_not_ready(&mut cached, "orders-dc-b");
     let (status, holds, reason) = of(&cached);
     assert_eq!((holds, reason, status.ready_nodes), (false, "MembersNotReady", Some(1)));

@@ -124,7 +124,7 @@ fn replacement_begins_when_claims_are_observed() {
     for _ in 0..40 {
         round(&mut world, &mut 20);
     }
-    assert_eq!(world.label(NODE, REPLACING_NODE_HOST_ID), None, "it is not known which claim is to go");
+    assert_eq!(world.label(NODE, REPLACING_NODE_HOST_ID), None, "it is not known which claim to delete");
     world.catch_up_watches();
     assert!(settle(&mut world));
     assert_eq!(world.replaced, 1);

@@ -228,7 +228,7 @@ fn blocked_volume_expansion_is_reported_and_changes_nothing() {
             "the disk said so. Kubernetes tries again. See `kubectl describe pvc -n shop data-orders-dc-b-0`",
         ),
         (
-            "the file system is to grow",
+            "the file system has to be resized",
             |world| {
                 requests_with_status(
                     world,
@@ -311,7 +311,7 @@ fn claim_of_a_node_that_left_is_not_expanded() {
 fn stateful_set_is_not_recreated_while_its_rack_changes() {
     type Moment = fn(&mut World);
     let moments: [(&str, Moment); 4] = [
-        ("a node is to join", |world| world.set_racks(&[("a", 2), ("b", 1)])),
+        ("a node has to join", |world| world.set_racks(&[("a", 2), ("b", 1)])),
         ("pods are to change", |world| world.set_racks_and_version(&[("a", 1), ("b", 1)], "2026.2.5")),
         ("pods change", |world| {
             let status = world.stored.stateful_sets.get_mut("orders-dc-a").unwrap().status.as_mut().unwrap();

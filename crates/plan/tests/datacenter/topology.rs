@@ -77,10 +77,10 @@ fn scale_in_waits_for_running_cleanup_jobs() {
     let jobs = world.stored.jobs.len();
     world.set_racks(&[("a", 1), ("b", 2)]);
     let plan = plan(&world.stored);
-    let told = plan.progressing.iter().any(|note| {
+    let reported = plan.progressing.iter().any(|note| {
         note.message.contains("has to leave the token ring. Waiting for other changes to end: Job shop/cleanup-")
     });
-    assert!(told, "{:?}", plan.progressing);
+    assert!(reported, "{:?}", plan.progressing);
     assert_eq!((plan.changes, plan.objects.cleanup_jobs), (vec![], vec![]), "nothing else begins");
 
     let before = world.cleaned_up;
@@ -116,10 +116,10 @@ fn restarts_wait_for_a_down_node_of_another_datacenter_until_the_user_ignores_it
         round(&mut world, &mut usize::MAX.clone());
     }
     assert_eq!(world.restarted, 0);
-    let told = plan(&world.stored).progressing.into_iter().find(|note| note.reason == "WaitingForRing").unwrap();
-    assert!(told.message.contains("ignored-down-nodes=elsewhere-1"), "{}", told.message);
+    let reported = plan(&world.stored).progressing.into_iter().find(|note| note.reason == "WaitingForRing").unwrap();
+    assert!(reported.message.contains("ignored-down-nodes=elsewhere-1"), "{}", reported.message);
     world.stored.datacenter.ignored_down_nodes.insert("elsewhere-1".into());
-    world.set_label(A, "seen", Some("anew"));
+    world.set_label(A, "seen", Some("again"));
     assert!(settle(&mut world));
     assert_eq!(world.restarted, 3);
 }
@@ -499,11 +499,11 @@ fn failed_replacement_is_started_again() {
 fn no_change_begins_during_maintenance() {
     type Wish = fn(&mut World);
     let wishes: [(&str, Wish); 5] = [
-        ("a node is to join", |world| world.set_racks(&[("a", 2), ("b", 2)])),
-        ("a rack is to come", |world| world.set_racks(&[("a", 2), ("b", 1), ("c", 1)])),
-        ("a node is to leave", |world| world.set_racks(&[("a", 1), ("b", 1)])),
+        ("a node has to join", |world| world.set_racks(&[("a", 2), ("b", 2)])),
+        ("a rack has to be created", |world| world.set_racks(&[("a", 2), ("b", 1), ("c", 1)])),
+        ("a node has to leave", |world| world.set_racks(&[("a", 1), ("b", 1)])),
         ("nodes are to change", |world| world.set_racks_and_version(&[("a", 2), ("b", 1)], "2026.2.5")),
-        ("a node is to be replaced", |world| {
+        ("a node has to be replaced", |world| {
             world.lose_node(A);
             world.set_label(A, REPLACE, Some(""));
         }),
@@ -527,10 +527,10 @@ fn no_change_begins_during_maintenance() {
             }
             assert_eq!((uids(&world), replicas(&world)), (pods.clone(), before), "{wish}, {node}");
             assert_eq!(world.stored.stateful_sets.len(), 2, "{wish}, {node}");
-            let told =
+            let reported =
                 plan(&world.stored).progressing.into_iter().find(|note| note.reason == "NodeUnderMaintenance").unwrap();
             let command = format!("kubectl label service -n shop {node} scylla/node-maintenance-");
-            assert!(told.message.contains(&command), "{}", told.message);
+            assert!(reported.message.contains(&command), "{}", reported.message);
             world.set_label(node, NODE_MAINTENANCE, None);
             assert!(settle(&mut world), "{wish}: it goes on when that is over");
             assert!(!reasons(&world).contains(&"NodeUnderMaintenance"));
@@ -561,7 +561,7 @@ fn scale_in_waits_for_a_restart_with_a_new_address() {
     let service = world.stored.services.get_mut("orders-dc-b-0").unwrap();
     service.metadata.annotations.get_or_insert_default().insert(RESTART_REQUEST.into(), pod);
     // This changes the version of its Service, so the operator reconciles.
-    world.set_label("orders-dc-b-0", "seen", Some("anew"));
+    world.set_label("orders-dc-b-0", "seen", Some("again"));
     world.reconcile();
     while world.write() {}
     assert_eq!(world.label(A, DECOMMISSIONED), None, "it stays");

@@ -66,11 +66,11 @@ fn events(plan: &Plan) -> Vec<&'static str> {
 #[test]
 fn upgrade_goes_step_by_step() {
     let mut cached = upgrading();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let mut way = Vec::new();
     for _ in 0..30 {
         let plan = plan(&cached);
-        told.extend(events(&plan));
+        reported.extend(events(&plan));
         let restarts = changed(&cached, &plan);
         assert!(restarts.is_empty() || plan.degraded.is_empty());
         apply_and_answer(&mut cached, &plan, answer_as_requested);
@@ -102,7 +102,7 @@ fn upgrade_goes_step_by_step() {
         ]
     );
     let expected = ["UpgradeBegins", "PreparingNode", "NodeUpgraded", "PreparingNode", "NodeUpgraded", "PreparingNode"];
-    assert_eq!(told, [&expected[..], &["UpgradeDone"; 3]].concat());
+    assert_eq!(reported, [&expected[..], &["UpgradeDone"; 3]].concat());
     let plan = plan(&cached);
     assert_eq!((plan.progressing, plan.changes, plan.degraded), (vec![], vec![], vec![]), "then there is silence");
 }
@@ -145,7 +145,7 @@ fn failed_preparation_is_reported_by_node_and_step_and_blocks_restarts() {
 
 #[test]
 fn answers_of_another_node_or_for_another_version_are_ignored() {
-    for (host_id, to) in [("somebody", "2026.2.5"), ("host-orders-dc-a-0", "2026.2.6")] {
+    for (host_id, to) in [("another-host", "2026.2.5"), ("host-orders-dc-a-0", "2026.2.6")] {
         let mut cached = upgrading();
         let answers = |request: &Request| {
             let stale = request.host_id == "host-orders-dc-a-0";
@@ -181,7 +181,7 @@ fn snapshot_is_requested_again_after_its_removal_is_confirmed() {
         assert_eq!(changed(&cached, &plan), []);
         apply_and_answer(&mut cached, &plan, |_| None);
     }
-    assert_eq!(requested_snapshots(&cached), vec![Some("[]".to_owned()); 3], "nobody is asked for it again");
+    assert_eq!(requested_snapshots(&cached), vec![Some("[]".to_owned()); 3], "no node is asked for it again");
     for service in cached.services.values_mut() {
         let annotations = service.metadata.annotations.get_or_insert_default();
         let answer = Request::of(annotations).as_ref().and_then(answer_as_requested).unwrap();
@@ -189,7 +189,7 @@ fn snapshot_is_requested_again_after_its_removal_is_confirmed() {
     }
     for _ in 0..2 {
         let plan = plan(&cached);
-        assert_eq!(changed(&cached, &plan), [], "first, all of it is kept anew");
+        assert_eq!(changed(&cached, &plan), [], "first, all snapshots are taken again");
         apply_and_answer(&mut cached, &plan, answer_as_requested);
     }
     assert_eq!(changed(&cached, &plan(&cached)), [("orders-dc-a".to_owned(), 0)]);

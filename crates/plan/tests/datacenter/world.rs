@@ -322,12 +322,12 @@ impl World {
     /// The Kubernetes node of a random node is lost with its disk.
     pub(crate) fn lose_random_disk(&mut self) {
         // The operator knows the host ID of a lost node only if its sidecar has written it before.
-        let is_told = |name: &String| {
+        let is_reported = |name: &String| {
             let annotations = self.stored.services.get(name).and_then(|service| service.metadata.annotations.as_ref());
-            let told = annotations.and_then(|annotations| annotations.get(HOST_ID));
-            told.is_some_and(|told| self.ring.contains(told) && self.nodes[name].host_id == *told)
+            let reported = annotations.and_then(|annotations| annotations.get(HOST_ID));
+            reported.is_some_and(|reported| self.ring.contains(reported) && self.nodes[name].host_id == *reported)
         };
-        let names: Vec<String> = self.nodes.keys().filter(|name| is_told(name)).cloned().collect();
+        let names: Vec<String> = self.nodes.keys().filter(|name| is_reported(name)).cloned().collect();
         if let Some(name) = self.pick_random(&names)
             // Of two nodes that are lost, neither can be replaced.
             && self.down().is_empty()
@@ -386,7 +386,7 @@ impl World {
 
     /// Returns a node which the plan reports to run on a disk that is being deleted.
     pub(crate) fn node_on_deleted_disk(&self) -> Option<String> {
-        let is_told = |name: &&String| {
+        let is_reported = |name: &&String| {
             let message = format!("kubectl delete pod -n shop {name}`");
             plan(&self.stored).progressing.iter().any(|note| note.message.contains(&message))
         };
@@ -394,7 +394,7 @@ impl World {
             let claim = self.stored.claims.get(&format!("data-{name}"));
             claim.is_some_and(|claim| claim.metadata.deletion_timestamp.is_some())
         };
-        self.stored.pods.keys().filter(is_deleted).find(is_told).cloned()
+        self.stored.pods.keys().filter(is_deleted).find(is_reported).cloned()
     }
 
     pub(crate) fn crash_random_node(&mut self) {

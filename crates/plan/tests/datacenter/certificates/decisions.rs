@@ -1,4 +1,4 @@
-//! What is decided in which case.
+//! Decisions about certificates.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ fn certificates_are_created_only_where_enabled() {
     let plan = plan(&cached);
     assert!(plan.objects.certificates.is_empty() && plan.objects.cql_connection_configs.is_none());
     assert_eq!((plan.objects.stateful_sets.len(), plan.requeue_at), (1, None));
-    // Alternator has its certificate all the same, unless the user gives one.
+    // Alternator has its certificate nevertheless, unless the user provides one.
     let mut alternator = with_certificates(json!({"scyllaDB": {"alternatorOptions": {}}}));
     alternator.gates = Gates::default();
     assert_eq!(
@@ -82,7 +82,7 @@ fn alternator_authority_of_scylla_operator_is_kept() {
     assert_eq!(settle(&mut cached), [served]);
     assert!(is_trusted(&cached, served, former) && is_trusted(&cached, served, ours));
 
-    // Its time comes: clients that read either ConfigMap trust both.
+    // It has to be renewed: clients that read either ConfigMap trust both.
     later(&mut cached, 8 * 365 * DAY);
     assert_eq!(settle(&mut cached), [ours, served]);
     assert!(is_trusted(&cached, served, former) && is_trusted(&cached, served, ours));
@@ -110,7 +110,7 @@ fn alternator_certificate_contains_names_of_the_user() {
     assert_eq!(names, [&services[..], &["tables.example.com"]].concat());
     let addresses: Vec<String> = order.addresses.iter().map(ToString::to_string).collect();
     assert_eq!(addresses, ["192.0.2.9", "2001:db8::9"]);
-    // The user's own certificate is the user's business.
+    // The operator does not check the user's own certificate.
     let own = json!({"type": "UserManaged", "userManagedOptions": {"secretName": "mine"}});
     let cached = with_certificates(json!({"scyllaDB": {"alternatorOptions": {"servingCertificate": own}}}));
     assert_eq!(orders(&Cached { gates: Gates::default(), ..cached }), vec![]);
@@ -141,7 +141,7 @@ fn failed_signing_is_reported_and_blocks_no_existing_rack() {
     }
 }
 
-/// Some keys take their time.
+/// Some keys take a while to generate.
 #[test]
 fn pending_signing_is_awaited_and_blocks_no_existing_rack() {
     let mut cached = settled(json!({}));
@@ -230,7 +230,7 @@ fn serving_certificate_contains_all_addresses_of_nodes() {
     assert!(!message.contains("orders-dc-a-0"), "{message}");
 }
 
-/// Nodes come one by one; their certificate is not signed as often.
+/// Nodes join one by one; their certificate is signed less often.
 #[test]
 fn new_nodes_are_added_to_the_certificate_together() {
     let mut cached = with_certificates(json!({}));
@@ -239,7 +239,7 @@ fn new_nodes_are_added_to_the_certificate_together() {
     give_addresses(&mut cached, &first);
     let last = cached.pods.remove("orders-dc-a-1").unwrap();
     later(&mut cached, 10);
-    assert_eq!(reconcile(&mut cached), [""; 0], "the other node is to come");
+    assert_eq!(reconcile(&mut cached), [""; 0], "the other node has not joined yet");
     later(&mut cached, 109);
     assert_eq!(reconcile(&mut cached), [SECRETS[3]], "it takes too long");
     later(&mut cached, 600);
@@ -260,7 +260,7 @@ fn changed_address_of_a_node_costs_one_signature() {
     assert!(names(&cached).contains("IPAddress(0a:01:00:63)"));
 }
 
-/// Everything is renewed in its time, and nothing before.
+/// Certificates are renewed in time, and not before.
 #[test]
 fn certificates_are_renewed_in_time() {
     let mut cached = settled(json!({}));
@@ -272,7 +272,7 @@ fn certificates_are_renewed_in_time() {
     assert_eq!(settle(&mut cached), [SECRETS[3]]);
     let reason = &cached.secrets[SECRETS[3]].metadata.annotations.as_ref().unwrap()[noted::REFRESH_REASON];
     assert_eq!(reason, "it is renewed from 2026-12-05T11:59:59Z on");
-    // Meanwhile what serves is renewed again and again; here it was forgotten.
+    // Normally the serving certificate is renewed repeatedly meanwhile; here it was not.
     cached.now = "2034-11-13T11:59:58Z".parse().unwrap();
     assert_eq!(settle(&mut cached), [SECRETS[3]]);
     later(&mut cached, 1);

@@ -24,19 +24,19 @@ impl World {
         self.stored.pods.keys().cloned().collect()
     }
 
-    /// Which nodes are on their way in or out.
+    /// Returns the number of other nodes that are joining or leaving.
     pub(super) fn nodes_in_transition(&self, but: &str) -> usize {
         let is_underway = |node: &Node| matches!(node.mode, Mode::Starting | Mode::Joining | Mode::Leaving);
         self.nodes.iter().filter(|(name, node)| *name != but && is_underway(node)).count()
     }
 
-    /// Host IDs of the ring that are not up.
+    /// Returns the host IDs of the ring that are not up.
     pub(super) fn down(&self) -> Vec<String> {
         let up: BTreeSet<&String> = self.nodes.values().map(|node| &node.host_id).collect();
         self.ring.iter().filter(|host_id| !up.contains(host_id)).cloned().collect()
     }
 
-    /// A node gets one step further; answers whether it does.
+    /// Runs a node for one step. Returns whether its state changes.
     pub(crate) fn run_node(&mut self, pod: &str) -> bool {
         match self.nodes.get(pod).map(|node| node.mode.clone()) {
             None => self.start(pod),
@@ -53,7 +53,7 @@ impl World {
             return false;
         }
         let is_member = disk.host_id.as_ref().is_some_and(|host_id| self.ring.contains(host_id));
-        // The sidecar looks at the Service before it starts ScyllaDB. Which node a disk is of it notes when that has joined.
+        // The sidecar reads the Service before it starts ScyllaDB. It records the host ID on the disk when the node has joined.
         let (labels, annotations) = self.service_metadata(pod);
         let on_disk = disk.host_id.as_deref().filter(|_| is_member);
         let pod_uid = self.stored.pods[pod].metadata.uid.as_deref();
@@ -79,9 +79,9 @@ impl World {
         true
     }
 
-    /// A node that has joined serves again when a majority of the ring is there; then it goes on serving. Those that cannot
-    /// come back, for the loss of their disks or because they are given up, do not count: a ring that has lost its majority
-    /// for good needs a person.
+    /// A node that has joined becomes ready again when a majority of the ring is up, and then stays ready. Nodes that cannot come
+    /// back, because their disks are lost or they are being replaced, do not count: a ring that has lost its majority for good
+    /// needs a manual repair.
     fn restart_joined_node(&mut self, pod: &str) -> bool {
         let is_given_up = |name: &String| {
             let (labels, _) = self.service_metadata(name);
@@ -108,7 +108,7 @@ impl World {
         self.disks.get_mut(&uid).unwrap()
     }
 
-    /// The sidecar does what is asked for a change of the version; answers whether there was something to do.
+    /// The sidecar carries out the request of an upgrade. Returns whether there was something to do.
     fn prepare_upgrade(&mut self, pod: &str, host_id: &str, mode: &Mode, annotations: &Map) -> bool {
         let Some(work) = upgrade::work(annotations, host_id, mode) else { return false };
         let mut failed = None;
@@ -135,23 +135,23 @@ impl World {
         self.write_as_sidecar(pod, &json!({"metadata": {"annotations": {UPGRADE_ANSWER: text}}}), true)
     }
 
-    /// Labels and annotations of a node's Service.
+    /// Returns labels and annotations of a node's Service.
     fn service_metadata(&self, pod: &str) -> (Map, Map) {
         let metadata = self.stored.services.get(pod).map(|service| service.metadata.clone()).unwrap_or_default();
         (metadata.labels.unwrap_or_default(), metadata.annotations.unwrap_or_default())
     }
 
-    /// Whether all nodes are up but for the one that this one replaces, which is down.
+    /// Whether all nodes are up, except for the node that this one replaces, which has to be down.
     fn may_join(&self, pod: &str) -> bool {
         let replaced = self.nodes[pod].replaces.as_ref();
         let down = self.down();
         down.iter().all(|host_id| Some(host_id) == replaced) && replaced.is_none_or(|replaced| down.contains(replaced))
     }
 
-    /// The ring lets one node in at a time.
+    /// Starts to join. One node joins at a time.
     fn start_joining(&mut self, pod: &str) -> bool {
         let is_leaving = self.nodes.values().any(|node| node.mode == Mode::Leaving);
-        assert!(!is_leaving, "{pod} wants to join while another node leaves");
+        assert!(!is_leaving, "{pod} starts to join while another node leaves");
         let may_begin = self.may_join(pod) && self.nodes.values().all(|node| node.mode != Mode::Joining);
         if may_begin {
             self.nodes.get_mut(pod).unwrap().mode = Mode::Joining;
@@ -178,7 +178,7 @@ impl World {
 
     fn finish_leaving(&mut self, pod: &str) -> bool {
         if !self.down().is_empty() {
-            // As ScyllaDB does when it cannot go on.
+            // ScyllaDB cancels a decommission that fails.
             let node = self.nodes.get_mut(pod).unwrap();
             (node.mode, node.refusal) = (Mode::Normal, Some("a node went down"));
             return true;
@@ -193,7 +193,7 @@ impl World {
         true
     }
 
-    /// A node hears of the others.
+    /// Updates the node's view of the ring.
     pub(crate) fn gossip(&mut self, pod: &str) {
         let down: BTreeSet<String> = self.down().into_iter().collect();
         let leaving = self.nodes.values().filter(|node| node.mode == Mode::Leaving).map(|node| node.host_id.clone());
@@ -213,6 +213,7 @@ impl World {
 
     // Sidecars.
 
+    /// The sidecar observes the current Service.
     pub(crate) fn refresh_sidecar(&mut self, pod: &str) {
         let service = self.stored.services.get(pod).cloned();
         if let Some(node) = self.nodes.get_mut(pod) {
@@ -220,11 +221,11 @@ impl World {
         }
     }
 
-    fn write_as_sidecar(&mut self, pod: &str, change: &Value, only_as_seen: bool) -> bool {
+    fn write_as_sidecar(&mut self, pod: &str, change: &Value, only_if_unchanged: bool) -> bool {
         let seen = self.nodes[pod].seen.as_ref().map(|service| service.metadata.clone());
         let now = self.stored.services.get(pod).map(|service| &service.metadata);
         let (Some(seen), Some(now)) = (seen, now) else { return false };
-        if seen.uid != now.uid || (only_as_seen && seen.resource_version != now.resource_version) {
+        if seen.uid != now.uid || (only_if_unchanged && seen.resource_version != now.resource_version) {
             return false;
         }
         self.patch_service(pod, change);
@@ -232,7 +233,7 @@ impl World {
         true
     }
 
-    /// The sidecar does what there is to do, from what it has seen; answers whether there was something.
+    /// The sidecar acts on the Service that it last observed. Returns whether there was something to do.
     pub(crate) fn run_sidecar(&mut self, pod: &str) -> bool {
         let Some(node) = self.nodes.get(pod).cloned() else { return false };
         let Some(seen) = &node.seen else { return false };
@@ -267,16 +268,16 @@ impl World {
             && asked.began == Some(&node.host_id)
         {
             let refusal = Refusal::new(&node.host_id, why).text();
-            let told = json!({"metadata": {"annotations": {LEAVING_BEGAN: null, LEAVING_REFUSED: refusal}}});
-            let is_told = self.write_as_sidecar(pod, &told, true);
-            if is_told {
+            let report = json!({"metadata": {"annotations": {LEAVING_BEGAN: null, LEAVING_REFUSED: refusal}}});
+            let is_written = self.write_as_sidecar(pod, &report, true);
+            if is_written {
                 self.nodes.get_mut(pod).unwrap().refusal = None;
             }
-            return is_told;
+            return is_written;
         }
         if let Some(refusal) = Refusal::with_retry(&annotations, &node.host_id, asked.names(&node.host_id)) {
-            let told = json!({"metadata": {"annotations": {LEAVING_REFUSED: refusal.text()}}});
-            return self.write_as_sidecar(pod, &told, true);
+            let report = json!({"metadata": {"annotations": {LEAVING_REFUSED: refusal.text()}}});
+            return self.write_as_sidecar(pod, &report, true);
         }
         if is_refusal_over(&annotations, &node.host_id, node.mode == Mode::Leaving) {
             return self.write_as_sidecar(pod, &json!({"metadata": {"annotations": {LEAVING_REFUSED: null}}}), false);

@@ -18,7 +18,7 @@ use crate::{name_of, plan};
 use super::{Map, World, Write, partition_of, patch, revision_of};
 
 impl World {
-    /// The operator looks and decides. What it writes then is written one by one.
+    /// The operator reconciles, and queues its writes, which `write` carries out one by one.
     pub(crate) fn reconcile(&mut self) {
         if !self.writes.is_empty() || self.idle == Some(self.version) {
             return;
@@ -78,8 +78,7 @@ impl World {
         self.writes.clear();
     }
 
-    /// From now on the operator does not hear what becomes of Services, of claims, or of pods; it may even see fewer claims and
-    /// pods than there are.
+    /// From now on, a watch of Services, claims or pods does not report changes. Some claims and pods may be missing, too.
     pub(crate) fn delay_watches(&mut self) {
         self.version += 1;
         match self.random_below(3) {
@@ -95,13 +94,13 @@ impl World {
         }
     }
 
-    /// From now on the operator does not hear what becomes of Services.
+    /// From now on, the operator does not observe changes of Services.
     pub(crate) fn observe_outdated_services(&mut self) {
         self.version += 1;
         self.seen_services = Some(self.stored.services.clone());
     }
 
-    /// From now on the operator sees no claims at all.
+    /// From now on, the operator observes no claims at all.
     pub(crate) fn observe_no_claims(&mut self) {
         self.version += 1;
         self.seen_claims = Some(ByName::default());
@@ -114,7 +113,7 @@ impl World {
         all
     }
 
-    /// The operator hears of everything again.
+    /// All watches of the operator report the current state again.
     pub(crate) fn catch_up_watches(&mut self) {
         self.version += 1;
         self.seen_services = None;
@@ -122,7 +121,7 @@ impl World {
         self.seen_pods = None;
     }
 
-    /// Whether all is as it was seen that the write rests on.
+    /// Whether the preconditions of a write hold.
     fn preconditions_hold(&self, write: &Write) -> bool {
         let key = match write {
             Write::Service(service) => (ObjectKind::Service, service.metadata.name.clone().unwrap()),
@@ -136,14 +135,14 @@ impl World {
                 ObjectKind::PersistentVolumeClaim => self.stored.claims.get(&seen.name).map(|claim| &claim.metadata),
                 ObjectKind::Pod => self.stored.pods.get(&seen.name).map(|pod| &pod.metadata),
                 ObjectKind::Service => self.stored.services.get(&seen.name).map(|service| &service.metadata),
-                ObjectKind::StatefulSet => panic!("nothing rests on {seen:?}"),
+                ObjectKind::StatefulSet => panic!("{seen:?} is no precondition of any write"),
             };
             seen.version == now.and_then(|metadata| metadata.resource_version.clone())
         };
         self.preconditions.get(&key).is_none_or(|all| all.iter().all(is_same))
     }
 
-    /// One write of the operator; answers whether there was one.
+    /// Carries out one write of the operator. Returns whether there was one.
     pub(crate) fn write(&mut self) -> bool {
         let Some(write) = self.writes.pop_front() else { return false };
         if !self.preconditions_hold(&write) {
@@ -170,7 +169,7 @@ impl World {
         true
     }
 
-    /// Of pods that serve, what is written restarts one at most, and none while it is known that another one is down.
+    /// Checks that a write restarts at most one ready pod, and none while another one is known to be down.
     fn check_restarts(&self, wanted: &StatefulSet) {
         let name = name_of(wanted);
         let Some(now) = self.stored.stateful_sets.get(&name) else { return };
@@ -186,7 +185,7 @@ impl World {
         assert!(taken.is_empty() || (down.is_empty() && !known_down), "{taken:?} restart while {down:?} are down");
     }
 
-    /// Pods that Kubernetes makes anew for a StatefulSet like this one.
+    /// Returns the pods that Kubernetes would recreate for this StatefulSet.
     fn outdated(&self, name: &str, stateful_set: &StatefulSet) -> BTreeSet<String> {
         let spec = stateful_set.spec.as_ref().unwrap();
         let revision = revision_of(&spec.template);
@@ -198,7 +197,7 @@ impl World {
     fn apply_service(&mut self, wanted: Service) -> bool {
         let name = wanted.metadata.name.clone().unwrap();
         let version = |service: Option<&Service>| service.and_then(|one| one.metadata.resource_version.clone());
-        // It is written for the version that was seen.
+        // The write carries the resource version that was observed.
         if let Some(seen) = &self.seen_services
             && version(seen.get(&name)) != version(self.stored.services.get(&name))
         {
@@ -227,7 +226,7 @@ impl World {
     fn create_job(&mut self, job: Job) -> bool {
         let leaving: Vec<&String> =
             self.nodes.iter().filter(|(_, node)| node.mode == Mode::Leaving).map(|(name, _)| name).collect();
-        assert!(leaving.is_empty(), "{:?} is made while {leaving:?} hands over its data", job.metadata.name);
+        assert!(leaving.is_empty(), "{:?} is created while {leaving:?} is being decommissioned", job.metadata.name);
         self.version += 1;
         let is_new = !self.stored.jobs.contains_key(job.metadata.name.as_ref().unwrap());
         self.stored.jobs.insert(job);
@@ -257,7 +256,7 @@ impl World {
             let revision = revision_of(&wanted.spec.as_ref().unwrap().template);
             self.current.insert(name.clone(), revision);
             let has_all = self.has_left(&name, replicas..8);
-            assert!(!self.orphaned.remove(&name) || has_all, "{name} is made anew with fewer nodes than it has");
+            assert!(!self.orphaned.remove(&name) || has_all, "{name} is recreated with fewer nodes than it has");
             self.stored.stateful_sets.insert(StatefulSet { metadata, ..wanted });
         }
         true
@@ -292,7 +291,7 @@ impl World {
             ObjectKind::StatefulSet => {
                 let replicas = change.patch["spec"]["replicas"].as_i64().unwrap() as i32;
                 let before = self.stored.stateful_sets[&change.name].spec.as_ref().unwrap().replicas.unwrap();
-                assert!(before - replicas <= 1, "{} nodes are taken away at once", before - replicas);
+                assert!(before - replicas <= 1, "{} nodes are removed at once", before - replicas);
                 assert!(
                     replicas >= before || self.has_left(&change.name, replicas..before),
                     "{} loses a node of the ring",
@@ -326,7 +325,7 @@ impl World {
         }
     }
 
-    /// Whether a node of the ring may lose what it has: only if it is down and is being replaced.
+    /// Whether the claim and pod of a member may be deleted: if its node is not in the ring, or is down and being replaced.
     fn may_lose(&self, member: &str) -> bool {
         let Some(host_id) = self.host_id_of(member).filter(|host_id| self.ring.contains(host_id)) else { return true };
         let replaced = self.stored.services.get(member).and_then(|service| service.metadata.labels.as_ref());
@@ -354,7 +353,7 @@ impl World {
                     if deletion.version.is_some() && deletion.version != pod.metadata.resource_version {
                         return false;
                     }
-                    // A pod that is down and out of date is made anew with its disk.
+                    // An outdated pod that is down is recreated with its disk.
                     let is_stuck = !self.is_ready(name) || !self.is_reported_ready(name);
                     assert!(is_stuck || self.may_lose(name), "pod {name} is deleted, whose node is in the ring");
                     self.remove_pod(&name.clone());
@@ -376,7 +375,7 @@ impl World {
                     if deletion.version != one.metadata.resource_version {
                         return false;
                     }
-                    assert!(self.orphaned.is_empty(), "{name} is deleted while another StatefulSet is away");
+                    assert!(self.orphaned.is_empty(), "{name} is deleted while another StatefulSet does not exist");
                     self.version += 1;
                     self.stored.stateful_sets.remove(name);
                     self.orphaned.insert(name.clone());
