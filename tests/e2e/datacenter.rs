@@ -392,7 +392,7 @@ mod slow {
         let datacenters: Api<ScyllaDBDatacenter> = Api::namespaced(client.clone(), second);
         until(datacenters, NAME, "the second one to wait for its turn", LONG, |seen| {
             let conditions = seen.and_then(|one| one.status?.conditions).unwrap_or_default();
-            let told = format!("the turn of {first}/{NAME}");
+            let told = format!("Waiting for {first}/{NAME}");
             match conditions.iter().any(|one| one.message.contains(&told)) {
                 true => Seen::Ready(()),
                 false => Seen::NotYet(format!("{conditions:?}")),

@@ -217,7 +217,7 @@ async fn somebody_works_on_a_node(datacenter: &TestDatacenter) {
     wish["spec"]["racks"][0]["nodes"] = 2.into();
     wish["spec"]["forceRedeploymentReason"] = "maintenance".into();
     datacenter.apply(&wish).await;
-    let change = format!("StatefulSet {namespace}/orders-dc-a is to change");
+    let change = format!("StatefulSet {namespace}/orders-dc-a has to be updated");
     await_condition(datacenter, "StatefulSetControllerProgressing", &change).await;
     assert_eq!(datacenter.nodes().await.pods, before, "no pod comes, goes or is restarted");
     datacenter.apply(&with_capacity(datacenter, "90Mi")).await;

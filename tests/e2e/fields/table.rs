@@ -89,7 +89,7 @@ fn datacenter_rows() -> Vec<Row> {
         row("spec.disableAutomaticOrphanedNodeReplacement").set(Everything, json!(false)).seen(
             Datacenter,
             PROGRESS,
-            Says("is to be replaced"),
+            Says("has to be replaced"),
         ),
         row("spec.enableParallelNodeOperations").set(Alternative, json!(false)).seen(
             StatefulSet(Template),

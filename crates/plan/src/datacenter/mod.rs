@@ -1,7 +1,7 @@
-//! Decisions for a ScyllaDBDatacenter: which objects it needs, in which order its racks change, and how it stands.
+//! Decisions for a ScyllaDBDatacenter: which objects it needs, in which order its racks change, and its status.
 //!
-//! A node is taken away only in the way of `topology`: when the ring says that it has left. By no other way does a
-//! StatefulSet get fewer replicas, or is a StatefulSet, a Service, a pod or a claim of a node given up.
+//! A node is removed only by `topology`, when the other nodes confirm that it has left the ring. Nothing else reduces
+//! the replicas of a StatefulSet, or deletes a StatefulSet, a Service, a pod or a claim of a node for good.
 
 pub mod certificates;
 mod layout;
@@ -22,7 +22,7 @@ pub use self::{
         cached,
         component::Component,
         facts::{job::CleanupJob, volume::is_without_kubernetes_node},
-        observed::{Cached, Observed, Turn, UserObjects},
+        observed::{Cached, UserObjects, Observed, Turn},
         optional_kind::OptionalKind,
         plan::{
             CertificateChain, Deletion, FieldPatch, Note, ObjectKind, Objects, ObservedVersion, Plan, Preconditions,
@@ -33,8 +33,8 @@ pub use self::{
     },
     state::{stateful_set::is_rolled_out, takeover},
     status::{
-        INVALID_SPECIFICATION, Report, State, Told,
-        operations::{Ending, NodeState, Operation, cleanup_that_ended, node_states, operation_that_ended},
+        Explanation, INVALID_SPECIFICATION, Report, State,
+        operations::{Ending, NodeState, Operation, finished_cleanup, finished_operation, node_states},
         refusal, report,
     },
     validate::{
@@ -45,59 +45,60 @@ pub use self::{
 use self::{
     objects::{access, config, ingresses, services, token},
     rollout::storage,
-    state::{preconditions, user_objects},
+    state::{named, seen},
     status::permissions,
-    topology::{cleanup, leaving::REFUSES, recovery, steps::Topology},
+    topology::{cleanup, leaving::DECOMMISSION_REFUSED, recovery, steps::Topology},
 };
 use crate::datacenter::state::Current;
 
-/// Tells versions of what the user wrote apart, as far as nodes read it.
+/// Returns a hash for each rack of the settings of the user that its nodes read, to tell versions of them apart.
 pub fn version_of_settings(observed: &Observed) -> Vec<String> {
     observed.datacenter.racks.iter().map(|rack| config::inputs(observed, rack).all).collect()
 }
 
-/// How far a change of pods is.
+/// Returns the progress of a rolling update.
 pub fn rollout_state(observed: &Observed) -> RolloutState {
     racks::racks(&Current::new(observed)).rollout_state()
 }
 
-/// Decides what is to be.
+/// Decides the desired state, and what the operator does next to reach it.
 pub fn plan(observed: &Observed) -> Plan {
     let current = &Current::new(observed);
     let datacenter = &observed.datacenter;
     let token = token::token(observed);
     let racks = racks::racks(current);
-    let (mut names_of_nodes, are_nodes_named) = recovery::name_nodes(current);
+    let (mut host_ids, are_nodes_named) = recovery::annotate_services(current);
     let topology = Topology { are_nodes_named, ..topology::topology(current, &racks) };
-    names_of_nodes.retain(|one| topology.changes.iter().all(|other| other.name != one.name));
-    let services = services::services(current, &topology.going);
+    host_ids.retain(|one| topology.changes.iter().all(|other| other.name != one.name));
+    let services = services::services(current, &topology.services_to_delete);
     let certificates = certificates::certificates(current);
     let mut rollout = rollout::rollout(current, racks, &topology);
     if certificates.are_incomplete {
-        rollout.hold(observed, "WaitingForCertificates", "the certificates are there that its nodes serve with");
+        rollout.postpone(observed, "WaitingForCertificates", "the serving certificates of its nodes");
     }
-    let missing = user_objects::missing(observed);
+    let missing = named::missing(observed);
     if !missing.is_empty() {
-        rollout.hold(observed, "WaitingForSettings", "the settings are there that its racks name");
+        rollout.postpone(observed, "WaitingForSettings", "the ConfigMaps and Secrets that its racks refer to");
     }
-    let mut growth = storage::growth(current, &topology, &rollout);
+    let mut expansion = storage::expand_storage(current, &topology, &rollout);
     let mut recovery = recovery::recovery(current);
     if !token.degraded.is_empty() {
-        // No StatefulSet would be made in place of one that is deleted.
-        growth.deletions.clear();
+        // A StatefulSet that is deleted would not be recreated.
+        expansion.deletions.clear();
     }
     if !token.degraded.is_empty() || certificates.are_incomplete || !missing.is_empty() {
         recovery = recovery::Recovery::default();
     }
     if !recovery.deletions.is_empty() {
-        growth.deletions.clear();
+        expansion.deletions.clear();
     }
-    let marks = recovery::marks(current, &topology.changes);
-    growth.changes.retain(|one| marks.iter().all(|mark| mark.name != one.name));
+    let claim_annotations = recovery::annotate_claims(current, &topology.changes);
+    expansion.changes.retain(|one| claim_annotations.iter().all(|other| other.name != one.name));
     let ingresses = ingresses::ingresses(observed);
-    // ScyllaDB refuses to clean up while nodes come or go. A label that is wrong holds nothing up, and neither does a rack that
-    // is removed: its last node may refuse to leave, and is asked again only when the others are cleaned up.
-    let is_of_nodes = |note: &Note| note.component == Component::StatefulSet && note.reason != REFUSES;
+    // ScyllaDB refuses to clean up while nodes join or leave. A wrong label does not block cleanup, and neither does a
+    // rack that is removed: its last node may refuse to leave, and is requested again only when the others are cleaned
+    // up.
+    let is_of_nodes = |note: &Note| note.component == Component::StatefulSet && note.reason != DECOMMISSION_REFUSED;
     let is_settled = !topology.is_leaving
         && topology.progressing.is_empty()
         && !topology.degraded.iter().any(is_of_nodes)
@@ -108,7 +109,7 @@ pub fn plan(observed: &Observed) -> Plan {
     for (deleted, seen) in recovery.preconditions {
         preconditions.entry(deleted).or_default().extend(seen);
     }
-    for (written, seen) in preconditions::for_stateful_sets(observed, &rollout.stateful_sets, &rollout.restarting) {
+    for (written, seen) in seen::for_stateful_sets(observed, &rollout.stateful_sets, &rollout.restarting) {
         preconditions.entry(written).or_default().extend(seen);
     }
     Plan {
@@ -128,8 +129,8 @@ pub fn plan(observed: &Observed) -> Plan {
             ingresses: ingresses.ingresses,
             cleanup_jobs: cleanup.jobs,
         },
-        changes: [topology.changes, names_of_nodes, marks, growth.changes].concat(),
-        deletions: [topology.deletions, growth.deletions, rollout.deletions, recovery.deletions].concat(),
+        changes: [topology.changes, host_ids, claim_annotations, expansion.changes].concat(),
+        deletions: [topology.deletions, expansion.deletions, rollout.deletions, recovery.deletions].concat(),
         preconditions,
         untouched: [
             rollout.untouched,
@@ -147,7 +148,7 @@ pub fn plan(observed: &Observed) -> Plan {
             topology.progressing,
             rollout.progressing,
             recovery.progressing,
-            growth.progressing,
+            expansion.progressing,
             ingresses.progressing,
             cleanup.progressing,
         ]
@@ -158,7 +159,7 @@ pub fn plan(observed: &Observed) -> Plan {
             topology.degraded,
             rollout.degraded,
             recovery.degraded,
-            growth.degraded,
+            expansion.degraded,
             cleanup.degraded,
         ]
         .concat(),

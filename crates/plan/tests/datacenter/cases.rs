@@ -23,7 +23,7 @@ use crate::{
     name_of, read_yaml, rolled_out, shared,
 };
 
-/// The cases of a decision; none, with a sentence why, where the shared folder is absent.
+/// Returns the cases of a decision; none, with a message, where the shared folder does not exist.
 fn cases(decision: &str) -> Vec<(PathBuf, Value)> {
     let folder = shared().join("compat/cases").join(decision);
     let Ok(files) = fs::read_dir(&folder) else {
@@ -36,7 +36,7 @@ fn cases(decision: &str) -> Vec<(PathBuf, Value)> {
     files.into_iter().map(|file| (file.clone(), read_yaml(&file))).collect()
 }
 
-/// Runs every case, and says how many passed and which were left out and why.
+/// Runs every case, and prints how many passed, and which were skipped and why.
 pub(crate) fn run(decision: &str, check: impl Fn(&Value) -> Outcome) {
     let (mut passed, mut skipped, mut failed) = (0, Vec::new(), Vec::new());
     let cases = cases(decision);
@@ -73,7 +73,7 @@ fn faulty(result: &Result<Datacenter, Vec<InvalidField>>, field: &str) -> Outcom
     }
 }
 
-/// The case's object with what a valid one has and the decision does not depend on.
+/// Completes the object of a case with fields that are required and that the decision does not depend on.
 fn completed(object: &Value) -> ScyllaDBDatacenter {
     let mut object = object.clone();
     let fill = |value: &mut Value, with: &str| {
@@ -98,7 +98,7 @@ pub(crate) fn reliable(object: &Value) -> Datacenter {
     validate(&completed(object)).unwrap_or_else(|faults| panic!("{faults:?}"))
 }
 
-/// Ours without the namespace, where the case has none.
+/// Removes the namespace from ours, where the case has none.
 pub(crate) fn as_in_case(actual: Value, expected: &Value) -> Value {
     let mut actual = actual;
     if let (None, Some(metadata)) = (expected["metadata"].get("namespace"), actual["metadata"].as_object_mut()) {
@@ -113,7 +113,7 @@ pub(crate) fn as_in_case(actual: Value, expected: &Value) -> Value {
 }
 
 #[test]
-fn stateful_set_of_a_rack() {
+fn stateful_sets_are_as_in_the_cases() {
     run("datacenter/statefulset-for-rack", |case| {
         let mut object = completed(&case["scyllaDBDatacenter"]);
         object.spec.racks = Some(vec![serde_json::from_value(case["rack"].clone()).unwrap()]);
@@ -146,7 +146,7 @@ fn stateful_set_of_a_rack() {
         with_our_commands(&mut expected);
         expected["status"] = Value::Null;
         let mut actual = as_in_case(json!(plan.objects.stateful_sets[0]), &expected);
-        // The peer's hash was empty in these cases. Ours is there, and others look at its value.
+        // The peer's hash was empty in these cases. Ours is set, and other tests check its value.
         let hash =
             &mut actual["spec"]["template"]["metadata"]["annotations"]["scylla-operator.scylladb.com/inputs-hash"];
         assert_eq!(hash.as_str().map(str::len), Some(88));
@@ -156,7 +156,7 @@ fn stateful_set_of_a_rack() {
 }
 
 #[test]
-fn service_of_a_node() {
+fn node_services_are_as_in_the_cases() {
     run("datacenter/member-service", |case| {
         let mut object = case["scyllaDBDatacenter"].clone();
         object["spec"]["racks"][0]["nodes"] = 1.into();
@@ -178,7 +178,7 @@ fn service_of_a_node() {
     });
 }
 
-/// Files are compared by what they say.
+/// Compares files by their parsed contents.
 fn config_map_meaning(config_map: &Value) -> Value {
     let mut config_map = meaning(config_map);
     for (file, text) in config_map["data"].as_object_mut().unwrap() {
@@ -198,7 +198,7 @@ fn same_config_map(expected: &Value, actual: &ConfigMap) -> Outcome {
 }
 
 #[test]
-fn operators_part_of_scylla_yaml() {
+fn managed_scylla_yaml_is_as_in_the_cases() {
     run("datacenter/managed-config", |case| {
         let mut cached = cached(reliable(&case["sdc"]));
         cached.gates.automatic_tls_certificates = case["enableTLSFeatureGate"].as_bool().unwrap();
@@ -207,7 +207,7 @@ fn operators_part_of_scylla_yaml() {
 }
 
 #[test]
-fn operators_part_of_the_agents_settings() {
+fn managed_agent_config_is_as_in_the_cases() {
     run("datacenter/managed-agent-config", |case| {
         let cached = cached(reliable(&case["sdc"]));
         same_config_map(&case["expectedCM"], &plan(&cached).objects.managed_agent_config)
@@ -215,7 +215,7 @@ fn operators_part_of_the_agents_settings() {
 }
 
 #[test]
-fn rack_that_nodes_are_in() {
+fn snitch_configs_are_as_in_the_cases() {
     run("datacenter/snitch-config", |case| {
         let ours = plan(&cached(reliable(&case["sdc"]))).objects.snitch_configs;
         let ours: Vec<Value> = ours.iter().map(|one| config_map_meaning(&json!(one))).collect();
@@ -226,7 +226,7 @@ fn rack_that_nodes_are_in() {
 }
 
 #[test]
-fn whether_nodes_start_at_the_same_time() {
+fn parallel_node_operations_are_as_in_the_cases() {
     run("datacenter/parallel-node-operations", |case| {
         let result = validate(&completed(&case["scyllaDBDatacenter"]));
         if case["expectedErrorString"] != "" {
@@ -238,7 +238,7 @@ fn whether_nodes_start_at_the_same_time() {
 }
 
 #[test]
-fn what_is_filled_in_at_creation() {
+fn defaults_are_as_in_the_cases() {
     run("defaulting/scylladbdatacenter", |case| {
         let mut object: ScyllaDBDatacenter = serde_json::from_value(case["datacenter"].clone()).unwrap();
         defaulting::datacenter(&mut object);
@@ -255,7 +255,7 @@ fn what_is_filled_in_at_creation() {
 
 /// A rack of the case is a rack of the specification here, and the StatefulSet is called after it.
 #[test]
-fn how_racks_stand() {
+fn rack_statuses_are_as_in_the_cases() {
     run("datacenter/rack-statuses", |case| {
         let names: Vec<&str> =
             case["expectedRacks"].as_array().unwrap().iter().map(|rack| rack["name"].as_str().unwrap()).collect();
@@ -283,7 +283,7 @@ fn how_racks_stand() {
 }
 
 #[test]
-fn which_missing_racks_are_made() {
+fn created_racks_are_as_in_the_cases() {
     run("datacenter/missing-statefulsets", |case| {
         let error = case["expectedErrorString"].as_str().unwrap();
         if error.contains("apply failed") {
@@ -331,16 +331,16 @@ fn which_missing_racks_are_made() {
 }
 
 #[test]
-fn when_a_stateful_set_is_rolled_out() {
+fn rollouts_are_as_in_the_cases() {
     run("conditions/statefulset-rolled-out", |case| {
         let stateful_set: StatefulSet = serde_json::from_value(case["sts"].clone()).unwrap();
         same(&case["expected"], &json!(is_rolled_out(&stateful_set)))
     });
 }
 
-/// Whatever a peer refuses to take in, we refuse to work on, for the same field.
+/// What a peer refuses to admit, we refuse to reconcile, for the same field.
 #[test]
-fn what_is_refused() {
+fn refusals_are_as_in_the_cases() {
     run("admission/scylladbdatacenter-create", |case| {
         let object: ScyllaDBDatacenter = serde_json::from_value(case["datacenter"].clone()).unwrap();
         let object = completed(&json!({"metadata": object.metadata, "spec": case["datacenter"]["spec"]}));
@@ -360,7 +360,7 @@ fn what_is_refused() {
 
 /// Decisions for a datacenter whose cases are run by a test of their own name, and those that are not run here.
 #[test]
-fn no_decision_is_forgotten() {
+fn every_decision_of_the_cases_has_a_test() {
     const RUN: [&str; 10] = [
         "cleanup-jobs",
         "ingresses",

@@ -1,8 +1,8 @@
-//! Comparing what we plan with what the peer does.
+//! Compares our planned objects with those of the peer.
 
 use serde_json::{Map, Value, json};
 
-/// Puts the fields of `more` over those of `object`.
+/// Merges the fields of `more` into `object`.
 pub(crate) fn merge(object: &mut Value, more: &Value) {
     match (object, more) {
         (Value::Object(object), Value::Object(more)) => {
@@ -14,7 +14,7 @@ pub(crate) fn merge(object: &mut Value, more: &Value) {
     }
 }
 
-/// What an object means: without what is empty, and without what stands for itself when it is left out.
+/// Normalizes an object: removes empty values, and values that equal their defaults.
 pub(crate) fn meaning(object: &Value) -> Value {
     match object {
         Value::Object(fields) => {
@@ -42,7 +42,7 @@ fn is_empty(value: &Value) -> bool {
     value.is_null() || value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty)
 }
 
-/// Where two objects differ. Order matters in lists, but not among environment variables.
+/// Returns where two objects differ. Order matters in lists, but not among environment variables.
 pub(crate) fn differences(expected: &Value, actual: &Value) -> Vec<Difference> {
     let mut found = Vec::new();
     collect("", expected, actual, &mut found);

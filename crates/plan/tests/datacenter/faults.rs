@@ -1,4 +1,4 @@
-//! What is wrong with an object, said of the right field.
+//! Faults of a specification, and their fields.
 
 use messina_api::{
     names::annotation::{ADOPT, IGNORED_DOWN_NODES},
@@ -89,7 +89,7 @@ fn every_fault_names_its_field() {
 }
 
 #[test]
-fn an_empty_object_has_faults_and_nothing_worse() {
+fn empty_object_has_faults_and_does_not_panic() {
     let faults = validate(&ScyllaDBDatacenter::default()).err().unwrap();
     let fields: Vec<&str> = faults.iter().map(|fault| fault.field.as_str()).collect();
     assert_eq!(
@@ -120,7 +120,7 @@ fn ignored_down_nodes_are_read_and_not_propagated_to_pods() {
 }
 
 #[test]
-fn a_rack_comes_before_the_template() {
+fn rack_overrides_the_rack_template() {
     let datacenter = datacenter_with(
         &[("a", 1)],
         json!({

@@ -1,4 +1,4 @@
-//! The objects that the peer made of two datacenters on a real API server.
+//! The objects that the peer created for two datacenters on a real API server.
 
 use std::{collections::BTreeMap, fs};
 
@@ -25,7 +25,7 @@ const LEFT_OUT: [(&str, &str); 5] = [
     ("scylladbmanagertask-", "tasks are a decision of their own"),
 ];
 
-/// What the API server fills in, or another program, by the end of the path.
+/// Fields that the API server or another program fills in, by the end of the path.
 const FILLED_IN: [&str; 24] = [
     ".status",
     ".metadata.generation",
@@ -55,12 +55,12 @@ const FILLED_IN: [&str; 24] = [
 ];
 
 #[test]
-fn minimal_is_as_the_peers() {
+fn minimal_datacenter_is_as_the_peers() {
     as_the_peers("minimal");
 }
 
 #[test]
-fn full_is_as_the_peers() {
+fn full_datacenter_is_as_the_peers() {
     as_the_peers("full");
 }
 
@@ -95,9 +95,9 @@ fn as_the_peers(name: &str) {
     assert!(more.is_empty(), "planned, and not there with the peer: {more:?}");
 }
 
-/// An API server fills in what objects leave out. Nothing of that gives rise to another plan.
+/// The API server fills in defaults. They must not lead to another plan.
 #[test]
-fn what_a_real_api_server_keeps_is_as_planned() {
+fn objects_stored_by_an_api_server_are_as_planned() {
     for name in ["minimal", "full"] {
         let folder = shared().join("compat/golden").join(name);
         if !folder.exists() {
@@ -109,7 +109,7 @@ fn what_a_real_api_server_keeps_is_as_planned() {
             let file = folder.join(format!("objects/statefulset-{stateful_set}.yaml"));
             let mut kept: Value = serde_json::from_str(&with_our_certificates(&read_yaml(&file).to_string())).unwrap();
             with_our_commands(&mut kept);
-            forget_what_was_applied(&mut kept);
+            remove_applied_hash(&mut kept);
             let hash = json!(ours)["spec"]["template"]["metadata"]["annotations"][INPUTS_HASH].clone();
             kept["spec"]["template"]["metadata"]["annotations"][INPUTS_HASH] = hash;
             *ours = serde_json::from_value(kept).unwrap();
@@ -117,7 +117,7 @@ fn what_a_real_api_server_keeps_is_as_planned() {
         }
         let settled = plan(&cached);
         assert_eq!((settled.progressing, settled.degraded, settled.untouched), (vec![], vec![], vec![]), "{name}");
-        // The proof that the comparison sees anything: an API server that forgot one field.
+        // Proves that the comparison detects differences: an API server that dropped one field.
         let one = cached.stateful_sets.values_mut().next().unwrap();
         one.spec.as_mut().unwrap().template.spec.as_mut().unwrap().termination_grace_period_seconds = Some(30);
         assert_eq!(plan(&cached).progressing.len(), 1, "{name}");
@@ -128,7 +128,7 @@ fn completely_planned(name: &str, input: &Value) -> Plan {
     plan(&completely_observed(name, input))
 }
 
-/// What is there once all racks are rolled out, with the gates that the peer had.
+/// Returns the observation after all racks are rolled out, with the feature gates of the peer.
 fn completely_observed(name: &str, input: &Value) -> Cached {
     let mut object: ScyllaDBDatacenter = serde_json::from_value(input.clone()).unwrap();
     object.metadata.uid = Some("<uid>".into());
@@ -146,7 +146,7 @@ fn completely_observed(name: &str, input: &Value) -> Cached {
         }
         certificates::store(&mut cached, &plan);
         certificates::give_addresses(&mut cached, &plan);
-        // As sidecars and cleanups leave them.
+        // As written by sidecars and cleanups.
         for service in cached.services.values_mut() {
             let annotations = service.metadata.annotations.get_or_insert_default();
             for key in [annotation::CURRENT_TOKEN_RING_HASH, annotation::LAST_CLEANED_UP_TOKEN_RING_HASH] {
@@ -187,7 +187,7 @@ fn by_file(plan: &Plan, datacenter: &str) -> BTreeMap<String, Value> {
     all.into_iter().map(|object| (stem(&object), object)).collect()
 }
 
-/// Where ours is not what the peer's means.
+/// Returns the differences between our object and the peer's.
 fn unlike(expected: &str, ours: &Value) -> Vec<Difference> {
     let mut expected: Value = serde_json::from_str(expected).unwrap();
     let mut ours = ours.clone();
@@ -199,19 +199,19 @@ fn unlike(expected: &str, ours: &Value) -> Vec<Difference> {
         }
         _ => {}
     }
-    forget_what_was_applied(&mut expected);
+    remove_applied_hash(&mut expected);
     let found = differences(&meaning(&expected), &meaning(&ours)).into_iter();
-    found.filter(|one| !is_filled_in(one) && !is_made_anew(one)).collect()
+    found.filter(|one| !is_filled_in(one) && !is_generated(one)).collect()
 }
 
-/// The peer copies from the user's object what `kubectl` noted there. We never do.
-fn forget_what_was_applied(object: &mut Value) {
+/// The peer copies the annotation of `kubectl apply` from the user's object. We never do.
+fn remove_applied_hash(object: &mut Value) {
     match object {
         Value::Object(fields) => {
             fields.remove("kubectl.kubernetes.io/last-applied-configuration");
-            fields.values_mut().for_each(forget_what_was_applied);
+            fields.values_mut().for_each(remove_applied_hash);
         }
-        Value::Array(elements) => elements.iter_mut().for_each(forget_what_was_applied),
+        Value::Array(elements) => elements.iter_mut().for_each(remove_applied_hash),
         _ => {}
     }
 }
@@ -220,9 +220,9 @@ fn is_filled_in(one: &Difference) -> bool {
     one.is_missing_in_ours() && FILLED_IN.iter().any(|end| one.path.ends_with(end))
 }
 
-/// Hashes, tokens, certificates, and what a cleanup that was done has left: they are never the same twice. Nor are the
-/// keys of the same kind, or the reasons in the same words.
-fn is_made_anew(one: &Difference) -> bool {
+/// Hashes, tokens, certificates, and results of cleanups differ in every run. So do keys of the same kind, and the texts of
+/// reasons.
+fn is_generated(one: &Difference) -> bool {
     let ends = [
         "/inputs-hash",
         ".data.auth-token.yaml",

@@ -1,4 +1,4 @@
-//! Ingresses to CQL: the peer's cases, and what stays when something is not known.
+//! Ingresses to CQL: the peer's cases, and what is kept when something is not known.
 
 use crate::{plan, with_name};
 use k8s_openapi::api::core::v1::Service;
@@ -15,11 +15,11 @@ use crate::{
     datacenter_with,
 };
 
-/// Domains that a valid datacenter with Ingresses has, and some cases leave out.
+/// DNS domains that a valid datacenter with Ingresses has, and some cases leave out.
 const DOMAIN: &str = "example.com";
 
 #[test]
-fn as_with_the_peer() {
+fn ingresses_are_as_those_of_the_peer() {
     run("datacenter/ingresses", |case| {
         let mut object = case["scyllaDBDatacenter"].clone();
         let has_domains = object["spec"]["dnsDomains"].is_array();
@@ -64,7 +64,7 @@ fn names(cached: &Cached) -> Vec<String> {
 }
 
 #[test]
-fn a_node_whose_host_id_is_not_known_waits_and_loses_nothing() {
+fn ingress_of_a_node_waits_for_its_host_id_and_is_not_deleted() {
     let mut cached = exposed(json!({}));
     assert_eq!(names(&cached), ["orders-client-cql"]);
     let planned = plan(&cached);
@@ -88,7 +88,7 @@ fn a_node_whose_host_id_is_not_known_waits_and_loses_nothing() {
 }
 
 #[test]
-fn labels_that_are_given_take_the_place_of_the_datacenters() {
+fn ingress_labels_override_those_of_the_datacenter() {
     let mut cached = exposed(json!({"labels": {"team": "blue"}}));
     cached.datacenter.labels = [("team".to_owned(), "red".to_owned())].into();
     let labels = plan(&cached).objects.ingresses[0].metadata.labels.clone().unwrap();

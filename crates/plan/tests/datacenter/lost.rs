@@ -1,4 +1,4 @@
-//! Nodes that are gone for good.
+//! Lost nodes.
 
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     plan,
-    rounds::{at_rest, round, settle},
+    rounds::{round, settle, settled_world},
     with_name,
     world::World,
 };
@@ -19,18 +19,18 @@ use crate::{
 const NODE: &str = "orders-dc-b-0";
 const CLAIM: &str = "data-orders-dc-b-0";
 
-/// The machine of a node is gone, with its disk and its Node object.
-fn without_machine(is_automatic: bool) -> World {
-    let mut world = at_rest(&[("a", 2), ("b", 1)]);
-    world.kept.datacenter.replaces_lost_nodes = is_automatic;
-    world.lose(NODE);
-    world.kept.claims.get_mut(CLAIM).unwrap().spec.as_mut().unwrap().volume_name = Some("disk".into());
-    world.kept.volumes.insert(with_name("disk", volume(&on_host("In", &["gone"]))));
+/// The Kubernetes node of a node is gone, with its disk and its Node object.
+fn without_kubernetes_node(is_automatic: bool) -> World {
+    let mut world = settled_world(&[("a", 2), ("b", 1)]);
+    world.stored.datacenter.replaces_lost_nodes = is_automatic;
+    world.lose_node(NODE);
+    world.stored.claims.get_mut(CLAIM).unwrap().spec.as_mut().unwrap().volume_name = Some("disk".into());
+    world.stored.volumes.insert(with_name("disk", volume(&on_host("In", &["gone"]))));
     set_scheduled(&mut world, "False");
     world
 }
 
-/// A volume that Kubernetes nodes can have to which these terms apply.
+/// A volume for Kubernetes nodes that match these terms.
 fn volume(terms: &Value) -> PersistentVolume {
     serde_json::from_value(json!({"spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}})).unwrap()
 }
@@ -45,79 +45,79 @@ fn on_host(operator: &str, values: &[&str]) -> Value {
 
 fn set_scheduled(world: &mut World, status: &str) {
     let status = json!({"conditions": [{"type": "PodScheduled", "status": status}]});
-    world.kept.pods.get_mut(NODE).unwrap().status = Some(serde_json::from_value(status).unwrap());
+    world.stored.pods.get_mut(NODE).unwrap().status = Some(serde_json::from_value(status).unwrap());
 }
 
-fn told(world: &World) -> Option<String> {
-    plan(&world.kept).degraded.into_iter().find(|note| note.reason == "NodeGone").map(|note| note.message)
+fn reported(world: &World) -> Option<String> {
+    plan(&world.stored).degraded.into_iter().find(|note| note.reason == "NodeGone").map(|note| note.message)
 }
 
-fn go_on(world: &mut World) {
+fn run_rounds(world: &mut World) {
     for _ in 0..60 {
         round(world, &mut usize::MAX.clone());
     }
 }
 
 #[test]
-fn it_is_told_and_nothing_is_done_unasked() {
-    let mut world = without_machine(false);
-    let message = told(&world).unwrap();
+fn lost_node_is_reported_and_not_replaced_without_a_request() {
+    let mut world = without_kubernetes_node(false);
+    let message = reported(&world).unwrap();
     for words in ["`kubectl label service -n shop orders-dc-b-0 scylla/replace=`", "PersistentVolume disk"] {
         assert!(message.contains(words), "{message}");
     }
-    go_on(&mut world);
+    run_rounds(&mut world);
     assert_eq!((world.replaced, world.label(NODE, REPLACE)), (0, None));
     world.set_label(NODE, REPLACE, Some(""));
     assert!(settle(&mut world));
-    assert_eq!((world.replaced, told(&world)), (1, None));
+    assert_eq!((world.replaced, reported(&world)), (1, None));
 }
 
 #[test]
-fn a_claim_that_lost_its_volume_is_reason_enough() {
-    let mut world = at_rest(&[("a", 2), ("b", 1)]);
-    world.kept.claims.get_mut(CLAIM).unwrap().status.as_mut().unwrap().phase = Some("Lost".into());
-    assert!(told(&world).unwrap().contains("the volume of PersistentVolumeClaim shop/data-orders-dc-b-0 is lost"));
+fn node_is_lost_when_its_claim_has_lost_its_volume() {
+    let mut world = settled_world(&[("a", 2), ("b", 1)]);
+    world.stored.claims.get_mut(CLAIM).unwrap().status.as_mut().unwrap().phase = Some("Lost".into());
+    assert!(reported(&world).unwrap().contains("the volume of PersistentVolumeClaim shop/data-orders-dc-b-0 is lost"));
 }
 
 #[test]
-fn a_pod_that_has_a_machine_or_is_new_is_not_gone() {
-    let mut world = without_machine(true);
+fn node_is_not_lost_while_its_pod_is_scheduled_or_new() {
+    let mut world = without_kubernetes_node(true);
     set_scheduled(&mut world, "True");
-    assert_eq!(told(&world), None);
-    world.kept.pods.get_mut(NODE).unwrap().status = None;
-    assert_eq!(told(&world), None);
-    go_on(&mut world);
+    assert_eq!(reported(&world), None);
+    world.stored.pods.get_mut(NODE).unwrap().status = None;
+    assert_eq!(reported(&world), None);
+    run_rounds(&mut world);
     assert_eq!(world.replaced, 0);
 }
 
 #[test]
-fn it_is_replaced_where_the_user_has_switched_that_on() {
-    let mut world = without_machine(true);
-    go_on(&mut world);
+fn lost_node_is_replaced_where_automatic_replacement_is_enabled() {
+    let mut world = without_kubernetes_node(true);
+    run_rounds(&mut world);
     assert_eq!(
         (world.replaced, world.label(NODE, REPLACE), world.label(NODE, REPLACING_NODE_HOST_ID)),
         (1, None, None)
     );
-    assert_eq!(told(&world), None);
+    assert_eq!(reported(&world), None);
 }
 
 #[test]
-fn of_two_neither_is_replaced() {
-    let mut world = without_machine(true);
-    world.lose("orders-dc-a-1");
-    go_on(&mut world);
+fn two_lost_nodes_are_not_replaced_automatically() {
+    let mut world = without_kubernetes_node(true);
+    world.lose_node("orders-dc-a-1");
+    run_rounds(&mut world);
     assert_eq!((world.replaced, world.label(NODE, REPLACE)), (0, None), "another one is down, so the ring refuses it");
 }
 
-/// Its machine is back before its disk was given up, or the user has thought better of it. Else the label would wait for the
-/// next time that the node is down.
+/// The Kubernetes node is back before the disk was deleted, or the user disabled automatic replacement. The label must not stay
+/// until the node is down the next time.
 #[test]
-fn what_was_decided_before_is_taken_back_when_it_does_not_hold_any_more() {
+fn automatic_replacement_is_cancelled_when_the_node_is_not_lost_any_more() {
     let reasons: [fn(&mut World); 2] =
-        [|world| world.kept.volumes.clear(), |world| world.kept.datacenter.replaces_lost_nodes = false];
+        [|world| world.stored.volumes.clear(), |world| world.stored.datacenter.replaces_lost_nodes = false];
     for end in reasons {
-        let mut world = without_machine(true);
-        let claim = world.kept.claims[CLAIM].metadata.uid.clone();
+        let mut world = without_kubernetes_node(true);
+        let claim = world.stored.claims[CLAIM].metadata.uid.clone();
         for _ in 0..60 {
             if world.label(NODE, REPLACE).is_some() {
                 break;
@@ -131,24 +131,24 @@ fn what_was_decided_before_is_taken_back_when_it_does_not_hold_any_more() {
             round(&mut world, &mut usize::MAX.clone());
         }
         assert_eq!((world.label(NODE, REPLACE), world.label(NODE, REPLACING_NODE_HOST_ID)), (None, None));
-        assert_eq!(world.kept.claims[CLAIM].metadata.uid, claim, "it keeps its disk");
+        assert_eq!(world.stored.claims[CLAIM].metadata.uid, claim, "it keeps its disk");
     }
 }
 
 #[test]
-fn a_volume_is_lost_when_no_machine_can_have_it() {
-    let machine = |name: &str| -> ObjectMeta {
+fn volume_is_lost_when_no_kubernetes_node_matches_its_affinity() {
+    let kubernetes_node = |name: &str| -> ObjectMeta {
         let labels = json!({"kubernetes.io/hostname": name, "zone": "x", "local.csi/node": name});
         serde_json::from_value(json!({"name": name, "labels": labels})).unwrap()
     };
-    let machines = [machine("one"), machine("two")];
+    let kubernetes_nodes = [kubernetes_node("one"), kubernetes_node("two")];
     for (why, terms, expected) in [
-        ("its machine is there", on_host("In", &["one"]), false),
-        ("its machine is gone", on_host("In", &["three"]), true),
-        ("one of its machines is there", on_host("In", &["three", "two"]), false),
+        ("its Kubernetes node exists", on_host("In", &["one"]), false),
+        ("its Kubernetes node is gone", on_host("In", &["three"]), true),
+        ("one of its Kubernetes nodes exists", on_host("In", &["three", "two"]), false),
         ("a driver's own label", with_label("local.csi/node", "In", &["three"]), true),
-        ("any machine of a zone that has none now", with_label("zone", "In", &["y"]), false),
-        ("any machine but one", on_host("NotIn", &["one", "two"]), false),
+        ("any Kubernetes node of a zone that has none now", with_label("zone", "In", &["y"]), false),
+        ("any Kubernetes node except two", on_host("NotIn", &["one", "two"]), false),
         ("by name", json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["three"]}]}]), true),
         (
             "by name, and there",
@@ -158,33 +158,33 @@ fn a_volume_is_lost_when_no_machine_can_have_it() {
         ("one of two terms", json!([on_host("In", &["three"])[0], on_host("In", &["one"])[0]]), false),
         ("nothing said", json!([]), false),
     ] {
-        assert_eq!(is_without_kubernetes_node(&volume(&terms), machines.iter()), expected, "{why}");
+        assert_eq!(is_without_kubernetes_node(&volume(&terms), kubernetes_nodes.iter()), expected, "{why}");
     }
-    assert!(!is_without_kubernetes_node(&PersistentVolume::default(), machines.iter()));
+    assert!(!is_without_kubernetes_node(&PersistentVolume::default(), kubernetes_nodes.iter()));
 }
 
-/// It is known from its sidecar, which does not let it start.
+/// The sidecar reports it, and does not let the node start.
 #[test]
-fn a_disk_that_is_empty_is_told_and_nothing_is_done_unasked() {
+fn empty_disk_is_reported_and_the_node_not_replaced_without_a_request() {
     for is_automatic in [false, true] {
-        let mut world = at_rest(&[("a", 2), ("b", 1)]);
-        world.kept.datacenter.replaces_lost_nodes = is_automatic;
-        let uid = world.kept.pods[NODE].metadata.uid.clone().unwrap();
-        let told = |world: &World| {
-            plan(&world.kept).degraded.into_iter().find(|note| note.reason == "DiskIsEmpty").map(|note| note.message)
+        let mut world = settled_world(&[("a", 2), ("b", 1)]);
+        world.stored.datacenter.replaces_lost_nodes = is_automatic;
+        let uid = world.stored.pods[NODE].metadata.uid.clone().unwrap();
+        let reported = |world: &World| {
+            plan(&world.stored).degraded.into_iter().find(|note| note.reason == "DiskIsEmpty").map(|note| note.message)
         };
         let annotate = |world: &mut World, uid: &str| {
-            let annotations = world.kept.services.get_mut(NODE).unwrap().metadata.annotations.get_or_insert_default();
+            let annotations = world.stored.services.get_mut(NODE).unwrap().metadata.annotations.get_or_insert_default();
             annotations.insert(EMPTY_DISK.into(), uid.into());
         };
         annotate(&mut world, "of-a-former-pod");
-        assert_eq!(told(&world), None);
+        assert_eq!(reported(&world), None);
         annotate(&mut world, &uid);
-        let message = told(&world).unwrap();
+        let message = reported(&world).unwrap();
         for words in ["`kubectl label service -n shop orders-dc-b-0 scylla/replace=`", CLAIM] {
             assert!(message.contains(words), "{message}");
         }
         assert_eq!(world.label(NODE, REPLACE), None);
-        assert!(plan(&world.kept).deletions.is_empty() && plan(&world.kept).changes.is_empty());
+        assert!(plan(&world.stored).deletions.is_empty() && plan(&world.stored).changes.is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! What is decided for a ScyllaDBDatacenter: the peers' cases and objects, and rules that hold whatever the input.
+//! Decisions for a ScyllaDBDatacenter: the peers' cases and objects, and properties that hold for any input.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -45,7 +45,7 @@ use messina_plan::datacenter::{
 use ring::rand::SystemRandom;
 use serde_json::{Value, json};
 
-/// What the operator observes, from no more than its caches keep.
+/// Observes with trimmed objects, as in the operator's caches.
 fn observe(cached: &Cached) -> Observed {
     let mut cached = cached.clone();
     cached.pods.values_mut().for_each(trim_pod);
@@ -77,7 +77,7 @@ fn change_of_identity(cached: &Cached) -> Option<InvalidField> {
 
 const OPERATOR_IMAGE: &str = "scylladb/scylla-operator:latest";
 
-/// Facts that tests use where they are there; the project stands without them.
+/// The folder of optional facts: tests that need them are skipped without it.
 fn shared() -> PathBuf {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
     env::var_os("MESSINA_SHARED").map_or(beside, PathBuf::from)
@@ -124,7 +124,7 @@ fn name_of(stateful_set: &StatefulSet) -> String {
     stateful_set.metadata.name.clone().unwrap()
 }
 
-/// The StatefulSet as it is when Kubernetes has done everything that it asks for.
+/// Returns the StatefulSet with the status of a complete rollout.
 fn rolled_out(mut stateful_set: StatefulSet) -> StatefulSet {
     let replicas = stateful_set.spec.as_ref().unwrap().replicas.unwrap();
     stateful_set.metadata.generation = Some(1);

@@ -1,4 +1,4 @@
-//! What is counted.
+//! The counts for metrics.
 
 use k8s_openapi::api::{batch::v1::Job, core::v1::Service};
 use messina_api::names::{
@@ -9,11 +9,11 @@ use messina_plan::datacenter::{
     Ending::{Done, Failed, Withdrawn},
     NodeState,
     Operation::{Cleanup, Join, Leave, Replace},
-    cleanup_that_ended, node_states, operation_that_ended,
+    finished_cleanup, finished_operation, node_states,
 };
 use serde_json::{Value, json};
 
-use crate::{observe, rounds::at_rest};
+use crate::{observe, rounds::settled_world};
 
 fn service(host_id: &str, labels: Value, annotations: Value) -> Service {
     let mut metadata = json!({"labels": {SERVICE_TYPE: "member"}, "annotations": {HOST_ID: host_id}});
@@ -22,7 +22,7 @@ fn service(host_id: &str, labels: Value, annotations: Value) -> Service {
 }
 
 #[test]
-fn the_end_of_an_operation_is_seen_on_the_service() {
+fn finished_operation_is_read_from_the_service() {
     let joined = service("x", json!({}), json!({NODE_JOINED: "true"}));
     let new = service("x", json!({}), json!({}));
     let leaving = service("x", json!({}), json!({NODE_JOINED: "true", LEAVING_HOST_ID: "x"}));
@@ -44,31 +44,31 @@ fn the_end_of_an_operation_is_seen_on_the_service() {
         ("it is not replaced", &replacing, Some(&joined), Some((Replace, Withdrawn))),
         ("no node", &identity, None, None),
     ] {
-        assert_eq!(operation_that_ended(before, after), expected, "{case}");
+        assert_eq!(finished_operation(before, after), expected, "{case}");
     }
 }
 
 #[test]
-fn the_end_of_a_cleanup_is_seen_on_the_job() {
+fn finished_cleanup_is_read_from_the_job() {
     let job = |status: Value| -> Job {
         let metadata = json!({"labels": {NODE_JOB_TYPE: "Cleanup"}, "annotations": {CLEANUP_TOKEN_RING_HASH: "ring"}});
         serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap()
     };
     let condition = |kind: &str| json!({"conditions": [{"type": kind, "status": "True"}]});
     let (running, complete, failed) = (job(json!({})), job(condition("Complete")), job(condition("Failed")));
-    assert_eq!(cleanup_that_ended(&running, &complete), Some((Cleanup, Done)));
-    assert_eq!(cleanup_that_ended(&running, &failed), Some((Cleanup, Failed)));
-    assert_eq!(cleanup_that_ended(&complete, &complete), None, "it is counted once");
-    assert_eq!(cleanup_that_ended(&Job::default(), &Job::default()), None);
+    assert_eq!(finished_cleanup(&running, &complete), Some((Cleanup, Done)));
+    assert_eq!(finished_cleanup(&running, &failed), Some((Cleanup, Failed)));
+    assert_eq!(finished_cleanup(&complete, &complete), None, "it is counted once");
+    assert_eq!(finished_cleanup(&Job::default(), &Job::default()), None);
 }
 
 #[test]
 fn each_node_is_counted_once() {
-    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    let mut world = settled_world(&[("a", 2), ("b", 1)]);
     let not_ready = json!({"conditions": [{"type": "Ready", "status": "False"}]});
-    world.kept.pods.get_mut("orders-dc-a-0").unwrap().status = Some(serde_json::from_value(not_ready).unwrap());
+    world.stored.pods.get_mut("orders-dc-a-0").unwrap().status = Some(serde_json::from_value(not_ready).unwrap());
     world.set_label("orders-dc-b-0", NODE_MAINTENANCE, Some(""));
-    let states = node_states(&observe(&world.kept));
+    let states = node_states(&observe(&world.stored));
     assert_eq!(states.values().sum::<usize>(), 3);
     for (state, count) in
         [(NodeState::Ready, 1), (NodeState::NotReady, 1), (NodeState::Maintenance, 1), (NodeState::Leaving, 0)]

@@ -1,4 +1,4 @@
-//! What pods get of what the specification asks for.
+//! The pods of a specification.
 
 use messina_api::scylla::v1alpha1::ScyllaDBDatacenter;
 use messina_plan::{
@@ -83,12 +83,12 @@ fn kernel_settings_that_the_operator_allows_are_allowed_in_the_container() {
     let both = ["fs.*", "kernel.numa_balancing"];
     let expected = ["--allow=kernel.numa_balancing", "--", "kernel.numa_balancing=0", "fs.aio-max-nr=1"];
     assert_eq!(command(numa, &both).unwrap(), expected);
-    // A change of what the operator allows restarts no node that uses none of it.
+    // A change of the allowed settings restarts no node that uses none of them.
     assert_eq!(command(json!(["fs.aio-max-nr=1"]), &both).unwrap(), ["--", "fs.aio-max-nr=1"]);
 }
 
 #[test]
-fn a_node_that_is_stopped_has_the_time_that_it_is_given() {
+fn node_has_the_specified_time_to_stop() {
     let argument = |pod: &Value| {
         let words = pod["containers"][0]["command"].as_array().unwrap().clone();
         let mut words = words.into_iter().filter_map(|word| word.as_str().map(str::to_owned));

@@ -1,4 +1,4 @@
-//! Rules that hold whatever happens.
+//! Properties that hold after any events.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{OPERATOR_IMAGE, cached, certificates, datacenter_with, name_of, plan, report, rolled_out, with_name};
 
-/// Decides when certificates are there: nodes wait for them.
+/// Decides with certificates signed, because nodes wait for them.
 fn decide(cached: &mut Cached) -> Plan {
     // No sidecar prepares its node for another version here.
     cached.datacenter.skips_upgrade_hooks = true;
@@ -48,7 +48,7 @@ fn specification() -> impl Strategy<Value = (Vec<(&'static str, i32)>, Value)> {
 enum Event {
     /// The user writes another specification.
     Respecified(Vec<(&'static str, i32)>, Value),
-    /// Kubernetes gets done with a StatefulSet.
+    /// Kubernetes rolls out a StatefulSet.
     RolledOut(usize),
     /// A node of a StatefulSet goes down.
     Down(usize),
@@ -62,7 +62,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-fn happen(cached: &mut Cached, event: Event) {
+fn apply_event(cached: &mut Cached, event: Event) {
     match event {
         Event::Respecified(racks, spec) => cached.datacenter = datacenter_with(&racks, spec),
         Event::RolledOut(position) => {
@@ -77,7 +77,7 @@ fn happen(cached: &mut Cached, event: Event) {
     }
 }
 
-/// Kubernetes does all that it may: all nodes are there and have joined, those from the partition on with new pods.
+/// Rolls out a StatefulSet: all nodes exist and have joined, those from the partition on with new pods.
 fn roll_out(cached: &mut Cached, name: &str) {
     let mut done = rolled_out(cached.stateful_sets[name].clone());
     let spec = done.spec.as_ref().unwrap();
@@ -98,7 +98,7 @@ fn roll_out(cached: &mut Cached, name: &str) {
     cached.stateful_sets.insert(done);
 }
 
-/// Puts the planned objects where the API server would keep them. A StatefulSet that changes is not rolled out.
+/// Stores the planned objects as the API server would. A StatefulSet that changes is not rolled out.
 fn apply(cached: &mut Cached, plan: &Plan) {
     for one in &plan.objects.stateful_sets {
         let now = cached.stateful_sets.get(&name_of(one));
@@ -107,7 +107,7 @@ fn apply(cached: &mut Cached, plan: &Plan) {
         }
     }
     for service in &plan.objects.member_services {
-        // What others have noted stays.
+        // Annotations of sidecars stay.
         if !cached.services.contains_key(service.metadata.name.as_ref().unwrap()) {
             cached.services.insert(service.clone());
         }
@@ -122,8 +122,8 @@ fn replicas(all: &ByName<StatefulSet>) -> BTreeMap<String, Option<i32>> {
     all.iter().map(|(name, one)| (name.clone(), one.spec.as_ref().unwrap().replicas)).collect()
 }
 
-/// Names of everything of a kind that a plan applies or leaves alone.
-fn spared<'a>(plan: &'a Plan, kind: &str, applied: impl Iterator<Item = &'a Option<String>>) -> BTreeSet<&'a str> {
+/// Returns the names of all objects of a kind that a plan applies or leaves untouched.
+fn kept_names<'a>(plan: &'a Plan, kind: &str, applied: impl Iterator<Item = &'a Option<String>>) -> BTreeSet<&'a str> {
     let untouched = plan.untouched.iter().filter(|one| one.kind == kind).map(|one| one.name.as_str());
     applied.filter_map(|name| name.as_deref()).chain(untouched).collect()
 }
@@ -135,7 +135,7 @@ proptest! {
     fn whatever_happens((racks, spec) in specification(), events in vec(event(), 1..20)) {
         let mut cached = cached(datacenter_with(&racks, spec));
         for event in events {
-            happen(&mut cached, event);
+            apply_event(&mut cached, event);
             let plan = decide(&mut cached);
             let before = cached.stateful_sets.clone();
 
@@ -143,9 +143,9 @@ proptest! {
             let changed = changed.filter(|one| before.get(&name_of(one)).is_none_or(|now| now.spec != one.spec)).count();
             prop_assert!(changed <= 1, "{changed} StatefulSets change at once");
 
-            let sets = spared(&plan, "StatefulSet", plan.objects.stateful_sets.iter().map(|one| &one.metadata.name));
+            let sets = kept_names(&plan, "StatefulSet", plan.objects.stateful_sets.iter().map(|one| &one.metadata.name));
             prop_assert!(before.keys().all(|name| sets.contains(name.as_str())), "a StatefulSet is given up");
-            let members = spared(&plan, "Service", plan.objects.member_services.iter().map(|one| &one.metadata.name));
+            let members = kept_names(&plan, "Service", plan.objects.member_services.iter().map(|one| &one.metadata.name));
             prop_assert!(cached.services.keys().all(|name| members.contains(name.as_str())), "a Service is given up");
 
             apply(&mut cached, &plan);
@@ -153,7 +153,7 @@ proptest! {
                 prop_assert!(now >= replicas(&before).get(&name).copied().flatten(), "{name} has fewer replicas");
             }
             let again = decide(&mut cached);
-            // A rack that got more nodes is left alone until they have joined, which also changes nothing.
+            // A rack that was scaled out is left alone until its nodes have joined, which also changes nothing.
             let stand = cached.stateful_sets.clone();
             apply(&mut cached, &again);
             prop_assert!(cached.stateful_sets == stand, "a plan that is carried out gives rise to another one");
@@ -163,9 +163,9 @@ proptest! {
         }
     }
 
-    /// Once everything stands still, a few plans bring the datacenter to what the specification says.
+    /// When nothing else changes, a few plans reach the desired state.
     #[test]
-    fn a_plan_gets_there((racks, spec) in specification(), (next_racks, next_spec) in specification()) {
+    fn plans_reach_the_desired_state((racks, spec) in specification(), (next_racks, next_spec) in specification()) {
         let mut cached = cached(datacenter_with(&racks, spec));
         for (racks, spec) in [(racks, None), (next_racks, Some(next_spec))] {
             if let Some(spec) = spec {
@@ -178,7 +178,7 @@ proptest! {
                 names.iter().for_each(|name| roll_out(&mut cached, name));
             }
             let plan = decide(&mut cached);
-            // Nobody has nodes leave here, nothing has an address, and no sidecar says what the ring looks like.
+            // In this test no node leaves, no Service has an address, and no sidecar reports the ring.
             let of_leaving = ["RemovingRack", "WaitingForHostId", "UnknownNode"];
             let is_left = |note: &&Note| {
                 ![Component::Certificates, Component::Job].contains(&note.component) && !of_leaving.contains(&note.reason)
@@ -190,7 +190,7 @@ proptest! {
     }
 
     #[test]
-    fn no_object_is_too_odd(object in odd_object()) {
+    fn validation_never_panics(object in odd_object()) {
         if let Ok(object) = serde_json::from_value::<ScyllaDBDatacenter>(object) {
             match validate(&object) {
                 Ok(datacenter) => {

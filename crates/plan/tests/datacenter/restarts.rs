@@ -1,4 +1,4 @@
-//! Nodes restart one at a time.
+//! Rolling restarts: one node at a time.
 
 use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Pod};
 use messina_api::names::{
@@ -29,7 +29,7 @@ pub(crate) fn pod(name: &str, version: &str, revision: &str, is_ready: bool) -> 
     .unwrap()
 }
 
-/// A datacenter at rest, with pods and host IDs.
+/// A settled datacenter, with pods and host IDs.
 pub(crate) fn running(racks: &[(&str, i32)]) -> Cached {
     let mut cached = cached(datacenter_with(racks, json!({})));
     for _ in racks {
@@ -52,7 +52,7 @@ pub(crate) fn running(racks: &[(&str, i32)]) -> Cached {
         cached.pods.insert(pod(&name, "2026.2.4", "old", true));
         cached.services.insert(service);
     }
-    assert_eq!(plan(&cached).progressing, [], "everything is as it is to be");
+    assert_eq!(plan(&cached).progressing, [], "everything is in the desired state");
     cached
 }
 
@@ -73,7 +73,7 @@ fn partition(stateful_set: &StatefulSet) -> i32 {
     strategy.rolling_update.as_ref().unwrap().partition.unwrap()
 }
 
-/// What the plan changes of StatefulSets: names and partitions.
+/// Returns the StatefulSets that the plan changes: names and partitions.
 pub(crate) fn changed(cached: &Cached, plan: &Plan) -> Vec<(String, i32)> {
     let is_new = |one: &&StatefulSet| cached.stateful_sets.get(&name_of(one)).is_none_or(|now| now.spec != one.spec);
     plan.objects.stateful_sets.iter().filter(is_new).map(|one| (name_of(one), partition(one))).collect()
@@ -83,7 +83,7 @@ pub(crate) fn reasons(plan: &Plan) -> Vec<&'static str> {
     plan.progressing.iter().chain(&plan.degraded).map(|note| note.reason).collect()
 }
 
-/// A rack of three in the middle of a change that began with this reason: pods by revision, and which of them are ready.
+/// A rack of three during a rolling update with this reason: pods by revision, and which of them are ready.
 pub(crate) fn rolling(reason: &str, partition: i32, pods: &[(&str, bool)]) -> Cached {
     let racks = [("a", 3), ("b", 1)];
     let mut cached = running(&racks);
@@ -108,7 +108,7 @@ pub(crate) fn rolling(reason: &str, partition: i32, pods: &[(&str, bool)]) -> Ca
 }
 
 #[test]
-fn a_change_begins_with_the_last_node_of_the_first_rack() {
+fn rolling_update_begins_with_the_last_node_of_the_first_rack() {
     let racks = [("a", 3), ("b", 1)];
     let cached = respecified(&running(&racks), &racks, because("x"));
     assert_eq!(changed(&cached, &plan(&cached)), [("orders-dc-a".to_owned(), 2)]);
@@ -118,7 +118,7 @@ fn a_change_begins_with_the_last_node_of_the_first_rack() {
 }
 
 #[test]
-fn the_next_node_restarts_when_all_are_there() {
+fn next_node_restarts_when_all_nodes_are_ready() {
     let up = |revisions: [&'static str; 3]| revisions.map(|revision| (revision, true));
     let cases = [
         ("the next one", 2, up(["old", "old", "new"]), Some(1)),
@@ -145,7 +145,7 @@ fn the_next_node_restarts_when_all_are_there() {
 }
 
 #[test]
-fn a_node_of_another_rack_that_is_down_holds_up_all() {
+fn down_node_of_another_rack_blocks_restarts() {
     let mut cached = rolling("x", 2, &[("old", true), ("old", true), ("new", true)]);
     cached.stateful_sets.get_mut("orders-dc-b").unwrap().status.as_mut().unwrap().ready_replicas = Some(0);
     let is_held = |cached: &Cached| changed(cached, &plan(cached)).iter().all(|(name, _)| name != "orders-dc-a");
@@ -157,7 +157,7 @@ fn a_node_of_another_rack_that_is_down_holds_up_all() {
 }
 
 #[test]
-fn nodes_that_come_back_before_they_were_made_anew_are_held() {
+fn pods_that_become_ready_before_their_update_are_not_restarted() {
     let cases = [
         ("it is back, and the one after it is not", 0, [("old", true), ("old", false), ("", false)], Some(1)),
         ("the one after it is back too", 0, [("old", false), ("old", true), ("new", true)], Some(2)),
@@ -177,9 +177,9 @@ fn nodes_that_come_back_before_they_were_made_anew_are_held() {
     }
 }
 
-/// A change that is just written is not in the status yet.
+/// A change that was just written is not in the status yet.
 #[test]
-fn nodes_that_serve_are_held_before_kubernetes_has_looked() {
+fn ready_nodes_are_not_restarted_before_the_controller_observed_the_change() {
     let mut cached = rolling("x", 2, &[("old", false), ("old", true), ("old", true)]);
     let a = cached.stateful_sets.get_mut("orders-dc-a").unwrap();
     a.metadata.generation = Some(2);
@@ -189,7 +189,7 @@ fn nodes_that_serve_are_held_before_kubernetes_has_looked() {
 
 /// The watch of pods may be behind that of StatefulSets.
 #[test]
-fn a_pod_that_looks_old_is_not_held_where_kubernetes_has_made_all_anew() {
+fn outdated_pod_observation_does_not_pause_a_finished_update() {
     let mut cached = rolling("x", 0, &[("old", true), ("old", true), ("old", false)]);
     let changed_now = |cached: &Cached| changed(cached, &plan(cached));
     assert_eq!(changed_now(&cached), [("orders-dc-a".to_owned(), 2)]);
@@ -197,9 +197,9 @@ fn a_pod_that_looks_old_is_not_held_where_kubernetes_has_made_all_anew() {
     assert_eq!(changed_now(&cached), []);
 }
 
-/// Nodes that are to join are not up, which keeps nobody from anything.
+/// Nodes that have not joined yet are not up, and block nothing.
 #[test]
-fn nodes_that_join_hold_nobody_before_kubernetes_has_looked() {
+fn joining_nodes_pause_no_update_before_the_controller_observed_the_change() {
     let racks = [("a", 3), ("b", 1)];
     let mut cached = respecified(&running(&[("a", 2), ("b", 1)]), &racks, json!({}));
     let plan_of_growth = plan(&cached);
@@ -209,7 +209,7 @@ fn nodes_that_join_hold_nobody_before_kubernetes_has_looked() {
     a.metadata.generation = Some(2);
     cached.stateful_sets.insert(a.clone());
     assert_eq!(changed(&cached, &plan(&cached)), []);
-    // But where a pod is gone of a node that has joined, the change may be one of pods.
+    // But where the pod of a node that has joined is gone, the change may be one of pods.
     cached.datacenter = datacenter_with(&[("a", 2), ("b", 1)], json!({}));
     a.spec.as_mut().unwrap().replicas = Some(2);
     a.status.as_mut().unwrap().replicas = 1;
@@ -219,7 +219,7 @@ fn nodes_that_join_hold_nobody_before_kubernetes_has_looked() {
 }
 
 #[test]
-fn what_changes_again_begins_again_without_touching_nodes_that_serve() {
+fn second_change_restarts_the_update_without_restarting_ready_nodes() {
     let cases = [
         ("all serve", 1, [("old", true), ("new", true), ("new", true)], 2),
         ("the last is down", 2, [("old", true), ("old", true), ("new", false)], 2),
@@ -235,9 +235,9 @@ fn what_changes_again_begins_again_without_touching_nodes_that_serve() {
     }
 }
 
-/// Its Service still tells of the one that it replaces, which had joined.
+/// Its Service still has the host ID of the node that it replaces, which had joined.
 #[test]
-fn a_node_that_takes_the_place_of_another_one_is_not_disturbed() {
+fn pod_of_a_replacing_node_is_not_recreated() {
     let mut cached = rolling("x", 2, &[("old", true), ("old", true), ("new", false)]);
     cached.datacenter = datacenter_with(&[("a", 3), ("b", 1)], because("y"));
     let metadata = &mut cached.services.get_mut(A2).unwrap().metadata;
@@ -247,17 +247,17 @@ fn a_node_that_takes_the_place_of_another_one_is_not_disturbed() {
 }
 
 #[test]
-fn pods_that_kubernetes_would_wait_for_are_made_anew() {
+fn stuck_pods_are_recreated() {
     let deleted = |cached: &Cached| {
         let deletions = plan(cached).deletions.into_iter();
         let is_seen = |version: &Option<String>| version.as_deref() == Some("5");
         deletions.map(|one| (one.name, one.uid, is_seen(&one.version))).collect::<Vec<_>>()
     };
-    // Only as long as it is as it was seen: it may be ready by then.
+    // Only while it is unchanged: it may be ready by then.
     let this = |name: &str| vec![(name.to_owned(), format!("uid-of-{name}"), true)];
     let cases = [
         ("it is out of date", 2, [("old", true), ("old", true), ("bad", false)], this(A2)),
-        ("it is as it is to be", 2, [("old", true), ("old", true), ("new", false)], vec![]),
+        ("it is up to date", 2, [("old", true), ("old", true), ("new", false)], vec![]),
         ("it serves", 2, [("old", true), ("old", true), ("bad", true)], vec![]),
         ("it stays", 2, [("old", true), ("bad", false), ("new", true)], vec![]),
         ("all stay, so it is put back", 3, [("old", true), ("bad", false), ("new", true)], this("orders-dc-a-1")),
@@ -290,12 +290,12 @@ fn pods_that_kubernetes_would_wait_for_are_made_anew() {
         service.metadata.annotations.get_or_insert_default().insert(UPGRADE_REQUEST.into(), request.text());
         let expected = if is_put_back { this("orders-dc-a-1") } else { vec![] };
         assert_eq!(deleted(&cached), expected, "it came from {from}, and would get 2026.2.4");
-        assert_eq!(reasons(&plan(&cached)).contains(&"UpgradeHeldUp"), !is_put_back);
+        assert_eq!(reasons(&plan(&cached)).contains(&"UpgradeBlocked"), !is_put_back);
     }
 }
 
 #[test]
-fn nodes_that_can_be_asked_have_to_see_each_other_up() {
+fn restart_waits_until_nodes_see_each_other_up() {
     let racks = [("a", 2), ("b", 1)];
     let mut cached = respecified(&running(&racks), &racks, because("x"));
     for service in cached.services.values_mut() {
@@ -316,8 +316,8 @@ fn nodes_that_can_be_asked_have_to_see_each_other_up() {
                 "" => drop(nodes.remove(&host(&names[0]))),
                 state => drop(nodes.insert(host(&names[0]), state.into())),
             }
-            // Who leaves elsewhere, or has yet to join, holds up nothing here.
-            nodes.insert("somebody-else".into(), "UL".into());
+            // Nodes of other datacenters that leave or join block nothing here.
+            nodes.insert("other-datacenter".into(), "UL".into());
             nodes.insert("10.0.0.9".into(), "DJ".into());
             let text = json!({"asked": "7", "hostID": host(&(*name).to_owned()), "nodes": nodes}).to_string();
             let annotations = cached.services.get_mut(*name).unwrap().metadata.annotations.get_or_insert_default();
@@ -333,7 +333,7 @@ fn nodes_that_can_be_asked_have_to_see_each_other_up() {
     assert_eq!(answer("DN", &all), (vec![], true), "one is down for others");
     assert_eq!(answer("", &all), (vec![], true), "one is not in the ring for others");
     assert_eq!(answer("UN", &all), (vec![("orders-dc-a".to_owned(), 1)], false));
-    // What one said that has left since counts no more.
+    // The answer of a node that has left since does not count.
     let mut left = cached.services["orders-dc-b-0"].clone();
     let annotations = left.metadata.annotations.get_or_insert_default();
     annotations.insert(HOST_ID.into(), "host-that-left".into());
@@ -345,7 +345,7 @@ fn nodes_that_can_be_asked_have_to_see_each_other_up() {
     assert_eq!(changed(&cached, &plan(&cached)), [("orders-dc-a".to_owned(), 1)]);
 }
 
-/// A datacenter that is to change, where these nodes ask for another pod, the one of this UID.
+/// A datacenter with a pending update, where these sidecars request a restart of the pod with this UID.
 fn outdated(members: &[(&str, &str)]) -> Cached {
     let racks = [("a", 2), ("b", 1)];
     let mut cached = respecified(&running(&racks), &racks, because("x"));
@@ -361,7 +361,7 @@ fn deleted(plan: &Plan) -> Vec<&str> {
 }
 
 #[test]
-fn nodes_that_announce_another_address_restart_one_by_one_and_first() {
+fn nodes_with_outdated_addresses_restart_first_and_one_by_one() {
     let both = [("orders-dc-a-0", "uid-of-orders-dc-a-0"), ("orders-dc-b-0", "uid-of-orders-dc-b-0")];
     let mut cached = outdated(&both);
     let first = plan(&cached);
@@ -380,7 +380,7 @@ fn nodes_that_announce_another_address_restart_one_by_one_and_first() {
 }
 
 #[test]
-fn who_cannot_be_found_keeps_nobody_from_restarting_it() {
+fn node_with_outdated_address_restarts_although_others_see_it_down() {
     let mut cached = outdated(&[("orders-dc-a-0", "uid-of-orders-dc-a-0")]);
     let names: Vec<String> = cached.services.keys().cloned().collect();
     let mut answered = |down: &str| {
@@ -401,9 +401,9 @@ fn who_cannot_be_found_keeps_nobody_from_restarting_it() {
     assert_eq!(answered("orders-dc-b-0"), (0, true));
 }
 
-/// Nodes of racks that are on their way out are asked, too.
+/// Nodes of removed racks are asked, too.
 #[test]
-fn the_only_node_that_stays_does_not_restart_unasked() {
+fn restart_waits_for_the_answer_of_the_only_remaining_node() {
     let mut cached = running(&[("a", 1), ("b", 1)]);
     for service in cached.services.values_mut() {
         service.metadata.resource_version = Some("7".into());

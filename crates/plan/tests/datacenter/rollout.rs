@@ -1,4 +1,4 @@
-//! In which order racks change, and what never happens.
+//! The order in which racks change, and what never happens.
 
 use k8s_openapi::{
     api::{
@@ -14,11 +14,10 @@ use messina_plan::datacenter::{Cached, Component, Plan, RolloutState, Turn, Unto
 use serde_json::{Value, json};
 
 use crate::{
-    cached, change_of_identity, datacenter, datacenter_with, name_of, plan, report, rolled_out, rollout_state,
-    with_name,
+    cached, change_of_identity, datacenter, datacenter_with, name_of, plan, report, rolled_out, rollout_state, with_name,
 };
 
-/// What an operator that did not read the user's settings made of them in [`running`].
+/// The hash by an operator that did not include the user's settings in [`running`].
 const HASH_WITHOUT_USERS: &str =
     "45BICBNyDSUVXbuOh+zVOK1ZpaUHaqYZmZ0TpPsF3ngUOb8QwzJ31gsihtiTDPwqnKw+c3JCy8sSESnfYh+h8g==";
 
@@ -41,7 +40,7 @@ fn running(racks: &[(&str, i32)], spec: Value) -> Cached {
         cached.pods.insert(with_name(&name, serde_json::from_value(pod).unwrap()));
         cached.services.insert(service);
     }
-    assert_eq!(plan(&cached).progressing, [], "everything is as it is to be");
+    assert_eq!(plan(&cached).progressing, [], "everything is in the desired state");
     cached
 }
 
@@ -59,22 +58,22 @@ fn restart(reason: &str) -> Value {
     json!({"forceRedeploymentReason": reason})
 }
 
-/// StatefulSets that the plan changes.
+/// Returns the StatefulSets that the plan changes.
 fn changed(cached: &Cached, plan: &Plan) -> Vec<String> {
     let is_new = |one: &&StatefulSet| cached.stateful_sets.get(&name_of(one)).is_none_or(|now| now.spec != one.spec);
     plan.objects.stateful_sets.iter().filter(is_new).map(name_of).collect()
 }
 
-/// What racks wait for. What is cleaned up afterwards is told elsewhere.
+/// Returns the reasons of racks. Cleanup has tests of its own.
 fn reasons(plan: &Plan) -> Vec<&'static str> {
     plan.progressing.iter().filter(|note| note.component != Component::Job).map(|note| note.reason).collect()
 }
 
-fn held(name: &str) -> Untouched {
+fn untouched(name: &str) -> Untouched {
     Untouched { kind: "StatefulSet", name: name.into() }
 }
 
-fn set_out_of_order(cached: &mut Cached, name: &str) {
+fn set_not_ready(cached: &mut Cached, name: &str) {
     let status = cached.stateful_sets.get_mut(name).unwrap().status.as_mut().unwrap();
     status.ready_replicas = Some(0);
     for down in cached.pods.values_mut().filter(|pod| pod.metadata.name.as_ref().unwrap().starts_with(name)) {
@@ -83,7 +82,7 @@ fn set_out_of_order(cached: &mut Cached, name: &str) {
 }
 
 #[test]
-fn racks_come_up_one_after_another() {
+fn racks_are_created_one_after_another() {
     let mut cached = cached(datacenter_with(&[("a", 1), ("b", 1)], json!({})));
     let first = plan(&cached);
     assert_eq!(changed(&cached, &first), ["orders-dc-a"]);
@@ -96,7 +95,7 @@ fn racks_come_up_one_after_another() {
 }
 
 #[test]
-fn racks_come_up_at_once_where_nodes_may_start_at_the_same_time() {
+fn racks_are_created_at_once_with_parallel_node_operations() {
     let cached = cached(datacenter_with(&[("a", 1), ("b", 1)], json!({"enableParallelNodeOperations": true})));
     assert_eq!(changed(&cached, &plan(&cached)), ["orders-dc-a", "orders-dc-b"]);
 }
@@ -107,17 +106,17 @@ fn one_rack_changes_at_a_time() {
     let mut cached = respecified(&before, &[("a", 1), ("b", 1)], restart("because"));
     let first = plan(&cached);
     assert_eq!(changed(&cached, &first), ["orders-dc-a"]);
-    assert_eq!(first.untouched, [held("orders-dc-b")]);
+    assert_eq!(first.untouched, [untouched("orders-dc-b")]);
     let a = first.objects.stateful_sets.into_iter().find(|one| name_of(one) == "orders-dc-a").unwrap();
     cached.stateful_sets.insert(a.clone());
     let second = plan(&cached);
-    assert_eq!((changed(&cached, &second), &second.untouched[..]), (vec![], &[held("orders-dc-b")][..]));
+    assert_eq!((changed(&cached, &second), &second.untouched[..]), (vec![], &[untouched("orders-dc-b")][..]));
     cached.stateful_sets.insert(rolled_out(a));
     assert_eq!(changed(&cached, &plan(&cached)), ["orders-dc-b"]);
 }
 
 #[test]
-fn nodes_join_before_nodes_are_changed() {
+fn nodes_join_before_pods_are_updated() {
     let before = running(&[("a", 1), ("b", 1)], json!({}));
     let cached = respecified(&before, &[("a", 1), ("b", 3)], image("2026.2.5"));
     let plan = plan(&cached);
@@ -130,9 +129,9 @@ fn nodes_join_before_nodes_are_changed() {
 }
 
 #[test]
-fn nothing_begins_while_a_node_is_down() {
+fn no_change_begins_while_a_node_is_down() {
     let mut cached = running(&[("a", 1), ("b", 1)], json!({}));
-    set_out_of_order(&mut cached, "orders-dc-b");
+    set_not_ready(&mut cached, "orders-dc-b");
     for (racks, spec) in [
         (&[("a", 2), ("b", 1)][..], json!({})),
         (&[("a", 1), ("b", 1), ("c", 1)][..], json!({})),
@@ -146,15 +145,15 @@ fn nothing_begins_while_a_node_is_down() {
 }
 
 #[test]
-fn what_is_down_can_be_corrected() {
+fn pods_that_are_down_can_be_corrected() {
     let mut cached = running(&[("a", 1), ("b", 1)], json!({}));
-    set_out_of_order(&mut cached, "orders-dc-b");
+    set_not_ready(&mut cached, "orders-dc-b");
     let cached = respecified(&cached, &[("a", 1), ("b", 1)], image("2026.2.5"));
     assert_eq!(changed(&cached, &plan(&cached)), ["orders-dc-b"]);
-    assert_eq!(plan(&cached).untouched, [held("orders-dc-a")]);
+    assert_eq!(plan(&cached).untouched, [untouched("orders-dc-a")]);
 }
 
-/// A rack of two, of which the second has not joined, and another version to run.
+/// A rack of two, of which the second has not joined, and another desired version.
 fn upgraded_while_joining(policy: &str) -> Cached {
     let mut cached = running(&[("a", 2)], json!({"enableParallelNodeOperations": policy == "Parallel"}));
     cached.services.get_mut("orders-dc-a-1").unwrap().metadata.annotations = None;
@@ -177,7 +176,7 @@ fn waiting_for(reason: &str) -> Pod {
 }
 
 #[test]
-fn a_node_that_joins_is_not_disturbed() {
+fn joining_node_is_not_restarted() {
     let running = pod(json!({"containerStatuses": [{
         "name": "scylla", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": {"running": {}},
     }]}));
@@ -187,7 +186,7 @@ fn a_node_that_joins_is_not_disturbed() {
         ("creating", Some(waiting_for("ContainerCreating")), false),
         ("no image", Some(waiting_for("ImagePullBackOff")), true),
         ("crashing", Some(waiting_for("CrashLoopBackOff")), true),
-        ("no machine", Some(pod(json!({"conditions": [{"type": "PodScheduled", "status": "False"}]}))), true),
+        ("no Kubernetes node", Some(pod(json!({"conditions": [{"type": "PodScheduled", "status": "False"}]}))), true),
     ] {
         let mut cached = upgraded_while_joining("OrderedReady");
         cached.pods.extend(pod.map(|pod| with_name("orders-dc-a-1", pod)));
@@ -197,7 +196,7 @@ fn a_node_that_joins_is_not_disturbed() {
 }
 
 #[test]
-fn nodes_that_serve_stay_while_another_is_down() {
+fn ready_nodes_are_not_restarted_while_another_is_down() {
     let mut cached = upgraded_while_joining("Parallel");
     cached.pods.insert(with_name("orders-dc-a-1", waiting_for("ImagePullBackOff")));
     let corrected = &plan(&cached).objects.stateful_sets[0];
@@ -210,7 +209,7 @@ fn partition(stateful_set: &StatefulSet) -> i32 {
 }
 
 #[test]
-fn no_node_is_taken_away_unheard() {
+fn replicas_are_not_reduced_without_a_decommission() {
     let before = running(&[("a", 3), ("b", 2)], json!({}));
     let cached = respecified(&before, &[("a", 1)], json!({}));
     let plan = plan(&cached);
@@ -220,13 +219,13 @@ fn no_node_is_taken_away_unheard() {
     let kept: Vec<&str> = plan.untouched.iter().map(|one| one.name.as_str()).collect();
     assert_eq!(kept, ["orders-dc-b", "orders-dc-b-0", "orders-dc-b-1"]);
     let messages: String = plan.progressing.iter().map(|note| note.message.as_str()).collect();
-    assert!(messages.contains("node shop/orders-dc-b-1 is to leave"), "{messages}");
-    assert!(messages.contains("the 2 node(s) of StatefulSet shop/orders-dc-b leave one by one"), "{messages}");
-    assert_eq!((plan.changes, plan.deletions), (vec![], vec![]), "nobody has said a word of the ring");
+    assert!(messages.contains("Node shop/orders-dc-b-1 has to leave the token ring"), "{messages}");
+    assert!(messages.contains("the 2 node(s) of StatefulSet shop/orders-dc-b one by one"), "{messages}");
+    assert_eq!((plan.changes, plan.deletions), (vec![], vec![]), "no sidecar has reported the ring");
 }
 
 #[test]
-fn a_stateful_set_that_is_gone_is_made_anew_around_its_nodes() {
+fn deleted_stateful_set_is_recreated_for_its_nodes() {
     let before = running(&[("a", 3)], json!({}));
     for evidence in ["pod", "Service"] {
         let mut cached = respecified(&before, &[("a", 1)], json!({}));
@@ -248,7 +247,7 @@ fn a_stateful_set_that_is_gone_is_made_anew_around_its_nodes() {
 }
 
 #[test]
-fn the_rack_file_of_a_removed_rack_stays() {
+fn snitch_config_of_a_removed_rack_is_kept() {
     let mut cached = running(&[("a", 1), ("b", 1)], json!({}));
     for config in plan(&cached).objects.snitch_configs {
         cached.config_maps.insert(config);
@@ -258,7 +257,7 @@ fn the_rack_file_of_a_removed_rack_stays() {
 }
 
 #[test]
-fn what_kubernetes_never_changes_is_kept_and_told() {
+fn immutable_fields_are_kept_and_reported() {
     let cached = running(&[("a", 1)], json!({}));
     let spec = json!({
         "enableParallelNodeOperations": true,
@@ -274,7 +273,7 @@ fn what_kubernetes_never_changes_is_kept_and_told() {
 }
 
 #[test]
-fn what_an_api_server_fills_in_is_no_difference() {
+fn defaults_of_the_api_server_are_no_difference() {
     let mut cached = running(&[("a", 1)], json!({}));
     let stateful_set = cached.stateful_sets.get_mut("orders-dc-a").unwrap();
     let mut kept = json!(stateful_set);
@@ -288,7 +287,7 @@ fn what_an_api_server_fills_in_is_no_difference() {
 }
 
 #[test]
-fn what_an_api_server_leaves_out_is_no_difference() {
+fn fields_dropped_by_the_api_server_are_no_difference() {
     let mut cached = running(&[("a", 1), ("b", 1)], json!({"minReadySeconds": 0}));
     for one in cached.stateful_sets.values_mut() {
         let spec = one.spec.as_mut().unwrap();
@@ -298,14 +297,14 @@ fn what_an_api_server_leaves_out_is_no_difference() {
 }
 
 #[test]
-fn what_was_ours_and_is_to_go_is_a_difference() {
+fn own_fields_that_are_no_longer_desired_are_a_difference() {
     let mut cached = running(&[("a", 1)], json!({}));
     let stateful_set = cached.stateful_sets.get_mut("orders-dc-a").unwrap();
     let mut kept = json!(stateful_set);
     kept["spec"]["template"]["metadata"]["annotations"]["team"] = "blue".into();
     *stateful_set = serde_json::from_value(kept).unwrap();
     assert_eq!(reasons(&plan(&cached)), ["UpdatingStatefulSet"]);
-    // Unless the API server knows that it is somebody else's.
+    // Unless another field manager owns it, according to the API server.
     let fields =
         |fields: Value| ManagedFieldsEntry { fields_v1: Some(FieldsV1(fields)), ..ManagedFieldsEntry::default() };
     let annotation = json!({"f:metadata": {"f:annotations": {"f:team": {}}}});
@@ -313,17 +312,17 @@ fn what_was_ours_and_is_to_go_is_a_difference() {
     let others = fields(json!({"f:spec": {"f:template": annotation}}));
     cached.stateful_sets.get_mut("orders-dc-a").unwrap().metadata.managed_fields = Some(vec![ours, others.clone()]);
     assert_eq!(plan(&cached).progressing, []);
-    // Also where that is kept as a text.
+    // Also where the API server stores that as a text.
     let ours = fields(Value::String(json!({"f:spec": {"f:selector": {}}}).to_string()));
     cached.stateful_sets.get_mut("orders-dc-a").unwrap().metadata.managed_fields = Some(vec![ours, others]);
     assert_eq!(plan(&cached).progressing, []);
 }
 
 #[test]
-fn what_changes_with_the_operator_waits_for_the_turn_of_the_datacenter() {
-    let at_rest = running(&[("a", 1), ("b", 1)], json!({}));
-    assert_eq!(rollout_state(&at_rest), RolloutState::Complete);
-    let mut cached = Cached { operator_image: "messina:another".into(), ..at_rest };
+fn changes_of_the_operator_roll_out_to_one_datacenter_at_a_time() {
+    let settled_world = running(&[("a", 1), ("b", 1)], json!({}));
+    assert_eq!(rollout_state(&settled_world), RolloutState::Done);
+    let mut cached = Cached { operator_image: "messina:another".into(), ..settled_world };
     assert_eq!(rollout_state(&cached), RolloutState::Pending);
     cached.turn = Turn::After("shop/another".into());
     let progressing = plan(&cached);
@@ -331,9 +330,9 @@ fn what_changes_with_the_operator_waits_for_the_turn_of_the_datacenter() {
         (changed(&cached, &progressing), reasons(&progressing)),
         (vec![], vec!["WaitingForTurn", "WaitingForOtherRacks"])
     );
-    let told = progressing.progressing.iter().find(|note| note.reason == "WaitingForTurn").unwrap();
-    assert!(told.message.contains("the turn of shop/another"), "{}", told.message);
-    // Nodes join all the same, as the others are.
+    let reported = progressing.progressing.iter().find(|note| note.reason == "WaitingForTurn").unwrap();
+    assert!(reported.message.contains("Waiting for shop/another"), "{}", reported.message);
+    // Nodes join nevertheless, with pods like the others.
     cached.datacenter.racks[0].nodes = 2;
     assert_eq!(changed(&cached, &plan(&cached)), ["orders-dc-a"]);
     cached.datacenter.racks[0].nodes = 1;
@@ -342,7 +341,7 @@ fn what_changes_with_the_operator_waits_for_the_turn_of_the_datacenter() {
 }
 
 #[test]
-fn a_drifted_rack_is_put_right() {
+fn drifted_stateful_set_is_corrected() {
     let mut cached = running(&[("a", 1)], json!({}));
     let spec = cached.stateful_sets.get_mut("orders-dc-a").unwrap().spec.as_mut().unwrap();
     spec.template.spec.as_mut().unwrap().containers[0].image = Some("something/else:1".into());
@@ -350,7 +349,7 @@ fn a_drifted_rack_is_put_right() {
 }
 
 #[test]
-fn what_somebody_added_to_a_list_is_a_difference() {
+fn list_entry_added_by_a_user_is_a_difference() {
     let mut cached = running(&[("a", 1)], json!({}));
     let spec = cached.stateful_sets.get_mut("orders-dc-a").unwrap().spec.as_mut().unwrap();
     let containers = &mut spec.template.spec.as_mut().unwrap().containers;
@@ -359,7 +358,7 @@ fn what_somebody_added_to_a_list_is_a_difference() {
 }
 
 #[test]
-fn no_number_of_replicas_is_too_large_to_keep() {
+fn any_number_of_replicas_is_kept() {
     let mut cached = running(&[("a", 1)], json!({}));
     let spec = cached.stateful_sets.get_mut("orders-dc-a").unwrap().spec.as_mut().unwrap();
     spec.replicas = Some(i32::MAX);
@@ -369,7 +368,7 @@ fn no_number_of_replicas_is_too_large_to_keep() {
 }
 
 #[test]
-fn a_change_of_the_users_settings_restarts_nodes() {
+fn changed_user_settings_restart_nodes() {
     let mut cached = running(&[("a", 1)], json!({}));
     set_users_settings(&mut cached, "a: 1");
     assert_eq!(reasons(&plan(&cached)), ["UpdatingStatefulSet"]);
@@ -378,12 +377,12 @@ fn a_change_of_the_users_settings_restarts_nodes() {
 fn set_users_settings(cached: &mut Cached, text: &str) {
     let data = [("scylla.yaml".to_owned(), text.to_owned())];
     let config = ConfigMap { data: Some(data.into()), ..ConfigMap::default() };
-    cached.user_objects.config_maps.insert("scylla-config".into(), config.into());
+    cached.named.config_maps.insert("scylla-config".into(), config.into());
 }
 
-/// An operator that did not read the user's settings made the StatefulSet; then comes one that does.
+/// An operator that did not hash the user's settings created the StatefulSet; then it is upgraded to one that does.
 #[test]
-fn nodes_are_not_restarted_only_because_the_users_settings_are_read_now() {
+fn nodes_do_not_restart_because_user_settings_are_hashed_now() {
     let cached = with_old_hash();
     for settings in [None, Some("a: 1")] {
         let mut cached = cached.clone();
@@ -427,7 +426,7 @@ fn inputs_hash(stateful_set: &StatefulSet) -> &str {
 }
 
 #[test]
-fn what_an_old_hash_stands_for_is_not_forgotten_while_nodes_join() {
+fn old_hash_is_kept_while_nodes_join() {
     let mut cached = with_old_hash();
     let noted = plan(&cached).objects.stateful_sets.remove(0);
     let stood_for = noted.metadata.annotations.as_ref().unwrap()[INPUTS_STAND_FOR].clone();
@@ -439,7 +438,7 @@ fn what_an_old_hash_stands_for_is_not_forgotten_while_nodes_join() {
 }
 
 #[test]
-fn a_stateful_set_that_is_made_anew_has_the_old_hash_of_its_pods() {
+fn recreated_stateful_set_keeps_the_old_hash_of_its_pods() {
     let mut cached = with_old_hash();
     cached.stateful_sets.clear();
     let restored = plan(&cached).objects.stateful_sets.remove(0);
@@ -447,7 +446,7 @@ fn a_stateful_set_that_is_made_anew_has_the_old_hash_of_its_pods() {
 }
 
 #[test]
-fn nodes_that_restart_anyway_get_the_new_hash() {
+fn nodes_that_restart_for_another_reason_get_the_new_hash() {
     let cached = with_old_hash();
     let changed = plan(&respecified(&cached, &[("a", 1)], json!({"forceRedeploymentReason": "x"})));
     let stateful_set = &changed.objects.stateful_sets[0];
@@ -460,7 +459,7 @@ fn stateful_set_of(cached: &Cached) -> &StatefulSet {
 }
 
 #[test]
-fn a_datacenter_is_available_when_all_nodes_are() {
+fn datacenter_is_available_when_all_nodes_are() {
     let mut cached = running(&[("a", 1), ("b", 2)], json!({}));
     for name in ["orders-dc-a-0", "orders-dc-b-0"] {
         let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "scylla", "image": "scylla:2026.2.4"}]}});
@@ -468,7 +467,11 @@ fn a_datacenter_is_available_when_all_nodes_are() {
     }
     let of = |cached: &Cached| {
         let report = report(cached);
-        (report.status, report.available.is_ok(), report.available.err().map_or("AsExpected", |told| told.reason))
+        (
+            report.status,
+            report.available.is_ok(),
+            report.available.err().map_or("AsExpected", |reported| reported.reason),
+        )
     };
     let (status, holds, reason) = of(&cached);
     assert!(holds, "{reason}");
@@ -481,8 +484,8 @@ fn a_datacenter_is_available_when_all_nodes_are() {
     written.stateful_sets.get_mut("orders-dc-a").unwrap().metadata.generation = Some(2);
     assert!(of(&written).1, "nodes go on serving before Kubernetes has looked at what was written");
     written.pods.remove("orders-dc-a-0");
-    assert!(!of(&written).1, "nobody knows");
-    set_out_of_order(&mut cached, "orders-dc-b");
+    assert!(!of(&written).1, "the status is stale");
+    set_not_ready(&mut cached, "orders-dc-b");
     let (status, holds, reason) = of(&cached);
     assert_eq!((holds, reason, status.ready_nodes), (false, "MembersNotReady", Some(1)));
     let upgraded = respecified(&cached, &[("a", 1), ("b", 2)], image("2026.2.5"));
@@ -494,9 +497,9 @@ fn a_datacenter_is_available_when_all_nodes_are() {
     );
 }
 
-/// What stops the work on a datacenter is for the datacenter alone: on pods it would restart all nodes.
+/// The pause annotation is for the datacenter alone: on pods it would restart all nodes.
 #[test]
-fn a_pause_is_not_handed_on() {
+fn pause_annotation_is_not_propagated() {
     let object = |annotations: Value| {
         json!({
             "metadata": {
@@ -514,13 +517,13 @@ fn a_pause_is_not_handed_on() {
 }
 
 #[test]
-fn another_name_of_the_datacenter_is_a_fault_as_long_as_there_are_nodes() {
+fn changed_datacenter_name_is_a_fault_while_there_are_nodes() {
     let cached = running(&[("a", 1)], json!({}));
     assert_eq!(change_of_identity(&cached), None);
     let fault = change_of_identity(&respecified(&cached, &[("a", 1)], json!({"datacenterName": "other"}))).unwrap();
     assert_eq!(fault.field, "spec.datacenterName");
     assert!(fault.message.contains("\"dc\" again"), "{}", fault.message);
-    // Another operator has begun to obey: it can be set back, and only back.
+    // Another operator has begun to apply the new name: it can be changed back, and only back.
     let mut begun = respecified(&cached, &[("a", 1)], json!({"datacenterName": "other"}));
     let time = |seconds| Some(Time(jiff::Timestamp::from_second(seconds).unwrap()));
     begun.stateful_sets.get_mut("orders-dc-a").unwrap().metadata.creation_timestamp = time(1);

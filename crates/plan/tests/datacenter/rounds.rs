@@ -1,4 +1,4 @@
-//! The world goes on: in rounds, until it is at rest.
+//! Runs the model in rounds, until nothing changes any more.
 
 use std::collections::BTreeSet;
 
@@ -14,11 +14,11 @@ use messina_plan::datacenter::Note;
 
 use crate::world::World;
 
-/// Everybody does once what there is to do, nobody is late, nothing breaks. The operator makes so many writes at most;
-/// answers whether anybody did anything.
+/// Every actor does once what it can do, without delays or faults. The operator makes at most `writes` writes. Returns whether
+/// any actor did something.
 pub(crate) fn round(world: &mut World, writes: &mut usize) -> bool {
-    let mut has_done = round_of_others(world);
-    world.look();
+    let mut has_done = round_without_operator(world);
+    world.reconcile();
     while *writes > 0 && world.write() {
         *writes -= 1;
         has_done = true;
@@ -26,52 +26,52 @@ pub(crate) fn round(world: &mut World, writes: &mut usize) -> bool {
     has_done
 }
 
-/// The same, without the operator.
-pub(crate) fn round_of_others(world: &mut World) -> bool {
+/// A round without the operator.
+pub(crate) fn round_without_operator(world: &mut World) -> bool {
     let mut has_done = false;
     for pod in world.pods() {
-        has_done |= world.live(&pod);
+        has_done |= world.run_node(&pod);
         world.gossip(&pod);
-        world.see(&pod);
-        has_done |= world.tend(&pod);
+        world.refresh_sidecar(&pod);
+        has_done |= world.run_sidecar(&pod);
     }
-    has_done |= world.kubernetes();
-    has_done | world.clean_up()
+    has_done |= world.run_kubernetes();
+    has_done | world.finish_cleanup_job()
 }
 
-/// Goes on until it comes to rest; answers whether it does. Nodes that are lost are replaced by their user, who also ends
-/// those that run on a disk which is being deleted, because the label was taken away too late.
+/// Runs rounds until nothing changes. Returns whether that happens. The user replaces lost nodes, and deletes pods whose disk is
+/// being deleted because the label was removed too late.
 pub(crate) fn settle(world: &mut World) -> bool {
     (0..600).any(|_| {
-        for pod in world.lost() {
+        for pod in world.nodes_with_lost_disks() {
             if world.label(&pod, REPLACE).is_none() {
                 world.set_label(&pod, REPLACE, Some(""));
             }
         }
-        if let Some(pod) = world.on_a_deleted_disk() {
+        if let Some(pod) = world.node_on_deleted_disk() {
             world.remove_pod(&pod);
         }
         !round(world, &mut usize::MAX.clone())
     })
 }
 
-/// Goes on until something is so.
-pub(crate) fn until(world: &mut World, what: &str, is_so: impl Fn(&World) -> bool) {
+/// Runs rounds until the condition holds.
+pub(crate) fn run_until(world: &mut World, what: &str, is_so: impl Fn(&World) -> bool) {
     let happens = (0..200).any(|_| is_so(world) || (round(world, &mut usize::MAX.clone()), is_so(world)).1);
-    assert!(happens, "{what}: {:#?}", plan(&world.kept).progressing);
+    assert!(happens, "{what}: {:#?}", plan(&world.stored).progressing);
 }
 
-/// A datacenter at rest.
-pub(crate) fn at_rest(racks: &[(&str, i32)]) -> World {
+/// Returns a settled datacenter.
+pub(crate) fn settled_world(racks: &[(&str, i32)]) -> World {
     let mut world = World::new(7, racks);
     assert!(settle(&mut world), "a new datacenter comes to rest");
-    check_fresh(&world, racks);
+    check_like_fresh(&world, racks);
     world
 }
 
-/// What the plan waits for, and what is wrong.
+/// Returns all progressing and degraded notes of the plan.
 pub(crate) fn notes(world: &World) -> Vec<Note> {
-    let plan = plan(&world.kept);
+    let plan = plan(&world.stored);
     [plan.progressing, plan.degraded].concat()
 }
 
@@ -79,21 +79,21 @@ pub(crate) fn reasons(world: &World) -> Vec<&'static str> {
     notes(world).iter().map(|note| note.reason).collect()
 }
 
-/// The state is that of a fresh deployment, but for claims that are kept.
-pub(crate) fn check_fresh(world: &World, racks: &[(&str, i32)]) {
+/// Checks that the state is that of a fresh deployment, except for claims that are kept.
+pub(crate) fn check_like_fresh(world: &World, racks: &[(&str, i32)]) {
     let expected: BTreeSet<String> = racks
         .iter()
         .flat_map(|(rack, nodes)| (0..*nodes).map(move |ordinal| format!("orders-dc-{rack}-{ordinal}")))
         .collect();
     let pods: BTreeSet<String> = world.pods().into_iter().collect();
     assert_eq!(pods, expected, "pods; {:#?}", notes(world));
-    let services: BTreeSet<String> = world.kept.services.keys().cloned().collect();
+    let services: BTreeSet<String> = world.stored.services.keys().cloned().collect();
     assert_eq!(services, expected, "Services");
     assert_eq!(world.ring.len(), expected.len(), "nodes in the ring");
-    let sets: BTreeSet<String> = world.kept.stateful_sets.keys().cloned().collect();
+    let sets: BTreeSet<String> = world.stored.stateful_sets.keys().cloned().collect();
     assert_eq!(sets, racks.iter().map(|(rack, _)| format!("orders-dc-{rack}")).collect(), "StatefulSets");
-    assert_eq!(world.kept.jobs.keys().collect::<Vec<_>>(), [""; 0], "Jobs");
-    for (name, service) in world.kept.services.iter() {
+    assert_eq!(world.stored.jobs.keys().collect::<Vec<_>>(), [""; 0], "Jobs");
+    for (name, service) in world.stored.services.iter() {
         let labels = service.metadata.labels.clone().unwrap_or_default();
         let annotations = service.metadata.annotations.clone().unwrap_or_default();
         let ring = |key: &str| annotations.get(key).filter(|ring| !ring.is_empty());

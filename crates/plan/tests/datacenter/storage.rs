@@ -1,4 +1,4 @@
-//! Disks that grow.
+//! Volume expansion.
 
 use std::collections::BTreeMap;
 
@@ -17,18 +17,18 @@ use serde_json::{Value, json};
 
 use crate::{
     name_of,
-    rounds::{at_rest, round, settle},
+    rounds::{round, settle, settled_world},
     world::World,
 };
 
-/// Two racks at rest, whose disks are to be larger.
+/// Two settled racks whose disks have to be expanded.
 fn enlarged(capacity: &'static str) -> World {
-    let mut world = at_rest(&[("a", 2), ("b", 1)]);
-    world.enlarge(capacity);
+    let mut world = settled_world(&[("a", 2), ("b", 1)]);
+    world.raise_capacity(capacity);
     world
 }
 
-fn told(cached: &Cached) -> Vec<&'static str> {
+fn reported(cached: &Cached) -> Vec<&'static str> {
     let plan = plan(cached);
     let notes = plan.progressing.iter().chain(&plan.degraded).filter(|note| note.component == Component::Storage);
     notes.map(|note| note.reason).collect()
@@ -38,83 +38,83 @@ fn uids<'a>(metadata: impl Iterator<Item = (&'a String, &'a Option<String>)>) ->
     metadata.map(|(name, uid)| (name.clone(), uid.clone().unwrap())).collect()
 }
 
-/// As what the StatefulSet of the first rack is made anew.
-fn restored(world: &World) -> StatefulSetSpec {
-    let planned = plan(&world.kept).objects.stateful_sets.into_iter().find(|one| name_of(one) == "orders-dc-a");
+/// Returns the spec with which the StatefulSet of the first rack is recreated.
+fn recreated(world: &World) -> StatefulSetSpec {
+    let planned = plan(&world.stored).objects.stateful_sets.into_iter().find(|one| name_of(one) == "orders-dc-a");
     planned.unwrap().spec.unwrap()
 }
 
-/// UIDs of pods and of claims.
-fn belongings(world: &World) -> [BTreeMap<String, String>; 2] {
-    let pods = world.kept.pods.iter().map(|(name, pod)| (name, &pod.metadata.uid));
-    let claims = world.kept.claims.iter().map(|(name, claim)| (name, &claim.metadata.uid));
+/// Returns the UIDs of claims and pods.
+fn claims_and_pods(world: &World) -> [BTreeMap<String, String>; 2] {
+    let pods = world.stored.pods.iter().map(|(name, pod)| (name, &pod.metadata.uid));
+    let claims = world.stored.claims.iter().map(|(name, claim)| (name, &claim.metadata.uid));
     [uids(pods), uids(claims)]
 }
 
 #[test]
-fn disks_grow_and_no_pod_is_touched() {
+fn volume_expansion_changes_no_pod() {
     let mut world = enlarged("2Gi");
-    let before = belongings(&world);
-    let sets = uids(world.kept.stateful_sets.iter().map(|(name, one)| (name, &one.metadata.uid)));
+    let before = claims_and_pods(&world);
+    let sets = uids(world.stored.stateful_sets.iter().map(|(name, one)| (name, &one.metadata.uid)));
     assert!(settle(&mut world));
     assert_eq!(world.sizes().into_iter().collect::<Vec<_>>(), ["2Gi"]);
-    assert_eq!(belongings(&world), before, "pods and claims are the same");
-    assert!(world.kept.stateful_sets.iter().all(|(name, one)| one.metadata.uid.as_ref() != Some(&sets[name])));
-    assert_eq!((world.left, world.replaced, told(&world.kept)), (0, 0, vec![]));
+    assert_eq!(claims_and_pods(&world), before, "pods and claims are the same");
+    assert!(world.stored.stateful_sets.iter().all(|(name, one)| one.metadata.uid.as_ref() != Some(&sets[name])));
+    assert_eq!((world.left, world.replaced, reported(&world.stored)), (0, 0, vec![]));
 }
 
 #[test]
-fn claims_come_first_and_then_one_stateful_set_after_the_other() {
+fn volume_expansion_updates_claims_then_stateful_sets_one_by_one() {
     let mut world = enlarged("2Gi");
-    let first = plan(&world.kept);
+    let first = plan(&world.stored);
     let claims: Vec<&str> = first.changes.iter().map(|change| change.name.as_str()).collect();
     assert_eq!(claims, ["data-orders-dc-a-0", "data-orders-dc-a-1", "data-orders-dc-b-0"]);
     assert!(first.changes.iter().all(|change| change.kind == ObjectKind::PersistentVolumeClaim));
     assert_eq!(first.deletions, []);
-    world.look();
+    world.reconcile();
     while world.write() {}
-    assert_eq!(told(&world.kept), ["WaitingForVolume"; 3], "all have asked, none has got it");
-    assert_eq!((plan(&world.kept).changes, plan(&world.kept).deletions), (vec![], vec![]));
-    while world.kubernetes() {}
-    let then = plan(&world.kept);
+    assert_eq!(reported(&world.stored), ["WaitingForVolume"; 3], "all have asked, none has got it");
+    assert_eq!((plan(&world.stored).changes, plan(&world.stored).deletions), (vec![], vec![]));
+    while world.run_kubernetes() {}
+    let then = plan(&world.stored);
     assert_eq!(then.deletions.len(), 1);
     let deletion = &then.deletions[0];
-    let version = world.kept.stateful_sets["orders-dc-a"].metadata.resource_version.clone();
+    let version = world.stored.stateful_sets["orders-dc-a"].metadata.resource_version.clone();
     assert_eq!((deletion.name.as_str(), &deletion.version), ("orders-dc-a", &version));
     assert!(deletion.orphans, "its pods stay");
-    assert_eq!(told(&world.kept), ["ReplacingStatefulSet", "WaitingForStatefulSet"]);
+    assert_eq!(reported(&world.stored), ["RecreatingStatefulSet", "WaitingForStatefulSet"]);
 }
 
-/// The operator stops when the StatefulSet is deleted, and does not come back for long.
+/// The operator stops after the StatefulSet is deleted, and starts again much later.
 #[test]
-fn a_rack_whose_stateful_set_is_away_is_neither_missing_nor_smaller() {
+fn rack_without_its_stateful_set_keeps_its_status_and_size() {
     let mut world = enlarged("2Gi");
     while !world.has_orphans() {
         round(&mut world, &mut 1);
     }
     world.crash_the_operator();
-    let before = belongings(&world);
-    // Even if fewer nodes are asked for meanwhile, and another rack is not rolled out.
-    world.respecify(&[("a", 1), ("b", 1)]);
-    world.kept.stateful_sets.get_mut("orders-dc-b").unwrap().status.as_mut().unwrap().ready_replicas = Some(0);
-    assert_eq!(restored(&world).replicas, Some(2));
-    // Nor does one that is to have more nodes get them by that.
-    world.respecify(&[("a", 3), ("b", 1)]);
-    assert_eq!(restored(&world).replicas, Some(2));
-    world.respecify(&[("a", 2), ("b", 1)]);
+    let before = claims_and_pods(&world);
+    // Even if the user reduces `nodes` meanwhile, and another rack is not rolled out.
+    world.set_racks(&[("a", 1), ("b", 1)]);
+    world.stored.stateful_sets.get_mut("orders-dc-b").unwrap().status.as_mut().unwrap().ready_replicas = Some(0);
+    assert_eq!(recreated(&world).replicas, Some(2));
+    // A rack with more desired nodes is not scaled out by that.
+    world.set_racks(&[("a", 3), ("b", 1)]);
+    assert_eq!(recreated(&world).replicas, Some(2));
+    world.set_racks(&[("a", 2), ("b", 1)]);
     assert!(settle(&mut world));
-    assert_eq!(belongings(&world), before);
+    assert_eq!(claims_and_pods(&world), before);
 }
 
-/// Its pods would start with another version, and nobody would have prepared them.
+/// Its pods would start with another version, unprepared.
 #[test]
-fn a_rack_whose_stateful_set_is_away_keeps_its_version() {
+fn recreated_stateful_set_keeps_its_version() {
     let mut world = enlarged("2Gi");
     while !world.has_orphans() {
         round(&mut world, &mut 1);
     }
-    world.respecify_for(&[("a", 2), ("b", 1)], "2026.2.5");
-    let template = restored(&world).template;
+    world.set_racks_and_version(&[("a", 2), ("b", 1)], "2026.2.5");
+    let template = recreated(&world).template;
     assert_eq!(template.metadata.unwrap().labels.unwrap()[SCYLLA_VERSION], "2026.2.4");
     let images: Vec<_> = template.spec.unwrap().containers.into_iter().filter_map(|one| one.image).collect();
     assert!(images.contains(&"scylladb/scylla:2026.2.4".to_owned()), "{images:?}");
@@ -123,49 +123,49 @@ fn a_rack_whose_stateful_set_is_away_keeps_its_version() {
 }
 
 #[test]
-fn a_rack_that_is_taken_out_while_its_stateful_set_is_away_has_to_be_put_back() {
+fn rack_removed_without_its_stateful_set_must_be_added_again() {
     let mut world = enlarged("2Gi");
     while !world.has_orphans() {
         round(&mut world, &mut 1);
     }
-    world.respecify(&[("b", 1)]);
+    world.set_racks(&[("b", 1)]);
     for _ in 0..50 {
         round(&mut world, &mut usize::MAX.clone());
     }
     assert_eq!(world.left, 0);
-    let degraded = plan(&world.kept).degraded;
+    let degraded = plan(&world.stored).degraded;
     assert!(degraded.iter().any(|note| note.reason == "RackWithoutStatefulSet"), "{degraded:?}");
-    world.respecify(&[("a", 1), ("b", 1)]);
+    world.set_racks(&[("a", 1), ("b", 1)]);
     assert!(settle(&mut world));
-    world.respecify(&[("b", 1)]);
+    world.set_racks(&[("b", 1)]);
     assert!(settle(&mut world));
     assert_eq!(world.left, 2, "then it goes, node by node");
 }
 
 #[test]
-fn a_restart_that_the_user_asked_for_is_not_repeated() {
+fn recreated_stateful_set_does_not_repeat_kubectl_rollout_restart() {
     const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
-    let mut world = at_rest(&[("a", 1), ("b", 1)]);
+    let mut world = settled_world(&[("a", 1), ("b", 1)]);
     let restart = |annotations: &mut Option<BTreeMap<String, String>>| {
         annotations.get_or_insert_default().insert(RESTARTED_AT.into(), "noon".into());
     };
-    let template = &mut world.kept.stateful_sets.get_mut("orders-dc-a").unwrap().spec.as_mut().unwrap().template;
+    let template = &mut world.stored.stateful_sets.get_mut("orders-dc-a").unwrap().spec.as_mut().unwrap().template;
     restart(&mut template.metadata.as_mut().unwrap().annotations);
-    restart(&mut world.kept.pods.get_mut("orders-dc-a-0").unwrap().metadata.annotations);
-    let before = world.kept.stateful_sets["orders-dc-a"].spec.clone().unwrap().template;
-    world.enlarge("2Gi");
+    restart(&mut world.stored.pods.get_mut("orders-dc-a-0").unwrap().metadata.annotations);
+    let before = world.stored.stateful_sets["orders-dc-a"].spec.clone().unwrap().template;
+    world.raise_capacity("2Gi");
     assert!(settle(&mut world));
-    assert_eq!(world.kept.stateful_sets["orders-dc-a"].spec.clone().unwrap().template, before);
+    assert_eq!(world.stored.stateful_sets["orders-dc-a"].spec.clone().unwrap().template, before);
 }
 
-/// What keeps disks from growing, and whether it is a fault.
+/// What blocks the expansion, and whether it is degraded.
 #[test]
-fn what_keeps_a_disk_from_growing_is_told_and_changes_nothing() {
+fn blocked_volume_expansion_is_reported_and_changes_nothing() {
     type Trouble = fn(&mut World);
     fn claim(world: &mut World) -> &mut PersistentVolumeClaim {
-        world.kept.claims.get_mut("data-orders-dc-b-0").unwrap()
+        world.stored.claims.get_mut("data-orders-dc-b-0").unwrap()
     }
-    fn asks_and(world: &mut World, status: Value) {
+    fn requests_with_status(world: &mut World, status: Value) {
         let resources = claim(world).spec.as_mut().unwrap().resources.as_mut().unwrap();
         resources.requests = Some([("storage".to_owned(), Quantity("2Gi".into()))].into());
         let mut whole = json!({"phase": "Bound", "capacity": {"storage": "1Gi"}});
@@ -176,15 +176,15 @@ fn what_keeps_a_disk_from_growing_is_told_and_changes_nothing() {
         (
             "the class forbids it",
             |world| {
-                world.kept.storage_classes.get_mut("local").unwrap().allow_volume_expansion = None;
+                world.stored.storage_classes.get_mut("local").unwrap().allow_volume_expansion = None;
             },
             "ExpansionForbidden",
             true,
-            "StorageClass local does not allow it; nothing of the rack is changed: set allowVolumeExpansion",
+            "StorageClass local does not allow it. The operator changes nothing of the rack. Set allowVolumeExpansion",
         ),
         (
             "the class is gone",
-            |world| world.kept.storage_classes.clear(),
+            |world| world.stored.storage_classes.clear(),
             "ExpansionForbidden",
             true,
             "StorageClass local is not there",
@@ -196,29 +196,45 @@ fn what_keeps_a_disk_from_growing_is_told_and_changes_nothing() {
             true,
             "it has no StorageClass",
         ),
-        ("no volume yet", |world| claim(world).status = None, "WaitingForVolume", false, "when it has a volume"),
+        (
+            "no volume yet",
+            |world| claim(world).status = None,
+            "WaitingForVolume",
+            false,
+            "Waiting for it to be bound to a volume",
+        ),
         (
             "it cannot be had",
-            |world| asks_and(world, json!({"allocatedResourceStatuses": {"storage": "ControllerResizeInfeasible"}})),
+            |world| {
+                requests_with_status(
+                    world,
+                    json!({"allocatedResourceStatuses": {"storage": "ControllerResizeInfeasible"}}),
+                )
+            },
             "ExpansionInfeasible",
             true,
-            "set storage.capacity of rack b to a size that can be had",
+            "Set storage.capacity of rack b to a feasible size",
         ),
         (
             "it fails",
             |world| {
-                asks_and(
+                requests_with_status(
                     world,
                     json!({"conditions": [{"type": "ControllerResizeError", "status": "True", "message": "the disk said so"}]}),
                 )
             },
             "ExpansionFails",
             true,
-            "the disk said so; see `kubectl describe pvc -n shop data-orders-dc-b-0`",
+            "the disk said so. Kubernetes tries again. See `kubectl describe pvc -n shop data-orders-dc-b-0`",
         ),
         (
-            "the file system is to grow",
-            |world| asks_and(world, json!({"conditions": [{"type": "FileSystemResizePending", "status": "True"}]})),
+            "the file system has to be resized",
+            |world| {
+                requests_with_status(
+                    world,
+                    json!({"conditions": [{"type": "FileSystemResizePending", "status": "True"}]}),
+                )
+            },
             "FileSystemResizePending",
             false,
             "`kubectl delete pod -n shop orders-dc-b-0`",
@@ -228,15 +244,15 @@ fn what_keeps_a_disk_from_growing_is_told_and_changes_nothing() {
             |world| world.set_label("orders-dc-b-0", REPLACE, Some("")),
             "WaitingForNode",
             false,
-            "when node orders-dc-b-0 has joined and stays",
+            "until node orders-dc-b-0 has joined, and is neither leaving nor being replaced",
         ),
     ];
     for (case, trouble, reason, is_fault, words) in cases {
-        let mut world = at_rest(&[("b", 1), ("c", 1)]);
+        let mut world = settled_world(&[("b", 1), ("c", 1)]);
         trouble(&mut world);
-        world.kept.datacenter.racks[0].storage.capacity = Quantity("2Gi".into());
-        let plan = plan(&world.kept);
-        assert_eq!(told(&world.kept), [reason], "{case}");
+        world.stored.datacenter.racks[0].storage.capacity = Quantity("2Gi".into());
+        let plan = plan(&world.stored);
+        assert_eq!(reported(&world.stored), [reason], "{case}");
         let notes = if is_fault { &plan.degraded } else { &plan.progressing };
         let note = notes.iter().find(|note| note.reason == reason).unwrap_or_else(|| panic!("{case}: {plan:?}"));
         assert!(
@@ -247,31 +263,31 @@ fn what_keeps_a_disk_from_growing_is_told_and_changes_nothing() {
         let touched = plan.changes.iter().any(|change| change.kind != ObjectKind::Service);
         assert!(!touched && plan.deletions.is_empty(), "{case}: {:?}", plan.changes);
         let state = plan.state(Component::Storage);
-        let told = if is_fault { state.degraded } else { state.progressing };
-        assert_eq!(told.map(|told| told.reason), Some(reason), "{case}");
+        let reported = if is_fault { state.degraded } else { state.progressing };
+        assert_eq!(reported.map(|reported| reported.reason), Some(reason), "{case}");
     }
 }
 
 #[test]
-fn a_size_that_cannot_be_had_is_tried_with_less() {
-    let mut world = at_rest(&[("a", 1)]);
-    let claim = world.kept.claims.get_mut("data-orders-dc-a-0").unwrap();
+fn infeasible_expansion_is_retried_with_a_smaller_size() {
+    let mut world = settled_world(&[("a", 1)]);
+    let claim = world.stored.claims.get_mut("data-orders-dc-a-0").unwrap();
     claim.spec.as_mut().unwrap().resources.as_mut().unwrap().requests =
         Some([("storage".to_owned(), Quantity("3Gi".into()))].into());
     let status = claim.status.get_or_insert_default();
     status.allocated_resource_statuses = Some([("storage".to_owned(), "NodeResizeInfeasible".to_owned())].into());
-    world.enlarge("2Gi");
-    let changes = plan(&world.kept).changes;
+    world.raise_capacity("2Gi");
+    let changes = plan(&world.stored).changes;
     assert_eq!(changes[0].patch, json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}}));
 }
 
 #[test]
-fn no_disk_becomes_smaller() {
+fn volumes_are_not_shrunk() {
     let mut world = enlarged("2Gi");
     assert!(settle(&mut world));
-    world.enlarge("1Gi");
-    let plan = plan(&world.kept);
-    assert_eq!(told(&world.kept), ["StorageCannotShrink"; 2]);
+    world.raise_capacity("1Gi");
+    let plan = plan(&world.stored);
+    assert_eq!(reported(&world.stored), ["StorageCannotShrink"; 2]);
     assert_eq!((plan.changes, plan.deletions), (vec![], vec![]));
     assert_eq!(plan.objects.stateful_sets.len(), 2);
     assert!(settle(&mut world));
@@ -279,58 +295,58 @@ fn no_disk_becomes_smaller() {
 }
 
 #[test]
-fn the_claim_of_a_node_that_has_left_is_left_alone() {
-    let mut world = at_rest(&[("a", 2), ("b", 1)]);
-    world.respecify(&[("a", 1), ("b", 1)]);
+fn claim_of_a_node_that_left_is_not_expanded() {
+    let mut world = settled_world(&[("a", 2), ("b", 1)]);
+    world.set_racks(&[("a", 1), ("b", 1)]);
     assert!(settle(&mut world));
-    world.enlarge("2Gi");
+    world.raise_capacity("2Gi");
     assert!(settle(&mut world));
-    let left = &world.kept.claims["data-orders-dc-a-1"];
+    let left = &world.stored.claims["data-orders-dc-a-1"];
     assert!(left.metadata.annotations.as_ref().unwrap().contains_key(LEFT_HOST_ID));
     assert_eq!(left.status.as_ref().unwrap().capacity.as_ref().unwrap()["storage"].0, "1Gi");
     assert_eq!(world.sizes().into_iter().collect::<Vec<_>>(), ["2Gi"]);
 }
 
 #[test]
-fn a_stateful_set_is_not_replaced_while_its_rack_changes() {
+fn stateful_set_is_not_recreated_while_its_rack_changes() {
     type Moment = fn(&mut World);
     let moments: [(&str, Moment); 4] = [
-        ("a node is to join", |world| world.respecify(&[("a", 2), ("b", 1)])),
-        ("pods are to change", |world| world.respecify_for(&[("a", 1), ("b", 1)], "2026.2.5")),
+        ("a node has to join", |world| world.set_racks(&[("a", 2), ("b", 1)])),
+        ("pods are to change", |world| world.set_racks_and_version(&[("a", 1), ("b", 1)], "2026.2.5")),
         ("pods change", |world| {
-            let status = world.kept.stateful_sets.get_mut("orders-dc-a").unwrap().status.as_mut().unwrap();
+            let status = world.stored.stateful_sets.get_mut("orders-dc-a").unwrap().status.as_mut().unwrap();
             status.updated_replicas = Some(0);
         }),
         ("it is being deleted", |world| {
-            let one = world.kept.stateful_sets.get_mut("orders-dc-a").unwrap();
+            let one = world.stored.stateful_sets.get_mut("orders-dc-a").unwrap();
             one.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
         }),
     ];
     for (moment, happen) in moments {
-        let mut world = at_rest(&[("a", 1), ("b", 1)]);
-        world.enlarge("2Gi");
-        world.look();
+        let mut world = settled_world(&[("a", 1), ("b", 1)]);
+        world.raise_capacity("2Gi");
+        world.reconcile();
         while world.write() {}
-        while world.kubernetes() {}
-        assert_eq!(plan(&world.kept).deletions.len(), 1, "it would be");
+        while world.run_kubernetes() {}
+        assert_eq!(plan(&world.stored).deletions.len(), 1, "it would be");
         happen(&mut world);
-        let deleted: Vec<String> = plan(&world.kept).deletions.into_iter().map(|one| one.name).collect();
+        let deleted: Vec<String> = plan(&world.stored).deletions.into_iter().map(|one| one.name).collect();
         assert!(!deleted.contains(&"orders-dc-a".to_owned()), "{moment}: {deleted:?}");
-        assert!(told(&world.kept).contains(&"WaitingForStatefulSet"), "{moment}: {:?}", told(&world.kept));
+        assert!(reported(&world.stored).contains(&"WaitingForStatefulSet"), "{moment}: {:?}", reported(&world.stored));
     }
 }
 
-/// It may be gone when something is written, and what would be made then is what it was.
+/// It may be gone when it is written, and would then be created with the old size.
 #[test]
-fn a_stateful_set_that_is_going_is_left_alone_and_no_other_one_goes() {
-    let mut world = at_rest(&[("a", 1), ("b", 1)]);
-    world.enlarge("2Gi");
-    world.look();
+fn stateful_set_being_deleted_is_left_alone_and_no_other_is_deleted() {
+    let mut world = settled_world(&[("a", 1), ("b", 1)]);
+    world.raise_capacity("2Gi");
+    world.reconcile();
     while world.write() {}
-    while world.kubernetes() {}
-    let one = world.kept.stateful_sets.get_mut("orders-dc-a").unwrap();
+    while world.run_kubernetes() {}
+    let one = world.stored.stateful_sets.get_mut("orders-dc-a").unwrap();
     one.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
-    let plan = plan(&world.kept);
+    let plan = plan(&world.stored);
     assert_eq!(plan.deletions, []);
     let written: Vec<Option<&str>> =
         plan.objects.stateful_sets.iter().map(|one| one.metadata.name.as_deref()).collect();
@@ -338,13 +354,13 @@ fn a_stateful_set_that_is_going_is_left_alone_and_no_other_one_goes() {
     assert!(plan.untouched.iter().any(|one| one.name == "orders-dc-a"));
 }
 
-/// A full disk is the best reason to enlarge it.
+/// A full disk may be why the node is down.
 #[test]
-fn the_disk_of_a_node_that_is_down_grows() {
-    let mut world = at_rest(&[("a", 2), ("b", 1)]);
-    world.stop("orders-dc-b-0");
-    while world.kubernetes() {}
-    world.enlarge("2Gi");
-    let grown: Vec<String> = plan(&world.kept).changes.into_iter().map(|change| change.name).collect();
+fn volume_of_a_down_node_is_expanded() {
+    let mut world = settled_world(&[("a", 2), ("b", 1)]);
+    world.stop_node("orders-dc-b-0");
+    while world.run_kubernetes() {}
+    world.raise_capacity("2Gi");
+    let grown: Vec<String> = plan(&world.stored).changes.into_iter().map(|change| change.name).collect();
     assert!(grown.contains(&"data-orders-dc-b-0".to_owned()), "{grown:?}");
 }

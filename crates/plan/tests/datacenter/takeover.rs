@@ -1,4 +1,4 @@
-//! Datacenters that scylla-operator has made.
+//! Datacenters that scylla-operator created.
 
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
@@ -25,8 +25,8 @@ fn reasons(plan: &Plan) -> Vec<&'static str> {
     plan.progressing.iter().filter(|note| note.component == Component::StatefulSet).map(|note| note.reason).collect()
 }
 
-/// Gives pods of a StatefulSet the shape that scylla-operator wants.
-fn as_of_scylla_operator(stateful_set: &mut StatefulSet) {
+/// Gives the pods of a StatefulSet the shape that scylla-operator gives them.
+fn make_it_of_scylla_operator(stateful_set: &mut StatefulSet) {
     let spec = stateful_set.spec.as_mut().unwrap();
     let barrier: Container = serde_json::from_value(json!({
         "name": BARRIER, "image": "scylla", "command": ["/mnt/shared/scylla-operator", "run-bootstrap-barrier"],
@@ -39,10 +39,10 @@ fn as_of_scylla_operator(stateful_set: &mut StatefulSet) {
     }
 }
 
-/// A datacenter at rest under scylla-operator, whose sidecars do not write our annotations.
-fn of_scylla_operator(racks: &[(&str, i32)]) -> Cached {
+/// A settled datacenter of scylla-operator, whose sidecars do not write our annotations.
+fn created_by_scylla_operator(racks: &[(&str, i32)]) -> Cached {
     let mut cached = running(racks);
-    cached.stateful_sets.values_mut().for_each(as_of_scylla_operator);
+    cached.stateful_sets.values_mut().for_each(make_it_of_scylla_operator);
     for service in cached.services.values_mut() {
         service.metadata.annotations.get_or_insert_default().remove(NODE_JOINED);
     }
@@ -50,9 +50,9 @@ fn of_scylla_operator(racks: &[(&str, i32)]) -> Cached {
 }
 
 #[test]
-fn nodes_restart_before_others_join() {
+fn nodes_of_scylla_operator_restart_before_others_join() {
     let racks = [("a", 2), ("b", 2)];
-    let cached = respecified(&of_scylla_operator(&racks), &[("a", 3), ("b", 2)], json!({}));
+    let cached = respecified(&created_by_scylla_operator(&racks), &[("a", 3), ("b", 2)], json!({}));
     let first = plan(&cached);
     assert_eq!(changed(&cached, &first), [("orders-dc-a".to_owned(), 1)], "the last node of the first rack");
     assert_eq!(replicas(&first, "orders-dc-a"), Some(2), "no node joins with the same write");
@@ -61,11 +61,11 @@ fn nodes_restart_before_others_join() {
     let spec = written.spec.as_ref().unwrap();
     let init_containers = spec.template.spec.as_ref().unwrap().init_containers.as_ref().unwrap();
     assert!(init_containers.iter().all(|one| one.name != BARRIER));
-    // The API server refuses a change of these.
+    // These fields are immutable.
     let now = cached.stateful_sets["orders-dc-a"].spec.clone().unwrap();
     assert_eq!(spec.volume_claim_templates, now.volume_claim_templates);
 
-    // One rack is done: the other one is next, and still no node joins.
+    // One rack is updated: the other one is next, and still no node joins.
     let mut cached = cached;
     let mut done = written.clone();
     done.status.clone_from(&cached.stateful_sets["orders-dc-a"].status);
@@ -77,16 +77,16 @@ fn nodes_restart_before_others_join() {
     assert_eq!(replicas(&second, "orders-dc-a").unwrap_or(2), 2);
 }
 
-/// Where all racks are as we want them, more nodes join at once.
+/// Where all racks are up to date, nodes join at once.
 #[test]
-fn nodes_join_once_all_run_under_us() {
+fn nodes_join_when_all_run_with_our_sidecar() {
     let cached = respecified(&running(&[("a", 2)]), &[("a", 3)], json!({}));
     assert_eq!(replicas(&plan(&cached), "orders-dc-a"), Some(3));
 }
 
 #[test]
-fn no_node_restarts_while_a_sidecar_of_scylla_operator_reports_another_one_down() {
-    let cached = of_scylla_operator(&[("a", 3)]);
+fn restart_waits_while_a_sidecar_of_scylla_operator_reports_a_node_down() {
+    let cached = created_by_scylla_operator(&[("a", 3)]);
     let hosts: Vec<String> = (0..3).map(|ordinal| format!("host-orders-dc-a-{ordinal}")).collect();
     let report = |statuses: [&str; 3]| {
         let seen = hosts.iter().zip(statuses).filter(|(_, status)| !status.is_empty());
@@ -111,8 +111,8 @@ fn no_node_restarts_while_a_sidecar_of_scylla_operator_reports_another_one_down(
 
 /// The pod of a new node waits for a status report that scylla-operator does not write any more.
 #[test]
-fn a_node_that_waits_at_the_barrier_of_scylla_operator_gets_another_pod() {
-    let mut cached = of_scylla_operator(&[("a", 3)]);
+fn pod_at_the_barrier_of_scylla_operator_is_recreated() {
+    let mut cached = created_by_scylla_operator(&[("a", 3)]);
     let name = "orders-dc-a-2";
     cached.services.get_mut(name).unwrap().metadata.annotations = None;
     let mut progressing: Pod = pod(name, "2026.2.4", "old", false);

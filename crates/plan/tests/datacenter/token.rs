@@ -1,4 +1,4 @@
-//! Which token the agents get.
+//! The token of the agents.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -33,7 +33,7 @@ fn planned(cached: &Cached) -> Option<String> {
 }
 
 #[test]
-fn a_token_is_kept_and_a_new_one_is_the_last_resort() {
+fn token_is_kept_and_generated_only_as_the_last_resort() {
     for (cached, token) in [
         (given(None, None, None), "fresh"),
         (given(Some("auth_token: own"), None, None), "own"),
@@ -47,7 +47,7 @@ fn a_token_is_kept_and_a_new_one_is_the_last_resort() {
 }
 
 #[test]
-fn a_secret_that_is_named_is_waited_for() {
+fn token_waits_for_the_secret_that_the_user_names() {
     let mut cached = given(Some("auth_token: own"), Some("auth_token: user"), None);
     cached.user_objects.secrets.remove("mine");
     let plan = plan(&cached);
@@ -59,21 +59,21 @@ fn a_secret_that_is_named_is_waited_for() {
 }
 
 #[test]
-fn a_secret_that_makes_no_sense_is_a_fault() {
+fn secret_without_a_token_is_a_fault() {
     let plan = plan(&given(None, Some("auth_token: [1"), None));
     assert_eq!(plan.objects.agent_auth_token, None);
     assert_eq!((plan.degraded[0].component, plan.degraded[0].reason), (Component::AgentToken, "UnreadableSecret"));
 }
 
 #[test]
-fn a_token_is_never_empty() {
+fn token_is_never_empty() {
     let mut cached = given(None, None, None);
     cached.new_token = String::new();
     assert_eq!(plan(&cached).objects.agent_auth_token, None);
 }
 
 #[test]
-fn nothing_is_made_or_changed_while_settings_are_missing_that_a_rack_names() {
+fn racks_wait_for_the_config_maps_and_secrets_that_they_name() {
     let named = json!({"racks": [
         {"name": "a", "nodes": 1, "scyllaDB": {"customConfigMapRef": "mine", "storage": {"capacity": "1Gi"}}},
         {"name": "b", "nodes": 1, "scyllaDB": {"storage": {"capacity": "1Gi"}},
@@ -95,7 +95,7 @@ fn nothing_is_made_or_changed_while_settings_are_missing_that_a_rack_names() {
     missing(&cached, &["WaitingForSecret"]);
     cached.user_objects.secrets.insert("ours".into(), Arc::default());
     assert_eq!(reasons(&cached).0, 1);
-    // Nodes that run go on as they are.
+    // Running nodes are not changed.
     let made = plan(&cached).objects.stateful_sets.remove(0);
     cached.stateful_sets.insert(rolled_out(made));
     cached.user_objects.config_maps.clear();
@@ -105,7 +105,7 @@ fn nothing_is_made_or_changed_while_settings_are_missing_that_a_rack_names() {
 }
 
 #[test]
-fn agents_are_restarted_for_another_token_and_not_for_what_they_do_not_read() {
+fn agents_restart_for_another_token_and_not_for_unread_settings() {
     let hash = |cached: &Cached| {
         let template = plan(cached).objects.stateful_sets[0].spec.as_ref().unwrap().template.clone();
         template.metadata.unwrap().annotations.unwrap()[INPUTS_HASH].clone()
@@ -120,7 +120,7 @@ fn agents_are_restarted_for_another_token_and_not_for_what_they_do_not_read() {
 }
 
 #[test]
-fn a_named_token_that_is_gone_for_a_while_restarts_nobody() {
+fn token_secret_that_is_temporarily_missing_restarts_no_node() {
     let mut cached = given(Some("auth_token: another"), None, Some("auth_token: another"));
     let made = plan(&cached).objects.stateful_sets.remove(0);
     cached.stateful_sets.insert(rolled_out(made));

@@ -1,4 +1,4 @@
-//! Nodes that leave and nodes that are replaced, whatever happens meanwhile.
+//! Nodes that are decommissioned and nodes that are replaced, whatever else happens.
 
 use crate::plan;
 use messina_api::names::{
@@ -9,27 +9,27 @@ use messina_plan::datacenter::{FieldPatch, ObjectKind};
 
 use crate::{
     name_of,
-    rounds::{at_rest, check_fresh, reasons, round, round_of_others, settle, until},
+    rounds::{check_like_fresh, reasons, round, round_without_operator, run_until, settle, settled_world},
     world::World,
 };
 
 const A: &str = "orders-dc-a-1";
 
 #[test]
-fn a_label_that_somebody_set_skips_no_decommission() {
+fn decommissioned_label_set_by_a_user_does_not_skip_the_decommission() {
     for value in ["true", "false"] {
-        let mut world = at_rest(&[("a", 2), ("b", 1)]);
+        let mut world = settled_world(&[("a", 2), ("b", 1)]);
         world.set_label(A, DECOMMISSIONED, Some(value));
-        world.respecify(&[("a", 1), ("b", 1)]);
+        world.set_racks(&[("a", 1), ("b", 1)]);
         assert!(settle(&mut world));
         assert_eq!(world.left, 1, "the node has handed over its data");
-        check_fresh(&world, &[("a", 1), ("b", 1)]);
+        check_like_fresh(&world, &[("a", 1), ("b", 1)]);
     }
 }
 
-/// The label as it is while a node leaves is what somebody may want to help along.
+/// A user may set the label to speed up a decommission.
 #[test]
-fn a_label_that_somebody_set_meanwhile_takes_no_place_away() {
+fn decommissioned_label_set_by_a_user_does_not_reduce_replicas() {
     type Moment<'a> = (&'a str, fn(&World) -> bool);
     let moments: [Moment<'_>; 3] = [
         ("it is asked to leave", |world| world.label(A, DECOMMISSIONED) == Some("false")),
@@ -37,105 +37,107 @@ fn a_label_that_somebody_set_meanwhile_takes_no_place_away() {
         ("it leaves", |world| world.is_leaving(A)),
     ];
     for (moment, is_now) in moments {
-        let mut world = at_rest(&[("a", 2), ("b", 1)]);
-        world.respecify(&[("a", 1), ("b", 1)]);
-        until(&mut world, moment, is_now);
+        let mut world = settled_world(&[("a", 2), ("b", 1)]);
+        world.set_racks(&[("a", 1), ("b", 1)]);
+        run_until(&mut world, moment, is_now);
         world.set_label(A, DECOMMISSIONED, Some("true"));
-        world.look();
+        world.reconcile();
         while world.write() {}
         assert_eq!(world.replicas("orders-dc-a"), 2, "{moment}, and its data is not handed over yet");
         assert!(settle(&mut world), "{moment}");
         assert_eq!(world.left, 1, "{moment}");
-        check_fresh(&world, &[("a", 1), ("b", 1)]);
+        check_like_fresh(&world, &[("a", 1), ("b", 1)]);
     }
 }
 
-/// A node that has joined and not yet said so, a StatefulSet that somebody made smaller, and a claim that somebody marked.
+/// The sidecar has not written yet that its node joined, a user scaled the StatefulSet in, and a user annotated the claim.
 #[test]
-fn a_mark_that_somebody_set_costs_no_silent_node_its_service() {
-    let mut world = at_rest(&[("a", 2), ("b", 1)]);
-    world.respecify(&[("a", 1), ("b", 1)]);
-    let host_id = world.host_of(A).unwrap();
-    let service = world.kept.services.get_mut(A).unwrap();
+fn claim_annotated_by_a_user_does_not_delete_the_service_of_a_node_that_joined() {
+    let mut world = settled_world(&[("a", 2), ("b", 1)]);
+    world.set_racks(&[("a", 1), ("b", 1)]);
+    let host_id = world.host_id_of(A).unwrap();
+    let service = world.stored.services.get_mut(A).unwrap();
     let annotations = service.metadata.annotations.get_or_insert_default();
     annotations.retain(|key, _| key != HOST_ID && key != NODE_JOINED);
-    let claim = world.kept.claims.get_mut(&format!("data-{A}")).unwrap();
+    let claim = world.stored.claims.get_mut(&format!("data-{A}")).unwrap();
     claim.metadata.annotations.get_or_insert_default().insert(LEFT_HOST_ID.into(), host_id);
-    world.kept.stateful_sets.get_mut("orders-dc-a").unwrap().spec.as_mut().unwrap().replicas = Some(1);
-    world.kept.pods.remove(A);
-    let plan = plan(&world.kept);
+    world.stored.stateful_sets.get_mut("orders-dc-a").unwrap().spec.as_mut().unwrap().replicas = Some(1);
+    world.stored.pods.remove(A);
+    let plan = plan(&world.stored);
     assert_eq!(plan.deletions, []);
     assert!(plan.changes.iter().any(|change| change.patch["spec"]["replicas"] == 2), "{:?}", plan.changes);
 }
 
-/// Who is being cleaned up drops what it does not own, and must not be handed more meanwhile.
+/// A node that is being cleaned up drops data that it does not own, and must not receive token ranges meanwhile.
 #[test]
-fn nobody_leaves_while_a_node_is_being_cleaned_up() {
-    let mut world = at_rest(&[("a", 2), ("b", 1)]);
-    world.respecify(&[("a", 2), ("b", 2)]);
-    until(&mut world, "nodes are cleaned up", |world| !world.kept.jobs.is_empty());
-    let jobs = world.kept.jobs.len();
-    world.respecify(&[("a", 1), ("b", 2)]);
-    let plan = plan(&world.kept);
-    let told = plan.progressing.iter().any(|note| note.message.contains("is to leave; first, Job shop/cleanup-"));
-    assert!(told, "{:?}", plan.progressing);
+fn scale_in_waits_for_running_cleanup_jobs() {
+    let mut world = settled_world(&[("a", 2), ("b", 1)]);
+    world.set_racks(&[("a", 2), ("b", 2)]);
+    run_until(&mut world, "nodes are cleaned up", |world| !world.stored.jobs.is_empty());
+    let jobs = world.stored.jobs.len();
+    world.set_racks(&[("a", 1), ("b", 2)]);
+    let plan = plan(&world.stored);
+    let reported = plan.progressing.iter().any(|note| {
+        note.message.contains("has to leave the token ring. Waiting for other changes to end: Job shop/cleanup-")
+    });
+    assert!(reported, "{:?}", plan.progressing);
     assert_eq!((plan.changes, plan.objects.cleanup_jobs), (vec![], vec![]), "nothing else begins");
 
     let before = world.cleaned_up;
-    until(&mut world, "the node leaves", |world| world.is_leaving(A));
-    // The world would not have let it, with Jobs at work.
+    run_until(&mut world, "the node leaves", |world| world.is_leaving(A));
+    // The model asserts that no node leaves while Jobs run.
     assert_eq!(world.cleaned_up - before, jobs);
     assert!(settle(&mut world));
-    check_fresh(&world, &[("a", 1), ("b", 2)]);
+    check_like_fresh(&world, &[("a", 1), ("b", 2)]);
 }
 
 #[test]
-fn a_node_that_has_said_that_it_begins_is_not_held_back() {
-    let mut world = at_rest(&[("a", 2), ("b", 1)]);
-    world.respecify(&[("a", 1), ("b", 1)]);
-    until(&mut world, "it has said that it begins", |world| world.annotation(A, LEAVING_BEGAN).is_some());
+fn decommission_that_has_begun_is_not_cancelled() {
+    let mut world = settled_world(&[("a", 2), ("b", 1)]);
+    world.set_racks(&[("a", 1), ("b", 1)]);
+    run_until(&mut world, "it has said that it begins", |world| world.annotation(A, LEAVING_BEGAN).is_some());
     assert!(!world.is_leaving(A));
-    world.respecify(&[("a", 2), ("b", 1)]);
-    world.look();
+    world.set_racks(&[("a", 2), ("b", 1)]);
+    world.reconcile();
     while world.write() {}
     assert_eq!(world.label(A, DECOMMISSIONED), Some("false"), "the request stands");
     assert!(settle(&mut world));
     assert_eq!(world.left, 1);
-    check_fresh(&world, &[("a", 2), ("b", 1)]);
+    check_like_fresh(&world, &[("a", 2), ("b", 1)]);
 }
 
-/// A restart takes one more replica away for a while.
+/// A restart makes one more replica unavailable for a while.
 #[test]
-fn a_node_elsewhere_that_is_down_holds_restarts_up_until_the_user_overrules_it() {
-    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+fn restarts_wait_for_a_down_node_of_another_datacenter_until_the_user_ignores_it() {
+    let mut world = settled_world(&[("a", 2), ("b", 1)]);
     world.down_elsewhere.insert("elsewhere-1".into());
-    world.respecify_all(&[("a", 2), ("b", 1)], "2026.2.4", "first");
+    world.set_spec(&[("a", 2), ("b", 1)], "2026.2.4", "first");
     for _ in 0..30 {
         round(&mut world, &mut usize::MAX.clone());
     }
     assert_eq!(world.restarted, 0);
-    let told = plan(&world.kept).progressing.into_iter().find(|note| note.reason == "WaitingForRing").unwrap();
-    assert!(told.message.contains("ignored-down-nodes=elsewhere-1"), "{}", told.message);
-    world.kept.datacenter.ignored_down_nodes.insert("elsewhere-1".into());
-    world.set_label(A, "seen", Some("anew"));
+    let reported = plan(&world.stored).progressing.into_iter().find(|note| note.reason == "WaitingForRing").unwrap();
+    assert!(reported.message.contains("ignored-down-nodes=elsewhere-1"), "{}", reported.message);
+    world.stored.datacenter.ignored_down_nodes.insert("elsewhere-1".into());
+    world.set_label(A, "seen", Some("again"));
     assert!(settle(&mut world));
     assert_eq!(world.restarted, 3);
 }
 
-/// A node is down, its user wants it to be replaced, and that is written down.
-fn given_up(name: &str) -> World {
-    let mut world = at_rest(&[("a", 2), ("b", 1)]);
-    world.stop(name);
+/// Returns a world with a node that is down, and whose replacement is requested and written down.
+fn with_replacement_in_progress(name: &str) -> World {
+    let mut world = settled_world(&[("a", 2), ("b", 1)]);
+    world.stop_node(name);
     world.set_label(name, REPLACE, Some(""));
     for pod in world.pods() {
         world.gossip(&pod);
     }
     for _ in 0..20 {
         for pod in world.pods().into_iter().filter(|pod| pod != name) {
-            world.see(&pod);
-            world.tend(&pod);
+            world.refresh_sidecar(&pod);
+            world.run_sidecar(&pod);
         }
-        world.look();
+        world.reconcile();
         while world.write() {}
         if world.label(name, REPLACING_NODE_HOST_ID).is_some() {
             return world;
@@ -144,20 +146,20 @@ fn given_up(name: &str) -> World {
     panic!("{:?}", reasons(&world));
 }
 
-/// Who is asked before that may answer with what is over when it is written down.
+/// An answer to an earlier question may be outdated when the request is written.
 #[test]
-fn what_is_asked_of_a_node_is_written_before_the_others_are_asked() {
+fn request_to_a_node_is_written_before_the_question_to_the_others() {
     let is_request = |change: &FieldPatch| !change.patch["metadata"]["labels"].is_null();
-    let mut worlds = [at_rest(&[("a", 2), ("b", 1)]), at_rest(&[("a", 2), ("b", 1)])];
-    worlds[0].respecify(&[("a", 1), ("b", 1)]);
-    worlds[1].lose("orders-dc-b-0");
+    let mut worlds = [settled_world(&[("a", 2), ("b", 1)]), settled_world(&[("a", 2), ("b", 1)])];
+    worlds[0].set_racks(&[("a", 1), ("b", 1)]);
+    worlds[1].lose_node("orders-dc-b-0");
     worlds[1].set_label("orders-dc-b-0", REPLACE, Some(""));
     for (world, name) in worlds.iter_mut().zip([A, "orders-dc-b-0"]) {
         let mut next = (0..50).map(|_| {
-            world.look();
+            world.reconcile();
             while world.write() {}
-            round_of_others(world);
-            plan(&world.kept).changes
+            round_without_operator(world);
+            plan(&world.stored).changes
         });
         let changes = next.find(|changes| changes.iter().any(is_request)).unwrap();
         assert_eq!((changes.len(), changes[0].name.as_str()), (3, name), "{changes:?}");
@@ -166,288 +168,288 @@ fn what_is_asked_of_a_node_is_written_before_the_others_are_asked() {
 }
 
 #[test]
-fn a_node_that_comes_back_too_late_does_not_start() {
-    let mut world = given_up("orders-dc-b-0");
-    let host_id = world.host_of("orders-dc-b-0").unwrap();
-    assert!(!world.live("orders-dc-b-0"), "it starts, and its disk is about to be deleted");
+fn replaced_node_does_not_start_when_it_comes_back_too_late() {
+    let mut world = with_replacement_in_progress("orders-dc-b-0");
+    let host_id = world.host_id_of("orders-dc-b-0").unwrap();
+    assert!(!world.run_node("orders-dc-b-0"), "it starts, and its disk is about to be deleted");
     assert!(settle(&mut world));
     assert_eq!((world.replaced, world.ring.contains(&host_id)), (1, false), "another node has its place");
-    check_fresh(&world, &[("a", 2), ("b", 1)]);
+    check_like_fresh(&world, &[("a", 2), ("b", 1)]);
 }
 
 #[test]
-fn a_node_that_comes_back_keeps_its_disk_when_its_replacement_is_withdrawn() {
-    let mut world = given_up("orders-dc-b-0");
-    let host_id = world.host_of("orders-dc-b-0");
-    assert!(!world.live("orders-dc-b-0"));
+fn node_keeps_its_disk_when_its_replacement_is_cancelled() {
+    let mut world = with_replacement_in_progress("orders-dc-b-0");
+    let host_id = world.host_id_of("orders-dc-b-0");
+    assert!(!world.run_node("orders-dc-b-0"));
     world.set_label("orders-dc-b-0", REPLACE, None);
     assert!(settle(&mut world));
-    assert_eq!((world.host_of("orders-dc-b-0"), world.replaced), (host_id, 0), "it is the same node");
-    check_fresh(&world, &[("a", 2), ("b", 1)]);
+    assert_eq!((world.host_id_of("orders-dc-b-0"), world.replaced), (host_id, 0), "it is the same node");
+    check_like_fresh(&world, &[("a", 2), ("b", 1)]);
 }
 
-/// Whoever saw it start before it was written down may still see it come up.
+/// Nodes that saw it start before the replacement was written down may still see it up.
 #[test]
-fn a_node_that_comes_back_in_time_keeps_its_disk() {
-    let mut world = at_rest(&[("a", 2), ("b", 1)]);
-    let host_id = world.host_of("orders-dc-b-0");
-    world.stop("orders-dc-b-0");
+fn node_that_comes_back_in_time_is_not_replaced() {
+    let mut world = settled_world(&[("a", 2), ("b", 1)]);
+    let host_id = world.host_id_of("orders-dc-b-0");
+    world.stop_node("orders-dc-b-0");
     world.set_label("orders-dc-b-0", REPLACE, Some(""));
     for pod in world.pods() {
         world.gossip(&pod);
     }
-    world.live("orders-dc-b-0");
+    world.run_node("orders-dc-b-0");
     for _ in 0..50 {
         round(&mut world, &mut usize::MAX.clone());
     }
-    assert_eq!((world.host_of("orders-dc-b-0"), world.replaced), (host_id, 0), "it is the same node");
+    assert_eq!((world.host_id_of("orders-dc-b-0"), world.replaced), (host_id, 0), "it is the same node");
     assert!(reasons(&world).contains(&"NodeIsUp"), "{:?}", reasons(&world));
 }
 
-/// Whoever has just started may hear of Services later than of StatefulSets.
+/// An operator that has just started may observe Services later than StatefulSets.
 #[test]
-fn a_node_that_has_left_gets_no_place_from_old_answers() {
-    let mut world = at_rest(&[("a", 2), ("b", 1)]);
-    world.respecify(&[("a", 1), ("b", 1)]);
-    until(&mut world, "the node leaves", |world| world.is_leaving(A));
-    let old = world.kept.services.clone();
+fn replicas_are_not_raised_from_outdated_answers() {
+    let mut world = settled_world(&[("a", 2), ("b", 1)]);
+    world.set_racks(&[("a", 1), ("b", 1)]);
+    run_until(&mut world, "the node leaves", |world| world.is_leaving(A));
+    let old = world.stored.services.clone();
     assert!(settle(&mut world));
     assert_eq!(world.replicas("orders-dc-a"), 1);
-    world.kept.services = old;
-    let plan = plan(&world.kept);
+    world.stored.services = old;
+    let plan = plan(&world.stored);
     assert!(plan.changes.iter().all(|change| change.patch["spec"].is_null()), "{:?}", plan.changes);
     let wanted = |name: &str| plan.objects.stateful_sets.iter().find(|one| name_of(one) == name).cloned();
     let replicas = wanted("orders-dc-a").and_then(|one| one.spec.unwrap().replicas);
     assert!(replicas.is_none_or(|replicas| replicas == 1), "{replicas:?}");
 }
 
-/// Everybody does once what there is to do, but of one pod nobody hears anything.
-fn round_without_a_word_of(world: &mut World, silent: &str) {
+/// A round in which one sidecar writes nothing.
+fn round_with_silent_sidecar(world: &mut World, silent: &str) {
     for pod in world.pods() {
-        world.live(&pod);
+        world.run_node(&pod);
         if pod != silent {
-            tell_of(world, &pod);
+            gossip_and_run_sidecar(world, &pod);
         }
     }
-    operate(world);
+    run_kubernetes_and_operator(world);
 }
 
-/// A node hears of others, and its sidecar does what there is to do.
-fn tell_of(world: &mut World, pod: &str) {
+/// Updates the node's view of the others, and runs its sidecar.
+fn gossip_and_run_sidecar(world: &mut World, pod: &str) {
     world.gossip(pod);
-    world.see(pod);
-    world.tend(pod);
+    world.refresh_sidecar(pod);
+    world.run_sidecar(pod);
 }
 
-/// Kubernetes and the operator do what there is to do.
-fn operate(world: &mut World) {
-    world.kubernetes();
-    world.look();
+/// Runs Kubernetes and the operator once.
+fn run_kubernetes_and_operator(world: &mut World) {
+    world.run_kubernetes();
+    world.reconcile();
     while world.write() {}
 }
 
-/// What the others said before a node joined is no reason to put it away, whatever somebody wrote on its claim.
+/// Answers from before a node joined must not lead to the deletion of its objects, whatever a user wrote on its claim.
 #[test]
-fn a_node_that_joined_after_the_others_have_answered_keeps_its_service() {
+fn service_of_a_node_that_joined_after_the_answers_is_kept() {
     for is_marked in [false, true] {
-        let mut world = at_rest(&[("a", 1), ("b", 1)]);
-        // They are asked as long as this label is there, because the node is up.
+        let mut world = settled_world(&[("a", 1), ("b", 1)]);
+        // The operator asks for the ring as long as this label is set, because the node is up.
         world.set_label("orders-dc-b-0", REPLACE, Some(""));
-        world.respecify(&[("a", 2), ("b", 1)]);
-        until(&mut world, "its pod is there", |world| world.kept.pods.contains_key(A));
-        while !world.host_of(A).is_some_and(|host_id| world.ring.contains(&host_id)) {
-            assert!(world.live(A), "it joins");
+        world.set_racks(&[("a", 2), ("b", 1)]);
+        run_until(&mut world, "its pod is there", |world| world.stored.pods.contains_key(A));
+        while !world.host_id_of(A).is_some_and(|host_id| world.ring.contains(&host_id)) {
+            assert!(world.run_node(A), "it joins");
         }
         while world.annotation(A, NODE_JOINED) != Some("true") {
-            world.see(A);
-            assert!(world.tend(A), "and says so");
+            world.refresh_sidecar(A);
+            assert!(world.run_sidecar(A), "and says so");
         }
-        let host_id = world.host_of(A).unwrap();
+        let host_id = world.host_id_of(A).unwrap();
         if is_marked {
-            let claim = world.kept.claims.get_mut(&format!("data-{A}")).unwrap();
+            let claim = world.stored.claims.get_mut(&format!("data-{A}")).unwrap();
             claim.metadata.annotations.get_or_insert_default().insert(LEFT_HOST_ID.into(), host_id.clone());
         }
-        world.shrink("orders-dc-a");
-        while world.kubernetes() {}
-        // The world does not let it lose anything.
+        world.reduce_replicas("orders-dc-a");
+        while world.run_kubernetes() {}
+        // The model asserts that it loses nothing.
         for _ in 0..10 {
-            world.look();
+            world.reconcile();
             while world.write() {}
         }
         assert_eq!(world.annotation(A, LEAVING_HOST_ID), Some(host_id.as_str()), "the others are asked about it");
         assert!(reasons(&world).contains(&"WaitingForRing"), "{:?}", reasons(&world));
-        let claim = world.kept.claims.get_mut(&format!("data-{A}")).unwrap();
+        let claim = world.stored.claims.get_mut(&format!("data-{A}")).unwrap();
         claim.metadata.annotations.get_or_insert_default().remove(LEFT_HOST_ID);
         world.set_label("orders-dc-b-0", REPLACE, None);
         assert!(settle(&mut world));
-        assert_eq!((world.left, world.host_of(A)), (0, Some(host_id)), "it is the same node");
-        check_fresh(&world, &[("a", 2), ("b", 1)]);
+        assert_eq!((world.left, world.host_id_of(A)), (0, Some(host_id)), "it is the same node");
+        check_like_fresh(&world, &[("a", 2), ("b", 1)]);
     }
 }
 
-/// A Service of which it is known that its node is out, and which nobody asked to leave.
+/// The other nodes confirm that the node is not in the ring, and the operator did not request it to leave.
 #[test]
-fn the_service_of_a_node_that_was_removed_by_hand_goes_when_all_say_so() {
-    let mut world = at_rest(&[("a", 2), ("b", 1)]);
-    world.respecify(&[("a", 1), ("b", 1)]);
-    let host_id = world.host_of(A).unwrap();
+fn service_of_a_node_removed_by_a_user_is_deleted_when_all_nodes_confirm() {
+    let mut world = settled_world(&[("a", 2), ("b", 1)]);
+    world.set_racks(&[("a", 1), ("b", 1)]);
+    let host_id = world.host_id_of(A).unwrap();
     world.ring.remove(&host_id);
-    world.shrink("orders-dc-a");
+    world.reduce_replicas("orders-dc-a");
     assert!(settle(&mut world));
-    check_fresh(&world, &[("a", 1), ("b", 1)]);
-    let claim = &world.kept.claims[&format!("data-{A}")];
+    check_like_fresh(&world, &[("a", 1), ("b", 1)]);
+    let claim = &world.stored.claims[&format!("data-{A}")];
     assert_eq!(claim.metadata.annotations.as_ref().unwrap().get(LEFT_HOST_ID), Some(&host_id));
 }
 
-/// It takes the place of another one, of which the Service still tells.
+/// Its Service still has the host ID of the node that it replaced.
 #[test]
-fn a_node_that_has_replaced_another_one_without_a_word_keeps_its_place() {
+fn replicas_are_kept_for_a_replacing_node_whose_sidecar_is_silent() {
     for is_leaving in [false, true] {
-        let mut world = at_rest(&[("a", 2), ("b", 1)]);
+        let mut world = settled_world(&[("a", 2), ("b", 1)]);
         if is_leaving {
-            world.respecify(&[("a", 1), ("b", 1)]);
-            until(&mut world, "it has said that it begins", |world| world.annotation(A, LEAVING_BEGAN).is_some());
+            world.set_racks(&[("a", 1), ("b", 1)]);
+            run_until(&mut world, "it has said that it begins", |world| world.annotation(A, LEAVING_BEGAN).is_some());
         }
-        world.lose(A);
+        world.lose_node(A);
         world.set_label(A, REPLACE, Some(""));
         for _ in 0..40 {
-            round_without_a_word_of(&mut world, A);
+            round_with_silent_sidecar(&mut world, A);
         }
         assert_eq!((world.replaced, world.replicas("orders-dc-a")), (1, 2), "another one is in the ring");
         if !is_leaving {
-            world.shrink("orders-dc-a");
+            world.reduce_replicas("orders-dc-a");
         }
-        // The world does not let it lose anything.
+        // The model asserts that it loses nothing.
         for _ in 0..40 {
-            round_without_a_word_of(&mut world, A);
+            round_with_silent_sidecar(&mut world, A);
         }
         assert_eq!(world.replicas("orders-dc-a"), 2);
         assert!(settle(&mut world));
-        check_fresh(&world, &[("a", if is_leaving { 1 } else { 2 }), ("b", 1)]);
+        check_like_fresh(&world, &[("a", if is_leaving { 1 } else { 2 }), ("b", 1)]);
     }
 }
 
-/// All but one do what there is to do, which is down.
-fn round_without(world: &mut World, down: &str) {
-    world.stop(down);
+/// A round without one node, which is down.
+fn round_without_node(world: &mut World, down: &str) {
+    world.stop_node(down);
     for pod in world.pods().into_iter().filter(|pod| pod != down) {
-        world.live(&pod);
-        tell_of(world, &pod);
+        world.run_node(&pod);
+        gossip_and_run_sidecar(world, &pod);
     }
-    operate(world);
+    run_kubernetes_and_operator(world);
 }
 
-/// Somebody made the StatefulSet smaller; then a node goes down, and the version is to change.
+/// A user scaled the StatefulSet in; then a node goes down, and the desired version changes.
 #[test]
-fn a_node_that_gets_its_place_back_comes_back_with_its_version() {
+fn node_beyond_replicas_comes_back_with_its_version() {
     let racks = [("a", 3), ("b", 1)];
-    let mut world = at_rest(&racks);
-    world.shrink("orders-dc-a");
-    world.respecify_for(&racks, "2026.2.5");
+    let mut world = settled_world(&racks);
+    world.reduce_replicas("orders-dc-a");
+    world.set_racks_and_version(&racks, "2026.2.5");
     for _ in 0..30 {
-        round_without(&mut world, "orders-dc-a-0");
+        round_without_node(&mut world, "orders-dc-a-0");
     }
     assert_eq!(world.replicas("orders-dc-a"), 3, "it has its place again");
-    // The world lets no node start with another version unprepared.
+    // The model asserts that no node starts with another version unprepared.
     assert!(settle(&mut world));
-    check_fresh(&world, &racks);
+    check_like_fresh(&world, &racks);
     assert_eq!(world.upgraded, 4);
 }
 
-/// Nobody would start these again.
+/// Without a StatefulSet, Kubernetes does not start these again.
 #[test]
-fn nothing_restarts_while_a_node_of_a_rack_without_stateful_set_is_down() {
-    let mut world = at_rest(&[("a", 2), ("b", 1)]);
-    world.enlarge("2Gi");
+fn restarts_wait_for_a_down_node_without_stateful_set() {
+    let mut world = settled_world(&[("a", 2), ("b", 1)]);
+    world.raise_capacity("2Gi");
     while !world.has_orphans() {
         round(&mut world, &mut 1);
     }
-    world.respecify_all(&[("b", 1)], "2026.2.4", "x");
+    world.set_spec(&[("b", 1)], "2026.2.4", "x");
     for _ in 0..30 {
-        round_without(&mut world, "orders-dc-a-0");
+        round_without_node(&mut world, "orders-dc-a-0");
     }
     assert!(reasons(&world).contains(&"RackWithoutStatefulSet"), "{:?}", reasons(&world));
     assert_eq!(world.restarted, 0);
-    world.respecify_all(&[("a", 2), ("b", 1)], "2026.2.4", "x");
+    world.set_spec(&[("a", 2), ("b", 1)], "2026.2.4", "x");
     assert!(settle(&mut world));
     assert_eq!(world.restarted, 3);
 }
 
 #[test]
-fn a_label_alone_makes_no_node_leave() {
-    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+fn decommissioned_label_alone_starts_no_decommission() {
+    let mut world = settled_world(&[("a", 2), ("b", 1)]);
     world.set_label(A, DECOMMISSIONED, Some("false"));
     assert!(settle(&mut world));
     assert_eq!(world.left, 0);
-    check_fresh(&world, &[("a", 2), ("b", 1)]);
+    check_like_fresh(&world, &[("a", 2), ("b", 1)]);
 }
 
 #[test]
-fn a_request_is_withdrawn_before_the_node_begins() {
-    let mut world = at_rest(&[("a", 2), ("b", 1)]);
-    let host_id = world.host_of(A);
-    world.respecify(&[("a", 1), ("b", 1)]);
-    until(&mut world, "the node is asked to leave", |world| world.label(A, DECOMMISSIONED) == Some("false"));
-    world.respecify(&[("a", 2), ("b", 1)]);
-    world.look();
+fn decommission_is_cancelled_before_it_has_begun() {
+    let mut world = settled_world(&[("a", 2), ("b", 1)]);
+    let host_id = world.host_id_of(A);
+    world.set_racks(&[("a", 1), ("b", 1)]);
+    run_until(&mut world, "the node is asked to leave", |world| world.label(A, DECOMMISSIONED) == Some("false"));
+    world.set_racks(&[("a", 2), ("b", 1)]);
+    world.reconcile();
     while world.write() {}
     assert!(settle(&mut world));
-    assert_eq!((world.left, world.host_of(A)), (0, host_id), "it is the same node");
-    check_fresh(&world, &[("a", 2), ("b", 1)]);
+    assert_eq!((world.left, world.host_id_of(A)), (0, host_id), "it is the same node");
+    check_like_fresh(&world, &[("a", 2), ("b", 1)]);
 }
 
 #[test]
-fn a_node_that_has_begun_leaves_and_another_one_comes_with_an_empty_disk() {
-    let mut world = at_rest(&[("a", 2), ("b", 1)]);
-    let host_id = world.host_of(A);
-    world.respecify(&[("a", 1), ("b", 1)]);
-    until(&mut world, "the node leaves", |world| world.is_leaving(A));
-    world.respecify(&[("a", 2), ("b", 1)]);
+fn node_scaled_out_during_its_decommission_joins_with_an_empty_disk() {
+    let mut world = settled_world(&[("a", 2), ("b", 1)]);
+    let host_id = world.host_id_of(A);
+    world.set_racks(&[("a", 1), ("b", 1)]);
+    run_until(&mut world, "the node leaves", |world| world.is_leaving(A));
+    world.set_racks(&[("a", 2), ("b", 1)]);
     assert!(settle(&mut world));
     assert_eq!(world.left, 1);
-    assert_ne!(world.host_of(A), host_id, "it is another node");
-    check_fresh(&world, &[("a", 2), ("b", 1)]);
+    assert_ne!(world.host_id_of(A), host_id, "it is another node");
+    check_like_fresh(&world, &[("a", 2), ("b", 1)]);
 }
 
 #[test]
-fn a_rack_goes_node_by_node() {
-    let mut world = at_rest(&[("a", 2), ("b", 2)]);
-    world.respecify(&[("a", 2)]);
+fn removed_rack_is_decommissioned_node_by_node() {
+    let mut world = settled_world(&[("a", 2), ("b", 2)]);
+    world.set_racks(&[("a", 2)]);
     assert!(settle(&mut world));
     assert_eq!(world.left, 2);
-    check_fresh(&world, &[("a", 2)]);
-    let kept: Vec<&String> = world.kept.claims.keys().filter(|name| name.contains("-b-")).collect();
+    check_like_fresh(&world, &[("a", 2)]);
+    let kept: Vec<&String> = world.stored.claims.keys().filter(|name| name.contains("-b-")).collect();
     assert_eq!(kept, ["data-orders-dc-b-0", "data-orders-dc-b-1"], "claims are kept");
-    world.respecify(&[("a", 2), ("b", 1)]);
+    world.set_racks(&[("a", 2), ("b", 1)]);
     assert!(settle(&mut world));
-    check_fresh(&world, &[("a", 2), ("b", 1)]);
-    let kept: Vec<&String> = world.kept.claims.keys().filter(|name| name.contains("-b-")).collect();
+    check_like_fresh(&world, &[("a", 2), ("b", 1)]);
+    let kept: Vec<&String> = world.stored.claims.keys().filter(|name| name.contains("-b-")).collect();
     assert_eq!(kept, ["data-orders-dc-b-0", "data-orders-dc-b-1"], "until a new node needs the name");
 }
 
 #[test]
-fn claims_go_with_their_nodes_where_the_user_says_so() {
-    let mut world = at_rest(&[("a", 2), ("b", 1)]);
-    world.respecify(&[("a", 1), ("b", 1)]);
-    world.kept.datacenter.deletes_claims_of_left_nodes = true;
+fn claims_are_deleted_with_their_nodes_where_the_specification_says_so() {
+    let mut world = settled_world(&[("a", 2), ("b", 1)]);
+    world.set_racks(&[("a", 1), ("b", 1)]);
+    world.stored.datacenter.deletes_claims_of_left_nodes = true;
     assert!(settle(&mut world));
-    assert_eq!(world.kept.claims.keys().collect::<Vec<_>>(), ["data-orders-dc-a-0", "data-orders-dc-b-0"]);
+    assert_eq!(world.stored.claims.keys().collect::<Vec<_>>(), ["data-orders-dc-a-0", "data-orders-dc-b-0"]);
 }
 
 #[test]
-fn the_last_node_stays() {
-    let mut world = at_rest(&[("a", 1)]);
-    world.respecify(&[("a", 0)]);
+fn last_node_of_a_datacenter_is_not_decommissioned() {
+    let mut world = settled_world(&[("a", 1)]);
+    world.set_racks(&[("a", 0)]);
     assert!(settle(&mut world));
     assert_eq!((world.left, world.pods().len()), (0, 1));
-    assert!(reasons(&world).contains(&"LastNodeStays"), "{:?}", reasons(&world));
+    assert!(reasons(&world).contains(&"CannotDecommissionLastNode"), "{:?}", reasons(&world));
 }
 
 #[test]
-fn nothing_leaves_while_another_node_is_down() {
-    let mut world = at_rest(&[("a", 2), ("b", 1)]);
-    world.lose("orders-dc-b-0");
-    world.respecify(&[("a", 1), ("b", 1)]);
+fn scale_in_waits_while_another_node_is_down() {
+    let mut world = settled_world(&[("a", 2), ("b", 1)]);
+    world.lose_node("orders-dc-b-0");
+    world.set_racks(&[("a", 1), ("b", 1)]);
     for _ in 0..50 {
         round(&mut world, &mut usize::MAX.clone());
     }
@@ -456,30 +458,30 @@ fn nothing_leaves_while_another_node_is_down() {
 }
 
 #[test]
-fn a_lost_node_is_replaced_and_a_bad_request_holds_up_nobody() {
-    let mut world = at_rest(&[("a", 2), ("b", 1)]);
-    let up = world.host_of("orders-dc-a-0");
+fn lost_node_is_replaced_and_an_invalid_request_blocks_nothing() {
+    let mut world = settled_world(&[("a", 2), ("b", 1)]);
+    let up = world.host_id_of("orders-dc-a-0");
     world.set_label("orders-dc-a-0", REPLACE, Some(""));
-    world.lose("orders-dc-b-0");
+    world.lose_node("orders-dc-b-0");
     assert!(settle(&mut world));
-    assert_eq!((world.replaced, world.host_of("orders-dc-a-0")), (1, up), "one that is up is not replaced");
+    assert_eq!((world.replaced, world.host_id_of("orders-dc-a-0")), (1, up), "one that is up is not replaced");
     assert_eq!(world.label("orders-dc-b-0", REPLACE), None);
     assert!(reasons(&world).contains(&"NodeIsUp"), "{:?}", reasons(&world));
     world.set_label("orders-dc-a-0", REPLACE, None);
     assert!(settle(&mut world));
-    check_fresh(&world, &[("a", 2), ("b", 1)]);
+    check_like_fresh(&world, &[("a", 2), ("b", 1)]);
 }
 
 #[test]
-fn a_replacement_that_fails_is_begun_again() {
-    let mut world = at_rest(&[("a", 2), ("b", 1)]);
-    let lost = world.host_of("orders-dc-b-0");
-    world.lose("orders-dc-b-0");
+fn failed_replacement_is_started_again() {
+    let mut world = settled_world(&[("a", 2), ("b", 1)]);
+    let lost = world.host_id_of("orders-dc-b-0");
+    world.lose_node("orders-dc-b-0");
     world.set_label("orders-dc-b-0", REPLACE, Some(""));
-    until(&mut world, "an empty disk is there", |world| {
-        world.host_of("orders-dc-b-0").is_some() && world.host_of("orders-dc-b-0") != lost
+    run_until(&mut world, "an empty disk is there", |world| {
+        world.host_id_of("orders-dc-b-0").is_some() && world.host_id_of("orders-dc-b-0") != lost
     });
-    world.lose("orders-dc-b-0");
+    world.lose_node("orders-dc-b-0");
     for _ in 0..20 {
         round(&mut world, &mut usize::MAX.clone());
     }
@@ -490,31 +492,31 @@ fn a_replacement_that_fails_is_begun_again() {
     }
     assert!(settle(&mut world));
     assert_eq!(world.replaced, 1);
-    check_fresh(&world, &[("a", 2), ("b", 1)]);
+    check_like_fresh(&world, &[("a", 2), ("b", 1)]);
 }
 
 #[test]
-fn nothing_begins_while_somebody_works_on_a_node() {
+fn no_change_begins_during_maintenance() {
     type Wish = fn(&mut World);
     let wishes: [(&str, Wish); 5] = [
-        ("a node is to join", |world| world.respecify(&[("a", 2), ("b", 2)])),
-        ("a rack is to come", |world| world.respecify(&[("a", 2), ("b", 1), ("c", 1)])),
-        ("a node is to leave", |world| world.respecify(&[("a", 1), ("b", 1)])),
-        ("nodes are to change", |world| world.respecify_for(&[("a", 2), ("b", 1)], "2026.2.5")),
-        ("a node is to be replaced", |world| {
-            world.lose(A);
+        ("a node has to join", |world| world.set_racks(&[("a", 2), ("b", 2)])),
+        ("a rack has to be created", |world| world.set_racks(&[("a", 2), ("b", 1), ("c", 1)])),
+        ("a node has to leave", |world| world.set_racks(&[("a", 1), ("b", 1)])),
+        ("nodes are to change", |world| world.set_racks_and_version(&[("a", 2), ("b", 1)], "2026.2.5")),
+        ("a node has to be replaced", |world| {
+            world.lose_node(A);
             world.set_label(A, REPLACE, Some(""));
         }),
     ];
     for (wish, happen) in wishes {
         for node in [A, "orders-dc-b-0"] {
-            let mut world = at_rest(&[("a", 2), ("b", 1)]);
+            let mut world = settled_world(&[("a", 2), ("b", 1)]);
             world.set_label(node, NODE_MAINTENANCE, Some(""));
             for _ in 0..5 {
                 round(&mut world, &mut usize::MAX.clone());
             }
             let uids = |world: &World| -> Vec<_> {
-                world.kept.pods.iter().map(|(name, pod)| (name.clone(), pod.metadata.uid.clone())).collect()
+                world.stored.pods.iter().map(|(name, pod)| (name.clone(), pod.metadata.uid.clone())).collect()
             };
             let pods = uids(&world);
             let replicas = |world: &World| ["orders-dc-a", "orders-dc-b"].map(|name| world.replicas(name));
@@ -524,11 +526,11 @@ fn nothing_begins_while_somebody_works_on_a_node() {
                 round(&mut world, &mut usize::MAX.clone());
             }
             assert_eq!((uids(&world), replicas(&world)), (pods.clone(), before), "{wish}, {node}");
-            assert_eq!(world.kept.stateful_sets.len(), 2, "{wish}, {node}");
-            let told =
-                plan(&world.kept).progressing.into_iter().find(|note| note.reason == "NodeUnderMaintenance").unwrap();
+            assert_eq!(world.stored.stateful_sets.len(), 2, "{wish}, {node}");
+            let reported =
+                plan(&world.stored).progressing.into_iter().find(|note| note.reason == "NodeUnderMaintenance").unwrap();
             let command = format!("kubectl label service -n shop {node} scylla/node-maintenance-");
-            assert!(told.message.contains(&command), "{}", told.message);
+            assert!(reported.message.contains(&command), "{}", reported.message);
             world.set_label(node, NODE_MAINTENANCE, None);
             assert!(settle(&mut world), "{wish}: it goes on when that is over");
             assert!(!reasons(&world).contains(&"NodeUnderMaintenance"));
@@ -537,42 +539,42 @@ fn nothing_begins_while_somebody_works_on_a_node() {
     }
 }
 
-/// Nobody can leave while a node cannot be found, and that one does not restart while somebody leaves.
+/// No node can leave while one cannot be found, and that one does not restart while another leaves.
 #[test]
-fn a_node_stays_until_another_one_has_restarted_with_its_new_address() {
-    let mut world = at_rest(&[("a", 2), ("b", 1)]);
-    world.respecify(&[("a", 1), ("b", 1)]);
+fn scale_in_waits_for_a_restart_with_a_new_address() {
+    let mut world = settled_world(&[("a", 2), ("b", 1)]);
+    world.set_racks(&[("a", 1), ("b", 1)]);
     for _ in 0..20 {
         if world.label(A, DECOMMISSIONED).is_some() {
             break;
         }
         for pod in world.pods().into_iter().filter(|pod| pod != A) {
             world.gossip(&pod);
-            world.see(&pod);
-            world.tend(&pod);
+            world.refresh_sidecar(&pod);
+            world.run_sidecar(&pod);
         }
-        world.look();
+        world.reconcile();
         while world.write() {}
     }
     assert_eq!((world.label(A, DECOMMISSIONED), world.annotation(A, LEAVING_BEGAN)), (Some("false"), None));
-    let pod = world.kept.pods["orders-dc-b-0"].metadata.uid.clone().unwrap();
-    let service = world.kept.services.get_mut("orders-dc-b-0").unwrap();
+    let pod = world.stored.pods["orders-dc-b-0"].metadata.uid.clone().unwrap();
+    let service = world.stored.services.get_mut("orders-dc-b-0").unwrap();
     service.metadata.annotations.get_or_insert_default().insert(RESTART_REQUEST.into(), pod);
-    // With that, its Service is of another version, so it is looked at.
-    world.set_label("orders-dc-b-0", "seen", Some("anew"));
-    world.look();
+    // This changes the version of its Service, so the operator reconciles.
+    world.set_label("orders-dc-b-0", "seen", Some("again"));
+    world.reconcile();
     while world.write() {}
     assert_eq!(world.label(A, DECOMMISSIONED), None, "it stays");
     let is_restarted = |world: &World| {
-        plan(&world.kept)
+        plan(&world.stored)
             .deletions
             .iter()
             .any(|one| (one.kind, one.name.as_str()) == (ObjectKind::Pod, "orders-dc-b-0"))
     };
     let restarts = (0..20).any(|_| {
-        round_of_others(&mut world);
+        round_without_operator(&mut world);
         is_restarted(&world) || {
-            world.look();
+            world.reconcile();
             while world.write() {}
             false
         }

@@ -4,24 +4,24 @@ use crate::plan;
 use messina_api::names::annotation::{UPGRADE_ANSWER, UPGRADE_REQUEST};
 use messina_plan::{
     datacenter::{Cached, Datacenter, Plan},
-    node::upgrade::{Failure, Kept, Snapshot, UpgradeAnswer, UpgradeRequest, UpgradeStep},
+    node::upgrade::{UpgradeAnswer, Failure, Kept, UpgradeRequest, Snapshot, UpgradeStep},
 };
 use serde_json::json;
 
 use crate::{
     datacenter_with, name_of,
-    restarts::{because, changed, image, pod, reasons, respecified, rolling, running},
+    restarts::{because, changed, image, pod, reasons, respecified, rollout_state, running},
     rolled_out,
 };
 
-/// Three racks of one node, and another version.
+/// Three racks of one node, and another desired version.
 fn upgrading() -> Cached {
     let racks = [("a", 1), ("b", 1), ("c", 1)];
     respecified(&running(&racks), &racks, image("2026.2.5"))
 }
 
-/// Writes down what the plan changes, and what nodes that are asked then answer.
-fn carry_out(cached: &mut Cached, plan: &Plan, answers: impl Fn(&UpgradeRequest) -> Option<UpgradeAnswer>) {
+/// Applies the changes of the plan, and writes the answers of nodes to requests.
+fn apply_and_answer(cached: &mut Cached, plan: &Plan, answers: impl Fn(&UpgradeRequest) -> Option<UpgradeAnswer>) {
     for change in &plan.changes {
         let annotations = cached.services.get_mut(&change.name).unwrap().metadata.annotations.get_or_insert_default();
         for (key, value) in change.patch["metadata"]["annotations"].as_object().unwrap() {
@@ -37,12 +37,12 @@ fn carry_out(cached: &mut Cached, plan: &Plan, answers: impl Fn(&UpgradeRequest)
     }
 }
 
-fn obedient(request: &UpgradeRequest) -> Option<UpgradeAnswer> {
+fn answer_as_requested(request: &UpgradeRequest) -> Option<UpgradeAnswer> {
     let UpgradeRequest { host_id, to, keep, .. } = request.clone();
     Some(UpgradeAnswer { host_id, to, kept: keep, failed: None })
 }
 
-/// The node restarts, and is back.
+/// The node restarts, and is ready again.
 fn restart(cached: &mut Cached, plan: &Plan, version: &str) {
     for one in &plan.objects.stateful_sets {
         let name = name_of(one);
@@ -53,7 +53,7 @@ fn restart(cached: &mut Cached, plan: &Plan, version: &str) {
     }
 }
 
-fn asked(cached: &Cached) -> Vec<Option<String>> {
+fn requested_snapshots(cached: &Cached) -> Vec<Option<String>> {
     let keep = |request: UpgradeRequest| json!(request.keep).to_string();
     let requests = cached.services.values().map(|one| UpgradeRequest::of(one.metadata.annotations.as_ref().unwrap()));
     requests.map(|request| request.map(keep)).collect()
@@ -64,20 +64,24 @@ fn events(plan: &Plan) -> Vec<&'static str> {
 }
 
 #[test]
-fn an_upgrade_goes_step_by_step() {
+fn upgrade_goes_step_by_step() {
     let mut cached = upgrading();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let mut way = Vec::new();
     for _ in 0..30 {
         let plan = plan(&cached);
-        told.extend(events(&plan));
+        reported.extend(events(&plan));
         let restarts = changed(&cached, &plan);
         assert!(restarts.is_empty() || plan.degraded.is_empty());
-        carry_out(&mut cached, &plan, obedient);
+        apply_and_answer(&mut cached, &plan, answer_as_requested);
         restart(&mut cached, &plan, "2026.2.5");
-        let asked: Vec<String> = asked(&cached).into_iter().map(|one| one.unwrap_or_default()).collect();
-        let step =
-            format!("{} {}", asked.join(" "), restarts.iter().map(|(name, _)| name.as_str()).collect::<String>());
+        let requested_snapshots: Vec<String> =
+            requested_snapshots(&cached).into_iter().map(|one| one.unwrap_or_default()).collect();
+        let step = format!(
+            "{} {}",
+            requested_snapshots.join(" "),
+            restarts.iter().map(|(name, _)| name.as_str()).collect::<String>()
+        );
         if way.last() != Some(&step) {
             way.push(step);
         }
@@ -98,13 +102,13 @@ fn an_upgrade_goes_step_by_step() {
         ]
     );
     let expected = ["UpgradeBegins", "PreparingNode", "NodeUpgraded", "PreparingNode", "NodeUpgraded", "PreparingNode"];
-    assert_eq!(told, [&expected[..], &["UpgradeDone"; 3]].concat());
+    assert_eq!(reported, [&expected[..], &["UpgradeDone"; 3]].concat());
     let plan = plan(&cached);
     assert_eq!((plan.progressing, plan.changes, plan.degraded), (vec![], vec![], vec![]), "then there is silence");
 }
 
 #[test]
-fn what_fails_is_told_by_node_and_step_and_nothing_restarts() {
+fn failed_preparation_is_reported_by_node_and_step_and_blocks_restarts() {
     for (step, reason) in [
         (UpgradeStep::Schema, "SchemaDisagreement"),
         (UpgradeStep::SystemSnapshot, "SnapshotFailed"),
@@ -112,91 +116,90 @@ fn what_fails_is_told_by_node_and_step_and_nothing_restarts() {
     ] {
         let mut cached = upgrading();
         let answers = |request: &UpgradeRequest| {
-            let is_it = request.host_id == "host-orders-dc-a-0"
-                && (step != UpgradeStep::DataSnapshot || request.keep.len() == 2);
+            let is_it =
+                request.host_id == "host-orders-dc-a-0" && (step != UpgradeStep::DataSnapshot || request.keep.len() == 2);
             let failed = is_it.then(|| Failure { step, why: "its own words".into() });
             let kept = if step == UpgradeStep::DataSnapshot && is_it {
-                obedient(request)?.kept.into_iter().take(1).collect()
+                answer_as_requested(request)?.kept.into_iter().take(1).collect()
             } else if is_it {
                 Kept::new()
             } else {
                 request.keep.clone()
             };
-            Some(UpgradeAnswer { kept, failed, ..obedient(request)? })
+            Some(UpgradeAnswer { kept, failed, ..answer_as_requested(request)? })
         };
         for _ in 0..5 {
             let plan = plan(&cached);
             assert_eq!(changed(&cached, &plan), [], "{step:?}");
-            carry_out(&mut cached, &plan, answers);
+            apply_and_answer(&mut cached, &plan, answers);
         }
         let plan = plan(&cached);
         let note = plan.degraded.first().unwrap();
         assert_eq!(note.reason, reason, "{step:?}");
         assert!(note.message.contains("node shop/orders-dc-a-0") && note.message.contains("its own words"), "{note:?}");
         assert_eq!(plan.changes, [], "it is not asked again and again");
-        let takes_room = asked(&cached).iter().flatten().any(|request| request.contains("data"));
+        let takes_room = requested_snapshots(&cached).iter().flatten().any(|request| request.contains("data"));
         assert_eq!(takes_room, step == UpgradeStep::DataSnapshot, "{step:?}");
     }
 }
 
 #[test]
-fn an_answer_of_another_node_or_for_another_version_counts_for_nothing() {
-    for (host_id, to) in [("somebody", "2026.2.5"), ("host-orders-dc-a-0", "2026.2.6")] {
+fn answers_of_another_node_or_for_another_version_are_ignored() {
+    for (host_id, to) in [("another-host", "2026.2.5"), ("host-orders-dc-a-0", "2026.2.6")] {
         let mut cached = upgrading();
         let answers = |request: &UpgradeRequest| {
             let stale = request.host_id == "host-orders-dc-a-0";
-            let answer = obedient(request)?;
+            let answer = answer_as_requested(request)?;
             Some(if stale { UpgradeAnswer { host_id: host_id.into(), to: to.into(), ..answer } } else { answer })
         };
         for _ in 0..5 {
             let plan = plan(&cached);
             assert_eq!(changed(&cached, &plan), []);
-            carry_out(&mut cached, &plan, answers);
+            apply_and_answer(&mut cached, &plan, answers);
         }
         assert!(reasons(&plan(&cached)).contains(&"PreparingUpgrade"));
     }
 }
 
-/// A snapshot that was to go may be gone, though its node said before that it keeps it, and has not said since that it does
-/// not.
+/// A snapshot whose removal was requested may be gone, although the last answer of its node still lists it.
 #[test]
-fn what_a_node_was_not_to_keep_any_more_is_asked_for_when_it_has_said_so() {
+fn snapshot_is_requested_again_after_its_removal_is_confirmed() {
     let mut cached = upgrading();
-    while !asked(&cached)[0].as_ref().is_some_and(|keep| keep.contains("data")) {
+    while !requested_snapshots(&cached)[0].as_ref().is_some_and(|keep| keep.contains("data")) {
         let plan = plan(&cached);
-        carry_out(&mut cached, &plan, obedient);
+        apply_and_answer(&mut cached, &plan, answer_as_requested);
     }
     assert_eq!(changed(&cached, &plan(&cached)), [("orders-dc-a".to_owned(), 0)], "it would restart");
-    // The user changes their mind, twice, before the node can say that the snapshot is gone.
+    // The user changes the version twice before the sidecar has written that the snapshot is gone.
     let racks = [("a", 1), ("b", 1), ("c", 1)];
     let mut cached = respecified(&cached, &racks, json!({}));
     let back = plan(&cached);
-    carry_out(&mut cached, &back, |_| None);
+    apply_and_answer(&mut cached, &back, |_| None);
     let mut cached = respecified(&cached, &racks, image("2026.2.5"));
     for _ in 0..5 {
         let plan = plan(&cached);
         assert_eq!(changed(&cached, &plan), []);
-        carry_out(&mut cached, &plan, |_| None);
+        apply_and_answer(&mut cached, &plan, |_| None);
     }
-    assert_eq!(asked(&cached), vec![Some("[]".to_owned()); 3], "nobody is asked for it again");
+    assert_eq!(requested_snapshots(&cached), vec![Some("[]".to_owned()); 3], "no node is asked for it again");
     for service in cached.services.values_mut() {
         let annotations = service.metadata.annotations.get_or_insert_default();
-        let answer = UpgradeRequest::of(annotations).as_ref().and_then(obedient).unwrap();
+        let answer = UpgradeRequest::of(annotations).as_ref().and_then(answer_as_requested).unwrap();
         annotations.insert(UPGRADE_ANSWER.into(), answer.text());
     }
     for _ in 0..2 {
         let plan = plan(&cached);
-        assert_eq!(changed(&cached, &plan), [], "first, all of it is kept anew");
-        carry_out(&mut cached, &plan, obedient);
+        assert_eq!(changed(&cached, &plan), [], "first, all snapshots are taken again");
+        apply_and_answer(&mut cached, &plan, answer_as_requested);
     }
     assert_eq!(changed(&cached, &plan(&cached)), [("orders-dc-a".to_owned(), 0)]);
 }
 
 #[test]
-fn sidecars_that_never_answer_can_be_left_aside() {
+fn upgrade_hooks_can_be_skipped_for_silent_sidecars() {
     let mut cached = upgrading();
     let first = plan(&cached);
-    carry_out(&mut cached, &first, |_| None);
+    apply_and_answer(&mut cached, &first, |_| None);
     let progressing = plan(&cached).progressing;
     assert!(
         progressing.iter().any(|note| note.message.contains("messina.scylladb.com/skip-upgrade-hooks=true")),
@@ -205,16 +208,16 @@ fn sidecars_that_never_answer_can_be_left_aside() {
     cached.datacenter.skips_upgrade_hooks = true;
     let plan = plan(&cached);
     assert_eq!(changed(&cached, &plan), [("orders-dc-a".to_owned(), 0)]);
-    carry_out(&mut cached, &plan, |_| None);
-    assert_eq!(asked(&cached), [None, None, None]);
+    apply_and_answer(&mut cached, &plan, |_| None);
+    assert_eq!(requested_snapshots(&cached), [None, None, None]);
 }
 
 #[test]
-fn the_former_image_brings_back_only_who_changed() {
+fn former_image_restarts_only_upgraded_nodes() {
     let mut cached = upgrading();
     while !cached.pods.values().any(|pod| pod.metadata.labels.as_ref().unwrap().values().any(|one| one == "2026.2.5")) {
         let plan = plan(&cached);
-        carry_out(&mut cached, &plan, obedient);
+        apply_and_answer(&mut cached, &plan, answer_as_requested);
         restart(&mut cached, &plan, "2026.2.5");
     }
     // It never becomes ready.
@@ -226,29 +229,29 @@ fn the_former_image_brings_back_only_who_changed() {
     for _ in 0..10 {
         let plan = plan(&cached);
         restarts.extend(changed(&cached, &plan));
-        carry_out(&mut cached, &plan, obedient);
+        apply_and_answer(&mut cached, &plan, answer_as_requested);
         restart(&mut cached, &plan, "2026.2.4");
     }
     assert_eq!(restarts, [("orders-dc-a".to_owned(), 0)]);
-    assert_eq!(asked(&cached), [None, None, None], "nothing is kept any more");
+    assert_eq!(requested_snapshots(&cached), [None, None, None], "nothing is kept any more");
     assert_eq!(plan(&cached).progressing, []);
 }
 
 #[test]
-fn a_node_that_is_down_gets_no_other_version_unprepared() {
+fn down_node_is_not_upgraded_unprepared() {
     let mut cached = upgrading();
     cached.pods.insert(pod("orders-dc-b-0", "2026.2.4", "old", false));
     cached.stateful_sets.get_mut("orders-dc-b").unwrap().status.as_mut().unwrap().ready_replicas = Some(0);
     let held = plan(&cached);
     assert_eq!((changed(&cached, &held), held.changes.len()), (vec![], 0));
-    assert!(reasons(&held).contains(&"UpgradeHeldUp"), "{:?}", held.progressing);
-    // What else is to change is corrected.
+    assert!(reasons(&held).contains(&"UpgradeBlocked"), "{:?}", held.progressing);
+    // Other changes are corrected.
     let racks = [("a", 1), ("b", 1), ("c", 1)];
     let corrected = respecified(&cached, &racks, because("x"));
     assert_eq!(changed(&corrected, &plan(&corrected)), [("orders-dc-b".to_owned(), 0)]);
 }
 
-/// The first node was prepared for 2026.2.5, coming from 2026.2.4, and has this version now.
+/// The first node was prepared for an upgrade from 2026.2.4 to 2026.2.5, and runs this version now.
 fn prepared(version: &str, is_ready: bool) -> Cached {
     let racks = [("a", 1), ("b", 1), ("c", 1)];
     let mut cached = running(&racks);
@@ -263,14 +266,14 @@ fn prepared(version: &str, is_ready: bool) -> Cached {
     let host_id = "host-orders-dc-a-0".to_owned();
     let request = UpgradeRequest { host_id, from: "2026.2.4".into(), to: "2026.2.5".into(), keep };
     let service = cached.services.get_mut("orders-dc-a-0").unwrap();
-    let said = [(UPGRADE_REQUEST, request.text()), (UPGRADE_ANSWER, obedient(&request).unwrap().text())];
+    let said = [(UPGRADE_REQUEST, request.text()), (UPGRADE_ANSWER, answer_as_requested(&request).unwrap().text())];
     service.metadata.annotations.get_or_insert_default().extend(said.map(|(key, value)| (key.into(), value)));
     cached
 }
 
 /// It was down when it was prepared, and was corrected with a third version.
 #[test]
-fn a_node_that_runs_another_version_than_it_was_prepared_for_is_prepared_anew() {
+fn node_with_another_version_is_prepared_again() {
     let racks = [("a", 1), ("b", 1), ("c", 1)];
     for target in ["2026.2.4", "2026.2.5"] {
         let cached = respecified(&prepared("2026.2.6", true), &racks, image(target));
@@ -285,7 +288,7 @@ fn a_node_that_runs_another_version_than_it_was_prepared_for_is_prepared_anew() 
 }
 
 #[test]
-fn a_node_that_is_corrected_keeps_what_it_was_prepared_with() {
+fn corrected_node_keeps_its_snapshots() {
     let racks = [("a", 1), ("b", 1), ("c", 1)];
     let cached = respecified(&prepared("2026.2.5", false), &racks, image("2026.2.6"));
     let plan = plan(&cached);
@@ -295,10 +298,10 @@ fn a_node_that_is_corrected_keeps_what_it_was_prepared_with() {
 }
 
 #[test]
-fn nobody_joins_or_leaves_in_the_middle() {
+fn no_node_joins_or_leaves_during_an_upgrade() {
     let pods = [("old", true), ("old", true), ("new", true)];
     for racks in [[("a", 4), ("b", 1)], [("a", 3), ("b", 0)]] {
-        let mut cached = rolling("x", 2, &pods);
+        let mut cached = rollout_state("x", 2, &pods);
         cached.datacenter = datacenter_with(&racks, because("x"));
         let plan = plan(&cached);
         assert_eq!(changed(&cached, &plan), [("orders-dc-a".to_owned(), 1)], "{racks:?}");
@@ -307,7 +310,7 @@ fn nobody_joins_or_leaves_in_the_middle() {
     }
     let mut cached = upgrading();
     let first = plan(&cached);
-    carry_out(&mut cached, &first, |_| None);
+    apply_and_answer(&mut cached, &first, |_| None);
     assert!(cached.services["orders-dc-a-0"].metadata.annotations.as_ref().unwrap().contains_key(UPGRADE_REQUEST));
     cached.datacenter = datacenter_with(&[("a", 2), ("b", 1), ("c", 1), ("d", 1)], image("2026.2.5"));
     assert_eq!(changed(&cached, &plan(&cached)), [], "not while the version changes");

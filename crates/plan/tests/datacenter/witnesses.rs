@@ -1,4 +1,4 @@
-//! Whose answers about the ring let a disk be deleted.
+//! The nodes on whose answers about the ring a disk may be deleted.
 
 use crate::plan;
 use messina_api::names::{
@@ -10,23 +10,23 @@ use messina_plan::{
     node::answer::RingAnswer,
 };
 
-use crate::rounds::{at_rest, check_fresh, round_of_others, settle};
+use crate::rounds::{check_like_fresh, round_without_operator, settle, settled_world};
 
 const A: &str = "orders-dc-a-1";
 
 /// A datacenter at the moment when the disk of a node that is replaced is about to be deleted.
 fn about_to_delete_a_disk() -> Cached {
-    let mut world = at_rest(&[("a", 2), ("b", 1)]);
-    world.lose("orders-dc-b-0");
+    let mut world = settled_world(&[("a", 2), ("b", 1)]);
+    world.lose_node("orders-dc-b-0");
     world.set_label("orders-dc-b-0", REPLACE, Some(""));
     for _ in 0..20 {
         for _ in 0..5 {
-            round_of_others(&mut world);
+            round_without_operator(&mut world);
         }
-        if deletes_a_disk(&world.kept) {
-            return world.kept;
+        if deletes_a_disk(&world.stored) {
+            return world.stored;
         }
-        world.look();
+        world.reconcile();
         while world.write() {}
     }
     panic!("the disk of a node that is replaced is never deleted");
@@ -46,7 +46,7 @@ fn set_answer(cached: &mut Cached, name: &str, answer: &RingAnswer) {
     service.metadata.annotations.get_or_insert_default().insert(RING_ANSWER.into(), answer.text());
 }
 
-/// Its disk is gone for good, so it is deleted only by the word of nodes that are there now.
+/// The disk is deleted for good, so only answers of pods that exist and are ready now count.
 #[test]
 fn a_disk_is_deleted_only_by_what_ready_pods_say_on_their_own_services() {
     let cached = about_to_delete_a_disk();
@@ -79,8 +79,8 @@ fn a_disk_is_deleted_only_by_what_ready_pods_say_on_their_own_services() {
     }
 }
 
-/// Sidecars of earlier versions do not say which pod they are in. What they answer to a question that is newer than their pods
-/// comes from these pods.
+/// Sidecars of earlier versions do not write the UID of their pod. Their answers to a question that is newer than their pods
+/// come from these pods.
 #[test]
 fn nodes_with_sidecars_of_earlier_versions_are_asked_again_before_a_disk_is_deleted() {
     let mut cached = about_to_delete_a_disk();
@@ -101,14 +101,14 @@ fn nodes_with_sidecars_of_earlier_versions_are_asked_again_before_a_disk_is_dele
 
 #[test]
 fn nodes_with_sidecars_of_earlier_versions_leave_and_are_replaced() {
-    let mut world = at_rest(&[("a", 2), ("b", 1)]);
+    let mut world = settled_world(&[("a", 2), ("b", 1)]);
     world.has_old_sidecars = true;
-    world.lose("orders-dc-b-0");
+    world.lose_node("orders-dc-b-0");
     world.set_label("orders-dc-b-0", REPLACE, Some(""));
     assert!(settle(&mut world));
     assert_eq!(world.replaced, 1);
-    world.respecify(&[("a", 1), ("b", 1)]);
+    world.set_racks(&[("a", 1), ("b", 1)]);
     assert!(settle(&mut world));
     assert_eq!(world.left, 1);
-    check_fresh(&world, &[("a", 1), ("b", 1)]);
+    check_like_fresh(&world, &[("a", 1), ("b", 1)]);
 }

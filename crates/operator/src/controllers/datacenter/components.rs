@@ -11,8 +11,8 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use messina_plan::datacenter::{
-    self, ByName, CertificateChain, CleanupJob, ObjectKind, Objects, Observed, ObservedVersion as Observation, Plan,
-    State, Told,
+    self, ByName, CertificateChain, CleanupJob, Explanation, ObjectKind, Objects, Observed,
+    ObservedVersion as Observation, Plan, State,
 };
 use messina_runtime::{
     apply::{ComponentPlan, Deletion, Desired, FieldPatch, ObservedVersion, Waiting, no_longer_desired},
@@ -67,7 +67,7 @@ pub(super) fn components(observed: &Observed, plan: &Plan) -> Result<Vec<Compone
     let surplus_ingresses = surplus(observed.ingresses(), &ingresses, plan);
     let surplus_jobs = surplus_jobs(observed, &jobs, plan);
     let component = |component: datacenter::Component, objects| {
-        let State { progressing: waits, degraded, remark } = plan.state(component);
+        let State { progressing: waits, degraded, warning } = plan.state(component);
         ComponentPlan {
             name: component.name(),
             objects,
@@ -75,7 +75,7 @@ pub(super) fn components(observed: &Observed, plan: &Plan) -> Result<Vec<Compone
             deletions: deletions(component, observed, plan),
             waits_for: waits.map(progressing),
             fault: degraded.map(fault),
-            remark: remark.map(progressing),
+            remark: warning.map(progressing),
             ..ComponentPlan::default()
         }
     };
@@ -204,11 +204,11 @@ fn deletions(component: datacenter::Component, observed: &Observed, plan: &Plan)
     of_component.map(to_write).collect()
 }
 
-fn progressing(Told { reason, message }: Told) -> Waiting {
+fn progressing(Explanation { reason, message }: Explanation) -> Waiting {
     Waiting { reason, message }
 }
 
-fn fault(Told { reason, message }: Told) -> Error {
+fn fault(Explanation { reason, message }: Explanation) -> Error {
     Error::Invalid { reason, message }
 }
 

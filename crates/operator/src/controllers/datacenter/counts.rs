@@ -3,7 +3,7 @@
 use k8s_openapi::api::{batch::v1::Job, core::v1::Service};
 use messina_api::scylla::v1alpha1::ScyllaDBDatacenter;
 use messina_plan::datacenter::{
-    Ending, NodeState, Observed, Operation, cleanup_that_ended, node_states, operation_that_ended,
+    Ending, NodeState, Observed, Operation, finished_cleanup, finished_operation, node_states,
 };
 use messina_runtime::{metrics::Metrics, queue::ObjectKey, store::Change};
 use prometheus_client::{
@@ -70,13 +70,13 @@ impl Counts {
     pub(super) fn service(&self, change: &Change<Service>) {
         // What cannot be read has not ended.
         if let Some(before) = change.before.as_deref().filter(|_| change.unreadable_after.is_none()) {
-            self.count(operation_that_ended(before, change.after.as_deref()));
+            self.count(finished_operation(before, change.after.as_deref()));
         }
     }
 
     pub(super) fn job(&self, change: &Change<Job>) {
         if let (Some(before), Some(after)) = (change.before.as_deref(), change.after.as_deref()) {
-            self.count(cleanup_that_ended(before, after));
+            self.count(finished_cleanup(before, after));
         }
     }
 

@@ -13,8 +13,8 @@ use k8s_openapi::{
 };
 use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
 use messina_plan::datacenter::{
-    ByName, Cached, Datacenter, InvalidField, Observed, OptionalKind, Told, UserObjects, cannot_adopt,
-    certificates::{SignedCertificate, SigningRequest, signing_requests},
+    ByName, Cached, Datacenter, Explanation, InvalidField, UserObjects, Observed, OptionalKind, cannot_adopt,
+    certificates::{SigningRequest, SignedCertificate, signing_requests},
     change_of_identity, refusal, rollout_state, validate_allowing, version_of_settings,
 };
 use messina_runtime::{
@@ -42,7 +42,7 @@ impl DatacenterController {
         let datacenter = self.validated(object)?;
         let key = key_of(&object.metadata);
         // First what may have to be asked for: what is read from the stores is of one moment.
-        let user_objects = UserObjects {
+        let named = UserObjects {
             config_maps: self.named_config_maps.read(Self::NAME, &key, datacenter.config_map_references()).await?,
             secrets: self.named_secrets.read(Self::NAME, &key, datacenter.secret_references()).await?,
         };
@@ -60,7 +60,7 @@ impl DatacenterController {
             storage_classes: self.storage_classes.all().into_iter().collect(),
             config_maps: owned(&self.config_maps, &uid)?,
             secrets: owned(&self.secrets, &uid)?,
-            user_objects,
+            named,
             ingresses: owned(&self.ingresses, &uid)?,
             jobs: owned(&self.jobs, &uid)?,
             node_exporter_image: self.settings.node_exporter_image.clone(),
@@ -120,11 +120,7 @@ impl DatacenterController {
     }
 
     /// Certificates that are to be signed now, as far as there are keys for them.
-    fn signed(
-        &self,
-        datacenter: &ObjectKey,
-        observed: &Observed,
-    ) -> BTreeMap<String, Result<SignedCertificate, String>> {
+    fn signed(&self, datacenter: &ObjectKey, observed: &Observed) -> BTreeMap<String, Result<SignedCertificate, String>> {
         let signing_requests = signing_requests(observed);
         let secrets: Vec<&str> = signing_requests.iter().map(|order| order.secret.as_str()).collect();
         let mut keys = self.new_keys.desired(datacenter, &secrets);
@@ -147,7 +143,7 @@ fn of_user(observed: &Observed) -> u64 {
 }
 
 fn invalid(faults: &[InvalidField]) -> Error {
-    let Told { reason, message } = refusal(faults);
+    let Explanation { reason, message } = refusal(faults);
     Error::Invalid { reason, message }
 }
 

@@ -14,7 +14,7 @@ use crate::datacenter::{
 pub(crate) fn addresses(current: &Current<'_>) -> Addresses {
     let observed = current.observed;
     let datacenter = &observed.datacenter;
-    let services = services::services(current, &topology::going(current));
+    let services = services::services(current, &topology::services_to_delete(current));
     let planned = [services.identity].into_iter().chain(services.members).filter_map(|service| service.metadata.name);
     let planned: BTreeSet<String> = planned.collect();
     let kept = observed.services.iter().filter(|(_, service)| service.role.is_some());

@@ -1,4 +1,4 @@
-//! Pods that are corrected while not all nodes are up.
+//! Pods whose specification is corrected while not all nodes are up.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use messina_api::names;
@@ -11,10 +11,10 @@ use crate::datacenter::{
         plan::{Deletion, ObjectKind, Restart, Untouched},
         spec::MAX_NODES,
     },
-    racks::{ExistingRack, Racks},
+    racks::{Racks, ExistingRack},
     rollout::{
-        notes::{held, held_up, not_yet, waiting_for_turn},
-        outcome::{Rollout, hold, keep},
+        notes::{paused, upgrade_blocked, waiting_for_creation, waiting_for_turn},
+        outcome::{Rollout, apply_or_postpone, postpone},
     },
     state::{
         Current,
@@ -26,69 +26,69 @@ use crate::datacenter::{
     topology::steps::Topology,
 };
 
-/// While something is rolling out, nothing else begins. But what rolls out may be what is wrong, so its own pods may
-/// still be corrected.
-pub(crate) fn mend(current: &Current<'_>, racks: Racks<'_>, topology: &Topology, rollout: &mut Rollout) {
+/// Corrects the pods of a StatefulSet that is rolling out. No other change begins meanwhile, but the rollout may fail
+/// because of a fault in the specification, so the pods of the same rack may still be changed.
+pub(crate) fn correct_pods(current: &Current<'_>, racks: Racks<'_>, topology: &Topology, rollout: &mut Rollout) {
     let observed = current.observed;
     let Racks { existing, missing, not_rolled_out, .. } = racks;
     let first_moving = existing.iter().position(|one| not_rolled_out.iter().any(|other| std::ptr::eq(*other, one.now)));
     for (position, one) in existing.into_iter().enumerate() {
         let is_moving = not_rolled_out.iter().any(|other| std::ptr::eq(*other, one.now));
-        if let Some(partition) = holding(observed, one.now).filter(|_| is_moving) {
-            rollout.progressing.push(held(observed, one.now));
+        if let Some(partition) = pausing_partition(observed, one.now).filter(|_| is_moving) {
+            rollout.progressing.push(paused(observed, one.now));
             rollout.restarting.insert(one.name.clone());
             rollout.stateful_sets.push(one.with_partition(partition));
         } else if Some(position) != first_moving || !may_be_corrected(observed, one.now) {
-            keep(observed, one, rollout);
+            apply_or_postpone(observed, one, rollout);
         } else if let Turn::After(other) = &observed.turn
             && one.changes_pods
         {
             rollout.progressing.push(waiting_for_turn(observed, &one, other));
             rollout.untouched.push(Untouched { kind: "StatefulSet", name: one.name });
         } else if one.changes_pods {
-            correct(current, one, topology, rollout);
+            correct_rack(current, one, topology, rollout);
         } else {
-            make_anew(current, &one, rollout);
-            keep(observed, one, rollout);
+            delete_stuck_pod(current, &one, rollout);
+            apply_or_postpone(observed, one, rollout);
         }
     }
     for stateful_set in missing {
-        rollout.progressing.push(not_yet(observed, &stateful_set));
+        rollout.progressing.push(waiting_for_creation(observed, &stateful_set));
     }
 }
 
-/// Other pods take the place of those that are down, if their nodes are prepared for another version.
-fn correct(current: &Current<'_>, one: ExistingRack<'_>, topology: &Topology, rollout: &mut Rollout) {
+/// Updates pods that are down, if their nodes are prepared for the desired version.
+fn correct_rack(current: &Current<'_>, one: ExistingRack<'_>, topology: &Topology, rollout: &mut Rollout) {
     let observed = current.observed;
-    let first = correcting(observed, one.now);
+    let first = correction_partition(observed, one.now);
     let has_nodes = replicas(one.now) > 0;
     if has_nodes && first >= replicas(one.now) && nodes_down(observed, one.now).is_empty() {
-        return hold(observed, one, rollout);
+        return postpone(observed, one, rollout);
     }
     let restarting = (first..replicas(one.now).min(MAX_NODES))
         .map(|ordinal| Restart { stateful_set: one.name.clone(), ordinal }.member());
     let version = &observed.datacenter.version;
     let unprepared = restarting.into_iter().find(|member| !is_prepared_for(current, member, version));
     if let Some(member) = unprepared {
-        rollout.progressing.push(held_up(observed, &member));
-        return hold(observed, one, rollout);
+        rollout.progressing.push(upgrade_blocked(observed, &member));
+        return postpone(observed, one, rollout);
     }
-    // A node that gets its place back is to come back as it was.
-    let lacks_place = topology.without_place.contains(&one.name);
-    if lacks_place && template_version(one.now).as_ref() != Some(version) {
-        return hold(observed, one, rollout);
+    // A node that gets its replica back has to start unchanged.
+    let is_below_ring = topology.below_ring.contains(&one.name);
+    if is_below_ring && template_version(one.now).as_ref() != Some(version) {
+        return postpone(observed, one, rollout);
     }
-    let kept = if lacks_place { partition(one.now) } else { 0 };
+    let kept = if is_below_ring { partition(one.now) } else { 0 };
     rollout.restarting.insert(one.name.clone());
     rollout.stateful_sets.push(one.unscaled(first.max(kept)));
 }
 
-/// Kubernetes does not replace pods that are down and out of date where pods start in order, so that is done here.
-fn make_anew(current: &Current<'_>, one: &ExistingRack<'_>, rollout: &mut Rollout) {
+/// Deletes an outdated pod that is not ready: with `OrderedReady`, Kubernetes does not recreate such pods.
+fn delete_stuck_pod(current: &Current<'_>, one: &ExistingRack<'_>, rollout: &mut Rollout) {
     let observed = current.observed;
-    let Some((pod, version)) = stuck(observed, one.now) else { return };
+    let Some((pod, version)) = find_stuck_pod(observed, one.now) else { return };
     let name = pod.reference.name.clone();
-    // Who is replaced loses its pod together with its disk, and in no other way.
+    // The pod of a node that is replaced is deleted only together with its disk.
     let is_replaced = observed.services.get(&name).is_some_and(NodeService::is_to_be_replaced);
     if may_be_joining(observed, &name) || is_replaced {
         return;
@@ -98,10 +98,11 @@ fn make_anew(current: &Current<'_>, one: &ExistingRack<'_>, rollout: &mut Rollou
         None => !is_being_upgraded(current),
     };
     if !is_prepared {
-        return rollout.progressing.push(held_up(observed, &name));
+        return rollout.progressing.push(upgrade_blocked(observed, &name));
     }
     let message = format!(
-        "pod {}/{name} is not ready, and its StatefulSet was changed since; it is made anew",
+        "Pod {}/{name} is not ready, and its StatefulSet has changed since it was created. The operator deletes the \
+         pod, so that Kubernetes recreates it.",
         observed.datacenter.namespace
     );
     rollout.deletions.push(Deletion {
@@ -109,60 +110,64 @@ fn make_anew(current: &Current<'_>, one: &ExistingRack<'_>, rollout: &mut Rollou
         kind: ObjectKind::Pod,
         name,
         uid: pod.reference.uid.clone().unwrap_or_default(),
-        // It may be ready by then.
+        // The pod may be ready by then.
         version: Some(pod.reference.version.clone().unwrap_or_default()),
         orphans: false,
         event: Some(("ReplacingPod", message)),
     });
 }
 
-/// Whether there are places from this one on, and no node there has ever joined.
-pub(crate) fn are_new(observed: &Observed, stateful_set: &StatefulSet, first: i32) -> bool {
+/// Whether there are members with this ordinal or a higher one, and none of them has ever joined.
+pub(crate) fn are_all_new(observed: &Observed, stateful_set: &StatefulSet, first: i32) -> bool {
     let name = stateful_set.metadata.name.as_deref().unwrap_or_default();
-    let mut places = (first..replicas(stateful_set).min(MAX_NODES)).peekable();
-    places.peek().is_some() && places.all(|ordinal| !has_joined(observed, &names::datacenter::member(name, ordinal)))
+    let mut ordinals = (first..replicas(stateful_set).min(MAX_NODES)).peekable();
+    ordinals.peek().is_some()
+        && ordinals.all(|ordinal| !has_joined(observed, &names::datacenter::member(name, ordinal)))
 }
 
-/// The partition that keeps nodes from restarting which serve, when others are down; none where the partition does so. They
-/// were down, or all others were up, when they were let to restart.
-pub(crate) fn holding(observed: &Observed, stateful_set: &StatefulSet) -> Option<i32> {
+/// Returns the partition that keeps ready nodes from restarting while others are down; none where the current partition
+/// does. When these nodes were allowed to restart, they were down, or all others were up.
+pub(crate) fn pausing_partition(observed: &Observed, stateful_set: &StatefulSet) -> Option<i32> {
     let status = stateful_set.status.as_ref()?;
     let latest = status.update_revision.as_deref()?;
-    // What Kubernetes has not looked at yet may be another revision, unless it is about places for more nodes: those get pods
-    // as the others have, and pods change only when they have joined.
-    let is_seen = status.observed_generation.unwrap_or(0) >= stateful_set.metadata.generation.unwrap_or(0)
-        || are_new(observed, stateful_set, status.replicas);
-    // Where Kubernetes has none left to make anew, pods that look old are seen late.
-    if is_seen && status.updated_replicas.unwrap_or(0) >= replicas(stateful_set) {
+    // A change that the StatefulSet controller has not observed yet may be another revision, unless it only adds
+    // replicas: new pods are like the others, and pods change only when their nodes have joined.
+    let is_observed = status.observed_generation.unwrap_or(0) >= stateful_set.metadata.generation.unwrap_or(0)
+        || are_all_new(observed, stateful_set, status.replicas);
+    // Where Kubernetes has no pod left to update, pods that look old are outdated observations.
+    if is_observed && status.updated_replicas.unwrap_or(0) >= replicas(stateful_set) {
         return None;
     }
     let down: Vec<String> = observed.stateful_sets.values().flat_map(|one| nodes_down(observed, one)).collect();
-    let is_latest = |pod: &NodePod| is_seen && pod.revision.as_deref() == Some(latest);
+    let is_latest = |pod: &NodePod| is_observed && pod.revision.as_deref() == Some(latest);
     let is_old = |pod: &NodePod| !pod.is_down() && !is_latest(pod);
     let old = pods(observed, stateful_set).filter(|(_, pod)| pod.is_some_and(is_old)).map(|(ordinal, _)| ordinal);
-    let held = old.last().map(|last| last + 1).filter(|_| !down.is_empty());
-    held.filter(|held| *held > partition(stateful_set))
+    let paused = old.last().map(|last| last + 1).filter(|_| !down.is_empty());
+    paused.filter(|paused| *paused > partition(stateful_set))
 }
 
-/// The partition with which a rack that is not there as a whole may be changed: no node that serves restarts. Where the
-/// last ones are down, they are made anew. Where the last one serves, none is: the ones that are down go back to what they
-/// were before (see [`stuck`]), and then the change begins with the last one.
-pub(crate) fn correcting(observed: &Observed, stateful_set: &StatefulSet) -> i32 {
+/// Returns the partition with which a rack may be changed while nodes are down: no ready node restarts. If the last
+/// nodes are down, their pods are updated. If the last node is ready, none is: pods that are down go back to the former
+/// revision (see [`find_stuck_pod`]), and then the update begins with the last node.
+pub(crate) fn correction_partition(observed: &Observed, stateful_set: &StatefulSet) -> i32 {
     let replicas = replicas(stateful_set);
     let ready = stateful_set.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0);
-    // Where a pod does not tell, the first ones are taken for those that are ready.
-    let serves = |ordinal: i32, pod: Option<&NodePod>| match pod.filter(|pod| pod.ready.is_some()) {
+    // Where the readiness of a pod is unknown, the pods with the lowest ordinals count as ready.
+    let is_ready = |ordinal: i32, pod: Option<&NodePod>| match pod.filter(|pod| pod.ready.is_some()) {
         Some(pod) => pod.is_ready(),
         None => ordinal < ready,
     };
-    let last_serving = pods(observed, stateful_set).filter(|(ordinal, pod)| serves(*ordinal, *pod)).last();
-    last_serving.map_or(0, |(ordinal, _)| ordinal + 1).min(replicas)
+    let last_ready = pods(observed, stateful_set).filter(|(ordinal, pod)| is_ready(*ordinal, *pod)).last();
+    last_ready.map_or(0, |(ordinal, _)| ordinal + 1).min(replicas)
 }
 
-/// A pod that is down, that Kubernetes is to make anew, and that it does not touch: where pods start in order, it waits until
-/// they are ready, which they never may be. Only the first that is down: those after it would not come back before it. With
-/// the version that it gets, where that is known.
-pub(crate) fn stuck<'a>(observed: &'a Observed, stateful_set: &StatefulSet) -> Option<(&'a NodePod, Option<String>)> {
+/// Returns a pod that is down and that Kubernetes should update but does not: with `OrderedReady`, it first waits until
+/// the pod is ready, which it may never be. Only the first pod that is down: pods after it would not start before it.
+/// Also returns the version that the pod gets, where that is known.
+pub(crate) fn find_stuck_pod<'a>(
+    observed: &'a Observed,
+    stateful_set: &StatefulSet,
+) -> Option<(&'a NodePod, Option<String>)> {
     let status = stateful_set.status.as_ref()?;
     if status.observed_generation.unwrap_or(0) < stateful_set.metadata.generation.unwrap_or(0) {
         return None;
@@ -174,7 +179,7 @@ pub(crate) fn stuck<'a>(observed: &'a Observed, stateful_set: &StatefulSet) -> O
     let (target, version) = if ordinal >= partition {
         (update?, template_version(stateful_set))
     } else if partition >= replicas(stateful_set) && current != update {
-        // All stay: that is written to have those that are down put back.
+        // No pod is updated: such a partition is written so that pods that are down return to the former revision.
         let current = current?;
         let mut all = pods(observed, stateful_set).filter_map(|(_, pod)| pod);
         let same = all.find(|pod| pod.revision.as_deref() == Some(current));

@@ -1,16 +1,16 @@
-//! In which order the racks change.
+//! The order in which racks change.
 //!
-//! At most one StatefulSet changes at a time, the first in the order of the specification: racks that are missing are
-//! made, then racks get more nodes, then nodes get a new pod, one after another (see `racks`), then nodes leave (see
-//! `topology`). Nothing new begins before everything is rolled out, because a node cannot join while another one is down.
-//! Where nodes may start at the same time, all missing racks are made at once. A rolling change that has begun goes on to
-//! its end before nodes join.
+//! At most one StatefulSet changes at a time, the first in the order of the specification: missing StatefulSets are
+//! created, then racks are scaled out, then pods are updated one after another (see `racks`), then nodes are
+//! decommissioned (see `topology`). No change begins before everything is rolled out, because a node cannot join while
+//! another one is down. Where nodes may start at the same time, all missing StatefulSets are created at once. A rolling
+//! update that has begun is completed before nodes join.
 //!
-//! Nodes that run under scylla-operator get a new pod before others join: a new node of its own would wait for scylla-operator to
-//! tell it that all others are up.
+//! Pods of scylla-operator are updated before nodes join: a new node with its sidecar would wait for scylla-operator to
+//! report that all other nodes are up.
 //!
-//! A StatefulSet that is gone while its nodes are there is another matter: it is made anew around them at once, whatever
-//! else is under way, because nobody would start its pods again.
+//! A StatefulSet that was deleted while its nodes exist is recreated at once, whatever else is in progress: without it,
+//! Kubernetes does not recreate their pods.
 
 mod correction;
 mod notes;
@@ -27,14 +27,14 @@ use crate::{
             observed::{Observed, Turn},
             plan::Untouched,
         },
-        racks::{ExistingRack, Racks, rack_to_roll},
+        racks::{Racks, ExistingRack, rack_to_roll},
         rollout::{
-            correction::mend,
+            correction::correct_pods,
             notes::{
-                created, not_yet, note, reference, restoring, rolling_out, scaling_out, updating, waiting_for_turn,
-                waiting_to_restart,
+                creating, note, recreating, reference, rolling_out, scaling_out, updating, waiting_for_creation,
+                waiting_for_turn, waiting_to_restart,
             },
-            outcome::{Rollout, hold, keep},
+            outcome::{Rollout, apply_or_postpone, postpone},
         },
         state::{
             Current,
@@ -45,34 +45,35 @@ use crate::{
         },
         topology::steps::Topology,
     },
-    metadata,
+    words,
 };
 
+/// Decides which StatefulSets are created or changed now.
 pub(crate) fn rollout(current: &Current<'_>, mut racks: Racks<'_>, topology: &Topology) -> Rollout {
     let observed = current.observed;
-    let as_wanted = racks.existing.iter().filter(|one| !one.changes).map(|one| one.name.clone()).collect();
-    let mut rollout = Rollout { degraded: racks.degraded.clone(), as_wanted, ..Rollout::default() };
+    let up_to_date = racks.existing.iter().filter(|one| !one.changes).map(|one| one.name.clone()).collect();
+    let mut rollout = Rollout { degraded: racks.degraded.clone(), up_to_date, ..Rollout::default() };
     let orphaned = std::mem::take(&mut racks.orphaned);
-    let is_one_away = !orphaned.is_empty() || racks.existing.iter().any(|one| is_being_deleted(one.now));
+    let is_one_absent = !orphaned.is_empty() || racks.existing.iter().any(|one| is_being_deleted(one.now));
     for stateful_set in orphaned {
-        restore(current, stateful_set, topology, &mut rollout);
+        recreate(current, stateful_set, topology, &mut rollout);
     }
     keep_removed_racks(observed, &mut rollout);
     for stateful_set in &racks.not_rolled_out {
         rollout.progressing.push(rolling_out(observed, stateful_set));
     }
-    if topology.is_leaving || is_one_away || !topology.under_maintenance.is_empty() {
-        hold_all(observed, racks, &mut rollout);
+    if topology.is_leaving || is_one_absent || !topology.under_maintenance.is_empty() {
+        postpone_all(observed, racks, &mut rollout);
     } else if !racks.not_rolled_out.is_empty() {
-        mend(current, racks, topology, &mut rollout);
-    } else if topology.is_outdated {
-        hold_all(observed, racks, &mut rollout);
+        correct_pods(current, racks, topology, &mut rollout);
+    } else if topology.has_outdated_address {
+        postpone_all(observed, racks, &mut rollout);
     } else if !racks.missing.is_empty() && !racks.is_rolling {
         create(current, racks, topology, &mut rollout);
     } else {
         change_next(current, racks, topology, &mut rollout);
     }
-    leave_going(observed, &mut rollout);
+    postpone_being_deleted(observed, &mut rollout);
     let racks = &observed.datacenter.racks;
     let position = |one: &StatefulSet| {
         racks.iter().position(|rack| one.metadata.name == Some(observed.datacenter.stateful_set_name(rack)))
@@ -81,106 +82,110 @@ pub(crate) fn rollout(current: &Current<'_>, mut racks: Racks<'_>, topology: &To
     rollout
 }
 
-/// A StatefulSet that is going is made anew when it is gone, and left alone until then.
-fn leave_going(observed: &Observed, rollout: &mut Rollout) {
-    let going = |one: &mut StatefulSet| {
+/// Leaves a StatefulSet that is being deleted alone. It is recreated when it is gone.
+fn postpone_being_deleted(observed: &Observed, rollout: &mut Rollout) {
+    let is_deleted = |one: &mut StatefulSet| {
         let name = one.metadata.name.as_deref().unwrap_or_default();
         observed.stateful_sets.get(name).is_some_and(is_being_deleted)
     };
-    for stateful_set in rollout.stateful_sets.extract_if(.., going) {
-        let message = format!("{} is being deleted; it is made anew then", reference(observed, &stateful_set));
-        rollout.progressing.push(note("RestoringStatefulSet", message));
+    for stateful_set in rollout.stateful_sets.extract_if(.., is_deleted) {
+        let message = format!(
+            "{} is being deleted. The operator recreates it when it is gone.",
+            reference(observed, &stateful_set)
+        );
+        rollout.progressing.push(note(RECREATING, message));
         let name = stateful_set.metadata.name.unwrap_or_default();
         rollout.untouched.push(Untouched { kind: "StatefulSet", name });
     }
 }
 
-/// Makes a StatefulSet anew around its nodes. What is in the way of new ones is not in the way of these.
-fn restore(current: &Current<'_>, stateful_set: StatefulSet, topology: &Topology, rollout: &mut Rollout) {
+/// Recreates a StatefulSet whose nodes exist. Leftovers that block new nodes do not block these.
+fn recreate(current: &Current<'_>, stateful_set: StatefulSet, topology: &Topology, rollout: &mut Rollout) {
     let observed = current.observed;
     let name = stateful_set.metadata.name.clone().unwrap_or_default();
     let members = current.members();
     let is_blocked = |ordinal| {
         let member = names::datacenter::member(&name, ordinal);
         let claim = observed.claim_of(&member);
-        // Who has joined and never began to leave has not left, whatever a claim says.
-        let is_in = |one: &Member<'_>| one.name == member && one.has_joined() && !one.has_begun_to_leave();
-        let is_in_the_way =
-            |claim: &Claim| claim.is_being_deleted || !claim.is_of_a_node() && !members.iter().any(is_in);
-        !observed.pods.contains_key(&member) && claim.is_some_and(is_in_the_way)
+        // A node that has joined and never began to leave has not left, whatever its claim says.
+        let is_in_ring = |one: &Member<'_>| one.name == member && one.has_joined() && !one.has_begun_to_leave();
+        let is_stale =
+            |claim: &Claim| claim.is_being_deleted || !claim.is_of_a_node() && !members.iter().any(is_in_ring);
+        !observed.pods.contains_key(&member) && claim.is_some_and(is_stale)
     };
-    if topology.in_the_way.contains(&name) && (0..replicas(&stateful_set)).any(is_blocked) {
-        return rollout.progressing.push(not_yet(observed, &stateful_set));
+    if topology.blocked_by_leftovers.contains(&name) && (0..replicas(&stateful_set)).any(is_blocked) {
+        return rollout.progressing.push(waiting_for_creation(observed, &stateful_set));
     }
     if !topology.are_nodes_named {
-        return rollout.progressing.push(not_yet(observed, &stateful_set));
+        return rollout.progressing.push(waiting_for_creation(observed, &stateful_set));
     }
-    rollout.progressing.push(restoring(observed, &stateful_set));
-    // Without any pod, nobody waits for it.
+    rollout.progressing.push(recreating(observed, &stateful_set));
+    // Without a pod that runs, its creation may wait for certificates and settings.
     let has_pod = |ordinal| observed.pods.contains_key(&names::datacenter::member(&name, ordinal));
     if (0..replicas(&stateful_set)).any(has_pod) {
-        rollout.restored.insert(name.clone());
+        rollout.recreated.insert(name.clone());
     }
     rollout.stateful_sets.push(stateful_set);
 }
 
-/// While a node leaves, somebody works on one, one is to restart for its address, or a StatefulSet is away, nothing else
-/// changes.
-fn hold_all(observed: &Observed, racks: Racks<'_>, rollout: &mut Rollout) {
+/// Changes nothing else while a node leaves, is under maintenance or has to restart for its address, or while a
+/// StatefulSet does not exist.
+fn postpone_all(observed: &Observed, racks: Racks<'_>, rollout: &mut Rollout) {
     for one in racks.existing {
-        keep(observed, one, rollout);
+        apply_or_postpone(observed, one, rollout);
     }
     for stateful_set in racks.missing {
-        rollout.progressing.push(not_yet(observed, &stateful_set));
+        rollout.progressing.push(waiting_for_creation(observed, &stateful_set));
     }
 }
 
-/// Makes what is missing, before anything that is there changes.
+/// Creates missing StatefulSets, before existing ones change.
 fn create(current: &Current<'_>, racks: Racks<'_>, topology: &Topology, rollout: &mut Rollout) {
     let observed = current.observed;
     let Racks { existing, missing, .. } = racks;
     for one in existing {
-        keep(observed, one, rollout);
+        apply_or_postpone(observed, one, rollout);
     }
     let at_once = if observed.datacenter.parallel_node_operations { missing.len() } else { 1 };
     for (position, stateful_set) in missing.into_iter().enumerate() {
-        let is_free = !topology.in_the_way.contains(stateful_set.metadata.name.as_deref().unwrap_or_default());
+        let is_free =
+            !topology.blocked_by_leftovers.contains(stateful_set.metadata.name.as_deref().unwrap_or_default());
         if position < at_once && is_free {
-            rollout.progressing.push(created(observed, &stateful_set));
+            rollout.progressing.push(creating(observed, &stateful_set));
             rollout.stateful_sets.push(stateful_set);
         } else {
-            rollout.progressing.push(not_yet(observed, &stateful_set));
+            rollout.progressing.push(waiting_for_creation(observed, &stateful_set));
         }
     }
 }
 
-/// Changes one StatefulSet: the first that lacks nodes or, where none does or a rolling change has begun, the one whose
+/// Changes one StatefulSet: the first that lacks nodes or, where none does or a rolling update has begun, the one whose
 /// nodes restart now, or else the first that differs.
 fn change_next(current: &Current<'_>, racks: Racks<'_>, topology: &Topology, rollout: &mut Rollout) {
     let observed = current.observed;
     let Racks { existing, missing, is_rolling, next, .. } = racks;
     for stateful_set in &missing {
-        rollout.progressing.push(not_yet(observed, stateful_set));
+        rollout.progressing.push(waiting_for_creation(observed, stateful_set));
     }
     let lacking = existing.iter().position(ExistingRack::lacks_nodes).filter(|_| !is_rolling);
-    let is_free = |one: &ExistingRack<'_>| !topology.in_the_way.contains(&one.name);
-    let rolling = rack_to_roll(&existing).map(|one| one.name.clone());
-    let differing = rolling.or_else(|| existing.iter().find(|one| one.changes).map(|one| one.name.clone()));
+    let is_free = |one: &ExistingRack<'_>| !topology.blocked_by_leftovers.contains(&one.name);
+    let rollout_state = rack_to_roll(&existing).map(|one| one.name.clone());
+    let differing = rollout_state.or_else(|| existing.iter().find(|one| one.changes).map(|one| one.name.clone()));
     let differing = differing.filter(|_| lacking.is_none());
     for (position, one) in existing.into_iter().enumerate() {
         if Some(position) == lacking && is_free(&one) {
             rollout.progressing.push(scaling_out(observed, &one));
-            rollout.stateful_sets.push(if has_cluster(observed) { one.scaled_out() } else { one.desired });
+            rollout.stateful_sets.push(if has_cluster(observed) { one.scaled_out() } else { one.wanted });
         } else if differing.as_ref() != Some(&one.name) {
-            keep(observed, one, rollout);
-        } else if topology.without_place.contains(&one.name) {
-            hold(observed, one, rollout);
+            apply_or_postpone(observed, one, rollout);
+        } else if topology.below_ring.contains(&one.name) {
+            postpone(observed, one, rollout);
         } else if let Turn::After(other) = &observed.turn
             && one.changes_pods
         {
             rollout.progressing.push(waiting_for_turn(observed, &one, other));
             rollout.untouched.push(Untouched { kind: "StatefulSet", name: one.name });
-        } else if next.is_some() && topology.holds_restart {
+        } else if next.is_some() && topology.blocks_restart {
             rollout.progressing.push(waiting_to_restart(observed, &one, next.as_ref()));
             rollout.untouched.push(Untouched { kind: "StatefulSet", name: one.name });
         } else {
@@ -188,8 +193,8 @@ fn change_next(current: &Current<'_>, racks: Racks<'_>, topology: &Topology, rol
             let is_rolled = one.changes_pods || partition(one.now) > 0;
             rollout.restarting.extend(is_rolled.then(|| one.name.clone()));
             let replicas = replicas(one.now);
-            let mut changed = if is_rolled { one.with_next_partition(next.as_ref()) } else { one.desired };
-            // Nodes join when the rolling change is over.
+            let mut changed = if is_rolled { one.with_next_partition(next.as_ref()) } else { one.wanted };
+            // Nodes join when the rolling update is complete.
             if let Some(spec) = changed.spec.as_mut().filter(|_| is_rolling) {
                 spec.replicas = Some(replicas);
             }
@@ -198,18 +203,22 @@ fn change_next(current: &Current<'_>, racks: Racks<'_>, topology: &Topology, rol
     }
 }
 
-/// The reason of a rack that the specification no longer has.
+/// Reason of a StatefulSet that is recreated.
+const RECREATING: &str = "RecreatingStatefulSet";
+
+/// Reason of a rack that is not in the specification any more.
 pub(crate) const REMOVING_RACK: &str = "RemovingRack";
 
+/// Reports racks that are not in the specification any more, and leaves their StatefulSets unchanged.
 fn keep_removed_racks(observed: &Observed, rollout: &mut Rollout) {
     for stateful_set in removed_racks(observed) {
         let name = stateful_set.metadata.name.clone().unwrap_or_default();
-        let rack = metadata::label(stateful_set, label::RACK);
+        let rack = words::label(stateful_set, label::RACK);
         rollout.progressing.push(note(
             REMOVING_RACK,
             format!(
-                "rack {} is not in the specification any more; the {} node(s) of StatefulSet {}/{name} leave one by one, \
-                 then it goes",
+                "Rack {} is not in the specification any more. The operator decommissions the {} node(s) of \
+                 StatefulSet {}/{name} one by one, and then deletes the StatefulSet.",
                 rack.unwrap_or("?"),
                 replicas(stateful_set),
                 observed.datacenter.namespace,

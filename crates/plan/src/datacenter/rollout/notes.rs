@@ -1,4 +1,4 @@
-//! What is told of StatefulSets that change.
+//! The messages about StatefulSets that change.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 
@@ -9,6 +9,7 @@ use crate::datacenter::{
         plan::{Note, Restart},
     },
     racks::ExistingRack,
+    rollout::RECREATING,
     state::{nodes::nodes_not_ready, stateful_set::replicas},
 };
 
@@ -23,18 +24,18 @@ pub(crate) fn reference(observed: &Observed, stateful_set: &StatefulSet) -> Stri
 
 pub(crate) fn rolling_out(observed: &Observed, stateful_set: &StatefulSet) -> Note {
     let status = stateful_set.status.clone().unwrap_or_default();
-    let absent = nodes_not_ready(observed, stateful_set);
-    let who = match absent.first() {
+    let not_ready = nodes_not_ready(observed, stateful_set);
+    let cause = match not_ready.first() {
         Some(first) => format!(
-            "; node(s) {} are not ready: if that lasts, `kubectl describe pod {first}` says why",
-            absent.join(", ")
+            " Node(s) {} are not ready. If that lasts, see `kubectl describe pod {first}`.",
+            not_ready.join(", ")
         ),
         None => String::new(),
     };
     note(
         "WaitingForStatefulSetRollout",
         format!(
-            "{} is rolling out: {} of {} node(s) are available{who}; the next change begins when all are",
+            "{} is rolling out: {} of {} node(s) are available.{cause} The next change begins when all are available.",
             reference(observed, stateful_set),
             status.available_replicas.unwrap_or(0),
             replicas(stateful_set)
@@ -42,55 +43,66 @@ pub(crate) fn rolling_out(observed: &Observed, stateful_set: &StatefulSet) -> No
     )
 }
 
-pub(crate) fn not_yet(observed: &Observed, stateful_set: &StatefulSet) -> Note {
-    let message = format!("{} is created when those before it are rolled out", reference(observed, stateful_set));
+pub(crate) fn waiting_for_creation(observed: &Observed, stateful_set: &StatefulSet) -> Note {
+    let message = format!(
+        "{} does not exist yet. The operator creates it when the racks before it are rolled out and no other change \
+         is in progress.",
+        reference(observed, stateful_set)
+    );
     note("WaitingForOtherRacks", message)
 }
 
-pub(crate) fn created(observed: &Observed, stateful_set: &StatefulSet) -> Note {
-    note("CreatingStatefulSet", format!("{} is created; then its nodes join", reference(observed, stateful_set)))
+pub(crate) fn creating(observed: &Observed, stateful_set: &StatefulSet) -> Note {
+    note("CreatingStatefulSet", format!("Creating {}. Its nodes then join.", reference(observed, stateful_set)))
 }
 
-pub(crate) fn restoring(observed: &Observed, stateful_set: &StatefulSet) -> Note {
-    let message =
-        format!("{} is made anew around its {} node(s)", reference(observed, stateful_set), replicas(stateful_set));
-    note("RestoringStatefulSet", message)
+pub(crate) fn recreating(observed: &Observed, stateful_set: &StatefulSet) -> Note {
+    let message = format!(
+        "Recreating {} for its {} existing node(s).",
+        reference(observed, stateful_set),
+        replicas(stateful_set)
+    );
+    note(RECREATING, message)
 }
 
 pub(crate) fn scaling_out(observed: &Observed, one: &ExistingRack<'_>) -> Note {
-    let (now, nodes) = (replicas(one.now), replicas(&one.desired));
+    let (now, nodes) = (replicas(one.now), replicas(&one.wanted));
     note(
         "ScalingOut",
-        format!("{} gets {nodes} node(s) in place of {now}; then they join", reference(observed, one.now)),
+        format!("Scaling {} out from {now} to {nodes} node(s). The new nodes then join.", reference(observed, one.now)),
     )
 }
 
 pub(crate) fn updating(observed: &Observed, one: &ExistingRack<'_>, next: Option<&Restart>) -> Note {
     let whole = reference(observed, one.now);
     let message = match next {
-        Some(next) => format!("{whole} is changed, and node {} restarts", next.member()),
-        None => format!("{whole} is changed"),
+        Some(next) => format!("Updating {whole}. Node {} restarts.", next.member()),
+        None => format!("Updating {whole}."),
     };
     note("UpdatingStatefulSet", message)
 }
 
-pub(crate) fn held(observed: &Observed, stateful_set: &StatefulSet) -> Note {
-    let message = format!("{} goes on to change when all nodes are up", reference(observed, stateful_set));
+pub(crate) fn paused(observed: &Observed, stateful_set: &StatefulSet) -> Note {
+    let message = format!(
+        "The rolling update of {} is paused. Waiting until all nodes are up.",
+        reference(observed, stateful_set)
+    );
     note("WaitingToRestart", message)
 }
 
-pub(crate) fn held_up(observed: &Observed, member: &str) -> Note {
+pub(crate) fn upgrade_blocked(observed: &Observed, member: &str) -> Note {
     let message = format!(
-        "node {}/{member} is down, and its version is to change, which begins when it is up: `kubectl describe pod {member}` \
-         says why it is down; or undo the change of the version until it is up",
+        "Node {}/{member} is down, and its upgrade cannot begin before it is up. See `kubectl describe pod {member}` \
+         for why it is down, or restore the former version until it is up.",
         observed.datacenter.namespace
     );
-    note("UpgradeHeldUp", message)
+    note("UpgradeBlocked", message)
 }
 
 pub(crate) fn waiting_for_turn(observed: &Observed, one: &ExistingRack<'_>, other: &str) -> Note {
     let message = format!(
-        "{} is not updated yet: the operator has changed, and datacenters restart their nodes in turn. It is the turn of {other}",
+        "{} is not updated yet: the operator has changed, and datacenters restart their nodes one after another. \
+         Waiting for {other}.",
         reference(observed, one.now)
     );
     note("WaitingForTurn", message)
@@ -98,6 +110,9 @@ pub(crate) fn waiting_for_turn(observed: &Observed, one: &ExistingRack<'_>, othe
 
 pub(crate) fn waiting_to_restart(observed: &Observed, one: &ExistingRack<'_>, next: Option<&Restart>) -> Note {
     let member = next.map(Restart::member).unwrap_or_default();
-    let message = format!("{} is to change; node {member} restarts next, when it may", reference(observed, one.now));
+    let message = format!(
+        "{} has to be updated. Node {member} restarts next. Waiting until it may restart.",
+        reference(observed, one.now)
+    );
     note("WaitingToRestart", message)
 }

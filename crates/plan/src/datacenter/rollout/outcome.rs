@@ -1,4 +1,4 @@
-//! What is decided of StatefulSets.
+//! The decisions about StatefulSets.
 
 use std::collections::BTreeSet;
 
@@ -21,44 +21,51 @@ pub(crate) struct Rollout {
     pub(crate) untouched: Vec<Untouched>,
     pub(crate) progressing: Vec<Note>,
     pub(crate) degraded: Vec<Note>,
-    /// StatefulSets that are as they are to be, but for the size of disks.
-    pub(crate) as_wanted: BTreeSet<String>,
-    /// StatefulSets of which another node may restart when they are written, or may not any more.
+    /// StatefulSets that are in the desired state, except for the size of disks.
+    pub(crate) up_to_date: BTreeSet<String>,
+    /// StatefulSets whose update allows another node to restart, or forbids it.
     pub(crate) restarting: BTreeSet<String>,
-    /// StatefulSets that are made anew around their nodes.
-    pub(crate) restored: BTreeSet<String>,
+    /// StatefulSets that are recreated while pods of their nodes exist.
+    pub(crate) recreated: BTreeSet<String>,
 }
 
 impl Rollout {
-    /// Pods that start now would not find what they need: no rack is made or changed before.
-    pub(crate) fn hold(&mut self, observed: &Observed, reason: &'static str, needed: &str) {
-        let is_held =
-            |one: &mut StatefulSet| one.metadata.name.as_ref().is_none_or(|name| !self.restored.contains(name));
-        let names = self.stateful_sets.extract_if(.., is_held).filter_map(|stateful_set| stateful_set.metadata.name);
+    /// Removes the StatefulSets that would be created or changed, because their pods could not start without `needed`.
+    pub(crate) fn postpone(&mut self, observed: &Observed, reason: &'static str, needed: &str) {
+        let is_postponed =
+            |one: &mut StatefulSet| one.metadata.name.as_ref().is_none_or(|name| !self.recreated.contains(name));
+        let names =
+            self.stateful_sets.extract_if(.., is_postponed).filter_map(|stateful_set| stateful_set.metadata.name);
         let (existing, missing): (Vec<String>, Vec<String>) =
             names.partition(|name| observed.stateful_sets.contains_key(name));
         self.untouched.extend(existing.into_iter().map(|name| Untouched { kind: "StatefulSet", name }));
         self.progressing.extend(missing.into_iter().map(|name| Note {
             component: Component::StatefulSet,
             reason,
-            message: format!("StatefulSet {}/{name} is made as soon as {needed}", observed.datacenter.namespace),
+            message: format!(
+                "StatefulSet {}/{name} is not created yet. Waiting for {needed}.",
+                observed.datacenter.namespace
+            ),
         }));
     }
 }
 
-pub(crate) fn keep(observed: &Observed, one: ExistingRack<'_>, rollout: &mut Rollout) {
+/// Applies a StatefulSet that is in the desired state, and postpones the change of one that is not.
+pub(crate) fn apply_or_postpone(observed: &Observed, one: ExistingRack<'_>, rollout: &mut Rollout) {
     if one.changes {
-        hold(observed, one, rollout);
+        postpone(observed, one, rollout);
     } else {
-        rollout.stateful_sets.push(one.desired);
+        rollout.stateful_sets.push(one.wanted);
     }
 }
 
-pub(crate) fn hold(observed: &Observed, one: ExistingRack<'_>, rollout: &mut Rollout) {
+/// Postpones the change of a StatefulSet.
+pub(crate) fn postpone(observed: &Observed, one: ExistingRack<'_>, rollout: &mut Rollout) {
     rollout.progressing.push(note(
         "WaitingForOtherRacks",
         format!(
-            "StatefulSet {}/{} is to change, and does as soon as all others are rolled out and nothing else is under way",
+            "StatefulSet {}/{} has to be updated. Waiting until all other StatefulSets are rolled out and no other \
+             change is in progress.",
             observed.datacenter.namespace, one.name
         ),
     ));

@@ -1,4 +1,4 @@
-//! How a datacenter stands.
+//! The status of a datacenter.
 
 pub(crate) mod operations;
 pub(crate) mod permissions;
@@ -20,51 +20,55 @@ use crate::{
         },
         state::{counts::removed_racks, stateful_set::replicas},
     },
-    metadata,
+    words,
 };
 
-/// How a datacenter stands, but for its parts and for what only time tells.
+/// The status of a datacenter without its conditions, and whether it is available.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// The status, without conditions.
     pub status: ScyllaDBDatacenterStatus,
-    /// Whether the racks serve, all of them, as the specification says; and why not.
-    pub available: Result<(), Told>,
+    /// Whether all racks are available as the specification says; otherwise why not.
+    pub available: Result<(), Explanation>,
 }
 
-/// What is told of something.
+/// Reason and message of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
-    /// One word.
+pub struct Explanation {
+    /// CamelCase, as in a Kubernetes condition.
     pub reason: &'static str,
-    /// One sentence on each line.
+    /// One line for each note.
     pub message: String,
 }
 
-/// How a part stands, before anybody has tried to apply it.
+/// The state of a component before its objects are applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// What it waits for.
-    pub progressing: Option<Told>,
+    /// What the operator does now or waits for.
+    pub progressing: Option<Explanation>,
     /// What is wrong.
-    pub degraded: Option<Told>,
-    /// What is good to know where it neither waits nor changes.
-    pub remark: Option<Told>,
+    pub degraded: Option<Explanation>,
+    /// What the user should know although the component is neither progressing nor degraded.
+    pub warning: Option<Explanation>,
 }
 
 impl Plan {
-    /// How a part stands.
+    /// Returns the state of a component.
     pub fn state(&self, component: Component) -> State {
-        let told = |notes: &[Note]| {
+        let explain = |notes: &[Note]| {
             let notes: Vec<&Note> = notes.iter().filter(|note| note.component == component).collect();
             let messages: Vec<&str> = notes.iter().map(|note| note.message.as_str()).collect();
-            notes.first().map(|first| Told { reason: first.reason, message: messages.join("\n") })
+            notes.first().map(|first| Explanation { reason: first.reason, message: messages.join("\n") })
         };
-        State { progressing: told(&self.progressing), degraded: told(&self.degraded), remark: told(&self.warnings) }
+        State {
+            progressing: explain(&self.progressing),
+            degraded: explain(&self.degraded),
+            warning: explain(&self.warnings),
+        }
     }
 }
 
-/// Says how the datacenter stands, from what was observed.
+/// Returns the status of the datacenter that follows from the observed objects.
 pub fn report(observed: &Observed) -> Report {
     let racks = rack_statuses(observed);
     let available = available(observed, &racks);
@@ -84,27 +88,27 @@ pub fn report(observed: &Observed) -> Report {
     Report { status, available }
 }
 
-/// Says of a datacenter that cannot be worked on what is wrong with it.
-pub fn refusal(faults: &[InvalidField]) -> Told {
+/// Returns the condition of a datacenter whose specification is invalid.
+pub fn refusal(faults: &[InvalidField]) -> Explanation {
     let lines: Vec<String> = faults.iter().map(|fault| format!("{}: {}", fault.field, fault.message)).collect();
-    Told { reason: INVALID_SPECIFICATION, message: lines.join("\n") }
+    Explanation { reason: INVALID_SPECIFICATION, message: lines.join("\n") }
 }
 
-/// The reason of the condition of a datacenter whose specification the operator refuses.
+/// Reason of the condition of a datacenter whose specification is invalid.
 pub const INVALID_SPECIFICATION: &str = "InvalidSpecification";
 
-/// The racks of the specification, in its order, then those that are still there without it.
+/// Returns the status of the racks of the specification, in its order, then of racks that are not in it any more.
 fn rack_statuses(observed: &Observed) -> Vec<RackStatus> {
-    let wanted = observed.datacenter.racks.iter().map(|rack| wanted_rack(observed, rack));
+    let desired = observed.datacenter.racks.iter().map(|rack| desired_rack(observed, rack));
     let removed = removed_racks(observed).filter_map(|stateful_set| {
-        let rack = metadata::label(stateful_set, label::RACK)?;
-        let is_wanted = observed.datacenter.racks.iter().any(|one| one.name == *rack);
-        (!is_wanted).then(|| rack_status(observed, rack, stateful_set))
+        let rack = words::label(stateful_set, label::RACK)?;
+        let is_desired = observed.datacenter.racks.iter().any(|one| one.name == *rack);
+        (!is_desired).then(|| rack_status(observed, rack, stateful_set))
     });
-    wanted.chain(removed).collect()
+    desired.chain(removed).collect()
 }
 
-fn wanted_rack(observed: &Observed, rack: &Rack) -> RackStatus {
+fn desired_rack(observed: &Observed, rack: &Rack) -> RackStatus {
     let stateful_set = observed.stateful_sets.get(&observed.datacenter.stateful_set_name(rack));
     if let Some(stateful_set) = stateful_set.filter(|_| !is_just_written(observed, rack)) {
         return rack_status(observed, &rack.name, stateful_set);
@@ -121,11 +125,11 @@ fn wanted_rack(observed: &Observed, rack: &Rack) -> RackStatus {
     RackStatus { stale: Some(true), ..stale }
 }
 
-/// Whether the StatefulSet is made anew or was just changed, around nodes that all go on serving. Until Kubernetes has looked
-/// at it, it says nothing of them, and what was said before holds.
+/// Whether the StatefulSet was just recreated or changed, while all its nodes are ready. Until the StatefulSet
+/// controller has observed it, its status says nothing of them, and the former status of the rack is kept.
 fn is_just_written(observed: &Observed, rack: &Rack) -> bool {
     let name = observed.datacenter.stateful_set_name(rack);
-    let is_looked_at = observed.stateful_sets.get(&name).is_some_and(|one| {
+    let is_observed = observed.stateful_sets.get(&name).is_some_and(|one| {
         one.metadata.deletion_timestamp.is_none()
             && one
                 .status
@@ -136,7 +140,7 @@ fn is_just_written(observed: &Observed, rack: &Rack) -> bool {
     let nodes = previous(observed, &rack.name).and_then(|status| status.nodes).unwrap_or(0);
     let serves =
         |ordinal: i32| observed.pods.get(&names::datacenter::member(&name, ordinal)).is_some_and(NodePod::is_ready);
-    !is_looked_at && nodes > 0 && (0..nodes).all(serves)
+    !is_observed && nodes > 0 && (0..nodes).all(serves)
 }
 
 fn previous<'a>(observed: &'a Observed, rack: &str) -> Option<&'a RackStatus> {
@@ -148,7 +152,7 @@ fn rack_status(observed: &Observed, rack: &str, stateful_set: &StatefulSet) -> R
     let version = observed.datacenter.version.clone();
     let nodes = replicas(stateful_set);
     let first = names::datacenter::member(stateful_set.metadata.name.as_deref().unwrap_or_default(), 0);
-    // A rack without nodes runs whatever it is asked to. While the first pod is away, it runs what it ran.
+    // A rack without nodes counts as up to date. While the first pod does not exist, the former version is kept.
     let current = match observed.pods.get(&first).and_then(|pod| pod.version.clone()) {
         _ if nodes == 0 => Some(version.clone()),
         None => previous(observed, rack).and_then(|status| status.current_version.clone()),
@@ -168,23 +172,23 @@ fn rack_status(observed: &Observed, rack: &str, stateful_set: &StatefulSet) -> R
     }
 }
 
-/// The version of all racks; during an upgrade, that of the first rack which is yet to be upgraded.
+/// Returns the version of all racks; during an upgrade, that of the first rack that is not upgraded yet.
 fn current_version(racks: &[RackStatus]) -> Option<String> {
     let left = racks.iter().find(|rack| rack.current_version.is_some() && rack.current_version != rack.updated_version);
     left.or(racks.first()).and_then(|rack| rack.current_version.clone())
 }
 
-/// The racks of the specification serve, all of them, as the specification says.
-fn available(observed: &Observed, racks: &[RackStatus]) -> Result<(), Told> {
+/// Checks that all racks of the specification have their nodes ready, up to date and with the desired version.
+fn available(observed: &Observed, racks: &[RackStatus]) -> Result<(), Explanation> {
     let datacenter = &observed.datacenter;
     let status_of = |rack: &Rack| racks.iter().find(|status| status.name.as_ref() == Some(&rack.name));
     let count = |count: fn(&RackStatus) -> Option<i32>| -> i32 {
-        let holds =
+        let is_valid =
             |(rack, status): &(&Rack, &RackStatus)| status.stale == Some(false) || is_just_written(observed, rack);
-        let fresh = datacenter.racks.iter().filter_map(|rack| Some((rack, status_of(rack)?))).filter(holds);
-        fresh.filter_map(|(_, status)| count(status)).sum()
+        let valid = datacenter.racks.iter().filter_map(|rack| Some((rack, status_of(rack)?))).filter(is_valid);
+        valid.filter_map(|(_, status)| count(status)).sum()
     };
-    let wanted: i32 = datacenter.racks.iter().map(|rack| rack.nodes).sum();
+    let desired: i32 = datacenter.racks.iter().map(|rack| rack.nodes).sum();
     let others: Vec<&str> = datacenter
         .racks
         .iter()
@@ -194,25 +198,23 @@ fn available(observed: &Observed, racks: &[RackStatus]) -> Result<(), Told> {
     let updated = count(|status| status.updated_nodes);
     let ready = count(|status| status.ready_nodes);
     let (reason, message) = if !others.is_empty() {
-        let message = format!("rack(s) {} do not run version {} yet", others.join(", "), datacenter.version);
+        let message = format!("Rack(s) {} do not run version {} yet.", others.join(", "), datacenter.version);
         ("RacksNotAtDesiredVersion", message)
-    } else if updated < wanted {
-        ("MembersNotUpdated", format!("{updated} of {wanted} node(s) are as the specification says"))
-    } else if ready < wanted {
+    } else if updated < desired {
+        ("MembersNotUpdated", format!("{updated} of {desired} node(s) are updated to the specification."))
+    } else if ready < desired {
         let lacking = datacenter.racks.iter().filter_map(|rack| {
             let status = status_of(rack).filter(|status| status.stale == Some(false));
             let ready = status.and_then(|status| status.ready_nodes).unwrap_or_default();
             let name = datacenter.stateful_set_name(rack);
-            (ready < rack.nodes).then(|| format!("{name} has {ready} of {}", rack.nodes))
+            (ready < rack.nodes).then(|| format!("StatefulSet {name} has {ready} of {}", rack.nodes))
         });
         let lacking: Vec<String> = lacking.collect();
-        let message = format!(
-            "{ready} of {wanted} node(s) are ready; of StatefulSets, {}. `kubectl describe pod` says why",
-            lacking.join(", ")
-        );
+        let message =
+            format!("{ready} of {desired} node(s) are ready: {}. See `kubectl describe pod`.", lacking.join(", "));
         ("MembersNotReady", message)
     } else {
         return Ok(());
     };
-    Err(Told { reason, message })
+    Err(Explanation { reason, message })
 }

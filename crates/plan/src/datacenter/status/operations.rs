@@ -1,4 +1,4 @@
-//! What is counted: nodes by how they stand, and changes of the ring by how they ended.
+//! What metrics count: nodes by their state, and operations on the token ring by their result.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::{
     node::facts,
 };
 
-/// How a node stands. Each is counted once, as the first of these that holds.
+/// The state of a node. Each node is counted once, in the first of these states that applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "their words say it")]
 pub enum NodeState {
@@ -33,11 +33,11 @@ pub enum NodeState {
 }
 
 impl NodeState {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 6] =
         [Self::Maintenance, Self::Replacing, Self::Leaving, Self::Joining, Self::Ready, Self::NotReady];
 
-    /// In one word.
+    /// Returns the value of the metric label.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Maintenance => "maintenance",
@@ -50,7 +50,7 @@ impl NodeState {
     }
 }
 
-/// How many nodes stand how.
+/// Returns the number of nodes in each state.
 pub fn node_states(observed: &Observed) -> BTreeMap<NodeState, usize> {
     let mut states: BTreeMap<NodeState, usize> = NodeState::ALL.into_iter().map(|state| (state, 0)).collect();
     for member in members(observed).iter().filter(|member| !member.is_beyond_replicas(observed)) {
@@ -75,7 +75,7 @@ fn state(observed: &Observed, member: &Member<'_>) -> NodeState {
     }
 }
 
-/// What may happen to the ring, or because of it.
+/// An operation on the token ring, or the cleanup that follows one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "their words say it")]
 pub enum Operation {
@@ -86,7 +86,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// In one word.
+    /// Returns the value of the metric label.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Join => "join",
@@ -97,7 +97,7 @@ impl Operation {
     }
 }
 
-/// What came of it.
+/// The result of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "their words say it")]
 pub enum Ending {
@@ -107,7 +107,7 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// In one word.
+    /// Returns the value of the metric label.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -117,8 +117,8 @@ impl Ending {
     }
 }
 
-/// What has come to its end, as is seen on the Service of a node: what it was, and what it is if it is still there.
-pub fn operation_that_ended(before: &Service, after: Option<&Service>) -> Option<(Operation, Ending)> {
+/// Returns the operation that ended between two versions of a node's Service; `after` is none if it was deleted.
+pub fn finished_operation(before: &Service, after: Option<&Service>) -> Option<(Operation, Ending)> {
     if label(before, SERVICE_TYPE) != Some(value::MEMBER) {
         return None;
     }
@@ -143,8 +143,8 @@ fn has_joined(service: &Service) -> bool {
     service.metadata.annotations.as_ref().is_some_and(facts::has_joined)
 }
 
-/// What has come of a Job that cleans up a node, if it has come to its end just now.
-pub fn cleanup_that_ended(before: &Job, after: &Job) -> Option<(Operation, Ending)> {
+/// Returns the cleanup that ended between two versions of its Job.
+pub fn finished_cleanup(before: &Job, after: &Job) -> Option<(Operation, Ending)> {
     if label(after, NODE_JOB_TYPE) != Some(value::CLEANUP) {
         return None;
     }

@@ -1,25 +1,26 @@
-//! What the operator does without where it may not read what is outside of the namespace.
+//! Warnings about features that are disabled because the operator may not read kinds outside of the namespace.
 
 use std::collections::BTreeSet;
 
 use crate::datacenter::model::{component::Component, optional_kind::OptionalKind, plan::Note};
 
-/// The reason of what is reported for a permission that is missing.
+/// Reason of a warning about a missing permission.
 const REASON: &str = "PermissionMissing";
 
-/// What is not done because the operator may not read these kinds.
+/// Returns a warning for each feature that is disabled because the operator may not read these kinds.
 pub(crate) fn warnings(unreadable: &BTreeSet<OptionalKind>) -> Vec<Note> {
     let note = |message: &str| Note { component: Component::Storage, reason: REASON, message: message.to_owned() };
     let classes = unreadable.contains(&OptionalKind::StorageClass).then(|| {
         note(
-            "Volume expansion is disabled, because the operator may not read StorageClasses. To enable it, let the operator list \
-             and watch storageclasses.",
+            "Volume expansion is disabled, because the operator may not read StorageClasses. To enable it, let the \
+             operator list and watch storageclasses.",
         )
     });
     let volumes = unreadable.iter().any(|kind| kind.is_of_volumes()).then(|| {
         note(
-            "The detection of nodes whose Kubernetes node is gone for good is disabled, because the operator may not read \
-             PersistentVolumes and Nodes. To enable it, let the operator list and watch persistentvolumes and nodes.",
+            "The detection of nodes whose Kubernetes node is gone for good is disabled, because the operator may not \
+             read PersistentVolumes and Nodes. To enable it, let the operator list and watch persistentvolumes and \
+             nodes.",
         )
     });
     classes.into_iter().chain(volumes).collect()

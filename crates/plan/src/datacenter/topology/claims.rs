@@ -1,7 +1,7 @@
-//! Claims of nodes that have left.
+//! PersistentVolumeClaims of nodes that have left.
 //!
-//! They are kept, with the host ID on them, until a node of the same name is to join; a node must not start with the data
-//! of one that has left.
+//! The operator keeps them, annotated with the host ID of the node, until a node of the same name is to join. A node
+//! must not start with the data of a node that has left.
 
 use messina_api::names::{self, annotation::LEFT_HOST_ID};
 use serde_json::json;
@@ -11,144 +11,147 @@ use crate::datacenter::{
     state::{
         counts::{desired, nodes_to_keep},
         member::Member,
-        preconditions,
         ring::Membership,
+        seen,
     },
     topology::steps::Steps,
 };
 
-/// Keeps the claim of a node that has left, or deletes it, as the user says; answers whether that is done.
-pub(crate) fn put_away(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) -> bool {
+/// Keeps or deletes the claim of a node that has left, as the specification says. Returns whether that is done.
+pub(crate) fn keep_or_delete(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) -> bool {
     let observed = steps.observed;
     let name = names::datacenter::data_claim(member.name);
     let Some(claim) = observed.claims.get(&name) else { return true };
     let namespace = &observed.datacenter.namespace;
     if claim.is_being_deleted {
-        let message =
-            format!("PersistentVolumeClaim {namespace}/{name} is being deleted; then the node's Service goes");
-        steps.wait(Component::Service, "WaitingForClaim", message);
+        let message = format!(
+            "PersistentVolumeClaim {namespace}/{name} is being deleted. The operator deletes the node's Service \
+             afterwards."
+        );
+        steps.report_progressing(Component::Service, "WaitingForClaim", message);
         return false;
     }
-    // Another node may have the name by now, and the claim.
-    steps.rests_on_ring(
+    // By now another node may have the same name and use the claim.
+    steps.require_unchanged_ring(
         ObjectKind::PersistentVolumeClaim,
         &claim.reference,
-        vec![preconditions::pod(observed, member.name)],
+        vec![seen::pod(observed, member.name)],
     );
     if observed.datacenter.deletes_claims_of_left_nodes {
-        let message = format!(
-            "PersistentVolumeClaim {namespace}/{name} of node {host_id}, which has left, is \
-             deleted"
-        );
+        let message =
+            format!("Deleting PersistentVolumeClaim {namespace}/{name}: its node {host_id} has left the token ring.");
         steps.delete(ObjectKind::PersistentVolumeClaim, &claim.reference, ("DeletingClaim", message));
         return false;
     }
     if claim.left_host_id.as_deref() == Some(host_id) {
         return true;
     }
-    let message = format!("PersistentVolumeClaim {namespace}/{name} of node {host_id}, which has left, is kept");
+    let message = format!(
+        "Keeping PersistentVolumeClaim {namespace}/{name} of node {host_id}, which has left the token ring. The \
+             operator deletes it before a node of the same name joins."
+    );
     let patch = json!({"metadata": {"annotations": {LEFT_HOST_ID: host_id}}});
     steps.change(ObjectKind::PersistentVolumeClaim, &claim.reference, patch, Some(("KeepingClaim", message)));
     false
 }
 
-/// Deletes kept claims whose names are needed for new nodes.
-pub(crate) fn clear_the_way(steps: &mut Steps<'_>) {
+/// Deletes kept claims whose names new nodes need.
+pub(crate) fn delete_stale_claims(steps: &mut Steps<'_>) {
     let observed = steps.observed;
     for rack in &observed.datacenter.racks {
         let stateful_set = observed.datacenter.stateful_set_name(rack);
         let now = steps.replicas(&stateful_set).unwrap_or(0);
         for ordinal in now..nodes_to_keep(steps.current, rack).min(MAX_NODES) {
             let member = names::datacenter::member(&stateful_set, ordinal);
-            if is_in_the_way(steps, &member) {
-                steps.done.in_the_way.insert(stateful_set.clone());
+            if is_blocked_by_claim(steps, &member) {
+                steps.topology.blocked_by_leftovers.insert(stateful_set.clone());
             }
         }
     }
 }
 
-fn is_in_the_way(steps: &mut Steps<'_>, member: &str) -> bool {
+/// Whether a claim keeps a new node of this name from joining. Deletes it where all other nodes confirm that its node
+/// left.
+fn is_blocked_by_claim(steps: &mut Steps<'_>, member: &str) -> bool {
     let observed = steps.observed;
     let name = names::datacenter::data_claim(member);
     let Some(claim) = observed.claims.get(&name) else { return false };
     let namespace = &observed.datacenter.namespace;
     let object = format!("PersistentVolumeClaim {namespace}/{name}");
     if claim.is_being_deleted && !observed.pods.contains_key(member) {
-        steps.wait(
+        steps.report_progressing(
             Component::StatefulSet,
             "WaitingForClaim",
-            format!("{object} is being deleted; then node {member} joins"),
+            format!("{object} is being deleted. Node {member} joins afterwards."),
         );
         return true;
     }
     let Some(host_id) = &claim.left_host_id else { return false };
-    steps.asks = true;
+    steps.needs_ring = true;
     let others = steps.ring.others(observed, member);
     match steps.ring.membership_by_all(observed, host_id, member) {
-        // Whether that node has left is decided there.
-        Membership::Absent if is_told_of(steps, member, host_id) => {
+        // The Service decides whether that node has left.
+        Membership::Absent if has_service_of(steps, member, host_id) => {
             let message = format!(
-                "{object} holds data of node {host_id}; it is deleted when Service {namespace}/{member} is gone"
+                "{object} contains data of node {host_id}. The operator deletes it when Service {namespace}/{member} \
+                 is gone."
             );
-            steps.wait(Component::StatefulSet, "WaitingForClaim", message);
+            steps.report_progressing(Component::StatefulSet, "WaitingForClaim", message);
         }
         Membership::Absent if observed.pods.contains_key(member) => {
-            steps.wait(
+            steps.report_progressing(
                 Component::StatefulSet,
                 "WaitingForClaim",
-                format!(
-                    "{object} is in use; it is deleted when \
-                     pod {member} is gone"
-                ),
+                format!("{object} is in use. The operator deletes it when pod {member} is gone."),
             );
         }
         Membership::Absent => {
             let message = format!(
-                "{object} holds data of node {host_id}, which has left; it is deleted, so \
-                 that node {member} can join with an empty disk"
+                "Deleting {object}: it contains data of node {host_id}, which has left the token ring. Node {member} \
+                 then joins with an empty disk."
             );
-            steps.wait(Component::StatefulSet, "DeletingClaim", message.clone());
-            steps.rests_on_ring(
+            steps.report_progressing(Component::StatefulSet, "DeletingClaim", message.clone());
+            steps.require_unchanged_ring(
                 ObjectKind::PersistentVolumeClaim,
                 &claim.reference,
-                vec![preconditions::pod(observed, member)],
+                vec![seen::pod(observed, member)],
             );
             steps.delete(ObjectKind::PersistentVolumeClaim, &claim.reference, ("DeletingClaim", message));
         }
-        Membership::Unknown if others.is_empty() => steps.fault(
+        Membership::NotKnown if others.is_empty() => steps.report_degraded(
             Component::StatefulSet,
-            "ClaimInTheWay",
+            "StaleClaim",
             format!(
-                "{object} holds data of node {host_id}, which has left, and there is no node that can \
-                 confirm it; delete it, so that node {member} can join"
+                "{object} contains data of node {host_id}, which has left the token ring, and there is no node that \
+                 can confirm that. Delete the claim, so that node {member} can join."
             ),
         ),
-        Membership::Unknown => steps.wait(
+        Membership::NotKnown => steps.report_progressing(
             Component::StatefulSet,
             "WaitingForRing",
             format!(
-                "{object} holds data of node {host_id}, which has left; when all nodes confirm that, it is \
-                 deleted, and node {member} joins"
+                "{object} contains data of node {host_id}, which has left the token ring. Waiting for all nodes to \
+                 confirm that. The operator then deletes the claim, and node {member} joins."
             ),
         ),
-        Membership::Member => steps.fault(
+        Membership::Member => steps.report_degraded(
             Component::StatefulSet,
-            "ClaimInTheWay",
+            "StaleClaim",
             format!(
-                "{object} is said to be of node {host_id}, which has left, but that node is in the ring; \
-                 remove its annotation {LEFT_HOST_ID} if it is wrong"
+                "{object} has annotation {LEFT_HOST_ID} for node {host_id}, but that node is in the token ring. If \
+                 the annotation is wrong, remove it."
             ),
         ),
     }
     true
 }
 
-/// Whether the Service of this name is of this node.
-fn is_told_of(steps: &Steps<'_>, name: &str, host_id: &str) -> bool {
+/// Whether the Service of this name belongs to the node with this host ID.
+fn has_service_of(steps: &Steps<'_>, name: &str, host_id: &str) -> bool {
     steps.ring.members.iter().any(|member| member.name == name && member.host_id() == Some(host_id))
 }
 
-/// Whether a new node is wanted in the member's place.
-pub(crate) fn is_wanted(steps: &Steps<'_>, member: &Member<'_>) -> bool {
+/// Whether the specification contains this member.
+pub(crate) fn is_desired(steps: &Steps<'_>, member: &Member<'_>) -> bool {
     member.ordinal < desired(steps.observed, member.stateful_set)
 }

@@ -1,11 +1,12 @@
-//! Jobs that remove from nodes what they no longer own.
+//! Cleanup: Jobs that remove data from nodes for token ranges which they no longer own.
 //!
-//! When nodes join or leave, ranges of tokens change hands, and those who gave some away still hold the data. Each node's
-//! sidecar says on the node's Service what the ring looks like now; the operator notes there for which ring the node was
-//! last cleaned up. Where the two differ, a Job cleans the node up. It is taken away when that is noted.
+//! When nodes join or leave, token ranges move, and nodes that lost ranges still store their data. Each node's sidecar
+//! writes a hash of the token ring to the node's Service. The operator writes there for which ring the node was last
+//! cleaned up. Where the two differ, a Job cleans up the node. The operator deletes the Job when it has written the
+//! result.
 //!
-//! A Job cannot be changed once it is there. So one that is for another ring, or goes to another address, is removed, and
-//! made anew when it is gone; whatever else has changed since it was made is left as it is.
+//! The spec of a Job is immutable. So a Job for another ring or another address is deleted and then recreated. Other
+//! changes since it was created are ignored.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +47,7 @@ const CONTAINER: &str = "cleanup";
 
 const TOKEN_VOLUME: &str = "scylla-manager-agent-token";
 
-/// Where the Job finds the token by which the node's agent knows it.
+/// Path of the token with which the Job authenticates to the node's agent.
 const TOKEN_PATH: &str = "/etc/scylla-cleanup-job/auth-token.yaml";
 
 #[derive(Default)]
@@ -58,7 +59,8 @@ pub(crate) struct Cleanup {
     pub(crate) warnings: Vec<Note>,
 }
 
-/// Which nodes are cleaned up now. Nothing begins before all nodes are available, and none comes or goes: `is_settled`.
+/// Decides which nodes are cleaned up. No cleanup begins before all nodes are available and none joins or leaves:
+/// `is_settled`.
 pub(crate) fn cleanup(observed: &Observed, is_settled: bool) -> Cleanup {
     let datacenter = &observed.datacenter;
     let mut cleanup = Cleanup::default();
@@ -68,24 +70,24 @@ pub(crate) fn cleanup(observed: &Observed, is_settled: bool) -> Cleanup {
     if datacenter.agent_image.is_none() {
         cleanup.warnings.push(note(
             "CleanupNotAvailable",
-            "nodes have no agent of ScyllaDB Manager, through which they are cleaned up after topology changes: name its \
-             image in spec.scyllaDBManagerAgent.image, or run `nodetool cleanup` on each node yourself"
+            "Nodes are not cleaned up after topology changes, because they have no ScyllaDB Manager agent. Set \
+             spec.scyllaDBManagerAgent.image, or run `nodetool cleanup` on each node."
                 .into(),
         ));
         return cleanup;
     }
     for (rack, member) in members(datacenter) {
-        match new_ring(observed, &member) {
+        match ring_to_clean_up(observed, &member) {
             Err(unknown) => cleanup.progressing.push(unknown),
             Ok(None) => {}
-            Ok(Some((service, ring))) => cleanup.clean(observed, rack, service, &member, ring, is_settled),
+            Ok(Some((service, ring))) => cleanup.reconcile_job(observed, rack, service, &member, ring, is_settled),
         }
     }
     cleanup
 }
 
-/// Whether a node is to be cleaned up.
-pub(crate) fn is_wanted(observed: &Observed) -> bool {
+/// Whether a node has to be cleaned up.
+pub(crate) fn is_cleanup_due(observed: &Observed) -> bool {
     let datacenter = &observed.datacenter;
     let is_failed = |member: &String| {
         let job = observed.jobs.get(&names::datacenter::cleanup_job(member));
@@ -93,10 +95,10 @@ pub(crate) fn is_wanted(observed: &Observed) -> bool {
     };
     datacenter.agent_image.is_some()
         && members(datacenter)
-            .any(|(_, member)| matches!(new_ring(observed, &member), Ok(Some(_))) && !is_failed(&member))
+            .any(|(_, member)| matches!(ring_to_clean_up(observed, &member), Ok(Some(_))) && !is_failed(&member))
 }
 
-/// The members that the specification asks for, with their racks.
+/// Returns the members that the specification contains, with their racks.
 fn members(datacenter: &Datacenter) -> impl Iterator<Item = (&Rack, String)> {
     datacenter.racks.iter().flat_map(|rack| {
         let stateful_set = datacenter.stateful_set_name(rack);
@@ -104,35 +106,38 @@ fn members(datacenter: &Datacenter) -> impl Iterator<Item = (&Rack, String)> {
     })
 }
 
-/// The ring that a node is to be cleaned up for, with its Service; none where that is done.
-fn new_ring<'a>(observed: &'a Observed, member: &str) -> Result<Option<(&'a NodeService, &'a str)>, Note> {
+/// Returns the hash of the ring for which a node has to be cleaned up, with its Service; none where that is done.
+fn ring_to_clean_up<'a>(observed: &'a Observed, member: &str) -> Result<Option<(&'a NodeService, &'a str)>, Note> {
     let reference = format!("Service {}/{member}", observed.datacenter.namespace);
     let Some(service) = observed.services.get(member) else {
-        let message = format!("{reference} is not there yet; whether its node is to be cleaned up is seen on it");
+        let message =
+            format!("{reference} does not exist yet. The operator cannot decide whether its node needs a cleanup.");
         return Err(note("WaitingForService", message));
     };
     let current = service.ring_hash.as_deref().ok_or_else(|| {
         note(
             "WaitingForServiceState",
             format!(
-                "{reference} does not say what the token ring looks like; its node's sidecar writes that when the node \
-                 has joined"
+                "{reference} has no hash of the token ring. The node's sidecar writes it when the node has joined."
             ),
         )
     })?;
     if current.is_empty() {
-        let message = format!("{reference} has an empty hash of the token ring; its node's sidecar writes a new one");
+        let message = format!(
+            "{reference} has an empty hash of the token ring. Waiting for the node's sidecar to write it again."
+        );
         return Err(note("UnexpectedServiceState", message));
     }
     let cleaned_up = service.cleaned_up_ring_hash.as_deref().ok_or_else(|| {
-        let message = format!("{reference} does not say when its node was last cleaned up; that is written now");
+        let message =
+            format!("{reference} does not contain the ring of the node's last cleanup. The operator writes it now.");
         note("WaitingForServiceState", message)
     })?;
     Ok((current != cleaned_up).then_some((service, current)))
 }
 
 impl Cleanup {
-    fn clean(
+    fn reconcile_job(
         &mut self,
         observed: &Observed,
         rack: &Rack,
@@ -145,40 +150,45 @@ impl Cleanup {
         let existing = observed.jobs.get(&name);
         let reference = format!("Job {}/{name}", observed.datacenter.namespace);
         if !is_settled {
-            // One that failed while nodes were away is made anew when they are back.
+            // A Job that failed while nodes were down is recreated when they are up.
             if existing.is_some_and(|job| !job.has_failed()) {
-                self.leave(name);
+                self.leave_untouched(name);
             }
             let message = format!(
-                "node {member} is cleaned up by {reference} when all nodes are available and none comes or goes"
+                "Node {member} needs a cleanup by {reference}. Waiting until all nodes are available and no node \
+                 joins or leaves."
             );
             return self.progressing.push(note("WaitingForNodes", message));
         }
         let address = match address(observed, service, member) {
             Ok(address) => address,
             Err(reason) => {
-                self.leave(name);
-                let message = format!("{reason}; node {member} is cleaned up when it is known");
+                self.leave_untouched(name);
+                let message =
+                    format!("Node {member} needs a cleanup by {reference}. Waiting for its address: {reason}.");
                 return self.progressing.push(note("WaitingForAddress", message));
             }
         };
         let job = job(observed, rack, member, ring, &address);
         match existing.map(|existing| (existing, &existing.progress)) {
-            None if !see_one_ring(observed) => {
+            None if !all_see_same_ring(observed) => {
                 let message = format!(
-                    "node {member} is cleaned up by {reference} when the sidecars of all nodes say that they see the \
-                     same token ring"
+                    "Node {member} needs a cleanup by {reference}. Waiting until the sidecars of all nodes report the \
+                     same token ring."
                 );
                 self.progressing.push(note("WaitingForTokenRing", message));
             }
             None => {
-                let message = format!("{reference} is created; it removes from node {member} what it no longer owns");
+                let message = format!(
+                    "Creating {reference}, which removes data from node {member} that the node no longer owns."
+                );
                 self.progressing.push(note("CleaningUp", message));
                 self.jobs.push(job);
             }
-            Some((existing, _)) if !is_for_the_same(existing, &job) => {
+            Some((existing, _)) if !has_same_purpose(existing, &job) => {
                 let message = format!(
-                    "{reference} is for an earlier state of the ring or of its node; it is removed, and made anew then"
+                    "{reference} is for an earlier token ring or address of its node. The operator deletes and then \
+                     recreates it."
                 );
                 self.progressing.push(note("ReplacingJob", message));
             }
@@ -186,33 +196,35 @@ impl Cleanup {
                 self.degraded.push(note(
                     "CleanupFailed",
                     format!(
-                        "{reference} could not clean up node {member}: {message}; the logs of its pods say why. Delete \
-                         it to have it tried again"
+                        "{reference} failed to clean up node {member}: {message}. Check the logs of its pods. To try \
+                         again, delete the Job."
                     ),
                 ));
-                self.leave(name);
+                self.leave_untouched(name);
             }
             Some((_, Progress::Running)) => {
-                let message = format!("{reference} is removing from node {member} what it no longer owns");
+                let message = format!("{reference} is removing data from node {member} that the node no longer owns.");
                 self.progressing.push(note("WaitingForJobCompletion", message));
-                self.leave(name);
+                self.leave_untouched(name);
             }
             Some((_, Progress::Complete)) => {
-                let message = format!("{reference} has cleaned up node {member}, which is noted on the node's Service");
+                let message = format!(
+                    "{reference} has cleaned up node {member}. The operator writes that to the node's Service."
+                );
                 self.progressing.push(note("CleanedUp", message));
-                self.leave(name);
+                self.leave_untouched(name);
             }
         }
     }
 
-    fn leave(&mut self, name: String) {
+    fn leave_untouched(&mut self, name: String) {
         self.untouched.push(Untouched { kind: "Job", name });
     }
 }
 
-/// Whether all nodes see the same token ring. They hear of a change one after the other, and who is cleaned up for the one
-/// before it has to be cleaned up again.
-fn see_one_ring(observed: &Observed) -> bool {
+/// Whether the sidecars of all nodes report the same token ring. Nodes learn of a change one after the other, and a
+/// node that is cleaned up for an outdated ring has to be cleaned up again.
+fn all_see_same_ring(observed: &Observed) -> bool {
     let mut rings =
         members(&observed.datacenter).map(|(_, member)| observed.services.get(&member)?.ring_hash.as_deref());
     let first = rings.next().flatten();
@@ -223,7 +235,7 @@ fn note(reason: &'static str, message: String) -> Note {
     Note { component: Component::Job, reason, message }
 }
 
-/// Where the node's agent is reached: where clients reach the node.
+/// Returns the address of the node's agent, which is the one that the node announces to clients.
 fn address(observed: &Observed, service: &NodeService, member: &str) -> Result<String, String> {
     let family = match observed.datacenter.ip_families.first() {
         Some(IpFamily::IPv4) => Some(AddressFamily::V4),
@@ -237,8 +249,8 @@ fn address(observed: &Observed, service: &NodeService, member: &str) -> Result<S
         .map_err(|error| error.to_string())
 }
 
-/// Whether a Job does what this one would do.
-fn is_for_the_same(existing: &CleanupJob, wanted: &Job) -> bool {
+/// Whether a Job is for the same ring and address as the desired one.
+fn has_same_purpose(existing: &CleanupJob, wanted: &Job) -> bool {
     let wanted = CleanupJob::of(wanted);
     existing.ring_hash == wanted.ring_hash && existing.arguments == wanted.arguments
 }

@@ -1,4 +1,4 @@
-//! Nodes that are gone for good: their volume is lost, or the only machine that could have it.
+//! Lost nodes: their volume is lost, or the only Kubernetes node that could attach it no longer exists.
 
 use messina_api::names::{self, annotation::START_EMPTY, label::REPLACE};
 
@@ -8,8 +8,8 @@ use crate::datacenter::{
     topology::steps::Steps,
 };
 
-/// Why a node cannot come back, if that is certain.
-pub(crate) fn loss(observed: &Observed, member: &Member<'_>) -> Option<String> {
+/// Returns why a node cannot come back, if that is certain.
+pub(crate) fn find_loss(observed: &Observed, member: &Member<'_>) -> Option<String> {
     let name = names::datacenter::data_claim(member.name);
     let claim = observed.claims.get(&name).filter(|claim| !claim.is_being_deleted)?;
     let reference = format!("PersistentVolumeClaim {}/{name}", observed.datacenter.namespace);
@@ -17,56 +17,57 @@ pub(crate) fn loss(observed: &Observed, member: &Member<'_>) -> Option<String> {
         return Some(format!("the volume of {reference} is lost"));
     }
     let volume = claim.volume.as_ref()?;
-    // Also where the scheduler has not looked for one yet.
+    // A pod that the scheduler has not considered yet counts as scheduled.
     let has_kubernetes_node = observed.pods.get(member.name).is_some_and(|pod| !pod.is_unschedulable);
     let is_lost = observed.lost_volumes.contains(volume) && !has_kubernetes_node;
-    is_lost.then(|| format!("{reference} has PersistentVolume {volume}, whose machine has no Node object any more"))
+    is_lost.then(|| format!("the Kubernetes node of PersistentVolume {volume} ({reference}) does not exist any more"))
 }
 
-/// Whether the node that should be on the disk of the pod is not.
+/// Whether the node has joined and its sidecar found the disk of the current pod empty.
 pub(crate) fn is_emptied(observed: &Observed, member: &Member<'_>) -> bool {
     let uid = observed.pods.get(member.name).and_then(|pod| pod.reference.uid.as_deref());
     uid.is_some() && member.service.empty_disk.as_deref() == uid
 }
 
-/// Says what to do about a node whose disk is empty. Nothing is done without asking: the disk may only not be mounted.
-pub(crate) fn tell_of_empty_disk(steps: &mut Steps<'_>, member: &Member<'_>) {
+/// Reports a node whose disk is empty. The operator does not replace it by itself: the volume may only not be mounted.
+pub(crate) fn report_empty_disk(steps: &mut Steps<'_>, member: &Member<'_>) {
     let (namespace, name) = (&steps.observed.datacenter.namespace, member.name);
     let host_id = member.host_id().unwrap_or_default();
-    // An annotation may hold anything, and a command is copied into a shell.
-    let give_up = match messina_text::is_uuid(host_id) {
+    // An annotation may contain anything, and the user copies the command into a shell.
+    let start_empty = match messina_text::is_uuid(host_id) {
         true => format!(
-            ". Only if no other node is left that could tell of it, give it up, and its data with it: `kubectl annotate \
-             service -n {namespace} {name} {START_EMPTY}={host_id}`"
+            " Only if no other node is left from which it could be replaced, start it empty and lose its data: \
+             `kubectl annotate service -n {namespace} {name} {START_EMPTY}={host_id}`."
         ),
         false => String::new(),
     };
     let message = format!(
-        "node {} ({host_id}) does not start: it has joined, and its disk is empty (PersistentVolumeClaim {namespace}/{}). If its data is \
-         elsewhere, bring it back and delete the pod. To have an empty node take its place: `kubectl label service -n \
-         {namespace} {name} {REPLACE}=`{give_up}",
-        steps.named(member),
+        "Node {} ({host_id}) does not start: it has joined the token ring, but its disk is empty \
+         (PersistentVolumeClaim {namespace}/{}). If the data is elsewhere, restore it and delete the pod. To replace \
+         the node with an empty one: `kubectl label service -n {namespace} {name} {REPLACE}=`.{start_empty}",
+        steps.node_reference(member),
         names::datacenter::data_claim(name),
     );
+    // No other component depends on Storage, so the rest is still reconciled.
     // Of a part that no other needs: the rest goes on.
-    steps.fault(Component::Storage, "DiskIsEmpty", message);
+    steps.report_degraded(Component::Storage, "DiskIsEmpty", message);
 }
 
-/// Says what to do about a node that is gone for good.
-pub(crate) fn tell(steps: &mut Steps<'_>, member: &Member<'_>, why: &str) {
+/// Reports a lost node, and how to replace it.
+pub(crate) fn report_lost_node(steps: &mut Steps<'_>, member: &Member<'_>, why: &str) {
     let namespace = &steps.observed.datacenter.namespace;
-    let (node, name) = (steps.named(member), member.name);
+    let (node, name) = (steps.node_reference(member), member.name);
     let message = match member.host_id() {
         Some(host_id) => format!(
-            "node {node} ({host_id}) is gone for good: {why}. To have an empty one take its place: `kubectl label \
-             service -n {namespace} {name} {REPLACE}=`. With spec.disableAutomaticOrphanedNodeReplacement: false, \
-             that is done without asking"
+            "Node {node} ({host_id}) is lost: {why}. To replace it with an empty node: `kubectl label service -n \
+             {namespace} {name} {REPLACE}=`. With spec.disableAutomaticOrphanedNodeReplacement: false, the operator \
+             replaces lost nodes by itself."
         ),
         None => format!(
-            "node {node} cannot start: {why}. It is not known to have joined, so there is nothing to replace; give it an \
-             empty disk: `kubectl delete -n {namespace} pvc/{} pod/{name}`",
+            "Node {node} cannot start: {why}. The operator has not seen it join the token ring, so there is no node \
+             to replace. To give it an empty disk: `kubectl delete -n {namespace} pvc/{} pod/{name}`.",
             names::datacenter::data_claim(name)
         ),
     };
-    steps.fault(Component::Service, "NodeGone", message);
+    steps.report_degraded(Component::Service, "NodeGone", message);
 }

@@ -1,26 +1,26 @@
-//! Nodes that somebody works on. As long as there is one, nothing is begun that makes another node go away, or that needs
-//! this one; what was begun is finished.
+//! Nodes under maintenance by the user. As long as there is one, the operator begins nothing that stops another node or
+//! that needs this one. What has begun is completed.
 
 use messina_api::names::label::NODE_MAINTENANCE;
 
 use crate::datacenter::{model::component::Component, topology::steps::Steps};
 
-/// Finds nodes under maintenance, and says how to end it.
-pub(crate) fn respect(steps: &mut Steps<'_>) {
+/// Reports nodes under maintenance, and how to end the maintenance.
+pub(crate) fn report_maintenance(steps: &mut Steps<'_>) {
     for member in steps.ring.members.iter().filter(|member| member.service.is_under_maintenance) {
         let message = format!(
-            "node {} is under maintenance: until that is over, no node begins to join or to leave, none is replaced, \
-             restarted or cleaned up. To end it: `kubectl label service -n {} {} {NODE_MAINTENANCE}-`",
-            steps.named(member),
+            "Node {} is under maintenance. Until that ends, the operator does not add, decommission, replace, restart \
+             or clean up any node. To end it: `kubectl label service -n {} {} {NODE_MAINTENANCE}-`.",
+            steps.node_reference(member),
             steps.observed.datacenter.namespace,
             member.name
         );
-        steps.wait(Component::StatefulSet, "NodeUnderMaintenance", message);
-        steps.done.under_maintenance.push(member.name.to_owned());
+        steps.report_progressing(Component::StatefulSet, "NodeUnderMaintenance", message);
+        steps.topology.under_maintenance.push(member.name.to_owned());
     }
 }
 
-/// Why nothing may begin, if that is because somebody works on a node.
-pub(crate) fn reason(steps: &Steps<'_>) -> Option<String> {
-    steps.done.under_maintenance.first().map(|name| format!("node {name} is under maintenance"))
+/// Returns the node under maintenance because of which no change may begin.
+pub(crate) fn blocker(steps: &Steps<'_>) -> Option<String> {
+    steps.topology.under_maintenance.first().map(|name| format!("node {name} is under maintenance"))
 }

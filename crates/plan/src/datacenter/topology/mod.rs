@@ -1,8 +1,8 @@
-//! Nodes that leave, nodes that are replaced, and nodes whose version changes.
+//! Topology changes: nodes that are decommissioned, replaced or upgraded.
 //!
-//! What loses data when it is wrong is decided from the ring: the operator asks the nodes on their Services, and they
-//! answer there. What is asked for is written first, for one host ID; then it is done; then the ring confirms it. A label
-//! alone decides nothing.
+//! Decisions that could lose data are made from the token ring: the operator writes a question to the nodes' Services,
+//! and their sidecars answer there. A request is written first, for one host ID; then it is carried out; then the other
+//! nodes confirm it. A label alone decides nothing.
 
 mod claims;
 pub(crate) mod cleanup;
@@ -28,34 +28,35 @@ use crate::datacenter::{
     topology::steps::{Steps, Topology},
 };
 
+/// Decides all topology changes.
 pub(crate) fn topology(current: &Current<'_>, racks: &Racks<'_>) -> Topology {
     let mut steps = Steps::new(current);
-    maintenance::respect(&mut steps);
+    maintenance::report_maintenance(&mut steps);
     let is_replacing = replacing::replace(&mut steps);
-    leaving::clear_up(&mut steps);
-    claims::clear_the_way(&mut steps);
-    leaving::leave(&mut steps, racks, is_replacing);
-    let is_held = is_replacing || !steps.done.under_maintenance.is_empty();
-    outdated::start_anew(&mut steps, racks, is_held);
+    leaving::remove_departed(&mut steps);
+    claims::delete_stale_claims(&mut steps);
+    leaving::decommission_next(&mut steps, racks, is_replacing);
+    let is_held = is_replacing || !steps.topology.under_maintenance.is_empty();
+    outdated::restart_next(&mut steps, racks, is_held);
     upgrading::prepare(&mut steps, racks, is_held);
-    steps.ask();
+    steps.ask_for_ring();
     let mut changes: Vec<FieldPatch> = steps.changes.into_values().collect();
-    // What is asked of a node comes before the question goes to the others: so what they answer is newer than that, and a
-    // crash in between wastes nobody's answer.
-    changes.sort_by_key(only_asks);
-    Topology { changes, ..steps.done }
+    // A request to a node is written before the question to the others: so their answers are newer than the request,
+    // and if the operator stops in between, no answer is lost.
+    changes.sort_by_key(is_only_question);
+    Topology { changes, ..steps.topology }
 }
 
-/// Whether nothing changes but the question.
-fn only_asks(change: &FieldPatch) -> bool {
+/// Whether the patch changes only the question.
+fn is_only_question(change: &FieldPatch) -> bool {
     let (labels, annotations) = (&change.patch["metadata"]["labels"], &change.patch["metadata"]["annotations"]);
     let is_question = |annotations: &serde_json::Map<String, Value>| annotations.keys().all(|key| key == RING_QUESTION);
     change.kind == ObjectKind::Service && labels.is_null() && annotations.as_object().is_some_and(is_question)
 }
 
-/// Services that are about to go.
-pub(crate) fn going(current: &Current<'_>) -> BTreeSet<String> {
+/// Returns the Services of nodes that have left, which are deleted now or soon.
+pub(crate) fn services_to_delete(current: &Current<'_>) -> BTreeSet<String> {
     let mut steps = Steps::new(current);
-    leaving::clear_up(&mut steps);
-    steps.done.going
+    leaving::remove_departed(&mut steps);
+    steps.topology.services_to_delete
 }

@@ -1,9 +1,10 @@
-//! Nodes that come back all at once: after a power loss, or when a datacenter is created on the disks of a former one.
+//! Nodes that start all at once: after a power loss, or when a datacenter is created on the disks of a deleted one.
 //!
-//! A node that has joined becomes ready only when a majority of its ring is reachable. `OrderedReady` creates a pod when
-//! the one before it is ready, so nodes of one rack would wait for one another for ever. A StatefulSet around nodes that
-//! have joined is `Parallel` instead, and `replicas` says when new nodes join. Claims carry the host IDs of nodes that have
-//! joined, and what they ran, because nothing else is left of a datacenter that was deleted.
+//! A node that has joined becomes ready only when a majority of the cluster is reachable. `OrderedReady` creates a pod
+//! when the one before it is ready, so nodes of one rack would wait for each other for ever. A StatefulSet whose nodes
+//! have joined is therefore `Parallel`, and the operator raises `replicas` for each node that joins. Claims carry the
+//! host IDs of nodes that have joined, and the image they ran, because nothing else is left of a datacenter that was
+//! deleted.
 
 use std::collections::BTreeMap;
 
@@ -31,13 +32,14 @@ use crate::datacenter::{
     },
 };
 
-/// Notes on claims which nodes have joined, and what they run, where nothing else of the claims changes.
-pub(crate) fn marks(current: &Current<'_>, changes: &[FieldPatch]) -> Vec<FieldPatch> {
+/// Annotates claims with the host ID of their node once it has joined, and with its image, unless `changes` patches the
+/// claim.
+pub(crate) fn annotate_claims(current: &Current<'_>, changes: &[FieldPatch]) -> Vec<FieldPatch> {
     let observed = current.observed;
     let changes_already =
         |name: &String| changes.iter().any(|one| one.kind == ObjectKind::PersistentVolumeClaim && one.name == *name);
-    let mark = |member: &Member<'_>| {
-        // A disk that a pod has mounted and that is not being deleted is the one that its node is on.
+    let annotate = |member: &Member<'_>| {
+        // The node runs on the disk that its pod has mounted and that is not being deleted.
         let pod = observed.pods.get(member.name).filter(|pod| !pod.is_being_deleted)?;
         let claim = observed.claim_of(member.name).filter(|claim| !claim.is_being_deleted)?;
         let name = Some(claim.reference.name.clone()).filter(|name| !changes_already(name))?;
@@ -45,23 +47,23 @@ pub(crate) fn marks(current: &Current<'_>, changes: &[FieldPatch]) -> Vec<FieldP
         if host_id.is_none() && !claim.has_joined() {
             return None;
         }
-        let mut noted = BTreeMap::new();
-        noted.extend(host_id.map(|host_id| (JOINED_HOST_ID, host_id)));
-        // Also before it is ready: then it may have written to the disk already.
-        noted.extend(pod.image.as_deref().map(|image| (LAST_IMAGE, image)));
+        let mut annotations = BTreeMap::new();
+        annotations.extend(host_id.map(|host_id| (JOINED_HOST_ID, host_id)));
+        // Also before the pod is ready: ScyllaDB may have written to the disk already.
+        annotations.extend(pod.image.as_deref().map(|image| (LAST_IMAGE, image)));
         let known = [(JOINED_HOST_ID, &claim.joined_host_id), (LAST_IMAGE, &claim.last_image)];
-        noted.retain(|key, value| !known.iter().any(|(known, is)| known == key && is.as_deref() == Some(*value)));
-        (!noted.is_empty()).then(|| FieldPatch {
+        annotations.retain(|key, value| !known.iter().any(|(known, is)| known == key && is.as_deref() == Some(*value)));
+        (!annotations.is_empty()).then(|| FieldPatch {
             component: Component::Storage,
             kind: ObjectKind::PersistentVolumeClaim,
             name,
             uid: claim.reference.uid.clone().unwrap_or_default(),
             version: claim.reference.version.clone().unwrap_or_default(),
-            patch: json!({"metadata": {"annotations": noted}}),
+            patch: json!({"metadata": {"annotations": annotations}}),
             event: None,
         })
     };
-    current.members().iter().filter_map(mark).collect()
+    current.members().iter().filter_map(annotate).collect()
 }
 
 #[derive(Default)]
@@ -72,34 +74,34 @@ pub(crate) struct Recovery {
     pub(crate) preconditions: Preconditions,
 }
 
-/// Deletes a StatefulSet, without its pods, whose nodes wait for one another; `rollout` creates it around its nodes. One at a
-/// time.
+/// Deletes a StatefulSet whose nodes wait for each other, without its pods; `rollout` recreates it. One at a time.
 pub(crate) fn recovery(current: &Current<'_>) -> Recovery {
     let observed = current.observed;
     let mut recovery = Recovery::default();
-    let is_away = |member: &Member<'_>| {
+    let lacks_stateful_set = |member: &Member<'_>| {
         let stateful_set = observed.stateful_sets.get(member.stateful_set);
         current.is_known(member.name) && stateful_set.is_none_or(is_being_deleted)
     };
-    if has_majority(current) || current.members().iter().any(is_away) {
+    if has_majority(current) || current.members().iter().any(lacks_stateful_set) {
         return recovery;
     }
     let mut stuck = observed.stateful_sets.iter().filter(|(name, one)| is_stuck(current, name, one)).peekable();
     let racks = &observed.datacenter.racks;
-    let is_wanted = |name: &str| racks.iter().any(|rack| observed.datacenter.stateful_set_name(rack) == name);
+    let is_in_spec = |name: &str| racks.iter().any(|rack| observed.datacenter.stateful_set_name(rack) == name);
     let first = stuck.peek().map(|(name, _)| (*name).clone());
-    if let Some((name, stateful_set)) = stuck.find(|(name, _)| is_wanted(name)) {
+    if let Some((name, stateful_set)) = stuck.find(|(name, _)| is_in_spec(name)) {
         let object = format!("StatefulSet {}/{name}", observed.datacenter.namespace);
         let message = format!(
-            "nodes of {object} wait for one another: most of the cluster is down, and Kubernetes creates their pods one by \
-             one; it is deleted without its pods and created around them with podManagementPolicy {PARALLEL}"
+            "Nodes of {object} wait for each other: most of the cluster is down, and Kubernetes creates their pods \
+             one by one. The operator deletes the StatefulSet without its pods and recreates it with \
+             podManagementPolicy {PARALLEL}."
         );
         recovery.progressing.push(Note {
             component: Component::StatefulSet,
-            reason: "ReplacingStatefulSet",
+            reason: "RecreatingStatefulSet",
             message: message.clone(),
         });
-        // Pods may be seen late, and all nodes be up.
+        // The observed pods may be outdated, and all nodes may be up.
         let pods = current.members().iter().filter(|member| current.is_known(member.name));
         let pods = pods.map(|member| preconditions::pod(observed, member.name)).collect();
         recovery.preconditions.insert((ObjectKind::StatefulSet, name.clone()), pods);
@@ -110,13 +112,13 @@ pub(crate) fn recovery(current: &Current<'_>) -> Recovery {
             uid: stateful_set.metadata.uid.clone().unwrap_or_default(),
             version: Some(stateful_set.metadata.resource_version.clone().unwrap_or_default()),
             orphans: true,
-            event: Some(("ReplacingStatefulSet", message)),
+            event: Some(("RecreatingStatefulSet", message)),
         });
     } else if let Some(name) = first {
-        // It would not be created again.
+        // The operator would not recreate it.
         let message = format!(
-            "nodes of StatefulSet {}/{name} wait for one another: most of the cluster is down, and its rack is removed from \
-             the specification; add the rack again until all nodes are up",
+            "Nodes of StatefulSet {}/{name} wait for each other: most of the cluster is down, and their rack is not \
+             in the specification. Add the rack again until all nodes are up.",
             observed.datacenter.namespace
         );
         recovery.degraded.push(Note { component: Component::StatefulSet, reason: "WaitingForMajority", message });
@@ -124,7 +126,7 @@ pub(crate) fn recovery(current: &Current<'_>) -> Recovery {
     recovery
 }
 
-/// Whether more than half of the nodes that have joined are up. A datacenter without any has nothing to wait for.
+/// Whether more than half of the nodes that have joined are up, or none has joined.
 fn has_majority(current: &Current<'_>) -> bool {
     let observed = current.observed;
     let members = current.members();
@@ -133,7 +135,7 @@ fn has_majority(current: &Current<'_>) -> bool {
     joined.is_empty() || 2 * up > joined.len()
 }
 
-/// Whether a node that has joined has no pod because one before it, which has joined too, is not ready, for whatever reason.
+/// Whether a node that has joined has no pod because a node before it, which has joined too, is not ready.
 fn is_stuck(current: &Current<'_>, name: &str, stateful_set: &StatefulSet) -> bool {
     let observed = current.observed;
     if is_parallel(stateful_set) || is_being_deleted(stateful_set) {
@@ -151,12 +153,13 @@ fn is_up(pod: &NodePod) -> bool {
     pod.ready == Some(true)
 }
 
-/// Notes on Services of a datacenter that was created on former disks whose they are, before any pod starts: else a node without
-/// its disk would not know that there is a ring. Answers whether all Services say so.
-pub(crate) fn name_nodes(current: &Current<'_>) -> (Vec<FieldPatch>, bool) {
+/// Writes the host IDs of claims to Services, where a datacenter was created on the disks of a deleted one. This
+/// happens before any pod starts: otherwise a node without its disk would not know that there is a ring. Returns
+/// whether all Services carry them.
+pub(crate) fn annotate_services(current: &Current<'_>) -> (Vec<FieldPatch>, bool) {
     let observed = current.observed;
     let disks = &current.disks;
-    let blank = current.members().iter().filter(|member| member.host_id().is_none());
+    let unnamed = current.members().iter().filter(|member| member.host_id().is_none());
     let change = |member: &Member<'_>| {
         let host_id = disks.get(member.name)?;
         let service = &member.service.reference;
@@ -170,7 +173,7 @@ pub(crate) fn name_nodes(current: &Current<'_>) -> (Vec<FieldPatch>, bool) {
             event: None,
         })
     };
-    let changes: Vec<FieldPatch> = blank.filter_map(change).collect();
+    let changes: Vec<FieldPatch> = unnamed.filter_map(change).collect();
     let racks: Vec<String> =
         observed.datacenter.racks.iter().map(|rack| observed.datacenter.stateful_set_name(rack)).collect();
     let is_of_rack =

@@ -1,8 +1,8 @@
-//! A node that is lost for good is replaced by an empty one, when its user asks for that with a label, or has allowed it
-//! for all that are certain not to come back.
+//! Replacing a lost node with an empty one, when the user requests it with a label, or has allowed it for all nodes
+//! that are certain not to come back.
 //!
-//! First it is written down which host ID is replaced, and which claim and pod are its own; then, when all other nodes
-//! say that this node is down, these two are deleted, and no others of their names.
+//! The operator first writes down which host ID is replaced, and the UIDs of its claim and pod. When all other nodes
+//! confirm that this node is down, it deletes these two objects, and no others of the same names.
 
 use messina_api::names::{
     annotation::{REPLACING_CLAIM, RING_QUESTION},
@@ -17,117 +17,125 @@ use crate::{
             facts::{claim::Claim, pod::NodePod},
             plan::ObjectKind,
         },
-        state::{member::Member, preconditions, ring::Membership},
+        state::{member::Member, ring::Membership, seen},
         topology::{lost, maintenance, steps::Steps},
     },
     node::answer::{DOWN, UP},
 };
 
-/// Goes on with replacements, and begins the next one; answers whether one is under way.
+/// Continues replacements, and starts the next one. Returns whether one is in progress.
 pub(crate) fn replace(steps: &mut Steps<'_>) -> bool {
     let members = steps.current.members();
-    let mut is_under_way = false;
+    let mut is_replacing = false;
     for member in members {
         if let Some(replaced) = &member.service.replacing_node_host_id {
-            is_under_way |= go_on(steps, member, replaced);
+            is_replacing |= continue_replacement(steps, member, replaced);
         } else if member.service.replace.is_none() && member.replacing_claim().is_some() {
             steps.change_member(member, json!({"annotations": {REPLACING_CLAIM: null}}), None);
         }
     }
     for member in members {
         if member.service.replace.is_some() && member.service.replacing_node_host_id.is_none() {
-            is_under_way |= begin(steps, member, is_under_way);
+            is_replacing |= start_replacement(steps, member, is_replacing);
         }
     }
-    let is_unmarked =
-        |member: &&Member<'_>| !member.service.is_to_be_replaced() && !member.is_beyond_replicas(steps.observed);
+    let is_unmarked = |member: &&Member<'_>| !member.service.is_to_be_replaced() && !member.is_beyond_replicas(steps.observed);
     for member in members.iter().filter(is_unmarked) {
         if lost::is_emptied(steps.observed, member) {
-            lost::tell_of_empty_disk(steps, member);
+            lost::report_empty_disk(steps, member);
             continue;
         }
-        let Some(why) = lost::loss(steps.observed, member) else { continue };
+        let Some(why) = lost::find_loss(steps.observed, member) else { continue };
         if steps.observed.datacenter.replaces_lost_nodes && member.host_id().is_some() {
-            is_under_way |= begin(steps, member, is_under_way);
+            is_replacing |= start_replacement(steps, member, is_replacing);
         } else {
-            lost::tell(steps, member, &why);
+            lost::report_lost_node(steps, member, &why);
         }
     }
-    is_under_way
+    is_replacing
 }
 
-fn forget() -> Value {
+/// The patch that removes a request for replacement.
+fn cleared_request() -> Value {
     json!({"labels": {REPLACE: null, REPLACING_NODE_HOST_ID: null}, "annotations": {REPLACING_CLAIM: null}})
 }
 
-/// A Service that says whom its node replaces; answers whether that is under way.
-fn go_on(steps: &mut Steps<'_>, member: &Member<'_>, replaced: &str) -> bool {
+/// Continues a replacement whose host ID is written on the Service. Returns whether it is still in progress.
+fn continue_replacement(steps: &mut Steps<'_>, member: &Member<'_>, replaced: &str) -> bool {
     let is_asked_for = member.service.replace.is_some();
     let Some(host_id) = member.host_id() else {
         return false;
     };
     if host_id != replaced {
-        return took_over(steps, member, host_id, replaced);
+        return finish_replacement(steps, member, host_id, replaced);
     }
-    steps.asks = true;
+    steps.needs_ring = true;
     match (is_asked_for, member.replacing_claim()) {
-        // A request for the second time, when the first one led nowhere.
-        (true, None) => begin(steps, member, false),
-        // It was nobody's wish, and it does not hold any more.
+        // The user repeats the request, because the first new node did not join.
+        (true, None) => start_replacement(steps, member, false),
+        // The operator started it, and the conditions for that do not hold any more.
         (true, Some(own))
-            if is_automatic(member) && claim_is(steps, member, own) && !may_be_automatic(steps, member) =>
+            if is_automatic(member)
+                && has_original_claim(steps, member, own)
+                && !may_replace_automatically(steps, member) =>
         {
             let message = format!(
-                "node {} is not replaced: it can come back, or is not to be replaced without asking any more",
-                steps.named(member)
+                "Node {} is not replaced: it can come back, or automatic replacement is disabled. The operator cancels \
+                 the replacement.",
+                steps.node_reference(member)
             );
-            steps.rests_on_belongings(member);
-            steps.change_member(member, forget(), Some(("ReplacementWithdrawn", message)));
+            steps.require_unchanged_claim_and_pod(member);
+            steps.change_member(member, cleared_request(), Some(("ReplacementCancelled", message)));
             false
         }
         (true, Some(own)) => {
-            empty(steps, member, host_id, own);
+            delete_claim_and_pod(steps, member, host_id, own);
             true
         }
-        (false, Some(own)) if claim_is(steps, member, own) => {
-            let message = format!("node {} is not replaced: the label {REPLACE} is gone", steps.named(member));
-            steps.rests_on_belongings(member);
-            steps.change_member(member, forget(), Some(("ReplacementWithdrawn", message)));
+        (false, Some(own)) if has_original_claim(steps, member, own) => {
+            let message = format!(
+                "Node {} is not replaced: the user removed the label {REPLACE}. The operator cancels the replacement.",
+                steps.node_reference(member)
+            );
+            steps.require_unchanged_claim_and_pod(member);
+            steps.change_member(member, cleared_request(), Some(("ReplacementCancelled", message)));
             false
         }
-        // The disk is going, so the pod goes, too: the lost node does not start any more, and nothing else could go on.
-        (false, Some(own)) if !Belongings::of(steps, member, own).are_gone() => {
-            empty(steps, member, host_id, own);
+        // The disk is being deleted, so the lost node can never start again. The pod has to be deleted, too, to
+        // continue.
+        (false, Some(own)) if !Leftovers::of(steps, member, own).are_gone() => {
+            delete_claim_and_pod(steps, member, host_id, own);
             true
         }
-        // The disk is gone. Whom the new node replaces must be known until it has: else it would join beside the lost
-        // one, which would stay in the ring for ever.
+        // The disk is gone. The new node must know which node it replaces until it has joined. Otherwise it would join
+        // in addition to the lost node, which would stay in the ring for ever.
         (false, recorded) => {
             if recorded.is_some() {
-                steps.rests_on_belongings(member);
+                steps.require_unchanged_claim_and_pod(member);
                 steps.change_member(member, json!({"annotations": {REPLACING_CLAIM: null}}), None);
             }
-            if !waits_for_pod(steps, member, host_id) {
-                wait_for_newcomer(steps, member, host_id);
+            if !report_waiting_for_pod(steps, member, host_id) {
+                report_waiting_for_new_node(steps, member, host_id);
             }
             true
         }
     }
 }
 
-/// Whether the disk goes as soon as its pod does, which nobody has asked for any more.
-fn waits_for_pod(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) -> bool {
+/// Reports a disk that is deleted as soon as its pod is, although the request was withdrawn. Returns whether that is
+/// so.
+fn report_waiting_for_pod(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) -> bool {
     let claim = steps.observed.claim_of(member.name);
-    let is_waiting = is_going(claim) && steps.observed.pods.contains_key(member.name);
+    let is_waiting = is_being_deleted(claim) && steps.observed.pods.contains_key(member.name);
     if is_waiting {
         let message = format!(
-            "the disk of node {} ({host_id}) is already being deleted, which cannot be undone: it goes as soon as the pod \
-             does. To have an empty node take its place: `kubectl delete pod -n {} {}`",
-            steps.named(member),
+            "The disk of node {} ({host_id}) is being deleted, which cannot be undone. It is gone as soon as the pod \
+             is. To replace the node with an empty one: `kubectl delete pod -n {} {}`.",
+            steps.node_reference(member),
             steps.observed.datacenter.namespace,
             member.name
         );
-        steps.wait(Component::Service, "WaitingForPod", message);
+        steps.report_progressing(Component::Service, "WaitingForPod", message);
     }
     is_waiting
 }
@@ -136,38 +144,39 @@ fn is_automatic(member: &Member<'_>) -> bool {
     member.service.replace.as_deref() == Some(AUTOMATIC)
 }
 
-/// Whether the node is to be replaced though nobody asks for it.
-fn may_be_automatic(steps: &Steps<'_>, member: &Member<'_>) -> bool {
-    steps.observed.datacenter.replaces_lost_nodes && lost::loss(steps.observed, member).is_some()
+/// Whether the operator may replace the node without a request of the user.
+fn may_replace_automatically(steps: &Steps<'_>, member: &Member<'_>) -> bool {
+    steps.observed.datacenter.replaces_lost_nodes && lost::find_loss(steps.observed, member).is_some()
 }
 
-/// Another node than the one that was lost is there.
-fn took_over(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str, replaced: &str) -> bool {
-    let is_gone = steps.ring.membership(replaced, member.name) == Membership::Absent;
-    let is_wanted = member.replacing_claim().is_some() || member.service.replace.is_some();
-    // Until the newcomer has joined, it has to know whom it replaces, whoever has withdrawn the request.
-    if !is_wanted && (member.has_joined() || is_gone) {
-        steps.change_member(member, forget(), None);
+/// Ends a replacement when the new node has joined and the replaced one has left the ring. Returns whether it was still
+/// in progress.
+fn finish_replacement(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str, replaced: &str) -> bool {
+    let is_gone = steps.ring.place(replaced, member.name) == Membership::Absent;
+    let is_requested = member.replacing_claim().is_some() || member.service.replace.is_some();
+    // Until the new node has joined, it has to know which node it replaces, even if the request was withdrawn.
+    if !is_requested && (member.has_joined() || is_gone) {
+        steps.change_member(member, cleared_request(), None);
         return false;
     }
-    steps.asks = true;
-    let is_done = member.has_joined() && is_gone && steps.ring.membership(host_id, member.name) == Membership::Member;
+    steps.needs_ring = true;
+    let is_done = member.has_joined() && is_gone && steps.ring.place(host_id, member.name) == Membership::Member;
     if is_done {
-        let message = format!("node {} ({host_id}) has taken the place of {replaced}", steps.named(member));
-        steps.change_member(member, forget(), Some(("NodeReplaced", message)));
+        let message = format!("Node {} ({host_id}) has replaced node {replaced}.", steps.node_reference(member));
+        steps.change_member(member, cleared_request(), Some(("NodeReplaced", message)));
     } else {
         let message = format!(
-            "node {} ({host_id}) takes the place of {replaced}; that is done when another node sees it in the ring, \
-             and the other one gone",
-            steps.named(member)
+            "Node {} ({host_id}) replaces node {replaced}. Waiting for another node to see the new node in the token \
+             ring and the replaced one gone.",
+            steps.node_reference(member)
         );
-        steps.wait(Component::Service, "WaitingForReplacement", message);
+        steps.report_progressing(Component::Service, "WaitingForReplacement", message);
     }
     true
 }
 
-/// UIDs of the claim and the pod that are the lost node's.
-fn belongings(steps: &Steps<'_>, member: &Member<'_>) -> String {
+/// Returns the UIDs of the claim and the pod of the lost node.
+fn claim_and_pod_uids(steps: &Steps<'_>, member: &Member<'_>) -> String {
     let uid = |uid: Option<&String>| uid.cloned().unwrap_or_default();
     let claim = steps.observed.claim_of(member.name);
     let pod = steps.observed.pods.get(member.name);
@@ -178,28 +187,28 @@ fn belongings(steps: &Steps<'_>, member: &Member<'_>) -> String {
     )
 }
 
-/// Whether the claim that was the lost node's is there, untouched.
-fn claim_is(steps: &Steps<'_>, member: &Member<'_>, own: &str) -> bool {
+/// Whether the claim of the lost node still exists and is not being deleted.
+fn has_original_claim(steps: &Steps<'_>, member: &Member<'_>, own: &str) -> bool {
     let (claim_uid, _) = own.split_once('/').unwrap_or((own, ""));
     let claim = steps.observed.claim_of(member.name);
     claim.is_some_and(|claim| claim.reference.uid.as_deref() == Some(claim_uid) && !claim.is_being_deleted)
 }
 
-/// What is left of a lost node.
-struct Belongings<'a> {
+/// The claim and the pod of a lost node that still exist.
+struct Leftovers<'a> {
     claim: Option<&'a Claim>,
     pod: Option<&'a NodePod>,
 }
 
-impl<'a> Belongings<'a> {
+impl<'a> Leftovers<'a> {
     fn of(steps: &Steps<'a>, member: &Member<'_>, own: &str) -> Self {
         let observed = steps.observed;
         let (claim_uid, pod_uid) = own.split_once('/').unwrap_or((own, ""));
         let claim = observed.claim_of(member.name);
         let claim = claim.filter(|claim| claim.reference.uid.as_deref() == Some(claim_uid));
         let pod = observed.pods.get(member.name);
-        // One that was made since it was written down has the same claim: while that is there, no other one has its name.
-        let pod = pod.filter(|pod| pod.reference.uid.as_deref() == Some(pod_uid) || is_going(claim));
+        // A pod that was created later uses the same claim: while that exists, no other claim can have its name.
+        let pod = pod.filter(|pod| pod.reference.uid.as_deref() == Some(pod_uid) || is_being_deleted(claim));
         Self { claim, pod }
     }
 
@@ -208,120 +217,123 @@ impl<'a> Belongings<'a> {
     }
 }
 
-fn is_going(claim: Option<&Claim>) -> bool {
+fn is_being_deleted(claim: Option<&Claim>) -> bool {
     claim.is_some_and(|claim| claim.is_being_deleted)
 }
 
-/// Takes claim and pod away from a node that is down for all others.
-fn empty(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str, own: &str) {
+/// Deletes the claim and the pod of a node that all other nodes see down.
+fn delete_claim_and_pod(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str, own: &str) {
     let observed = steps.observed;
-    let left = Belongings::of(steps, member, own);
+    let left = Leftovers::of(steps, member, own);
     if left.are_gone() {
-        return wait_for_newcomer(steps, member, host_id);
+        return report_waiting_for_new_node(steps, member, host_id);
     }
-    let node = steps.named(member);
-    if let Some(reason) = maintenance::reason(steps) {
-        let message = format!("node {node} ({host_id}) keeps its disk and its pod until that is over: {reason}");
-        return steps.wait(Component::Service, "WaitingForMaintenance", message);
+    let node = steps.node_reference(member);
+    if let Some(reason) = maintenance::blocker(steps) {
+        let message = format!(
+            "Node {node} ({host_id}) has to be replaced. Waiting for the maintenance to end before its disk and its \
+             pod are deleted: {reason}."
+        );
+        return steps.report_progressing(Component::Service, "WaitingForMaintenance", message);
     }
-    let is_given_up = left.claim.is_none_or(|claim| claim.is_being_deleted);
-    if let Err(reason) = steps.ring.check_agreement(observed, member, DOWN) {
-        if is_given_up && steps.ring.is_seen(host_id, UP, member.name) {
+    let is_disk_deleted = left.claim.is_none_or(|claim| claim.is_being_deleted);
+    if let Err(reason) = steps.ring.agrees(observed, member, DOWN) {
+        if is_disk_deleted && steps.ring.is_seen(host_id, UP, member.name) {
             let message = format!(
-                "node {node} ({host_id}) came back when its disk was already given up; stop it for good, by deleting \
-                 pod {node}, so that an empty node takes its place"
+                "Node {node} ({host_id}) is up although its disk is being deleted. Delete pod {node}, so that an \
+                 empty node replaces it."
             );
-            return steps.fault(Component::Service, "NodeIsUp", message);
+            return steps.report_degraded(Component::Service, "NodeIsUp", message);
         }
-        let message =
-            format!("node {node} ({host_id}) is to be replaced, which needs all others to see it down: {reason}");
-        return steps.wait(Component::Service, "WaitingForRing", message);
+        let message = format!(
+            "Node {node} ({host_id}) has to be replaced. Waiting for all other nodes to see it down: {reason}."
+        );
+        return steps.report_progressing(Component::Service, "WaitingForRing", message);
     }
     let message = format!(
-        "node {node} ({host_id}) is down for all others, so its disk and its pod are given up; an empty node \
-         takes its place"
+        "Replacing node {node} ({host_id}): all other nodes see it down. The operator deletes its disk and its pod, \
+         and an empty node replaces it."
     );
-    steps.wait(Component::Service, "ReplacingNode", message.clone());
+    steps.report_progressing(Component::Service, "ReplacingNode", message.clone());
     match (left.claim, left.pod) {
-        // The pod goes when the claim is seen to be going, so that the next pod does not get the same one.
+        // The pod is deleted when the claim is seen being deleted, so that the next pod does not get the same claim.
         (Some(claim), _) if !claim.is_being_deleted => {
-            steps.rests_on_ring(
+            steps.require_unchanged_ring(
                 ObjectKind::PersistentVolumeClaim,
                 &claim.reference,
-                vec![preconditions::pod(observed, member.name)],
+                vec![seen::pod(observed, member.name)],
             );
             steps.delete(ObjectKind::PersistentVolumeClaim, &claim.reference, ("ReplacingNode", message));
         }
         (_, Some(pod)) if !pod.is_being_deleted => {
-            steps.rests_on_ring(ObjectKind::Pod, &pod.reference, vec![preconditions::claim(observed, member.name)]);
+            steps.require_unchanged_ring(ObjectKind::Pod, &pod.reference, vec![seen::claim(observed, member.name)]);
             steps.delete(ObjectKind::Pod, &pod.reference, ("ReplacingNode", message));
         }
         _ => {}
     }
 }
 
-fn wait_for_newcomer(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) {
+fn report_waiting_for_new_node(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) {
     let message = format!(
-        "an empty node takes the place of node {} ({host_id}), which takes until it has joined; if it cannot, \
-         take the \
-         label {REPLACE} away and set it again, to begin with another empty disk",
-        steps.named(member)
+        "An empty node is replacing node {} ({host_id}). Waiting for it to join. If it cannot, remove the label \
+         {REPLACE} and set it again, to retry with another empty disk.",
+        steps.node_reference(member)
     );
-    steps.wait(Component::Service, "WaitingForReplacement", message);
+    steps.report_progressing(Component::Service, "WaitingForReplacement", message);
 }
 
-/// A Service whose node is to be replaced; answers whether it is from now on.
-fn begin(steps: &mut Steps<'_>, member: &Member<'_>, is_another_under_way: bool) -> bool {
+/// Starts the replacement of a node. Returns whether it is in progress from now on.
+fn start_replacement(steps: &mut Steps<'_>, member: &Member<'_>, is_another_replaced: bool) -> bool {
     let observed = steps.observed;
-    let node = steps.named(member);
+    let node = steps.node_reference(member);
     let Some(host_id) = member.host_id() else {
         let message = format!(
-            "Service {node} has the label {REPLACE}, but it does not say which host ID its node had; it cannot \
-             be replaced by host ID: remove the label"
+            "Service {node} has the label {REPLACE}, but no host ID of its node, so the node cannot be replaced. \
+             Remove the label."
         );
-        steps.fault(Component::Service, "NoHostId", message);
+        steps.report_degraded(Component::Service, "NoHostId", message);
         return false;
     };
-    let leaves = |other: &Member<'_>| {
-        other.name != member.name && other.has_begun_to_leave() && !other.is_beyond_replicas(observed)
-    };
-    if is_another_under_way || steps.ring.members.iter().any(leaves) {
-        let message =
-            format!("node {node} is to be replaced, which begins when no other node is being replaced or leaves");
-        steps.wait(Component::Service, "WaitingForOtherNode", message);
+    let leaves =
+        |other: &Member<'_>| other.name != member.name && other.has_begun_to_leave() && !other.is_beyond_replicas(observed);
+    if is_another_replaced || steps.ring.members.iter().any(leaves) {
+        let message = format!(
+            "Node {node} has to be replaced. Waiting until no other node is being replaced or leaves the token ring."
+        );
+        steps.report_progressing(Component::Service, "WaitingForOtherNode", message);
         return false;
     }
-    if let Some(reason) = maintenance::reason(steps) {
-        let message = format!("node {node} is to be replaced, which begins when that is over: {reason}");
-        steps.wait(Component::Service, "WaitingForMaintenance", message);
+    if let Some(reason) = maintenance::blocker(steps) {
+        let message = format!("Node {node} has to be replaced. Waiting for the maintenance to end: {reason}.");
+        steps.report_progressing(Component::Service, "WaitingForMaintenance", message);
         return false;
     }
-    steps.asks = true;
-    if let Err(reason) = steps.ring.check_agreement(observed, member, DOWN) {
+    steps.needs_ring = true;
+    if let Err(reason) = steps.ring.agrees(observed, member, DOWN) {
         if member.service.replace.is_some() && steps.ring.is_seen(host_id, UP, member.name) {
             let message = format!(
-                "node {node} ({host_id}) has the label {REPLACE}, but it is up; only a node that is down for \
-                 all others is replaced: remove the label, or stop the node for good"
+                "Node {node} ({host_id}) has the label {REPLACE}, but it is up. The operator replaces a node only if \
+                 all other nodes see it down. Remove the label, or stop the node for good."
             );
-            steps.fault(Component::Service, "NodeIsUp", message);
+            steps.report_degraded(Component::Service, "NodeIsUp", message);
         } else {
             let message = format!(
-                "node {node} ({host_id}) is to be replaced, which begins when all others see it down: {reason}"
+                "Node {node} ({host_id}) has to be replaced. Waiting for all other nodes to see it down: {reason}."
             );
-            steps.wait(Component::Service, "WaitingForRing", message);
+            steps.report_progressing(Component::Service, "WaitingForRing", message);
         }
         return false;
     }
-    let question = steps.ask_anew();
-    let message = format!("node {node} ({host_id}) is replaced by an empty one");
-    steps.wait(Component::Service, "ReplacingNode", message.clone());
+    let question = steps.ask_again();
+    let message = format!("Replacing node {node} ({host_id}) with an empty node.");
+    steps.report_progressing(Component::Service, "ReplacingNode", message.clone());
     // A label that the user set stays as it is.
     let request = member.service.replace.as_deref().unwrap_or(AUTOMATIC);
     let patch = json!({
         "labels": {REPLACE: request, REPLACING_NODE_HOST_ID: host_id},
-        "annotations": {REPLACING_CLAIM: belongings(steps, member), RING_QUESTION: question},
+        "annotations": {REPLACING_CLAIM: claim_and_pod_uids(steps, member), RING_QUESTION: question},
     });
-    steps.rests_on_belongings(member);
+    steps.require_unchanged_claim_and_pod(member);
     steps.change_member(member, patch, Some(("ReplacingNode", message)));
     true
 }

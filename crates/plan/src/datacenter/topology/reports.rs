@@ -1,12 +1,13 @@
-//! The ring as sidecars of scylla-operator report it, where its feature gate `BootstrapSynchronisation` is on. They do not answer
-//! questions, so this is all that is known of the ring until the first node runs under our sidecar.
+//! The ring as sidecars of scylla-operator report it, where its feature gate `BootstrapSynchronisation` is on. They do
+//! not answer the operator's questions, so nothing else is known of the ring until the first node runs with a sidecar
+//! of Messina.
 
 use messina_api::scylla::v1alpha1::NodeStatus;
 
 use crate::datacenter::{model::observed::Observed, state::ring::Ring};
 
 impl Ring<'_> {
-    /// Whether one of our nodes may restart: no report says otherwise. If not, why.
+    /// Returns an error if a report does not allow one of the datacenter's nodes to restart.
     pub(crate) fn reports_let_restart(&self, observed: &Observed) -> Result<(), String> {
         let ours = self.others(observed, "");
         let silent = ours.iter().filter(|member| !member.answers());
@@ -14,7 +15,7 @@ impl Ring<'_> {
             silent.filter_map(|member| Some((member.name, observed.pods.get(member.name)?.status_report.as_ref()?)));
         for (name, report) in reports {
             if let Some(error) = &report.error {
-                return Err(format!("node {name} reports that it cannot tell how it sees the ring: {error}"));
+                return Err(format!("node {name} reports that it cannot read the token ring: {error}"));
             }
             for host_id in ours.iter().filter_map(|member| member.host_id()) {
                 if report.status(host_id) != Some(&NodeStatus::Up) {

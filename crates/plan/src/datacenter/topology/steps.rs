@@ -1,4 +1,4 @@
-//! What is decided of nodes that come and go, step by step.
+//! The decisions about nodes that join, leave, restart or are replaced, collected step by step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,48 +13,48 @@ use crate::datacenter::{
         observed::Observed,
         plan::{Deletion, FieldPatch, Note, ObjectKind, ObservedVersion, Preconditions},
     },
-    state::{Current, member::Member, preconditions, ring::Ring, stateful_set::replicas},
+    state::{Current, member::Member, ring::Ring, seen, stateful_set::replicas},
 };
 
-/// What is to be done now.
+/// What the operator does about such nodes now.
 #[derive(Debug, Default)]
 pub(crate) struct Topology {
     pub(crate) changes: Vec<FieldPatch>,
     pub(crate) deletions: Vec<Deletion>,
     pub(crate) progressing: Vec<Note>,
     pub(crate) degraded: Vec<Note>,
-    /// A node is leaving, so nothing else begins.
+    /// A node is leaving, so no other change begins.
     pub(crate) is_leaving: bool,
-    /// All Services of nodes that have joined name them.
+    /// The Services of all nodes that have joined carry their host IDs.
     pub(crate) are_nodes_named: bool,
-    /// The node that is to restart next may not yet.
-    pub(crate) holds_restart: bool,
-    /// A node announces an address that is not its own any more, so nothing else begins.
-    pub(crate) is_outdated: bool,
-    /// StatefulSets that have no place for nodes which may be in the ring.
-    pub(crate) without_place: BTreeSet<String>,
-    /// StatefulSets that get no more nodes before what is left of former ones is out of the way.
-    pub(crate) in_the_way: BTreeSet<String>,
-    /// Names of nodes that somebody works on, so nothing begins.
+    /// The node that is to restart next must not restart yet.
+    pub(crate) blocks_restart: bool,
+    /// A node announces an address that its Service does not have any more, so no other change begins.
+    pub(crate) has_outdated_address: bool,
+    /// StatefulSets with fewer replicas than nodes that may be in the ring.
+    pub(crate) below_ring: BTreeSet<String>,
+    /// StatefulSets that are not scaled out before the objects of nodes that have left are deleted.
+    pub(crate) blocked_by_leftovers: BTreeSet<String>,
+    /// Names of nodes under maintenance, during which no change begins.
     pub(crate) under_maintenance: Vec<String>,
-    /// Services that are about to go.
-    pub(crate) going: BTreeSet<String>,
-    /// What has to be as it was observed when something is written.
+    /// Services that are deleted now or soon.
+    pub(crate) services_to_delete: BTreeSet<String>,
+    /// Objects that must be unchanged since they were observed when something is written.
     pub(crate) preconditions: Preconditions,
 }
 
-/// What is decided, step by step.
+/// Collects decisions: each module of `topology` adds its own.
 pub(crate) struct Steps<'a> {
     pub(crate) current: &'a Current<'a>,
     pub(crate) observed: &'a Observed,
     pub(crate) ring: &'a Ring<'a>,
-    /// One for each object: a second one would not find the version that the decision is about.
+    /// One patch for each object: a second one would carry an outdated resource version.
     pub(crate) changes: BTreeMap<(ObjectKind, String), FieldPatch>,
-    pub(crate) done: Topology,
-    /// Whether nodes have to tell of the ring.
-    pub(crate) asks: bool,
-    /// A question that takes the place of the one that stands.
-    pub(crate) asked: Option<u64>,
+    pub(crate) topology: Topology,
+    /// Whether the nodes have to report the ring.
+    pub(crate) needs_ring: bool,
+    /// The question that replaces the current one.
+    pub(crate) new_question: Option<u64>,
 }
 
 impl<'a> Steps<'a> {
@@ -64,9 +64,9 @@ impl<'a> Steps<'a> {
             observed: current.observed,
             ring: &current.ring,
             changes: BTreeMap::new(),
-            done: Topology::default(),
-            asks: false,
-            asked: None,
+            topology: Topology::default(),
+            needs_ring: false,
+            new_question: None,
         }
     }
 
@@ -102,7 +102,7 @@ impl<'a> Steps<'a> {
         self.change(ObjectKind::Service, &member.service.reference, json!({"metadata": metadata}), event);
     }
 
-    /// Gives a node its place, or takes it away.
+    /// Sets the replicas of the member's StatefulSet, so that the member is part of it or is not.
     pub(crate) fn set_replicas(
         &mut self,
         stateful_set: &StatefulSet,
@@ -110,8 +110,8 @@ impl<'a> Steps<'a> {
         member: &Member<'_>,
         event: (&'static str, String),
     ) {
-        let preconditions = preconditions::for_replicas(self.observed, stateful_set, replicas, member.name);
-        self.done
+        let preconditions = seen::for_replicas(self.observed, stateful_set, replicas, member.name);
+        self.topology
             .preconditions
             .entry((ObjectKind::StatefulSet, member.stateful_set.to_owned()))
             .or_default()
@@ -120,82 +120,88 @@ impl<'a> Steps<'a> {
         self.change(ObjectKind::StatefulSet, &object, json!({"spec": {"replicas": replicas}}), Some(event));
     }
 
-    /// A node that may be in the ring is down for lack of a place, or nobody would start it again: no other one restarts, and
-    /// it is to come back as it was.
-    pub(crate) fn lacks_place(&mut self, member: &Member<'_>) {
-        self.done.holds_restart = true;
-        self.done.without_place.insert(member.stateful_set.to_owned());
+    /// Records that the member may be in the ring without a replica in its StatefulSet. Its node is down, or would not
+    /// be started again: no other node restarts until it is back, unchanged.
+    pub(crate) fn mark_below_ring(&mut self, member: &Member<'_>) {
+        self.topology.blocks_restart = true;
+        self.topology.below_ring.insert(member.stateful_set.to_owned());
     }
 
-    /// What is written of the member's Service holds only if its claim and its pod are as they were observed.
-    pub(crate) fn rests_on_belongings(&mut self, member: &Member<'_>) {
-        let belongings = preconditions::claim_and_pod(self.observed, member.name);
-        self.done.preconditions.insert((ObjectKind::Service, member.name.to_owned()), belongings);
+    /// Makes the patch of the member's Service conditional on its claim and its pod being unchanged.
+    pub(crate) fn require_unchanged_claim_and_pod(&mut self, member: &Member<'_>) {
+        let claim_and_pod = seen::claim_and_pod(self.observed, member.name);
+        self.topology.preconditions.insert((ObjectKind::Service, member.name.to_owned()), claim_and_pod);
     }
 
-    /// What a node leaves behind is put away only if all that was said of the ring, the pods that said it, and what was written down
-    /// of this node, are as they were observed, and so is this.
-    pub(crate) fn rests_on_ring(&mut self, kind: ObjectKind, object: &ObjectReference, also: Vec<ObservedVersion>) {
-        let said = self.ring.members.iter().map(|member| preconditions::service(self.observed, member.name));
-        let witnesses = self.ring.witnesses.iter().map(|name| preconditions::pod(self.observed, name));
-        self.done.preconditions.insert((kind, object.name.clone()), said.chain(witnesses).chain(also).collect());
+    /// Makes a deletion conditional on all Services (which carry the answers about the ring), the pods that answered,
+    /// and the objects in `also` being unchanged.
+    pub(crate) fn require_unchanged_ring(
+        &mut self,
+        kind: ObjectKind,
+        object: &ObjectReference,
+        also: Vec<ObservedVersion>,
+    ) {
+        let said = self.ring.members.iter().map(|member| seen::service(self.observed, member.name));
+        let witnesses = self.ring.witnesses.iter().map(|name| seen::pod(self.observed, name));
+        self.topology.preconditions.insert((kind, object.name.clone()), said.chain(witnesses).chain(also).collect());
     }
 
     pub(crate) fn delete(&mut self, kind: ObjectKind, object: &ObjectReference, event: (&'static str, String)) {
-        self.done.deletions.push(Deletion {
+        self.topology.deletions.push(Deletion {
             component: kind.component(),
             kind,
             name: object.name.clone(),
             uid: object.uid.clone().unwrap_or_default(),
-            // A rack that was asked for again meanwhile is kept.
+            // A rack that was added to the specification again in the meantime is kept.
             version: object.version.clone().filter(|_| kind == ObjectKind::StatefulSet),
             orphans: false,
             event: Some(event),
         });
     }
 
-    pub(crate) fn wait(&mut self, component: Component, reason: &'static str, message: String) {
-        self.done.progressing.push(Note { component, reason, message });
+    pub(crate) fn report_progressing(&mut self, component: Component, reason: &'static str, message: String) {
+        self.topology.progressing.push(Note { component, reason, message });
     }
 
-    pub(crate) fn fault(&mut self, component: Component, reason: &'static str, message: String) {
-        self.done.degraded.push(Note { component, reason, message });
+    pub(crate) fn report_degraded(&mut self, component: Component, reason: &'static str, message: String) {
+        self.topology.degraded.push(Note { component, reason, message });
     }
 
-    pub(crate) fn named(&self, member: &Member<'_>) -> String {
+    pub(crate) fn node_reference(&self, member: &Member<'_>) -> String {
         format!("{}/{}", self.observed.datacenter.namespace, member.name)
     }
 
-    /// Asks anew, so that what is answered is newer than what is written together with the question.
-    pub(crate) fn ask_anew(&mut self) -> String {
-        self.asks = true;
+    /// Asks all nodes for the ring again, so that their answers are newer than what is written together with the
+    /// question.
+    pub(crate) fn ask_again(&mut self) -> String {
+        self.needs_ring = true;
         let question = self.ring.next_question(self.observed);
-        self.asked = Some(question);
+        self.new_question = Some(question);
         question.to_string()
     }
 
-    /// Asks every node for the ring, or none.
-    pub(crate) fn ask(&mut self) {
-        let stands = self.ring.question.filter(|_| !self.ring.is_outdated);
-        let question = match self.asked.or(stands).filter(|_| self.asks) {
-            None if self.asks => Some(self.ring.next_question(self.observed)),
+    /// Writes the question to the Service of every node, or removes it if no answer is needed.
+    pub(crate) fn ask_for_ring(&mut self) {
+        let current = self.ring.question.filter(|_| !self.ring.is_outdated);
+        let question = match self.new_question.or(current).filter(|_| self.needs_ring) {
+            None if self.needs_ring => Some(self.ring.next_question(self.observed)),
             question => question,
         };
         let question = question.map(|question| question.to_string());
         for member in &self.ring.members {
-            if member.question() != question.as_deref() && !self.done.going.contains(member.name) {
+            if member.question() != question.as_deref() && !self.topology.services_to_delete.contains(member.name) {
                 self.change_member(member, json!({"annotations": {RING_QUESTION: question}}), None);
             }
         }
     }
 
-    /// How many nodes the StatefulSet has room for now; none where there is no StatefulSet.
+    /// Returns the replicas of the StatefulSet; none where it does not exist.
     pub(crate) fn replicas(&self, stateful_set: &str) -> Option<i32> {
         self.observed.stateful_sets.get(stateful_set).map(replicas)
     }
 }
 
-/// Puts one merge patch into another.
+/// Merges one merge patch into another.
 fn merge(into: &mut Value, from: Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {

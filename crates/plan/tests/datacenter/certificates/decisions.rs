@@ -1,4 +1,4 @@
-//! What is decided in which case.
+//! Decisions about certificates.
 
 use std::collections::BTreeMap;
 
@@ -17,12 +17,12 @@ use rcgen::KeyPair;
 use serde_json::json;
 
 use super::{
-    DAY, SECRETS, authorities, ders, everything_is_trusted, give_addresses, is_trusted, later, look, names, pod,
+    DAY, SECRETS, authorities, ders, everything_is_trusted, give_addresses, is_trusted, later, names, pod, reconcile,
     settle, settled, sign, sign_orders, store, text, with_certificates,
 };
 
 #[test]
-fn authorities_come_first_and_sign_only_when_they_are_stored() {
+fn authorities_sign_only_after_they_are_stored() {
     let mut cached = with_certificates(json!({}));
     sign_orders(&mut cached);
     assert_eq!(cached.signed.keys().collect::<Vec<_>>(), [SECRETS[0], SECRETS[2]]);
@@ -32,7 +32,7 @@ fn authorities_come_first_and_sign_only_when_they_are_stored() {
     assert!(first.objects.stateful_sets.is_empty(), "nodes wait for certificates");
     assert!(first.progressing.iter().any(|note| note.reason == "WaitingForCertificates"), "{:?}", first.progressing);
     store(&mut cached, &first);
-    assert_eq!(look(&mut cached), [SECRETS[3], SECRETS[1]]);
+    assert_eq!(reconcile(&mut cached), [SECRETS[3], SECRETS[1]]);
     assert!(everything_is_trusted(&cached));
     let last = plan(&cached);
     assert_eq!(last.objects.stateful_sets.len(), 1);
@@ -44,14 +44,14 @@ fn authorities_come_first_and_sign_only_when_they_are_stored() {
 }
 
 #[test]
-fn nothing_is_made_unless_it_is_switched_on() {
+fn certificates_are_created_only_where_enabled() {
     let mut cached = with_certificates(json!({}));
     cached.gates = Gates::default();
     assert_eq!(signing_requests(&cached), vec![]);
     let plan = plan(&cached);
     assert!(plan.objects.certificates.is_empty() && plan.objects.cql_connection_configs.is_none());
     assert_eq!((plan.objects.stateful_sets.len(), plan.requeue_at), (1, None));
-    // Alternator has its certificate all the same, unless the user gives one.
+    // Alternator has its certificate nevertheless, unless the user provides one.
     let mut alternator = with_certificates(json!({"scyllaDB": {"alternatorOptions": {}}}));
     alternator.gates = Gates::default();
     assert_eq!(
@@ -63,7 +63,7 @@ fn nothing_is_made_unless_it_is_switched_on() {
 /// Clients of a datacenter that scylla-operator has made trust its authority, which has another name, and read it in a ConfigMap of
 /// that name.
 #[test]
-fn the_authority_that_scylla_operator_has_made_for_alternator_is_kept() {
+fn alternator_authority_of_scylla_operator_is_kept() {
     let (ours, served) = ("orders-local-alternator-serving-ca", "orders-local-alternator-serving-certs");
     let former = "orders-alternator-local-serving-ca";
     let mut cached = with_certificates(json!({"scyllaDB": {"alternatorOptions": {}}}));
@@ -77,12 +77,12 @@ fn the_authority_that_scylla_operator_has_made_for_alternator_is_kept() {
     let bundle = [("ca-bundle.crt".to_owned(), certificate.clone())];
     cached.config_maps.insert(with_name(former, ConfigMap { data: Some(bundle.into()), ..ConfigMap::default() }));
 
-    assert_eq!(look(&mut cached), [""; 0], "no authority is made");
+    assert_eq!(reconcile(&mut cached), [""; 0], "no authority is made");
     assert_eq!(text(&cached.secrets[ours], "tls.crt"), certificate.as_bytes());
     assert_eq!(settle(&mut cached), [served]);
     assert!(is_trusted(&cached, served, former) && is_trusted(&cached, served, ours));
 
-    // Its time comes: clients that read either ConfigMap trust both.
+    // It has to be renewed: clients that read either ConfigMap trust both.
     later(&mut cached, 8 * 365 * DAY);
     assert_eq!(settle(&mut cached), [ours, served]);
     assert!(is_trusted(&cached, served, former) && is_trusted(&cached, served, ours));
@@ -95,7 +95,7 @@ fn the_authority_that_scylla_operator_has_made_for_alternator_is_kept() {
 }
 
 #[test]
-fn alternator_is_certified_for_what_the_user_adds() {
+fn alternator_certificate_contains_names_of_the_user() {
     let more = json!({"type": "OperatorManaged", "operatorManagedOptions": {
         "additionalDNSNames": ["tables.example.com"], "additionalIPAddresses": ["192.0.2.9", "2001:db8::9"]}});
     let cached = with_certificates(json!({"scyllaDB": {"alternatorOptions": {"servingCertificate": more}}}));
@@ -110,14 +110,14 @@ fn alternator_is_certified_for_what_the_user_adds() {
     assert_eq!(names, [&services[..], &["tables.example.com"]].concat());
     let addresses: Vec<String> = order.addresses.iter().map(ToString::to_string).collect();
     assert_eq!(addresses, ["192.0.2.9", "2001:db8::9"]);
-    // The user's own certificate is the user's business.
+    // The operator does not check the user's own certificate.
     let own = json!({"type": "UserManaged", "userManagedOptions": {"secretName": "mine"}});
     let cached = with_certificates(json!({"scyllaDB": {"alternatorOptions": {"servingCertificate": own}}}));
     assert_eq!(signing_requests(&Cached { gates: Gates::default(), ..cached }), vec![]);
 }
 
 #[test]
-fn what_was_made_stays_when_it_is_switched_off() {
+fn certificates_are_kept_when_disabled() {
     let mut cached = settled(json!({}));
     cached.gates = Gates::default();
     let left: Vec<String> = plan(&cached).untouched.into_iter().map(|left| left.name).collect();
@@ -125,7 +125,7 @@ fn what_was_made_stays_when_it_is_switched_off() {
 }
 
 #[test]
-fn what_cannot_be_signed_is_told_and_holds_nothing_up_that_is_there() {
+fn failed_signing_is_reported_and_blocks_no_existing_rack() {
     let mut cached = settled(json!({}));
     let before = plan(&cached).objects.stateful_sets;
     later(&mut cached, 21 * DAY);
@@ -142,9 +142,9 @@ fn what_cannot_be_signed_is_told_and_holds_nothing_up_that_is_there() {
     }
 }
 
-/// Some keys take their time.
+/// Some keys take a while to generate.
 #[test]
-fn what_is_still_to_be_signed_is_awaited_and_holds_nothing_up_that_is_there() {
+fn pending_signing_is_awaited_and_blocks_no_existing_rack() {
     let mut cached = settled(json!({}));
     cached.signed.clear();
     let before = plan(&cached).objects.stateful_sets;
@@ -164,7 +164,7 @@ fn what_is_still_to_be_signed_is_awaited_and_holds_nothing_up_that_is_there() {
 }
 
 #[test]
-fn secrets_say_what_they_hold() {
+fn secrets_describe_their_certificates() {
     let cached = settled(json!({}));
     let expected = [
         (SECRETS[0], "true", "CN=orders-local-client-ca", "2026-11-15T11:59:59Z", "2036-11-12T12:00:00Z"),
@@ -172,7 +172,7 @@ fn secrets_say_what_they_hold() {
         (SECRETS[2], "true", "CN=orders-local-serving-ca", "2026-11-15T11:59:59Z", "2036-11-12T12:00:00Z"),
         (SECRETS[3], "false", "CN=orders-local-serving-ca", "2026-11-15T11:59:59Z", "2026-12-15T12:00:00Z"),
     ];
-    for (name, is_authority, issuer, from, until) in expected {
+    for (name, is_authority, issuer, from, run_until) in expected {
         let secret = &cached.secrets[name];
         let annotations = secret.metadata.annotations.clone().unwrap();
         let expected: BTreeMap<String, String> = [
@@ -182,7 +182,7 @@ fn secrets_say_what_they_hold() {
             (noted::KEY_ALGORITHM, "ECDSA"),
             (noted::KEY_SIZE, "256"),
             (noted::NOT_BEFORE, from),
-            (noted::NOT_AFTER, until),
+            (noted::NOT_AFTER, run_until),
             (noted::REFRESH_REASON, "there is none"),
         ]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
@@ -193,7 +193,7 @@ fn secrets_say_what_they_hold() {
 }
 
 #[test]
-fn nodes_are_certified_for_every_way_to_them() {
+fn serving_certificate_contains_all_addresses_of_nodes() {
     let mut cached = with_certificates(json!({"dnsDomains": ["db.example.com"], "exposeOptions": {
         "nodeService": {"type": "LoadBalancer"}}}));
     let first = plan(&cached);
@@ -231,49 +231,49 @@ fn nodes_are_certified_for_every_way_to_them() {
     assert!(!message.contains("orders-dc-a-0"), "{message}");
 }
 
-/// Nodes come one by one; their certificate is not signed as often.
+/// Nodes join one by one; their certificate is signed less often.
 #[test]
-fn nodes_that_come_together_are_certified_together() {
+fn new_nodes_are_added_to_the_certificate_together() {
     let mut cached = with_certificates(json!({}));
     settle(&mut cached);
     let first = plan(&cached);
     give_addresses(&mut cached, &first);
     let last = cached.pods.remove("orders-dc-a-1").unwrap();
     later(&mut cached, 10);
-    assert_eq!(look(&mut cached), [""; 0], "the other node is to come");
+    assert_eq!(reconcile(&mut cached), [""; 0], "the other node has not joined yet");
     later(&mut cached, 109);
-    assert_eq!(look(&mut cached), [SECRETS[3]], "it takes too long");
+    assert_eq!(reconcile(&mut cached), [SECRETS[3]], "it takes too long");
     later(&mut cached, 600);
-    assert_eq!(look(&mut cached), [""; 0], "there is nothing new");
+    assert_eq!(reconcile(&mut cached), [""; 0], "there is nothing new");
     cached.pods.insert(last);
-    assert_eq!(look(&mut cached), [SECRETS[3]], "all are there, so it is done at once");
+    assert_eq!(reconcile(&mut cached), [SECRETS[3]], "all are there, so it is done at once");
     assert_eq!(plan(&cached).progressing.iter().filter(|note| note.component == Component::Certificates).count(), 0);
 }
 
 #[test]
-fn a_node_that_comes_back_with_another_address_costs_one_signature() {
+fn changed_address_of_a_node_costs_one_signature() {
     let mut cached = settled(json!({}));
     later(&mut cached, 3600);
     cached.pods.remove("orders-dc-a-1");
-    assert_eq!(look(&mut cached), [""; 0], "its old address does no harm");
+    assert_eq!(reconcile(&mut cached), [""; 0], "its old address does no harm");
     cached.pods.insert(pod("orders-dc-a-1", "10.1.0.99"));
     assert_eq!(settle(&mut cached), [SECRETS[3]]);
     assert!(names(&cached).contains("IPAddress(0a:01:00:63)"));
 }
 
-/// Everything is renewed in its time, and nothing before.
+/// Certificates are renewed in time, and not before.
 #[test]
-fn everything_has_its_time() {
+fn certificates_are_renewed_in_time() {
     let mut cached = settled(json!({}));
     later(&mut cached, 20 * DAY - 2);
-    assert_eq!(look(&mut cached), [""; 0]);
+    assert_eq!(reconcile(&mut cached), [""; 0]);
     let next = plan(&cached).requeue_at.unwrap();
     assert_eq!(next, cached.now + SignedDuration::from_secs(1));
     cached.now = next;
     assert_eq!(settle(&mut cached), [SECRETS[3]]);
     let reason = &cached.secrets[SECRETS[3]].metadata.annotations.as_ref().unwrap()[noted::REFRESH_REASON];
     assert_eq!(reason, "it is renewed from 2026-12-05T11:59:59Z on");
-    // Meanwhile what serves is renewed again and again; here it was forgotten.
+    // Normally the serving certificate is renewed repeatedly meanwhile; here it was not.
     cached.now = "2034-11-13T11:59:58Z".parse().unwrap();
     assert_eq!(settle(&mut cached), [SECRETS[3]]);
     later(&mut cached, 1);
@@ -287,7 +287,7 @@ fn everything_has_its_time() {
 }
 
 #[test]
-fn damage_is_repaired_and_costs_no_more_than_it_must() {
+fn damaged_certificates_are_repaired_with_minimal_changes() {
     type Damage = fn(&mut Cached, &str);
     let gone: Damage = |cached, name| drop(cached.secrets.remove(name));
     let emptied: Damage = |cached, name| cached.secrets.get_mut(name).unwrap().data = None;
@@ -331,7 +331,7 @@ fn rcgen_pem(der: &[u8]) -> String {
 }
 
 #[test]
-fn a_bundle_is_made_anew() {
+fn bundle_is_recreated() {
     for text in
         [None, Some(""), Some("nothing"), Some("-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n")]
     {
@@ -344,7 +344,7 @@ fn a_bundle_is_made_anew() {
 }
 
 #[test]
-fn clients_get_a_file_for_each_domain() {
+fn connection_config_is_created_for_each_domain() {
     let mut cached = settled(json!({"dnsDomains": ["db.example.com"]}));
     cached.cqls_ingress_port = Some(9142);
     settle(&mut cached);

@@ -1,4 +1,4 @@
-//! Which certificates are signed, when, and what becomes of them.
+//! Which certificates are signed, when, and where they are stored.
 
 mod decisions;
 mod properties;
@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, PodStatus, Secret};
 use messina_plan::datacenter::{
     Cached, Gates, Plan,
-    certificates::{Purpose, SignedCertificate, SigningRequest, keys},
+    certificates::{SigningRequest, Purpose, SignedCertificate, keys},
 };
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -17,13 +17,13 @@ use rcgen::{
 };
 use x509_parser::{certificate::X509Certificate, pem::Pem};
 
-use crate::{cached, datacenter_with, plan, signing_requests, with_name};
+use crate::{cached, datacenter_with, signing_requests, plan, with_name};
 
 const SECRETS: [&str; 4] =
     ["orders-local-client-ca", "orders-local-user-admin", "orders-local-serving-ca", "orders-local-serving-certs"];
 const DAY: i64 = 24 * 3600;
 
-/// Signs as a real signer does, with keys that nobody keeps.
+/// Signs as a real signer does, with temporary keys.
 fn sign(order: &SigningRequest) -> SignedCertificate {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
@@ -52,18 +52,15 @@ fn sign(order: &SigningRequest) -> SignedCertificate {
             params.signed_by(&key, &Issuer::from_ca_cert_pem(certificate, signer).unwrap())
         }
     };
-    SignedCertificate {
-        certificate: certificate.unwrap().pem(),
-        key: keys::elliptic_key_pem(key.serialized_der()).unwrap(),
-    }
+    SignedCertificate { certificate: certificate.unwrap().pem(), key: keys::elliptic_key_pem(key.serialized_der()).unwrap() }
 }
 
-/// Signs everything that is to be signed.
+/// Signs all orders.
 pub(crate) fn sign_orders(cached: &mut Cached) {
     cached.signed = signing_requests(cached).iter().map(|order| (order.secret.clone(), Ok(sign(order)))).collect();
 }
 
-/// Signs and stores certificates until all are there.
+/// Signs and stores certificates until all are stored.
 pub(crate) fn make_all(cached: &mut Cached) {
     for _ in 0..3 {
         sign_orders(cached);
@@ -75,7 +72,7 @@ pub(crate) fn make_all(cached: &mut Cached) {
     }
 }
 
-/// Puts planned certificates where the API server would keep them.
+/// Stores planned certificates as the API server would.
 pub(crate) fn store(cached: &mut Cached, plan: &Plan) {
     let objects = &plan.objects;
     let secrets = objects.certificates.iter().flat_map(|chain| chain.authority.iter().chain(&chain.certificate));
@@ -86,7 +83,7 @@ pub(crate) fn store(cached: &mut Cached, plan: &Plan) {
     cached.config_maps.extend(bundles);
 }
 
-/// What an API server and a kubelet do: every Service and every pod has an address.
+/// Gives every Service and every pod an address, as the API server and the kubelet do.
 pub(crate) fn give_addresses(cached: &mut Cached, plan: &Plan) {
     for mut service in plan.objects.member_services.iter().cloned().chain([plan.objects.identity_service.clone()]) {
         let name = service.metadata.name.clone().unwrap();
@@ -117,8 +114,8 @@ fn with_certificates(spec: serde_json::Value) -> Cached {
     cached
 }
 
-/// One look, and everything that it decides is stored. Gives the names of what was signed.
-fn look(cached: &mut Cached) -> Vec<String> {
+/// Reconciles once, and stores all decisions. Returns the names of what was signed.
+fn reconcile(cached: &mut Cached) -> Vec<String> {
     sign_orders(cached);
     let plan = plan(cached);
     assert_eq!(plan.degraded, vec![]);
@@ -126,11 +123,11 @@ fn look(cached: &mut Cached) -> Vec<String> {
     cached.signed.keys().cloned().collect()
 }
 
-/// Looks until nothing is signed.
+/// Reconciles until nothing is signed.
 fn settle(cached: &mut Cached) -> Vec<String> {
     let mut all = Vec::new();
     for _ in 0..5 {
-        let signed = look(cached);
+        let signed = reconcile(cached);
         if signed.is_empty() {
             return all;
         }
@@ -139,7 +136,7 @@ fn settle(cached: &mut Cached) -> Vec<String> {
     panic!("it goes on for ever: {all:?}");
 }
 
-/// A datacenter whose nodes have all that they will have.
+/// Returns a datacenter with all certificates and addresses.
 fn settled(spec: serde_json::Value) -> Cached {
     let mut cached = with_certificates(spec);
     let first = plan(&cached);

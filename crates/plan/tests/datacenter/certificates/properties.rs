@@ -1,4 +1,4 @@
-//! Rules that hold whatever happens.
+//! Properties of certificates that hold after any events.
 
 use crate::{plan, signing_requests};
 use messina_plan::datacenter::{Cached, Plan};
@@ -6,12 +6,11 @@ use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::json;
 
 use super::{
-    DAY, SECRETS, ders, everything_is_trusted, is_trusted, later, look, parsed, pod, settle, settled, sign_orders,
+    DAY, SECRETS, ders, everything_is_trusted, is_trusted, later, parsed, pod, reconcile, settle, settled, sign_orders,
     with_certificates,
 };
 
-/// Puts only the first few where the API server would keep them, in the order in which they are written: then the operator
-/// crashes.
+/// Stores only the first few objects, in the order in which they are written: then the operator crashes.
 fn store_some(cached: &mut Cached, plan: &Plan, count: usize) {
     let mut left = count;
     let mut is_written = || {
@@ -54,8 +53,8 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.div_ceil(10), ..ProptestConfig::default() })]
 
-    /// After a few looks everything is trusted and nothing more is signed; and nobody who trusted a bundle is left out
-    /// before the authorities in it ran out.
+    /// After a few reconciles everything is trusted and nothing more is signed; and clients that read a bundle trust the
+    /// certificates until the authorities in it expire.
     #[test]
     fn whatever_happens(events in vec(event(), 1..12)) {
         let mut cached = settled(json!({}));
@@ -75,7 +74,7 @@ proptest! {
             }
             settle(&mut cached);
             prop_assert!(everything_is_trusted(&cached));
-            prop_assert_eq!(look(&mut cached), Vec::<String>::new(), "two looks in a row");
+            prop_assert_eq!(reconcile(&mut cached), Vec::<String>::new(), "two looks in a row");
             let now = x509_parser::time::ASN1Time::from_timestamp(cached.now.as_second()).unwrap();
             let bundle = ders(cached.config_maps[SECRETS[2]].data.as_ref().unwrap()["ca-bundle.crt"].as_bytes());
             for former in ders(old_bundle.as_bytes()).into_iter().filter(|der| parsed(der).validity().not_after > now) {
@@ -88,9 +87,9 @@ proptest! {
 
     /// However often the operator crashes between two writes, a node never shows what the stored bundle does not trust.
     #[test]
-    fn a_crash_after_any_write(crashes in vec(0..7_usize, 1..8), gone in vec(0..4_usize, 0..3), is_new in any::<bool>()) {
+    fn certificates_survive_a_crash_after_any_write(crashes in vec(0..7_usize, 1..8), gone in vec(0..4_usize, 0..3), is_new in any::<bool>()) {
         let mut cached = if is_new { with_certificates(json!({})) } else { settled(json!({})) };
-        // What nodes and clients use is there or not; authorities are what is lost.
+        // Only authorities are lost.
         let gone: Vec<&str> = gone.into_iter().map(|number| SECRETS[number]).filter(|name| name.ends_with("-ca")).collect();
         for name in gone {
             cached.secrets.remove(name);
@@ -110,9 +109,9 @@ proptest! {
         prop_assert!(everything_is_trusted(&cached));
     }
 
-    /// Up to the time that a plan names, nothing is signed.
+    /// Until the time at which a plan requeues, nothing is signed.
     #[test]
-    fn nothing_is_renewed_before_its_time(rests in vec(0.0..1.0_f64, 1..30)) {
+    fn certificates_are_not_renewed_early(rests in vec(0.0..1.0_f64, 1..30)) {
         let mut cached = settled(json!({}));
         for rest in rests {
             let next = plan(&cached).requeue_at.unwrap();

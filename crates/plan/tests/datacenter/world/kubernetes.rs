@@ -1,4 +1,4 @@
-//! What Kubernetes does with Jobs, StatefulSets, pods and volumes.
+//! Kubernetes' controllers of Jobs, StatefulSets, pods and volumes.
 
 use k8s_openapi::{
     api::{
@@ -18,56 +18,57 @@ use messina_plan::{
 use super::{Disk, REVISION, World, partition_of, readiness, revision_of};
 
 impl World {
-    /// Names of Jobs that are at work.
-    pub(super) fn jobs_at_work(&self) -> Vec<String> {
-        self.kept.jobs.iter().filter(|(_, job)| job.status.is_none()).map(|(name, _)| name.clone()).collect()
+    /// Returns the names of running Jobs.
+    pub(super) fn running_jobs(&self) -> Vec<String> {
+        self.stored.jobs.iter().filter(|(_, job)| job.status.is_none()).map(|(name, _)| name.clone()).collect()
     }
 
-    /// A Job gets done, if all nodes are up and none comes or goes; answers whether one does.
-    pub(crate) fn clean_up(&mut self) -> bool {
-        let jobs = self.jobs_at_work();
-        let Some(name) = self.pick(&jobs) else { return false };
-        if !self.down().is_empty() || self.underway("") > 0 {
+    /// Completes a Job, if all nodes are up and none joins or leaves. Returns whether one was completed.
+    pub(crate) fn finish_cleanup_job(&mut self) -> bool {
+        let jobs = self.running_jobs();
+        let Some(name) = self.pick_random(&jobs) else { return false };
+        if !self.down().is_empty() || self.nodes_in_transition("") > 0 {
             return false;
         }
         let done = JobStatus { completion_time: Some(Time(Timestamp::UNIX_EPOCH)), ..JobStatus::default() };
-        self.kept.jobs.get_mut(&name).unwrap().status = Some(done);
+        self.stored.jobs.get_mut(&name).unwrap().status = Some(done);
         self.version += 1;
         self.cleaned_up += 1;
         true
     }
 
     pub(super) fn members(&self) -> Vec<String> {
-        self.kept.services.keys().filter(|name| !name.ends_with("-client")).cloned().collect()
+        self.stored.services.keys().filter(|name| !name.ends_with("-client")).cloned().collect()
     }
 
     pub(super) fn disk(&self, member: &str) -> Option<&Disk> {
-        self.disks.get(self.kept.claims.get(&format!("data-{member}"))?.metadata.uid.as_ref()?)
+        self.disks.get(self.stored.claims.get(&format!("data-{member}"))?.metadata.uid.as_ref()?)
     }
 
-    /// The host ID of whoever uses the disk of this name.
-    pub(crate) fn host_of(&self, member: &str) -> Option<String> {
+    /// Returns the host ID of the node on the member's disk.
+    pub(crate) fn host_id_of(&self, member: &str) -> Option<String> {
         self.disk(member)?.host_id.clone()
     }
 
     pub(crate) fn remove_pod(&mut self, name: &str) {
         self.version += 1;
-        self.kept.pods.remove(name);
+        self.stored.pods.remove(name);
         self.nodes.remove(name);
-        self.finish_claim(name);
+        self.delete_released_claim(name);
     }
 
-    pub(super) fn finish_claim(&mut self, member: &str) {
+    pub(super) fn delete_released_claim(&mut self, member: &str) {
         let name = format!("data-{member}");
-        let is_going = self.kept.claims.get(&name).is_some_and(|claim| claim.metadata.deletion_timestamp.is_some());
-        if is_going && !self.kept.pods.contains_key(member) {
+        let is_being_deleted =
+            self.stored.claims.get(&name).is_some_and(|claim| claim.metadata.deletion_timestamp.is_some());
+        if is_being_deleted && !self.stored.pods.contains_key(member) {
             self.version += 1;
-            self.kept.claims.remove(&name);
+            self.stored.claims.remove(&name);
         }
     }
 
     pub(super) fn is_ready(&self, pod: &str) -> bool {
-        // Nor is one that somebody works on.
+        // A node under maintenance is not ready.
         self.label(pod, NODE_MAINTENANCE).is_none()
             && self
                 .nodes
@@ -75,35 +76,35 @@ impl World {
                 .is_some_and(|node| node.mode == Mode::Normal && node.serves && self.ring.contains(&node.host_id))
     }
 
-    /// The StatefulSet controller does one thing.
-    pub(crate) fn kubernetes(&mut self) -> bool {
-        let mut has_done = self.tell_readiness();
+    /// Runs the StatefulSet controller for one step. Returns whether anything changed.
+    pub(crate) fn run_kubernetes(&mut self) -> bool {
+        let mut has_done = self.report_readiness();
         let back: Vec<String> = self.restarting.iter().filter(|pod| self.is_ready(pod)).cloned().collect();
-        self.restarting.retain(|pod| !back.contains(pod) && self.kept.claims.contains_key(&format!("data-{pod}")));
-        for name in self.kept.stateful_sets.keys().cloned().collect::<Vec<_>>() {
+        self.restarting.retain(|pod| !back.contains(pod) && self.stored.claims.contains_key(&format!("data-{pod}")));
+        for name in self.stored.stateful_sets.keys().cloned().collect::<Vec<_>>() {
             has_done |= self.scale(&name);
-            has_done |= self.tell_status(&name);
+            has_done |= self.report_status(&name);
         }
         let is_orphan = |pod: &&String| {
             let name = pod.rsplit_once('-').unwrap().0;
-            !self.kept.stateful_sets.contains_key(name) && !self.orphaned.contains(name)
+            !self.stored.stateful_sets.contains_key(name) && !self.orphaned.contains(name)
         };
-        let orphans = self.kept.pods.keys().filter(is_orphan);
+        let orphans = self.stored.pods.keys().filter(is_orphan);
         for pod in orphans.cloned().collect::<Vec<_>>() {
             self.remove_pod(&pod);
             has_done = true;
         }
-        has_done | self.grow_a_volume()
+        has_done | self.expand_volume()
     }
 
-    /// A claim that asks for more gets it.
-    fn grow_a_volume(&mut self) -> bool {
+    /// Expands the volume of a claim that requests more.
+    fn expand_volume(&mut self) -> bool {
         let version = self.version + 1;
         let is_small = |claim: &&mut PersistentVolumeClaim| {
             let requested = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref()?.requests.as_ref());
             claim.status.as_ref().and_then(|status| status.capacity.as_ref()) != requested
         };
-        let Some(claim) = self.kept.claims.values_mut().find(is_small) else { return false };
+        let Some(claim) = self.stored.claims.values_mut().find(is_small) else { return false };
         let requested = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref()?.requests.clone());
         claim.status.get_or_insert_default().capacity = requested;
         claim.metadata.resource_version = Some(version.to_string());
@@ -112,45 +113,45 @@ impl World {
     }
 
     fn scale(&mut self, name: &str) -> bool {
-        let replicas = self.kept.stateful_sets[name].spec.as_ref().unwrap().replicas.unwrap();
-        let superfluous = self.kept.pods.keys().rev().find(|pod| {
+        let replicas = self.stored.stateful_sets[name].spec.as_ref().unwrap().replicas.unwrap();
+        let surplus = self.stored.pods.keys().rev().find(|pod| {
             let (prefix, ordinal) = pod.rsplit_once('-').unwrap();
             prefix == name && ordinal.parse::<i32>().unwrap() >= replicas
         });
-        if let Some(pod) = superfluous.cloned() {
+        if let Some(pod) = surplus.cloned() {
             self.remove_pod(&pod);
             return true;
         }
-        let spec = self.kept.stateful_sets[name].spec.as_ref().unwrap();
+        let spec = self.stored.stateful_sets[name].spec.as_ref().unwrap();
         let is_parallel = spec.pod_management_policy.as_deref() == Some("Parallel");
         for ordinal in 0..replicas {
             let pod = format!("{name}-{ordinal}");
-            if self.kept.pods.contains_key(&pod) {
+            if self.stored.pods.contains_key(&pod) {
                 if !is_parallel && !self.is_ready(&pod) {
                     return false;
                 }
                 continue;
             }
-            let is_old = ordinal < partition_of(&self.kept.stateful_sets[name]);
+            let is_old = ordinal < partition_of(&self.stored.stateful_sets[name]);
             let revision = if is_old { self.current[name].clone() } else { self.revision(name) };
             return self.create_pod(&pod, &revision);
         }
         self.update(name, replicas)
     }
 
-    /// What pods of the StatefulSet are to be like.
+    /// Returns the update revision of the StatefulSet.
     fn revision(&self, name: &str) -> String {
-        revision_of(&self.kept.stateful_sets[name].spec.as_ref().unwrap().template)
+        revision_of(&self.stored.stateful_sets[name].spec.as_ref().unwrap().template)
     }
 
     pub(super) fn is_new(&self, pod: &str, revision: &str) -> bool {
-        self.kept.pods[pod].metadata.labels.as_ref().is_some_and(|labels| labels[REVISION] == revision)
+        self.stored.pods[pod].metadata.labels.as_ref().is_some_and(|labels| labels[REVISION] == revision)
     }
 
-    /// The last pod that is not as it is to be is made anew, if those after it are ready and it is not below the partition.
+    /// Recreates the last outdated pod that is not below the partition, if the pods after it are ready.
     fn update(&mut self, name: &str, replicas: i32) -> bool {
         let revision = self.revision(name);
-        let partition = partition_of(&self.kept.stateful_sets[name]);
+        let partition = partition_of(&self.stored.stateful_sets[name]);
         for ordinal in (partition..replicas).rev() {
             let pod = format!("{name}-{ordinal}");
             if !self.is_new(&pod, &revision) {
@@ -169,21 +170,21 @@ impl World {
         false
     }
 
-    /// A node that serves is taken down because of what we wrote.
+    /// Checks the restart of a pod because of a write of the operator.
     fn check_restart(&self, pod: &str, revision: &str) {
         let serves = self.is_ready(pod) && !self.down_when_decided.contains(pod);
         let others: Vec<&String> = self.restarting.iter().filter(|other| *other != pod && serves).collect();
-        assert!(others.is_empty(), "{pod} is taken down while {others:?} are restarting");
+        assert!(others.is_empty(), "{pod} is restarted while {others:?} are restarting");
         self.check_version(pod, revision.split_once('_').unwrap().0);
     }
 
-    /// A node starts with a version that it has, goes back to or is prepared for.
+    /// Checks that a node starts with its own version, its former one, or one that it is prepared for.
     fn check_version(&self, pod: &str, version: &str) {
-        // One that has not joined may begin with any.
+        // A node that has not joined may start with any version.
         let has_joined = |disk: &&Disk| disk.host_id.as_ref().is_some_and(|host_id| self.ring.contains(host_id));
         let is_another = |disk: &&Disk| disk.version.as_deref().is_some_and(|last| last != version);
         let Some(disk) = self.disk(pod).filter(has_joined).filter(is_another) else { return };
-        // One that is down may be corrected when it was prepared for another version, and come up before that is done.
+        // A node that is down may be corrected although it was prepared for another version, and start before that is done.
         let has = |kind: Snapshot, version: &str| disk.snapshots.contains(&(version.to_owned(), kind));
         let is_prepared = has(Snapshot::System, version) && has(Snapshot::Data, version)
             || disk.snapshots.iter().any(|(to, kind)| to != version && *kind == Snapshot::Data);
@@ -191,27 +192,27 @@ impl World {
         assert!(is_prepared || returns, "{pod} restarts unprepared with version {version}: {disk:?}");
     }
 
-    /// Whether the API server says that the pod is ready.
-    pub(super) fn says_ready(&self, pod: &str) -> bool {
-        let conditions = self.kept.pods[pod].status.as_ref().and_then(|status| status.conditions.as_ref());
+    /// Whether the status of the pod says that it is ready.
+    pub(super) fn is_reported_ready(&self, pod: &str) -> bool {
+        let conditions = self.stored.pods[pod].status.as_ref().and_then(|status| status.conditions.as_ref());
         conditions.is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == "True"))
     }
 
     fn create_pod(&mut self, pod: &str, revision: &str) -> bool {
         let claim = format!("data-{pod}");
-        if self.kept.claims.get(&claim).is_some_and(|claim| claim.metadata.deletion_timestamp.is_some()) {
+        if self.stored.claims.get(&claim).is_some_and(|claim| claim.metadata.deletion_timestamp.is_some()) {
             return false;
         }
-        if !self.kept.claims.contains_key(&claim) {
+        if !self.stored.claims.contains_key(&claim) {
             let metadata = self.metadata(&claim);
             self.disks.insert(metadata.uid.clone().unwrap(), Disk::default());
-            let stateful_set = &self.kept.stateful_sets[pod.rsplit_once('-').unwrap().0];
+            let stateful_set = &self.stored.stateful_sets[pod.rsplit_once('-').unwrap().0];
             let templates = stateful_set.spec.as_ref().unwrap().volume_claim_templates.as_ref().unwrap();
-            let mut made = PersistentVolumeClaim { metadata, ..templates[0].clone() };
-            made.spec.as_mut().unwrap().storage_class_name = Some("local".into());
-            made.status.get_or_insert_default().phase = Some("Bound".into());
-            trim_claim(&mut made);
-            self.kept.claims.insert(made);
+            let mut created = PersistentVolumeClaim { metadata, ..templates[0].clone() };
+            created.spec.as_mut().unwrap().storage_class_name = Some("local".into());
+            created.status.get_or_insert_default().phase = Some("Bound".into());
+            trim_claim(&mut created);
+            self.stored.claims.insert(created);
         }
         let disk = self.disk(pod).unwrap();
         assert!(!disk.is_decommissioned, "{pod} gets the disk of {:?}, which has left", disk.host_id);
@@ -225,28 +226,29 @@ impl World {
             ..Container::default()
         };
         let spec = Some(PodSpec { containers: vec![container], ..PodSpec::default() });
-        let mut made = Pod { metadata, spec, status: Some(readiness(false)) };
-        trim_pod(&mut made);
-        self.kept.pods.insert(made);
+        let mut created = Pod { metadata, spec, status: Some(readiness(false)) };
+        trim_pod(&mut created);
+        self.stored.pods.insert(created);
         true
     }
 
-    /// Kubelets say which pods are ready.
-    fn tell_readiness(&mut self) -> bool {
-        let pods: Vec<String> = self.kept.pods.keys().cloned().collect();
-        let changed: Vec<String> = pods.into_iter().filter(|pod| self.is_ready(pod) != self.says_ready(pod)).collect();
+    /// The kubelets update the readiness of pods.
+    fn report_readiness(&mut self) -> bool {
+        let pods: Vec<String> = self.stored.pods.keys().cloned().collect();
+        let changed: Vec<String> =
+            pods.into_iter().filter(|pod| self.is_ready(pod) != self.is_reported_ready(pod)).collect();
         for pod in &changed {
-            let (version, status) = (self.next(), readiness(self.is_ready(pod)));
-            let kept = self.kept.pods.get_mut(pod).unwrap();
-            kept.status = Some(status);
-            kept.metadata.resource_version = Some(version);
+            let (version, status) = (self.next_version(), readiness(self.is_ready(pod)));
+            let stored = self.stored.pods.get_mut(pod).unwrap();
+            stored.status = Some(status);
+            stored.metadata.resource_version = Some(version);
         }
         !changed.is_empty()
     }
 
-    fn tell_status(&mut self, name: &str) -> bool {
+    fn report_status(&mut self, name: &str) -> bool {
         let pods: Vec<String> =
-            self.kept.pods.keys().filter(|pod| pod.rsplit_once('-').unwrap().0 == name).cloned().collect();
+            self.stored.pods.keys().filter(|pod| pod.rsplit_once('-').unwrap().0 == name).cloned().collect();
         let ready = pods.iter().filter(|pod| self.is_ready(pod)).count() as i32;
         let count = pods.len() as i32;
         let revision = self.revision(name);
@@ -256,7 +258,7 @@ impl World {
             self.current.insert(name.to_owned(), revision.clone());
         }
         let current = self.current.get(name).cloned();
-        let now = self.kept.stateful_sets.get_mut(name).unwrap();
+        let now = self.stored.stateful_sets.get_mut(name).unwrap();
         let status = StatefulSetStatus {
             observed_generation: now.metadata.generation,
             replicas: count,

@@ -8,8 +8,8 @@ use messina_api::names::{
 };
 use messina_plan::node::{
     Mode,
-    answer::{RingAnswer, change, question},
-    decommission::{DecommissionRequest, DecommissionStep, Refusal, is_refusal_over, step},
+    answer::{UpgradeAnswer, change, question},
+    decommission::{DecommissionRequest, Refusal, UpgradeStep, is_refusal_over, step},
     facts::{Observation, changes},
     replaced::is_being_replaced,
     ring::View,
@@ -21,42 +21,42 @@ use super::{Disk, Map, Node, World};
 
 impl World {
     pub(crate) fn pods(&self) -> Vec<String> {
-        self.kept.pods.keys().cloned().collect()
+        self.stored.pods.keys().cloned().collect()
     }
 
-    /// Which nodes are on their way in or out.
-    pub(super) fn underway(&self, but: &str) -> usize {
+    /// Returns the number of other nodes that are joining or leaving.
+    pub(super) fn nodes_in_transition(&self, but: &str) -> usize {
         let is_underway = |node: &Node| matches!(node.mode, Mode::Starting | Mode::Joining | Mode::Leaving);
         self.nodes.iter().filter(|(name, node)| *name != but && is_underway(node)).count()
     }
 
-    /// Host IDs of the ring that are not up.
+    /// Returns the host IDs of the ring that are not up.
     pub(super) fn down(&self) -> Vec<String> {
         let up: BTreeSet<&String> = self.nodes.values().map(|node| &node.host_id).collect();
         self.ring.iter().filter(|host_id| !up.contains(host_id)).cloned().collect()
     }
 
-    /// A node gets one step further; answers whether it does.
-    pub(crate) fn live(&mut self, pod: &str) -> bool {
+    /// Runs a node for one step. Returns whether its state changes.
+    pub(crate) fn run_node(&mut self, pod: &str) -> bool {
         match self.nodes.get(pod).map(|node| node.mode.clone()) {
             None => self.start(pod),
-            Some(Mode::Starting) => self.begin_to_join(pod),
+            Some(Mode::Starting) => self.start_joining(pod),
             Some(Mode::Joining) => self.join(pod),
             Some(Mode::Leaving) => self.finish_leaving(pod),
-            Some(_) => self.come_back(pod),
+            Some(_) => self.restart_joined_node(pod),
         }
     }
 
     fn start(&mut self, pod: &str) -> bool {
         let disk = self.disk(pod).unwrap().clone();
-        if !self.kept.pods.contains_key(pod) || disk.is_lost || disk.is_decommissioned {
+        if !self.stored.pods.contains_key(pod) || disk.is_lost || disk.is_decommissioned {
             return false;
         }
         let is_member = disk.host_id.as_ref().is_some_and(|host_id| self.ring.contains(host_id));
-        // The sidecar looks at the Service before it starts ScyllaDB. Which node a disk is of it notes when that has joined.
-        let (labels, annotations) = self.said_of(pod);
+        // The sidecar reads the Service before it starts ScyllaDB. It records the host ID on the disk when the node has joined.
+        let (labels, annotations) = self.service_metadata(pod);
         let on_disk = disk.host_id.as_deref().filter(|_| is_member);
-        let pod_uid = self.kept.pods[pod].metadata.uid.as_deref();
+        let pod_uid = self.stored.pods[pod].metadata.uid.as_deref();
         if is_being_replaced(&labels, &annotations, on_disk, pod_uid) {
             self.refused += 1;
             return false;
@@ -64,8 +64,8 @@ impl World {
         let host_id = match disk.host_id {
             Some(host_id) => host_id,
             None => {
-                let host_id = format!("host-{}", self.next());
-                let uid = self.kept.claims[&format!("data-{pod}")].metadata.uid.clone().unwrap();
+                let host_id = format!("host-{}", self.next_version());
+                let uid = self.stored.claims[&format!("data-{pod}")].metadata.uid.clone().unwrap();
                 self.disks.get_mut(&uid).unwrap().host_id = Some(host_id.clone());
                 host_id
             }
@@ -74,20 +74,20 @@ impl World {
         let replaces = labels.get(REPLACING_NODE_HOST_ID).cloned();
         let node = Node { host_id, mode, serves: false, replaces, seen: None, view: View::default(), refusal: None };
         self.nodes.insert(pod.to_owned(), node);
-        let version = self.kept.pods[pod].metadata.labels.as_ref().unwrap()[SCYLLA_VERSION].clone();
+        let version = self.stored.pods[pod].metadata.labels.as_ref().unwrap()[SCYLLA_VERSION].clone();
         self.disk_mut(pod).version = Some(version);
         true
     }
 
-    /// A node that has joined serves again when a majority of the ring is there; then it goes on serving. Those that cannot
-    /// come back, for the loss of their disks or because they are given up, do not count: a ring that has lost its majority
-    /// for good needs a person.
-    fn come_back(&mut self, pod: &str) -> bool {
+    /// A node that has joined becomes ready again when a majority of the ring is up, and then stays ready. Nodes that cannot come
+    /// back, because their disks are lost or they are being replaced, do not count: a ring that has lost its majority for good
+    /// needs a manual repair.
+    fn restart_joined_node(&mut self, pod: &str) -> bool {
         let is_being_replaced = |name: &String| {
-            let (labels, _) = self.said_of(name);
+            let (labels, _) = self.service_metadata(name);
             [REPLACE, REPLACING_NODE_HOST_ID].iter().any(|label| labels.contains_key(*label))
         };
-        let gone = self.kept.claims.iter().filter_map(|(claim, object)| {
+        let gone = self.stored.claims.iter().filter_map(|(claim, object)| {
             let disk = &self.disks[object.metadata.uid.as_ref()?];
             let name = claim.strip_prefix("data-")?.to_owned();
             disk.host_id.clone().filter(|_| disk.is_lost || is_being_replaced(&name))
@@ -104,12 +104,12 @@ impl World {
     }
 
     fn disk_mut(&mut self, pod: &str) -> &mut Disk {
-        let uid = self.kept.claims[&format!("data-{pod}")].metadata.uid.clone().unwrap();
+        let uid = self.stored.claims[&format!("data-{pod}")].metadata.uid.clone().unwrap();
         self.disks.get_mut(&uid).unwrap()
     }
 
-    /// The sidecar does what is asked for a change of the version; answers whether there was something to do.
-    fn prepare(&mut self, pod: &str, host_id: &str, mode: &Mode, annotations: &Map) -> bool {
+    /// The sidecar carries out the request of an upgrade. Returns whether there was something to do.
+    fn prepare_upgrade(&mut self, pod: &str, host_id: &str, mode: &Mode, annotations: &Map) -> bool {
         let Some(work) = upgrade::work(annotations, host_id, mode) else { return false };
         let mut failed = None;
         let is_whole = self.down().is_empty();
@@ -135,23 +135,23 @@ impl World {
         self.write_as_sidecar(pod, &json!({"metadata": {"annotations": {UPGRADE_ANSWER: text}}}), true)
     }
 
-    /// Labels and annotations of a node's Service.
-    fn said_of(&self, pod: &str) -> (Map, Map) {
-        let metadata = self.kept.services.get(pod).map(|service| service.metadata.clone()).unwrap_or_default();
+    /// Returns labels and annotations of a node's Service.
+    fn service_metadata(&self, pod: &str) -> (Map, Map) {
+        let metadata = self.stored.services.get(pod).map(|service| service.metadata.clone()).unwrap_or_default();
         (metadata.labels.unwrap_or_default(), metadata.annotations.unwrap_or_default())
     }
 
-    /// Whether all nodes are up but for the one that this one replaces, which is down.
+    /// Whether all nodes are up, except for the node that this one replaces, which has to be down.
     fn may_join(&self, pod: &str) -> bool {
         let replaced = self.nodes[pod].replaces.as_ref();
         let down = self.down();
         down.iter().all(|host_id| Some(host_id) == replaced) && replaced.is_none_or(|replaced| down.contains(replaced))
     }
 
-    /// The ring lets one node in at a time.
-    fn begin_to_join(&mut self, pod: &str) -> bool {
+    /// Starts to join. One node joins at a time.
+    fn start_joining(&mut self, pod: &str) -> bool {
         let is_leaving = self.nodes.values().any(|node| node.mode == Mode::Leaving);
-        assert!(!is_leaving, "{pod} wants to join while another node leaves");
+        assert!(!is_leaving, "{pod} starts to join while another node leaves");
         let may_begin = self.may_join(pod) && self.nodes.values().all(|node| node.mode != Mode::Joining);
         if may_begin {
             self.nodes.get_mut(pod).unwrap().mode = Mode::Joining;
@@ -178,12 +178,12 @@ impl World {
 
     fn finish_leaving(&mut self, pod: &str) -> bool {
         if !self.down().is_empty() {
-            // As ScyllaDB does when it cannot go on.
+            // ScyllaDB cancels a decommission that fails.
             let node = self.nodes.get_mut(pod).unwrap();
             (node.mode, node.refusal) = (Mode::Normal, Some("a node went down"));
             return true;
         }
-        let uid = self.kept.claims[&format!("data-{pod}")].metadata.uid.clone().unwrap();
+        let uid = self.stored.claims[&format!("data-{pod}")].metadata.uid.clone().unwrap();
         self.disks.get_mut(&uid).unwrap().is_decommissioned = true;
         let node = self.nodes.get_mut(pod).unwrap();
         node.mode = Mode::Decommissioned;
@@ -193,7 +193,7 @@ impl World {
         true
     }
 
-    /// A node hears of the others.
+    /// Updates the node's view of the ring.
     pub(crate) fn gossip(&mut self, pod: &str) {
         let down: BTreeSet<String> = self.down().into_iter().collect();
         let leaving = self.nodes.values().filter(|node| node.mode == Mode::Leaving).map(|node| node.host_id.clone());
@@ -213,27 +213,28 @@ impl World {
 
     // Sidecars.
 
-    pub(crate) fn see(&mut self, pod: &str) {
-        let service = self.kept.services.get(pod).cloned();
+    /// The sidecar observes the current Service.
+    pub(crate) fn refresh_sidecar(&mut self, pod: &str) {
+        let service = self.stored.services.get(pod).cloned();
         if let Some(node) = self.nodes.get_mut(pod) {
             node.seen = service;
         }
     }
 
-    fn write_as_sidecar(&mut self, pod: &str, change: &Value, only_as_seen: bool) -> bool {
+    fn write_as_sidecar(&mut self, pod: &str, change: &Value, only_if_unchanged: bool) -> bool {
         let seen = self.nodes[pod].seen.as_ref().map(|service| service.metadata.clone());
-        let now = self.kept.services.get(pod).map(|service| &service.metadata);
+        let now = self.stored.services.get(pod).map(|service| &service.metadata);
         let (Some(seen), Some(now)) = (seen, now) else { return false };
-        if seen.uid != now.uid || (only_as_seen && seen.resource_version != now.resource_version) {
+        if seen.uid != now.uid || (only_if_unchanged && seen.resource_version != now.resource_version) {
             return false;
         }
         self.patch_service(pod, change);
-        self.see(pod);
+        self.refresh_sidecar(pod);
         true
     }
 
-    /// The sidecar does what there is to do, from what it has seen; answers whether there was something.
-    pub(crate) fn tend(&mut self, pod: &str) -> bool {
+    /// The sidecar acts on the Service that it last observed. Returns whether there was something to do.
+    pub(crate) fn run_sidecar(&mut self, pod: &str) -> bool {
         let Some(node) = self.nodes.get(pod).cloned() else { return false };
         let Some(seen) = &node.seen else { return false };
         let labels = seen.metadata.labels.clone().unwrap_or_default();
@@ -250,15 +251,15 @@ impl World {
         if !facts.is_empty() {
             return self.write_as_sidecar(pod, &json!({"metadata": {"annotations": facts}}), false);
         }
-        let pod_uid = self.kept.pods.get(pod).and_then(|pod| pod.metadata.uid.as_deref());
+        let pod_uid = self.stored.pods.get(pod).and_then(|pod| pod.metadata.uid.as_deref());
         let pod_uid = pod_uid.filter(|_| !self.has_old_sidecars);
         let answer = question(&annotations)
             .filter(|_| node.mode == Mode::Normal)
-            .map(|asked| RingAnswer::new(asked, &node.host_id, pod_uid, &node.view));
+            .map(|asked| UpgradeAnswer::new(asked, &node.host_id, pod_uid, &node.view));
         if let Some(text) = change(&annotations, answer.as_ref()) {
             return self.write_as_sidecar(pod, &json!({"metadata": {"annotations": {RING_ANSWER: text}}}), false);
         }
-        if self.prepare(pod, &node.host_id, &node.mode, &annotations) {
+        if self.prepare_upgrade(pod, &node.host_id, &node.mode, &annotations) {
             return true;
         }
         let asked = DecommissionRequest::of(&labels, &annotations);
@@ -267,30 +268,30 @@ impl World {
             && asked.began == Some(&node.host_id)
         {
             let refusal = Refusal::new(&node.host_id, why).text();
-            let told = json!({"metadata": {"annotations": {LEAVING_BEGAN: null, LEAVING_REFUSED: refusal}}});
-            let is_told = self.write_as_sidecar(pod, &told, true);
-            if is_told {
+            let report = json!({"metadata": {"annotations": {LEAVING_BEGAN: null, LEAVING_REFUSED: refusal}}});
+            let is_written = self.write_as_sidecar(pod, &report, true);
+            if is_written {
                 self.nodes.get_mut(pod).unwrap().refusal = None;
             }
-            return is_told;
+            return is_written;
         }
         if let Some(refusal) = Refusal::with_retry(&annotations, &node.host_id, asked.names(&node.host_id)) {
-            let told = json!({"metadata": {"annotations": {LEAVING_REFUSED: refusal.text()}}});
-            return self.write_as_sidecar(pod, &told, true);
+            let report = json!({"metadata": {"annotations": {LEAVING_REFUSED: refusal.text()}}});
+            return self.write_as_sidecar(pod, &report, true);
         }
         if is_refusal_over(&annotations, &node.host_id, node.mode == Mode::Leaving) {
             return self.write_as_sidecar(pod, &json!({"metadata": {"annotations": {LEAVING_REFUSED: null}}}), false);
         }
         match step(asked, &node.host_id, &node.mode, true) {
-            DecommissionStep::Announce => {
+            UpgradeStep::Announce => {
                 self.write_as_sidecar(pod, &json!({"metadata": {"annotations": {LEAVING_BEGAN: node.host_id}}}), true)
             }
-            DecommissionStep::Start => {
-                assert_eq!(self.underway(pod), 0, "{pod} leaves while another node joins or leaves");
-                assert_eq!(self.jobs_at_work(), [""; 0], "{pod} leaves while nodes are cleaned up");
+            UpgradeStep::Start => {
+                assert_eq!(self.nodes_in_transition(pod), 0, "{pod} leaves while another node joins or leaves");
+                assert_eq!(self.running_jobs(), [""; 0], "{pod} leaves while nodes are cleaned up");
                 let refusal = match self.down().is_empty() {
                     false => Some("a node is down"),
-                    true if self.ring.len() <= self.needed || self.stubborn.contains(pod) => {
+                    true if self.ring.len() <= self.min_nodes || self.refusing_nodes.contains(pod) => {
                         Some("too few nodes would stay")
                     }
                     true => None,
@@ -302,10 +303,10 @@ impl World {
                 }
                 true
             }
-            DecommissionStep::Confirm => {
+            UpgradeStep::Confirm => {
                 self.write_as_sidecar(pod, &json!({"metadata": {"labels": {DECOMMISSIONED: "true"}}}), false)
             }
-            DecommissionStep::Nothing | DecommissionStep::Wait | DecommissionStep::Restart => false,
+            UpgradeStep::Nothing | UpgradeStep::Wait | UpgradeStep::Restart => false,
         }
     }
 }
