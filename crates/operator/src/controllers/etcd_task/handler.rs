@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use messina_api::druid::v1alpha1::{Etcd, EtcdOperatorTask, EtcdOperatorTaskStatus};
-use messina_plan::etcd_task::{Fault, Options, TaskResult, code};
+use messina_plan::etcd_task::{TaskError, Options, TaskResult, code};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -47,10 +47,10 @@ impl Subject {
 }
 
 /// One type of task. Nothing here may wait for longer than a request takes: what takes long says so with
-/// [`TaskResult::goes_on`], and is asked again.
+/// [`TaskResult::in_progress`], and is asked again.
 pub trait Handler: Send + Sync {
     /// Reads the options. A fault names the field, and the task is rejected.
-    fn options(&self, config: Option<&Value>) -> Result<Options, Fault>;
+    fn options(&self, config: Option<&Value>) -> Result<Options, TaskError>;
     /// Whether the task may run, which is asked once, when it is its turn. Only an error with `is_completed` rejects it:
     /// whatever else is in the way, the task begins, and has its time to get over it.
     fn admit<'a>(&'a self, subject: &'a Subject) -> BoxFuture<'a, TaskResult>;
@@ -88,12 +88,12 @@ impl Registry {
     }
 
     /// The handler of a type, or why there is none.
-    pub fn find(&self, task_type: &str) -> Result<Arc<dyn Handler>, Fault> {
+    pub fn find(&self, task_type: &str) -> Result<Arc<dyn Handler>, TaskError> {
         self.0.get(task_type).cloned().ok_or_else(|| {
             let known: Vec<&str> = self.0.keys().copied().collect();
             let description =
                 format!("spec.type: {task_type:?} is not a type of task: use one of {}", known.join(", "));
-            Fault::new(code::UNKNOWN_TYPE, description)
+            TaskError::new(code::UNKNOWN_TYPE, description)
         })
     }
 }

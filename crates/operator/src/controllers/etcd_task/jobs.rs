@@ -9,7 +9,7 @@ use kube::{
     api::{DeleteParams, PostParams},
 };
 use messina_api::druid::v1alpha1::{EtcdOperatorTask, StoreSpec};
-use messina_plan::etcd_task::{Fault, Options, TaskResult, job, job::Work};
+use messina_plan::etcd_task::{TaskError, Options, TaskResult, job, job::JobTask};
 use messina_runtime::{error::chain, queue::ObjectKey};
 use serde_json::Value;
 
@@ -28,16 +28,16 @@ const NOT_WRITTEN: &str = "ERR_JOB_NOT_WRITTEN";
 
 /// A type of task that is done by a Job.
 pub(super) struct Jobs {
-    read: fn(Option<&Value>) -> Result<Work, Fault>,
+    read: fn(Option<&Value>) -> Result<JobTask, TaskError>,
 }
 
 impl Jobs {
-    pub(super) const COMPACT: Self = Self { read: Work::compact };
-    pub(super) const COPY: Self = Self { read: Work::copy };
+    pub(super) const COMPACT: Self = Self { read: JobTask::compact };
+    pub(super) const COPY: Self = Self { read: JobTask::copy };
 }
 
 impl Handler for Jobs {
-    fn options(&self, config: Option<&Value>) -> Result<Options, Fault> {
+    fn options(&self, config: Option<&Value>) -> Result<Options, TaskError> {
         (self.read)(config)?.options()
     }
 
@@ -61,7 +61,7 @@ impl Handler for Jobs {
 async fn clean_up(task: &EtcdOperatorTask, tools: &Tools) -> TaskResult {
     let name = match job::name(task) {
         Ok(name) => name,
-        Err(fault) => return TaskResult::failed(fault),
+        Err(error) => return TaskResult::failed(error),
     };
     let key = ObjectKey { namespace: task.metadata.namespace.clone(), name: name.clone() };
     let is_deleted = task.metadata.deletion_timestamp.is_some();
@@ -74,11 +74,11 @@ async fn clean_up(task: &EtcdOperatorTask, tools: &Tools) -> TaskResult {
     let propagation = if is_finished { DeleteParams::background() } else { DeleteParams::foreground() };
     match jobs(task, tools).delete(&name, &propagation).await {
         Ok(_) if is_finished => TaskResult::done(format!("The Job {name} is deleted.")),
-        Ok(_) => TaskResult::goes_on(format!("The Job {name} and its pods are being deleted."), DELETING),
+        Ok(_) => TaskResult::in_progress(format!("The Job {name} and its pods are being deleted."), DELETING),
         Err(kube::Error::Api(status)) if status.is_not_found() => TaskResult::done("There is no Job left."),
         Err(error) => {
             let description = format!("The Job {name} could not be deleted: {}", chain(&error));
-            TaskResult::trouble(Fault::new(NOT_WRITTEN, description))
+            TaskResult::retry(TaskError::new(NOT_WRITTEN, description))
         }
     }
 }
@@ -91,7 +91,7 @@ impl Jobs {
             .tools
             .jobs
             .get(&key)
-            .map_err(|unreadable| TaskResult::trouble(Fault::new("ERR_JOB_NOT_READ", unreadable.to_string())))?;
+            .map_err(|unreadable| TaskResult::retry(TaskError::new("ERR_JOB_NOT_READ", unreadable.to_string())))?;
         if let Some(job) = found {
             return Ok(job::result(&job));
         }
@@ -105,15 +105,15 @@ impl Jobs {
         let job =
             job::job(&subject.task, &subject.etcd, &work, image, folders, remaining).map_err(TaskResult::failed)?;
         match jobs(&subject.task, &subject.tools).create(&PostParams::default(), &job).await {
-            Ok(_) => Ok(TaskResult::goes_on(format!("The Job {name} was created."), LOOK)),
+            Ok(_) => Ok(TaskResult::in_progress(format!("The Job {name} was created."), LOOK)),
             // It was created before, and the watch has not told of it yet.
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
-                Ok(TaskResult::goes_on(format!("The Job {name} was created."), LOOK))
+                Ok(TaskResult::in_progress(format!("The Job {name} was created."), LOOK))
             }
             Err(kube::Error::Api(status)) if status.code == 422 || status.code == 400 => Err(TaskResult::failed(
-                Fault::new("ERR_JOB_REFUSED", format!("The Job was refused: {}", status.message)),
+                TaskError::new("ERR_JOB_REFUSED", format!("The Job was refused: {}", status.message)),
             )),
-            Err(error) => Err(TaskResult::trouble(not_written(&name, &error))),
+            Err(error) => Err(TaskResult::retry(not_written(&name, &error))),
         }
     }
 }
@@ -122,8 +122,8 @@ fn jobs(task: &EtcdOperatorTask, tools: &Tools) -> Api<Job> {
     Api::namespaced(tools.client.clone(), task.metadata.namespace.as_deref().unwrap_or_default())
 }
 
-fn not_written(name: &str, error: &kube::Error) -> Fault {
-    Fault::new(NOT_WRITTEN, format!("The Job {name} could not be written: {}", chain(error)))
+fn not_written(name: &str, error: &kube::Error) -> TaskError {
+    TaskError::new(NOT_WRITTEN, format!("The Job {name} could not be written: {}", chain(error)))
 }
 
 /// The folder of the machine that holds the containers of a store, where it is one of those.

@@ -6,8 +6,8 @@ use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use messina_api::druid::v1alpha1::{MemberOutcome, TaskProgress};
 use messina_clients::etcd;
 use messina_plan::etcd_task::{
-    Fault, Findings, Options, TaskResult, compact,
-    defragment::{self, Member, Turn, called, may_serve_at, turn},
+    TaskError, Findings, Options, TaskResult, compact,
+    defragment::{self, Member, NextMember, display_name, may_serve_at, turn},
 };
 use messina_runtime::error::chain;
 use serde_json::Value;
@@ -24,7 +24,7 @@ const AT_ONCE: usize = 3;
 pub(super) struct Defragment;
 
 impl Handler for Defragment {
-    fn options(&self, config: Option<&Value>) -> Result<Options, Fault> {
+    fn options(&self, config: Option<&Value>) -> Result<Options, TaskError> {
         defragment::Config::read(config).map(|config| Options { deadline: config.deadline })
     }
 
@@ -50,29 +50,29 @@ async fn next_member(subject: &Subject) -> Result<TaskResult, TaskResult> {
     let mut outcomes = subject.status().members.unwrap_or_default();
     let members: Vec<Member> = seen.iter().map(|(member, _)| member.clone()).collect();
     let id = match turn(&members, &outcomes) {
-        Turn::Over => return Ok(TaskResult::done(sum(&outcomes))),
-        Turn::NotNow(why) => {
+        NextMember::Over => return Ok(TaskResult::done(sum(&outcomes))),
+        NextMember::NotNow(why) => {
             let description = format!("No member is defragmented at present, because {why}.");
-            return Err(TaskResult::trouble(Fault::new("ERR_MEMBER_NOT_HEALTHY", description)));
+            return Err(TaskResult::retry(TaskError::new("ERR_MEMBER_NOT_HEALTHY", description)));
         }
-        Turn::Of(id) => id,
+        NextMember::Of(id) => id,
     };
     let Some(((member, size_before), listed)) = seen.iter().zip(&listed).find(|((member, _), _)| member.id == id)
     else {
-        return Err(TaskResult::trouble(Fault::new("ERR_MEMBERS_CHANGED", "The members of etcd have changed.")));
+        return Err(TaskResult::retry(TaskError::new("ERR_MEMBERS_CHANGED", "The members of etcd have changed.")));
     };
     let client = client(&way, listed).map_err(|error| of_etcd(&error))?;
     if !subject.tools.fence.is_open() {
-        return Ok(TaskResult::goes_on("This process leads no longer.", Duration::from_secs(1)));
+        return Ok(TaskResult::in_progress("This process leads no longer.", Duration::from_secs(1)));
     }
     client.defragment(at_most).await.map_err(|error| of_etcd(&error))?;
     let size_after = client.status().await.map(|status| status.db_size).ok();
-    outcomes.push(MemberOutcome { name: Some(called(member)), size_before: *size_before, size_after });
+    outcomes.push(MemberOutcome { name: Some(display_name(member)), size_before: *size_before, size_after });
     let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
     let progress = TaskProgress { done: Some(count(outcomes.len())), total: Some(count(members.len())) };
     let description =
-        format!("{} of {} members are defragmented, last {}.", outcomes.len(), members.len(), called(member));
-    Ok(TaskResult::goes_on(description, Duration::ZERO).with(Findings {
+        format!("{} of {} members are defragmented, last {}.", outcomes.len(), members.len(), display_name(member));
+    Ok(TaskResult::in_progress(description, Duration::ZERO).with(Findings {
         progress: Some(progress),
         members: Some(outcomes),
         ..Findings::default()
@@ -82,11 +82,11 @@ async fn next_member(subject: &Subject) -> Result<TaskResult, TaskResult> {
 /// How a member stands, and how large its file is.
 async fn look(way: &Members, member: &etcd::Member, namespace: &str, domain: Option<&str>) -> (Member, Option<i64>) {
     let mut seen =
-        Member { id: member.id, name: member.name.clone(), is_learner: member.is_learner, leader: 0, trouble: None };
+        Member { id: member.id, name: member.name.clone(), is_learner: member.is_learner, leader: 0, retry: None };
     if let Some(address) = member.client_urls.first().filter(|address| !may_serve_at(address, namespace, domain)) {
-        let trouble =
+        let retry =
             format!("its address {address:?} is not in namespace {namespace}, and the operator does not connect to it");
-        seen.trouble = Some(trouble);
+        seen.retry = Some(retry);
         return (seen, None);
     }
     let asked = match client(way, member) {
@@ -95,16 +95,16 @@ async fn look(way: &Members, member: &etcd::Member, namespace: &str, domain: Opt
     };
     match asked {
         Ok(status) if status.member_id != member.id => {
-            seen.trouble = Some("another member answers at its address".into());
+            seen.retry = Some("another member answers at its address".into());
             (seen, None)
         }
         Ok(status) => {
             seen.leader = status.leader.unwrap_or_default();
-            seen.trouble = status.errors.first().cloned();
+            seen.retry = status.errors.first().cloned();
             (seen, Some(status.db_size))
         }
         Err(error) => {
-            seen.trouble = Some(chain(&error));
+            seen.retry = Some(chain(&error));
             (seen, None)
         }
     }
@@ -118,7 +118,7 @@ async fn add_alarms(way: &Members, seen: &mut [(Member, Option<i64>)]) -> Result
             continue;
         }
         for (member, _) in seen.iter_mut().filter(|(member, _)| member.id == alarm.member_id) {
-            member.trouble = Some(format!("it has raised the alarm {:?}", alarm.kind));
+            member.retry = Some(format!("it has raised the alarm {:?}", alarm.kind));
         }
     }
     Ok(())
@@ -141,7 +141,7 @@ fn sum(outcomes: &[MemberOutcome]) -> String {
 pub(super) struct Compact;
 
 impl Handler for Compact {
-    fn options(&self, config: Option<&Value>) -> Result<Options, Fault> {
+    fn options(&self, config: Option<&Value>) -> Result<Options, TaskError> {
         compact::Config::read(config).map(|config| Options { deadline: config.deadline })
     }
 
@@ -158,19 +158,19 @@ async fn forget_revisions(subject: &Subject) -> Result<TaskResult, TaskResult> {
     let config = compact::Config::read(subject.config()).map_err(TaskResult::failed)?;
     let client = subject.tools.members(&subject.etcd).await?.any().map_err(|error| of_etcd(&error))?;
     let revision = client.status().await.map_err(|error| of_etcd(&error))?.revision;
-    let Some(until) = config.until(revision) else {
+    let Some(target_revision) = config.target_revision(revision) else {
         let kept = config.retained;
         let description =
             format!("There is nothing to forget: etcd is at revision {revision}, and the last {kept} are kept.");
         return Ok(TaskResult::done(description));
     };
     if !subject.tools.fence.is_open() {
-        return Ok(TaskResult::goes_on("This process leads no longer.", Duration::from_secs(1)));
+        return Ok(TaskResult::in_progress("This process leads no longer.", Duration::from_secs(1)));
     }
-    let description = match client.compact(until, config.physical).await {
-        Ok(()) => format!("Revisions before {until} are forgotten; etcd is at {revision}."),
-        Err(etcd::Error::AlreadyCompacted { .. }) => format!("Revisions before {until} had been forgotten already."),
+    let description = match client.compact(target_revision, config.physical).await {
+        Ok(()) => format!("Revisions before {target_revision} are forgotten; etcd is at {revision}."),
+        Err(etcd::Error::AlreadyCompacted { .. }) => format!("Revisions before {target_revision} had been forgotten already."),
         Err(error) => return Err(of_etcd(&error)),
     };
-    Ok(TaskResult::done(description).with(Findings { compacted_revision: Some(until), ..Findings::default() }))
+    Ok(TaskResult::done(description).with(Findings { compacted_revision: Some(target_revision), ..Findings::default() }))
 }

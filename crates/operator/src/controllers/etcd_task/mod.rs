@@ -28,8 +28,8 @@ use messina_api::{
 };
 use messina_clients::Reach;
 use messina_plan::etcd_task::{
-    self, DeletionStep, Fault, Next, Options, Plan, Sight, Stage, StageState, TaskResult, code, decide_deletion,
-    is_finished, is_old_enough, line::created,
+    self, DeletionStep, TaskError, NextStep, Options, Plan, EtcdAvailability, Stage, StageState, TaskResult, code, decide_deletion,
+    is_finished, is_old_enough, line::created_at,
 };
 use messina_runtime::{
     apply::{Applied, ComponentPlan, Deletion},
@@ -260,7 +260,7 @@ impl TaskController {
         let uid = task.metadata.uid.clone().unwrap_or_default();
         let is_over = is_finished(status.state.as_ref());
         let now = Timestamp::now();
-        let may_begin = is_old_enough(created(task), now);
+        let may_begin = is_old_enough(created_at(task), now);
         let ahead = if is_over || options.is_err() { Vec::new() } else { self.lines.ahead(task, may_begin) };
         let mut memories = self.memories.locked();
         let memory = memories.entry(uid).or_default();
@@ -275,7 +275,7 @@ impl TaskController {
         let known = etcd_task::Observed {
             status,
             generation: task.metadata.generation,
-            created: created(task),
+            created_at: created_at(task),
             time_to_live: task
                 .spec
                 .ttl_seconds_after_finished
@@ -295,25 +295,25 @@ impl TaskController {
     fn sight(
         &self,
         task: &EtcdOperatorTask,
-        options: Result<Options, Fault>,
-    ) -> (Result<Options, Fault>, Option<Arc<Etcd>>, Sight) {
+        options: Result<Options, TaskError>,
+    ) -> (Result<Options, TaskError>, Option<Arc<Etcd>>, EtcdAvailability) {
         let Some(key) = etcd_of(task) else {
             let description = "spec.etcdReference.name: say which Etcd the task is for";
-            let fault = Fault::new(code::NO_ETCD, description);
-            return (options.and(Err(fault)), None, Sight::There);
+            let error = TaskError::new(code::NO_ETCD, description);
+            return (options.and(Err(error)), None, EtcdAvailability::Found);
         };
         if self.etcds.is_missing() {
-            return (options, None, Sight::NotServed);
+            return (options, None, EtcdAvailability::NotServed);
         }
         if let Some(watched) = self.namespace.as_ref().filter(|watched| key.namespace.as_ref() != Some(*watched)) {
-            return (options, None, Sight::OutOfSight(key.to_string(), watched.clone()));
+            return (options, None, EtcdAvailability::NotWatched(key.to_string(), watched.clone()));
         }
         let etcd = match self.etcds.get(&key) {
             Ok(etcd) => etcd.filter(|etcd| etcd.metadata.deletion_timestamp.is_none()),
             // No error: the deadline of the task goes on, and its status says what it waits for.
-            Err(unreadable) => return (options, None, Sight::Unreadable(unreadable.to_string())),
+            Err(unreadable) => return (options, None, EtcdAvailability::Unreadable(unreadable.to_string())),
         };
-        let sight = if etcd.is_some() { Sight::There } else { Sight::Missing(key.to_string()) };
+        let sight = if etcd.is_some() { EtcdAvailability::Found } else { EtcdAvailability::NotFound(key.to_string()) };
         (options, etcd, sight)
     }
 
@@ -355,9 +355,9 @@ impl TaskController {
     }
 
     fn report_failed_cleanup(&self, task: &EtcdOperatorTask, result: &TaskResult) {
-        if let Some(fault) = &result.error {
-            warn!(code = fault.code, problem = fault.description, "the cleanup of the task failed");
-            self.events.tell(reference(task), Note::warning("CleanupFailed", fault.description.clone()));
+        if let Some(error) = &result.error {
+            warn!(code = error.code, problem = error.description, "the cleanup of the task failed");
+            self.events.tell(reference(task), Note::warning("CleanupFailed", error.description.clone()));
         }
     }
 }
@@ -367,8 +367,8 @@ fn panicked(stage: Stage) -> impl FnOnce(String) -> (Stage, TaskResult) {
     move |problem| {
         let description =
             format!("The operator failed with an internal error: {problem}. It tries again; please report this.");
-        let result = TaskResult::trouble(Fault::new("ERR_INTERNAL", description));
-        (stage, TaskResult { is_unanswered: stage == Stage::Run, ..result })
+        let result = TaskResult::retry(TaskError::new("ERR_INTERNAL", description));
+        (stage, TaskResult { is_outcome_unknown: stage == Stage::Run, ..result })
     }
 }
 
@@ -401,7 +401,7 @@ impl Controller for TaskController {
 
     fn components(&self, observed: &Observed, plan: &Plan) -> Result<Vec<ComponentPlan>, Error> {
         let deletions = match plan.next {
-            Next::Delete => vec![Deletion::new(observed.task.as_ref())],
+            NextStep::Delete => vec![Deletion::new(observed.task.as_ref())],
             _ => Vec::new(),
         };
         Ok(vec![ComponentPlan { name: "Task", deletions, ..ComponentPlan::default() }])
@@ -425,9 +425,9 @@ impl Controller for TaskController {
             status: serde_json::to_value(&plan.status).unwrap_or_default(),
             is_urgent: before != now,
             requeue_after: match plan.next {
-                Next::Wait(time) => time,
-                Next::Rest(time) => Some(memory.rest(time)),
-                Next::Ask(_) | Next::Delete => None,
+                NextStep::Wait(time) => time,
+                NextStep::CallAgainAfter(time) => Some(memory.rest(time)),
+                NextStep::CallHandler(_) | NextStep::Delete => None,
             },
             ..Report::default()
         }
@@ -438,14 +438,14 @@ impl Controller for TaskController {
         let mut memories = self.memories.locked();
         let memory = memories.entry(object.metadata.uid.clone().unwrap_or_default()).or_default();
         match plan.next {
-            Next::Ask(stage) => self.ask(key, observed, stage, memory),
-            Next::Rest(time) => {
+            NextStep::CallHandler(stage) => self.ask(key, observed, stage, memory),
+            NextStep::CallAgainAfter(time) => {
                 if let StageState::Done(stage, result) = &observed.known.stage_state {
                     if *stage == Stage::CleanUp {
                         self.report_failed_cleanup(object, result);
                     }
                     memory.failures = if result.error.is_some() { memory.failures + 1 } else { 0 };
-                    if result.is_unanswered {
+                    if result.is_outcome_unknown {
                         memory.in_doubt_since = Some(Instant::now());
                     }
                 }
@@ -453,13 +453,13 @@ impl Controller for TaskController {
                 self.background_tasks.forget(&key);
             }
             // What is still under way for a task that is at its end is of no use.
-            Next::Wait(_)
+            NextStep::Wait(_)
                 if is_finished(plan.status.state.as_ref())
                     && observed.known.stage_state != StageState::Running(Stage::CleanUp) =>
             {
                 self.background_tasks.forget(&key);
             }
-            Next::Wait(_) | Next::Delete => {}
+            NextStep::Wait(_) | NextStep::Delete => {}
         }
     }
 

@@ -10,8 +10,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use messina_api::druid::v1alpha1::{Etcd, SnapshotType, TakenSnapshot};
 use messina_clients::backup_restore::{self, Snapshot, SnapshotKind};
 use messina_plan::etcd_task::{
-    Fault, Findings, Options, TaskResult, code,
-    snapshot::{Again, Config, Latest, again},
+    TaskError, Findings, Options, TaskResult, code,
+    snapshot::{SnapshotState, Config, NewestSnapshots, check_snapshot},
 };
 use messina_runtime::error::chain;
 use serde_json::Value;
@@ -25,14 +25,14 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(super) struct OnDemandSnapshot;
 
 impl Handler for OnDemandSnapshot {
-    fn options(&self, config: Option<&Value>) -> Result<Options, Fault> {
+    fn options(&self, config: Option<&Value>) -> Result<Options, TaskError> {
         Config::read(config).map(|config| Options { deadline: config.deadline })
     }
 
     fn admit<'a>(&'a self, subject: &'a Subject) -> BoxFuture<'a, TaskResult> {
         async {
             if subject.etcd.spec.backup.as_ref().and_then(|backup| backup.store.as_ref()).is_none() {
-                return TaskResult::failed(Fault::new(
+                return TaskResult::failed(TaskError::new(
                     code::PRECONDITION,
                     "The Etcd has no store for snapshots: set spec.backup.store there, then create another task",
                 ));
@@ -41,7 +41,7 @@ impl Handler for OnDemandSnapshot {
                 Ok(latest) => TaskResult::done("Admitted; the snapshot is being taken.")
                     .with(Findings { before: Some(latest.names()), ..Findings::default() }),
                 // Trouble with the sidecar is no reason to reject the task: that shows when it runs.
-                Err(trouble) => TaskResult { is_completed: false, ..trouble },
+                Err(retry) => TaskResult { is_completed: false, ..retry },
             }
         }
         .boxed()
@@ -58,25 +58,25 @@ async fn run(subject: &Subject) -> Result<TaskResult, TaskResult> {
     let status = subject.status();
     let Some(before) = status.before else {
         let before = latest(subject).await?.names();
-        return Ok(TaskResult::goes_on("The snapshot is being taken.", Duration::ZERO)
+        return Ok(TaskResult::in_progress("The snapshot is being taken.", Duration::ZERO)
             .with(Findings { before: Some(before), ..Findings::default() }));
     };
     if subject.is_repeated || subject.in_doubt_since.is_some() {
-        let in_doubt_for = subject.in_doubt_since.map(|since| since.elapsed());
-        match again(&config, &before, &latest(subject).await?, in_doubt_for) {
-            Again::Taken(taken) => return Ok(done(taken)),
-            Again::MayBeUnderWay => {
+        let unconfirmed_for = subject.in_doubt_since.map(|since| since.elapsed());
+        match check_snapshot(&config, &before, &latest(subject).await?, unconfirmed_for) {
+            SnapshotState::Taken(taken) => return Ok(done(taken)),
+            SnapshotState::MayBeInProgress => {
                 let description = "A request for the snapshot may be under way, of which no answer came; it is looked \
                                    whether the snapshot appears.";
-                return Ok(TaskResult::goes_on(description, LOOK));
+                return Ok(TaskResult::in_progress(description, LOOK));
             }
-            Again::Ask => {}
+            SnapshotState::NotTaken => {}
         }
     }
     let sidecar = subject.tools.sidecar(&subject.etcd).await?;
     if !subject.tools.fence.is_open() {
         // Whoever leads now goes on.
-        return Ok(TaskResult::goes_on("This process leads no longer.", LOOK));
+        return Ok(TaskResult::in_progress("This process leads no longer.", LOOK));
     }
     let kind = match config.kind {
         SnapshotType::Full => SnapshotKind::Full,
@@ -85,7 +85,7 @@ async fn run(subject: &Subject) -> Result<TaskResult, TaskResult> {
     match sidecar.take(kind, config.is_final, config.deadline.saturating_sub(subject.spent())).await {
         Ok(Some(snapshot)) => Ok(done(taken(&snapshot))),
         Ok(None) => Ok(TaskResult::done("Nothing has changed since the last snapshot, so none was taken.")),
-        Err(error) => Err(TaskResult { is_unanswered: may_go_on(&error), ..trouble(&error) }),
+        Err(error) => Err(TaskResult { is_outcome_unknown: may_go_on(&error), ..retry(&error) }),
     }
 }
 
@@ -99,20 +99,20 @@ fn may_go_on(error: &backup_restore::Error) -> bool {
 fn is_ready(etcd: &Etcd) -> Result<(), TaskResult> {
     if etcd.ready_replicas() < 1 {
         let description = "No member of the etcd cluster is ready, so that no snapshot can be taken.";
-        return Err(TaskResult::trouble(Fault::new("ERR_PRECONDITION_CHECK_ON_DEMAND_SNAPSHOT", description)));
+        return Err(TaskResult::retry(TaskError::new("ERR_PRECONDITION_CHECK_ON_DEMAND_SNAPSHOT", description)));
     }
     Ok(())
 }
 
-async fn latest(subject: &Subject) -> Result<Latest, TaskResult> {
+async fn latest(subject: &Subject) -> Result<NewestSnapshots, TaskResult> {
     let sidecar = subject.tools.sidecar(&subject.etcd).await?;
-    let latest = sidecar.latest().await.map_err(|error| trouble(&error))?;
-    Ok(Latest { full: latest.full.as_ref().map(taken), delta: latest.delta.as_ref().map(taken) })
+    let latest = sidecar.latest().await.map_err(|error| retry(&error))?;
+    Ok(NewestSnapshots { full: latest.full.as_ref().map(taken), delta: latest.delta.as_ref().map(taken) })
 }
 
-fn trouble(error: &backup_restore::Error) -> TaskResult {
-    let fault = Fault::new(error.code(), chain(error));
-    if error.is_final() { TaskResult::failed(fault) } else { TaskResult::trouble(fault) }
+fn retry(error: &backup_restore::Error) -> TaskResult {
+    let error = TaskError::new(error.code(), chain(error));
+    if error.is_final() { TaskResult::failed(error) } else { TaskResult::retry(error) }
 }
 
 fn done(taken: TakenSnapshot) -> TaskResult {

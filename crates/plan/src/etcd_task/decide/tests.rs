@@ -16,11 +16,11 @@ fn observed() -> Observed {
     Observed {
         status: EtcdOperatorTaskStatus::default(),
         generation: Some(1),
-        created: at(0),
+        created_at: at(0),
         time_to_live: Some(Duration::from_secs(600)),
         options: Ok(Options { deadline: DEADLINE }),
         needs_cleanup: false,
-        etcd: Sight::There,
+        etcd: EtcdAvailability::Found,
         ahead: Vec::new(),
         may_refresh: true,
         stage_state: StageState::None,
@@ -56,13 +56,13 @@ fn a_task_that_can_run_goes_from_step_to_step() {
     assert_eq!((state(&plan), plan.status.observed_generation), (TaskState::Pending, Some(1)));
     observed.status = plan.status;
     let plan = decide(&observed);
-    assert_eq!((plan.next, &plan.status), (Next::Ask(Stage::Admit), &observed.status), "it was said before");
+    assert_eq!((plan.next, &plan.status), (NextStep::CallHandler(Stage::Admit), &observed.status), "it was said before");
     observed.stage_state = StageState::Done(Stage::Admit, TaskResult::done("go"));
     let plan = decide(&observed);
     assert_eq!((state(&plan), plan.status.initiated_at.clone()), (TaskState::InProgress, Some(Time(at(5)))));
     observed.status = plan.status;
     let plan = decide(&observed);
-    assert_eq!((plan.next, &plan.status), (Next::Ask(Stage::Run), &observed.status));
+    assert_eq!((plan.next, &plan.status), (NextStep::CallHandler(Stage::Run), &observed.status));
     let snapshot = TakenSnapshot { name: Some("full-1".into()), ..TakenSnapshot::default() };
     let result = TaskResult::done("taken").with(Findings { snapshot: Some(snapshot), ..Findings::default() });
     observed.stage_state = StageState::Done(Stage::Run, result);
@@ -73,28 +73,28 @@ fn a_task_that_can_run_goes_from_step_to_step() {
     );
     observed.status = plan.status;
     observed.now = at(604);
-    assert_eq!(decide(&observed).next, Next::Wait(Some(Duration::from_secs(1))));
+    assert_eq!(decide(&observed).next, NextStep::Wait(Some(Duration::from_secs(1))));
     observed.now = at(605);
-    assert_eq!(decide(&observed).next, Next::Delete);
+    assert_eq!(decide(&observed).next, NextStep::Delete);
     observed.time_to_live = None;
-    assert_eq!(decide(&observed).next, Next::Wait(None), "it is kept");
+    assert_eq!(decide(&observed).next, NextStep::Wait(None), "it is kept");
 }
 
 #[test]
 fn a_task_says_what_it_waits_for() {
     for (etcd, ahead, named) in [
-        (Sight::NotServed, vec![], "is not installed"),
-        (Sight::Missing("default/main".into()), vec![], "Etcd default/main"),
-        (Sight::OutOfSight("other/main".into(), "default".into()), vec![], "watches the namespace default alone"),
-        (Sight::Unreadable("Etcd default/main cannot be read: spec.etcd".into()), vec![], "Correct the Etcd"),
-        (Sight::There, vec!["default/a".to_owned()], "task default/a"),
-        (Sight::There, vec!["default/a".to_owned(), "default/b".to_owned()], "2 tasks on the same etcd cluster"),
+        (EtcdAvailability::NotServed, vec![], "is not installed"),
+        (EtcdAvailability::NotFound("default/main".into()), vec![], "Etcd default/main"),
+        (EtcdAvailability::NotWatched("other/main".into(), "default".into()), vec![], "watches the namespace default alone"),
+        (EtcdAvailability::Unreadable("Etcd default/main cannot be read: spec.etcd".into()), vec![], "Correct the Etcd"),
+        (EtcdAvailability::Found, vec!["default/a".to_owned()], "task default/a"),
+        (EtcdAvailability::Found, vec!["default/a".to_owned(), "default/b".to_owned()], "2 tasks on the same etcd cluster"),
     ] {
         let place = i32::try_from(ahead.len()).ok().filter(|place| *place > 0);
         let plan = decide(&Observed { etcd, ahead, ..observed() });
         assert_eq!((state(&plan), plan.status.place), (TaskState::Pending, place));
         assert!(description(&plan).contains(named), "{}", description(&plan));
-        assert!(matches!(plan.next, Next::Wait(_)));
+        assert!(matches!(plan.next, NextStep::Wait(_)));
     }
 }
 
@@ -103,38 +103,38 @@ fn a_place_in_line_is_not_written_all_the_time() {
     let first = decide(&Observed { ahead: vec!["a".into(), "b".into()], ..observed() }).status;
     let moved = Observed { status: first.clone(), ahead: vec!["b".into()], may_refresh: false, ..observed() };
     let plan = decide(&moved);
-    assert_eq!((plan.status, plan.next), (first, Next::Wait(Some(LONGEST_PAUSE))));
+    assert_eq!((plan.status, plan.next), (first, NextStep::Wait(Some(MAX_RETRY_DELAY))));
     assert_eq!(decide(&Observed { may_refresh: true, ..moved }).status.place, Some(1));
 }
 
 #[test]
 fn what_could_never_run_is_rejected() {
-    let fault = Fault::new(code::INVALID_CONFIG, "config.x");
+    let error = TaskError::new(code::INVALID_CONFIG, "config.x");
     for state_before in [None, Some(TaskState::Pending)] {
-        let mut observed = Observed { options: Err(fault.clone()), ..observed() };
+        let mut observed = Observed { options: Err(error.clone()), ..observed() };
         observed.status.state = state_before;
         let plan = decide(&observed);
         assert_eq!((state(&plan), codes(&plan)), (TaskState::Rejected, vec![code::INVALID_CONFIG.to_owned()]));
     }
     let mut refused = in_state(TaskState::Pending);
     refused.stage_state =
-        StageState::Done(Stage::Admit, TaskResult::failed(Fault::new(code::PRECONDITION, "no store")));
+        StageState::Done(Stage::Admit, TaskResult::failed(TaskError::new(code::PRECONDITION, "no store")));
     assert_eq!(state(&decide(&refused)), TaskState::Rejected);
     // One that had begun did not do what it was asked to do.
-    let begun = Observed { options: Err(fault), ..in_state(TaskState::InProgress) };
+    let begun = Observed { options: Err(error), ..in_state(TaskState::InProgress) };
     assert_eq!(state(&decide(&begun)), TaskState::Failed);
 }
 
 #[test]
 fn it_is_tried_again_until_the_time_is_over() {
-    let trouble = TaskResult::trouble(Fault::new("ERR_X", "busy"));
+    let retry = TaskResult::retry(TaskError::new("ERR_X", "busy"));
     let mut observed = in_state(TaskState::InProgress);
-    observed.stage_state = StageState::Done(Stage::Run, trouble.clone());
+    observed.stage_state = StageState::Done(Stage::Run, retry.clone());
     let plan = decide(&observed);
     assert_eq!((state(&plan), codes(&plan)), (TaskState::InProgress, vec!["ERR_X".to_owned()]));
     observed.status = plan.status;
     let again = decide(&observed);
-    assert_eq!((&again.status, again.next), (&observed.status, Next::Rest(FIRST_PAUSE)), "the same is not said twice");
+    assert_eq!((&again.status, again.next), (&observed.status, NextStep::CallAgainAfter(MIN_RETRY_DELAY)), "the same is not said twice");
     observed.now = at(2 + 60);
     let late = decide(&observed);
     assert_eq!((state(&late), codes(&late)), (TaskState::Failed, vec!["ERR_X".to_owned(), code::DEADLINE.to_owned()]));
@@ -146,7 +146,7 @@ fn it_is_tried_again_until_the_time_is_over() {
 
 #[test]
 fn pauses_grow_to_half_a_minute() {
-    let pauses: Vec<u64> = (0..8).map(|failures| pause(failures).as_secs()).collect();
+    let pauses: Vec<u64> = (0..8).map(|failures| retry_delay(failures).as_secs()).collect();
     assert_eq!(pauses, [1, 1, 2, 4, 8, 16, 30, 30]);
 }
 
@@ -155,7 +155,7 @@ fn the_last_ten_errors_are_kept() {
     let mut observed = in_state(TaskState::InProgress);
     for number in 0..25 {
         observed.stage_state =
-            StageState::Done(Stage::Run, TaskResult::trouble(Fault::new("ERR_X", format!("{number}"))));
+            StageState::Done(Stage::Run, TaskResult::retry(TaskError::new("ERR_X", format!("{number}"))));
         observed.status = decide(&observed).status;
     }
     let kept: Vec<String> =
@@ -166,12 +166,12 @@ fn the_last_ten_errors_are_kept() {
 #[test]
 fn tasks_of_the_same_second_wait_until_it_is_over() {
     let mut observed = in_state(TaskState::Pending);
-    observed.created = at(5);
-    assert_eq!(decide(&observed).next, Next::Wait(Some(Duration::from_secs(1))));
+    observed.created_at = at(5);
+    assert_eq!(decide(&observed).next, NextStep::Wait(Some(Duration::from_secs(1))));
     let new = Observed { status: EtcdOperatorTaskStatus::default(), ..observed.clone() };
     assert_eq!(decide(&new).status, new.status, "nothing is said that another of that second could make wrong");
     observed.now = at(6);
-    assert_eq!(decide(&observed).next, Next::Ask(Stage::Admit));
+    assert_eq!(decide(&observed).next, NextStep::CallHandler(Stage::Admit));
 }
 
 #[test]
@@ -186,37 +186,37 @@ fn a_task_that_ran_is_cleaned_up_once_it_is_finished() {
             StageState::Waiting(Duration::ZERO),
         ] {
             observed.stage_state = stage_state;
-            assert_eq!(decide(&observed).next, Next::Ask(Stage::CleanUp), "{observed:?}");
+            assert_eq!(decide(&observed).next, NextStep::CallHandler(Stage::CleanUp), "{observed:?}");
         }
         observed.stage_state = StageState::Running(Stage::CleanUp);
-        assert!(matches!(decide(&observed).next, Next::Wait(Some(_))));
-        let trouble = TaskResult::trouble(Fault::new("ERR_X", "the Job could not be deleted"));
-        observed.stage_state = StageState::Done(Stage::CleanUp, trouble);
+        assert!(matches!(decide(&observed).next, NextStep::Wait(Some(_))));
+        let retry = TaskResult::retry(TaskError::new("ERR_X", "the Job could not be deleted"));
+        observed.stage_state = StageState::Done(Stage::CleanUp, retry);
         let plan = decide(&observed);
-        assert_eq!((plan.next.clone(), codes(&plan)), (Next::Rest(FIRST_PAUSE), vec!["ERR_X".to_owned()]));
+        assert_eq!((plan.next.clone(), codes(&plan)), (NextStep::CallAgainAfter(MIN_RETRY_DELAY), vec!["ERR_X".to_owned()]));
         assert_eq!((plan.status.state.as_ref(), plan.status.cleaned_up_at), (Some(&state), None));
         observed.stage_state = StageState::Done(Stage::CleanUp, TaskResult::done("removed"));
         let plan = decide(&observed);
         assert_eq!((plan.status.cleaned_up_at.clone(), &plan.status.last_operation), (Some(Time(at(5))), &None));
         observed.status = plan.status;
         observed.stage_state = StageState::None;
-        assert!(matches!(decide(&observed).next, Next::Wait(Some(_))), "it is done once, whichever process asks");
+        assert!(matches!(decide(&observed).next, NextStep::Wait(Some(_))), "it is done once, whichever process asks");
     }
     let rejected = Observed { needs_cleanup: true, ..in_state(TaskState::Rejected) };
-    assert!(matches!(decide(&rejected).next, Next::Wait(_)), "it has never run");
+    assert!(matches!(decide(&rejected).next, NextStep::Wait(_)), "it has never run");
     let unneeded = in_state(TaskState::Succeeded);
-    assert!(matches!(decide(&unneeded).next, Next::Wait(_)));
+    assert!(matches!(decide(&unneeded).next, NextStep::Wait(_)));
 }
 
 #[test]
 fn a_running_task_whose_etcd_cannot_be_read_ends_at_its_deadline() {
-    let etcd = Sight::Unreadable("Etcd default/main cannot be read: spec.backup".into());
+    let etcd = EtcdAvailability::Unreadable("Etcd default/main cannot be read: spec.backup".into());
     let mut observed =
         Observed { etcd, stage_state: StageState::Waiting(Duration::ZERO), ..in_state(TaskState::InProgress) };
     let plan = decide(&observed);
     assert_eq!((state(&plan), codes(&plan)), (TaskState::InProgress, vec![code::ETCD_UNREADABLE.to_owned()]));
     assert!(description(&plan).contains("spec.backup"), "{}", description(&plan));
-    assert_eq!(plan.next, Next::Wait(Some(Duration::from_secs(57))), "until its deadline");
+    assert_eq!(plan.next, NextStep::Wait(Some(Duration::from_secs(57))), "until its deadline");
     (observed.status, observed.now) = (plan.status, at(62));
     let plan = decide(&observed);
     assert_eq!(state(&plan), TaskState::Failed);
@@ -235,7 +235,7 @@ enum Event {
     /// Time goes by.
     Later(i64),
     /// The etcd cluster comes or goes.
-    Etcd(Sight),
+    Etcd(EtcdAvailability),
     /// Others come before, or are done.
     Ahead(usize),
     /// The operator forgets the type, or learns it.
@@ -243,13 +243,13 @@ enum Event {
 }
 
 fn results() -> impl Strategy<Value = TaskResult> {
-    let fault = || Fault::new("ERR_X", "x");
+    let error = || TaskError::new("ERR_X", "x");
     prop_oneof![
         Just(TaskResult::done("done")),
-        Just(TaskResult::failed(fault())),
-        Just(TaskResult::trouble(fault())),
-        Just(TaskResult::goes_on("on", Duration::ZERO)),
-        Just(TaskResult::goes_on("on", Duration::from_secs(3))),
+        Just(TaskResult::failed(error())),
+        Just(TaskResult::retry(error())),
+        Just(TaskResult::in_progress("on", Duration::ZERO)),
+        Just(TaskResult::in_progress("on", Duration::from_secs(3))),
     ]
 }
 
@@ -259,7 +259,7 @@ fn events() -> impl Strategy<Value = Event> {
         6 => results().prop_map(Event::Answer),
         1 => Just(Event::Crash),
         3 => (0_i64..40).prop_map(Event::Later),
-        1 => prop_oneof![Just(Sight::There), Just(Sight::Missing("x".into())), Just(Sight::NotServed), Just(Sight::Unreadable("x".into()))].prop_map(Event::Etcd),
+        1 => prop_oneof![Just(EtcdAvailability::Found), Just(EtcdAvailability::NotFound("x".into())), Just(EtcdAvailability::NotServed), Just(EtcdAvailability::Unreadable("x".into()))].prop_map(Event::Etcd),
         2 => (0_usize..3).prop_map(Event::Ahead),
         1 => any::<bool>().prop_map(Event::Options),
     ]
@@ -289,11 +289,11 @@ impl World {
         let plan = decide(&self.observed);
         let is_said = plan.status == self.observed.status;
         assert!(is_allowed(self.observed.status.state.as_ref(), plan.status.state.as_ref()), "{plan:?}");
-        assert!(plan.status.last_errors.iter().flatten().count() <= ERRORS);
+        assert!(plan.status.last_errors.iter().flatten().count() <= MAX_ERRORS);
         // First the word, then the deed.
         if is_said {
             match plan.next {
-                Next::Ask(stage) => {
+                NextStep::CallHandler(stage) => {
                     let is_free = match self.observed.stage_state {
                         StageState::Running(Stage::CleanUp) => false,
                         StageState::Running(_) => stage == Stage::CleanUp,
@@ -310,8 +310,8 @@ impl World {
                     assert!(stage != Stage::Admit || self.observed.ahead.is_empty(), "it is not its turn");
                     self.observed.stage_state = StageState::Running(stage);
                 }
-                Next::Rest(time) => self.observed.stage_state = StageState::Waiting(time),
-                Next::Wait(_) | Next::Delete => {}
+                NextStep::CallAgainAfter(time) => self.observed.stage_state = StageState::Waiting(time),
+                NextStep::Wait(_) | NextStep::Delete => {}
             }
         }
         plan
@@ -328,9 +328,9 @@ impl World {
             Event::Crash => self.observed.stage_state = StageState::None,
             Event::Later(seconds) => {
                 self.now += seconds;
-                if let StageState::Waiting(rest) = self.observed.stage_state {
+                if let StageState::Waiting(remaining) = self.observed.stage_state {
                     let gone = Duration::from_secs(seconds.unsigned_abs());
-                    self.observed.stage_state = StageState::Waiting(rest.saturating_sub(gone));
+                    self.observed.stage_state = StageState::Waiting(remaining.saturating_sub(gone));
                 }
             }
             Event::Etcd(sight) => self.observed.etcd = sight.clone(),
@@ -340,7 +340,7 @@ impl World {
                 self.observed.options = if *is_known {
                     Ok(Options { deadline: DEADLINE })
                 } else {
-                    Err(Fault::new(code::UNKNOWN_TYPE, "x"))
+                    Err(TaskError::new(code::UNKNOWN_TYPE, "x"))
                 };
             }
         }
@@ -374,12 +374,12 @@ proptest! {
             let plan = world.look();
             world.happens(event, &plan);
         }
-        world.happens(&Event::Etcd(Sight::There), &decide(&world.observed));
+        world.happens(&Event::Etcd(EtcdAvailability::Found), &decide(&world.observed));
         world.happens(&Event::Ahead(0), &decide(&world.observed));
         let mut is_deleted = false;
         for _ in 0..400 {
             let plan = world.look();
-            if plan.next == Next::Delete && plan.status == world.observed.status {
+            if plan.next == NextStep::Delete && plan.status == world.observed.status {
                 is_deleted = true;
                 break;
             }

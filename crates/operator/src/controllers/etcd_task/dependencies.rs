@@ -9,7 +9,7 @@ use messina_api::{
     names,
 };
 use messina_clients::{Reach, backup_restore, backup_restore::Sidecar, etcd};
-use messina_plan::etcd_task::{Fault, TaskResult, code};
+use messina_plan::etcd_task::{TaskError, TaskResult, code};
 use messina_runtime::{error::chain, fence::Fence, queue::ObjectKey, store::Store};
 
 /// The key of a Secret that holds the authorities, unless the Etcd names another one.
@@ -43,7 +43,7 @@ impl Tools {
         let address = format!("{}://{host}:{port}", scheme(tls.is_some()));
         Sidecar::new(&address, authorities.as_deref(), &self.reach)
             .and_then(|sidecar| sidecar.verified_as(&verified))
-            .map_err(|error| TaskResult::failed(Fault::new(error.code(), chain(&error))))
+            .map_err(|error| TaskResult::failed(TaskError::new(error.code(), chain(&error))))
     }
 
     /// How to speak with the members of an etcd cluster.
@@ -69,7 +69,7 @@ impl Tools {
     async fn authorities(&self, etcd: &Etcd, tls: &TlsConfig, field: &str) -> Result<Vec<u8>, TaskResult> {
         let reference = tls.tls_ca_secret_ref.clone().unwrap_or_default();
         let Some(name) = reference.name else {
-            return Err(TaskResult::failed(Fault::new(
+            return Err(TaskResult::failed(TaskError::new(
                 code::PRECONDITION,
                 format!("{field}.tlsCASecretRef.name of the Etcd is not set, so that nobody can be trusted"),
             )));
@@ -90,12 +90,12 @@ impl Tools {
         if !key.is_possible() {
             let description =
                 format!("The Etcd names {name:?} as a Secret, and no Secret can have this name: correct the Etcd");
-            return Err(TaskResult::trouble(Fault::new("ERR_SECRET_NOT_READ", description)));
+            return Err(TaskResult::retry(TaskError::new("ERR_SECRET_NOT_READ", description)));
         }
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         api.get(name).await.map_err(|error| {
             let description = format!("The Secret {namespace}/{name} of the Etcd cannot be read: {}", chain(&error));
-            TaskResult::trouble(Fault::new("ERR_SECRET_NOT_READ", description))
+            TaskResult::retry(TaskError::new("ERR_SECRET_NOT_READ", description))
         })
     }
 }
@@ -103,7 +103,7 @@ impl Tools {
 fn value(secret: &Secret, name: &str, key: &str) -> Result<Vec<u8>, TaskResult> {
     secret.data.as_ref().and_then(|data| data.get(key)).map(|bytes| bytes.0.clone()).ok_or_else(|| {
         let description = format!("The Secret {name} has no key {key:?}");
-        TaskResult::trouble(Fault::new("ERR_SECRET_NOT_READ", description))
+        TaskResult::retry(TaskError::new("ERR_SECRET_NOT_READ", description))
     })
 }
 
@@ -152,8 +152,8 @@ impl Members {
 
 /// What a call to etcd that failed means for a task.
 pub(super) fn of_etcd(error: &etcd::Error) -> TaskResult {
-    let fault = Fault::new(error.code(), chain(error));
-    if error.is_final() { TaskResult::failed(fault) } else { TaskResult::trouble(fault) }
+    let error = TaskError::new(error.code(), chain(error));
+    if error.is_final() { TaskResult::failed(error) } else { TaskResult::retry(error) }
 }
 
 #[cfg(test)]

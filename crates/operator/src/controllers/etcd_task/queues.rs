@@ -6,7 +6,7 @@ use std::{
 };
 
 use messina_api::druid::v1alpha1::EtcdOperatorTask;
-use messina_plan::etcd_task::line::{Line, Place, is_in_line};
+use messina_plan::etcd_task::line::{Line, Place, is_queued};
 use messina_runtime::{queue::ObjectKey, store::Change};
 
 /// The Etcd that a task is for.
@@ -20,7 +20,7 @@ pub(super) struct Lines(Mutex<HashMap<ObjectKey, Line<ObjectKey>>>);
 
 impl Lines {
     /// Takes in what became of a task. One that cannot be read keeps its place: it may be running. One that has left something is
-    /// in line until that is removed: see [`is_in_line`].
+    /// in line until that is removed: see [`is_queued`].
     pub(super) fn take_in(&self, change: &Change<EtcdOperatorTask>, needs_cleanup: impl Fn(&EtcdOperatorTask) -> bool) {
         if change.unreadable_after.is_some() {
             return;
@@ -40,7 +40,7 @@ impl Lines {
             lines.entry(etcd.clone()).or_default().remove(&Place::of(task));
         }
         if let Some((task, etcd)) = &after
-            && is_in_line(task, needs_cleanup(task))
+            && is_queued(task, needs_cleanup(task))
         {
             lines.entry(etcd.clone()).or_default().add(Place::of(task), change.key.clone());
         }
