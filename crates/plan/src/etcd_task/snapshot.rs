@@ -63,8 +63,8 @@ pub enum SnapshotState {
     NotTaken,
 }
 
-/// Whether a snapshot may be asked for once more. `unconfirmed_for` is how long ago a request may have been sent of which nobody
-/// knows what came.
+/// Checks whether the snapshot was taken since `before`. `unconfirmed_for` is the time since the last request whose outcome is
+/// unknown, if there is one.
 pub fn check_snapshot(config: &Config, before: &SnapshotsBefore, latest: &NewestSnapshots, unconfirmed_for: Option<Duration>) -> SnapshotState {
     match matching_snapshot(config, before, latest) {
         Some(taken) => SnapshotState::Taken(taken),
