@@ -20,18 +20,18 @@ use rustls::{
 use tokio::net::{TcpListener, TcpSocket};
 use tokio_rustls::TlsAcceptor;
 
-use crate::server::{Reach, Stream};
+use crate::server::{Resolver, Stream};
 
-/// The name by which servers are asked for in tests; it is found nowhere but in [`reach`].
+/// The name by which servers are asked for in tests; it is found nowhere but in [`resolver`].
 pub(crate) const NAME: &str = "main-client.default";
 
 /// Who signs certificates.
-pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub(crate) struct CertificateAuthority(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate and its key, both PEM.
 pub(crate) type Identity = (Vec<u8>, Vec<u8>);
 
-impl Authority {
+impl CertificateAuthority {
     pub(crate) fn new() -> Self {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, "authority");
@@ -44,12 +44,12 @@ impl Authority {
     }
 
     /// A certificate for this name.
-    pub(crate) fn vouches_for(&self, name: &str) -> Identity {
+    pub(crate) fn issue(&self, name: &str) -> Identity {
         self.signed(CertificateParams::new([name.to_owned()]).unwrap())
     }
 
     /// A certificate for this name whose time is over.
-    pub(crate) fn vouched_for(&self, name: &str) -> Identity {
+    pub(crate) fn issue_expired(&self, name: &str) -> Identity {
         let mut params = CertificateParams::new([name.to_owned()]).unwrap();
         params.not_before = date_time_ymd(2020, 1, 1);
         params.not_after = date_time_ymd(2021, 1, 1);
@@ -65,7 +65,7 @@ impl Authority {
 }
 
 /// How a server secures its connections: its own identity, and whom it wants clients to be vouched for by.
-pub(crate) fn secured((certificate, key): &Identity, clients: Option<&Authority>) -> TlsAcceptor {
+pub(crate) fn tls_acceptor((certificate, key): &Identity, clients: Option<&CertificateAuthority>) -> TlsAcceptor {
     let provider = Arc::new(ring::default_provider());
     let builder =
         ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions().unwrap();
@@ -85,7 +85,7 @@ pub(crate) fn secured((certificate, key): &Identity, clients: Option<&Authority>
 }
 
 /// A server that does `serve` with every connection, and where it is. Those that cannot be secured are dropped.
-pub(crate) async fn serving<S, F>(tls: Option<TlsAcceptor>, serve: S) -> SocketAddr
+pub(crate) async fn start_server<S, F>(tls: Option<TlsAcceptor>, serve: S) -> SocketAddr
 where
     S: Fn(Box<dyn Stream>) -> F + Send + 'static,
     F: Future<Output = ()> + Send + 'static,
@@ -109,8 +109,8 @@ where
 }
 
 /// A server that accepts connections and then does not say a word.
-pub(crate) async fn mute() -> SocketAddr {
-    serving(None, |stream| async move {
+pub(crate) async fn silent_server() -> SocketAddr {
+    start_server(None, |stream| async move {
         std::future::pending::<()>().await;
         drop(stream);
     })
@@ -118,7 +118,7 @@ pub(crate) async fn mute() -> SocketAddr {
 }
 
 /// An address where nobody listens. It stays taken until the process ends, so that no other program listens there either.
-pub(crate) fn nobody() -> SocketAddr {
+pub(crate) fn closed_address() -> SocketAddr {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let address = socket.local_addr().unwrap();
@@ -127,6 +127,6 @@ pub(crate) fn nobody() -> SocketAddr {
 }
 
 /// All names lead to this address.
-pub(crate) fn reach(address: SocketAddr) -> Reach {
-    Reach::through(move |_, _| Some(address))
+pub(crate) fn resolver(address: SocketAddr) -> Resolver {
+    Resolver::with_lookup(move |_, _| Some(address))
 }

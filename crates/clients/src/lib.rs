@@ -6,13 +6,13 @@ pub mod scylla;
 pub mod server;
 
 /// How much is kept of what a server says of a failure, in characters.
-const LONGEST_MESSAGE: usize = 1000;
+const MAX_MESSAGE: usize = 1000;
 /// How much is kept of a name that a server gives something, in characters.
-const LONGEST_NAME: usize = 300;
+const MAX_NAME: usize = 300;
 
 #[cfg(test)]
 mod fakes;
 #[cfg(test)]
 mod real;
 
-pub use server::Reach;
+pub use server::Resolver;

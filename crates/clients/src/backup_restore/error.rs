@@ -1,7 +1,7 @@
 use http::StatusCode;
 use thiserror::Error;
 
-use crate::server::{BadAddress, BadAuthorities, Silence, Unconnected, Unusable};
+use crate::server::{InvalidAddress, InvalidCaBundle, NoResponse, NotConnected, InvalidServer};
 
 /// A call that failed. `call` says which, such as `POST http://main-client.default.svc:8080/snapshot/full`.
 #[derive(Debug, Error)]
@@ -9,10 +9,10 @@ use crate::server::{BadAddress, BadAuthorities, Silence, Unconnected, Unusable};
 pub enum Error {
     /// The address cannot be used.
     #[error("{address:?} is no address of etcd-backup-restore")]
-    BadAddress { address: String, source: BadAddress },
+    InvalidAddress { address: String, source: InvalidAddress },
     /// The authorities that are to be trusted cannot be used.
     #[error("the certificate of {address} cannot be checked")]
-    BadAuthorities { address: String, source: BadAuthorities },
+    InvalidCaBundle { address: String, source: InvalidCaBundle },
     /// There was no connection, so that nobody got the request.
     #[error("{call} was not sent, because there is no connection")]
     NotSent { call: String, source: std::io::Error },
@@ -21,42 +21,42 @@ pub enum Error {
     NotTrusted { call: String, source: rustls::Error },
     /// The request was sent and may have been carried out, or may be even now.
     #[error("{call} was sent, but not answered; it may have been carried out all the same")]
-    NoAnswer { call: String, source: Silence },
+    NoResponse { call: String, source: NoResponse },
     /// The sidecar says no. It gives no reasons.
     #[error("{call} was answered with {status}: {}", meaning(*status))]
-    Answered { call: String, status: StatusCode },
+    ErrorResponse { call: String, status: StatusCode },
 }
 
 impl Error {
-    pub(super) fn unusable(address: &str, source: Unusable) -> Self {
+    pub(super) fn invalid_server(address: &str, source: InvalidServer) -> Self {
         let address = address.to_owned();
         match source {
-            Unusable::Address(source) => Self::BadAddress { address, source },
-            Unusable::Authorities(source) => Self::BadAuthorities { address, source },
+            InvalidServer::Address(source) => Self::InvalidAddress { address, source },
+            InvalidServer::CaBundle(source) => Self::InvalidCaBundle { address, source },
             // There is none to be wrong.
-            Unusable::Identity(source) => {
-                let source = BadAuthorities::Unreadable(rustls::Error::General(source.to_string()));
-                Self::BadAuthorities { address, source }
+            InvalidServer::ClientCertificate(source) => {
+                let source = InvalidCaBundle::Unreadable(rustls::Error::General(source.to_string()));
+                Self::InvalidCaBundle { address, source }
             }
         }
     }
 
-    pub(super) fn unconnected(call: &str, source: Unconnected) -> Self {
+    pub(super) fn not_connected(call: &str, source: NotConnected) -> Self {
         let call = call.to_owned();
         match source {
-            Unconnected::Failed(source) => Self::NotSent { call, source },
-            Unconnected::NotTrusted(source) => Self::NotTrusted { call, source },
+            NotConnected::Failed(source) => Self::NotSent { call, source },
+            NotConnected::NotTrusted(source) => Self::NotTrusted { call, source },
             // Sidecars ask for no certificate. One that does is not the one we look for, or not yet.
-            Unconnected::NotAdmitted(source) => Self::NotSent { call, source: std::io::Error::other(source) },
+            NotConnected::ClientCertificateRejected(source) => Self::NotSent { call, source: std::io::Error::other(source) },
         }
     }
 
     /// Whether the same call would fail again, unless something else is changed first.
-    pub fn is_final(&self) -> bool {
+    pub fn is_permanent(&self) -> bool {
         match self {
-            Self::BadAddress { .. } | Self::BadAuthorities { .. } | Self::NotTrusted { .. } => true,
-            Self::Answered { status, .. } => *status == StatusCode::BAD_REQUEST,
-            Self::NotSent { .. } | Self::NoAnswer { .. } => false,
+            Self::InvalidAddress { .. } | Self::InvalidCaBundle { .. } | Self::NotTrusted { .. } => true,
+            Self::ErrorResponse { status, .. } => *status == StatusCode::BAD_REQUEST,
+            Self::NotSent { .. } | Self::NoResponse { .. } => false,
         }
     }
 
@@ -64,8 +64,8 @@ impl Error {
     /// fails; and a sidecar that passed the request on answers with 502 when its leader does not.
     pub fn may_have_been_carried_out(&self) -> bool {
         match self {
-            Self::NoAnswer { .. } => true,
-            Self::Answered { status, .. } => status.is_server_error() && *status != StatusCode::SERVICE_UNAVAILABLE,
+            Self::NoResponse { .. } => true,
+            Self::ErrorResponse { status, .. } => status.is_server_error() && *status != StatusCode::SERVICE_UNAVAILABLE,
             _ => false,
         }
     }
@@ -74,11 +74,11 @@ impl Error {
     ///
     /// | code | error |
     /// |---|---|
-    /// | `ERR_SNAPSHOT_ADDRESS_INVALID` | `BadAddress` |
-    /// | `ERR_SNAPSHOT_AUTHORITIES_INVALID` | `BadAuthorities` |
+    /// | `ERR_SNAPSHOT_ADDRESS_INVALID` | `InvalidAddress` |
+    /// | `ERR_SNAPSHOT_AUTHORITIES_INVALID` | `InvalidCaBundle` |
     /// | `ERR_SNAPSHOT_CERTIFICATE_NOT_TRUSTED` | `NotTrusted` |
     /// | `ERR_SNAPSHOT_SIDECAR_UNREACHABLE` | `NotSent` |
-    /// | `ERR_SNAPSHOT_NOT_ANSWERED` | `NoAnswer` |
+    /// | `ERR_SNAPSHOT_NOT_ANSWERED` | `NoResponse` |
     /// | `ERR_SNAPSHOT_REQUEST_REFUSED` | 400 |
     /// | `ERR_SNAPSHOT_SIDECAR_NOT_READY` | 405 |
     /// | `ERR_SNAPSHOT_FAILED` | 500 |
@@ -86,12 +86,12 @@ impl Error {
     /// | `ERR_SNAPSHOT_ANSWER_UNEXPECTED` | any other answer |
     pub fn code(&self) -> &'static str {
         match self {
-            Self::BadAddress { .. } => "ERR_SNAPSHOT_ADDRESS_INVALID",
-            Self::BadAuthorities { .. } => "ERR_SNAPSHOT_AUTHORITIES_INVALID",
+            Self::InvalidAddress { .. } => "ERR_SNAPSHOT_ADDRESS_INVALID",
+            Self::InvalidCaBundle { .. } => "ERR_SNAPSHOT_AUTHORITIES_INVALID",
             Self::NotTrusted { .. } => "ERR_SNAPSHOT_CERTIFICATE_NOT_TRUSTED",
             Self::NotSent { .. } => "ERR_SNAPSHOT_SIDECAR_UNREACHABLE",
-            Self::NoAnswer { .. } => "ERR_SNAPSHOT_NOT_ANSWERED",
-            Self::Answered { status, .. } => match *status {
+            Self::NoResponse { .. } => "ERR_SNAPSHOT_NOT_ANSWERED",
+            Self::ErrorResponse { status, .. } => match *status {
                 StatusCode::BAD_REQUEST => "ERR_SNAPSHOT_REQUEST_REFUSED",
                 StatusCode::METHOD_NOT_ALLOWED => "ERR_SNAPSHOT_SIDECAR_NOT_READY",
                 StatusCode::INTERNAL_SERVER_ERROR => "ERR_SNAPSHOT_FAILED",

@@ -4,7 +4,7 @@
 
 mod error;
 mod exchange;
-mod kept;
+mod last_elements;
 #[cfg(test)]
 mod tests;
 
@@ -17,8 +17,8 @@ use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 pub use error::Error;
 
 use crate::{
-    LONGEST_NAME,
-    server::{Reach, Server, Silence, Trust},
+    MAX_NAME,
+    server::{Resolver, Server, NoResponse, TlsTrust},
 };
 
 /// The port of the API where an Etcd names no other.
@@ -65,7 +65,7 @@ pub struct Snapshot {
 
 /// The snapshots from which the cluster would be restored now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Latest {
+pub struct LatestSnapshots {
     /// The last full one.
     pub full: Option<Snapshot>,
     /// The last one after it.
@@ -79,68 +79,68 @@ pub struct Sidecar {
 }
 
 impl Sidecar {
-    /// The sidecars at an address such as `https://main-client.default.svc:8080`. For https, `authorities` is the PEM bundle
+    /// The sidecars at an address such as `https://main-client.default.svc:8080`. For https, `ca_bundle` is the PEM bundle
     /// of those who are trusted, and nobody else is; for http there are none.
-    pub fn new(address: &str, authorities: Option<&[u8]>, reach: &Reach) -> Result<Self, Error> {
-        let trust = authorities.map(|authorities| Trust { authorities, identity: None });
+    pub fn new(address: &str, ca_bundle: Option<&[u8]>, resolver: &Resolver) -> Result<Self, Error> {
+        let trust = ca_bundle.map(|ca_bundle| TlsTrust { ca_bundle, client_certificate: None });
         let server =
-            Server::new(address, trust, b"http/1.1", reach).map_err(|source| Error::unusable(address, source))?;
+            Server::new(address, trust, b"http/1.1", resolver).map_err(|source| Error::invalid_server(address, source))?;
         Ok(Self { server })
     }
 
     /// The same, whose certificate is checked for this name and not for the host of the address.
     pub fn verified_as(self, name: &str) -> Result<Self, Error> {
         let address = self.server.to_string();
-        let server = self.server.verified_as(name).map_err(|source| Error::unusable(&address, source))?;
+        let server = self.server.verified_as(name).map_err(|source| Error::invalid_server(&address, source))?;
         Ok(Self { server })
     }
 
     /// The snapshots that there are.
-    pub async fn latest(&self) -> Result<Latest, Error> {
+    pub async fn latest_snapshots(&self) -> Result<LatestSnapshots, Error> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Answer {
+        struct Response {
             full_snapshot: Option<Snapshot>,
             delta_snapshots: Option<Vec<Snapshot>>,
         }
-        let answer: Answer = self.ask(Method::GET, "/snapshot/latest", LISTING).await?;
-        let delta = answer.delta_snapshots.and_then(|mut deltas| deltas.pop());
-        Ok(Latest { full: answer.full_snapshot, delta })
+        let response: Response = self.call(Method::GET, "/snapshot/latest", LISTING).await?;
+        let delta = response.delta_snapshots.and_then(|mut deltas| deltas.pop());
+        Ok(LatestSnapshots { full: response.full_snapshot, delta })
     }
 
-    /// Takes a snapshot, and waits for it as long as `at_most`. None: nothing has changed since the snapshot before, so
+    /// Takes a snapshot, and waits for it as long as `time_limit`. None: nothing has changed since the snapshot before, so
     /// there is no need for a delta.
     ///
     /// The request is sent once, whatever becomes of it. A sidecar that has it goes on even when nobody waits any longer.
     /// Only full snapshots can be final ones: then a second one of the same revision is not taken, and the first is told.
-    pub async fn take(&self, kind: SnapshotKind, is_final: bool, at_most: Duration) -> Result<Option<Snapshot>, Error> {
+    pub async fn take_snapshot(&self, kind: SnapshotKind, is_final: bool, time_limit: Duration) -> Result<Option<Snapshot>, Error> {
         let path = match (kind, is_final) {
             (SnapshotKind::Full, false) => "/snapshot/full",
             (SnapshotKind::Full, true) => "/snapshot/full?final=true",
             (SnapshotKind::Delta, _) => "/snapshot/delta",
         };
         match kind {
-            SnapshotKind::Delta => self.ask(Method::POST, path, at_most).await,
+            SnapshotKind::Delta => self.call(Method::POST, path, time_limit).await,
             // There is always something to be had in full.
-            SnapshotKind::Full => self.ask(Method::POST, path, at_most).await.map(Some),
+            SnapshotKind::Full => self.call(Method::POST, path, time_limit).await.map(Some),
         }
     }
 
-    async fn ask<T: DeserializeOwned>(
+    async fn call<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &'static str,
-        at_most: Duration,
+        time_limit: Duration,
     ) -> Result<T, Error> {
         let call = format!("{method} {}{path}", self.server);
-        let body = exchange::call(&self.server, method, path, &call, at_most).await?;
-        serde_json::from_slice(&body).map_err(|source| Error::NoAnswer { call, source: Silence::garbled(source) })
+        let body = exchange::call(&self.server, method, path, &call, time_limit).await?;
+        serde_json::from_slice(&body).map_err(|source| Error::NoResponse { call, source: NoResponse::malformed(source) })
     }
 }
 
 /// A name, which ends in statuses and is compared with those there.
 fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    Ok(messina_text::line(&String::deserialize(deserializer)?, LONGEST_NAME))
+    Ok(messina_text::line(&String::deserialize(deserializer)?, MAX_NAME))
 }
 
 fn kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SnapshotKind>, D::Error> {

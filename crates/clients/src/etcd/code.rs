@@ -61,7 +61,7 @@ impl Code {
     }
 
     /// Whether the same call would be answered in the same way again.
-    pub(super) fn is_final(self) -> bool {
+    pub(super) fn is_permanent(self) -> bool {
         matches!(
             self,
             Self::InvalidArgument

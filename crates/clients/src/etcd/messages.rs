@@ -17,11 +17,11 @@ pub(super) struct Header {
 
 /// A request without contents: that for a status, and that for defragmentation.
 #[derive(Clone, Copy, PartialEq, Message)]
-pub(super) struct Nothing {}
+pub(super) struct EmptyRequest {}
 
 /// An answer of which nothing matters but that it came.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Acknowledged {
+pub(super) struct HeaderResponse {
     #[prost(message, optional, tag = "1")]
     pub(super) header: Option<Header>,
 }

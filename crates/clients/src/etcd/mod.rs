@@ -17,17 +17,17 @@ use prost::Message;
 pub use code::Code;
 pub use error::Error;
 use messages::{
-    Acknowledged, AlarmRequest, AlarmResponse, CompactionRequest, MemberListRequest, MemberListResponse, Nothing,
+    HeaderResponse, AlarmRequest, AlarmResponse, CompactionRequest, MemberListRequest, MemberListResponse, EmptyRequest,
     RangeRequest, StatusResponse,
 };
 
 use crate::{
-    LONGEST_MESSAGE, LONGEST_NAME,
-    server::{Reach, Server, Silence, Trust},
+    MAX_MESSAGE, MAX_NAME,
+    server::{Resolver, Server, NoResponse, TlsTrust},
 };
 
 /// No cluster has more members. Raft clusters have seldom more than seven; each member is a connection of ours.
-pub const MOST_MEMBERS: usize = 32;
+pub const MAX_MEMBERS: usize = 32;
 
 /// The port at which etcd serves clients where nothing else is said.
 pub const PORT: u16 = 2379;
@@ -42,21 +42,21 @@ const COMPACTION: Duration = Duration::from_secs(600);
 #[derive(Clone)]
 pub struct Tls {
     /// PEM bundle of the authorities that are trusted; nobody else is.
-    pub authorities: Vec<u8>,
+    pub ca_bundle: Vec<u8>,
     /// Certificate and key, both PEM, to show to an etcd that wants them.
-    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+    pub client_certificate: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 /// Says nothing of the key.
 impl fmt::Debug for Tls {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Tls").field("has_identity", &self.identity.is_some()).finish_non_exhaustive()
+        formatter.debug_struct("Tls").field("has_client_certificate", &self.client_certificate.is_some()).finish_non_exhaustive()
     }
 }
 
 /// A member of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
+pub struct ClusterMember {
     /// Its ID.
     pub id: u64,
     /// Its name; empty as long as it has never run.
@@ -125,80 +125,80 @@ pub struct Etcd {
 impl Etcd {
     /// The etcd at an address such as `https://main-client.default.svc:2379`. With `tls` the address must be https, and
     /// without it http. Nothing is sent before the first call.
-    pub fn new(endpoint: &str, tls: Option<&Tls>, reach: &Reach) -> Result<Self, Error> {
-        let trust = tls.map(|tls| Trust {
-            authorities: &tls.authorities,
-            identity: tls.identity.as_ref().map(|(certificate, key)| (certificate.as_slice(), key.as_slice())),
+    pub fn new(endpoint: &str, tls: Option<&Tls>, resolver: &Resolver) -> Result<Self, Error> {
+        let trust = tls.map(|tls| TlsTrust {
+            ca_bundle: &tls.ca_bundle,
+            client_certificate: tls.client_certificate.as_ref().map(|(certificate, key)| (certificate.as_slice(), key.as_slice())),
         });
-        let server = Server::new(endpoint, trust, b"h2", reach).map_err(|source| Error::unusable(endpoint, source))?;
+        let server = Server::new(endpoint, trust, b"h2", resolver).map_err(|source| Error::invalid_server(endpoint, source))?;
         Ok(Self { server })
     }
 
     /// The same, whose certificate is checked for this name and not for the host of the address.
     pub fn verified_as(self, name: &str) -> Result<Self, Error> {
         let endpoint = self.server.to_string();
-        let server = self.server.verified_as(name).map_err(|source| Error::unusable(&endpoint, source))?;
+        let server = self.server.verified_as(name).map_err(|source| Error::invalid_server(&endpoint, source))?;
         Ok(Self { server })
     }
 
-    /// The members of the cluster, as its leader knows them. An answer with more than [`MOST_MEMBERS`] is an error.
-    pub async fn members(&self) -> Result<Vec<Member>, Error> {
+    /// The members of the cluster, as its leader knows them. An answer with more than [`MAX_MEMBERS`] is an error.
+    pub async fn members(&self) -> Result<Vec<ClusterMember>, Error> {
         let method = "/etcdserverpb.Cluster/MemberList";
-        let answer: MemberListResponse = self.ask(method, &MemberListRequest { linearizable: true }, TIMEOUT).await?;
-        if answer.members.len() > MOST_MEMBERS {
-            let (call, count) = (grpc::call_name(&self.server, method), answer.members.len());
+        let response: MemberListResponse = self.call(method, &MemberListRequest { linearizable: true }, TIMEOUT).await?;
+        if response.members.len() > MAX_MEMBERS {
+            let (call, count) = (grpc::call_name(&self.server, method), response.members.len());
             let source =
-                Silence::garbled(format!("it lists {count} members, and no more than {MOST_MEMBERS} are possible"));
-            return Err(Error::NoAnswer { call, source });
+                NoResponse::malformed(format!("it lists {count} members, and no more than {MAX_MEMBERS} are possible"));
+            return Err(Error::NoResponse { call, source });
         }
-        let member = |member: messages::Member| Member {
+        let member = |member: messages::Member| ClusterMember {
             id: member.id,
-            name: messina_text::line(&member.name, LONGEST_NAME),
+            name: messina_text::line(&member.name, MAX_NAME),
             client_urls: member.client_urls,
             is_learner: member.is_learner,
         };
-        Ok(answer.members.into_iter().map(member).collect())
+        Ok(response.members.into_iter().map(member).collect())
     }
 
     /// How the member stands that is asked.
     pub async fn status(&self) -> Result<Status, Error> {
-        let answer: StatusResponse = self.ask("/etcdserverpb.Maintenance/Status", &Nothing {}, TIMEOUT).await?;
-        let header = answer.header.unwrap_or_default();
+        let response: StatusResponse = self.call("/etcdserverpb.Maintenance/Status", &EmptyRequest {}, TIMEOUT).await?;
+        let header = response.header.unwrap_or_default();
         Ok(Status {
             cluster_id: header.cluster_id,
             member_id: header.member_id,
-            leader: Some(answer.leader).filter(|leader| *leader != 0),
-            version: messina_text::line(&answer.version, LONGEST_NAME),
+            leader: Some(response.leader).filter(|leader| *leader != 0),
+            version: messina_text::line(&response.version, MAX_NAME),
             revision: header.revision,
-            db_size: answer.db_size,
-            db_size_in_use: answer.db_size_in_use,
-            raft_term: answer.raft_term,
-            raft_index: answer.raft_index,
-            raft_applied_index: answer.raft_applied_index,
-            errors: answer.errors.iter().map(|error| messina_text::line(error, LONGEST_MESSAGE)).collect(),
-            is_learner: answer.is_learner,
+            db_size: response.db_size,
+            db_size_in_use: response.db_size_in_use,
+            raft_term: response.raft_term,
+            raft_index: response.raft_index,
+            raft_applied_index: response.raft_applied_index,
+            errors: response.errors.iter().map(|error| messina_text::line(error, MAX_MESSAGE)).collect(),
+            is_learner: response.is_learner,
         })
     }
 
     /// Writes the database of the member that is asked anew, without its gaps. The member serves nobody meanwhile, so
     /// members take turns, and the leader comes last. A member that has begun goes on even when nobody waits any longer.
-    pub async fn defragment(&self, at_most: Duration) -> Result<(), Error> {
-        let _: Acknowledged = self.ask("/etcdserverpb.Maintenance/Defragment", &Nothing {}, at_most).await?;
+    pub async fn defragment(&self, time_limit: Duration) -> Result<(), Error> {
+        let _: HeaderResponse = self.call("/etcdserverpb.Maintenance/Defragment", &EmptyRequest {}, time_limit).await?;
         Ok(())
     }
 
     /// Gives up what keys were before `revision`, in the whole cluster. With `physical` it is waited for until the member
     /// that is asked has done it on its disk.
     pub async fn compact(&self, revision: i64, physical: bool) -> Result<(), Error> {
-        let at_most = if physical { COMPACTION } else { TIMEOUT };
+        let time_limit = if physical { COMPACTION } else { TIMEOUT };
         let request = CompactionRequest { revision, physical };
-        let answered: Result<Acknowledged, Error> = self.ask("/etcdserverpb.KV/Compact", &request, at_most).await;
+        let answered: Result<HeaderResponse, Error> = self.call("/etcdserverpb.KV/Compact", &request, time_limit).await;
         answered.map(drop).map_err(|error| error.of_compaction(revision))
     }
 
     /// The alarms of the cluster.
     pub async fn alarms(&self) -> Result<Vec<Alarm>, Error> {
-        let answer: AlarmResponse = self.ask("/etcdserverpb.Maintenance/Alarm", &AlarmRequest {}, TIMEOUT).await?;
+        let response: AlarmResponse = self.call("/etcdserverpb.Maintenance/Alarm", &AlarmRequest {}, TIMEOUT).await?;
         let alarm = |alarm: messages::AlarmMember| Alarm {
             member_id: alarm.member_id,
             kind: match alarm.alarm {
@@ -207,17 +207,17 @@ impl Etcd {
                 other => AlarmKind::Other(other),
             },
         };
-        Ok(answer.alarms.into_iter().map(alarm).collect())
+        Ok(response.alarms.into_iter().map(alarm).collect())
     }
 
     /// Whether the member that is asked can serve: it reads through the leader, and there is no alarm. No answer is an
     /// error, because then nothing is known.
     pub async fn is_healthy(&self) -> Result<bool, Error> {
         let request = RangeRequest { key: b"health".to_vec(), count_only: true };
-        let read: Result<Acknowledged, Error> = self.ask("/etcdserverpb.KV/Range", &request, TIMEOUT).await;
+        let read: Result<HeaderResponse, Error> = self.call("/etcdserverpb.KV/Range", &request, TIMEOUT).await;
         match read {
             Ok(_) => Ok(self.alarms().await?.is_empty()),
-            Err(Error::Answered { code: Code::Unavailable | Code::DeadlineExceeded | Code::DataLoss, .. }) => Ok(false),
+            Err(Error::ErrorResponse { code: Code::Unavailable | Code::DeadlineExceeded | Code::DataLoss, .. }) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -226,16 +226,16 @@ impl Etcd {
     #[cfg(test)]
     pub(crate) async fn put(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         let request = messages::PutRequest { key: key.to_vec(), value: value.to_vec() };
-        let _: Acknowledged = self.ask("/etcdserverpb.KV/Put", &request, TIMEOUT).await?;
+        let _: HeaderResponse = self.call("/etcdserverpb.KV/Put", &request, TIMEOUT).await?;
         Ok(())
     }
 
-    async fn ask<A: Message + Default>(
+    async fn call<A: Message + Default>(
         &self,
         method: &'static str,
-        question: &impl Message,
-        at_most: Duration,
+        request: &impl Message,
+        time_limit: Duration,
     ) -> Result<A, Error> {
-        grpc::call(&self.server, method, question, at_most).await
+        grpc::call(&self.server, method, request, time_limit).await
     }
 }

@@ -34,7 +34,7 @@ pub struct Agent {
 
 /// Why an agent cannot be asked, however often one tries.
 #[derive(Debug, thiserror::Error)]
-pub enum Unusable {
+pub enum InvalidAgent {
     /// The address is none.
     #[error("{0:?} is neither an IP address nor the name of a host")]
     Host(String, #[source] rustls::pki_types::InvalidDnsNameError),
@@ -48,20 +48,20 @@ pub enum Unusable {
 
 impl Agent {
     /// The agent at the usual port of a host, which is an IP address or a name.
-    pub fn new(host: &str, token: &str) -> Result<Self, Unusable> {
+    pub fn new(host: &str, token: &str) -> Result<Self, InvalidAgent> {
         Self::at(host, PORT, token)
     }
 
     /// The agent at another port.
-    pub fn at(host: &str, port: u16, token: &str) -> Result<Self, Unusable> {
-        let name = ServerName::try_from(host.to_owned()).map_err(|source| Unusable::Host(host.to_owned(), source))?;
-        let mut bearer = HeaderValue::from_str(&format!("Bearer {token}")).map_err(Unusable::Token)?;
+    pub fn at(host: &str, port: u16, token: &str) -> Result<Self, InvalidAgent> {
+        let name = ServerName::try_from(host.to_owned()).map_err(|source| InvalidAgent::Host(host.to_owned(), source))?;
+        let mut bearer = HeaderValue::from_str(&format!("Bearer {token}")).map_err(InvalidAgent::Token)?;
         bearer.set_sensitive(true);
         let provider = ring::default_provider();
-        let verifier = Anybody(provider.signature_verification_algorithms);
+        let verifier = AnyCertificate(provider.signature_verification_algorithms);
         let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
             .with_safe_default_protocol_versions()
-            .map_err(Unusable::Tls)?
+            .map_err(InvalidAgent::Tls)?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier))
             .with_no_client_auth();
@@ -78,9 +78,9 @@ impl Agent {
     }
 
     /// Removes data of a keyspace that the node no longer owns, which may take hours.
-    pub async fn cleanup(&self, keyspace: &str, patience: Duration) -> Result<(), Error> {
+    pub async fn cleanup(&self, keyspace: &str, time_limit: Duration) -> Result<(), Error> {
         let path = format!("/storage_service/keyspace_cleanup/{}", escaped(keyspace));
-        self.call(Method::POST, &path, patience).await.map(drop)
+        self.call(Method::POST, &path, time_limit).await.map(drop)
     }
 
     /// Stops a cleanup that is going on.
@@ -88,7 +88,7 @@ impl Agent {
         self.call(Method::POST, "/compaction_manager/stop_compaction?type=CLEANUP", TIMEOUT).await.map(drop)
     }
 
-    async fn call(&self, method: Method, path: &str, patience: Duration) -> Result<Bytes, Error> {
+    async fn call(&self, method: Method, path: &str, time_limit: Duration) -> Result<Bytes, Error> {
         let call = format!("{method} {path}");
         let whole = async {
             let address = self.authority();
@@ -99,8 +99,8 @@ impl Agent {
             })?;
             exchange::converse(stream, &method, path, &address, Some(&self.bearer), &|| call.clone()).await
         };
-        let answer = tokio::time::timeout(patience, whole).await;
-        answer.unwrap_or_else(|_| Err(Error::TimedOut { call: call.clone(), patience }))
+        let response = tokio::time::timeout(time_limit, whole).await;
+        response.unwrap_or_else(|_| Err(Error::TimedOut { call: call.clone(), time_limit }))
     }
 
     async fn connect(&self) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
@@ -124,9 +124,9 @@ impl fmt::Debug for Agent {
 
 /// Takes whichever certificate is shown, as long as whoever shows it has its key.
 #[derive(Debug)]
-struct Anybody(WebPkiSupportedAlgorithms);
+struct AnyCertificate(WebPkiSupportedAlgorithms);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,
@@ -170,15 +170,15 @@ mod tests {
     };
 
     use super::*;
-    use crate::fakes::{self, Authority};
+    use crate::fakes::{self, CertificateAuthority};
 
     /// An agent that answers every request with this, and what it was asked: the first line, and the token.
-    async fn agent_that_says(answer: &'static str) -> (Agent, mpsc::UnboundedReceiver<(String, String)>) {
-        let (asked, questions) = mpsc::unbounded_channel();
+    async fn agent_that_says(response: &'static str) -> (Agent, mpsc::UnboundedReceiver<(String, String)>) {
+        let (recorded, requests) = mpsc::unbounded_channel();
         // Signed by somebody of whom nobody has heard, for another name.
-        let tls = fakes::secured(&Authority::new().vouches_for("elsewhere"), None);
-        let address = fakes::serving(Some(tls), move |mut stream| {
-            let asked = asked.clone();
+        let tls = fakes::tls_acceptor(&CertificateAuthority::new().issue("elsewhere"), None);
+        let address = fakes::start_server(Some(tls), move |mut stream| {
+            let recorded = recorded.clone();
             async move {
                 let mut request = vec![];
                 while !request.ends_with(b"\r\n\r\n") {
@@ -188,19 +188,19 @@ mod tests {
                 let token = request.lines().find_map(|line| line.strip_prefix("authorization: "));
                 let line = request.lines().next().unwrap().to_owned();
                 // Not every test wants to know.
-                let _ = asked.send((line, token.unwrap_or_default().to_owned()));
-                stream.write_all(answer.as_bytes()).await.unwrap();
+                let _ = recorded.send((line, token.unwrap_or_default().to_owned()));
+                stream.write_all(response.as_bytes()).await.unwrap();
                 stream.shutdown().await.unwrap();
             }
         })
         .await;
-        (Agent::at("127.0.0.1", address.port(), "secret").unwrap(), questions)
+        (Agent::at("127.0.0.1", address.port(), "secret").unwrap(), requests)
     }
 
     #[tokio::test]
     async fn the_agent_is_asked_with_the_token_whatever_its_certificate() {
-        let answer = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n[\"k s\"]";
-        let (agent, mut questions) = agent_that_says(answer).await;
+        let response = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n[\"k s\"]";
+        let (agent, mut requests) = agent_that_says(response).await;
         assert_eq!(agent.keyspaces_by_ring().await.unwrap(), ["k s"]);
         agent.cleanup("k s", Duration::from_secs(5)).await.unwrap();
         agent.stop_cleanup().await.unwrap();
@@ -210,7 +210,7 @@ mod tests {
             "POST /compaction_manager/stop_compaction?type=CLEANUP",
         ];
         for call in expected {
-            assert_eq!(questions.recv().await.unwrap(), (format!("{call} HTTP/1.1"), "Bearer secret".to_owned()));
+            assert_eq!(requests.recv().await.unwrap(), (format!("{call} HTTP/1.1"), "Bearer secret".to_owned()));
         }
         assert!(!format!("{agent:?}").contains("secret"));
     }
@@ -221,12 +221,12 @@ mod tests {
         let (agent, _) = agent_that_says(refusal).await;
         let error = agent.stop_cleanup().await.unwrap_err();
         assert!(error.to_string().ends_with("was answered with 401 Unauthorized: unauthorized"), "{error}");
-        let nobody = Agent::at("127.0.0.1", fakes::nobody().port(), "secret").unwrap();
-        assert!(matches!(nobody.stop_cleanup().await.unwrap_err(), Error::Unreachable { .. }));
-        let mute = Agent::at("127.0.0.1", fakes::mute().await.port(), "secret").unwrap();
-        let impatient = mute.cleanup("k", Duration::from_millis(50)).await.unwrap_err();
+        let closed_address = Agent::at("127.0.0.1", fakes::closed_address().port(), "secret").unwrap();
+        assert!(matches!(closed_address.stop_cleanup().await.unwrap_err(), Error::Unreachable { .. }));
+        let silent_server = Agent::at("127.0.0.1", fakes::silent_server().await.port(), "secret").unwrap();
+        let impatient = silent_server.cleanup("k", Duration::from_millis(50)).await.unwrap_err();
         assert!(matches!(impatient, Error::TimedOut { .. }), "{impatient}");
-        assert!(matches!(Agent::new("no host", "secret"), Err(Unusable::Host(..))));
-        assert!(matches!(Agent::new("10.0.0.1", "se\ncret"), Err(Unusable::Token(_))));
+        assert!(matches!(Agent::new("no host", "secret"), Err(InvalidAgent::Host(..))));
+        assert!(matches!(Agent::new("10.0.0.1", "se\ncret"), Err(InvalidAgent::Token(_))));
     }
 }

@@ -18,8 +18,8 @@ pub enum Error {
     #[error("{call} is no valid request")]
     Invalid { call: String, source: http::Error },
     /// No answer came in time.
-    #[error("{call} got no answer within {patience:?}")]
-    TimedOut { call: String, patience: Duration },
+    #[error("{call} got no answer within {time_limit:?}")]
+    TimedOut { call: String, time_limit: Duration },
     /// ScyllaDB says no, in these words.
     #[error("{call} was answered with {status}: {message}")]
     Refused { call: String, status: http::StatusCode, message: String },

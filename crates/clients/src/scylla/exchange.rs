@@ -18,16 +18,16 @@ use tokio::{
 };
 
 use super::error::Error;
-use crate::LONGEST_MESSAGE;
+use crate::MAX_MESSAGE;
 
 /// No answer is longer. The longest list the tokens of a ring and the snapshots of all tables.
-const LONGEST: usize = 8 << 20;
+const MAX_RESPONSE: usize = 8 << 20;
 
 /// The body of a successful answer.
-pub(super) async fn call(address: SocketAddr, method: Method, path: &str, patience: Duration) -> Result<Bytes, Error> {
+pub(super) async fn call(address: SocketAddr, method: Method, path: &str, time_limit: Duration) -> Result<Bytes, Error> {
     let call = || format!("{method} {path}");
-    let answer = timeout(patience, exchange(address, &method, path, &call)).await;
-    answer.unwrap_or_else(|_| Err(Error::TimedOut { call: call(), patience }))
+    let response = timeout(time_limit, exchange(address, &method, path, &call)).await;
+    response.unwrap_or_else(|_| Err(Error::TimedOut { call: call(), time_limit }))
 }
 
 async fn exchange(
@@ -64,10 +64,10 @@ pub(super) async fn converse(
     if let Some(authorization) = authorization {
         request.headers_mut().insert(header::AUTHORIZATION, authorization.clone());
     }
-    let answer = async {
-        let answer = sender.send_request(request).await.map_err(broken)?;
-        let status = answer.status();
-        let body = read(answer.into_body(), call).await?;
+    let response = async {
+        let response = sender.send_request(request).await.map_err(broken)?;
+        let status = response.status();
+        let body = read(response.into_body(), call).await?;
         if status.is_success() {
             Ok(body)
         } else {
@@ -75,11 +75,11 @@ pub(super) async fn converse(
         }
     };
     // The connection is driven here, so that it ends with the call, however that ends.
-    tokio::pin!(answer, connection);
+    tokio::pin!(response, connection);
     tokio::select! {
-        answer = &mut answer => answer,
+        response = &mut response => response,
         driven = &mut connection => match driven {
-            Ok(()) => answer.await,
+            Ok(()) => response.await,
             Err(source) => Err(broken(source)),
         },
     }
@@ -91,8 +91,8 @@ async fn read(mut body: Incoming, call: &(impl Fn() -> String + Sync)) -> Result
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|source| Error::Broken { call: call(), source })?;
         let bytes = frame.data_ref().map_or(&[][..], |bytes| &bytes[..]);
-        if read.len() + bytes.len() > LONGEST {
-            return Err(Error::TooLong { call: call(), limit: LONGEST });
+        if read.len() + bytes.len() > MAX_RESPONSE {
+            return Err(Error::TooLong { call: call(), limit: MAX_RESPONSE });
         }
         read.extend_from_slice(bytes);
     }
@@ -109,5 +109,5 @@ fn message(body: &[u8]) -> String {
         Ok(failure) => failure.message,
         Err(_) => String::from_utf8_lossy(body).into_owned(),
     };
-    messina_text::line(&message, LONGEST_MESSAGE)
+    messina_text::line(&message, MAX_MESSAGE)
 }

@@ -175,10 +175,10 @@ impl Node {
         self.entries("/storage_proxy/schema_versions").await
     }
 
-    /// Makes the node leave the ring, which may take days. The answer is waited for as long as `patience`; a node that
+    /// Makes the node leave the ring, which may take days. The answer is waited for as long as `time_limit`; a node that
     /// has not answered then goes on leaving.
-    pub async fn decommission(self, patience: Duration) -> Result<Decommission, Error> {
-        match self.within(patience).post("/storage_service/decommission").await {
+    pub async fn decommission(self, time_limit: Duration) -> Result<Decommission, Error> {
+        match self.within(time_limit).post("/storage_service/decommission").await {
             Ok(()) => Ok(Decommission::Done),
             Err(Error::TimedOut { .. }) => Ok(Decommission::Unanswered),
             Err(error) => Err(error),
@@ -186,13 +186,13 @@ impl Node {
     }
 
     /// Makes the node write all to disk and cease to serve, until it is started anew.
-    pub async fn drain(self, patience: Duration) -> Result<(), Error> {
-        self.within(patience).post("/storage_service/drain").await
+    pub async fn drain(self, time_limit: Duration) -> Result<(), Error> {
+        self.within(time_limit).post("/storage_service/drain").await
     }
 
     /// Removes data of a keyspace that the node no longer owns.
-    pub async fn cleanup(self, keyspace: &str, patience: Duration) -> Result<(), Error> {
-        self.within(patience).post(&format!("/storage_service/keyspace_cleanup/{}", escaped(keyspace))).await
+    pub async fn cleanup(self, keyspace: &str, time_limit: Duration) -> Result<(), Error> {
+        self.within(time_limit).post(&format!("/storage_service/keyspace_cleanup/{}", escaped(keyspace))).await
     }
 
     /// Stops a cleanup that is going on.
@@ -201,13 +201,13 @@ impl Node {
     }
 
     /// Writes the recent data of a keyspace to disk.
-    pub async fn flush(self, keyspace: &str, patience: Duration) -> Result<(), Error> {
-        self.within(patience).post(&format!("/storage_service/keyspace_flush/{}", escaped(keyspace))).await
+    pub async fn flush(self, keyspace: &str, time_limit: Duration) -> Result<(), Error> {
+        self.within(time_limit).post(&format!("/storage_service/keyspace_flush/{}", escaped(keyspace))).await
     }
 
     /// Keeps the data of a keyspace as it is now, under the name `tag`.
-    pub async fn take_snapshot(self, tag: &str, keyspace: &str, patience: Duration) -> Result<(), Error> {
-        self.within(patience).post(&snapshot_path(tag, keyspace)).await
+    pub async fn take_snapshot(self, tag: &str, keyspace: &str, time_limit: Duration) -> Result<(), Error> {
+        self.within(time_limit).post(&snapshot_path(tag, keyspace)).await
     }
 
     /// The snapshots there are, by tag.
@@ -221,14 +221,14 @@ impl Node {
     }
 
     /// Removes all snapshots of this name, whatever keyspaces they are of.
-    pub async fn clear_snapshot(self, tag: &str, patience: Duration) -> Result<(), Error> {
+    pub async fn clear_snapshot(self, tag: &str, time_limit: Duration) -> Result<(), Error> {
         let path = format!("/storage_service/snapshots?tag={}", escaped(tag));
-        exchange::call(self.address, Method::DELETE, &path, patience).await.map(drop)
+        exchange::call(self.address, Method::DELETE, &path, time_limit).await.map(drop)
     }
 
     /// Removes a dead node from the ring for good. Its data is made anew from that of others.
-    pub async fn remove_node(self, host_id: &str, patience: Duration) -> Result<(), Error> {
-        self.within(patience).post(&format!("/storage_service/remove_node?host_id={}", escaped(host_id))).await
+    pub async fn remove_node(self, host_id: &str, time_limit: Duration) -> Result<(), Error> {
+        self.within(time_limit).post(&format!("/storage_service/remove_node?host_id={}", escaped(host_id))).await
     }
 
     async fn get<T: DeserializeOwned>(self, path: &str) -> Result<T, Error> {

@@ -11,10 +11,10 @@ use tokio::{
 use super::*;
 
 /// A node that gives the same answer to every request, and what it was asked. Without an answer it keeps silent.
-async fn node_that_says(answer: Option<&'static str>) -> (Node, mpsc::UnboundedReceiver<String>) {
+async fn node_that_says(response: Option<&'static str>) -> (Node, mpsc::UnboundedReceiver<String>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let node = Node::at(listener.local_addr().unwrap());
-    let (asked, questions) = mpsc::unbounded_channel();
+    let (recorded, requests) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         let mut silent = vec![];
         loop {
@@ -25,15 +25,15 @@ async fn node_that_says(answer: Option<&'static str>) -> (Node, mpsc::UnboundedR
             }
             let request = String::from_utf8(request).unwrap();
             // Not every test wants to know.
-            let _ = asked.send(request.lines().next().unwrap().to_owned());
-            match answer {
+            let _ = recorded.send(request.lines().next().unwrap().to_owned());
+            match response {
                 // The client may have read enough before the end.
-                Some(answer) => drop(stream.write_all(answer.as_bytes()).await),
+                Some(response) => drop(stream.write_all(response.as_bytes()).await),
                 None => silent.push(stream),
             }
         }
     });
-    (node, questions)
+    (node, requests)
 }
 
 macro_rules! ok {
@@ -61,7 +61,7 @@ async fn answers_are_read_as_scylladb_writes_them() {
 
 #[tokio::test]
 async fn what_is_asked_for_is_what_the_table_of_calls_says() {
-    let (node, mut questions) = node_that_says(ok!("")).await;
+    let (node, mut requests) = node_that_says(ok!("")).await;
     let moment = Duration::from_secs(5);
     node.drain(moment).await.unwrap();
     node.cleanup("k s", moment).await.unwrap();
@@ -89,7 +89,7 @@ async fn what_is_asked_for_is_what_the_table_of_calls_says() {
         "GET /storage_service/keyspaces?type=non_local_strategy",
     ];
     for call in expected {
-        assert_eq!(questions.recv().await.unwrap(), format!("{call} HTTP/1.1"));
+        assert_eq!(requests.recv().await.unwrap(), format!("{call} HTTP/1.1"));
     }
 }
 
@@ -115,9 +115,9 @@ async fn a_failure_says_which_call_failed_and_why() {
     assert!(matches!(error, Error::Broken { .. }) && error.source().is_some(), "{error:?}");
 
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let nobody = Node::at(listener.local_addr().unwrap());
+    let closed_address = Node::at(listener.local_addr().unwrap());
     drop(listener);
-    assert!(matches!(nobody.ping().await.unwrap_err(), Error::Unreachable { .. }));
+    assert!(matches!(closed_address.ping().await.unwrap_err(), Error::Unreachable { .. }));
 }
 
 #[tokio::test]

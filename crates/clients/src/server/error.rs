@@ -7,7 +7,7 @@ use thiserror::Error;
 
 /// Why an address cannot be used.
 #[derive(Debug, Error)]
-pub enum BadAddress {
+pub enum InvalidAddress {
     /// It is no URL.
     #[error("it is no URL")]
     Malformed(#[source] http::uri::InvalidUri),
@@ -24,7 +24,7 @@ pub enum BadAddress {
 
 /// Why the authorities that are to be trusted cannot be used.
 #[derive(Debug, Error)]
-pub enum BadAuthorities {
+pub enum InvalidCaBundle {
     /// The address is https and nobody is to be trusted.
     #[error("https is asked for, but no authorities are named")]
     Missing,
@@ -41,7 +41,7 @@ pub enum BadAuthorities {
 
 /// Why a certificate and its key cannot be shown to a server.
 #[derive(Debug, Error)]
-pub enum BadIdentity {
+pub enum InvalidClientCertificate {
     /// There is no certificate.
     #[error("it holds no certificate")]
     NoCertificate,
@@ -53,82 +53,82 @@ pub enum BadIdentity {
     Key(#[source] pem::Error),
     /// The two do not belong together, or the key is of an unknown kind.
     #[error("certificate and key cannot be used together")]
-    Unusable(#[source] rustls::Error),
+    Mismatch(#[source] rustls::Error),
 }
 
 /// Why there is no answer to something that was sent.
 #[derive(Debug, Error)]
-pub enum Silence {
+pub enum NoResponse {
     /// The time was over.
     #[error("nothing came within {0:?}")]
     TimedOut(Duration),
     /// The connection broke before the answer was there, or in the middle of it.
     #[error("the connection broke")]
-    Cut(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Disconnected(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The answer says that all is well, but not in a form that can be understood.
     #[error("the answer cannot be understood")]
-    Garbled(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Malformed(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-impl Silence {
-    pub(crate) fn cut(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self::Cut(source.into())
+impl NoResponse {
+    pub(crate) fn disconnected(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Disconnected(source.into())
     }
 
-    pub(crate) fn garbled(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self::Garbled(source.into())
+    pub(crate) fn malformed(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Malformed(source.into())
     }
 }
 
 /// Why a server cannot be asked, however often one tries.
 #[derive(Debug)]
-pub(crate) enum Unusable {
-    Address(BadAddress),
-    Authorities(BadAuthorities),
-    Identity(BadIdentity),
+pub(crate) enum InvalidServer {
+    Address(InvalidAddress),
+    CaBundle(InvalidCaBundle),
+    ClientCertificate(InvalidClientCertificate),
 }
 
-impl From<BadAddress> for Unusable {
-    fn from(source: BadAddress) -> Self {
+impl From<InvalidAddress> for InvalidServer {
+    fn from(source: InvalidAddress) -> Self {
         Self::Address(source)
     }
 }
 
-impl From<BadAuthorities> for Unusable {
-    fn from(source: BadAuthorities) -> Self {
-        Self::Authorities(source)
+impl From<InvalidCaBundle> for InvalidServer {
+    fn from(source: InvalidCaBundle) -> Self {
+        Self::CaBundle(source)
     }
 }
 
-impl From<BadIdentity> for Unusable {
-    fn from(source: BadIdentity) -> Self {
-        Self::Identity(source)
+impl From<InvalidClientCertificate> for InvalidServer {
+    fn from(source: InvalidClientCertificate) -> Self {
+        Self::ClientCertificate(source)
     }
 }
 
 /// Why there is no connection. In any case nothing was asked.
 #[derive(Debug)]
-pub(crate) enum Unconnected {
+pub(crate) enum NotConnected {
     /// There is none.
     Failed(io::Error),
     /// There was one, to somebody who did not prove to be the one that was meant.
     NotTrusted(rustls::Error),
     /// There was one, to somebody who does not take our certificate, or wants one that we do not have.
-    NotAdmitted(rustls::Error),
+    ClientCertificateRejected(rustls::Error),
 }
 
-impl From<io::Error> for Unconnected {
+impl From<io::Error> for NotConnected {
     fn from(error: io::Error) -> Self {
-        match secured(&error) {
+        match tls_error(&error) {
             Some(cause) if is_distrust(cause) => Self::NotTrusted(cause.clone()),
-            Some(cause) if is_refusal(cause) => Self::NotAdmitted(cause.clone()),
+            Some(cause) if is_refusal(cause) => Self::ClientCertificateRejected(cause.clone()),
             _ => Self::Failed(error),
         }
     }
 }
 
 /// What TLS has to say about it, if it has.
-pub(super) fn secured(error: &io::Error) -> Option<&rustls::Error> {
+pub(super) fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 

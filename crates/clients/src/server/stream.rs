@@ -9,7 +9,7 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::error::{is_refusal, secured};
+use super::error::{is_refusal, tls_error};
 
 /// A connection, secured or not.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -27,7 +27,7 @@ impl Alert {
     }
 
     fn notice(&self, error: &io::Error) {
-        if let Some(cause) = secured(error).filter(|cause| is_refusal(cause)) {
+        if let Some(cause) = tls_error(error).filter(|cause| is_refusal(cause)) {
             // The first one is the cause of all others.
             let _ = self.0.set(cause.clone());
         }
@@ -35,20 +35,20 @@ impl Alert {
 }
 
 /// A secured stream whose alerts are kept.
-pub(super) struct Noticing<S> {
+pub(super) struct AlertRecorder<S> {
     stream: S,
     alert: Alert,
     /// Why nothing can be written any more.
     broken: Option<io::Error>,
 }
 
-impl<S> Noticing<S> {
+impl<S> AlertRecorder<S> {
     pub(super) fn new(stream: S, alert: Alert) -> Self {
         Self { stream, alert, broken: None }
     }
 }
 
-impl<S: AsyncRead + Unpin> Noticing<S> {
+impl<S: AsyncRead + Unpin> AlertRecorder<S> {
     /// Passes on how a write went. A server that hangs up after it has said why makes writing fail before that was read,
     /// so it is heard out first.
     fn written<T>(&mut self, context: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -78,7 +78,7 @@ impl<S: AsyncRead + Unpin> Noticing<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Noticing<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for AlertRecorder<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -92,7 +92,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Noticing<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Noticing<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for AlertRecorder<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &[u8]) -> Poll<io::Result<usize>> {
         let polled = match self.broken.take() {
             Some(error) => Poll::Ready(Err(error)),

@@ -1,4 +1,4 @@
-//! How handlers reach an etcd cluster, its sidecars and Kubernetes.
+//! Clients and settings with which handlers access an etcd cluster, its sidecars and Kubernetes.
 
 use std::sync::Arc;
 
@@ -8,93 +8,97 @@ use messina_api::{
     druid::v1alpha1::{Etcd, TlsConfig},
     names,
 };
-use messina_clients::{Reach, backup_restore, backup_restore::Sidecar, etcd};
+use messina_clients::{Resolver, backup_restore, backup_restore::Sidecar, etcd};
 use messina_plan::etcd_task::{TaskError, TaskResult, code};
 use messina_runtime::{error::chain, fence::Fence, queue::ObjectKey, store::Store};
 
-/// The key of a Secret that holds the authorities, unless the Etcd names another one.
-const BUNDLE: &str = "bundle.crt";
+/// The key of the CA bundle in a Secret, unless the Etcd sets `dataKey`.
+const DEFAULT_CA_KEY: &str = "bundle.crt";
 
-/// What handlers need besides the task.
-pub struct Tools {
-    /// Kubernetes.
+/// The dependencies of handlers.
+pub struct Dependencies {
+    /// Client of the Kubernetes API.
     pub client: Client,
-    /// How names are found.
-    pub reach: Reach,
-    /// Whether this process leads: requests that change something outside do not pass the one in front of Kubernetes.
+    /// Resolver of the names of etcd members and sidecars.
+    pub resolver: Resolver,
+    /// Whether this process is the leader. The client of the Kubernetes API checks it by itself; calls to etcd and to sidecars
+    /// have to check it here.
     pub fence: Fence,
-    /// The image of etcd-backup-restore for Jobs, where the Etcd names none.
+    /// The image of etcd-backup-restore for Jobs, unless the Etcd sets one.
     pub backup_restore_image: String,
     /// The Jobs of tasks.
     pub jobs: Arc<Store<Job>>,
 }
 
-impl Tools {
-    /// The sidecars of an etcd cluster that take its snapshots.
+impl Dependencies {
+    /// Returns a client of the etcd-backup-restore sidecars of an etcd cluster.
     pub async fn sidecar(&self, etcd: &Etcd) -> Result<Sidecar, TaskResult> {
         let backup = etcd.spec.backup.as_ref();
         let port = backup.and_then(|backup| backup.port).unwrap_or(backup_restore::PORT.into());
         let tls = backup.and_then(|backup| backup.tls.as_ref());
-        let authorities = match tls {
-            Some(tls) => Some(self.authorities(etcd, tls, "spec.backup.tls").await?),
+        let ca_bundle = match tls {
+            Some(tls) => Some(self.ca_bundle(etcd, tls, "spec.backup.tls").await?),
             None => None,
         };
-        let Service { host, verified } = Service::of(etcd);
+        let ClientService { host, server_name } = ClientService::of(etcd);
         let address = format!("{}://{host}:{port}", scheme(tls.is_some()));
-        Sidecar::new(&address, authorities.as_deref(), &self.reach)
-            .and_then(|sidecar| sidecar.verified_as(&verified))
+        Sidecar::new(&address, ca_bundle.as_deref(), &self.resolver)
+            .and_then(|sidecar| sidecar.verified_as(&server_name))
             .map_err(|error| TaskResult::failed(TaskError::new(error.code(), chain(&error))))
     }
 
-    /// How to speak with the members of an etcd cluster.
-    pub async fn members(&self, etcd: &Etcd) -> Result<Members, TaskResult> {
+    /// Returns a connector to the members of an etcd cluster.
+    pub async fn members(&self, etcd: &Etcd) -> Result<MemberConnector, TaskResult> {
         let config = etcd.spec.etcd.as_ref();
         let port = config.and_then(|config| config.client_port).unwrap_or(etcd::PORT.into());
         let tls = match config.and_then(|config| config.client_url_tls.as_ref()) {
             Some(tls) => {
-                let authorities = self.authorities(etcd, tls, "spec.etcd.clientUrlTls").await?;
-                let identity = match tls.client_tls_secret_ref.as_ref().and_then(|secret| secret.name.as_deref()) {
-                    Some(name) => Some(self.identity(etcd, name).await?),
+                let ca_bundle = self.ca_bundle(etcd, tls, "spec.etcd.clientUrlTls").await?;
+                let client_certificate = match tls.client_tls_secret_ref.as_ref().and_then(|secret| secret.name.as_deref()) {
+                    Some(name) => Some(self.client_certificate(etcd, name).await?),
                     None => None,
                 };
-                Some(etcd::Tls { authorities, identity })
+                Some(etcd::Tls { ca_bundle, client_certificate })
             }
             None => None,
         };
-        let Service { host, verified } = Service::of(etcd);
+        let ClientService { host, server_name } = ClientService::of(etcd);
         let address = format!("{}://{host}:{port}", scheme(tls.is_some()));
-        Ok(Members { address, verified, tls, reach: self.reach.clone() })
+        Ok(MemberConnector { address, server_name, tls, resolver: self.resolver.clone() })
     }
 
-    async fn authorities(&self, etcd: &Etcd, tls: &TlsConfig, field: &str) -> Result<Vec<u8>, TaskResult> {
+    async fn ca_bundle(&self, etcd: &Etcd, tls: &TlsConfig, field: &str) -> Result<Vec<u8>, TaskResult> {
         let reference = tls.tls_ca_secret_ref.clone().unwrap_or_default();
         let Some(name) = reference.name else {
             return Err(TaskResult::failed(TaskError::new(
                 code::PRECONDITION,
-                format!("{field}.tlsCASecretRef.name of the Etcd is not set, so that nobody can be trusted"),
+                format!(
+                    "{field}.tlsCASecretRef.name of the Etcd is not set, so the operator cannot verify the server \
+                     certificate: set it in the Etcd, then create another task"
+                ),
             )));
         };
-        let key = reference.data_key.unwrap_or_else(|| BUNDLE.into());
+        let key = reference.data_key.unwrap_or_else(|| DEFAULT_CA_KEY.into());
         self.secret(etcd, &name).await.and_then(|secret| value(&secret, &name, &key))
     }
 
-    async fn identity(&self, etcd: &Etcd, name: &str) -> Result<(Vec<u8>, Vec<u8>), TaskResult> {
+    async fn client_certificate(&self, etcd: &Etcd, name: &str) -> Result<(Vec<u8>, Vec<u8>), TaskResult> {
         let secret = self.secret(etcd, name).await?;
         Ok((value(&secret, name, "tls.crt")?, value(&secret, name, "tls.key")?))
     }
 
-    /// A Secret of an etcd cluster, which is in its namespace.
+    /// Reads a Secret of an etcd cluster from its namespace.
     pub async fn secret(&self, etcd: &Etcd, name: &str) -> Result<Secret, TaskResult> {
         let namespace = etcd.metadata.namespace.as_deref().unwrap_or_default();
         let key = ObjectKey { namespace: Some(namespace.to_owned()), name: name.to_owned() };
         if !key.is_possible() {
             let description =
-                format!("The Etcd names {name:?} as a Secret, and no Secret can have this name: correct the Etcd");
+                format!("The Etcd references a Secret named {name:?}, which is not a valid name: correct the Etcd");
             return Err(TaskResult::retry(TaskError::new("ERR_SECRET_NOT_READ", description)));
         }
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         api.get(name).await.map_err(|error| {
-            let description = format!("The Secret {namespace}/{name} of the Etcd cannot be read: {}", chain(&error));
+            let description = format!("The operator cannot read Secret {namespace}/{name} of the Etcd: {}", chain(&error));
             TaskResult::retry(TaskError::new("ERR_SECRET_NOT_READ", description))
         })
     }
@@ -102,7 +106,7 @@ impl Tools {
 
 fn value(secret: &Secret, name: &str, key: &str) -> Result<Vec<u8>, TaskResult> {
     secret.data.as_ref().and_then(|data| data.get(key)).map(|bytes| bytes.0.clone()).ok_or_else(|| {
-        let description = format!("The Secret {name} has no key {key:?}");
+        let description = format!("Secret {name} of the Etcd has no key {key:?}: add it");
         TaskResult::retry(TaskError::new("ERR_SECRET_NOT_READ", description))
     })
 }
@@ -111,49 +115,50 @@ fn scheme(is_tls: bool) -> &'static str {
     if is_tls { "https" } else { "http" }
 }
 
-/// The Service behind which all members answer.
+/// The client Service of an etcd cluster, which selects all members.
 #[derive(Debug, PartialEq, Eq)]
-struct Service {
-    /// Its name in the cluster. Without `.svc` it could be a public name: `main-client.dev` is one of the domain `dev`.
+struct ClientService {
+    /// Its DNS name in the Kubernetes cluster. Without `.svc` it could be a public name: `main-client.dev` is in the domain
+    /// `dev`.
     host: String,
-    /// What certificates are checked for. The Secrets of an Etcd are made by its user; all that is certain of a certificate
-    /// with which etcd-druid works is that it has this name, because etcd-druid itself dials it. The authority of the Etcd
-    /// signed the certificate, so the shorter name is as good a proof.
-    verified: String,
+    /// The name that the server certificate is verified against. Users create the certificates of an Etcd. A certificate that
+    /// works with etcd-druid is certain to have only this name, because etcd-druid dials it. The CA of the Etcd signed the
+    /// certificate, so the shorter name is as secure.
+    server_name: String,
 }
 
-impl Service {
+impl ClientService {
     fn of(etcd: &Etcd) -> Self {
         let name = names::etcd::client_service(etcd.metadata.name.as_deref().unwrap_or_default());
-        let verified = format!("{name}.{}", etcd.metadata.namespace.as_deref().unwrap_or_default());
-        Self { host: format!("{verified}.svc"), verified }
+        let server_name = format!("{name}.{}", etcd.metadata.namespace.as_deref().unwrap_or_default());
+        Self { host: format!("{server_name}.svc"), server_name }
     }
 }
 
-/// How to speak with the members of an etcd cluster.
-pub struct Members {
+/// Creates clients of the members of an etcd cluster.
+pub struct MemberConnector {
     address: String,
-    verified: String,
+    server_name: String,
     tls: Option<etcd::Tls>,
-    reach: Reach,
+    resolver: Resolver,
 }
 
-impl Members {
-    /// Whichever member answers.
-    pub fn any(&self) -> Result<etcd::Etcd, etcd::Error> {
-        self.at(&self.address)?.verified_as(&self.verified)
+impl MemberConnector {
+    /// Returns a client of the Service, behind which any member may respond.
+    pub fn any_member(&self) -> Result<etcd::Etcd, etcd::Error> {
+        self.member_at(&self.address)?.verified_as(&self.server_name)
     }
 
-    /// The member that serves at this address, which its own certificate has to be for.
-    pub fn at(&self, address: &str) -> Result<etcd::Etcd, etcd::Error> {
-        etcd::Etcd::new(address, self.tls.as_ref(), &self.reach)
+    /// Returns a client of the member at this URL, whose host its certificate has to be for.
+    pub fn member_at(&self, address: &str) -> Result<etcd::Etcd, etcd::Error> {
+        etcd::Etcd::new(address, self.tls.as_ref(), &self.resolver)
     }
 }
 
-/// What a call to etcd that failed means for a task.
-pub(super) fn of_etcd(error: &etcd::Error) -> TaskResult {
-    let error = TaskError::new(error.code(), chain(error));
-    if error.is_final() { TaskResult::failed(error) } else { TaskResult::retry(error) }
+/// Returns the result of a task whose call to etcd failed.
+pub(super) fn result_of_error(error: &etcd::Error) -> TaskResult {
+    let task_error = TaskError::new(error.code(), chain(error));
+    if error.is_permanent() { TaskResult::failed(task_error) } else { TaskResult::retry(task_error) }
 }
 
 #[cfg(test)]
@@ -163,9 +168,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_service_is_dialled_in_the_cluster_and_verified_as_etcd_druid_does() {
+    fn client_service_is_dialled_in_the_cluster_and_verified_by_its_short_name() {
         let metadata = ObjectMeta { name: Some("main".into()), namespace: Some("dev".into()), ..ObjectMeta::default() };
-        let service = Service::of(&Etcd { metadata, ..Etcd::default() });
-        assert_eq!((service.host.as_str(), service.verified.as_str()), ("main-client.dev.svc", "main-client.dev"));
+        let service = ClientService::of(&Etcd { metadata, ..Etcd::default() });
+        assert_eq!((service.host.as_str(), service.server_name.as_str()), ("main-client.dev.svc", "main-client.dev"));
     }
 }

@@ -1,4 +1,4 @@
-//! The lines of all etcd clusters, kept as the watch tells.
+//! The task queues of all etcd clusters, which the watch on tasks updates.
 
 use std::{
     collections::HashMap,
@@ -6,80 +6,80 @@ use std::{
 };
 
 use messina_api::druid::v1alpha1::EtcdOperatorTask;
-use messina_plan::etcd_task::line::{Line, Place, is_queued};
+use messina_plan::etcd_task::queue::{TaskQueue, QueuePosition, is_queued};
 use messina_runtime::{queue::ObjectKey, store::Change};
 
-/// The Etcd that a task is for.
+/// Returns the Etcd that a task references.
 pub(super) fn etcd_of(task: &EtcdOperatorTask) -> Option<ObjectKey> {
     task.etcd().map(|(namespace, name)| ObjectKey { namespace: Some(namespace), name })
 }
 
-/// The lines of all etcd clusters.
+/// The task queues of all etcd clusters, by Etcd.
 #[derive(Debug, Default)]
-pub(super) struct Lines(Mutex<HashMap<ObjectKey, Line<ObjectKey>>>);
+pub(super) struct TaskQueues(Mutex<HashMap<ObjectKey, TaskQueue<ObjectKey>>>);
 
-impl Lines {
-    /// Takes in what became of a task. One that cannot be read keeps its place: it may be running. One that has left something is
-    /// in line until that is removed: see [`is_queued`].
-    pub(super) fn take_in(&self, change: &Change<EtcdOperatorTask>, needs_cleanup: impl Fn(&EtcdOperatorTask) -> bool) {
+impl TaskQueues {
+    /// Applies a change of a task. A task that cannot be decoded keeps its position, because it may be running. A finished task
+    /// stays in the queue until its cleanup is done: see [`is_queued`].
+    pub(super) fn apply_change(&self, change: &Change<EtcdOperatorTask>, needs_cleanup: impl Fn(&EtcdOperatorTask) -> bool) {
         if change.unreadable_after.is_some() {
             return;
         }
-        let mut lines = self.locked();
+        let mut queues = self.lock();
         if change.unreadable_before.is_some() {
-            // For which Etcd it was is not known any more.
-            lines.retain(|_, line| {
-                line.remove_key(&change.key);
-                line.settle();
-                !line.is_empty()
+            // The Etcd of an object that could not be decoded is unknown.
+            queues.retain(|_, queue| {
+                queue.remove_key(&change.key);
+                queue.release_absent();
+                !queue.is_empty()
             });
         }
         let before = change.before.as_deref().and_then(|task| Some((task, etcd_of(task)?)));
         let after = change.after.as_deref().and_then(|task| Some((task, etcd_of(task)?)));
         if let Some((task, etcd)) = &before {
-            lines.entry(etcd.clone()).or_default().remove(&Place::of(task));
+            queues.entry(etcd.clone()).or_default().remove(&QueuePosition::of(task));
         }
         if let Some((task, etcd)) = &after
             && is_queued(task, needs_cleanup(task))
         {
-            lines.entry(etcd.clone()).or_default().add(Place::of(task), change.key.clone());
+            queues.entry(etcd.clone()).or_default().add(QueuePosition::of(task), change.key.clone());
         }
         for (_, etcd) in [before, after].into_iter().flatten() {
-            let Some(line) = lines.get_mut(&etcd) else { continue };
-            line.settle();
-            if line.is_empty() {
-                lines.remove(&etcd);
+            let Some(queue) = queues.get_mut(&etcd) else { continue };
+            queue.release_absent();
+            if queue.is_empty() {
+                queues.remove(&etcd);
             }
         }
     }
 
-    /// The tasks that come before this one, in order. If there are none and it `may_begin`, it is its turn.
-    pub(super) fn ahead(&self, task: &EtcdOperatorTask, may_begin: bool) -> Vec<String> {
-        let mut lines = self.locked();
-        let line = etcd_of(task).and_then(|etcd| lines.get_mut(&etcd));
-        let ahead = line.map(|line| line.ahead(&Place::of(task), may_begin)).unwrap_or_default();
+    /// Returns the tasks that are ahead of this one, in order. If there are none and it `may_start`, it becomes the current task.
+    pub(super) fn ahead(&self, task: &EtcdOperatorTask, may_start: bool) -> Vec<String> {
+        let mut queues = self.lock();
+        let queue = etcd_of(task).and_then(|etcd| queues.get_mut(&etcd));
+        let ahead = queue.map(|queue| queue.ahead(&QueuePosition::of(task), may_start)).unwrap_or_default();
         ahead.into_iter().map(ObjectKey::to_string).collect()
     }
 
-    /// All tasks on an etcd cluster that are not finished.
+    /// Returns all queued tasks of an etcd cluster.
     pub(super) fn of(&self, etcd: &ObjectKey) -> Vec<ObjectKey> {
-        let lines = self.locked();
-        lines.get(etcd).into_iter().flat_map(Line::iter).map(|(_, key)| key.clone()).collect()
+        let queues = self.lock();
+        queues.get(etcd).into_iter().flat_map(TaskQueue::iter).map(|(_, key)| key.clone()).collect()
     }
 
-    /// All tasks that are not finished.
+    /// Returns all queued tasks.
     pub(super) fn all(&self) -> Vec<ObjectKey> {
-        let lines = self.locked();
-        lines.values().flat_map(Line::iter).map(|(_, key)| key.clone()).collect()
+        let queues = self.lock();
+        queues.values().flat_map(TaskQueue::iter).map(|(_, key)| key.clone()).collect()
     }
 
-    /// The UIDs of the same.
+    /// Returns the UIDs of all queued tasks of an etcd cluster.
     pub(super) fn uids_of(&self, etcd: &ObjectKey) -> Vec<String> {
-        let lines = self.locked();
-        lines.get(etcd).into_iter().flat_map(Line::iter).map(|(place, _)| place.uid().to_owned()).collect()
+        let queues = self.lock();
+        queues.get(etcd).into_iter().flat_map(TaskQueue::iter).map(|(position, _)| position.uid().to_owned()).collect()
     }
 
-    fn locked(&self) -> MutexGuard<'_, HashMap<ObjectKey, Line<ObjectKey>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectKey, TaskQueue<ObjectKey>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -103,27 +103,27 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_cannot_be_read_keeps_its_place_until_it_is_gone() {
-        let (lines, first, second) = (Lines::default(), task("a", "InProgress"), task("b", "Pending"));
+    fn unreadable_task_keeps_its_position_until_it_is_deleted() {
+        let (queues, first, second) = (TaskQueues::default(), task("a", "InProgress"), task("b", "Pending"));
         let [key, of_second] = [&first, &second].map(|task| key_of(&task.metadata));
-        lines.take_in(&Change::new(key.clone(), None, Some(Arc::clone(&first))), |_| false);
-        lines.take_in(&Change::new(of_second.clone(), None, Some(Arc::clone(&second))), |_| false);
+        queues.apply_change(&Change::new(key.clone(), None, Some(Arc::clone(&first))), |_| false);
+        queues.apply_change(&Change::new(of_second.clone(), None, Some(Arc::clone(&second))), |_| false);
         let (kind, problem) = ("EtcdOperatorTask".into(), "spec: a number".into());
         let unreadable = Arc::new(Unreadable { kind, metadata: first.metadata.clone(), problem });
-        let turned = Change {
+        let becomes = Change {
             unreadable_after: Some(Arc::clone(&unreadable)),
             ..Change::new(key.clone(), Some(Arc::clone(&first)), None)
         };
-        lines.take_in(&turned, |_| false);
-        assert_eq!(lines.ahead(&second, true), ["shop/a"], "it may be running");
-        let turned = |after| Change {
+        queues.apply_change(&becomes, |_| false);
+        assert_eq!(queues.ahead(&second, true), ["shop/a"], "the unreadable task may be running");
+        let becomes = |after| Change {
             unreadable_before: Some(Arc::clone(&unreadable)),
             ..Change::new(key.clone(), None, after)
         };
-        lines.take_in(&turned(Some(first)), |_| false);
-        assert_eq!(lines.ahead(&second, true), ["shop/a"], "it is in line once");
-        lines.take_in(&turned(None), |_| false);
-        assert_eq!(lines.ahead(&second, true), Vec::<String>::new());
-        assert_eq!(lines.all(), [of_second]);
+        queues.apply_change(&becomes(Some(first)), |_| false);
+        assert_eq!(queues.ahead(&second, true), ["shop/a"], "the task is queued once");
+        queues.apply_change(&becomes(None), |_| false);
+        assert_eq!(queues.ahead(&second, true), Vec::<String>::new());
+        assert_eq!(queues.all(), [of_second]);
     }
 }

@@ -4,11 +4,11 @@
 //! as soon as the next one begins, and the length of what is left is bounded. Whether that is JSON is for its reader to say.
 
 /// The longest text that is kept: a full snapshot and a delta snapshot take less than 1 KiB.
-pub(super) const LONGEST_KEPT: usize = 64 << 10;
+pub(super) const MAX_KEPT: usize = 64 << 10;
 
 /// A JSON document without all but the last elements of arrays that are fields of its outermost object.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct LastElements {
     text: Vec<u8>,
     /// Number of objects and arrays that are open.
     depth: usize,
@@ -20,15 +20,15 @@ pub(super) struct Kept {
 
 /// What is left of an answer is still too long.
 #[derive(Debug, thiserror::Error)]
-#[error("one snapshot in it is longer than {LONGEST_KEPT} bytes")]
+#[error("one snapshot in it is longer than {MAX_KEPT} bytes")]
 pub(super) struct TooLong;
 
-impl Kept {
+impl LastElements {
     /// Takes in what has arrived.
     pub(super) fn add(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
         for byte in bytes {
             self.add_byte(*byte);
-            if self.text.len() > LONGEST_KEPT {
+            if self.text.len() > MAX_KEPT {
                 return Err(TooLong);
             }
         }
@@ -81,10 +81,10 @@ mod tests {
     use super::*;
 
     fn kept(text: &str) -> String {
-        let mut kept = Kept::default();
+        let mut last_elements = LastElements::default();
         // Byte by byte, as the network may cut it.
-        text.bytes().for_each(|byte| kept.add(&[byte]).unwrap());
-        String::from_utf8(kept.into_text()).unwrap()
+        text.bytes().for_each(|byte| last_elements.add(&[byte]).unwrap());
+        String::from_utf8(last_elements.into_text()).unwrap()
     }
 
     #[test]
@@ -109,23 +109,23 @@ mod tests {
 
     #[test]
     fn any_number_of_elements_takes_the_space_of_two() {
-        let mut kept = Kept::default();
-        kept.add(br#"{"deltaSnapshots":[{}"#).unwrap();
+        let mut last_elements = LastElements::default();
+        last_elements.add(br#"{"deltaSnapshots":[{}"#).unwrap();
         for number in 0..100_000 {
-            kept.add(format!(r#",{{"snapName":"{number}"}}"#).as_bytes()).unwrap();
-            assert!(kept.text.capacity() < 200, "{}", kept.text.capacity());
+            last_elements.add(format!(r#",{{"snapName":"{number}"}}"#).as_bytes()).unwrap();
+            assert!(last_elements.text.capacity() < 200, "{}", last_elements.text.capacity());
         }
-        kept.add(b"]}").unwrap();
-        assert_eq!(kept.into_text(), br#"{"deltaSnapshots":[{"snapName":"99999"}]}"#);
+        last_elements.add(b"]}").unwrap();
+        assert_eq!(last_elements.into_text(), br#"{"deltaSnapshots":[{"snapName":"99999"}]}"#);
     }
 
     #[test]
     fn one_long_element_is_refused() {
         for start in [r#"{"deltaSnapshots":[{"snapName":""#, r#"{"fullSnapshot":{"snapName":""#, "[", ""] {
-            let mut kept = Kept::default();
-            kept.add(start.as_bytes()).unwrap();
-            assert!(kept.add(&vec![b'a'; LONGEST_KEPT]).is_err() || start.is_empty());
-            assert!(kept.add(b"aa").is_err());
+            let mut last_elements = LastElements::default();
+            last_elements.add(start.as_bytes()).unwrap();
+            assert!(last_elements.add(&vec![b'a'; MAX_KEPT]).is_err() || start.is_empty());
+            assert!(last_elements.add(b"aa").is_err());
         }
     }
 }

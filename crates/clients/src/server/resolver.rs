@@ -5,20 +5,20 @@ type LookUp = dyn Fn(&str, u16) -> Option<SocketAddr> + Send + Sync;
 /// How names are found: by DNS, unless a program outside of the cluster is told other ways. What a server is trusted for is
 /// its name, whichever way it was found.
 #[derive(Clone, Default)]
-pub struct Reach {
+pub struct Resolver {
     look_up: Option<Arc<LookUp>>,
     /// The domain of the Kubernetes cluster, such as `cluster.local`.
     domain: Option<Arc<str>>,
 }
 
-impl Reach {
+impl Resolver {
     /// By DNS. Names of Services and pods, which end in `.svc`, are looked up in the domain of this cluster and nowhere else.
     pub fn in_cluster(domain: &str) -> Self {
         Self { domain: Some(domain.trim_matches('.').into()), ..Self::default() }
     }
 
     /// Hosts and ports are looked up with `look_up` first; what it does not know, DNS is asked for.
-    pub fn through(look_up: impl Fn(&str, u16) -> Option<SocketAddr> + Send + Sync + 'static) -> Self {
+    pub fn with_lookup(look_up: impl Fn(&str, u16) -> Option<SocketAddr> + Send + Sync + 'static) -> Self {
         Self { look_up: Some(Arc::new(look_up)), ..Self::default() }
     }
 
@@ -46,7 +46,7 @@ impl Reach {
     }
 }
 
-impl fmt::Debug for Reach {
+impl fmt::Debug for Resolver {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.look_up, &self.domain) {
             (Some(_), _) => formatter.write_str("Reach(told)"),
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn names_of_the_cluster_are_looked_up_there_and_nowhere_else() {
         for domain in ["cluster.local", "cluster.local."] {
-            let reach = Reach::in_cluster(domain);
+            let resolver = Resolver::in_cluster(domain);
             for (host, expected) in [
                 ("main-client.dev.svc", "main-client.dev.svc.cluster.local."),
                 ("main-0.main-peer.dev.svc", "main-0.main-peer.dev.svc.cluster.local."),
@@ -74,10 +74,10 @@ mod tests {
                 ("10.0.0.1", "10.0.0.1"),
                 ("fd00::1", "fd00::1"),
             ] {
-                assert_eq!(reach.dns_name(host), expected);
+                assert_eq!(resolver.dns_name(host), expected);
             }
         }
-        assert_eq!(Reach::in_cluster("prod.example").dns_name("a.b.svc"), "a.b.svc.prod.example.");
-        assert_eq!(Reach::default().dns_name("a.b.svc"), "a.b.svc", "outside of a cluster");
+        assert_eq!(Resolver::in_cluster("prod.example").dns_name("a.b.svc"), "a.b.svc.prod.example.");
+        assert_eq!(Resolver::default().dns_name("a.b.svc"), "a.b.svc", "outside of a cluster");
     }
 }
