@@ -3,27 +3,27 @@ use thiserror::Error;
 
 use crate::server::{InvalidAddress, InvalidCaBundle, NoResponse, NotConnected, InvalidServer};
 
-/// A call that failed. `call` says which, such as `POST http://main-client.default.svc:8080/snapshot/full`.
+/// A call that failed. `call` names it, such as `POST http://main-client.default.svc:8080/snapshot/full`.
 #[derive(Debug, Error)]
 #[expect(missing_docs, reason = "the fields say what their names say")]
 pub enum Error {
-    /// The address cannot be used.
-    #[error("{address:?} is no address of etcd-backup-restore")]
+    /// The address is invalid.
+    #[error("{address:?} is not a valid address of etcd-backup-restore")]
     InvalidAddress { address: String, source: InvalidAddress },
-    /// The authorities that are to be trusted cannot be used.
-    #[error("the certificate of {address} cannot be checked")]
+    /// The CA bundle is invalid.
+    #[error("the certificate of {address} cannot be verified")]
     InvalidCaBundle { address: String, source: InvalidCaBundle },
-    /// There was no connection, so that nobody got the request.
-    #[error("{call} was not sent, because there is no connection")]
+    /// The client could not connect, so the request was not sent.
+    #[error("{call} was not sent, because the connection failed")]
     NotSent { call: String, source: std::io::Error },
-    /// Whoever listens there has not proved to be the sidecar. Nobody got the request.
-    #[error("{call} was not sent, because the certificate there is not trusted")]
+    /// The server certificate is not trusted, so the request was not sent.
+    #[error("{call} was not sent, because the server certificate is not trusted")]
     NotTrusted { call: String, source: rustls::Error },
-    /// The request was sent and may have been carried out, or may be even now.
-    #[error("{call} was sent, but not answered; it may have been carried out all the same")]
+    /// The request was sent and got no response. It may have been carried out, or may be in progress.
+    #[error("{call} was sent, but got no response; it may have been carried out")]
     NoResponse { call: String, source: NoResponse },
-    /// The sidecar says no. It gives no reasons.
-    #[error("{call} was answered with {status}: {}", meaning(*status))]
+    /// The sidecar returned an error status. It returns no message with it.
+    #[error("{call} returned {status}: {}", describe_status(*status))]
     ErrorResponse { call: String, status: StatusCode },
 }
 
@@ -33,7 +33,7 @@ impl Error {
         match source {
             InvalidServer::Address(source) => Self::InvalidAddress { address, source },
             InvalidServer::CaBundle(source) => Self::InvalidCaBundle { address, source },
-            // There is none to be wrong.
+            // This client has no client certificate, so this does not occur.
             InvalidServer::ClientCertificate(source) => {
                 let source = InvalidCaBundle::Unreadable(rustls::Error::General(source.to_string()));
                 Self::InvalidCaBundle { address, source }
@@ -46,12 +46,12 @@ impl Error {
         match source {
             NotConnected::Failed(source) => Self::NotSent { call, source },
             NotConnected::NotTrusted(source) => Self::NotTrusted { call, source },
-            // Sidecars ask for no certificate. One that does is not the one we look for, or not yet.
+            // Sidecars request no client certificate. A server that does is not the sidecar.
             NotConnected::ClientCertificateRejected(source) => Self::NotSent { call, source: std::io::Error::other(source) },
         }
     }
 
-    /// Whether the same call would fail again, unless something else is changed first.
+    /// Whether a retry of the call would fail in the same way until a user corrects the cause.
     pub fn is_permanent(&self) -> bool {
         match self {
             Self::InvalidAddress { .. } | Self::InvalidCaBundle { .. } | Self::NotTrusted { .. } => true,
@@ -60,8 +60,8 @@ impl Error {
         }
     }
 
-    /// Whether there may be a snapshot all the same. One that was saved is answered with 500 when what comes after it
-    /// fails; and a sidecar that passed the request on answers with 502 when its leader does not.
+    /// Whether the snapshot may have been taken. The sidecar returns 500 also if it saved the snapshot and a later step failed,
+    /// and 502 if it forwarded the request to its leader and got no response.
     pub fn may_have_been_carried_out(&self) -> bool {
         match self {
             Self::NoResponse { .. } => true,
@@ -70,7 +70,7 @@ impl Error {
         }
     }
 
-    /// The error in a form for programs.
+    /// Returns the machine-readable code of the error.
     ///
     /// | code | error |
     /// |---|---|
@@ -83,7 +83,7 @@ impl Error {
     /// | `ERR_SNAPSHOT_SIDECAR_NOT_READY` | 405 |
     /// | `ERR_SNAPSHOT_FAILED` | 500 |
     /// | `ERR_SNAPSHOT_SIDECAR_UNAVAILABLE` | 503 |
-    /// | `ERR_SNAPSHOT_ANSWER_UNEXPECTED` | any other answer |
+    /// | `ERR_SNAPSHOT_ANSWER_UNEXPECTED` | any other status |
     pub fn code(&self) -> &'static str {
         match self {
             Self::InvalidAddress { .. } => "ERR_SNAPSHOT_ADDRESS_INVALID",
@@ -102,19 +102,19 @@ impl Error {
     }
 }
 
-/// What the sidecar means, who says nothing but a number.
-fn meaning(status: StatusCode) -> &'static str {
+/// Describes an error status of the sidecar, which returns no message of its own.
+fn describe_status(status: StatusCode) -> &'static str {
     match status {
-        StatusCode::BAD_REQUEST => "the request is not understood; perhaps the sidecar serves nothing but HTTPS",
+        StatusCode::BAD_REQUEST => "the sidecar rejected the request; it may serve HTTPS only",
         StatusCode::METHOD_NOT_ALLOWED => {
             "no sidecar takes snapshots at present: etcd has no leader, the leader's sidecar is not healthy, or no store \
              is configured"
         }
         StatusCode::INTERNAL_SERVER_ERROR => {
-            "it failed: etcd or the store does not work, the sidecar is starting, or deltas are switched off"
+            "the snapshot failed: etcd or the store does not work, the sidecar is starting, or delta snapshots are disabled"
         }
-        StatusCode::SERVICE_UNAVAILABLE => "the sidecar is not there for anybody at present",
-        StatusCode::BAD_GATEWAY => "the request was passed on to the leader's sidecar, which did not answer",
-        _ => "that is no answer that the sidecar is known to give",
+        StatusCode::SERVICE_UNAVAILABLE => "the sidecar is unavailable at present",
+        StatusCode::BAD_GATEWAY => "the sidecar forwarded the request to the leader's sidecar and got no response",
+        _ => "etcd-backup-restore is not known to return this status",
     }
 }

@@ -1,4 +1,4 @@
-//! One request and its answer, on a connection of its own, so that nothing is ever sent twice.
+//! One HTTP request and its response on a connection of its own, so that no request is ever sent twice.
 
 use std::{io, time::Duration};
 
@@ -11,13 +11,13 @@ use tokio::time::timeout;
 use super::{Error, last_elements::LastElements};
 use crate::server::{Connection, Server, NoResponse, Stream, NotConnected};
 
-/// No answer is longer. The longest lists all delta snapshots since the last full one; little of it is kept.
+/// Maximum length of a response. The longest lists all delta snapshots since the last full one; little of it is kept.
 const MAX_RESPONSE: usize = 16 << 20;
 
-/// The longest head of an answer.
+/// Maximum length of the headers of a response.
 const MAX_HEAD: usize = 16 << 10;
 
-/// The body of an answer with 200, as far as it is kept.
+/// Sends a request and returns the body of a response with status 200, reduced by [`LastElements`].
 pub(super) async fn call(
     server: &Server,
     method: Method,
@@ -54,29 +54,29 @@ async fn exchange(stream: Box<dyn Stream>, request: Request<Empty<Bytes>>) -> Re
         let response = sender.send_request(request).await.map_err(NoResponse::disconnected)?;
         let status = response.status();
         if status != StatusCode::OK {
-            // The number says it all, even when the rest is cut off.
+            // The status suffices, even if the connection breaks before the end of the body.
             return Ok((status, Vec::new()));
         }
         let (mut body, mut last_elements) = (Limited::new(response.into_body(), MAX_RESPONSE), LastElements::default());
         while let Some(frame) = body.frame().await {
-            if let Some(bytes) = frame.map_err(unread)?.data_ref() {
+            if let Some(bytes) = frame.map_err(body_error)?.data_ref() {
                 last_elements.add(bytes).map_err(NoResponse::malformed)?;
             }
         }
         Ok((status, last_elements.into_text()))
     };
-    // The connection is driven here, so that it ends with the call, however that ends.
+    // The connection is polled here, so that it is closed when the call ends or is cancelled.
     tokio::pin!(response, connection);
     tokio::select! {
         biased;
         response = &mut response => response,
-        driven = &mut connection => match driven {
+        closed = &mut connection => match closed {
             Ok(()) => response.await,
             Err(source) => Err(NoResponse::disconnected(source)),
         },
     }
 }
 
-fn unread(error: Box<dyn std::error::Error + Send + Sync>) -> NoResponse {
+fn body_error(error: Box<dyn std::error::Error + Send + Sync>) -> NoResponse {
     if error.is::<LengthLimitError>() { NoResponse::Malformed(error) } else { NoResponse::Disconnected(error) }
 }

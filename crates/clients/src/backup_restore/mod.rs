@@ -1,6 +1,6 @@
-//! The HTTP API of etcd-backup-restore, the sidecar that keeps the backups of an etcd cluster.
+//! Client of the HTTP API of etcd-backup-restore, the sidecar that takes the backups of an etcd cluster.
 //!
-//! Asked is the Service of all sidecars. The one that leads takes snapshots; the others pass requests on to it.
+//! It calls the Service of all sidecars. The leader takes snapshots; the others forward requests to it.
 
 mod error;
 mod exchange;
@@ -21,32 +21,32 @@ use crate::{
     server::{Resolver, Server, NoResponse, TlsTrust},
 };
 
-/// The port of the API where an Etcd names no other.
+/// The port of the API, unless the Etcd sets another.
 pub const PORT: u16 = 8080;
 
-/// How long it may take to learn what there is. A sidecar that does not find its leader answers after half a minute.
-const LISTING: Duration = Duration::from_secs(60);
+/// Timeout for the list of snapshots. A sidecar that does not find its leader responds after half a minute.
+const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a snapshot holds.
+/// The kind of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotKind {
-    /// Everything.
+    /// All data.
     Full,
-    /// What changed since the snapshot before.
+    /// The changes since the previous snapshot.
     Delta,
 }
 
-/// A snapshot, as the sidecar tells of it. Only its name is certain to be told.
+/// A snapshot, as the sidecar reports it. Only the name is always present.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Snapshot {
-    /// What it holds; none when the sidecar says something that is not known here.
+    /// The kind; none if the sidecar reports an unknown one.
     #[serde(default, deserialize_with = "kind")]
     pub kind: Option<SnapshotKind>,
-    /// The name of its file.
+    /// The file name.
     #[serde(rename = "snapName", deserialize_with = "name")]
     pub name: String,
-    /// The folder of its file, if it has one of its own.
+    /// The directory of the file, if it has one of its own.
     #[serde(default, rename = "snapDir", deserialize_with = "name")]
     pub dir: String,
     /// When it was taken.
@@ -58,21 +58,21 @@ pub struct Snapshot {
     /// The last revision that it holds.
     #[serde(default)]
     pub last_revision: i64,
-    /// Whether it was asked for as the last one of its cluster.
+    /// Whether it was requested as the final snapshot of the cluster.
     #[serde(default)]
     pub is_final: bool,
 }
 
-/// The snapshots from which the cluster would be restored now.
+/// The latest snapshots, from which the cluster would be restored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LatestSnapshots {
-    /// The last full one.
+    /// The latest full snapshot.
     pub full: Option<Snapshot>,
-    /// The last one after it.
+    /// The latest delta snapshot after it.
     pub delta: Option<Snapshot>,
 }
 
-/// The sidecars of one etcd cluster.
+/// A client of the sidecars of one etcd cluster.
 #[derive(Clone, Debug)]
 pub struct Sidecar {
     server: Server,
@@ -88,14 +88,14 @@ impl Sidecar {
         Ok(Self { server })
     }
 
-    /// The same, whose certificate is checked for this name and not for the host of the address.
+    /// Verifies the server certificate against this name instead of the host of the address.
     pub fn verified_as(self, name: &str) -> Result<Self, Error> {
         let address = self.server.to_string();
         let server = self.server.verified_as(name).map_err(|source| Error::invalid_server(&address, source))?;
         Ok(Self { server })
     }
 
-    /// The snapshots that there are.
+    /// Returns the latest snapshots.
     pub async fn latest_snapshots(&self) -> Result<LatestSnapshots, Error> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -103,7 +103,7 @@ impl Sidecar {
             full_snapshot: Option<Snapshot>,
             delta_snapshots: Option<Vec<Snapshot>>,
         }
-        let response: Response = self.call(Method::GET, "/snapshot/latest", LISTING).await?;
+        let response: Response = self.call(Method::GET, "/snapshot/latest", LIST_TIMEOUT).await?;
         let delta = response.delta_snapshots.and_then(|mut deltas| deltas.pop());
         Ok(LatestSnapshots { full: response.full_snapshot, delta })
     }
@@ -121,7 +121,7 @@ impl Sidecar {
         };
         match kind {
             SnapshotKind::Delta => self.call(Method::POST, path, time_limit).await,
-            // There is always something to be had in full.
+            // A full snapshot is always taken.
             SnapshotKind::Full => self.call(Method::POST, path, time_limit).await.map(Some),
         }
     }
@@ -138,7 +138,7 @@ impl Sidecar {
     }
 }
 
-/// A name, which ends in statuses and is compared with those there.
+/// Deserializes a name and sanitizes it, because it is written to statuses and compared with names there.
 fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     Ok(messina_text::line(&String::deserialize(deserializer)?, MAX_NAME))
 }

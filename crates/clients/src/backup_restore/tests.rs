@@ -23,7 +23,8 @@ const DELTA: &str = r#"{"createdOn":"2026-11-15T09:31:00Z","kind":"Incr","snapDi
 
 type Requests = mpsc::UnboundedReceiver<String>;
 
-/// A sidecar that gives the same answer to every request and then hangs up, and what it was asked.
+/// Starts a sidecar that sends the same response to every request and closes the connection. Returns its address and the
+/// requests that it receives.
 async fn sidecar(tls: Option<TlsAcceptor>, response: String) -> (SocketAddr, Requests) {
     let (recorded, requests) = mpsc::unbounded_channel();
     let address = start_server(tls, move |mut stream| {
@@ -36,9 +37,9 @@ async fn sidecar(tls: Option<TlsAcceptor>, response: String) -> (SocketAddr, Req
                     Err(_) => return,
                 }
             }
-            // Not every test wants to know.
+            // Not every test reads the requests.
             let _ = recorded.send(String::from_utf8(request).unwrap());
-            // The client may have read enough before the end.
+            // The client may close the connection before the end.
             let _ = stream.write_all(response.as_bytes()).await;
             let _ = stream.shutdown().await;
         }
@@ -62,13 +63,13 @@ fn securely_at(address: SocketAddr, authority: &CertificateAuthority) -> Sidecar
     Sidecar::new(&format!("https://{NAME}:8080"), Some(&authority.pem()), &resolver(address)).unwrap()
 }
 
-/// What comes of asking for a full snapshot.
+/// Requests a full snapshot and returns the error.
 async fn failure(sidecar: &Sidecar, time_limit: Duration) -> Error {
     sidecar.take_snapshot(SnapshotKind::Full, false, time_limit).await.unwrap_err()
 }
 
 #[tokio::test]
-async fn answers_are_read_as_the_sidecar_writes_them() {
+async fn responses_of_the_sidecar_are_decoded() {
     let full = Snapshot {
         kind: Some(SnapshotKind::Full),
         name: "Full-00000000-00000203-1763199000.gz".to_owned(),
@@ -87,7 +88,7 @@ async fn answers_are_read_as_the_sidecar_writes_them() {
     assert_eq!(at(address).take_snapshot(SnapshotKind::Delta, false, LONG_TIMEOUT).await.unwrap(), None);
     let (address, _) = sidecar(None, ok(r#"{"snapName":"Full\u001b[2J\n\u202e-1"}"#)).await;
     let taken = at(address).take_snapshot(SnapshotKind::Full, false, LONG_TIMEOUT).await.unwrap().unwrap();
-    assert_eq!(taken.name, "Full -1", "it is shown, and in one line");
+    assert_eq!(taken.name, "Full -1", "the name is sanitized");
     let (address, _) = sidecar(None, ok(r#"{"snapName":"x","kind":"New"}"#)).await;
     let unknown = at(address).take_snapshot(SnapshotKind::Full, false, LONG_TIMEOUT).await.unwrap().unwrap();
     assert_eq!((unknown.kind, unknown.created_on), (None, Timestamp::UNIX_EPOCH));
@@ -99,14 +100,14 @@ async fn answers_are_read_as_the_sidecar_writes_them() {
 }
 
 #[tokio::test]
-async fn what_is_asked_is_what_the_sidecar_serves() {
+async fn requests_use_the_paths_of_the_sidecar() {
     let (address, mut requests) = sidecar(None, ok(FULL)).await;
     let sidecar = at(address);
     sidecar.take_snapshot(SnapshotKind::Full, false, LONG_TIMEOUT).await.unwrap();
     sidecar.take_snapshot(SnapshotKind::Full, true, LONG_TIMEOUT).await.unwrap();
     sidecar.take_snapshot(SnapshotKind::Delta, false, LONG_TIMEOUT).await.unwrap();
     sidecar.take_snapshot(SnapshotKind::Delta, true, LONG_TIMEOUT).await.unwrap();
-    // A snapshot is no list of snapshots, but it was asked for.
+    // The response is not a list of snapshots, but the request is recorded.
     let _ = sidecar.latest_snapshots().await;
     let expected = [
         "POST /snapshot/full",
@@ -124,7 +125,7 @@ async fn what_is_asked_is_what_the_sidecar_serves() {
 }
 
 #[tokio::test]
-async fn every_answer_has_its_meaning() {
+async fn every_status_maps_to_an_error_code() {
     let expected = [
         (400, "ERR_SNAPSHOT_REQUEST_REFUSED", true, false),
         (405, "ERR_SNAPSHOT_SIDECAR_NOT_READY", false, false),
@@ -132,52 +133,52 @@ async fn every_answer_has_its_meaning() {
         (502, "ERR_SNAPSHOT_ANSWER_UNEXPECTED", false, true),
         (503, "ERR_SNAPSHOT_SIDECAR_UNAVAILABLE", false, false),
         (404, "ERR_SNAPSHOT_ANSWER_UNEXPECTED", false, false),
-        // No redirection is followed: that would be a second request.
+        // Redirects are not followed: that would be a second request.
         (307, "ERR_SNAPSHOT_ANSWER_UNEXPECTED", false, false),
         (204, "ERR_SNAPSHOT_ANSWER_UNEXPECTED", false, false),
     ];
-    for (number, code, is_final, may_be) in expected {
+    for (number, code, is_permanent, may_be) in expected {
         let response = format!("HTTP/1.1 {number} No\r\nLocation: /snapshot/full\r\nContent-Length: 0\r\n\r\n");
         let (address, mut requests) = sidecar(None, response).await;
         let error = failure(&at(address), LONG_TIMEOUT).await;
         assert!(matches!(&error, Error::ErrorResponse { status, .. } if status.as_u16() == number), "{error:?}");
-        assert_eq!((error.code(), error.is_permanent()), (code, is_final), "{number}");
+        assert_eq!((error.code(), error.is_permanent()), (code, is_permanent), "{number}");
         assert_eq!(error.may_have_been_carried_out(), may_be, "{number}");
         requests.recv().await.unwrap();
-        assert!(requests.try_recv().is_err(), "{number} was asked twice");
+        assert!(requests.try_recv().is_err(), "the request was sent twice after {number}");
     }
     let error = Error::ErrorResponse { call: "POST x".to_owned(), status: StatusCode::METHOD_NOT_ALLOWED };
-    assert!(error.to_string().starts_with("POST x was answered with 405 Method Not Allowed: no sidecar takes"));
+    assert!(error.to_string().starts_with("POST x returned 405 Method Not Allowed: no sidecar takes"));
 }
 
 #[tokio::test]
-async fn where_nobody_listens_nothing_is_sent() {
+async fn request_is_not_sent_without_a_connection() {
     let error = failure(&at(closed_address()), LONG_TIMEOUT).await;
     assert!(matches!(error, Error::NotSent { .. }), "{error:?}");
     assert_eq!((error.code(), error.is_permanent()), ("ERR_SNAPSHOT_SIDECAR_UNREACHABLE", false));
     assert!(!error.may_have_been_carried_out());
-    // A name that nobody has: `invalid` is kept free for that.
-    let nameless = Sidecar::new("http://sidecar.invalid:8080", None, &Resolver::default()).unwrap();
-    let error = failure(&nameless, LONG_TIMEOUT).await;
+    // The domain `invalid` is reserved and has no names.
+    let unresolvable = Sidecar::new("http://sidecar.invalid:8080", None, &Resolver::default()).unwrap();
+    let error = failure(&unresolvable, LONG_TIMEOUT).await;
     assert!(matches!(error, Error::NotSent { .. }), "{error:?}");
 }
 
 #[tokio::test]
-async fn a_name_that_is_not_told_is_looked_up_as_everywhere() {
+async fn name_without_a_lookup_result_is_resolved_by_dns() {
     let (address, _) = sidecar(None, ok(FULL)).await;
-    let told_nothing = Resolver::with_lookup(|_, _| None);
-    let sidecar = Sidecar::new(&format!("http://localhost:{}/", address.port()), None, &told_nothing).unwrap();
+    let empty_lookup = Resolver::with_lookup(|_, _| None);
+    let sidecar = Sidecar::new(&format!("http://localhost:{}/", address.port()), None, &empty_lookup).unwrap();
     sidecar.take_snapshot(SnapshotKind::Full, false, LONG_TIMEOUT).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_handshake_that_does_not_end_sends_nothing() {
+async fn request_is_not_sent_when_the_tls_handshake_does_not_end() {
     let error = failure(&securely_at(silent_server().await, &CertificateAuthority::new()), SHORT_TIMEOUT).await;
     assert!(
         matches!(&error, Error::NotSent { source, .. } if source.kind() == std::io::ErrorKind::TimedOut),
         "{error:?}"
     );
-    // Neither does one with somebody who knows nothing of TLS.
+    // Nor when the server does not use TLS.
     let (address, mut requests) = sidecar(None, ok(FULL)).await;
     let client = securely_at(address, &CertificateAuthority::new());
     let asking = tokio::spawn(async move { failure(&client, SHORT_TIMEOUT).await });
@@ -187,7 +188,7 @@ async fn a_handshake_that_does_not_end_sends_nothing() {
 }
 
 #[tokio::test]
-async fn what_was_sent_and_not_answered_may_have_been_carried_out() {
+async fn request_without_a_response_may_have_been_carried_out() {
     let error = failure(&at(silent_server().await), SHORT_TIMEOUT).await;
     assert!(matches!(&error, Error::NoResponse { source: NoResponse::TimedOut(SHORT_TIMEOUT), .. }), "{error:?}");
     let answers = [
@@ -204,12 +205,12 @@ async fn what_was_sent_and_not_answered_may_have_been_carried_out() {
         assert!(error.may_have_been_carried_out() && !error.is_permanent());
         assert_eq!(error.code(), "ERR_SNAPSHOT_NOT_ANSWERED");
         requests.recv().await.unwrap();
-        assert!(requests.try_recv().is_err(), "asked twice after {what}");
+        assert!(requests.try_recv().is_err(), "the request was sent twice after {what}");
     }
 }
 
 #[tokio::test]
-async fn a_success_that_names_no_snapshot_is_no_answer() {
+async fn success_without_a_snapshot_is_no_response() {
     for body in ["", "{}", "null", "[]", "<html>", r#"{"snapName":7}"#, r#"{"snapName":"x","createdOn":"today"}"#] {
         let (address, _) = sidecar(None, ok(body)).await;
         let error = failure(&at(address), LONG_TIMEOUT).await;
@@ -218,7 +219,7 @@ async fn a_success_that_names_no_snapshot_is_no_answer() {
 }
 
 #[tokio::test]
-async fn of_a_long_list_only_the_last_element_is_kept() {
+async fn long_list_is_reduced_to_its_last_element() {
     let deltas = vec![DELTA; 60_000].join(",");
     let whole = format!(r#"{{"deltaSnapshots":[{deltas},{FULL}],"fullSnapshot":{FULL}}}"#);
     assert!((8 << 20..16 << 20).contains(&whole.len()), "{}", whole.len());
@@ -228,7 +229,7 @@ async fn of_a_long_list_only_the_last_element_is_kept() {
 }
 
 #[tokio::test]
-async fn an_answer_without_end_is_no_answer() {
+async fn response_over_the_limit_is_no_response() {
     let long = "x".repeat(100_000);
     let answers = [
         ("a long list", format!("[{}]", "{},".repeat(6 << 20))),
@@ -244,7 +245,7 @@ async fn an_answer_without_end_is_no_answer() {
 }
 
 #[tokio::test]
-async fn a_sidecar_is_trusted_for_its_name_and_by_whom_it_was_signed() {
+async fn server_certificate_is_verified_by_ca_name_and_expiry() {
     let (ours, other) = (CertificateAuthority::new(), CertificateAuthority::new());
     let (address, mut requests) = sidecar(Some(tls_acceptor(&ours.issue(NAME), None)), ok(FULL)).await;
     securely_at(address, &ours).take_snapshot(SnapshotKind::Full, false, LONG_TIMEOUT).await.unwrap();
@@ -255,9 +256,9 @@ async fn a_sidecar_is_trusted_for_its_name_and_by_whom_it_was_signed() {
     trusting.take_snapshot(SnapshotKind::Full, false, LONG_TIMEOUT).await.unwrap();
 
     let untrusted = [
-        ("signed by somebody else", other.issue(NAME)),
-        ("over", ours.issue_expired(NAME)),
-        ("another's", ours.issue("main-client.other")),
+        ("signed by another CA", other.issue(NAME)),
+        ("expired", ours.issue_expired(NAME)),
+        ("for another name", ours.issue("main-client.other")),
     ];
     for (what, identity) in untrusted {
         let (address, mut requests) = sidecar(Some(tls_acceptor(&identity, None)), ok(FULL)).await;
@@ -266,13 +267,13 @@ async fn a_sidecar_is_trusted_for_its_name_and_by_whom_it_was_signed() {
         assert_eq!((error.code(), error.is_permanent()), ("ERR_SNAPSHOT_CERTIFICATE_NOT_TRUSTED", true));
         assert!(error.source().unwrap().to_string().contains("invalid peer certificate"), "{what}");
         assert!(!error.may_have_been_carried_out());
-        assert!(requests.try_recv().is_err(), "was asked although its certificate is {what}");
+        assert!(requests.try_recv().is_err(), "the request was sent although the certificate is {what}");
     }
 }
 
-/// etcd-druid asks for the name without `.svc`, so a certificate that works with it has this name, and maybe no other.
+/// etcd-druid dials the name without `.svc`, so a certificate that works with it has this name, and possibly no other.
 #[tokio::test]
-async fn a_certificate_is_checked_for_the_name_that_is_told() {
+async fn verified_as_replaces_the_name_of_the_address() {
     let ours = CertificateAuthority::new();
     let (address, _) = sidecar(Some(tls_acceptor(&ours.issue(NAME), None)), ok(FULL)).await;
     let at_service = || Sidecar::new(&format!("https://{NAME}.svc"), Some(&ours.pem()), &resolver(address)).unwrap();
@@ -285,7 +286,7 @@ async fn a_certificate_is_checked_for_the_name_that_is_told() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_used_is_said_before_anything_is_sent() {
+async fn invalid_address_or_ca_bundle_is_reported_before_a_request() {
     let bundle = CertificateAuthority::new().pem();
     let made = |address: &str, ca_bundle: Option<&[u8]>| Sidecar::new(address, ca_bundle, &Resolver::default());
     let addresses = [
@@ -307,7 +308,7 @@ async fn what_cannot_be_used_is_said_before_anything_is_sent() {
         assert!(matches!(error, Error::InvalidAddress { .. }), "{address}: {error:?}");
         assert_eq!((error.code(), error.is_permanent()), ("ERR_SNAPSHOT_ADDRESS_INVALID", true));
     }
-    // Somebody is to be trusted, so nothing goes out unprotected; and the other way round.
+    // A CA bundle requires https, and https requires a CA bundle.
     assert!(matches!(made("http://main-client:8080", Some(&bundle)), Err(Error::InvalidAddress { .. })));
     assert!(matches!(made("https://main-client:8080", None), Err(Error::InvalidCaBundle { .. })));
     assert!(matches!(made("https://main_client!:8080", Some(&bundle)), Err(Error::InvalidAddress { .. })));
@@ -316,11 +317,11 @@ async fn what_cannot_be_used_is_said_before_anything_is_sent() {
     let key = CertificateAuthority::new().issue(NAME).1;
     let broken = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n";
     let bundles = [
-        ("the bundle holds no certificate", Vec::new()),
-        ("the bundle holds no certificate", b"nothing of that kind".to_vec()),
-        ("the bundle holds no certificate", key),
-        ("the bundle is no PEM", b"-----BEGIN CERTIFICATE-----\nMIIB".to_vec()),
-        ("no certificate of the bundle can be read", broken.into()),
+        ("the CA bundle holds no certificate", Vec::new()),
+        ("the CA bundle holds no certificate", b"nothing of that kind".to_vec()),
+        ("the CA bundle holds no certificate", key),
+        ("the CA bundle is not valid PEM", b"-----BEGIN CERTIFICATE-----\nMIIB".to_vec()),
+        ("no certificate of the CA bundle can be decoded", broken.into()),
     ];
     for (words, ca_bundle) in bundles {
         let error = made("https://main-client:8080", Some(&ca_bundle)).unwrap_err();
@@ -328,6 +329,6 @@ async fn what_cannot_be_used_is_said_before_anything_is_sent() {
         assert_eq!((error.code(), error.is_permanent()), ("ERR_SNAPSHOT_AUTHORITIES_INVALID", true));
         assert_eq!(error.source().unwrap().to_string(), words);
     }
-    // What cannot be read does no harm beside what can.
+    // A certificate that cannot be decoded is ignored if there is another one.
     assert!(made("https://main-client:8080", Some(&[broken.as_bytes(), &bundle].concat())).is_ok());
 }

@@ -3,43 +3,43 @@ use thiserror::Error;
 use super::Code;
 use crate::server::{InvalidAddress, InvalidCaBundle, InvalidClientCertificate, NoResponse, NotConnected, InvalidServer};
 
-/// etcd tells these two apart in words only; its own clients go by them too.
+/// etcd distinguishes these two errors only by their messages; its own clients compare them too.
 const COMPACTED: &str = "etcdserver: mvcc: required revision has been compacted";
 const FUTURE: &str = "etcdserver: mvcc: required revision is a future revision";
 
-/// A call that failed. `call` says which, such as `etcdserverpb.Maintenance/Defragment at http://main-client.default.svc:2379`.
+/// A call that failed. `call` names it, such as `etcdserverpb.Maintenance/Defragment at http://main-client.default.svc:2379`.
 #[derive(Debug, Error)]
 #[expect(missing_docs, reason = "the fields say what their names say")]
 pub enum Error {
-    /// The address cannot be used.
-    #[error("{address:?} is no address of etcd")]
+    /// The address is invalid.
+    #[error("{address:?} is not a valid address of etcd")]
     InvalidAddress { address: String, source: InvalidAddress },
-    /// The authorities that are to be trusted cannot be used.
-    #[error("the certificate of {address} cannot be checked")]
+    /// The CA bundle is invalid.
+    #[error("the certificate of {address} cannot be verified")]
     InvalidCaBundle { address: String, source: InvalidCaBundle },
-    /// What we are to show to etcd cannot be used.
-    #[error("the certificate to be shown to {address} cannot be used")]
+    /// The client certificate is invalid.
+    #[error("the client certificate for {address} is invalid")]
     InvalidClientCertificate { address: String, source: InvalidClientCertificate },
-    /// There was no connection, so that nobody got the request.
-    #[error("{call} was not sent, because there is no connection")]
+    /// The client could not connect, so the request was not sent.
+    #[error("{call} was not sent, because the connection failed")]
     NotSent { call: String, source: std::io::Error },
-    /// Whoever listens there has not proved to be etcd. Nobody got the request.
-    #[error("{call} was not sent, because the certificate there is not trusted")]
+    /// The server certificate is not trusted, so the request was not sent.
+    #[error("{call} was not sent, because the server certificate is not trusted")]
     NotTrusted { call: String, source: rustls::Error },
-    /// etcd does not take our certificate, or wants one and has got none. It has not looked at the request.
-    #[error("{call} was not looked at, because our certificate is not accepted")]
+    /// etcd rejected the client certificate, or requires one and got none. It did not process the request.
+    #[error("{call} was not processed, because etcd rejected the client certificate or got none")]
     ClientCertificateRejected { call: String, source: rustls::Error },
-    /// The request was sent and may have been carried out, or may be even now.
-    #[error("{call} was sent, but not answered; it may have been carried out all the same")]
+    /// The request was sent and got no response. It may have been carried out, or may be in progress.
+    #[error("{call} was sent, but got no response; it may have been carried out")]
     NoResponse { call: String, source: NoResponse },
-    /// The revision was given up before.
-    #[error("{call} found revision {revision} compacted already")]
+    /// The revision is already compacted.
+    #[error("{call} failed: revision {revision} is already compacted")]
     AlreadyCompacted { call: String, revision: i64 },
-    /// There is no such revision yet.
-    #[error("{call} found no revision {revision} yet")]
+    /// The revision is a future one.
+    #[error("{call} failed: revision {revision} does not exist yet")]
     FutureRevision { call: String, revision: i64 },
-    /// etcd says no, in these words. When it gave up waiting (`Unavailable`), it may come to it all the same.
-    #[error("{call} was answered with {code}: {message}")]
+    /// etcd returned an error. After `Unavailable`, it may still carry out the request.
+    #[error("{call} returned {code}: {message}")]
     ErrorResponse { call: String, code: Code, message: String },
 }
 
@@ -61,7 +61,7 @@ impl Error {
         }
     }
 
-    /// The same, if it is about a compaction.
+    /// Converts the errors that are specific to a compaction.
     pub(super) fn of_compaction(self, revision: i64) -> Self {
         match self {
             Self::ErrorResponse { call, code: Code::OutOfRange, message } if message == COMPACTED => {
@@ -74,7 +74,7 @@ impl Error {
         }
     }
 
-    /// Whether the same call would fail again, unless something else is changed first.
+    /// Whether a retry of the call would fail in the same way until a user corrects the cause.
     pub fn is_permanent(&self) -> bool {
         match self {
             Self::InvalidAddress { .. }
@@ -89,7 +89,7 @@ impl Error {
         }
     }
 
-    /// The error in a form for programs.
+    /// Returns the machine-readable code of the error.
     ///
     /// | code | error |
     /// |---|---|
@@ -102,9 +102,9 @@ impl Error {
     /// | `ERR_ETCD_NOT_ANSWERED` | `NoResponse` |
     /// | `ERR_ETCD_REVISION_COMPACTED` | `AlreadyCompacted` |
     /// | `ERR_ETCD_REVISION_NOT_REACHED` | `FutureRevision` |
-    /// | `ERR_ETCD_UNAVAILABLE` | an answer with `Unavailable` |
-    /// | `ERR_ETCD_REQUEST_REFUSED` | any other answer that is final |
-    /// | `ERR_ETCD_FAILED` | any other answer |
+    /// | `ERR_ETCD_UNAVAILABLE` | an error response with `Unavailable` |
+    /// | `ERR_ETCD_REQUEST_REFUSED` | any other error response that is permanent |
+    /// | `ERR_ETCD_FAILED` | any other error response |
     pub fn code(&self) -> &'static str {
         match self {
             Self::InvalidAddress { .. } => "ERR_ETCD_ADDRESS_INVALID",

@@ -1,4 +1,4 @@
-//! gRPC over HTTP/2, as far as it is needed: one message there, one message back, on a connection of its own.
+//! Unary gRPC calls over HTTP/2, each on a connection of its own.
 
 use std::{io, time::Duration};
 
@@ -15,24 +15,24 @@ use crate::{
     server::{Connection, Server, NoResponse, Stream, NotConnected},
 };
 
-/// No message is longer. The longest answer that is read lists the members of a cluster, with less than 2 KiB for each; whoever
-/// answers with more takes no more than this of our memory.
+/// Maximum length of a response. The longest one lists the members of a cluster, with less than 2 KiB for each. It limits the
+/// memory that a malicious server can make the operator use.
 const MAX_RESPONSE: usize = 128 << 10;
 
-/// The longest head of an answer, in which an error may be explained.
+/// Maximum length of the headers of a response, which may hold an error message.
 const MAX_HEAD: u32 = 16 << 10;
 
-/// What stands before a message: whether it is compressed, and its length.
+/// Length of the prefix of a message: the compressed flag and the length of the message.
 const PREFIX: usize = 5;
 
-/// What came back.
+/// The response to a call.
 struct Response {
     status: Option<Code>,
-    text: String,
+    message: String,
     body: Bytes,
 }
 
-/// The name of a call in errors.
+/// Returns the name of a call in errors.
 pub(super) fn call_name(server: &Server, method: &'static str) -> String {
     format!("{} at {server}", method.trim_start_matches('/'))
 }
@@ -46,17 +46,17 @@ pub(super) async fn call<A: Message + Default>(
 ) -> Result<A, Error> {
     let call = || call_name(server, method);
     let not_sent = |source: NotConnected| Error::not_connected(call(), source);
-    let no_answer = |source: NoResponse| Error::NoResponse { call: call(), source };
+    let no_response = |source: NoResponse| Error::NoResponse { call: call(), source };
     let request = request(server, method).map_err(|source| not_sent(source.into()))?;
     let Connection { stream, alert, remaining } = server.connect(time_limit).await.map_err(not_sent)?;
-    let response = timeout(remaining, exchange(stream, request, framed(message))).await;
+    let response = timeout(remaining, exchange(stream, request, frame_message(message))).await;
     let response = response.unwrap_or(Err(NoResponse::TimedOut(time_limit))).map_err(|silence| match alert.refusal() {
         Some(refusal) => not_sent(NotConnected::ClientCertificateRejected(refusal)),
-        None => no_answer(silence),
+        None => no_response(silence),
     })?;
     match response.status {
-        None => unframed(&response.body).and_then(|body| A::decode(body).map_err(NoResponse::malformed)).map_err(no_answer),
-        Some(code) => Err(Error::ErrorResponse { call: call(), code, message: response.text }),
+        None => unframe(&response.body).and_then(|body| A::decode(body).map_err(NoResponse::malformed)).map_err(no_response),
+        Some(code) => Err(Error::ErrorResponse { call: call(), code, message: response.message }),
     }
 }
 
@@ -77,23 +77,23 @@ fn request(server: &Server, method: &'static str) -> io::Result<Request<()>> {
     Ok(request)
 }
 
-fn framed(message: &impl Message) -> Bytes {
+fn frame_message(message: &impl Message) -> Bytes {
     let body = message.encode_to_vec();
     let mut frame = BytesMut::with_capacity(PREFIX + body.len());
     frame.put_u8(0);
-    // Questions are a few bytes long.
+    // Requests are a few bytes long.
     frame.put_u32(u32::try_from(body.len()).unwrap_or(u32::MAX));
     frame.put_slice(&body);
     frame.freeze()
 }
 
-/// The one message in a frame.
-fn unframed(frame: &[u8]) -> Result<&[u8], NoResponse> {
+/// Returns the message in a frame that holds exactly one.
+fn unframe(frame: &[u8]) -> Result<&[u8], NoResponse> {
     match frame.split_at_checked(PREFIX) {
         Some(([0, length @ ..], body)) if length == u32::try_from(body.len()).unwrap_or(u32::MAX).to_be_bytes() => {
             Ok(body)
         }
-        _ => Err(NoResponse::malformed("there is not one message in it")),
+        _ => Err(NoResponse::malformed("it does not hold exactly one message")),
     }
 }
 
@@ -107,12 +107,12 @@ async fn exchange(stream: Box<dyn Stream>, request: Request<()>, frame: Bytes) -
         let (head, body) = response.await.map_err(NoResponse::disconnected)?.into_parts();
         read(head.status, &head.headers, body).await
     };
-    // The connection is driven here, so that it ends with the call, however that ends.
+    // The connection is polled here, so that it is closed when the call ends or is cancelled.
     tokio::pin!(response, connection);
     tokio::select! {
         biased;
         response = &mut response => response,
-        driven = &mut connection => match driven {
+        closed = &mut connection => match closed {
             Ok(()) => response.await,
             Err(source) => Err(NoResponse::disconnected(source)),
         },
@@ -120,12 +120,12 @@ async fn exchange(stream: Box<dyn Stream>, request: Request<()>, frame: Bytes) -
 }
 
 async fn read(status: StatusCode, headers: &HeaderMap, mut stream: RecvStream) -> Result<Response, NoResponse> {
-    // An answer without a message may have all that there is to say in its head.
-    if let Some((status, text)) = verdict(headers) {
-        return Ok(Response { status, text, body: Bytes::new() });
+    // A response without a message may have the gRPC status in its headers.
+    if let Some((status, message)) = grpc_status(headers) {
+        return Ok(Response { status, message, body: Bytes::new() });
     }
     if status != StatusCode::OK {
-        return Ok(Response { status: Some(Code::of_http(status)), text: format!("HTTP {status}"), body: Bytes::new() });
+        return Ok(Response { status: Some(Code::of_http(status)), message: format!("HTTP {status}"), body: Bytes::new() });
     }
     let mut body = BytesMut::new();
     while let Some(data) = stream.data().await {
@@ -137,14 +137,14 @@ async fn read(status: StatusCode, headers: &HeaderMap, mut stream: RecvStream) -
         body.extend_from_slice(&data);
     }
     let trailers = stream.trailers().await.map_err(NoResponse::disconnected)?.unwrap_or_default();
-    let (status, text) = verdict(&trailers).ok_or_else(|| NoResponse::malformed("it does not say how the call ended"))?;
-    Ok(Response { status, text, body: body.freeze() })
+    let (status, message) = grpc_status(&trailers).ok_or_else(|| NoResponse::malformed("it has no gRPC status"))?;
+    Ok(Response { status, message, body: body.freeze() })
 }
 
-/// How the call ended, and what there is to say about it.
-fn verdict(headers: &HeaderMap) -> Option<(Option<Code>, String)> {
+/// Reads the gRPC status and its message.
+fn grpc_status(headers: &HeaderMap) -> Option<(Option<Code>, String)> {
     let status = Code::numbered(headers.get("grpc-status")?.as_bytes());
-    let text = headers.get("grpc-message").map(|text| percent_decode(text.as_bytes()).decode_utf8_lossy());
-    let text = text.map(|text| messina_text::line(&text, MAX_MESSAGE));
-    Some((status, text.unwrap_or_default()))
+    let message = headers.get("grpc-message").map(|message| percent_decode(message.as_bytes()).decode_utf8_lossy());
+    let message = message.map(|message| messina_text::line(&message, MAX_MESSAGE));
+    Some((status, message.unwrap_or_default()))
 }

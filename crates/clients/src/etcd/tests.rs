@@ -210,7 +210,7 @@ async fn every_refusal_has_its_meaning() {
         ("2", Code::Unknown, "ERR_ETCD_FAILED", false),
         ("99", Code::Unknown, "ERR_ETCD_FAILED", false),
     ];
-    for (number, expected, word, is_final) in expected {
+    for (number, expected, word, is_permanent) in expected {
         for reply in
             [Reply::Refuses(number, "etcdserver: 100%25 no"), Reply::RefusesLate(number, "etcdserver: 100%25 no")]
         {
@@ -218,7 +218,7 @@ async fn every_refusal_has_its_meaning() {
             let error = at(address).defragment(LONG_TIMEOUT).await.unwrap_err();
             let Error::ErrorResponse { code, message, .. } = &error else { panic!("{number}: {error:?}") };
             assert_eq!((*code, message.as_str()), (expected, "etcdserver: 100% no"));
-            assert_eq!((error.code(), error.is_permanent()), (word, is_final), "{number}");
+            assert_eq!((error.code(), error.is_permanent()), (word, is_permanent), "{number}");
         }
     }
     let (address, _) = etcd(None, Reply::Refuses("2", "no%1B[2J%0A%E2%80%AEspace%07")).await;

@@ -78,7 +78,7 @@ pub(super) async fn converse(
     tokio::pin!(response, connection);
     tokio::select! {
         response = &mut response => response,
-        driven = &mut connection => match driven {
+        closed = &mut connection => match closed {
             Ok(()) => response.await,
             Err(source) => Err(broken(source)),
         },

@@ -1,9 +1,7 @@
-//! A server that is named by its address: how it is found, connected to and trusted. What the clients of etcd and of its
-//! sidecar have in common.
+//! Connections to a server: name resolution, TCP and TLS, which the clients of etcd and of etcd-backup-restore share.
 //!
-//! There is one connection for each call. Calls are few, and a connection that was used before may turn out to be broken
-//! when the next request is already on its way: then nobody could tell whether it had arrived, and sending it again would
-//! be the wrong answer to that.
+//! Each call has a connection of its own. Calls are few, and a reused connection may turn out to be broken after the next
+//! request was sent: the client could not tell whether the request arrived, and sending it again could execute it twice.
 
 mod error;
 mod resolver;
@@ -29,10 +27,10 @@ use stream::AlertRecorder;
 pub(crate) use stream::{Alert, Stream};
 pub(crate) use trust::TlsTrust;
 
-/// How long it may take until a server is found, connected to and trusted.
+/// Maximum time for name resolution, TCP connect and TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A server, and how it is reached.
+/// The address of a server, with its resolver and TLS settings.
 #[derive(Clone)]
 pub(crate) struct Server {
     authority: Authority,
@@ -48,17 +46,17 @@ struct TlsSettings {
     name: ServerName<'static>,
 }
 
-/// A connection on which nothing was asked yet.
+/// A new connection, on which no request was sent.
 pub(crate) struct Connection {
     pub(crate) stream: Box<dyn Stream>,
     pub(crate) alert: Alert,
-    /// What is left of the time for the call.
+    /// Time that is left for the call.
     pub(crate) remaining: Duration,
 }
 
 impl Server {
-    /// The server at an address such as `https://main-client.default.svc:8080`. For https there must be somebody to trust;
-    /// where there is, nothing is sent unprotected.
+    /// Creates a server for an address such as `https://main-client.default.svc:8080`. The scheme https requires `trust`, and
+    /// `trust` requires https, so that no request is sent unencrypted by mistake.
     pub(crate) fn new(
         address: &str,
         trust: Option<TlsTrust<'_>>,
@@ -95,7 +93,7 @@ impl Server {
         Ok(Self { authority: authority.clone(), host, port, tls, resolver: resolver.clone() })
     }
 
-    /// The same, whose certificate is checked for this name and not for the host of the address.
+    /// Verifies the server certificate against this name instead of the host of the address.
     pub(crate) fn verified_as(mut self, name: &str) -> Result<Self, InvalidServer> {
         if let Some(tls) = &mut self.tls {
             tls.name = ServerName::try_from(name.to_owned()).map_err(InvalidAddress::Name)?;
@@ -108,7 +106,7 @@ impl Server {
         if self.tls.is_some() { "https" } else { "http" }
     }
 
-    /// Host and port, as the address has them.
+    /// Host and port of the address.
     pub(crate) fn authority(&self) -> &Authority {
         &self.authority
     }
@@ -118,8 +116,7 @@ impl Server {
         HeaderValue::from_str(self.authority.as_str()).map_err(io::Error::other)
     }
 
-    /// Connects within the time that a call may take, and within [`CONNECT_TIMEOUT`]. Nothing is asked of anybody before this
-    /// has succeeded.
+    /// Connects within the time limit of the call and within [`CONNECT_TIMEOUT`]. No request is sent before this succeeds.
     pub(crate) async fn connect(&self, time_limit: Duration) -> Result<Connection, NotConnected> {
         let started = Instant::now();
         let connect_limit = time_limit.min(CONNECT_TIMEOUT);
@@ -155,7 +152,7 @@ impl fmt::Display for Server {
     }
 }
 
-/// Says nothing of keys.
+/// Omits keys.
 impl fmt::Debug for Server {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "Server({self})")

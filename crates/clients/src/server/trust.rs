@@ -1,4 +1,4 @@
-//! Whom we trust, and who we are.
+//! The TLS configuration of a client: trusted CA certificates and the client certificate.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use rustls::{
 
 use super::{InvalidCaBundle, InvalidClientCertificate, InvalidServer};
 
-/// The authorities that alone are trusted, and the certificate and key to show, all PEM.
+/// The only trusted CA certificates, and the client certificate with its key, all in PEM.
 pub(crate) struct TlsTrust<'a> {
     pub(crate) ca_bundle: &'a [u8],
     pub(crate) client_certificate: Option<(&'a [u8], &'a [u8])>,
@@ -42,7 +42,7 @@ impl TlsTrust<'_> {
     }
 }
 
-/// A bundle may hold what we cannot read, as long as there is something else in it.
+/// Reads the CA certificates of a bundle. Those that cannot be decoded are ignored if there is another one.
 fn roots(bundle: &[u8]) -> Result<RootCertStore, InvalidCaBundle> {
     let certificates = certificates(bundle).map_err(InvalidCaBundle::Malformed)?;
     let mut roots = RootCertStore::empty();
