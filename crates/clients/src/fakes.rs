@@ -1,4 +1,4 @@
-//! Servers and authorities for tests.
+//! Servers and certificate authorities for tests.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,10 +22,10 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::server::{Resolver, Stream};
 
-/// The name by which servers are asked for in tests; it is found nowhere but in [`resolver`].
+/// The host name of servers in tests, which only [`resolver`] resolves.
 pub(crate) const NAME: &str = "main-client.default";
 
-/// Who signs certificates.
+/// A CA for tests.
 pub(crate) struct CertificateAuthority(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate and its key, both PEM.
@@ -43,12 +43,12 @@ impl CertificateAuthority {
         self.0.pem().into_bytes()
     }
 
-    /// A certificate for this name.
+    /// Issues a certificate for this name.
     pub(crate) fn issue(&self, name: &str) -> Identity {
         self.signed(CertificateParams::new([name.to_owned()]).unwrap())
     }
 
-    /// A certificate for this name whose time is over.
+    /// Issues an expired certificate for this name.
     pub(crate) fn issue_expired(&self, name: &str) -> Identity {
         let mut params = CertificateParams::new([name.to_owned()]).unwrap();
         params.not_before = date_time_ymd(2020, 1, 1);
@@ -64,7 +64,7 @@ impl CertificateAuthority {
     }
 }
 
-/// How a server secures its connections: its own identity, and whom it wants clients to be vouched for by.
+/// Returns the TLS settings of a server with this certificate. With `clients`, it requires client certificates of that CA.
 pub(crate) fn tls_acceptor((certificate, key): &Identity, clients: Option<&CertificateAuthority>) -> TlsAcceptor {
     let provider = Arc::new(ring::default_provider());
     let builder =
@@ -84,7 +84,8 @@ pub(crate) fn tls_acceptor((certificate, key): &Identity, clients: Option<&Certi
     TlsAcceptor::from(Arc::new(config))
 }
 
-/// A server that does `serve` with every connection, and where it is. Those that cannot be secured are dropped.
+/// Starts a server that calls `serve` for every connection, and returns its address. It drops connections whose TLS handshake
+/// fails.
 pub(crate) async fn start_server<S, F>(tls: Option<TlsAcceptor>, serve: S) -> SocketAddr
 where
     S: Fn(Box<dyn Stream>) -> F + Send + 'static,
@@ -108,7 +109,7 @@ where
     address
 }
 
-/// A server that accepts connections and then does not say a word.
+/// Starts a server that accepts connections and never responds.
 pub(crate) async fn silent_server() -> SocketAddr {
     start_server(None, |stream| async move {
         std::future::pending::<()>().await;
@@ -117,7 +118,7 @@ pub(crate) async fn silent_server() -> SocketAddr {
     .await
 }
 
-/// An address where nobody listens. It stays taken until the process ends, so that no other program listens there either.
+/// Returns an address at which no server listens. It stays bound until the process ends, so that no other program can listen.
 pub(crate) fn closed_address() -> SocketAddr {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
@@ -126,7 +127,7 @@ pub(crate) fn closed_address() -> SocketAddr {
     address
 }
 
-/// All names lead to this address.
+/// Returns a resolver that resolves all names to this address.
 pub(crate) fn resolver(address: SocketAddr) -> Resolver {
     Resolver::with_lookup(move |_, _| Some(address))
 }

@@ -1,5 +1,5 @@
-//! The clients and the programs that they are for. Where these are is said by MESSINA_TEST_ETCD and
-//! MESSINA_TEST_ETCDBRCTL; without them the tests are skipped.
+//! Tests of the clients with real programs. MESSINA_TEST_ETCD and MESSINA_TEST_ETCDBRCTL hold the paths of etcd and of
+//! etcd-backup-restore; without them the tests are skipped.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -25,7 +25,7 @@ use crate::{
 
 const LONG_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The program that a variable names.
+/// Returns the program whose path an environment variable holds.
 fn program(variable: &str) -> Option<PathBuf> {
     let path = env::var_os(variable).map(PathBuf::from);
     if path.is_none() {
@@ -34,7 +34,7 @@ fn program(variable: &str) -> Option<PathBuf> {
     path
 }
 
-/// A folder of its own, removed in the end.
+/// A temporary directory, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -66,8 +66,8 @@ impl Drop for Folder {
     }
 }
 
-/// A port where nobody listens. It is not one of those that are given to whoever wants any, so that nobody takes it before
-/// the program does for which it is meant.
+/// Returns a port at which no program listens. It is outside of the ephemeral range, so that the system does not assign it to
+/// another program before it is used.
 fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = 20_000 + u16::try_from(std::process::id() % 1_000).unwrap() * 10;
@@ -100,7 +100,7 @@ fn run(program: &Path, folder: &Folder, arguments: &[String]) -> Child {
         .unwrap()
 }
 
-/// An etcd of one member, and the port for its clients.
+/// Starts an etcd with one member and returns its client port.
 fn start_etcd(program: &Path, folder: &Folder, scheme: &str, more: &[String]) -> (Child, u16) {
     let (clients, peers) = (free_port(), free_port());
     let mut arguments = vec![
@@ -128,7 +128,7 @@ async fn until_healthy(etcd: &Etcd) {
 }
 
 #[tokio::test]
-async fn etcd_is_maintained() {
+async fn etcd_is_compacted_and_defragmented() {
     let Some(program) = program("MESSINA_TEST_ETCD") else { return };
     let folder = Folder::new("etcd");
     let quota = "--quota-backend-bytes=16000000".to_owned();
@@ -148,7 +148,7 @@ async fn etcd_is_maintained() {
         etcd.put(b"key", &[7; 100_000]).await.unwrap();
     }
     let started = Instant::now();
-    // What is written counts when it is on the disk, a moment later.
+    // The size of the database changes shortly after the write.
     let full = loop {
         let status = etcd.status().await.unwrap();
         if status.db_size >= 5_000_000 && status.db_size_in_use >= 5_000_000 {
@@ -166,7 +166,7 @@ async fn etcd_is_maintained() {
     let small = etcd.status().await.unwrap();
     assert!(small.db_size < 1_000_000, "{small:?}");
 
-    // A full database.
+    // Fill the database up to its quota.
     let started = Instant::now();
     let refused = loop {
         match etcd.put(b"key", &[7; 1_000_000]).await {
@@ -186,7 +186,7 @@ async fn etcd_is_maintained() {
 }
 
 #[tokio::test]
-async fn etcd_with_certificates_is_asked_with_one() {
+async fn etcd_verifies_the_client_certificate() {
     let Some(program) = program("MESSINA_TEST_ETCD") else { return };
     let folder = Folder::new("etcd-tls");
     let (ours, other) = (CertificateAuthority::new(), CertificateAuthority::new());
@@ -215,7 +215,7 @@ async fn etcd_with_certificates_is_asked_with_one() {
     assert!(matches!(error, etcd::Error::NoResponse { .. }), "{error:?}");
 }
 
-/// A sidecar for the etcd at this port, and its own port.
+/// Starts a sidecar for the etcd at this port and returns the port of the sidecar.
 fn start_sidecar(program: &Path, folder: &Folder, etcd: u16, more: &[String]) -> (Child, u16) {
     let port = free_port();
     let path = |name: &str| folder.0.join(name).display().to_string();
@@ -250,7 +250,7 @@ fn start_sidecar(program: &Path, folder: &Folder, etcd: u16, more: &[String]) ->
     (run(program, folder, &arguments), port)
 }
 
-/// A full snapshot, as soon as there can be one.
+/// Takes a full snapshot as soon as the sidecar is ready.
 async fn first_snapshot(sidecar: &Sidecar) -> backup_restore::Snapshot {
     let started = Instant::now();
     loop {
@@ -263,7 +263,7 @@ async fn first_snapshot(sidecar: &Sidecar) -> backup_restore::Snapshot {
 }
 
 #[tokio::test]
-async fn the_sidecar_takes_snapshots() {
+async fn sidecar_takes_full_delta_and_final_snapshots() {
     let Some((etcd_program, program)) = program("MESSINA_TEST_ETCD").zip(program("MESSINA_TEST_ETCDBRCTL")) else {
         return;
     };
@@ -281,7 +281,7 @@ async fn the_sidecar_takes_snapshots() {
     assert_eq!(sidecar.take_snapshot(SnapshotKind::Delta, false, LONG_TIMEOUT).await.unwrap(), None);
     etcd.put(b"key", b"value").await.unwrap();
     let started = Instant::now();
-    // The sidecar hears of a change a moment later.
+    // The sidecar observes a change shortly after the write.
     let delta = loop {
         match sidecar.take_snapshot(SnapshotKind::Delta, false, LONG_TIMEOUT).await.unwrap() {
             Some(delta) => break delta,
@@ -304,7 +304,7 @@ async fn the_sidecar_takes_snapshots() {
 }
 
 #[tokio::test]
-async fn a_sidecar_with_a_certificate_is_checked() {
+async fn certificate_of_the_sidecar_is_verified() {
     let Some((etcd_program, program)) = program("MESSINA_TEST_ETCD").zip(program("MESSINA_TEST_ETCDBRCTL")) else {
         return;
     };

@@ -79,8 +79,8 @@ pub struct Sidecar {
 }
 
 impl Sidecar {
-    /// The sidecars at an address such as `https://main-client.default.svc:8080`. For https, `ca_bundle` is the PEM bundle
-    /// of those who are trusted, and nobody else is; for http there are none.
+    /// Creates a client for an address such as `https://main-client.default.svc:8080`. For https, `ca_bundle` is required and
+    /// holds the only trusted CA certificates, in PEM; for http it has to be none.
     pub fn new(address: &str, ca_bundle: Option<&[u8]>, resolver: &Resolver) -> Result<Self, Error> {
         let trust = ca_bundle.map(|ca_bundle| TlsTrust { ca_bundle, client_certificate: None });
         let server =
@@ -108,11 +108,11 @@ impl Sidecar {
         Ok(LatestSnapshots { full: response.full_snapshot, delta })
     }
 
-    /// Takes a snapshot, and waits for it as long as `time_limit`. None: nothing has changed since the snapshot before, so
-    /// there is no need for a delta.
+    /// Takes a snapshot and waits for it up to `time_limit`. Returns none if nothing has changed since the previous snapshot, so
+    /// that no delta snapshot is needed.
     ///
-    /// The request is sent once, whatever becomes of it. A sidecar that has it goes on even when nobody waits any longer.
-    /// Only full snapshots can be final ones: then a second one of the same revision is not taken, and the first is told.
+    /// The request is sent once and never retried. The sidecar continues after the timeout. Only full snapshots can be final: a
+    /// second final snapshot of the same revision is not taken, and the first one is returned.
     pub async fn take_snapshot(&self, kind: SnapshotKind, is_final: bool, time_limit: Duration) -> Result<Option<Snapshot>, Error> {
         let path = match (kind, is_final) {
             (SnapshotKind::Full, false) => "/snapshot/full",

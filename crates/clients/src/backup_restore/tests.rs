@@ -250,7 +250,7 @@ async fn server_certificate_is_verified_by_ca_name_and_expiry() {
     let (address, mut requests) = sidecar(Some(tls_acceptor(&ours.issue(NAME), None)), ok(FULL)).await;
     securely_at(address, &ours).take_snapshot(SnapshotKind::Full, false, LONG_TIMEOUT).await.unwrap();
     requests.recv().await.unwrap();
-    // One of several authorities is enough.
+    // One matching CA certificate of the bundle suffices.
     let both = [other.pem(), ours.pem()].concat();
     let trusting = Sidecar::new(&format!("https://{NAME}"), Some(&both), &resolver(address)).unwrap();
     trusting.take_snapshot(SnapshotKind::Full, false, LONG_TIMEOUT).await.unwrap();

@@ -1,4 +1,4 @@
-//! One request and its answer, on a connection of its own: they are few, and loopback is near.
+//! One HTTP request and its response on a connection of its own: calls are few, and connecting to loopback is cheap.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -20,10 +20,10 @@ use tokio::{
 use super::error::Error;
 use crate::MAX_MESSAGE;
 
-/// No answer is longer. The longest list the tokens of a ring and the snapshots of all tables.
+/// Maximum length of a response. The longest ones list the tokens of a ring and the snapshots of all tables.
 const MAX_RESPONSE: usize = 8 << 20;
 
-/// The body of a successful answer.
+/// Sends a request and returns the body of a successful response.
 pub(super) async fn call(address: SocketAddr, method: Method, path: &str, time_limit: Duration) -> Result<Bytes, Error> {
     let call = || format!("{method} {path}");
     let response = timeout(time_limit, exchange(address, &method, path, &call)).await;
@@ -39,11 +39,12 @@ async fn exchange(
     let unreachable = |source| Error::Unreachable { call: call(), address: address.to_string(), source };
     let stream = TcpStream::connect(address).await.map_err(unreachable)?;
     stream.set_nodelay(true).map_err(unreachable)?;
-    converse(stream, method, path, &address.to_string(), None, call).await
+    send_request(stream, method, path, &address.to_string(), None, call).await
 }
 
-/// One request and its answer on a connection to `host`; with words that say who we are, if that is asked for there.
-pub(super) async fn converse(
+/// Sends a request on a connection to `host` and returns the body of a successful response. `authorization` is the header of that
+/// name, if the server requires one.
+pub(super) async fn send_request(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin,
     method: &Method,
     path: &str,
@@ -74,7 +75,7 @@ pub(super) async fn converse(
             Err(Error::Refused { call: call(), status, message: message(&body) })
         }
     };
-    // The connection is driven here, so that it ends with the call, however that ends.
+    // The connection is polled here, so that it is closed when the call ends or is cancelled.
     tokio::pin!(response, connection);
     tokio::select! {
         response = &mut response => response,
@@ -85,7 +86,7 @@ pub(super) async fn converse(
     }
 }
 
-/// The whole body, unless it is longer than any answer of ScyllaDB.
+/// Reads the body up to [`MAX_RESPONSE`].
 async fn read(mut body: Incoming, call: &(impl Fn() -> String + Sync)) -> Result<Bytes, Error> {
     let mut read = BytesMut::new();
     while let Some(frame) = body.frame().await {
@@ -99,7 +100,7 @@ async fn read(mut body: Incoming, call: &(impl Fn() -> String + Sync)) -> Result
     Ok(read.freeze())
 }
 
-/// ScyllaDB's own words for a failure, in one line.
+/// Returns the error message of ScyllaDB in one line.
 fn message(body: &[u8]) -> String {
     #[derive(Deserialize)]
     struct Failure {
