@@ -64,7 +64,8 @@ impl CertificateAuthority {
     }
 }
 
-/// Returns the TLS settings of a server with this certificate. With `clients`, it requires client certificates of that CA.
+/// Returns the TLS settings of a server with this certificate. With `clients`, it requires client certificates of that
+/// CA.
 pub(crate) fn tls_acceptor((certificate, key): &Identity, clients: Option<&CertificateAuthority>) -> TlsAcceptor {
     let provider = Arc::new(ring::default_provider());
     let builder =
@@ -84,8 +85,8 @@ pub(crate) fn tls_acceptor((certificate, key): &Identity, clients: Option<&Certi
     TlsAcceptor::from(Arc::new(config))
 }
 
-/// Starts a server that calls `serve` for every connection, and returns its address. It drops connections whose TLS handshake
-/// fails.
+/// Starts a server that calls `serve` for every connection, and returns its address. It drops connections whose TLS
+/// handshake fails.
 pub(crate) async fn start_server<S, F>(tls: Option<TlsAcceptor>, serve: S) -> SocketAddr
 where
     S: Fn(Box<dyn Stream>) -> F + Send + 'static,
@@ -118,7 +119,8 @@ pub(crate) async fn silent_server() -> SocketAddr {
     .await
 }
 
-/// Returns an address at which no server listens. It stays bound until the process ends, so that no other program can listen.
+/// Returns an address at which no server listens. It stays bound until the process ends, so that no other program can
+/// listen.
 pub(crate) fn closed_address() -> SocketAddr {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();

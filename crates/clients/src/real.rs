@@ -66,8 +66,8 @@ impl Drop for Folder {
     }
 }
 
-/// Returns a port at which no program listens. It is outside of the ephemeral range, so that the system does not assign it to
-/// another program before it is used.
+/// Returns a port at which no program listens. It is outside of the ephemeral range, so that the system does not
+/// assign it to another program before it is used.
 fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = 20_000 + u16::try_from(std::process::id() % 1_000).unwrap() * 10;

@@ -1,7 +1,7 @@
 use http::StatusCode;
 use thiserror::Error;
 
-use crate::server::{InvalidAddress, InvalidCaBundle, NoResponse, NotConnected, InvalidServer};
+use crate::server::{InvalidAddress, InvalidCaBundle, InvalidServer, NoResponse, NotConnected};
 
 /// A call that failed. `call` names it, such as `POST http://main-client.default.svc:8080/snapshot/full`.
 #[derive(Debug, Error)]
@@ -47,7 +47,9 @@ impl Error {
             NotConnected::Failed(source) => Self::NotSent { call, source },
             NotConnected::NotTrusted(source) => Self::NotTrusted { call, source },
             // Sidecars request no client certificate. A server that does is not the sidecar.
-            NotConnected::ClientCertificateRejected(source) => Self::NotSent { call, source: std::io::Error::other(source) },
+            NotConnected::ClientCertificateRejected(source) => {
+                Self::NotSent { call, source: std::io::Error::other(source) }
+            }
         }
     }
 
@@ -60,12 +62,14 @@ impl Error {
         }
     }
 
-    /// Whether the snapshot may have been taken. The sidecar returns 500 also if it saved the snapshot and a later step failed,
-    /// and 502 if it forwarded the request to its leader and got no response.
+    /// Whether the snapshot may have been taken. The sidecar returns 500 also if it saved the snapshot and a later
+    /// step failed, and 502 if it forwarded the request to its leader and got no response.
     pub fn may_have_been_carried_out(&self) -> bool {
         match self {
             Self::NoResponse { .. } => true,
-            Self::ErrorResponse { status, .. } => status.is_server_error() && *status != StatusCode::SERVICE_UNAVAILABLE,
+            Self::ErrorResponse { status, .. } => {
+                status.is_server_error() && *status != StatusCode::SERVICE_UNAVAILABLE
+            }
             _ => false,
         }
     }
@@ -107,11 +111,12 @@ fn describe_status(status: StatusCode) -> &'static str {
     match status {
         StatusCode::BAD_REQUEST => "the sidecar rejected the request; it may serve HTTPS only",
         StatusCode::METHOD_NOT_ALLOWED => {
-            "no sidecar takes snapshots at present: etcd has no leader, the leader's sidecar is not healthy, or no store \
-             is configured"
+            "no sidecar takes snapshots at present: etcd has no leader, the leader's sidecar is not healthy, or no \
+             store is configured"
         }
         StatusCode::INTERNAL_SERVER_ERROR => {
-            "the snapshot failed: etcd or the store does not work, the sidecar is starting, or delta snapshots are disabled"
+            "the snapshot failed: etcd or the store does not work, the sidecar is starting, or delta snapshots are \
+             disabled"
         }
         StatusCode::SERVICE_UNAVAILABLE => "the sidecar is unavailable at present",
         StatusCode::BAD_GATEWAY => "the sidecar forwarded the request to the leader's sidecar and got no response",

@@ -9,7 +9,7 @@ use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
 
 use super::{Error, last_elements::LastElements};
-use crate::server::{Connection, Server, NoResponse, Stream, NotConnected};
+use crate::server::{Connection, NoResponse, NotConnected, Server, Stream};
 
 /// Maximum length of a response. The longest lists all delta snapshots since the last full one; little of it is kept.
 const MAX_RESPONSE: usize = 16 << 20;
@@ -47,7 +47,10 @@ fn request(server: &Server, method: Method, path: &'static str) -> io::Result<Re
     Ok(request)
 }
 
-async fn exchange(stream: Box<dyn Stream>, request: Request<Empty<Bytes>>) -> Result<(StatusCode, Vec<u8>), NoResponse> {
+async fn exchange(
+    stream: Box<dyn Stream>,
+    request: Request<Empty<Bytes>>,
+) -> Result<(StatusCode, Vec<u8>), NoResponse> {
     let handshake = http1::Builder::new().max_buf_size(MAX_HEAD).handshake(TokioIo::new(stream));
     let (mut sender, connection) = handshake.await.map_err(NoResponse::disconnected)?;
     let response = async {

@@ -1,7 +1,7 @@
 //! Reduces a response while it arrives.
 //!
-//! The list of delta snapshots has no maximum length, and only its last element is needed. So elements are dropped as soon as
-//! the next one begins, and the length of the rest is limited. The caller validates the JSON.
+//! The list of delta snapshots has no maximum length, and only its last element is needed. So elements are dropped as
+//! soon as the next one begins, and the length of the rest is limited. The caller validates the JSON.
 
 /// Maximum length of the reduced text: a full snapshot and a delta snapshot take less than 1 KiB.
 pub(super) const MAX_KEPT: usize = 64 << 10;

@@ -18,7 +18,7 @@ pub use error::Error;
 
 use crate::{
     MAX_NAME,
-    server::{Resolver, Server, NoResponse, TlsTrust},
+    server::{NoResponse, Resolver, Server, TlsTrust},
 };
 
 /// The port of the API, unless the Etcd sets another.
@@ -79,12 +79,12 @@ pub struct Sidecar {
 }
 
 impl Sidecar {
-    /// Creates a client for an address such as `https://main-client.default.svc:8080`. For https, `ca_bundle` is required and
-    /// holds the only trusted CA certificates, in PEM; for http it has to be none.
+    /// Creates a client for an address such as `https://main-client.default.svc:8080`. For https, `ca_bundle` is
+    /// required and holds the only trusted CA certificates, in PEM; for http it has to be none.
     pub fn new(address: &str, ca_bundle: Option<&[u8]>, resolver: &Resolver) -> Result<Self, Error> {
         let trust = ca_bundle.map(|ca_bundle| TlsTrust { ca_bundle, client_certificate: None });
-        let server =
-            Server::new(address, trust, b"http/1.1", resolver).map_err(|source| Error::invalid_server(address, source))?;
+        let server = Server::new(address, trust, b"http/1.1", resolver)
+            .map_err(|source| Error::invalid_server(address, source))?;
         Ok(Self { server })
     }
 
@@ -108,12 +108,17 @@ impl Sidecar {
         Ok(LatestSnapshots { full: response.full_snapshot, delta })
     }
 
-    /// Takes a snapshot and waits for it up to `time_limit`. Returns none if nothing has changed since the previous snapshot, so
-    /// that no delta snapshot is needed.
+    /// Takes a snapshot and waits for it up to `time_limit`. Returns none if nothing has changed since the previous
+    /// snapshot, so that no delta snapshot is needed.
     ///
-    /// The request is sent once and never retried. The sidecar continues after the timeout. Only full snapshots can be final: a
-    /// second final snapshot of the same revision is not taken, and the first one is returned.
-    pub async fn take_snapshot(&self, kind: SnapshotKind, is_final: bool, time_limit: Duration) -> Result<Option<Snapshot>, Error> {
+    /// The request is sent once and never retried. The sidecar continues after the timeout. Only full snapshots can be
+    /// final: a second final snapshot of the same revision is not taken, and the first one is returned.
+    pub async fn take_snapshot(
+        &self,
+        kind: SnapshotKind,
+        is_final: bool,
+        time_limit: Duration,
+    ) -> Result<Option<Snapshot>, Error> {
         let path = match (kind, is_final) {
             (SnapshotKind::Full, false) => "/snapshot/full",
             (SnapshotKind::Full, true) => "/snapshot/full?final=true",
@@ -134,7 +139,8 @@ impl Sidecar {
     ) -> Result<T, Error> {
         let call = format!("{method} {}{path}", self.server);
         let body = exchange::call(&self.server, method, path, &call, time_limit).await?;
-        serde_json::from_slice(&body).map_err(|source| Error::NoResponse { call, source: NoResponse::malformed(source) })
+        serde_json::from_slice(&body)
+            .map_err(|source| Error::NoResponse { call, source: NoResponse::malformed(source) })
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
-use crate::fakes::{CertificateAuthority, NAME, silent_server, closed_address, resolver, tls_acceptor, start_server};
+use crate::fakes::{CertificateAuthority, NAME, closed_address, resolver, silent_server, start_server, tls_acceptor};
 
 const LONG_TIMEOUT: Duration = Duration::from_secs(20);
 const SHORT_TIMEOUT: Duration = Duration::from_millis(200);
@@ -23,8 +23,8 @@ const DELTA: &str = r#"{"createdOn":"2026-11-15T09:31:00Z","kind":"Incr","snapDi
 
 type Requests = mpsc::UnboundedReceiver<String>;
 
-/// Starts a sidecar that sends the same response to every request and closes the connection. Returns its address and the
-/// requests that it receives.
+/// Starts a sidecar that sends the same response to every request and closes the connection. Returns its address and
+/// the requests that it receives.
 async fn sidecar(tls: Option<TlsAcceptor>, response: String) -> (SocketAddr, Requests) {
     let (recorded, requests) = mpsc::unbounded_channel();
     let address = start_server(tls, move |mut stream| {

@@ -48,7 +48,8 @@ impl Code {
         })
     }
 
-    /// Returns the code that gRPC defines for the HTTP status of a response without a gRPC status, such as that of a proxy.
+    /// Returns the code that gRPC defines for the HTTP status of a response without a gRPC status, such as that of a
+    /// proxy.
     pub(super) fn of_http(status: StatusCode) -> Self {
         match status.as_u16() {
             400 => Self::Internal,

@@ -1,13 +1,16 @@
 use thiserror::Error;
 
 use super::Code;
-use crate::server::{InvalidAddress, InvalidCaBundle, InvalidClientCertificate, NoResponse, NotConnected, InvalidServer};
+use crate::server::{
+    InvalidAddress, InvalidCaBundle, InvalidClientCertificate, InvalidServer, NoResponse, NotConnected,
+};
 
 /// etcd distinguishes these two errors only by their messages; its own clients compare them too.
 const COMPACTED: &str = "etcdserver: mvcc: required revision has been compacted";
 const FUTURE: &str = "etcdserver: mvcc: required revision is a future revision";
 
-/// A call that failed. `call` names it, such as `etcdserverpb.Maintenance/Defragment at http://main-client.default.svc:2379`.
+/// A call that failed. `call` names it, such as `etcdserverpb.Maintenance/Defragment at
+/// http://main-client.default.svc:2379`.
 #[derive(Debug, Error)]
 #[expect(missing_docs, reason = "the fields say what their names say")]
 pub enum Error {

@@ -12,11 +12,11 @@ use tokio::time::timeout;
 use super::{Code, Error};
 use crate::{
     MAX_MESSAGE,
-    server::{Connection, Server, NoResponse, Stream, NotConnected},
+    server::{Connection, NoResponse, NotConnected, Server, Stream},
 };
 
-/// Maximum length of a response. The longest one lists the members of a cluster, with less than 2 KiB for each. It limits the
-/// memory that a malicious server can make the operator use.
+/// Maximum length of a response. The longest one lists the members of a cluster, with less than 2 KiB for each. It
+/// limits the memory that a malicious server can make the operator use.
 const MAX_RESPONSE: usize = 128 << 10;
 
 /// Maximum length of the headers of a response, which may hold an error message.
@@ -50,12 +50,15 @@ pub(super) async fn call<A: Message + Default>(
     let request = request(server, method).map_err(|source| not_sent(source.into()))?;
     let Connection { stream, alert, remaining } = server.connect(time_limit).await.map_err(not_sent)?;
     let response = timeout(remaining, exchange(stream, request, frame_message(message))).await;
-    let response = response.unwrap_or(Err(NoResponse::TimedOut(time_limit))).map_err(|silence| match alert.refusal() {
-        Some(refusal) => not_sent(NotConnected::ClientCertificateRejected(refusal)),
-        None => no_response(silence),
-    })?;
+    let response =
+        response.unwrap_or(Err(NoResponse::TimedOut(time_limit))).map_err(|silence| match alert.refusal() {
+            Some(refusal) => not_sent(NotConnected::ClientCertificateRejected(refusal)),
+            None => no_response(silence),
+        })?;
     match response.status {
-        None => unframe(&response.body).and_then(|body| A::decode(body).map_err(NoResponse::malformed)).map_err(no_response),
+        None => {
+            unframe(&response.body).and_then(|body| A::decode(body).map_err(NoResponse::malformed)).map_err(no_response)
+        }
         Some(code) => Err(Error::ErrorResponse { call: call(), code, message: response.message }),
     }
 }
@@ -125,7 +128,11 @@ async fn read(status: StatusCode, headers: &HeaderMap, mut stream: RecvStream) -
         return Ok(Response { status, message, body: Bytes::new() });
     }
     if status != StatusCode::OK {
-        return Ok(Response { status: Some(Code::of_http(status)), message: format!("HTTP {status}"), body: Bytes::new() });
+        return Ok(Response {
+            status: Some(Code::of_http(status)),
+            message: format!("HTTP {status}"),
+            body: Bytes::new(),
+        });
     }
     let mut body = BytesMut::new();
     while let Some(data) = stream.data().await {

@@ -1,7 +1,7 @@
 //! Client of etcd's gRPC API, with the calls that maintenance needs.
 //!
-//! All of them are unary calls. The module `grpc` implements these; a gRPC framework would be larger than the rest of this
-//! crate.
+//! All of them are unary calls. The module `grpc` implements these; a gRPC framework would be larger than the rest of
+//! this crate.
 
 mod code;
 mod error;
@@ -17,16 +17,17 @@ use prost::Message;
 pub use code::Code;
 pub use error::Error;
 use messages::{
-    HeaderResponse, AlarmRequest, AlarmResponse, CompactionRequest, MemberListRequest, MemberListResponse, EmptyRequest,
-    RangeRequest, StatusResponse,
+    AlarmRequest, AlarmResponse, CompactionRequest, EmptyRequest, HeaderResponse, MemberListRequest,
+    MemberListResponse, RangeRequest, StatusResponse,
 };
 
 use crate::{
     MAX_MESSAGE, MAX_NAME,
-    server::{Resolver, Server, NoResponse, TlsTrust},
+    server::{NoResponse, Resolver, Server, TlsTrust},
 };
 
-/// Maximum number of members of a cluster. Raft clusters seldom have more than seven, and the client opens a connection to each.
+/// Maximum number of members of a cluster. Raft clusters seldom have more than seven, and the client opens a
+/// connection to each.
 pub const MAX_MEMBERS: usize = 32;
 
 /// The default client port of etcd.
@@ -50,7 +51,10 @@ pub struct Tls {
 /// Omits the key.
 impl fmt::Debug for Tls {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Tls").field("has_client_certificate", &self.client_certificate.is_some()).finish_non_exhaustive()
+        formatter
+            .debug_struct("Tls")
+            .field("has_client_certificate", &self.client_certificate.is_some())
+            .finish_non_exhaustive()
     }
 }
 
@@ -123,14 +127,18 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// Creates a client for an address such as `https://main-client.default.svc:2379`. The scheme has to be https with `tls`,
-    /// and http without. The client connects at the first call.
+    /// Creates a client for an address such as `https://main-client.default.svc:2379`. The scheme has to be https with
+    /// `tls`, and http without. The client connects at the first call.
     pub fn new(endpoint: &str, tls: Option<&Tls>, resolver: &Resolver) -> Result<Self, Error> {
         let trust = tls.map(|tls| TlsTrust {
             ca_bundle: &tls.ca_bundle,
-            client_certificate: tls.client_certificate.as_ref().map(|(certificate, key)| (certificate.as_slice(), key.as_slice())),
+            client_certificate: tls
+                .client_certificate
+                .as_ref()
+                .map(|(certificate, key)| (certificate.as_slice(), key.as_slice())),
         });
-        let server = Server::new(endpoint, trust, b"h2", resolver).map_err(|source| Error::invalid_server(endpoint, source))?;
+        let server =
+            Server::new(endpoint, trust, b"h2", resolver).map_err(|source| Error::invalid_server(endpoint, source))?;
         Ok(Self { server })
     }
 
@@ -141,14 +149,15 @@ impl Etcd {
         Ok(Self { server })
     }
 
-    /// Returns the members of the cluster by a linearizable read. A response with more than [`MAX_MEMBERS`] is an error.
+    /// Returns the members of the cluster by a linearizable read. A response with more than [`MAX_MEMBERS`] is an
+    /// error.
     pub async fn members(&self) -> Result<Vec<ClusterMember>, Error> {
         let method = "/etcdserverpb.Cluster/MemberList";
-        let response: MemberListResponse = self.call(method, &MemberListRequest { linearizable: true }, TIMEOUT).await?;
+        let response: MemberListResponse =
+            self.call(method, &MemberListRequest { linearizable: true }, TIMEOUT).await?;
         if response.members.len() > MAX_MEMBERS {
             let (call, count) = (grpc::call_name(&self.server, method), response.members.len());
-            let source =
-                NoResponse::malformed(format!("it lists {count} members, and the maximum is {MAX_MEMBERS}"));
+            let source = NoResponse::malformed(format!("it lists {count} members, and the maximum is {MAX_MEMBERS}"));
             return Err(Error::NoResponse { call, source });
         }
         let member = |member: messages::Member| ClusterMember {
@@ -187,8 +196,8 @@ impl Etcd {
         Ok(())
     }
 
-    /// Compacts the revisions before `revision` in the whole cluster. With `physical`, etcd responds only after the member that
-    /// is called has applied the compaction to its database.
+    /// Compacts the revisions before `revision` in the whole cluster. With `physical`, etcd responds only after the
+    /// member that is called has applied the compaction to its database.
     pub async fn compact(&self, revision: i64, physical: bool) -> Result<(), Error> {
         let time_limit = if physical { COMPACTION_TIMEOUT } else { TIMEOUT };
         let request = CompactionRequest { revision, physical };
@@ -210,14 +219,16 @@ impl Etcd {
         Ok(response.alarms.into_iter().map(alarm).collect())
     }
 
-    /// Whether the member that is called can serve: a linearizable read succeeds, and there is no alarm. No response is an
-    /// error, because the health is unknown then.
+    /// Whether the member that is called can serve: a linearizable read succeeds, and there is no alarm. No response
+    /// is an error, because the health is unknown then.
     pub async fn is_healthy(&self) -> Result<bool, Error> {
         let request = RangeRequest { key: b"health".to_vec(), count_only: true };
         let read: Result<HeaderResponse, Error> = self.call("/etcdserverpb.KV/Range", &request, TIMEOUT).await;
         match read {
             Ok(_) => Ok(self.alarms().await?.is_empty()),
-            Err(Error::ErrorResponse { code: Code::Unavailable | Code::DeadlineExceeded | Code::DataLoss, .. }) => Ok(false),
+            Err(Error::ErrorResponse { code: Code::Unavailable | Code::DeadlineExceeded | Code::DataLoss, .. }) => {
+                Ok(false)
+            }
             Err(error) => Err(error),
         }
     }

@@ -10,7 +10,9 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{messages::Header, *};
 use crate::{
-    fakes::{CertificateAuthority, Identity, NAME, silent_server, closed_address, resolver, tls_acceptor, start_server},
+    fakes::{
+        CertificateAuthority, Identity, NAME, closed_address, resolver, silent_server, start_server, tls_acceptor,
+    },
     server::{NoResponse, Stream},
 };
 
@@ -97,9 +99,9 @@ async fn serve_request(
             body.send_trailers(ended("0", "")).unwrap();
         }
         Reply::GrpcError(code, message) => {
-            let mut serve_request = head(200).body(()).unwrap();
-            serve_request.headers_mut().extend(ended(code, message));
-            respond.send_response(serve_request, true).unwrap();
+            let mut response = head(200).body(()).unwrap();
+            response.headers_mut().extend(ended(code, message));
+            respond.send_response(response, true).unwrap();
         }
         Reply::ErrorAfterMessage(code, message) => {
             let mut body = respond.send_response(head(200).body(()).unwrap(), false).unwrap();
@@ -211,9 +213,10 @@ async fn every_grpc_code_maps_to_an_error_code() {
         ("99", Code::Unknown, "ERR_ETCD_FAILED", false),
     ];
     for (number, expected, error_code, is_permanent) in expected {
-        for reply in
-            [Reply::GrpcError(number, "etcdserver: 100%25 no"), Reply::ErrorAfterMessage(number, "etcdserver: 100%25 no")]
-        {
+        for reply in [
+            Reply::GrpcError(number, "etcdserver: 100%25 no"),
+            Reply::ErrorAfterMessage(number, "etcdserver: 100%25 no"),
+        ] {
             let (address, _) = etcd(None, reply).await;
             let error = at(address).defragment(LONG_TIMEOUT).await.unwrap_err();
             let Error::ErrorResponse { code, message, .. } = &error else { panic!("{number}: {error:?}") };
@@ -226,8 +229,7 @@ async fn every_grpc_code_maps_to_an_error_code() {
     assert!(error.ends_with(": no space"), "{error:?}");
     let (address, _) = etcd(None, Reply::HttpStatus(404)).await;
     let error = at(address).status().await.unwrap_err();
-    let message =
-        "etcdserverpb.Maintenance/Status at http://main-client.default:2379 returned Unimplemented: HTTP 404";
+    let message = "etcdserverpb.Maintenance/Status at http://main-client.default:2379 returned Unimplemented: HTTP 404";
     assert!(error.to_string().starts_with(message), "{error}");
     let (address, _) = etcd(None, Reply::HttpStatus(503)).await;
     assert_eq!(at(address).status().await.unwrap_err().code(), "ERR_ETCD_UNAVAILABLE");
@@ -235,7 +237,8 @@ async fn every_grpc_code_maps_to_an_error_code() {
 
 #[tokio::test]
 async fn compacted_and_future_revisions_are_distinguished() {
-    let (address, _) = etcd(None, Reply::GrpcError("11", "etcdserver: mvcc: required revision has been compacted")).await;
+    let (address, _) =
+        etcd(None, Reply::GrpcError("11", "etcdserver: mvcc: required revision has been compacted")).await;
     let error = at(address).compact(5, false).await.unwrap_err();
     assert!(matches!(error, Error::AlreadyCompacted { revision: 5, .. }), "{error:?}");
     assert_eq!((error.code(), error.is_permanent()), ("ERR_ETCD_REVISION_COMPACTED", true));
@@ -253,7 +256,10 @@ async fn request_is_not_sent_without_a_connection() {
     let error = at(closed_address()).defragment(LONG_TIMEOUT).await.unwrap_err();
     assert!(matches!(error, Error::NotSent { .. }), "{error:?}");
     assert_eq!((error.code(), error.is_permanent()), ("ERR_ETCD_UNREACHABLE", false));
-    let error = securely_at(silent_server().await, &CertificateAuthority::new(), None).defragment(SHORT_TIMEOUT).await.unwrap_err();
+    let error = securely_at(silent_server().await, &CertificateAuthority::new(), None)
+        .defragment(SHORT_TIMEOUT)
+        .await
+        .unwrap_err();
     assert!(matches!(error, Error::NotSent { .. }), "{error:?}");
 }
 

@@ -1,8 +1,8 @@
-//! Client of the REST API of a node through the ScyllaDB Manager agent that runs beside it. The agent forwards requests that
-//! carry the auth token of the cluster.
+//! Client of the REST API of a node through the ScyllaDB Manager agent that runs beside it. The agent forwards
+//! requests that carry the auth token of the cluster.
 //!
-//! The certificates of agents are self-signed and not verified. So TLS protects a connection from eavesdropping, and not from a
-//! server that impersonates the agent: the network between the pods is trusted with the token.
+//! The certificates of agents are self-signed and not verified. So TLS protects a connection from eavesdropping, and
+//! not from a server that impersonates the agent: the network between the pods is trusted with the token.
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
@@ -54,7 +54,8 @@ impl Agent {
 
     /// Creates a client for another port.
     pub fn at(host: &str, port: u16, token: &str) -> Result<Self, InvalidAgent> {
-        let name = ServerName::try_from(host.to_owned()).map_err(|source| InvalidAgent::Host(host.to_owned(), source))?;
+        let name =
+            ServerName::try_from(host.to_owned()).map_err(|source| InvalidAgent::Host(host.to_owned(), source))?;
         let mut bearer = HeaderValue::from_str(&format!("Bearer {token}")).map_err(InvalidAgent::Token)?;
         bearer.set_sensitive(true);
         let provider = ring::default_provider();
@@ -69,8 +70,8 @@ impl Agent {
         Ok(Self { host: host.to_owned(), port, name, config: Arc::new(config), bearer })
     }
 
-    /// Returns the keyspaces that are replicated by vnodes. For keyspaces with tablets, ScyllaDB itself removes data that a node
-    /// no longer owns.
+    /// Returns the keyspaces that are replicated by vnodes. For keyspaces with tablets, ScyllaDB itself removes data
+    /// that a node no longer owns.
     pub async fn vnode_keyspaces(&self) -> Result<Vec<String>, Error> {
         let path = "/storage_service/keyspaces?type=non_local_strategy&replication=vnodes";
         let body = self.call(Method::GET, path, TIMEOUT).await?;
@@ -172,8 +173,8 @@ mod tests {
     use super::*;
     use crate::fakes::{self, CertificateAuthority};
 
-    /// Starts an agent that sends the same response to every request. Returns a client and the requests that the agent receives:
-    /// the first line and the token.
+    /// Starts an agent that sends the same response to every request. Returns a client and the requests that the agent
+    /// receives: the first line and the token.
     async fn start_agent(response: &'static str) -> (Agent, mpsc::UnboundedReceiver<(String, String)>) {
         let (recorded, requests) = mpsc::unbounded_channel();
         // Signed by an unknown CA, for another name.

@@ -24,7 +24,12 @@ use crate::MAX_MESSAGE;
 const MAX_RESPONSE: usize = 8 << 20;
 
 /// Sends a request and returns the body of a successful response.
-pub(super) async fn call(address: SocketAddr, method: Method, path: &str, time_limit: Duration) -> Result<Bytes, Error> {
+pub(super) async fn call(
+    address: SocketAddr,
+    method: Method,
+    path: &str,
+    time_limit: Duration,
+) -> Result<Bytes, Error> {
     let call = || format!("{method} {path}");
     let response = timeout(time_limit, exchange(address, &method, path, &call)).await;
     response.unwrap_or_else(|_| Err(Error::TimedOut { call: call(), time_limit }))
@@ -42,8 +47,8 @@ async fn exchange(
     send_request(stream, method, path, &address.to_string(), None, call).await
 }
 
-/// Sends a request on a connection to `host` and returns the body of a successful response. `authorization` is the header of that
-/// name, if the server requires one.
+/// Sends a request on a connection to `host` and returns the body of a successful response. `authorization` is the
+/// header of that name, if the server requires one.
 pub(super) async fn send_request(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin,
     method: &Method,

@@ -1,5 +1,5 @@
-//! Client of the REST API of a ScyllaDB node. The node serves it on loopback only, so the caller has to share the node's network
-//! namespace, or to call the node's [`agent`].
+//! Client of the REST API of a ScyllaDB node. The node serves it on loopback only, so the caller has to share the
+//! node's network namespace, or to call the node's [`agent`].
 
 pub mod agent;
 mod error;
@@ -175,8 +175,8 @@ impl Node {
         self.entries("/storage_proxy/schema_versions").await
     }
 
-    /// Makes the node leave the ring, which may take days. The answer is waited for as long as `time_limit`; a node that
-    /// has not answered then goes on leaving.
+    /// Decommissions the node, which may take days. Waits for the response up to `time_limit`; the decommission continues
+    /// after that.
     pub async fn decommission(self, time_limit: Duration) -> Result<Decommission, Error> {
         match self.within(time_limit).post("/storage_service/decommission").await {
             Ok(()) => Ok(Decommission::Done),

@@ -10,8 +10,8 @@ use tokio::{
 
 use super::*;
 
-/// Starts a node that sends the same response to every request, or none. Returns a client and the first lines of the requests
-/// that the node receives.
+/// Starts a node that sends the same response to every request, or none. Returns a client and the first lines of the
+/// requests that the node receives.
 async fn start_node(response: Option<&'static str>) -> (Node, mpsc::UnboundedReceiver<String>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let node = Node::at(listener.local_addr().unwrap());
@@ -51,8 +51,7 @@ async fn responses_of_scylladb_are_decoded() {
     assert!(node.has_native_transport().await.unwrap());
     let (node, _) = start_node(ok!(r#"[{"key": "10.0.0.1", "value": "a"}]"#)).await;
     assert_eq!(node.host_ids().await.unwrap(), BTreeMap::from([("10.0.0.1".to_owned(), "a".to_owned())]));
-    let (node, _) =
-        start_node(ok!(r#"[{"key": "UNREACHABLE", "value": ["b"]}, {"key": "v", "value": ["a"]}]"#)).await;
+    let (node, _) = start_node(ok!(r#"[{"key": "UNREACHABLE", "value": ["b"]}, {"key": "v", "value": ["a"]}]"#)).await;
     assert!(schema_agrees(&node.schema_versions().await.unwrap()));
     let (node, _) =
         start_node(ok!(r#"[{"key": "t", "value": [{"ks": "k", "cf": "c", "total": 1, "live": 0}]}]"#)).await;
@@ -104,8 +103,7 @@ async fn errors_name_the_call_and_the_cause() {
     assert_eq!(error.to_string(), words);
 
     let (node, _) =
-        start_node(Some("HTTP/1.1 500 Oh\r\nContent-Length: 23\r\n\r\n\u{1b}[2Jno\rring\n\u{202e}of mine\u{7}"))
-            .await;
+        start_node(Some("HTTP/1.1 500 Oh\r\nContent-Length: 23\r\n\r\n\u{1b}[2Jno\rring\n\u{202e}of mine\u{7}")).await;
     let error = node.operation_mode().await.unwrap_err().to_string();
     assert!(error.ends_with(": no ring of mine"), "{error:?}");
 

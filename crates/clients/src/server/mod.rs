@@ -1,7 +1,8 @@
 //! Connections to a server: name resolution, TCP and TLS, which the clients of etcd and of etcd-backup-restore share.
 //!
-//! Each call has a connection of its own. Calls are few, and a reused connection may turn out to be broken after the next
-//! request was sent: the client could not tell whether the request arrived, and sending it again could execute it twice.
+//! Each call has a connection of its own. Calls are few, and a reused connection may turn out to be broken after the
+//! next request was sent: the client could not tell whether the request arrived, and sending it again could execute it
+//! twice.
 
 mod error;
 mod resolver;
@@ -21,7 +22,7 @@ use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::TlsConnector;
 
 pub use error::{InvalidAddress, InvalidCaBundle, InvalidClientCertificate, NoResponse};
-pub(crate) use error::{NotConnected, InvalidServer};
+pub(crate) use error::{InvalidServer, NotConnected};
 pub use resolver::Resolver;
 use stream::AlertRecorder;
 pub(crate) use stream::{Alert, Stream};
@@ -55,8 +56,8 @@ pub(crate) struct Connection {
 }
 
 impl Server {
-    /// Creates a server for an address such as `https://main-client.default.svc:8080`. The scheme https requires `trust`, and
-    /// `trust` requires https, so that no request is sent unencrypted by mistake.
+    /// Creates a server for an address such as `https://main-client.default.svc:8080`. The scheme https requires
+    /// `trust`, and `trust` requires https, so that no request is sent unencrypted by mistake.
     pub(crate) fn new(
         address: &str,
         trust: Option<TlsTrust<'_>>,
@@ -116,11 +117,14 @@ impl Server {
         HeaderValue::from_str(self.authority.as_str()).map_err(io::Error::other)
     }
 
-    /// Connects within the time limit of the call and within [`CONNECT_TIMEOUT`]. No request is sent before this succeeds.
+    /// Connects within the time limit of the call and within [`CONNECT_TIMEOUT`]. No request is sent before this
+    /// succeeds.
     pub(crate) async fn connect(&self, time_limit: Duration) -> Result<Connection, NotConnected> {
         let started = Instant::now();
         let connect_limit = time_limit.min(CONNECT_TIMEOUT);
-        let slow = |_| io::Error::new(io::ErrorKind::TimedOut, format!("no connection was established within {connect_limit:?}"));
+        let slow = |_| {
+            io::Error::new(io::ErrorKind::TimedOut, format!("no connection was established within {connect_limit:?}"))
+        };
         let (stream, alert) = timeout(connect_limit, self.open()).await.map_err(slow)??;
         Ok(Connection { stream, alert, remaining: time_limit.saturating_sub(started.elapsed()) })
     }

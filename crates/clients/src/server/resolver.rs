@@ -2,8 +2,8 @@ use std::{borrow::Cow, fmt, net::SocketAddr, sync::Arc};
 
 type LookUp = dyn Fn(&str, u16) -> Option<SocketAddr> + Send + Sync;
 
-/// Resolves host names by DNS, or first by a lookup function if the program runs outside of the Kubernetes cluster. The server
-/// certificate is verified against the name in both cases.
+/// Resolves host names by DNS, or first by a lookup function if the program runs outside of the Kubernetes cluster.
+/// The server certificate is verified against the name in both cases.
 #[derive(Clone, Default)]
 pub struct Resolver {
     look_up: Option<Arc<LookUp>>,
@@ -12,8 +12,8 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    /// Resolves by DNS. Names of Services and pods, which end in `.svc`, are resolved only in the domain of this Kubernetes
-    /// cluster.
+    /// Resolves by DNS. Names of Services and pods, which end in `.svc`, are resolved only in the domain of this
+    /// Kubernetes cluster.
     pub fn in_cluster(domain: &str) -> Self {
         Self { domain: Some(domain.trim_matches('.').into()), ..Self::default() }
     }
@@ -32,9 +32,9 @@ impl Resolver {
         self.look_up.as_ref().and_then(|look_up| look_up(host, port))
     }
 
-    /// Returns the name to resolve by DNS. A name of the cluster gets its domain and a trailing dot. Without them, the system
-    /// resolver would try it in the search domains of the Kubernetes node first and as a public name last, and another server
-    /// could receive requests for etcd.
+    /// Returns the name to resolve by DNS. A name of the cluster gets its domain and a trailing dot. Without them, the
+    /// system resolver would try it in the search domains of the Kubernetes node first and as a public name last, and
+    /// another server could receive requests for etcd.
     pub(super) fn dns_name<'a>(&self, host: &'a str) -> Cow<'a, str> {
         let Some(domain) = &self.domain else { return host.into() };
         if host.ends_with(".svc") {

@@ -16,8 +16,9 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// The TLS alert with which the server rejected the client certificate. A server verifies it only after the client has begun to
-/// send, so the alert arrives late. It is recorded here because HTTP libraries pass on the text of such an error, not the error.
+/// The TLS alert with which the server rejected the client certificate. A server verifies it only after the client has
+/// begun to send, so the alert arrives late. It is recorded here because HTTP libraries pass on the text of such an
+/// error, not the error.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Alert(Arc<OnceLock<rustls::Error>>);
 
@@ -49,8 +50,8 @@ impl<S> AlertRecorder<S> {
 }
 
 impl<S: AsyncRead + Unpin> AlertRecorder<S> {
-    /// Returns the result of a write. If a server sends an alert and closes the connection, the write fails before the alert is
-    /// read, so the alert is read first.
+    /// Returns the result of a write. If a server sends an alert and closes the connection, the write fails before the
+    /// alert is read, so the alert is read first.
     fn after_write<T>(&mut self, context: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match polled {
             Poll::Ready(Err(error)) => self.read_alert(context, error).map(Err),

@@ -18,7 +18,8 @@ pub struct Options {
 pub fn decode<T: DeserializeOwned + Default>(config: Option<&Value>) -> Result<T, TaskError> {
     let invalid = |problem: String| {
         let description = format!(
-            "config: {problem}. A task cannot be changed: delete it, and create another one with options that its type has"
+            "config: {problem}. A task cannot be changed: delete it, and create another one with options that its \
+             type has"
         );
         TaskError::new(code::INVALID_CONFIG, description)
     };

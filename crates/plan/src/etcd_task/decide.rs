@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use messina_api::druid::v1alpha1::{EtcdOperatorTaskStatus, LastError, LastOperation, OperationState, TaskState};
 
-use super::{TaskError, Options, TaskResult, code, is_finished};
+use super::{Options, TaskError, TaskResult, code, is_finished};
 
 /// Maximum number of errors in `status.lastErrors`.
 const MAX_ERRORS: usize = 10;
@@ -109,8 +109,8 @@ pub struct Plan {
     pub next: NextStep,
 }
 
-/// Whether a task is old enough to start. Tasks that were created in the same second are ordered by UID, so the operator
-/// waits until that second is over.
+/// Whether a task is old enough to start. Tasks that were created in the same second are ordered by UID, so the
+/// operator waits until that second is over.
 pub fn is_old_enough(created_at: Timestamp, now: Timestamp) -> bool {
     time_left(created_at, SECOND, now).is_none()
 }
@@ -132,8 +132,9 @@ pub fn decide(observed: &Observed) -> Plan {
 
 fn finished(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> NextStep {
     let operation = observed.status.last_operation.as_ref();
-    let since =
-        operation.and_then(|operation| operation.last_transition_time.as_ref()).map_or(observed.created_at, |time| time.0);
+    let since = operation
+        .and_then(|operation| operation.last_transition_time.as_ref())
+        .map_or(observed.created_at, |time| time.0);
     let remaining = match observed.time_to_live.map(|time_to_live| time_left(since, time_to_live, observed.now)) {
         None => None,
         Some(Some(remaining)) => Some(remaining),
@@ -146,10 +147,15 @@ fn finished(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> NextSte
     }
     match &observed.stage_state {
         StageState::Done(Stage::CleanUp, result) => {
-            // Other tasks wait for this one. They must not wait forever for an object that cannot be removed, such as a pod
-            // on a Kubernetes node that is gone.
+            // Other tasks wait for this one. They must not wait forever for an object that cannot be removed, such as
+            // a pod on a Kubernetes node that is gone.
             let is_abandoned = !result.is_completed && time_left(since, MAX_CLEANUP_TIME, observed.now).is_none();
-            let abandoned = || TaskError::new(code::CLEANUP, format!("The operator abandoned the cleanup after 10 minutes: {}", result.description));
+            let abandoned = || {
+                TaskError::new(
+                    code::CLEANUP,
+                    format!("The operator abandoned the cleanup after 10 minutes: {}", result.description),
+                )
+            };
             record_error(observed, status, result.error.clone().or_else(|| is_abandoned.then(abandoned)).as_ref());
             if result.is_completed || is_abandoned {
                 status.cleaned_up_at = Some(Time(observed.now));
@@ -175,16 +181,16 @@ fn pending(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> NextStep
     let is_first = observed.ahead.is_empty();
     let waits_for = match &observed.etcd {
         EtcdAvailability::NotServed => Some(
-            "Waiting for the kind Etcd (druid.gardener.cloud/v1alpha1), which is not installed in this Kubernetes cluster. \
-             Install its CRD and the operator that runs etcd clusters, or delete this task."
+            "Waiting for the kind Etcd (druid.gardener.cloud/v1alpha1), which is not installed in this Kubernetes \
+             cluster. Install its CRD and the operator that runs etcd clusters, or delete this task."
                 .to_owned(),
         ),
         EtcdAvailability::NotFound(name) => {
             Some(format!("Waiting for Etcd {name}, which does not exist. Create it, or delete this task."))
         }
         EtcdAvailability::NotWatched(name, watched) => Some(format!(
-            "Waiting for Etcd {name}, which the operator cannot read: it watches only namespace {watched}. Create the task \
-             where an operator watches the namespace of the Etcd, or delete this task."
+            "Waiting for Etcd {name}, which the operator cannot read: it watches only namespace {watched}. Create the \
+             task where an operator watches the namespace of the Etcd, or delete this task."
         )),
         EtcdAvailability::Unreadable(problem) => {
             Some(format!("Waiting for a valid Etcd: {problem}. Correct the Etcd, or delete this task."))
@@ -204,8 +210,10 @@ fn pending(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> NextStep
             status.place = position;
             set_operation(observed, status, TaskState::Pending, OperationState::InProgress, &waits_for);
         }
-        // Without a watch event that triggers the next reconcile, the task is requeued, so that its status gets up to date.
-        let is_reported = !matches!(observed.etcd, EtcdAvailability::NotServed) && (!is_position_change_only || observed.may_refresh);
+        // Without a watch event that triggers the next reconcile, the task is requeued, so that its status gets up to
+        // date.
+        let is_reported =
+            !matches!(observed.etcd, EtcdAvailability::NotServed) && (!is_position_change_only || observed.may_refresh);
         return NextStep::Wait((!is_reported).then_some(MAX_RETRY_DELAY));
     }
     // Another task of the same second may still come first: the status must not claim what would have to be revoked.
@@ -225,7 +233,9 @@ fn pending(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> NextStep
         StageState::None => NextStep::CallHandler(Stage::Admit),
         StageState::Running(_) => NextStep::Wait(None),
         // The handler was called for a task that is pending again: a user has changed the status.
-        StageState::Done(Stage::Run | Stage::CleanUp, _) | StageState::Waiting(_) => NextStep::CallHandler(Stage::Admit),
+        StageState::Done(Stage::Run | Stage::CleanUp, _) | StageState::Waiting(_) => {
+            NextStep::CallHandler(Stage::Admit)
+        }
         StageState::Done(Stage::Admit, result) => match &result.error {
             Some(error) if result.is_completed => {
                 finish(observed, status, TaskState::Rejected, Some(error), &result.description)
@@ -255,12 +265,16 @@ fn in_progress(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> Next
         result.findings.add_to(status);
         match (result.is_completed, &result.error) {
             (true, None) => return finish(observed, status, TaskState::Succeeded, None, &result.description),
-            (true, Some(error)) => return finish(observed, status, TaskState::Failed, Some(error), &result.description),
+            (true, Some(error)) => {
+                return finish(observed, status, TaskState::Failed, Some(error), &result.description);
+            }
             (false, error) if remaining.is_some() => {
                 record_error(observed, status, error.as_ref());
                 let state = if error.is_some() { OperationState::Failed } else { OperationState::InProgress };
                 set_operation(observed, status, TaskState::InProgress, state, &result.description);
-                return NextStep::CallAgainAfter(result.requeue_after.unwrap_or_else(|| retry_delay(observed.failures)));
+                return NextStep::CallAgainAfter(
+                    result.requeue_after.unwrap_or_else(|| retry_delay(observed.failures)),
+                );
             }
             (false, error) => record_error(observed, status, error.as_ref()),
         }
@@ -283,13 +297,16 @@ fn in_progress(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> Next
             Some(TaskError::new(code::ETCD_UNREADABLE, description))
         }
         EtcdAvailability::NotWatched(name, watched) => {
-            let description =
-                format!("The task cannot continue: Etcd {name} is not in namespace {watched}, the only one that the operator watches.");
+            let description = format!(
+                "The task cannot continue: Etcd {name} is not in namespace {watched}, the only one that the operator \
+                 watches."
+            );
             Some(TaskError::new(code::ETCD_GONE, description))
         }
-        EtcdAvailability::NotServed | EtcdAvailability::NotFound(_) => {
-            Some(TaskError::new(code::ETCD_GONE, "The task cannot continue: its Etcd was deleted while the task was in progress."))
-        }
+        EtcdAvailability::NotServed | EtcdAvailability::NotFound(_) => Some(TaskError::new(
+            code::ETCD_GONE,
+            "The task cannot continue: its Etcd was deleted while the task was in progress.",
+        )),
     };
     if let Some(error) = error {
         record_error(observed, status, Some(&error));

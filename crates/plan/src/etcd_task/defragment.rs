@@ -58,8 +58,8 @@ pub enum NextMember {
     Blocked(String),
 }
 
-/// Returns the next member to defragment: followers by name, the leader last, and none while a member is unhealthy. A member
-/// does not respond while it defragments, so the others must be able to serve without it.
+/// Returns the next member to defragment: followers by name, the leader last, and none while a member is unhealthy. A
+/// member does not respond while it defragments, so the others must be able to serve without it.
 pub fn next_member(members: &[MemberHealth], done: &[MemberOutcome]) -> NextMember {
     if members.is_empty() {
         return NextMember::Blocked("etcd lists no members".into());
@@ -76,15 +76,17 @@ pub fn next_member(members: &[MemberHealth], done: &[MemberOutcome]) -> NextMemb
     if !members.iter().any(|member| member.id == leader) {
         return NextMember::Blocked("the leader is not among the members".into());
     }
-    let is_done = |member: &MemberHealth| done.iter().any(|one| one.name.as_deref() == Some(display_name(member).as_str()));
+    let is_done =
+        |member: &MemberHealth| done.iter().any(|one| one.name.as_deref() == Some(display_name(member).as_str()));
     let mut remaining: Vec<&MemberHealth> = members.iter().filter(|member| !is_done(member)).collect();
     remaining.sort_by_key(|member| (member.id == leader, display_name(member)));
     remaining.first().map_or(NextMember::Done, |member| NextMember::Defragment(member.id))
 }
 
-/// Whether the operator may connect to a member of an etcd cluster in this namespace at this client URL. etcd reports the
-/// URL, and any client that can write to etcd can change it; so the operator connects only to DNS names of Services in the
-/// namespace, and never to an IP address. `domain` is the DNS domain of the Kubernetes cluster, if it is known.
+/// Whether the operator may connect to a member of an etcd cluster in this namespace at this client URL. etcd reports
+/// the URL, and any client that can write to etcd can change it; so the operator connects only to DNS names of
+/// Services in the namespace, and never to an IP address. `domain` is the DNS domain of the Kubernetes cluster, if it
+/// is known.
 pub fn may_serve_at(address: &str, namespace: &str, domain: Option<&str>) -> bool {
     let Some(host) = host(address) else { return false };
     let host = host.strip_suffix('.').unwrap_or(host);
@@ -143,8 +145,13 @@ mod tests {
     #[test]
     fn next_member_is_blocked_while_a_member_is_unhealthy() {
         let unhealthy = MemberHealth { problem: Some("it does not respond".into()), ..member(3, 0) };
-        assert!(matches!(next_member(&[member(1, 1), member(2, 1), unhealthy], &[]), NextMember::Blocked(why) if why.contains("main-3")));
-        assert!(matches!(next_member(&[member(1, 1), member(2, 0)], &[]), NextMember::Blocked(_)), "a member knows no leader");
+        assert!(
+            matches!(next_member(&[member(1, 1), member(2, 1), unhealthy], &[]), NextMember::Blocked(why) if why.contains("main-3"))
+        );
+        assert!(
+            matches!(next_member(&[member(1, 1), member(2, 0)], &[]), NextMember::Blocked(_)),
+            "a member knows no leader"
+        );
         assert!(matches!(next_member(&[member(1, 9)], &[]), NextMember::Blocked(_)), "the leader is not a member");
         assert!(matches!(next_member(&[], &[]), NextMember::Blocked(_)));
     }

@@ -18,7 +18,7 @@ use messina_api::{
 };
 use serde_json::Value;
 
-use super::{TaskError, Options, TaskResult, code, decode, seconds};
+use super::{Options, TaskError, TaskResult, code, decode, seconds};
 
 /// Default of `config.timeoutSeconds`.
 const DEFAULT_TIMEOUT: u32 = 10_800;
@@ -26,7 +26,8 @@ const DEFAULT_TIMEOUT: u32 = 10_800;
 const HOME: &str = "/home/nonroot";
 /// Working directory of etcd-backup-restore.
 const WORKSPACE: &str = "/var/etcd/data";
-/// The directory of the Kubernetes node that holds containers of the provider Local, unless the Secret of the store sets it.
+/// The directory of the Kubernetes node that holds containers of the provider Local, unless the Secret of the store
+/// sets it.
 pub const LOCAL_FOLDER: &str = "/etc/gardener/local-backupbuckets";
 /// The key of that Secret that sets it.
 pub const LOCAL_FOLDER_KEY: &str = "hostPath";
@@ -57,7 +58,9 @@ impl JobTask {
         let config: CopyBackupsConfig = decode(config)?;
         let invalid = |description: String| Err(TaskError::new(code::INVALID_CONFIG, description));
         let Some(target) = &config.target_store else {
-            return invalid("config.targetStore is required: set provider, container and prefix of the store to copy to".into());
+            return invalid(
+                "config.targetStore is required: set provider, container and prefix of the store to copy to".into(),
+            );
         };
         validate_store("config.targetStore", target)?;
         if let Some(source) = &config.source_store {
@@ -96,7 +99,10 @@ impl JobTask {
     pub fn stores<'a>(&'a self, etcd: &'a Etcd) -> Result<(&'a StoreSpec, Option<&'a StoreSpec>), TaskError> {
         let own = etcd.spec.backup.as_ref().and_then(|backup| backup.store.as_ref());
         let missing = || {
-            TaskError::new(code::PRECONDITION, "The Etcd has no store for snapshots: set spec.backup.store of the Etcd, then create another task")
+            TaskError::new(
+                code::PRECONDITION,
+                "The Etcd has no store for snapshots: set spec.backup.store of the Etcd, then create another task",
+            )
         };
         match self {
             Self::Compact(_) => {
@@ -114,7 +120,8 @@ impl JobTask {
                 {
                     return Err(TaskError::new(
                         code::PRECONDITION,
-                        "config.targetStore is the store that the snapshots are copied from: use another container or prefix",
+                        "config.targetStore is the store that the snapshots are copied from: use another container or \
+                         prefix",
                     ));
                 }
                 Ok((target, Some(source)))
@@ -146,7 +153,9 @@ impl JobTask {
 fn validate_store(field: &str, store: &StoreSpec) -> Result<(), TaskError> {
     let invalid = |description: String| Err(TaskError::new(code::INVALID_CONFIG, description));
     if store.container.as_deref().unwrap_or_default().is_empty() {
-        return invalid(format!("{field}.container is required: set the bucket, container or directory of the snapshots"));
+        return invalid(format!(
+            "{field}.container is required: set the bucket, container or directory of the snapshots"
+        ));
     }
     if provider(store).is_none() {
         let given = store.provider.as_deref().unwrap_or_default();
@@ -178,8 +187,8 @@ pub fn is_local(store: &StoreSpec) -> bool {
     provider(store) == Some("Local")
 }
 
-/// Returns the image of etcd-backup-restore: that of the Etcd, or else the operator's. A task cannot set it: users who may
-/// create tasks must not choose what runs with the credentials of the store.
+/// Returns the image of etcd-backup-restore: that of the Etcd, or else the operator's. A task cannot set it: users who
+/// may create tasks must not choose what runs with the credentials of the store.
 pub fn image<'a>(etcd: &'a Etcd, default: &'a str) -> &'a str {
     etcd.spec.backup.as_ref().and_then(|backup| backup.image.as_deref()).unwrap_or(default)
 }
@@ -188,12 +197,16 @@ pub fn image<'a>(etcd: &'a Etcd, default: &'a str) -> &'a str {
 pub fn name(task: &EtcdOperatorTask) -> Result<String, TaskError> {
     let (name, uid) =
         (task.metadata.name.as_deref().unwrap_or_default(), task.metadata.uid.as_deref().unwrap_or_default());
-    truncated_hashed_name(MAX_LABEL, &[name, uid])
-        .map_err(|error| TaskError::new(code::PRECONDITION, format!("The operator cannot derive a name for the Job from that of the task: {error}")))
+    truncated_hashed_name(MAX_LABEL, &[name, uid]).map_err(|error| {
+        TaskError::new(
+            code::PRECONDITION,
+            format!("The operator cannot derive a name for the Job from that of the task: {error}"),
+        )
+    })
 }
 
-/// Builds the Job of a task. `folders` are the directories of the Kubernetes node for the target store and the source store, if
-/// their provider is Local; `remaining` is the time until the deadline of the task.
+/// Builds the Job of a task. `folders` are the directories of the Kubernetes node for the target store and the source
+/// store, if their provider is Local; `remaining` is the time until the deadline of the task.
 pub fn job(
     task: &EtcdOperatorTask,
     etcd: &Etcd,
@@ -207,8 +220,8 @@ pub fn job(
     if source.is_some_and(is_same_path) && folder(folders.0) != folder(folders.1) {
         return Err(TaskError::new(
             code::PRECONDITION,
-            "config.targetStore.container: the source store has the same container in another directory of the Kubernetes \
-             node, and etcd-backup-restore cannot distinguish them: use another container",
+            "config.targetStore.container: the source store has the same container in another directory of the \
+             Kubernetes node, and etcd-backup-restore cannot distinguish them: use another container",
         ));
     }
     let mut pod = PodBuilder { arguments: job_task.arguments(), ..PodBuilder::default() };
@@ -344,7 +357,8 @@ impl PodBuilder {
             let volume = Volume { name: format!("{prefix}credentials"), secret: Some(source), ..Volume::default() };
             self.mount(volume, secret_directory);
         } else {
-            // Without a Secret, etcd-backup-restore uses the identity of the Kubernetes node, and must not look for a file.
+            // Without a Secret, etcd-backup-restore uses the identity of the Kubernetes node, and must not look for a
+            // file.
             self.environment.pop();
         }
     }
@@ -497,7 +511,8 @@ mod tests {
         let etcd = etcd(s3("bucket"));
         for (remaining, seconds) in [(90_500, 90), (999, 1), (0, 1)] {
             let remaining = Duration::from_millis(remaining);
-            let job = job(&task("CompactSnapshots", json!({})), &etcd, &job_task, IMAGE, (None, None), remaining).unwrap();
+            let job =
+                job(&task("CompactSnapshots", json!({})), &etcd, &job_task, IMAGE, (None, None), remaining).unwrap();
             assert_eq!(job.spec.unwrap().active_deadline_seconds, Some(seconds));
         }
     }

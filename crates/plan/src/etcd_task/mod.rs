@@ -9,8 +9,8 @@
 //! ```
 //!
 //! [`decide`] implements this state machine for all types of tasks. The handler of a type does the work and returns a
-//! [`TaskResult`]. The operator writes each decision to the status first and acts only when it observes that status. The
-//! other modules hold the decisions of single types.
+//! [`TaskResult`]. The operator writes each decision to the status first and acts only when it observes that status.
+//! The other modules hold the decisions of single types.
 
 pub mod compact;
 mod config;
@@ -22,7 +22,7 @@ pub mod queue;
 pub mod snapshot;
 
 pub use config::{Options, decode, seconds};
-pub use decide::{NextStep, Observed, Plan, EtcdAvailability, Stage, StageState, decide, is_old_enough};
+pub use decide::{EtcdAvailability, NextStep, Observed, Plan, Stage, StageState, decide, is_old_enough};
 pub use deletion::{DeletionPlan, DeletionStep, decide_deletion};
 use messina_api::druid::v1alpha1::{
     EtcdOperatorTaskStatus, MemberOutcome, SnapshotsBefore, TakenSnapshot, TaskProgress, TaskState,
@@ -64,7 +64,8 @@ pub struct TaskError {
 impl TaskError {
     /// Creates an error and sanitizes its description.
     pub fn new(code: &'static str, description: impl Into<String>) -> Self {
-        // Errors quote servers and webhooks. The written status is sanitized in the same way, so that both compare equal.
+        // Errors quote servers and webhooks. The written status is sanitized in the same way, so that both compare
+        // equal.
         Self { code, description: messina_text::line(&description.into(), MAX_DESCRIPTION) }
     }
 }

@@ -10,7 +10,8 @@ pub fn created_at(task: &EtcdOperatorTask) -> Timestamp {
     task.metadata.creation_timestamp.as_ref().map(|time| time.0).unwrap_or_default()
 }
 
-/// Whether other tasks on the etcd cluster wait for this one: until it is finished and, if it `needs_cleanup`, cleaned up.
+/// Whether other tasks on the etcd cluster wait for this one: until it is finished and, if it `needs_cleanup`, cleaned
+/// up.
 pub fn is_queued(task: &EtcdOperatorTask, needs_cleanup: bool) -> bool {
     let Some(status) = &task.status else { return true };
     match status.state {
@@ -65,8 +66,8 @@ impl<K> TaskQueue<K> {
         self.tasks.insert(position, key);
     }
 
-    /// Removes a task from a position. It stays the current task until [`TaskQueue::release_absent`] is called: a task that
-    /// starts to run changes its position.
+    /// Removes a task from a position. It stays the current task until [`TaskQueue::release_absent`] is called: a task
+    /// that starts to run changes its position.
     pub fn remove(&mut self, position: &QueuePosition) {
         self.tasks.remove(position);
     }
@@ -97,15 +98,19 @@ impl<K> TaskQueue<K> {
         self.tasks.iter()
     }
 
-    /// Returns the tasks that are ahead of this one, in order. If there are none and it `may_start`, it becomes the current
-    /// task until it is finished or deleted.
+    /// Returns the tasks that are ahead of this one, in order. If there are none and it `may_start`, it becomes the
+    /// current task until it is finished or deleted.
     pub fn ahead(&mut self, own: &QueuePosition, may_start: bool) -> Vec<&K> {
         if self.current_uid.as_ref() == Some(&own.uid) {
             return Vec::new();
         }
-        let is_current = |position: &QueuePosition| !position.is_pending || self.current_uid.as_ref() == Some(&position.uid);
-        let mut ahead: Vec<(&QueuePosition, &K)> =
-            self.tasks.iter().filter(|(position, _)| *position != own && (is_current(position) || *position < own)).collect();
+        let is_current =
+            |position: &QueuePosition| !position.is_pending || self.current_uid.as_ref() == Some(&position.uid);
+        let mut ahead: Vec<(&QueuePosition, &K)> = self
+            .tasks
+            .iter()
+            .filter(|(position, _)| *position != own && (is_current(position) || *position < own))
+            .collect();
         ahead.sort_by_key(|(position, _)| (!is_current(position), *position));
         if ahead.is_empty() && may_start {
             self.current_uid = Some(own.uid.clone());

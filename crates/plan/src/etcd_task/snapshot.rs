@@ -32,7 +32,8 @@ impl Config {
         if kind == SnapshotType::Delta && is_final {
             return Err(TaskError::new(
                 code::INVALID_CONFIG,
-                "config.isFinal: a delta snapshot cannot be the final snapshot of an etcd cluster: set config.snapshotType to full",
+                "config.isFinal: a delta snapshot cannot be the final snapshot of an etcd cluster: set \
+                 config.snapshotType to full",
             ));
         }
         let (field, of_kind, default) = match kind {
@@ -46,7 +47,8 @@ impl Config {
         Ok(Self { kind, is_final, deadline })
     }
 
-    /// Returns how long a request without a response may still be executed. The operator repeats it only after that time.
+    /// Returns how long a request without a response may still be executed. The operator repeats it only after that
+    /// time.
     fn retry_after(&self) -> Duration {
         self.deadline / 2
     }
@@ -63,9 +65,14 @@ pub enum SnapshotState {
     NotTaken,
 }
 
-/// Checks whether the snapshot was taken since `before`. `unconfirmed_for` is the time since the last request whose outcome is
-/// unknown, if there is one.
-pub fn check_snapshot(config: &Config, before: &SnapshotsBefore, latest: &NewestSnapshots, unconfirmed_for: Option<Duration>) -> SnapshotState {
+/// Checks whether the snapshot was taken since `before`. `unconfirmed_for` is the time since the last request whose
+/// outcome is unknown, if there is one.
+pub fn check_snapshot(
+    config: &Config,
+    before: &SnapshotsBefore,
+    latest: &NewestSnapshots,
+    unconfirmed_for: Option<Duration>,
+) -> SnapshotState {
     match matching_snapshot(config, before, latest) {
         Some(taken) => SnapshotState::Taken(taken),
         None if unconfirmed_for.is_some_and(|time| time < config.retry_after()) => SnapshotState::MayBeInProgress,
@@ -140,7 +147,11 @@ mod tests {
         assert_eq!(check_snapshot(&config, &before, &same, seconds(0)), SnapshotState::MayBeInProgress);
         assert_eq!(check_snapshot(&config, &before, &same, seconds(29)), SnapshotState::MayBeInProgress);
         assert_eq!(check_snapshot(&config, &before, &same, seconds(30)), SnapshotState::NotTaken);
-        assert_eq!(check_snapshot(&config, &before, &same, None), SnapshotState::NotTaken, "the last request is known to have failed");
+        assert_eq!(
+            check_snapshot(&config, &before, &same, None),
+            SnapshotState::NotTaken,
+            "the last request is known to have failed"
+        );
         let newer = latest("b", "");
         for unconfirmed_for in [None, seconds(0), seconds(30)] {
             let taken = named("b", false).unwrap();

@@ -21,8 +21,8 @@ pub struct Dependencies {
     pub client: Client,
     /// Resolver of the names of etcd members and sidecars.
     pub resolver: Resolver,
-    /// Whether this process is the leader. The client of the Kubernetes API checks it by itself; calls to etcd and to sidecars
-    /// have to check it here.
+    /// Whether this process is the leader. The client of the Kubernetes API checks it by itself; calls to etcd and to
+    /// sidecars have to check it here.
     pub fence: Fence,
     /// The image of etcd-backup-restore for Jobs, unless the Etcd sets one.
     pub backup_restore_image: String,
@@ -54,10 +54,11 @@ impl Dependencies {
         let tls = match config.and_then(|config| config.client_url_tls.as_ref()) {
             Some(tls) => {
                 let ca_bundle = self.ca_bundle(etcd, tls, "spec.etcd.clientUrlTls").await?;
-                let client_certificate = match tls.client_tls_secret_ref.as_ref().and_then(|secret| secret.name.as_deref()) {
-                    Some(name) => Some(self.client_certificate(etcd, name).await?),
-                    None => None,
-                };
+                let client_certificate =
+                    match tls.client_tls_secret_ref.as_ref().and_then(|secret| secret.name.as_deref()) {
+                        Some(name) => Some(self.client_certificate(etcd, name).await?),
+                        None => None,
+                    };
                 Some(etcd::Tls { ca_bundle, client_certificate })
             }
             None => None,
@@ -98,7 +99,8 @@ impl Dependencies {
         }
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         api.get(name).await.map_err(|error| {
-            let description = format!("The operator cannot read Secret {namespace}/{name} of the Etcd: {}", chain(&error));
+            let description =
+                format!("The operator cannot read Secret {namespace}/{name} of the Etcd: {}", chain(&error));
             TaskResult::retry(TaskError::new("ERR_SECRET_NOT_READ", description))
         })
     }
@@ -118,12 +120,12 @@ fn scheme(is_tls: bool) -> &'static str {
 /// The client Service of an etcd cluster, which selects all members.
 #[derive(Debug, PartialEq, Eq)]
 struct ClientService {
-    /// Its DNS name in the Kubernetes cluster. Without `.svc` it could be a public name: `main-client.dev` is in the domain
-    /// `dev`.
+    /// Its DNS name in the Kubernetes cluster. Without `.svc` it could be a public name: `main-client.dev` is in the
+    /// domain `dev`.
     host: String,
-    /// The name that the server certificate is verified against. Users create the certificates of an Etcd. A certificate that
-    /// works with etcd-druid is certain to have only this name, because etcd-druid dials it. The CA of the Etcd signed the
-    /// certificate, so the shorter name is as secure.
+    /// The name that the server certificate is verified against. Users create the certificates of an Etcd. A
+    /// certificate that works with etcd-druid is certain to have only this name, because etcd-druid dials it. The CA
+    /// of the Etcd signed the certificate, so the shorter name is as secure.
     server_name: String,
 }
 

@@ -5,11 +5,11 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use messina_api::druid::v1alpha1::{Etcd, EtcdOperatorTask, EtcdOperatorTaskStatus};
-use messina_plan::etcd_task::{TaskError, Options, TaskResult, code};
+use messina_plan::etcd_task::{Options, TaskError, TaskResult, code};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{jobs::JobHandler, maintenance, snapshot::OnDemandSnapshot, dependencies::Dependencies};
+use super::{dependencies::Dependencies, jobs::JobHandler, maintenance, snapshot::OnDemandSnapshot};
 
 /// The input of a call of a handler.
 #[derive(Clone)]
@@ -20,8 +20,8 @@ pub struct HandlerContext {
     pub etcd: Arc<Etcd>,
     /// Clients and settings.
     pub dependencies: Arc<Dependencies>,
-    /// When a request may have been sent whose outcome is unknown: one that got no response, or one that another operator
-    /// process may have sent. None if there is no such request.
+    /// When a request may have been sent whose outcome is unknown: one that got no response, or one that another
+    /// operator process may have sent. None if there is no such request.
     pub unconfirmed_since: Option<Instant>,
     /// Whether this process has called `run` for the task before.
     pub is_repeated: bool,
@@ -54,12 +54,16 @@ pub trait Handler: Send + Sync {
     /// Checks whether the task may run. It is called once, when the task is first in the queue. Only an error with
     /// `is_completed` rejects the task: after any other error it starts, and is retried until its deadline.
     fn admit<'a>(&'a self, context: &'a HandlerContext) -> BoxFuture<'a, TaskResult>;
-    /// Does the work of the task, or one step of it. It is called until the result is completed, possibly by another operator
-    /// process, so it has to find out first what is already done.
+    /// Does the work of the task, or one step of it. It is called until the result is completed, possibly by another
+    /// operator process, so it has to find out first what is already done.
     fn run<'a>(&'a self, context: &'a HandlerContext) -> BoxFuture<'a, TaskResult>;
-    /// Removes what the task needed while it ran; none for a type that has nothing to remove. It is called when the task has
-    /// succeeded or failed, and again when the task is deleted, in any state. It has to be idempotent.
-    fn cleanup<'a>(&'a self, _task: &'a EtcdOperatorTask, _tools: &'a Dependencies) -> Option<BoxFuture<'a, TaskResult>> {
+    /// Removes what the task needed while it ran; none for a type that has nothing to remove. It is called when the
+    /// task has succeeded or failed, and again when the task is deleted, in any state. It has to be idempotent.
+    fn cleanup<'a>(
+        &'a self,
+        _task: &'a EtcdOperatorTask,
+        _tools: &'a Dependencies,
+    ) -> Option<BoxFuture<'a, TaskResult>> {
         None
     }
 }
@@ -91,8 +95,7 @@ impl Registry {
     pub fn find(&self, task_type: &str) -> Result<Arc<dyn Handler>, TaskError> {
         self.0.get(task_type).cloned().ok_or_else(|| {
             let known: Vec<&str> = self.0.keys().copied().collect();
-            let description =
-                format!("spec.type: {task_type:?} is unknown: use one of {}", known.join(", "));
+            let description = format!("spec.type: {task_type:?} is unknown: use one of {}", known.join(", "));
             TaskError::new(code::UNKNOWN_TYPE, description)
         })
     }

@@ -9,19 +9,20 @@ use kube::{
     api::{DeleteParams, PostParams},
 };
 use messina_api::druid::v1alpha1::{EtcdOperatorTask, StoreSpec};
-use messina_plan::etcd_task::{TaskError, Options, TaskResult, job, job::JobTask};
+use messina_plan::etcd_task::{Options, TaskError, TaskResult, job, job::JobTask};
 use messina_runtime::{error::chain, queue::ObjectKey};
 use serde_json::Value;
 
 use super::{
-    handler::{Handler, HandlerContext},
     dependencies::Dependencies,
+    handler::{Handler, HandlerContext},
 };
 
 /// The operator checks for a created Job after this time, if the watch reports nothing before.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The operator checks for a Job that is being deleted after this time, if the watch does not report its deletion before.
+/// The operator checks for a Job that is being deleted after this time, if the watch does not report its deletion
+/// before.
 const DELETION_POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 const NOT_WRITTEN: &str = "ERR_JOB_NOT_WRITTEN";
@@ -43,7 +44,8 @@ impl Handler for JobHandler {
 
     fn admit<'a>(&'a self, context: &'a HandlerContext) -> BoxFuture<'a, TaskResult> {
         async {
-            let admitted = (self.read)(context.config()).and_then(|job_task| job_task.admit(&context.task, &context.etcd));
+            let admitted =
+                (self.read)(context.config()).and_then(|job_task| job_task.admit(&context.task, &context.etcd));
             admitted.map_or_else(TaskResult::failed, |()| TaskResult::done("Admitted: the operator creates a Job."))
         }
         .boxed()
@@ -53,7 +55,11 @@ impl Handler for JobHandler {
         async { self.observe_or_create(context).await.unwrap_or_else(|result| result) }.boxed()
     }
 
-    fn cleanup<'a>(&'a self, task: &'a EtcdOperatorTask, dependencies: &'a Dependencies) -> Option<BoxFuture<'a, TaskResult>> {
+    fn cleanup<'a>(
+        &'a self,
+        task: &'a EtcdOperatorTask,
+        dependencies: &'a Dependencies,
+    ) -> Option<BoxFuture<'a, TaskResult>> {
         Some(clean_up(task, dependencies).boxed())
     }
 }
@@ -67,7 +73,9 @@ async fn clean_up(task: &EtcdOperatorTask, dependencies: &Dependencies) -> TaskR
     let is_deleted = task.metadata.deletion_timestamp.is_some();
     let known = dependencies.jobs.get(&key).ok().flatten();
     if !is_deleted && known.as_deref().is_some_and(|job| job::has_failed(job) && job::is_finished(job)) {
-        return TaskResult::done(format!("The operator keeps the failed Job {name} and its logs until the task is deleted."));
+        return TaskResult::done(format!(
+            "The operator keeps the failed Job {name} and its logs until the task is deleted."
+        ));
     }
     // Pods of a running Job may still write to the store, so the next task waits until they are deleted.
     let is_finished = known.as_deref().is_some_and(job::is_finished);
@@ -75,7 +83,9 @@ async fn clean_up(task: &EtcdOperatorTask, dependencies: &Dependencies) -> TaskR
     match jobs(task, dependencies).delete(&name, &propagation).await {
         Ok(_) if is_finished => TaskResult::done(format!("Job {name} is deleted.")),
         Ok(_) => TaskResult::in_progress(format!("Job {name} and its pods are being deleted."), DELETION_POLL_INTERVAL),
-        Err(kube::Error::Api(status)) if status.is_not_found() => TaskResult::done("The Job of the task does not exist."),
+        Err(kube::Error::Api(status)) if status.is_not_found() => {
+            TaskResult::done("The Job of the task does not exist.")
+        }
         Err(error) => {
             let description = format!("The operator cannot delete Job {name}: {}", chain(&error));
             TaskResult::retry(TaskError::new(NOT_WRITTEN, description))
@@ -126,7 +136,8 @@ fn not_created(name: &str, error: &kube::Error) -> TaskError {
     TaskError::new(NOT_WRITTEN, format!("The operator cannot create Job {name}: {}", chain(error)))
 }
 
-/// Returns the directory of the Kubernetes node that holds the containers of a store, if the Secret of a Local store sets it.
+/// Returns the directory of the Kubernetes node that holds the containers of a store, if the Secret of a Local store
+/// sets it.
 async fn folder(context: &HandlerContext, store: Option<&StoreSpec>) -> Result<Option<String>, TaskResult> {
     let Some(store) = store.filter(|store| job::is_local(store)) else { return Ok(None) };
     let Some(name) = store.secret_ref.as_ref().and_then(|secret| secret.name.as_deref()) else { return Ok(None) };

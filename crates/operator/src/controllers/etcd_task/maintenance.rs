@@ -6,15 +6,15 @@ use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use messina_api::druid::v1alpha1::{MemberOutcome, TaskProgress};
 use messina_clients::etcd;
 use messina_plan::etcd_task::{
-    TaskError, Findings, Options, TaskResult, compact,
+    Findings, Options, TaskError, TaskResult, compact,
     defragment::{self, MemberHealth, NextMember, display_name, may_serve_at, next_member},
 };
 use messina_runtime::error::chain;
 use serde_json::Value;
 
 use super::{
-    handler::{Handler, HandlerContext},
     dependencies::{MemberConnector, result_of_error},
+    handler::{Handler, HandlerContext},
 };
 
 /// Maximum number of members that are called at the same time: as many as most clusters have.
@@ -41,11 +41,19 @@ impl Handler for Defragment {
 async fn defragment_next(context: &HandlerContext) -> Result<TaskResult, TaskResult> {
     let timeout = defragment::Config::read(context.config()).map_err(TaskResult::failed)?.member;
     let connector = context.dependencies.members(&context.etcd).await?;
-    let listed = connector.any_member().map_err(|error| result_of_error(&error))?.members().await.map_err(|error| result_of_error(&error))?;
+    let listed = connector
+        .any_member()
+        .map_err(|error| result_of_error(&error))?
+        .members()
+        .await
+        .map_err(|error| result_of_error(&error))?;
     let namespace = context.etcd.metadata.namespace.as_deref().unwrap_or_default();
-    let statuses: Vec<_> =
-        listed.iter().map(|member| observe_member(&connector, member, namespace, context.dependencies.resolver.domain())).collect();
-    let mut observed: Vec<(MemberHealth, Option<i64>)> = stream::iter(statuses).buffered(CONCURRENT_CALLS).collect().await;
+    let statuses: Vec<_> = listed
+        .iter()
+        .map(|member| observe_member(&connector, member, namespace, context.dependencies.resolver.domain()))
+        .collect();
+    let mut observed: Vec<(MemberHealth, Option<i64>)> =
+        stream::iter(statuses).buffered(CONCURRENT_CALLS).collect().await;
     add_alarms(&connector, &mut observed).await?;
     let mut outcomes = context.status().members.unwrap_or_default();
     let members: Vec<MemberHealth> = observed.iter().map(|(member, _)| member.clone()).collect();
@@ -59,7 +67,10 @@ async fn defragment_next(context: &HandlerContext) -> Result<TaskResult, TaskRes
     };
     let Some(((member, size_before), listed)) = observed.iter().zip(&listed).find(|((member, _), _)| member.id == id)
     else {
-        return Err(TaskResult::retry(TaskError::new("ERR_MEMBERS_CHANGED", "The members of etcd have changed. The operator retries the defragmentation.")));
+        return Err(TaskResult::retry(TaskError::new(
+            "ERR_MEMBERS_CHANGED",
+            "The members of etcd have changed. The operator retries the defragmentation.",
+        )));
     };
     let client = client(&connector, listed).map_err(|error| result_of_error(&error))?;
     if !context.dependencies.fence.is_open() {
@@ -70,8 +81,12 @@ async fn defragment_next(context: &HandlerContext) -> Result<TaskResult, TaskRes
     outcomes.push(MemberOutcome { name: Some(display_name(member)), size_before: *size_before, size_after });
     let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
     let progress = TaskProgress { done: Some(count(outcomes.len())), total: Some(count(members.len())) };
-    let description =
-        format!("{} of {} members are defragmented, the last one was {}.", outcomes.len(), members.len(), display_name(member));
+    let description = format!(
+        "{} of {} members are defragmented, the last one was {}.",
+        outcomes.len(),
+        members.len(),
+        display_name(member)
+    );
     Ok(TaskResult::in_progress(description, Duration::ZERO).with(Findings {
         progress: Some(progress),
         members: Some(outcomes),
@@ -80,12 +95,23 @@ async fn defragment_next(context: &HandlerContext) -> Result<TaskResult, TaskRes
 }
 
 /// Returns the health of a member and the size of its database.
-async fn observe_member(connector: &MemberConnector, member: &etcd::ClusterMember, namespace: &str, domain: Option<&str>) -> (MemberHealth, Option<i64>) {
-    let mut observed =
-        MemberHealth { id: member.id, name: member.name.clone(), is_learner: member.is_learner, leader: 0, problem: None };
+async fn observe_member(
+    connector: &MemberConnector,
+    member: &etcd::ClusterMember,
+    namespace: &str,
+    domain: Option<&str>,
+) -> (MemberHealth, Option<i64>) {
+    let mut observed = MemberHealth {
+        id: member.id,
+        name: member.name.clone(),
+        is_learner: member.is_learner,
+        leader: 0,
+        problem: None,
+    };
     if let Some(address) = member.client_urls.first().filter(|address| !may_serve_at(address, namespace, domain)) {
-        let problem =
-            format!("its client URL {address:?} is not a name in namespace {namespace}, so the operator does not connect to it");
+        let problem = format!(
+            "its client URL {address:?} is not a name in namespace {namespace}, so the operator does not connect to it"
+        );
         observed.problem = Some(problem);
         return (observed, None);
     }
@@ -110,8 +136,12 @@ async fn observe_member(connector: &MemberConnector, member: &etcd::ClusterMembe
     }
 }
 
-/// Marks members that have raised an alarm as unhealthy, except for the alarm NOSPACE, which defragmentation helps against.
-async fn add_alarms(connector: &MemberConnector, observed: &mut [(MemberHealth, Option<i64>)]) -> Result<(), TaskResult> {
+/// Marks members that have raised an alarm as unhealthy, except for the alarm NOSPACE, which defragmentation helps
+/// against.
+async fn add_alarms(
+    connector: &MemberConnector,
+    observed: &mut [(MemberHealth, Option<i64>)],
+) -> Result<(), TaskResult> {
     let client = connector.any_member().map_err(|error| result_of_error(&error))?;
     for alarm in client.alarms().await.map_err(|error| result_of_error(&error))? {
         if alarm.kind == etcd::AlarmKind::NoSpace {
@@ -156,7 +186,8 @@ impl Handler for Compact {
 
 async fn compact_revisions(context: &HandlerContext) -> Result<TaskResult, TaskResult> {
     let config = compact::Config::read(context.config()).map_err(TaskResult::failed)?;
-    let client = context.dependencies.members(&context.etcd).await?.any_member().map_err(|error| result_of_error(&error))?;
+    let client =
+        context.dependencies.members(&context.etcd).await?.any_member().map_err(|error| result_of_error(&error))?;
     let revision = client.status().await.map_err(|error| result_of_error(&error))?.revision;
     let Some(target_revision) = config.target_revision(revision) else {
         let kept = config.retained;
@@ -169,8 +200,11 @@ async fn compact_revisions(context: &HandlerContext) -> Result<TaskResult, TaskR
     }
     let description = match client.compact(target_revision, config.physical).await {
         Ok(()) => format!("Revisions before {target_revision} are compacted; etcd is at revision {revision}."),
-        Err(etcd::Error::AlreadyCompacted { .. }) => format!("Revisions before {target_revision} were already compacted."),
+        Err(etcd::Error::AlreadyCompacted { .. }) => {
+            format!("Revisions before {target_revision} were already compacted.")
+        }
         Err(error) => return Err(result_of_error(&error)),
     };
-    Ok(TaskResult::done(description).with(Findings { compacted_revision: Some(target_revision), ..Findings::default() }))
+    Ok(TaskResult::done(description)
+        .with(Findings { compacted_revision: Some(target_revision), ..Findings::default() }))
 }

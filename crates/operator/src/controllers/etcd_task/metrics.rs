@@ -96,7 +96,11 @@ impl TaskMetrics {
         };
         metrics.register(|registry| {
             registry.register("etcd_tasks", "Tasks on etcd clusters, by state", task_metrics.tasks.clone());
-            registry.register("etcd_tasks_finished", "Tasks that succeeded, failed or were rejected", task_metrics.finished.clone());
+            registry.register(
+                "etcd_tasks_finished",
+                "Tasks that succeeded, failed or were rejected",
+                task_metrics.finished.clone(),
+            );
             registry.register("etcd_task_seconds", "Run time of finished tasks", task_metrics.seconds.clone());
             registry.register("etcd_task_errors", "Errors of tasks, by code", task_metrics.errors.clone());
             registry.register("etcd_task_info", "1 for each task, with its state", task_metrics.info.clone());
@@ -114,8 +118,8 @@ impl TaskMetrics {
         task_metrics
     }
 
-    /// Removes the gauges and the series of Etcds: this process may no longer be the leader, and does not observe which Etcds
-    /// are deleted meanwhile.
+    /// Removes the gauges and the series of Etcds: this process may no longer be the leader, and does not observe
+    /// which Etcds are deleted meanwhile.
     pub(super) fn forget_tasks(&self) {
         self.tasks.clear();
         self.info.clear();
@@ -129,7 +133,8 @@ impl TaskMetrics {
         }
     }
 
-    /// Counts a change of a task. `has_etcd` returns whether an Etcd exists: series of a deleted one would never be removed.
+    /// Counts a change of a task. `has_etcd` returns whether an Etcd exists: series of a deleted one would never be
+    /// removed.
     pub(super) fn apply_change(&self, change: &Change<EtcdOperatorTask>, has_etcd: impl Fn(&ObjectKey) -> bool) {
         if let Some(before) = change.before.as_deref() {
             self.tasks.get_or_create(&type_labels(before)).dec();
@@ -212,7 +217,8 @@ impl TaskMetrics {
         }
     }
 
-    /// Returns the label for an error code. The operator has few codes, but users who may write statuses can write others.
+    /// Returns the label for an error code. The operator has few codes, but users who may write statuses can write
+    /// others.
     fn code_label(&self, code: &str) -> String {
         let mut labelled = self.labelled();
         if !labelled.codes.contains(code) {
@@ -266,7 +272,8 @@ fn task_labels(task: &EtcdOperatorTask, key: &ObjectKey) -> TaskLabels {
     }
 }
 
-/// Returns the run time of a finished task; none if it was rejected, or if the deletion has overwritten `lastOperation`.
+/// Returns the run time of a finished task; none if it was rejected, or if the deletion has overwritten
+/// `lastOperation`.
 fn duration(status: &EtcdOperatorTaskStatus) -> Option<Duration> {
     let has_run = matches!(status.state, Some(TaskState::Succeeded | TaskState::Failed));
     let operation = status.last_operation.as_ref().filter(|_| has_run)?;
@@ -376,7 +383,8 @@ mod tests {
         let task_metrics = TaskMetrics::new(&metrics);
         for number in 0..3 {
             let (before, after) = (task(number, "InProgress"), task(number, "Failed"));
-            task_metrics.apply_change(&Change::new(key(number), Some(before), Some(after)), |etcd| etcd.name == "etcd-0");
+            task_metrics
+                .apply_change(&Change::new(key(number), Some(before), Some(after)), |etcd| etcd.name == "etcd-0");
         }
         let text = metrics.text().unwrap();
         let together = r#"finished_total{type="Compact",state="Failed",namespace="",etcd=""} 2"#;

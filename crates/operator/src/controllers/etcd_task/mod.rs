@@ -1,15 +1,15 @@
 //! The controller of EtcdOperatorTasks, which is the same for all types; a [`Handler`] does the work of each type.
 //!
-//! Handlers run as background tasks. Their results are part of the observed state, so that one pure function decides every
-//! step of a task. The operator writes the decision to the status first and takes the step only then.
+//! Handlers run as background tasks. Their results are part of the observed state, so that one pure function decides
+//! every step of a task. The operator writes the decision to the status first and takes the step only then.
 
-mod metrics;
+mod dependencies;
 mod handler;
 mod jobs;
-mod queues;
 mod maintenance;
+mod metrics;
+mod queues;
 mod snapshot;
-mod dependencies;
 
 use std::{
     collections::HashMap,
@@ -18,8 +18,8 @@ use std::{
     time::Duration,
 };
 
-pub use metrics::TaskMetrics;
-pub use handler::{Handler, Registry, HandlerContext};
+pub use dependencies::{Dependencies, MemberConnector};
+pub use handler::{Handler, HandlerContext, Registry};
 use jiff::Timestamp;
 use k8s_openapi::{api::batch::v1::Job, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use messina_api::{
@@ -28,8 +28,8 @@ use messina_api::{
 };
 use messina_clients::Resolver;
 use messina_plan::etcd_task::{
-    self, DeletionStep, TaskError, NextStep, Options, Plan, EtcdAvailability, Stage, StageState, TaskResult, code, decide_deletion,
-    is_finished, is_old_enough, queue::created_at,
+    self, DeletionStep, EtcdAvailability, NextStep, Options, Plan, Stage, StageState, TaskError, TaskResult, code,
+    decide_deletion, is_finished, is_old_enough, queue::created_at,
 };
 use messina_runtime::{
     apply::{Applied, ComponentPlan, Deletion},
@@ -43,8 +43,8 @@ use messina_runtime::{
     status::Report,
     store::{Change, Store, controller_of, key_of},
 };
+pub use metrics::TaskMetrics;
 use tokio::time::Instant;
-pub use dependencies::{MemberConnector, Dependencies};
 use tracing::warn;
 
 use self::queues::{TaskQueues, etcd_of};
@@ -104,7 +104,8 @@ struct TaskRecord {
     failures: u32,
     /// When the handler is called again.
     call_at: Option<Instant>,
-    /// Whether an object that the handler waits for has changed since the last call began. Its result may be outdated then.
+    /// Whether an object that the handler waits for has changed since the last call began. Its result may be outdated
+    /// then.
     is_call_due: bool,
     /// When the position in the queue was last reported.
     position_reported_at: Option<Instant>,
@@ -178,7 +179,8 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     };
     // These callbacks run before a change triggers a reconcile.
     let (own_queues, own_records, events) = (Arc::clone(&queues), Arc::clone(&records), caches.events().clone());
-    let (own_tasks, own_metrics, own_etcds) = (Arc::downgrade(&background_tasks), task_metrics.clone(), Arc::clone(&etcds));
+    let (own_tasks, own_metrics, own_etcds) =
+        (Arc::downgrade(&background_tasks), task_metrics.clone(), Arc::clone(&etcds));
     tasks.on_change(move |change| {
         own_queues.apply_change(change, &needs_cleanup);
         own_metrics.apply_change(change, |etcd| own_etcds.get(etcd).map_or(true, |etcd| etcd.is_some()));
@@ -310,10 +312,12 @@ impl TaskController {
         }
         let etcd = match self.etcds.get(&key) {
             Ok(etcd) => etcd.filter(|etcd| etcd.metadata.deletion_timestamp.is_none()),
-            // This is not an error of the reconcile: the deadline of the task still applies, and its status reports the problem.
+            // This is not an error of the reconcile: the deadline of the task still applies, and its status reports
+            // the problem.
             Err(unreadable) => return (options, None, EtcdAvailability::Unreadable(unreadable.to_string())),
         };
-        let availability = if etcd.is_some() { EtcdAvailability::Found } else { EtcdAvailability::NotFound(key.to_string()) };
+        let availability =
+            if etcd.is_some() { EtcdAvailability::Found } else { EtcdAvailability::NotFound(key.to_string()) };
         (options, etcd, availability)
     }
 
@@ -365,8 +369,9 @@ impl TaskController {
 /// Returns the result of a handler that panicked. It may have sent a request before.
 fn panicked(stage: Stage) -> impl FnOnce(String) -> (Stage, TaskResult) {
     move |problem| {
-        let description =
-            format!("The operator failed with an internal error: {problem}. It retries the task. Please report this bug.");
+        let description = format!(
+            "The operator failed with an internal error: {problem}. It retries the task. Please report this bug."
+        );
         let result = TaskResult::retry(TaskError::new("ERR_INTERNAL", description));
         (stage, TaskResult { is_outcome_unknown: stage == Stage::Run, ..result })
     }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use messina_api::druid::v1alpha1::EtcdOperatorTask;
-use messina_plan::etcd_task::queue::{TaskQueue, QueuePosition, is_queued};
+use messina_plan::etcd_task::queue::{QueuePosition, TaskQueue, is_queued};
 use messina_runtime::{queue::ObjectKey, store::Change};
 
 /// Returns the Etcd that a task references.
@@ -19,9 +19,13 @@ pub(super) fn etcd_of(task: &EtcdOperatorTask) -> Option<ObjectKey> {
 pub(super) struct TaskQueues(Mutex<HashMap<ObjectKey, TaskQueue<ObjectKey>>>);
 
 impl TaskQueues {
-    /// Applies a change of a task. A task that cannot be decoded keeps its position, because it may be running. A finished task
-    /// stays in the queue until its cleanup is done: see [`is_queued`].
-    pub(super) fn apply_change(&self, change: &Change<EtcdOperatorTask>, needs_cleanup: impl Fn(&EtcdOperatorTask) -> bool) {
+    /// Applies a change of a task. A task that cannot be decoded keeps its position, because it may be running. A
+    /// finished task stays in the queue until its cleanup is done: see [`is_queued`].
+    pub(super) fn apply_change(
+        &self,
+        change: &Change<EtcdOperatorTask>,
+        needs_cleanup: impl Fn(&EtcdOperatorTask) -> bool,
+    ) {
         if change.unreadable_after.is_some() {
             return;
         }
@@ -53,7 +57,8 @@ impl TaskQueues {
         }
     }
 
-    /// Returns the tasks that are ahead of this one, in order. If there are none and it `may_start`, it becomes the current task.
+    /// Returns the tasks that are ahead of this one, in order. If there are none and it `may_start`, it becomes the
+    /// current task.
     pub(super) fn ahead(&self, task: &EtcdOperatorTask, may_start: bool) -> Vec<String> {
         let mut queues = self.lock();
         let queue = etcd_of(task).and_then(|etcd| queues.get_mut(&etcd));

@@ -1,7 +1,7 @@
 //! OnDemandSnapshot: takes exactly one snapshot for each task.
 //!
-//! Before a task starts, the operator writes the latest snapshots to `status.before`. It repeats a request whose outcome is
-//! unknown only if there is no newer snapshot and the request cannot be in progress any more.
+//! Before a task starts, the operator writes the latest snapshots to `status.before`. It repeats a request whose
+//! outcome is unknown only if there is no newer snapshot and the request cannot be in progress any more.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use messina_api::druid::v1alpha1::{Etcd, SnapshotType, TakenSnapshot};
 use messina_clients::backup_restore::{self, Snapshot, SnapshotKind};
 use messina_plan::etcd_task::{
-    TaskError, Findings, Options, TaskResult, code,
-    snapshot::{SnapshotState, Config, NewestSnapshots, check_snapshot},
+    Findings, Options, TaskError, TaskResult, code,
+    snapshot::{Config, NewestSnapshots, SnapshotState, check_snapshot},
 };
 use messina_runtime::error::chain;
 use serde_json::Value;
@@ -66,8 +66,8 @@ async fn run(context: &HandlerContext) -> Result<TaskResult, TaskResult> {
         match check_snapshot(&config, &before, &latest(context).await?, unconfirmed_for) {
             SnapshotState::Taken(taken) => return Ok(done(taken)),
             SnapshotState::MayBeInProgress => {
-                let description = "A request for the snapshot got no response and may still be in progress. The operator \
-                                   checks whether the snapshot appears.";
+                let description = "A request for the snapshot got no response and may still be in progress. The \
+                                   operator checks whether the snapshot appears.";
                 return Ok(TaskResult::in_progress(description, POLL_INTERVAL));
             }
             SnapshotState::NotTaken => {}
@@ -89,8 +89,8 @@ async fn run(context: &HandlerContext) -> Result<TaskResult, TaskResult> {
     }
 }
 
-/// Whether the snapshot may still be in progress. A request that failed with 500 has ended, even if it left a snapshot; one
-/// that a sidecar forwarded to its leader without getting a response may still be executed.
+/// Whether the snapshot may still be in progress. A request that failed with 500 has ended, even if it left a
+/// snapshot; one that a sidecar forwarded to its leader without getting a response may still be executed.
 fn may_be_in_progress(error: &backup_restore::Error) -> bool {
     let has_ended = matches!(error, backup_restore::Error::ErrorResponse { status, .. } if status.as_u16() == 500);
     error.may_have_been_carried_out() && !has_ended

@@ -56,7 +56,11 @@ fn task_passes_through_all_states_and_is_deleted() {
     assert_eq!((state(&plan), plan.status.observed_generation), (TaskState::Pending, Some(1)));
     observed.status = plan.status;
     let plan = decide(&observed);
-    assert_eq!((plan.next, &plan.status), (NextStep::CallHandler(Stage::Admit), &observed.status), "the status is already written");
+    assert_eq!(
+        (plan.next, &plan.status),
+        (NextStep::CallHandler(Stage::Admit), &observed.status),
+        "the status is already written"
+    );
     observed.stage_state = StageState::Done(Stage::Admit, TaskResult::done("go"));
     let plan = decide(&observed);
     assert_eq!((state(&plan), plan.status.initiated_at.clone()), (TaskState::InProgress, Some(Time(at(5)))));
@@ -86,9 +90,17 @@ fn pending_task_reports_what_it_waits_for() {
         (EtcdAvailability::NotServed, vec![], "is not installed"),
         (EtcdAvailability::NotFound("default/main".into()), vec![], "Etcd default/main"),
         (EtcdAvailability::NotWatched("other/main".into(), "default".into()), vec![], "watches only namespace default"),
-        (EtcdAvailability::Unreadable("Etcd default/main cannot be read: spec.etcd".into()), vec![], "Correct the Etcd"),
+        (
+            EtcdAvailability::Unreadable("Etcd default/main cannot be read: spec.etcd".into()),
+            vec![],
+            "Correct the Etcd",
+        ),
         (EtcdAvailability::Found, vec!["default/a".to_owned()], "task default/a"),
-        (EtcdAvailability::Found, vec!["default/a".to_owned(), "default/b".to_owned()], "2 tasks on the same etcd cluster"),
+        (
+            EtcdAvailability::Found,
+            vec!["default/a".to_owned(), "default/b".to_owned()],
+            "2 tasks on the same etcd cluster",
+        ),
     ] {
         let position = i32::try_from(ahead.len()).ok().filter(|position| *position > 0);
         let plan = decide(&Observed { etcd, ahead, ..observed() });
@@ -134,7 +146,11 @@ fn run_is_retried_until_the_deadline() {
     assert_eq!((state(&plan), codes(&plan)), (TaskState::InProgress, vec!["ERR_X".to_owned()]));
     observed.status = plan.status;
     let again = decide(&observed);
-    assert_eq!((&again.status, again.next), (&observed.status, NextStep::CallAgainAfter(MIN_RETRY_DELAY)), "the same error is not added twice");
+    assert_eq!(
+        (&again.status, again.next),
+        (&observed.status, NextStep::CallAgainAfter(MIN_RETRY_DELAY)),
+        "the same error is not added twice"
+    );
     observed.now = at(2 + 60);
     let late = decide(&observed);
     assert_eq!((state(&late), codes(&late)), (TaskState::Failed, vec!["ERR_X".to_owned(), code::DEADLINE.to_owned()]));
@@ -193,14 +209,20 @@ fn finished_task_is_cleaned_up_once() {
         let retry = TaskResult::retry(TaskError::new("ERR_X", "the Job could not be deleted"));
         observed.stage_state = StageState::Done(Stage::CleanUp, retry);
         let plan = decide(&observed);
-        assert_eq!((plan.next.clone(), codes(&plan)), (NextStep::CallAgainAfter(MIN_RETRY_DELAY), vec!["ERR_X".to_owned()]));
+        assert_eq!(
+            (plan.next.clone(), codes(&plan)),
+            (NextStep::CallAgainAfter(MIN_RETRY_DELAY), vec!["ERR_X".to_owned()])
+        );
         assert_eq!((plan.status.state.as_ref(), plan.status.cleaned_up_at), (Some(&state), None));
         observed.stage_state = StageState::Done(Stage::CleanUp, TaskResult::done("removed"));
         let plan = decide(&observed);
         assert_eq!((plan.status.cleaned_up_at.clone(), &plan.status.last_operation), (Some(Time(at(5))), &None));
         observed.status = plan.status;
         observed.stage_state = StageState::None;
-        assert!(matches!(decide(&observed).next, NextStep::Wait(Some(_))), "the cleanup runs once, even after a restart of the operator");
+        assert!(
+            matches!(decide(&observed).next, NextStep::Wait(Some(_))),
+            "the cleanup runs once, even after a restart of the operator"
+        );
     }
     let rejected = Observed { needs_cleanup: true, ..in_state(TaskState::Rejected) };
     assert!(matches!(decide(&rejected).next, NextStep::Wait(_)), "a rejected task has never run");
@@ -355,8 +377,8 @@ impl Simulation {
 proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases * 8, ..ProptestConfig::default() })]
 
-    /// From every state and under every order of events, a task makes only the transitions of the state machine; and once the
-    /// events cease, it finishes and is deleted.
+    /// From every state and under every order of events, a task makes only the transitions of the state machine; and
+    /// once the events cease, it finishes and is deleted.
     #[test]
     fn every_task_ends(
         initial_state in prop_oneof![
