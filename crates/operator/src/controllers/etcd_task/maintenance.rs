@@ -162,7 +162,7 @@ fn client(connector: &MemberConnector, member: &etcd::ClusterMember) -> Result<e
 }
 
 fn summarize_sizes(outcomes: &[MemberOutcome]) -> String {
-    let total = |size: fn(&MemberOutcome) -> Option<i64>| outcomes.iter().filter_map(size).summarize_sizes::<i64>();
+    let total = |size: fn(&MemberOutcome) -> Option<i64>| outcomes.iter().filter_map(size).sum::<i64>();
     let (before, after) = (total(|one| one.size_before), total(|one| one.size_after));
     format!("All {} members are defragmented: {before} bytes before, {after} after.", outcomes.len())
 }
