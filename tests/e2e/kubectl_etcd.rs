@@ -134,11 +134,11 @@ async fn a_task_is_followed_until_it_has_succeeded() {
         followed.stands(&json!({"place": 1})).await;
         followed.shows("Pending: 1 task ahead").await;
         let says = |words: &str| json!({"state": "InProgress", "description": words});
-        let runs = json!({"state": "InProgress", "place": null, "lastOperation": says("The snapshot is being taken.")});
+        let runs = json!({"state": "InProgress", "place": null, "lastOperation": says("The operator requests the snapshot.")});
         followed.stands(&runs).await;
-        followed.shows("InProgress: The snapshot is being taken.").await;
+        followed.shows("InProgress: The operator requests the snapshot.").await;
         followed.stands(&json!({"progress": {"done": 1, "total": 2}})).await;
-        followed.shows("InProgress 1/2: The snapshot is being taken.").await;
+        followed.shows("InProgress 1/2: The operator requests the snapshot.").await;
         let snapshot = json!({"name": "Full-1.final", "kind": "Full", "revision": 1234, "isFinal": true});
         followed.stands(&json!({"state": "Succeeded", "snapshot": snapshot})).await;
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Servers and authorities for tests.
+//! Servers and certificate authorities for tests.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -20,18 +20,18 @@ use rustls::{
 use tokio::net::{TcpListener, TcpSocket};
 use tokio_rustls::TlsAcceptor;
 
-use crate::server::{Reach, Stream};
+use crate::server::{Resolver, Stream};
 
-/// The name by which servers are asked for in tests; it is found nowhere but in [`reach`].
+/// The host name of servers in tests, which only [`resolver`] resolves.
 pub(crate) const NAME: &str = "main-client.default";
 
-/// Who signs certificates.
-pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
+/// A CA for tests.
+pub(crate) struct CertificateAuthority(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate and its key, both PEM.
 pub(crate) type Identity = (Vec<u8>, Vec<u8>);
 
-impl Authority {
+impl CertificateAuthority {
     pub(crate) fn new() -> Self {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, "authority");
@@ -43,13 +43,13 @@ impl Authority {
         self.0.pem().into_bytes()
     }
 
-    /// A certificate for this name.
-    pub(crate) fn vouches_for(&self, name: &str) -> Identity {
+    /// Issues a certificate for this name.
+    pub(crate) fn issue(&self, name: &str) -> Identity {
         self.signed(CertificateParams::new([name.to_owned()]).unwrap())
     }
 
-    /// A certificate for this name whose time is over.
-    pub(crate) fn vouched_for(&self, name: &str) -> Identity {
+    /// Issues an expired certificate for this name.
+    pub(crate) fn issue_expired(&self, name: &str) -> Identity {
         let mut params = CertificateParams::new([name.to_owned()]).unwrap();
         params.not_before = date_time_ymd(2020, 1, 1);
         params.not_after = date_time_ymd(2021, 1, 1);
@@ -64,8 +64,9 @@ impl Authority {
     }
 }
 
-/// How a server secures its connections: its own identity, and whom it wants clients to be vouched for by.
-pub(crate) fn secured((certificate, key): &Identity, clients: Option<&Authority>) -> TlsAcceptor {
+/// Returns the TLS settings of a server with this certificate. With `clients`, it requires client certificates of that
+/// CA.
+pub(crate) fn tls_acceptor((certificate, key): &Identity, clients: Option<&CertificateAuthority>) -> TlsAcceptor {
     let provider = Arc::new(ring::default_provider());
     let builder =
         ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions().unwrap();
@@ -84,8 +85,9 @@ pub(crate) fn secured((certificate, key): &Identity, clients: Option<&Authority>
     TlsAcceptor::from(Arc::new(config))
 }
 
-/// A server that does `serve` with every connection, and where it is. Those that cannot be secured are dropped.
-pub(crate) async fn serving<S, F>(tls: Option<TlsAcceptor>, serve: S) -> SocketAddr
+/// Starts a server that calls `serve` for every connection, and returns its address. It drops connections whose TLS
+/// handshake fails.
+pub(crate) async fn start_server<S, F>(tls: Option<TlsAcceptor>, serve: S) -> SocketAddr
 where
     S: Fn(Box<dyn Stream>) -> F + Send + 'static,
     F: Future<Output = ()> + Send + 'static,
@@ -108,17 +110,18 @@ where
     address
 }
 
-/// A server that accepts connections and then does not say a word.
-pub(crate) async fn mute() -> SocketAddr {
-    serving(None, |stream| async move {
+/// Starts a server that accepts connections and never responds.
+pub(crate) async fn silent_server() -> SocketAddr {
+    start_server(None, |stream| async move {
         std::future::pending::<()>().await;
         drop(stream);
     })
     .await
 }
 
-/// An address where nobody listens. It stays taken until the process ends, so that no other program listens there either.
-pub(crate) fn nobody() -> SocketAddr {
+/// Returns an address at which no server listens. It stays bound until the process ends, so that no other program can
+/// listen.
+pub(crate) fn closed_address() -> SocketAddr {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let address = socket.local_addr().unwrap();
@@ -126,7 +129,7 @@ pub(crate) fn nobody() -> SocketAddr {
     address
 }
 
-/// All names lead to this address.
-pub(crate) fn reach(address: SocketAddr) -> Reach {
-    Reach::through(move |_, _| Some(address))
+/// Returns a resolver that resolves all names to this address.
+pub(crate) fn resolver(address: SocketAddr) -> Resolver {
+    Resolver::with_lookup(move |_, _| Some(address))
 }

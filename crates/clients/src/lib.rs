@@ -1,18 +1,18 @@
-//! Clients of what Messina talks to besides Kubernetes, one module each.
+//! Clients of the servers that Messina calls besides the Kubernetes API: etcd, etcd-backup-restore and ScyllaDB.
 
 pub mod backup_restore;
 pub mod etcd;
 pub mod scylla;
 pub mod server;
 
-/// How much is kept of what a server says of a failure, in characters.
-const LONGEST_MESSAGE: usize = 1000;
-/// How much is kept of a name that a server gives something, in characters.
-const LONGEST_NAME: usize = 300;
+/// Maximum length of an error message of a server, in characters.
+const MAX_MESSAGE: usize = 1000;
+/// Maximum length of a name that a server returns, in characters.
+const MAX_NAME: usize = 300;
 
 #[cfg(test)]
 mod fakes;
 #[cfg(test)]
 mod real;
 
-pub use server::Reach;
+pub use server::Resolver;

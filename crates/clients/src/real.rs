@@ -1,5 +1,5 @@
-//! The clients and the programs that they are for. Where these are is said by MESSINA_TEST_ETCD and
-//! MESSINA_TEST_ETCDBRCTL; without them the tests are skipped.
+//! Tests of the clients with real programs. MESSINA_TEST_ETCD and MESSINA_TEST_ETCDBRCTL hold the paths of etcd and of
+//! etcd-backup-restore; without them the tests are skipped.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -18,14 +18,14 @@ use tokio::{
 };
 
 use crate::{
-    backup_restore::{self, Latest, Sidecar, SnapshotKind},
+    backup_restore::{self, LatestSnapshots, Sidecar, SnapshotKind},
     etcd::{self, AlarmKind, Code, Etcd, Tls},
-    fakes::{Authority, Identity, NAME, reach},
+    fakes::{CertificateAuthority, Identity, NAME, resolver},
 };
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const LONG_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The program that a variable names.
+/// Returns the program whose path an environment variable holds.
 fn program(variable: &str) -> Option<PathBuf> {
     let path = env::var_os(variable).map(PathBuf::from);
     if path.is_none() {
@@ -34,7 +34,7 @@ fn program(variable: &str) -> Option<PathBuf> {
     path
 }
 
-/// A folder of its own, removed in the end.
+/// A temporary directory, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -66,8 +66,8 @@ impl Drop for Folder {
     }
 }
 
-/// A port where nobody listens. It is not one of those that are given to whoever wants any, so that nobody takes it before
-/// the program does for which it is meant.
+/// Returns a port at which no program listens. It is outside of the ephemeral range, so that the system does not
+/// assign it to another program before it is used.
 fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = 20_000 + u16::try_from(std::process::id() % 1_000).unwrap() * 10;
@@ -100,7 +100,7 @@ fn run(program: &Path, folder: &Folder, arguments: &[String]) -> Child {
         .unwrap()
 }
 
-/// An etcd of one member, and the port for its clients.
+/// Starts an etcd with one member and returns its client port.
 fn start_etcd(program: &Path, folder: &Folder, scheme: &str, more: &[String]) -> (Child, u16) {
     let (clients, peers) = (free_port(), free_port());
     let mut arguments = vec![
@@ -121,19 +121,19 @@ async fn until_healthy(etcd: &Etcd) {
     loop {
         match etcd.is_healthy().await {
             Ok(true) => return,
-            other => assert!(started.elapsed() < PATIENCE, "etcd does not become healthy: {other:?}"),
+            other => assert!(started.elapsed() < LONG_TIMEOUT, "etcd does not become healthy: {other:?}"),
         }
         sleep(Duration::from_millis(50)).await;
     }
 }
 
 #[tokio::test]
-async fn etcd_is_maintained() {
+async fn etcd_is_compacted_and_defragmented() {
     let Some(program) = program("MESSINA_TEST_ETCD") else { return };
     let folder = Folder::new("etcd");
     let quota = "--quota-backend-bytes=16000000".to_owned();
     let (mut process, port) = start_etcd(&program, &folder, "http", &[quota]);
-    let etcd = Etcd::new(&format!("http://{NAME}:{port}"), None, &reach(local(port))).unwrap();
+    let etcd = Etcd::new(&format!("http://{NAME}:{port}"), None, &resolver(local(port))).unwrap();
     until_healthy(&etcd).await;
 
     let [member] = &etcd.members().await.unwrap()[..] else { panic!("one member was started") };
@@ -148,13 +148,13 @@ async fn etcd_is_maintained() {
         etcd.put(b"key", &[7; 100_000]).await.unwrap();
     }
     let started = Instant::now();
-    // What is written counts when it is on the disk, a moment later.
+    // The size of the database changes shortly after the write.
     let full = loop {
         let status = etcd.status().await.unwrap();
         if status.db_size >= 5_000_000 && status.db_size_in_use >= 5_000_000 {
             break status;
         }
-        assert!(started.elapsed() < PATIENCE, "{status:?}");
+        assert!(started.elapsed() < LONG_TIMEOUT, "{status:?}");
     };
     assert_eq!(full.revision, before.revision + 50);
     etcd.compact(full.revision, true).await.unwrap();
@@ -162,19 +162,19 @@ async fn etcd_is_maintained() {
     assert!(matches!(again, etcd::Error::AlreadyCompacted { .. }), "{again:?}");
     let future = etcd.compact(full.revision + 1, false).await.unwrap_err();
     assert!(matches!(future, etcd::Error::FutureRevision { .. }), "{future:?}");
-    etcd.defragment(PATIENCE).await.unwrap();
+    etcd.defragment(LONG_TIMEOUT).await.unwrap();
     let small = etcd.status().await.unwrap();
     assert!(small.db_size < 1_000_000, "{small:?}");
 
-    // A full database.
+    // Fill the database up to its quota.
     let started = Instant::now();
     let refused = loop {
         match etcd.put(b"key", &[7; 1_000_000]).await {
-            Ok(()) => assert!(started.elapsed() < PATIENCE),
+            Ok(()) => assert!(started.elapsed() < LONG_TIMEOUT),
             Err(error) => break error,
         }
     };
-    assert!(matches!(refused, etcd::Error::Answered { code: Code::ResourceExhausted, .. }), "{refused:?}");
+    assert!(matches!(refused, etcd::Error::ErrorResponse { code: Code::ResourceExhausted, .. }), "{refused:?}");
     let alarms = etcd.alarms().await.unwrap();
     assert!(matches!(alarms[..], [alarm] if alarm.kind == AlarmKind::NoSpace && alarm.member_id == member.id));
     assert!(!etcd.is_healthy().await.unwrap());
@@ -186,36 +186,36 @@ async fn etcd_is_maintained() {
 }
 
 #[tokio::test]
-async fn etcd_with_certificates_is_asked_with_one() {
+async fn etcd_verifies_the_client_certificate() {
     let Some(program) = program("MESSINA_TEST_ETCD") else { return };
     let folder = Folder::new("etcd-tls");
-    let (ours, other) = (Authority::new(), Authority::new());
-    let (certificate, key) = folder.write_identity("server", &ours.vouches_for(NAME));
-    let authorities = folder.write("ca.crt", &ours.pem());
+    let (ours, other) = (CertificateAuthority::new(), CertificateAuthority::new());
+    let (certificate, key) = folder.write_identity("server", &ours.issue(NAME));
+    let ca_bundle = folder.write("ca.crt", &ours.pem());
     let arguments = [
         "--client-cert-auth".to_owned(),
-        format!("--trusted-ca-file={authorities}"),
+        format!("--trusted-ca-file={ca_bundle}"),
         format!("--cert-file={certificate}"),
         format!("--key-file={key}"),
     ];
     let (_process, port) = start_etcd(&program, &folder, "https", &arguments);
-    let etcd = |authority: &Authority, identity: Option<Identity>| {
-        let tls = Tls { authorities: authority.pem(), identity };
-        Etcd::new(&format!("https://{NAME}:{port}"), Some(&tls), &reach(local(port))).unwrap()
+    let etcd = |authority: &CertificateAuthority, identity: Option<Identity>| {
+        let tls = Tls { ca_bundle: authority.pem(), client_certificate: identity };
+        Etcd::new(&format!("https://{NAME}:{port}"), Some(&tls), &resolver(local(port))).unwrap()
     };
-    until_healthy(&etcd(&ours, Some(ours.vouches_for("messina")))).await;
-    for identity in [None, Some(other.vouches_for("messina")), Some(ours.vouched_for("messina"))] {
+    until_healthy(&etcd(&ours, Some(ours.issue("messina")))).await;
+    for identity in [None, Some(other.issue("messina")), Some(ours.issue_expired("messina"))] {
         let error = etcd(&ours, identity).status().await.unwrap_err();
-        assert!(matches!(error, etcd::Error::NotAdmitted { .. }), "{error:?}");
+        assert!(matches!(error, etcd::Error::ClientCertificateRejected { .. }), "{error:?}");
     }
-    let error = etcd(&other, Some(ours.vouches_for("messina"))).status().await.unwrap_err();
+    let error = etcd(&other, Some(ours.issue("messina"))).status().await.unwrap_err();
     assert!(matches!(error, etcd::Error::NotTrusted { .. }), "{error:?}");
-    let plain = Etcd::new(&format!("http://{NAME}:{port}"), None, &reach(local(port))).unwrap();
+    let plain = Etcd::new(&format!("http://{NAME}:{port}"), None, &resolver(local(port))).unwrap();
     let error = plain.status().await.unwrap_err();
-    assert!(matches!(error, etcd::Error::NoAnswer { .. }), "{error:?}");
+    assert!(matches!(error, etcd::Error::NoResponse { .. }), "{error:?}");
 }
 
-/// A sidecar for the etcd at this port, and its own port.
+/// Starts a sidecar for the etcd at this port and returns the port of the sidecar.
 fn start_sidecar(program: &Path, folder: &Folder, etcd: u16, more: &[String]) -> (Child, u16) {
     let port = free_port();
     let path = |name: &str| folder.0.join(name).display().to_string();
@@ -250,78 +250,78 @@ fn start_sidecar(program: &Path, folder: &Folder, etcd: u16, more: &[String]) ->
     (run(program, folder, &arguments), port)
 }
 
-/// A full snapshot, as soon as there can be one.
+/// Takes a full snapshot as soon as the sidecar is ready.
 async fn first_snapshot(sidecar: &Sidecar) -> backup_restore::Snapshot {
     let started = Instant::now();
     loop {
-        match sidecar.take(SnapshotKind::Full, false, PATIENCE).await {
+        match sidecar.take_snapshot(SnapshotKind::Full, false, LONG_TIMEOUT).await {
             Ok(snapshot) => return snapshot.unwrap(),
-            Err(error) => assert!(started.elapsed() < PATIENCE && !error.is_final(), "{error:?}"),
+            Err(error) => assert!(started.elapsed() < LONG_TIMEOUT && !error.is_permanent(), "{error:?}"),
         }
         sleep(Duration::from_millis(200)).await;
     }
 }
 
 #[tokio::test]
-async fn the_sidecar_takes_snapshots() {
+async fn sidecar_takes_full_delta_and_final_snapshots() {
     let Some((etcd_program, program)) = program("MESSINA_TEST_ETCD").zip(program("MESSINA_TEST_ETCDBRCTL")) else {
         return;
     };
     let folder = Folder::new("sidecar");
     let (mut etcd_process, etcd_port) = start_etcd(&etcd_program, &folder, "http", &[]);
-    let etcd = Etcd::new(&format!("http://127.0.0.1:{etcd_port}"), None, &reach(local(etcd_port))).unwrap();
+    let etcd = Etcd::new(&format!("http://127.0.0.1:{etcd_port}"), None, &resolver(local(etcd_port))).unwrap();
     until_healthy(&etcd).await;
     let (_process, port) = start_sidecar(&program, &folder, etcd_port, &[]);
-    let sidecar = Sidecar::new(&format!("http://{NAME}:{port}"), None, &reach(local(port))).unwrap();
+    let sidecar = Sidecar::new(&format!("http://{NAME}:{port}"), None, &resolver(local(port))).unwrap();
     let first = first_snapshot(&sidecar).await;
     assert_eq!((first.kind, first.is_final, first.start_revision), (Some(SnapshotKind::Full), false, 0));
     assert_eq!(first.last_revision, etcd.status().await.unwrap().revision);
-    assert_eq!(sidecar.latest().await.unwrap().full.unwrap().name, first.name);
+    assert_eq!(sidecar.latest_snapshots().await.unwrap().full.unwrap().name, first.name);
 
-    assert_eq!(sidecar.take(SnapshotKind::Delta, false, PATIENCE).await.unwrap(), None);
+    assert_eq!(sidecar.take_snapshot(SnapshotKind::Delta, false, LONG_TIMEOUT).await.unwrap(), None);
     etcd.put(b"key", b"value").await.unwrap();
     let started = Instant::now();
-    // The sidecar hears of a change a moment later.
+    // The sidecar observes a change shortly after the write.
     let delta = loop {
-        match sidecar.take(SnapshotKind::Delta, false, PATIENCE).await.unwrap() {
+        match sidecar.take_snapshot(SnapshotKind::Delta, false, LONG_TIMEOUT).await.unwrap() {
             Some(delta) => break delta,
-            None => assert!(started.elapsed() < PATIENCE),
+            None => assert!(started.elapsed() < LONG_TIMEOUT),
         }
     };
     assert_eq!((delta.kind, delta.last_revision), (Some(SnapshotKind::Delta), first.last_revision + 1));
-    let latest: Latest = sidecar.latest().await.unwrap();
+    let latest: LatestSnapshots = sidecar.latest_snapshots().await.unwrap();
     assert_eq!((latest.full.unwrap().name, latest.delta.unwrap().name), (first.name.clone(), delta.name));
 
-    let last = sidecar.take(SnapshotKind::Full, true, PATIENCE).await.unwrap().unwrap();
+    let last = sidecar.take_snapshot(SnapshotKind::Full, true, LONG_TIMEOUT).await.unwrap().unwrap();
     assert!(last.is_final && last.name.ends_with(".final"), "{last:?}");
-    assert_eq!(sidecar.take(SnapshotKind::Full, true, PATIENCE).await.unwrap().unwrap(), last);
+    assert_eq!(sidecar.take_snapshot(SnapshotKind::Full, true, LONG_TIMEOUT).await.unwrap().unwrap(), last);
 
     etcd_process.kill().await.unwrap();
-    let error = sidecar.take(SnapshotKind::Full, false, PATIENCE).await.unwrap_err();
+    let error = sidecar.take_snapshot(SnapshotKind::Full, false, LONG_TIMEOUT).await.unwrap_err();
     assert!(matches!(error.code(), "ERR_SNAPSHOT_FAILED" | "ERR_SNAPSHOT_SIDECAR_NOT_READY"), "{error:?}");
-    let error = sidecar.take(SnapshotKind::Full, false, Duration::from_millis(300)).await.unwrap_err();
-    assert!(matches!(error, backup_restore::Error::NoAnswer { .. }), "{error:?}");
+    let error = sidecar.take_snapshot(SnapshotKind::Full, false, Duration::from_millis(300)).await.unwrap_err();
+    assert!(matches!(error, backup_restore::Error::NoResponse { .. }), "{error:?}");
 }
 
 #[tokio::test]
-async fn a_sidecar_with_a_certificate_is_checked() {
+async fn certificate_of_the_sidecar_is_verified() {
     let Some((etcd_program, program)) = program("MESSINA_TEST_ETCD").zip(program("MESSINA_TEST_ETCDBRCTL")) else {
         return;
     };
     let folder = Folder::new("sidecar-tls");
     let (_etcd, etcd_port) = start_etcd(&etcd_program, &folder, "http", &[]);
-    let (ours, other) = (Authority::new(), Authority::new());
-    let (certificate, key) = folder.write_identity("server", &ours.vouches_for(NAME));
+    let (ours, other) = (CertificateAuthority::new(), CertificateAuthority::new());
+    let (certificate, key) = folder.write_identity("server", &ours.issue(NAME));
     let arguments = [format!("--server-cert={certificate}"), format!("--server-key={key}")];
     let (_process, port) = start_sidecar(&program, &folder, etcd_port, &arguments);
-    let sidecar = |authority: &Authority, name: &str| {
-        Sidecar::new(&format!("https://{name}:{port}"), Some(&authority.pem()), &reach(local(port))).unwrap()
+    let sidecar = |authority: &CertificateAuthority, name: &str| {
+        Sidecar::new(&format!("https://{name}:{port}"), Some(&authority.pem()), &resolver(local(port))).unwrap()
     };
     first_snapshot(&sidecar(&ours, NAME)).await;
     for untrusted in [sidecar(&other, NAME), sidecar(&ours, "other-client.default")] {
-        let error = untrusted.latest().await.unwrap_err();
+        let error = untrusted.latest_snapshots().await.unwrap_err();
         assert!(matches!(error, backup_restore::Error::NotTrusted { .. }), "{error:?}");
     }
-    let plain = Sidecar::new(&format!("http://{NAME}:{port}"), None, &reach(local(port))).unwrap();
-    assert_eq!(plain.latest().await.unwrap_err().code(), "ERR_SNAPSHOT_REQUEST_REFUSED");
+    let plain = Sidecar::new(&format!("http://{NAME}:{port}"), None, &resolver(local(port))).unwrap();
+    assert_eq!(plain.latest_snapshots().await.unwrap_err().code(), "ERR_SNAPSHOT_REQUEST_REFUSED");
 }

@@ -66,7 +66,7 @@ fn token(options: &Options) -> Result<String> {
 /// All keyspaces, one after another. One that fails does not keep the others back.
 async fn clean_up(agent: &Agent) -> Result<()> {
     agent.stop_cleanup().await.context("stopping a cleanup that may be under way")?;
-    let keyspaces = agent.keyspaces_by_ring().await.context("asking for the keyspaces")?;
+    let keyspaces = agent.vnode_keyspaces().await.context("asking for the keyspaces")?;
     info!(?agent, ?keyspaces, "cleaning up");
     let mut failed = Vec::new();
     for keyspace in keyspaces {

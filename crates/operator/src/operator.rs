@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use anyhow::{Context, bail};
 use clap::Args;
 use messina_api::names::{annotation, scylla_operator};
-use messina_clients::Reach;
+use messina_clients::Resolver;
 use messina_plan::{
     datacenter::{Gates, NODE_EXPORTER_IMAGE, ProbePeriod},
     etcd_task::job,
@@ -231,10 +231,10 @@ async fn run(options: Options, identity: String) -> anyhow::Result<()> {
     let (events, writer) = Events::new(metrics.clone());
     let etcd_tasks = etcd_task::Settings {
         registry: etcd_task::Registry::default(),
-        reach: Reach::in_cluster(&options.cluster_domain()),
+        resolver: Resolver::in_cluster(&options.cluster_domain()),
         fence: fence.clone(),
         backup_restore_image: options.backup_restore_image.clone(),
-        counts: etcd_task::Counts::new(&metrics),
+        task_metrics: etcd_task::TaskMetrics::new(&metrics),
     };
     let datacenters = options.datacenters(&metrics);
     let unserved = Unserved::new(&metrics);

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use messina_clients::Reach;
+use messina_clients::Resolver;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -56,9 +56,9 @@ impl Sidecars {
         Self { address, state, _tasks: tasks }
     }
 
-    pub(super) fn reach(&self) -> Reach {
+    pub(super) fn reach(&self) -> Resolver {
         let address = self.address;
-        Reach::through(move |_, _| Some(address))
+        Resolver::with_lookup(move |_, _| Some(address))
     }
 
     /// What happened at each etcd cluster, by the host that was asked.

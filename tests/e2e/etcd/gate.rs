@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use messina_clients::Reach;
+use messina_clients::Resolver;
 use messina_testbed::faults::Fault;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
@@ -59,9 +59,9 @@ impl Gate {
     }
 
     /// Names are found here, whatever they are.
-    pub(super) fn reach(&self) -> Reach {
+    pub(super) fn reach(&self) -> Resolver {
         let address = self.address;
-        Reach::through(move |_, _| Some(address))
+        Resolver::with_lookup(move |_, _| Some(address))
     }
 
     /// What happens to connections from now on.

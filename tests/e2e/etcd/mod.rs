@@ -15,7 +15,7 @@ use std::{sync::Arc, time::Duration};
 
 use kube::{Api, Client, api::PostParams};
 use messina_api::druid::v1alpha1::{EtcdOperatorTask, EtcdOperatorTaskStatus, TaskState};
-use messina_clients::Reach;
+use messina_clients::Resolver;
 use messina_e2e::operator::Controllers;
 use messina_operator::controllers::{self, etcd_task};
 use messina_plan::etcd_task::is_finished;
@@ -26,14 +26,14 @@ use serde_json::{Value, json};
 const LONG: Duration = Duration::from_secs(180);
 
 /// The controller of tasks alone.
-fn tasks(reach: Reach) -> impl Controllers {
+fn tasks(reach: Resolver) -> impl Controllers {
     move |caches: &mut Caches, metrics: &Metrics| -> Vec<Arc<dyn AnyController>> {
         let settings = etcd_task::Settings {
             registry: etcd_task::Registry::default(),
-            reach: reach.clone(),
+            resolver: reach.clone(),
             fence: Fence::open_for_ever(),
             backup_restore_image: String::new(),
-            counts: etcd_task::Counts::new(metrics),
+            task_metrics: etcd_task::TaskMetrics::new(metrics),
         };
         let jobs = controllers::jobs(caches);
         vec![etcd_task::start(caches, &jobs, settings)]

@@ -15,7 +15,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use messina_api::druid::v1alpha1::{Etcd, TaskState};
-use messina_clients::Reach;
+use messina_clients::Resolver;
 use messina_e2e::{
     clusters::{Started, cluster_named},
     operator::Operator,
@@ -34,13 +34,13 @@ const NAMESPACE: &str = etcd::NAMESPACE;
 const ETCD: &str = etcd::NAME;
 
 /// Members by their names; the name of any member leads to one of them.
-async fn reach(etcd: &EtcdCluster) -> Reach {
+async fn reach(etcd: &EtcdCluster) -> Resolver {
     let mut addresses: Vec<(String, IpAddr)> = Vec::new();
     for number in 0..3 {
         let member = etcd.member(number).await.unwrap();
         addresses.push((member.name.clone(), member.address.parse().unwrap()));
     }
-    Reach::through(move |host, port| {
+    Resolver::with_lookup(move |host, port| {
         let named = addresses.iter().find(|(name, _)| host.split('.').next() == Some(name));
         let (_, address) = named.or(addresses.first())?;
         Some(SocketAddr::new(*address, port))

@@ -1,4 +1,4 @@
-//! One request and its answer, on a connection of its own, so that nothing is ever sent twice.
+//! One HTTP request and its response on a connection of its own, so that no request is ever sent twice.
 
 use std::{io, time::Duration};
 
@@ -8,32 +8,32 @@ use hyper::{body::Bytes, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
 
-use super::{Error, kept::Kept};
-use crate::server::{Connection, Server, Silence, Stream, Unconnected};
+use super::{Error, last_elements::LastElements};
+use crate::server::{Connection, NoResponse, NotConnected, Server, Stream};
 
-/// No answer is longer. The longest lists all delta snapshots since the last full one; little of it is kept.
-const LONGEST: usize = 16 << 20;
+/// Maximum length of a response. The longest lists all delta snapshots since the last full one; little of it is kept.
+const MAX_RESPONSE: usize = 16 << 20;
 
-/// The longest head of an answer.
-const LONGEST_HEAD: usize = 16 << 10;
+/// Maximum length of the headers of a response.
+const MAX_HEAD: usize = 16 << 10;
 
-/// The body of an answer with 200, as far as it is kept.
+/// Sends a request and returns the body of a response with status 200, reduced by [`LastElements`].
 pub(super) async fn call(
     server: &Server,
     method: Method,
     path: &'static str,
     call: &str,
-    at_most: Duration,
+    time_limit: Duration,
 ) -> Result<Vec<u8>, Error> {
-    let not_sent = |source: io::Error| Error::unconnected(call, Unconnected::Failed(source));
+    let not_sent = |source: io::Error| Error::not_connected(call, NotConnected::Failed(source));
     let request = request(server, method, path).map_err(not_sent)?;
     let Connection { stream, remaining, .. } =
-        server.connect(at_most).await.map_err(|source| Error::unconnected(call, source))?;
-    let answer = timeout(remaining, exchange(stream, request)).await;
-    match answer.unwrap_or(Err(Silence::TimedOut(at_most))) {
+        server.connect(time_limit).await.map_err(|source| Error::not_connected(call, source))?;
+    let response = timeout(remaining, exchange(stream, request)).await;
+    match response.unwrap_or(Err(NoResponse::TimedOut(time_limit))) {
         Ok((StatusCode::OK, body)) => Ok(body),
-        Ok((status, _)) => Err(Error::Answered { call: call.to_owned(), status }),
-        Err(source) => Err(Error::NoAnswer { call: call.to_owned(), source }),
+        Ok((status, _)) => Err(Error::ErrorResponse { call: call.to_owned(), status }),
+        Err(source) => Err(Error::NoResponse { call: call.to_owned(), source }),
     }
 }
 
@@ -47,36 +47,39 @@ fn request(server: &Server, method: Method, path: &'static str) -> io::Result<Re
     Ok(request)
 }
 
-async fn exchange(stream: Box<dyn Stream>, request: Request<Empty<Bytes>>) -> Result<(StatusCode, Vec<u8>), Silence> {
-    let handshake = http1::Builder::new().max_buf_size(LONGEST_HEAD).handshake(TokioIo::new(stream));
-    let (mut sender, connection) = handshake.await.map_err(Silence::cut)?;
-    let answer = async {
-        let answer = sender.send_request(request).await.map_err(Silence::cut)?;
-        let status = answer.status();
+async fn exchange(
+    stream: Box<dyn Stream>,
+    request: Request<Empty<Bytes>>,
+) -> Result<(StatusCode, Vec<u8>), NoResponse> {
+    let handshake = http1::Builder::new().max_buf_size(MAX_HEAD).handshake(TokioIo::new(stream));
+    let (mut sender, connection) = handshake.await.map_err(NoResponse::disconnected)?;
+    let response = async {
+        let response = sender.send_request(request).await.map_err(NoResponse::disconnected)?;
+        let status = response.status();
         if status != StatusCode::OK {
-            // The number says it all, even when the rest is cut off.
+            // The status suffices, even if the connection breaks before the end of the body.
             return Ok((status, Vec::new()));
         }
-        let (mut body, mut kept) = (Limited::new(answer.into_body(), LONGEST), Kept::default());
+        let (mut body, mut last_elements) = (Limited::new(response.into_body(), MAX_RESPONSE), LastElements::default());
         while let Some(frame) = body.frame().await {
-            if let Some(bytes) = frame.map_err(unread)?.data_ref() {
-                kept.add(bytes).map_err(Silence::garbled)?;
+            if let Some(bytes) = frame.map_err(body_error)?.data_ref() {
+                last_elements.add(bytes).map_err(NoResponse::malformed)?;
             }
         }
-        Ok((status, kept.into_text()))
+        Ok((status, last_elements.into_text()))
     };
-    // The connection is driven here, so that it ends with the call, however that ends.
-    tokio::pin!(answer, connection);
+    // The connection is polled here, so that it is closed when the call ends or is cancelled.
+    tokio::pin!(response, connection);
     tokio::select! {
         biased;
-        answer = &mut answer => answer,
-        driven = &mut connection => match driven {
-            Ok(()) => answer.await,
-            Err(source) => Err(Silence::cut(source)),
+        response = &mut response => response,
+        closed = &mut connection => match closed {
+            Ok(()) => response.await,
+            Err(source) => Err(NoResponse::disconnected(source)),
         },
     }
 }
 
-fn unread(error: Box<dyn std::error::Error + Send + Sync>) -> Silence {
-    if error.is::<LengthLimitError>() { Silence::Garbled(error) } else { Silence::Cut(error) }
+fn body_error(error: Box<dyn std::error::Error + Send + Sync>) -> NoResponse {
+    if error.is::<LengthLimitError>() { NoResponse::Malformed(error) } else { NoResponse::Disconnected(error) }
 }

@@ -1,10 +1,10 @@
-//! The HTTP API of etcd-backup-restore, the sidecar that keeps the backups of an etcd cluster.
+//! Client of the HTTP API of etcd-backup-restore, the sidecar that takes the backups of an etcd cluster.
 //!
-//! Asked is the Service of all sidecars. The one that leads takes snapshots; the others pass requests on to it.
+//! It calls the Service of all sidecars. The leader takes snapshots; the others forward requests to it.
 
 mod error;
 mod exchange;
-mod kept;
+mod last_elements;
 #[cfg(test)]
 mod tests;
 
@@ -17,36 +17,36 @@ use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 pub use error::Error;
 
 use crate::{
-    LONGEST_NAME,
-    server::{Reach, Server, Silence, Trust},
+    MAX_NAME,
+    server::{NoResponse, Resolver, Server, TlsTrust},
 };
 
-/// The port of the API where an Etcd names no other.
+/// The port of the API, unless the Etcd sets another.
 pub const PORT: u16 = 8080;
 
-/// How long it may take to learn what there is. A sidecar that does not find its leader answers after half a minute.
-const LISTING: Duration = Duration::from_secs(60);
+/// Timeout for the list of snapshots. A sidecar that does not find its leader responds after half a minute.
+const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a snapshot holds.
+/// The kind of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotKind {
-    /// Everything.
+    /// All data.
     Full,
-    /// What changed since the snapshot before.
+    /// The changes since the previous snapshot.
     Delta,
 }
 
-/// A snapshot, as the sidecar tells of it. Only its name is certain to be told.
+/// A snapshot, as the sidecar reports it. Only the name is always present.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Snapshot {
-    /// What it holds; none when the sidecar says something that is not known here.
+    /// The kind; none if the sidecar reports an unknown one.
     #[serde(default, deserialize_with = "kind")]
     pub kind: Option<SnapshotKind>,
-    /// The name of its file.
+    /// The file name.
     #[serde(rename = "snapName", deserialize_with = "name")]
     pub name: String,
-    /// The folder of its file, if it has one of its own.
+    /// The directory of the file, if it has one of its own.
     #[serde(default, rename = "snapDir", deserialize_with = "name")]
     pub dir: String,
     /// When it was taken.
@@ -58,89 +58,95 @@ pub struct Snapshot {
     /// The last revision that it holds.
     #[serde(default)]
     pub last_revision: i64,
-    /// Whether it was asked for as the last one of its cluster.
+    /// Whether it was requested as the final snapshot of the cluster.
     #[serde(default)]
     pub is_final: bool,
 }
 
-/// The snapshots from which the cluster would be restored now.
+/// The latest snapshots, from which the cluster would be restored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Latest {
-    /// The last full one.
+pub struct LatestSnapshots {
+    /// The latest full snapshot.
     pub full: Option<Snapshot>,
-    /// The last one after it.
+    /// The latest delta snapshot after it.
     pub delta: Option<Snapshot>,
 }
 
-/// The sidecars of one etcd cluster.
+/// A client of the sidecars of one etcd cluster.
 #[derive(Clone, Debug)]
 pub struct Sidecar {
     server: Server,
 }
 
 impl Sidecar {
-    /// The sidecars at an address such as `https://main-client.default.svc:8080`. For https, `authorities` is the PEM bundle
-    /// of those who are trusted, and nobody else is; for http there are none.
-    pub fn new(address: &str, authorities: Option<&[u8]>, reach: &Reach) -> Result<Self, Error> {
-        let trust = authorities.map(|authorities| Trust { authorities, identity: None });
-        let server =
-            Server::new(address, trust, b"http/1.1", reach).map_err(|source| Error::unusable(address, source))?;
+    /// Creates a client for an address such as `https://main-client.default.svc:8080`. For https, `ca_bundle` is
+    /// required and holds the only trusted CA certificates, in PEM; for http it has to be none.
+    pub fn new(address: &str, ca_bundle: Option<&[u8]>, resolver: &Resolver) -> Result<Self, Error> {
+        let trust = ca_bundle.map(|ca_bundle| TlsTrust { ca_bundle, client_certificate: None });
+        let server = Server::new(address, trust, b"http/1.1", resolver)
+            .map_err(|source| Error::invalid_server(address, source))?;
         Ok(Self { server })
     }
 
-    /// The same, whose certificate is checked for this name and not for the host of the address.
+    /// Verifies the server certificate against this name instead of the host of the address.
     pub fn verified_as(self, name: &str) -> Result<Self, Error> {
         let address = self.server.to_string();
-        let server = self.server.verified_as(name).map_err(|source| Error::unusable(&address, source))?;
+        let server = self.server.verified_as(name).map_err(|source| Error::invalid_server(&address, source))?;
         Ok(Self { server })
     }
 
-    /// The snapshots that there are.
-    pub async fn latest(&self) -> Result<Latest, Error> {
+    /// Returns the latest snapshots.
+    pub async fn latest_snapshots(&self) -> Result<LatestSnapshots, Error> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Answer {
+        struct Response {
             full_snapshot: Option<Snapshot>,
             delta_snapshots: Option<Vec<Snapshot>>,
         }
-        let answer: Answer = self.ask(Method::GET, "/snapshot/latest", LISTING).await?;
-        let delta = answer.delta_snapshots.and_then(|mut deltas| deltas.pop());
-        Ok(Latest { full: answer.full_snapshot, delta })
+        let response: Response = self.call(Method::GET, "/snapshot/latest", LIST_TIMEOUT).await?;
+        let delta = response.delta_snapshots.and_then(|mut deltas| deltas.pop());
+        Ok(LatestSnapshots { full: response.full_snapshot, delta })
     }
 
-    /// Takes a snapshot, and waits for it as long as `at_most`. None: nothing has changed since the snapshot before, so
-    /// there is no need for a delta.
+    /// Takes a snapshot and waits for it up to `time_limit`. Returns none if nothing has changed since the previous
+    /// snapshot, so that no delta snapshot is needed.
     ///
-    /// The request is sent once, whatever becomes of it. A sidecar that has it goes on even when nobody waits any longer.
-    /// Only full snapshots can be final ones: then a second one of the same revision is not taken, and the first is told.
-    pub async fn take(&self, kind: SnapshotKind, is_final: bool, at_most: Duration) -> Result<Option<Snapshot>, Error> {
+    /// The request is sent once and never retried. The sidecar continues after the timeout. Only full snapshots can be
+    /// final: a second final snapshot of the same revision is not taken, and the first one is returned.
+    pub async fn take_snapshot(
+        &self,
+        kind: SnapshotKind,
+        is_final: bool,
+        time_limit: Duration,
+    ) -> Result<Option<Snapshot>, Error> {
         let path = match (kind, is_final) {
             (SnapshotKind::Full, false) => "/snapshot/full",
             (SnapshotKind::Full, true) => "/snapshot/full?final=true",
             (SnapshotKind::Delta, _) => "/snapshot/delta",
         };
         match kind {
-            SnapshotKind::Delta => self.ask(Method::POST, path, at_most).await,
-            // There is always something to be had in full.
-            SnapshotKind::Full => self.ask(Method::POST, path, at_most).await.map(Some),
+            SnapshotKind::Delta => self.call(Method::POST, path, time_limit).await,
+            // A full snapshot is always taken.
+            SnapshotKind::Full => self.call(Method::POST, path, time_limit).await.map(Some),
         }
     }
 
-    async fn ask<T: DeserializeOwned>(
+    async fn call<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &'static str,
-        at_most: Duration,
+        time_limit: Duration,
     ) -> Result<T, Error> {
         let call = format!("{method} {}{path}", self.server);
-        let body = exchange::call(&self.server, method, path, &call, at_most).await?;
-        serde_json::from_slice(&body).map_err(|source| Error::NoAnswer { call, source: Silence::garbled(source) })
+        let body = exchange::call(&self.server, method, path, &call, time_limit).await?;
+        serde_json::from_slice(&body)
+            .map_err(|source| Error::NoResponse { call, source: NoResponse::malformed(source) })
     }
 }
 
-/// A name, which ends in statuses and is compared with those there.
+/// Deserializes a name and sanitizes it, because it is written to statuses and compared with names there.
 fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    Ok(messina_text::line(&String::deserialize(deserializer)?, LONGEST_NAME))
+    Ok(messina_text::line(&String::deserialize(deserializer)?, MAX_NAME))
 }
 
 fn kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SnapshotKind>, D::Error> {

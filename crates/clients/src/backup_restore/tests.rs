@@ -10,10 +10,10 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
-use crate::fakes::{Authority, NAME, mute, nobody, reach, secured, serving};
+use crate::fakes::{CertificateAuthority, NAME, closed_address, resolver, silent_server, start_server, tls_acceptor};
 
-const PATIENCE: Duration = Duration::from_secs(20);
-const MOMENT: Duration = Duration::from_millis(200);
+const LONG_TIMEOUT: Duration = Duration::from_secs(20);
+const SHORT_TIMEOUT: Duration = Duration::from_millis(200);
 
 const FULL: &str = r#"{"createdOn":"2026-11-15T09:30:00.123456789Z","immutabilityExpriyTime":"0001-01-01T00:00:00Z",
     "versionID":null,"kind":"Full","snapDir":"","snapName":"Full-00000000-00000203-1763199000.gz","prefix":"etcd-main/v2",
@@ -21,13 +21,14 @@ const FULL: &str = r#"{"createdOn":"2026-11-15T09:30:00.123456789Z","immutabilit
 const DELTA: &str = r#"{"createdOn":"2026-11-15T09:31:00Z","kind":"Incr","snapDir":"","startRevision":204,
     "snapName":"Incr-00000204-00000210-1763199060.gz","lastRevision":210}"#;
 
-type Questions = mpsc::UnboundedReceiver<String>;
+type Requests = mpsc::UnboundedReceiver<String>;
 
-/// A sidecar that gives the same answer to every request and then hangs up, and what it was asked.
-async fn sidecar(tls: Option<TlsAcceptor>, answer: String) -> (SocketAddr, Questions) {
-    let (asked, questions) = mpsc::unbounded_channel();
-    let address = serving(tls, move |mut stream| {
-        let (asked, answer) = (asked.clone(), answer.clone());
+/// Starts a sidecar that sends the same response to every request and closes the connection. Returns its address and
+/// the requests that it receives.
+async fn sidecar(tls: Option<TlsAcceptor>, response: String) -> (SocketAddr, Requests) {
+    let (recorded, requests) = mpsc::unbounded_channel();
+    let address = start_server(tls, move |mut stream| {
+        let (recorded, response) = (recorded.clone(), response.clone());
         async move {
             let mut request = vec![];
             while !request.ends_with(b"\r\n\r\n") {
@@ -36,15 +37,15 @@ async fn sidecar(tls: Option<TlsAcceptor>, answer: String) -> (SocketAddr, Quest
                     Err(_) => return,
                 }
             }
-            // Not every test wants to know.
-            let _ = asked.send(String::from_utf8(request).unwrap());
-            // The client may have read enough before the end.
-            let _ = stream.write_all(answer.as_bytes()).await;
+            // Not every test reads the requests.
+            let _ = recorded.send(String::from_utf8(request).unwrap());
+            // The client may close the connection before the end.
+            let _ = stream.write_all(response.as_bytes()).await;
             let _ = stream.shutdown().await;
         }
     })
     .await;
-    (address, questions)
+    (address, requests)
 }
 
 fn ok(body: &str) -> String {
@@ -55,20 +56,20 @@ fn ok(body: &str) -> String {
 }
 
 fn at(address: SocketAddr) -> Sidecar {
-    Sidecar::new(&format!("http://{NAME}:8080"), None, &reach(address)).unwrap()
+    Sidecar::new(&format!("http://{NAME}:8080"), None, &resolver(address)).unwrap()
 }
 
-fn securely_at(address: SocketAddr, authority: &Authority) -> Sidecar {
-    Sidecar::new(&format!("https://{NAME}:8080"), Some(&authority.pem()), &reach(address)).unwrap()
+fn securely_at(address: SocketAddr, authority: &CertificateAuthority) -> Sidecar {
+    Sidecar::new(&format!("https://{NAME}:8080"), Some(&authority.pem()), &resolver(address)).unwrap()
 }
 
-/// What comes of asking for a full snapshot.
-async fn failure(sidecar: &Sidecar, at_most: Duration) -> Error {
-    sidecar.take(SnapshotKind::Full, false, at_most).await.unwrap_err()
+/// Requests a full snapshot and returns the error.
+async fn failure(sidecar: &Sidecar, time_limit: Duration) -> Error {
+    sidecar.take_snapshot(SnapshotKind::Full, false, time_limit).await.unwrap_err()
 }
 
 #[tokio::test]
-async fn answers_are_read_as_the_sidecar_writes_them() {
+async fn responses_of_the_sidecar_are_decoded() {
     let full = Snapshot {
         kind: Some(SnapshotKind::Full),
         name: "Full-00000000-00000203-1763199000.gz".to_owned(),
@@ -79,35 +80,35 @@ async fn answers_are_read_as_the_sidecar_writes_them() {
         is_final: true,
     };
     let (address, _) = sidecar(None, ok(FULL)).await;
-    assert_eq!(at(address).take(SnapshotKind::Full, true, PATIENCE).await.unwrap(), Some(full.clone()));
+    assert_eq!(at(address).take_snapshot(SnapshotKind::Full, true, LONG_TIMEOUT).await.unwrap(), Some(full.clone()));
     let (address, _) = sidecar(None, ok(DELTA)).await;
-    let delta = at(address).take(SnapshotKind::Delta, false, PATIENCE).await.unwrap().unwrap();
+    let delta = at(address).take_snapshot(SnapshotKind::Delta, false, LONG_TIMEOUT).await.unwrap().unwrap();
     assert_eq!((delta.kind, delta.start_revision, delta.last_revision), (Some(SnapshotKind::Delta), 204, 210));
     let (address, _) = sidecar(None, ok("null")).await;
-    assert_eq!(at(address).take(SnapshotKind::Delta, false, PATIENCE).await.unwrap(), None);
+    assert_eq!(at(address).take_snapshot(SnapshotKind::Delta, false, LONG_TIMEOUT).await.unwrap(), None);
     let (address, _) = sidecar(None, ok(r#"{"snapName":"Full\u001b[2J\n\u202e-1"}"#)).await;
-    let taken = at(address).take(SnapshotKind::Full, false, PATIENCE).await.unwrap().unwrap();
-    assert_eq!(taken.name, "Full -1", "it is shown, and in one line");
+    let taken = at(address).take_snapshot(SnapshotKind::Full, false, LONG_TIMEOUT).await.unwrap().unwrap();
+    assert_eq!(taken.name, "Full -1", "the name is sanitized");
     let (address, _) = sidecar(None, ok(r#"{"snapName":"x","kind":"New"}"#)).await;
-    let unknown = at(address).take(SnapshotKind::Full, false, PATIENCE).await.unwrap().unwrap();
+    let unknown = at(address).take_snapshot(SnapshotKind::Full, false, LONG_TIMEOUT).await.unwrap().unwrap();
     assert_eq!((unknown.kind, unknown.created_on), (None, Timestamp::UNIX_EPOCH));
 
     let (address, _) = sidecar(None, ok(&format!(r#"{{"fullSnapshot":{FULL},"deltaSnapshots":[{DELTA}]}}"#))).await;
-    assert_eq!(at(address).latest().await.unwrap(), Latest { full: Some(full), delta: Some(delta) });
+    assert_eq!(at(address).latest_snapshots().await.unwrap(), LatestSnapshots { full: Some(full), delta: Some(delta) });
     let (address, _) = sidecar(None, ok(r#"{"fullSnapshot":null,"deltaSnapshots":null}"#)).await;
-    assert_eq!(at(address).latest().await.unwrap(), Latest::default());
+    assert_eq!(at(address).latest_snapshots().await.unwrap(), LatestSnapshots::default());
 }
 
 #[tokio::test]
-async fn what_is_asked_is_what_the_sidecar_serves() {
-    let (address, mut questions) = sidecar(None, ok(FULL)).await;
+async fn requests_use_the_paths_of_the_sidecar() {
+    let (address, mut requests) = sidecar(None, ok(FULL)).await;
     let sidecar = at(address);
-    sidecar.take(SnapshotKind::Full, false, PATIENCE).await.unwrap();
-    sidecar.take(SnapshotKind::Full, true, PATIENCE).await.unwrap();
-    sidecar.take(SnapshotKind::Delta, false, PATIENCE).await.unwrap();
-    sidecar.take(SnapshotKind::Delta, true, PATIENCE).await.unwrap();
-    // A snapshot is no list of snapshots, but it was asked for.
-    let _ = sidecar.latest().await;
+    sidecar.take_snapshot(SnapshotKind::Full, false, LONG_TIMEOUT).await.unwrap();
+    sidecar.take_snapshot(SnapshotKind::Full, true, LONG_TIMEOUT).await.unwrap();
+    sidecar.take_snapshot(SnapshotKind::Delta, false, LONG_TIMEOUT).await.unwrap();
+    sidecar.take_snapshot(SnapshotKind::Delta, true, LONG_TIMEOUT).await.unwrap();
+    // The response is not a list of snapshots, but the request is recorded.
+    let _ = sidecar.latest_snapshots().await;
     let expected = [
         "POST /snapshot/full",
         "POST /snapshot/full?final=true",
@@ -116,15 +117,15 @@ async fn what_is_asked_is_what_the_sidecar_serves() {
         "GET /snapshot/latest",
     ];
     for call in expected {
-        let question = questions.recv().await.unwrap();
-        assert!(question.starts_with(&format!("{call} HTTP/1.1\r\n")), "{question}");
-        assert!(question.contains("host: main-client.default:8080\r\n"), "{question}");
+        let request = requests.recv().await.unwrap();
+        assert!(request.starts_with(&format!("{call} HTTP/1.1\r\n")), "{request}");
+        assert!(request.contains("host: main-client.default:8080\r\n"), "{request}");
     }
-    assert!(questions.try_recv().is_err());
+    assert!(requests.try_recv().is_err());
 }
 
 #[tokio::test]
-async fn every_answer_has_its_meaning() {
+async fn every_status_maps_to_an_error_code() {
     let expected = [
         (400, "ERR_SNAPSHOT_REQUEST_REFUSED", true, false),
         (405, "ERR_SNAPSHOT_SIDECAR_NOT_READY", false, false),
@@ -132,64 +133,64 @@ async fn every_answer_has_its_meaning() {
         (502, "ERR_SNAPSHOT_ANSWER_UNEXPECTED", false, true),
         (503, "ERR_SNAPSHOT_SIDECAR_UNAVAILABLE", false, false),
         (404, "ERR_SNAPSHOT_ANSWER_UNEXPECTED", false, false),
-        // No redirection is followed: that would be a second request.
+        // Redirects are not followed: that would be a second request.
         (307, "ERR_SNAPSHOT_ANSWER_UNEXPECTED", false, false),
         (204, "ERR_SNAPSHOT_ANSWER_UNEXPECTED", false, false),
     ];
-    for (number, code, is_final, may_be) in expected {
-        let answer = format!("HTTP/1.1 {number} No\r\nLocation: /snapshot/full\r\nContent-Length: 0\r\n\r\n");
-        let (address, mut questions) = sidecar(None, answer).await;
-        let error = failure(&at(address), PATIENCE).await;
-        assert!(matches!(&error, Error::Answered { status, .. } if status.as_u16() == number), "{error:?}");
-        assert_eq!((error.code(), error.is_final()), (code, is_final), "{number}");
+    for (number, code, is_permanent, may_be) in expected {
+        let response = format!("HTTP/1.1 {number} No\r\nLocation: /snapshot/full\r\nContent-Length: 0\r\n\r\n");
+        let (address, mut requests) = sidecar(None, response).await;
+        let error = failure(&at(address), LONG_TIMEOUT).await;
+        assert!(matches!(&error, Error::ErrorResponse { status, .. } if status.as_u16() == number), "{error:?}");
+        assert_eq!((error.code(), error.is_permanent()), (code, is_permanent), "{number}");
         assert_eq!(error.may_have_been_carried_out(), may_be, "{number}");
-        questions.recv().await.unwrap();
-        assert!(questions.try_recv().is_err(), "{number} was asked twice");
+        requests.recv().await.unwrap();
+        assert!(requests.try_recv().is_err(), "the request was sent twice after {number}");
     }
-    let error = Error::Answered { call: "POST x".to_owned(), status: StatusCode::METHOD_NOT_ALLOWED };
-    assert!(error.to_string().starts_with("POST x was answered with 405 Method Not Allowed: no sidecar takes"));
+    let error = Error::ErrorResponse { call: "POST x".to_owned(), status: StatusCode::METHOD_NOT_ALLOWED };
+    assert!(error.to_string().starts_with("POST x returned 405 Method Not Allowed: no sidecar takes"));
 }
 
 #[tokio::test]
-async fn where_nobody_listens_nothing_is_sent() {
-    let error = failure(&at(nobody()), PATIENCE).await;
+async fn request_is_not_sent_without_a_connection() {
+    let error = failure(&at(closed_address()), LONG_TIMEOUT).await;
     assert!(matches!(error, Error::NotSent { .. }), "{error:?}");
-    assert_eq!((error.code(), error.is_final()), ("ERR_SNAPSHOT_SIDECAR_UNREACHABLE", false));
+    assert_eq!((error.code(), error.is_permanent()), ("ERR_SNAPSHOT_SIDECAR_UNREACHABLE", false));
     assert!(!error.may_have_been_carried_out());
-    // A name that nobody has: `invalid` is kept free for that.
-    let nameless = Sidecar::new("http://sidecar.invalid:8080", None, &Reach::default()).unwrap();
-    let error = failure(&nameless, PATIENCE).await;
+    // The domain `invalid` is reserved and has no names.
+    let unresolvable = Sidecar::new("http://sidecar.invalid:8080", None, &Resolver::default()).unwrap();
+    let error = failure(&unresolvable, LONG_TIMEOUT).await;
     assert!(matches!(error, Error::NotSent { .. }), "{error:?}");
 }
 
 #[tokio::test]
-async fn a_name_that_is_not_told_is_looked_up_as_everywhere() {
+async fn name_without_a_lookup_result_is_resolved_by_dns() {
     let (address, _) = sidecar(None, ok(FULL)).await;
-    let told_nothing = Reach::through(|_, _| None);
-    let sidecar = Sidecar::new(&format!("http://localhost:{}/", address.port()), None, &told_nothing).unwrap();
-    sidecar.take(SnapshotKind::Full, false, PATIENCE).await.unwrap();
+    let empty_lookup = Resolver::with_lookup(|_, _| None);
+    let sidecar = Sidecar::new(&format!("http://localhost:{}/", address.port()), None, &empty_lookup).unwrap();
+    sidecar.take_snapshot(SnapshotKind::Full, false, LONG_TIMEOUT).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_handshake_that_does_not_end_sends_nothing() {
-    let error = failure(&securely_at(mute().await, &Authority::new()), MOMENT).await;
+async fn request_is_not_sent_when_the_tls_handshake_does_not_end() {
+    let error = failure(&securely_at(silent_server().await, &CertificateAuthority::new()), SHORT_TIMEOUT).await;
     assert!(
         matches!(&error, Error::NotSent { source, .. } if source.kind() == std::io::ErrorKind::TimedOut),
         "{error:?}"
     );
-    // Neither does one with somebody who knows nothing of TLS.
-    let (address, mut questions) = sidecar(None, ok(FULL)).await;
-    let client = securely_at(address, &Authority::new());
-    let asking = tokio::spawn(async move { failure(&client, MOMENT).await });
+    // Nor when the server does not use TLS.
+    let (address, mut requests) = sidecar(None, ok(FULL)).await;
+    let client = securely_at(address, &CertificateAuthority::new());
+    let asking = tokio::spawn(async move { failure(&client, SHORT_TIMEOUT).await });
     let error = asking.await.unwrap();
     assert!(matches!(error, Error::NotSent { .. }), "{error:?}");
-    assert!(questions.try_recv().is_err());
+    assert!(requests.try_recv().is_err());
 }
 
 #[tokio::test]
-async fn what_was_sent_and_not_answered_may_have_been_carried_out() {
-    let error = failure(&at(mute().await), MOMENT).await;
-    assert!(matches!(&error, Error::NoAnswer { source: Silence::TimedOut(MOMENT), .. }), "{error:?}");
+async fn request_without_a_response_may_have_been_carried_out() {
+    let error = failure(&at(silent_server().await), SHORT_TIMEOUT).await;
+    assert!(matches!(&error, Error::NoResponse { source: NoResponse::TimedOut(SHORT_TIMEOUT), .. }), "{error:?}");
     let answers = [
         ("nothing", String::new()),
         ("half a head", "HTTP/1.1 200 OK\r\nContent-".to_owned()),
@@ -197,38 +198,38 @@ async fn what_was_sent_and_not_answered_may_have_been_carried_out() {
         ("half a chunk", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\nnull".to_owned()),
         ("no HTTP", "SSH-2.0-OpenSSH_9.6\r\n".to_owned()),
     ];
-    for (what, answer) in answers {
-        let (address, mut questions) = sidecar(None, answer).await;
-        let error = failure(&at(address), PATIENCE).await;
-        assert!(matches!(&error, Error::NoAnswer { source: Silence::Cut(_), .. }), "{what}: {error:?}");
-        assert!(error.may_have_been_carried_out() && !error.is_final());
+    for (what, response) in answers {
+        let (address, mut requests) = sidecar(None, response).await;
+        let error = failure(&at(address), LONG_TIMEOUT).await;
+        assert!(matches!(&error, Error::NoResponse { source: NoResponse::Disconnected(_), .. }), "{what}: {error:?}");
+        assert!(error.may_have_been_carried_out() && !error.is_permanent());
         assert_eq!(error.code(), "ERR_SNAPSHOT_NOT_ANSWERED");
-        questions.recv().await.unwrap();
-        assert!(questions.try_recv().is_err(), "asked twice after {what}");
+        requests.recv().await.unwrap();
+        assert!(requests.try_recv().is_err(), "the request was sent twice after {what}");
     }
 }
 
 #[tokio::test]
-async fn a_success_that_names_no_snapshot_is_no_answer() {
+async fn success_without_a_snapshot_is_no_response() {
     for body in ["", "{}", "null", "[]", "<html>", r#"{"snapName":7}"#, r#"{"snapName":"x","createdOn":"today"}"#] {
         let (address, _) = sidecar(None, ok(body)).await;
-        let error = failure(&at(address), PATIENCE).await;
-        assert!(matches!(&error, Error::NoAnswer { source: Silence::Garbled(_), .. }), "{body}: {error:?}");
+        let error = failure(&at(address), LONG_TIMEOUT).await;
+        assert!(matches!(&error, Error::NoResponse { source: NoResponse::Malformed(_), .. }), "{body}: {error:?}");
     }
 }
 
 #[tokio::test]
-async fn of_a_long_list_only_the_last_element_is_kept() {
+async fn long_list_is_reduced_to_its_last_element() {
     let deltas = vec![DELTA; 60_000].join(",");
     let whole = format!(r#"{{"deltaSnapshots":[{deltas},{FULL}],"fullSnapshot":{FULL}}}"#);
     assert!((8 << 20..16 << 20).contains(&whole.len()), "{}", whole.len());
     let (address, _) = sidecar(None, ok(&whole)).await;
-    let latest = at(address).latest().await.unwrap();
+    let latest = at(address).latest_snapshots().await.unwrap();
     assert_eq!(latest.full.unwrap(), latest.delta.unwrap());
 }
 
 #[tokio::test]
-async fn an_answer_without_end_is_no_answer() {
+async fn response_over_the_limit_is_no_response() {
     let long = "x".repeat(100_000);
     let answers = [
         ("a long list", format!("[{}]", "{},".repeat(6 << 20))),
@@ -236,58 +237,58 @@ async fn an_answer_without_end_is_no_answer() {
         ("a long field", format!(r#"{{"fullSnapshot":{{"snapName":"x","more":"{long}"}}}}"#)),
         ("many fields", format!("{{{}", r#""x":{},"#.repeat(20_000))),
     ];
-    for (what, answer) in answers {
-        let (address, _) = sidecar(None, ok(&answer)).await;
-        let error = at(address).latest().await.unwrap_err();
-        assert!(matches!(&error, Error::NoAnswer { source: Silence::Garbled(_), .. }), "{what}: {error:?}");
+    for (what, response) in answers {
+        let (address, _) = sidecar(None, ok(&response)).await;
+        let error = at(address).latest_snapshots().await.unwrap_err();
+        assert!(matches!(&error, Error::NoResponse { source: NoResponse::Malformed(_), .. }), "{what}: {error:?}");
     }
 }
 
 #[tokio::test]
-async fn a_sidecar_is_trusted_for_its_name_and_by_whom_it_was_signed() {
-    let (ours, other) = (Authority::new(), Authority::new());
-    let (address, mut questions) = sidecar(Some(secured(&ours.vouches_for(NAME), None)), ok(FULL)).await;
-    securely_at(address, &ours).take(SnapshotKind::Full, false, PATIENCE).await.unwrap();
-    questions.recv().await.unwrap();
-    // One of several authorities is enough.
+async fn server_certificate_is_verified_by_ca_name_and_expiry() {
+    let (ours, other) = (CertificateAuthority::new(), CertificateAuthority::new());
+    let (address, mut requests) = sidecar(Some(tls_acceptor(&ours.issue(NAME), None)), ok(FULL)).await;
+    securely_at(address, &ours).take_snapshot(SnapshotKind::Full, false, LONG_TIMEOUT).await.unwrap();
+    requests.recv().await.unwrap();
+    // One matching CA certificate of the bundle suffices.
     let both = [other.pem(), ours.pem()].concat();
-    let trusting = Sidecar::new(&format!("https://{NAME}"), Some(&both), &reach(address)).unwrap();
-    trusting.take(SnapshotKind::Full, false, PATIENCE).await.unwrap();
+    let trusting = Sidecar::new(&format!("https://{NAME}"), Some(&both), &resolver(address)).unwrap();
+    trusting.take_snapshot(SnapshotKind::Full, false, LONG_TIMEOUT).await.unwrap();
 
     let untrusted = [
-        ("signed by somebody else", other.vouches_for(NAME)),
-        ("over", ours.vouched_for(NAME)),
-        ("another's", ours.vouches_for("main-client.other")),
+        ("signed by another CA", other.issue(NAME)),
+        ("expired", ours.issue_expired(NAME)),
+        ("for another name", ours.issue("main-client.other")),
     ];
     for (what, identity) in untrusted {
-        let (address, mut questions) = sidecar(Some(secured(&identity, None)), ok(FULL)).await;
-        let error = failure(&securely_at(address, &ours), PATIENCE).await;
+        let (address, mut requests) = sidecar(Some(tls_acceptor(&identity, None)), ok(FULL)).await;
+        let error = failure(&securely_at(address, &ours), LONG_TIMEOUT).await;
         assert!(matches!(error, Error::NotTrusted { .. }), "{what}: {error:?}");
-        assert_eq!((error.code(), error.is_final()), ("ERR_SNAPSHOT_CERTIFICATE_NOT_TRUSTED", true));
+        assert_eq!((error.code(), error.is_permanent()), ("ERR_SNAPSHOT_CERTIFICATE_NOT_TRUSTED", true));
         assert!(error.source().unwrap().to_string().contains("invalid peer certificate"), "{what}");
         assert!(!error.may_have_been_carried_out());
-        assert!(questions.try_recv().is_err(), "was asked although its certificate is {what}");
+        assert!(requests.try_recv().is_err(), "the request was sent although the certificate is {what}");
     }
 }
 
-/// etcd-druid asks for the name without `.svc`, so a certificate that works with it has this name, and maybe no other.
+/// etcd-druid dials the name without `.svc`, so a certificate that works with it has this name, and possibly no other.
 #[tokio::test]
-async fn a_certificate_is_checked_for_the_name_that_is_told() {
-    let ours = Authority::new();
-    let (address, _) = sidecar(Some(secured(&ours.vouches_for(NAME), None)), ok(FULL)).await;
-    let at_service = || Sidecar::new(&format!("https://{NAME}.svc"), Some(&ours.pem()), &reach(address)).unwrap();
-    let error = failure(&at_service(), PATIENCE).await;
+async fn verified_as_replaces_the_name_of_the_address() {
+    let ours = CertificateAuthority::new();
+    let (address, _) = sidecar(Some(tls_acceptor(&ours.issue(NAME), None)), ok(FULL)).await;
+    let at_service = || Sidecar::new(&format!("https://{NAME}.svc"), Some(&ours.pem()), &resolver(address)).unwrap();
+    let error = failure(&at_service(), LONG_TIMEOUT).await;
     assert!(matches!(error, Error::NotTrusted { .. }), "{error:?}");
-    at_service().verified_as(NAME).unwrap().take(SnapshotKind::Full, false, PATIENCE).await.unwrap();
-    let error = failure(&at_service().verified_as("main-client.other").unwrap(), PATIENCE).await;
+    at_service().verified_as(NAME).unwrap().take_snapshot(SnapshotKind::Full, false, LONG_TIMEOUT).await.unwrap();
+    let error = failure(&at_service().verified_as("main-client.other").unwrap(), LONG_TIMEOUT).await;
     assert!(matches!(error, Error::NotTrusted { .. }), "{error:?}");
-    assert!(matches!(at_service().verified_as("no name"), Err(Error::BadAddress { .. })));
+    assert!(matches!(at_service().verified_as("no name"), Err(Error::InvalidAddress { .. })));
 }
 
 #[tokio::test]
-async fn what_cannot_be_used_is_said_before_anything_is_sent() {
-    let bundle = Authority::new().pem();
-    let made = |address: &str, authorities: Option<&[u8]>| Sidecar::new(address, authorities, &Reach::default());
+async fn invalid_address_or_ca_bundle_is_reported_before_a_request() {
+    let bundle = CertificateAuthority::new().pem();
+    let made = |address: &str, ca_bundle: Option<&[u8]>| Sidecar::new(address, ca_bundle, &Resolver::default());
     let addresses = [
         "",
         "main-client",
@@ -304,30 +305,30 @@ async fn what_cannot_be_used_is_said_before_anything_is_sent() {
     ];
     for address in addresses {
         let error = made(address, None).unwrap_err();
-        assert!(matches!(error, Error::BadAddress { .. }), "{address}: {error:?}");
-        assert_eq!((error.code(), error.is_final()), ("ERR_SNAPSHOT_ADDRESS_INVALID", true));
+        assert!(matches!(error, Error::InvalidAddress { .. }), "{address}: {error:?}");
+        assert_eq!((error.code(), error.is_permanent()), ("ERR_SNAPSHOT_ADDRESS_INVALID", true));
     }
-    // Somebody is to be trusted, so nothing goes out unprotected; and the other way round.
-    assert!(matches!(made("http://main-client:8080", Some(&bundle)), Err(Error::BadAddress { .. })));
-    assert!(matches!(made("https://main-client:8080", None), Err(Error::BadAuthorities { .. })));
-    assert!(matches!(made("https://main_client!:8080", Some(&bundle)), Err(Error::BadAddress { .. })));
+    // A CA bundle requires https, and https requires a CA bundle.
+    assert!(matches!(made("http://main-client:8080", Some(&bundle)), Err(Error::InvalidAddress { .. })));
+    assert!(matches!(made("https://main-client:8080", None), Err(Error::InvalidCaBundle { .. })));
+    assert!(matches!(made("https://main_client!:8080", Some(&bundle)), Err(Error::InvalidAddress { .. })));
     assert!(made("http://[::1]:8080", None).is_ok() && made("https://10.0.0.1:8080", Some(&bundle)).is_ok());
 
-    let key = Authority::new().vouches_for(NAME).1;
+    let key = CertificateAuthority::new().issue(NAME).1;
     let broken = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n";
     let bundles = [
-        ("the bundle holds no certificate", Vec::new()),
-        ("the bundle holds no certificate", b"nothing of that kind".to_vec()),
-        ("the bundle holds no certificate", key),
-        ("the bundle is no PEM", b"-----BEGIN CERTIFICATE-----\nMIIB".to_vec()),
-        ("no certificate of the bundle can be read", broken.into()),
+        ("the CA bundle holds no certificate", Vec::new()),
+        ("the CA bundle holds no certificate", b"nothing of that kind".to_vec()),
+        ("the CA bundle holds no certificate", key),
+        ("the CA bundle is not valid PEM", b"-----BEGIN CERTIFICATE-----\nMIIB".to_vec()),
+        ("no certificate of the CA bundle can be decoded", broken.into()),
     ];
-    for (words, authorities) in bundles {
-        let error = made("https://main-client:8080", Some(&authorities)).unwrap_err();
-        assert!(matches!(error, Error::BadAuthorities { .. }), "{error:?}");
-        assert_eq!((error.code(), error.is_final()), ("ERR_SNAPSHOT_AUTHORITIES_INVALID", true));
+    for (words, ca_bundle) in bundles {
+        let error = made("https://main-client:8080", Some(&ca_bundle)).unwrap_err();
+        assert!(matches!(error, Error::InvalidCaBundle { .. }), "{error:?}");
+        assert_eq!((error.code(), error.is_permanent()), ("ERR_SNAPSHOT_AUTHORITIES_INVALID", true));
         assert_eq!(error.source().unwrap().to_string(), words);
     }
-    // What cannot be read does no harm beside what can.
+    // A certificate that cannot be decoded is ignored if there is another one.
     assert!(made("https://main-client:8080", Some(&[broken.as_bytes(), &bundle].concat())).is_ok());
 }

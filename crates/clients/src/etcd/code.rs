@@ -2,7 +2,7 @@ use std::fmt;
 
 use http::StatusCode;
 
-/// How a gRPC call ended that did not succeed.
+/// The status code of a gRPC call that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of gRPC")]
 pub enum Code {
@@ -25,7 +25,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// The code with this number. None for 0, which is success; what nobody knows is `Unknown`.
+    /// Returns the code with this number: none for 0, which is success, and `Unknown` for an unknown number.
     pub(super) fn numbered(number: &[u8]) -> Option<Self> {
         Some(match number {
             b"0" => return None,
@@ -48,7 +48,8 @@ impl Code {
         })
     }
 
-    /// What gRPC takes an answer for that is not of its own making, such as that of a proxy.
+    /// Returns the code that gRPC defines for the HTTP status of a response without a gRPC status, such as that of a
+    /// proxy.
     pub(super) fn of_http(status: StatusCode) -> Self {
         match status.as_u16() {
             400 => Self::Internal,
@@ -60,8 +61,8 @@ impl Code {
         }
     }
 
-    /// Whether the same call would be answered in the same way again.
-    pub(super) fn is_final(self) -> bool {
+    /// Whether a retry of the call would return the same code.
+    pub(super) fn is_permanent(self) -> bool {
         matches!(
             self,
             Self::InvalidArgument

@@ -1,5 +1,5 @@
-//! What etcd is asked and how it answers, as far as it is of use here. The numbers are those of etcd's own definition
-//! (etcdserverpb); what is not named here is passed over.
+//! Requests and responses of etcd's API, with the fields that are needed here. The tags are those of etcd's definition
+//! (etcdserverpb); other fields are ignored.
 
 use prost::Message;
 
@@ -15,13 +15,13 @@ pub(super) struct Header {
     pub(super) raft_term: u64,
 }
 
-/// A request without contents: that for a status, and that for defragmentation.
+/// A request without fields, for Status and Defragment.
 #[derive(Clone, Copy, PartialEq, Message)]
-pub(super) struct Nothing {}
+pub(super) struct EmptyRequest {}
 
-/// An answer of which nothing matters but that it came.
+/// A response of which only the header is read.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Acknowledged {
+pub(super) struct HeaderResponse {
     #[prost(message, optional, tag = "1")]
     pub(super) header: Option<Header>,
 }
@@ -82,7 +82,7 @@ pub(super) struct CompactionRequest {
     pub(super) physical: bool,
 }
 
-/// A read of one key; through the leader, because `serializable` is not set.
+/// A linearizable read of one key, because `serializable` is not set.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct RangeRequest {
     #[prost(bytes = "vec", tag = "1")]
@@ -91,7 +91,7 @@ pub(super) struct RangeRequest {
     pub(super) count_only: bool,
 }
 
-/// A question about alarms, because to get them is action 0.
+/// A request for the list of alarms, because GET is action 0.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(super) struct AlarmRequest {}
 

@@ -10,50 +10,52 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{messages::Header, *};
 use crate::{
-    fakes::{Authority, Identity, NAME, mute, nobody, reach, secured, serving},
-    server::{Silence, Stream},
+    fakes::{
+        CertificateAuthority, Identity, NAME, closed_address, resolver, silent_server, start_server, tls_acceptor,
+    },
+    server::{NoResponse, Stream},
 };
 
-const PATIENCE: Duration = Duration::from_secs(20);
-const MOMENT: Duration = Duration::from_millis(200);
+const LONG_TIMEOUT: Duration = Duration::from_secs(20);
+const SHORT_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// What the etcd of a test does when it is asked.
+/// How the etcd of a test responds.
 #[derive(Clone)]
 enum Reply {
-    /// A message, and all is well.
-    Says(Vec<u8>),
-    /// A code and words, at once.
-    Refuses(&'static str, &'static str),
-    /// The same, but after a message has been begun.
-    RefusesLate(&'static str, &'static str),
-    /// An answer that is no gRPC.
-    Http(u16),
-    /// These bytes, and all is well.
-    Writes(&'static [u8]),
-    /// A message without a word about how it ended.
-    ForgetsToEnd,
-    /// Hangs up in the middle of the answer.
-    HangsUp,
-    /// Says nothing.
-    IsSilent,
+    /// With a message and a success.
+    Message(Vec<u8>),
+    /// With a code and an error message in the headers.
+    GrpcError(&'static str, &'static str),
+    /// With a code and an error message in the trailers, after a message.
+    ErrorAfterMessage(&'static str, &'static str),
+    /// With an HTTP status that is not of gRPC.
+    HttpStatus(u16),
+    /// With these bytes and a success.
+    RawBytes(&'static [u8]),
+    /// With a message and no gRPC status.
+    NoStatus,
+    /// Closes the connection in the middle of the response.
+    Disconnect,
+    /// Does not respond.
+    Silent,
 }
 
-type Questions = mpsc::UnboundedReceiver<(String, Vec<u8>)>;
+type Requests = mpsc::UnboundedReceiver<(String, Vec<u8>)>;
 
-async fn etcd(tls: Option<TlsAcceptor>, reply: Reply) -> (SocketAddr, Questions) {
-    let (asked, questions) = mpsc::unbounded_channel();
-    let address = serving(tls, move |stream| serve(stream, asked.clone(), reply.clone())).await;
-    (address, questions)
+async fn etcd(tls: Option<TlsAcceptor>, reply: Reply) -> (SocketAddr, Requests) {
+    let (recorded, requests) = mpsc::unbounded_channel();
+    let address = start_server(tls, move |stream| serve(stream, recorded.clone(), reply.clone())).await;
+    (address, requests)
 }
 
-async fn serve(stream: Box<dyn Stream>, asked: mpsc::UnboundedSender<(String, Vec<u8>)>, reply: Reply) {
+async fn serve(stream: Box<dyn Stream>, recorded: mpsc::UnboundedSender<(String, Vec<u8>)>, reply: Reply) {
     let Ok(mut connection) = server::handshake(stream).await else { return };
     let (hang_up, mut hung_up) = mpsc::channel::<()>(1);
     loop {
         tokio::select! {
             accepted = connection.accept() => match accepted {
                 Some(Ok((request, respond))) => {
-                    tokio::spawn(answer(request, respond, asked.clone(), reply.clone(), hang_up.clone()));
+                    tokio::spawn(serve_request(request, respond, recorded.clone(), reply.clone(), hang_up.clone()));
                 }
                 _ => return,
             },
@@ -62,10 +64,10 @@ async fn serve(stream: Box<dyn Stream>, asked: mpsc::UnboundedSender<(String, Ve
     }
 }
 
-async fn answer(
+async fn serve_request(
     request: Request<h2::RecvStream>,
     mut respond: SendResponse<Bytes>,
-    asked: mpsc::UnboundedSender<(String, Vec<u8>)>,
+    recorded: mpsc::UnboundedSender<(String, Vec<u8>)>,
     reply: Reply,
     hang_up: mpsc::Sender<()>,
 ) {
@@ -73,22 +75,22 @@ async fn answer(
     assert_eq!(request.headers()["te"], "trailers");
     let path = request.uri().path().to_owned();
     let mut stream = request.into_body();
-    let mut question = vec![];
+    let mut request = vec![];
     while let Some(data) = stream.data().await {
-        question.extend_from_slice(&data.unwrap());
+        request.extend_from_slice(&data.unwrap());
     }
-    // Not every test wants to know.
-    let _ = asked.send((path, question));
+    // Not every test reads the requests.
+    let _ = recorded.send((path, request));
 
-    let ended = |code: &'static str, words: &'static str| {
+    let ended = |code: &'static str, message: &'static str| {
         let mut headers = HeaderMap::new();
         headers.insert("grpc-status", code.parse().unwrap());
-        headers.insert("grpc-message", words.parse().unwrap());
+        headers.insert("grpc-message", message.parse().unwrap());
         headers
     };
     let head = |status: u16| Response::builder().status(status).header("content-type", "application/grpc");
     match reply {
-        Reply::Says(message) => {
+        Reply::Message(message) => {
             let mut frame = vec![0];
             frame.extend_from_slice(&u32::try_from(message.len()).unwrap().to_be_bytes());
             frame.extend_from_slice(&message);
@@ -96,45 +98,45 @@ async fn answer(
             body.send_data(frame.into(), false).unwrap();
             body.send_trailers(ended("0", "")).unwrap();
         }
-        Reply::Refuses(code, words) => {
+        Reply::GrpcError(code, message) => {
             let mut response = head(200).body(()).unwrap();
-            response.headers_mut().extend(ended(code, words));
+            response.headers_mut().extend(ended(code, message));
             respond.send_response(response, true).unwrap();
         }
-        Reply::RefusesLate(code, words) => {
+        Reply::ErrorAfterMessage(code, message) => {
             let mut body = respond.send_response(head(200).body(()).unwrap(), false).unwrap();
             body.send_data(Bytes::from_static(&[0, 0, 0, 0, 0]), false).unwrap();
-            body.send_trailers(ended(code, words)).unwrap();
+            body.send_trailers(ended(code, message)).unwrap();
         }
-        Reply::Http(status) => {
+        Reply::HttpStatus(status) => {
             respond.send_response(head(status).body(()).unwrap(), true).unwrap();
         }
-        Reply::Writes(bytes) => {
+        Reply::RawBytes(bytes) => {
             let mut body = respond.send_response(head(200).body(()).unwrap(), false).unwrap();
             body.send_data(Bytes::from_static(bytes), false).unwrap();
             body.send_trailers(ended("0", "")).unwrap();
         }
-        Reply::ForgetsToEnd => {
+        Reply::NoStatus => {
             let mut body = respond.send_response(head(200).body(()).unwrap(), false).unwrap();
             body.send_data(Bytes::from_static(&[0, 0, 0, 0, 0]), true).unwrap();
         }
-        Reply::HangsUp => {
+        Reply::Disconnect => {
             let mut body = respond.send_response(head(200).body(()).unwrap(), false).unwrap();
             body.send_data(Bytes::from_static(&[0, 0, 0, 0, 9, 8]), false).unwrap();
             hang_up.send(()).await.unwrap();
             std::future::pending::<()>().await;
         }
-        Reply::IsSilent => std::future::pending().await,
+        Reply::Silent => std::future::pending().await,
     }
 }
 
 fn at(address: SocketAddr) -> Etcd {
-    Etcd::new(&format!("http://{NAME}:2379"), None, &reach(address)).unwrap()
+    Etcd::new(&format!("http://{NAME}:2379"), None, &resolver(address)).unwrap()
 }
 
-fn securely_at(address: SocketAddr, authority: &Authority, identity: Option<Identity>) -> Etcd {
-    let tls = Tls { authorities: authority.pem(), identity };
-    Etcd::new(&format!("https://{NAME}:2379"), Some(&tls), &reach(address)).unwrap()
+fn securely_at(address: SocketAddr, authority: &CertificateAuthority, identity: Option<Identity>) -> Etcd {
+    let tls = Tls { ca_bundle: authority.pem(), client_certificate: identity };
+    Etcd::new(&format!("https://{NAME}:2379"), Some(&tls), &resolver(address)).unwrap()
 }
 
 fn header() -> Option<Header> {
@@ -142,7 +144,7 @@ fn header() -> Option<Header> {
 }
 
 #[tokio::test]
-async fn answers_are_read_and_questions_are_put_as_etcd_defines_them() {
+async fn requests_and_responses_are_encoded_as_etcd_defines_them() {
     let members = MemberListResponse {
         members: vec![messages::Member {
             id: 7,
@@ -151,55 +153,55 @@ async fn answers_are_read_and_questions_are_put_as_etcd_defines_them() {
             is_learner: true,
         }],
     };
-    let (address, mut questions) = etcd(None, Reply::Says(members.encode_to_vec())).await;
-    let member = Member {
+    let (address, mut requests) = etcd(None, Reply::Message(members.encode_to_vec())).await;
+    let member = ClusterMember {
         id: 7,
         name: "main-0".to_owned(),
         client_urls: vec!["http://main-0:2379".to_owned()],
         is_learner: true,
     };
     assert_eq!(at(address).members().await.unwrap(), [member]);
-    let asked = questions.recv().await.unwrap();
-    assert_eq!(asked, ("/etcdserverpb.Cluster/MemberList".to_owned(), vec![0, 0, 0, 0, 2, 8, 1]));
+    let recorded = requests.recv().await.unwrap();
+    assert_eq!(recorded, ("/etcdserverpb.Cluster/MemberList".to_owned(), vec![0, 0, 0, 0, 2, 8, 1]));
 
     let status = StatusResponse { header: header(), leader: 0, db_size: 9, ..StatusResponse::default() };
-    let (address, mut questions) = etcd(None, Reply::Says(status.encode_to_vec())).await;
+    let (address, mut requests) = etcd(None, Reply::Message(status.encode_to_vec())).await;
     let status = at(address).status().await.unwrap();
     assert_eq!((status.member_id, status.leader, status.revision, status.db_size), (2, None, 203, 9));
-    assert_eq!(questions.recv().await.unwrap(), ("/etcdserverpb.Maintenance/Status".to_owned(), vec![0; 5]));
+    assert_eq!(requests.recv().await.unwrap(), ("/etcdserverpb.Maintenance/Status".to_owned(), vec![0; 5]));
 
-    let done = Acknowledged { header: header() };
-    let (address, mut questions) = etcd(None, Reply::Says(done.encode_to_vec())).await;
-    at(address).defragment(PATIENCE).await.unwrap();
-    assert_eq!(questions.recv().await.unwrap(), ("/etcdserverpb.Maintenance/Defragment".to_owned(), vec![0; 5]));
+    let done = HeaderResponse { header: header() };
+    let (address, mut requests) = etcd(None, Reply::Message(done.encode_to_vec())).await;
+    at(address).defragment(LONG_TIMEOUT).await.unwrap();
+    assert_eq!(requests.recv().await.unwrap(), ("/etcdserverpb.Maintenance/Defragment".to_owned(), vec![0; 5]));
     at(address).compact(300, true).await.unwrap();
-    let asked = questions.recv().await.unwrap();
-    assert_eq!(asked, ("/etcdserverpb.KV/Compact".to_owned(), vec![0, 0, 0, 0, 5, 8, 0xac, 2, 16, 1]));
+    let recorded = requests.recv().await.unwrap();
+    assert_eq!(recorded, ("/etcdserverpb.KV/Compact".to_owned(), vec![0, 0, 0, 0, 5, 8, 0xac, 2, 16, 1]));
     assert!(at(address).is_healthy().await.unwrap());
-    let asked = questions.recv().await.unwrap();
-    assert_eq!(asked.0, "/etcdserverpb.KV/Range");
-    assert_eq!(asked.1, [&[0, 0, 0, 0, 10, 10, 6][..], b"health", &[72, 1]].concat());
-    assert_eq!(questions.recv().await.unwrap(), ("/etcdserverpb.Maintenance/Alarm".to_owned(), vec![0; 5]));
-    assert!(questions.try_recv().is_err());
+    let recorded = requests.recv().await.unwrap();
+    assert_eq!(recorded.0, "/etcdserverpb.KV/Range");
+    assert_eq!(recorded.1, [&[0, 0, 0, 0, 10, 10, 6][..], b"health", &[72, 1]].concat());
+    assert_eq!(requests.recv().await.unwrap(), ("/etcdserverpb.Maintenance/Alarm".to_owned(), vec![0; 5]));
+    assert!(requests.try_recv().is_err());
 }
 
 #[tokio::test]
-async fn an_alarm_or_the_lack_of_a_leader_is_no_health() {
+async fn member_is_unhealthy_with_an_alarm_or_without_a_leader() {
     let alarm = |alarm| messages::AlarmMember { member_id: 7, alarm };
     let alarms = AlarmResponse { alarms: vec![alarm(1), alarm(2), alarm(5)] };
-    let (address, _) = etcd(None, Reply::Says(alarms.encode_to_vec())).await;
+    let (address, _) = etcd(None, Reply::Message(alarms.encode_to_vec())).await;
     let kinds: Vec<_> = at(address).alarms().await.unwrap().into_iter().map(|alarm| alarm.kind).collect();
     assert_eq!(kinds, [AlarmKind::NoSpace, AlarmKind::Corrupt, AlarmKind::Other(5)]);
     assert!(!at(address).is_healthy().await.unwrap());
-    let (address, _) = etcd(None, Reply::Refuses("14", "etcdserver: no leader")).await;
+    let (address, _) = etcd(None, Reply::GrpcError("14", "etcdserver: no leader")).await;
     assert!(!at(address).is_healthy().await.unwrap());
-    let (address, _) = etcd(None, Reply::Refuses("3", "etcdserver: user name is empty")).await;
-    assert!(matches!(at(address).is_healthy().await, Err(Error::Answered { code: Code::InvalidArgument, .. })));
-    assert!(matches!(at(nobody()).is_healthy().await, Err(Error::NotSent { .. })));
+    let (address, _) = etcd(None, Reply::GrpcError("3", "etcdserver: user name is empty")).await;
+    assert!(matches!(at(address).is_healthy().await, Err(Error::ErrorResponse { code: Code::InvalidArgument, .. })));
+    assert!(matches!(at(closed_address()).is_healthy().await, Err(Error::NotSent { .. })));
 }
 
 #[tokio::test]
-async fn every_refusal_has_its_meaning() {
+async fn every_grpc_code_maps_to_an_error_code() {
     let expected = [
         ("14", Code::Unavailable, "ERR_ETCD_UNAVAILABLE", false),
         ("3", Code::InvalidArgument, "ERR_ETCD_REQUEST_REFUSED", true),
@@ -210,168 +212,175 @@ async fn every_refusal_has_its_meaning() {
         ("2", Code::Unknown, "ERR_ETCD_FAILED", false),
         ("99", Code::Unknown, "ERR_ETCD_FAILED", false),
     ];
-    for (number, expected, word, is_final) in expected {
-        for reply in
-            [Reply::Refuses(number, "etcdserver: 100%25 no"), Reply::RefusesLate(number, "etcdserver: 100%25 no")]
-        {
+    for (number, expected, error_code, is_permanent) in expected {
+        for reply in [
+            Reply::GrpcError(number, "etcdserver: 100%25 no"),
+            Reply::ErrorAfterMessage(number, "etcdserver: 100%25 no"),
+        ] {
             let (address, _) = etcd(None, reply).await;
-            let error = at(address).defragment(PATIENCE).await.unwrap_err();
-            let Error::Answered { code, message, .. } = &error else { panic!("{number}: {error:?}") };
+            let error = at(address).defragment(LONG_TIMEOUT).await.unwrap_err();
+            let Error::ErrorResponse { code, message, .. } = &error else { panic!("{number}: {error:?}") };
             assert_eq!((*code, message.as_str()), (expected, "etcdserver: 100% no"));
-            assert_eq!((error.code(), error.is_final()), (word, is_final), "{number}");
+            assert_eq!((error.code(), error.is_permanent()), (error_code, is_permanent), "{number}");
         }
     }
-    let (address, _) = etcd(None, Reply::Refuses("2", "no%1B[2J%0A%E2%80%AEspace%07")).await;
-    let error = at(address).defragment(PATIENCE).await.unwrap_err().to_string();
+    let (address, _) = etcd(None, Reply::GrpcError("2", "no%1B[2J%0A%E2%80%AEspace%07")).await;
+    let error = at(address).defragment(LONG_TIMEOUT).await.unwrap_err().to_string();
     assert!(error.ends_with(": no space"), "{error:?}");
-    let (address, _) = etcd(None, Reply::Http(404)).await;
+    let (address, _) = etcd(None, Reply::HttpStatus(404)).await;
     let error = at(address).status().await.unwrap_err();
-    let words =
-        "etcdserverpb.Maintenance/Status at http://main-client.default:2379 was answered with Unimplemented: HTTP 404";
-    assert!(error.to_string().starts_with(words), "{error}");
-    let (address, _) = etcd(None, Reply::Http(503)).await;
+    let message = "etcdserverpb.Maintenance/Status at http://main-client.default:2379 returned Unimplemented: HTTP 404";
+    assert!(error.to_string().starts_with(message), "{error}");
+    let (address, _) = etcd(None, Reply::HttpStatus(503)).await;
     assert_eq!(at(address).status().await.unwrap_err().code(), "ERR_ETCD_UNAVAILABLE");
 }
 
 #[tokio::test]
-async fn a_revision_that_cannot_be_compacted_is_told_apart() {
-    let (address, _) = etcd(None, Reply::Refuses("11", "etcdserver: mvcc: required revision has been compacted")).await;
+async fn compacted_and_future_revisions_are_distinguished() {
+    let (address, _) =
+        etcd(None, Reply::GrpcError("11", "etcdserver: mvcc: required revision has been compacted")).await;
     let error = at(address).compact(5, false).await.unwrap_err();
     assert!(matches!(error, Error::AlreadyCompacted { revision: 5, .. }), "{error:?}");
-    assert_eq!((error.code(), error.is_final()), ("ERR_ETCD_REVISION_COMPACTED", true));
+    assert_eq!((error.code(), error.is_permanent()), ("ERR_ETCD_REVISION_COMPACTED", true));
     let (address, _) =
-        etcd(None, Reply::Refuses("11", "etcdserver: mvcc: required revision is a future revision")).await;
+        etcd(None, Reply::GrpcError("11", "etcdserver: mvcc: required revision is a future revision")).await;
     let error = at(address).compact(5, false).await.unwrap_err();
     assert!(matches!(error, Error::FutureRevision { revision: 5, .. }), "{error:?}");
-    assert_eq!((error.code(), error.is_final()), ("ERR_ETCD_REVISION_NOT_REACHED", true));
-    let (address, _) = etcd(None, Reply::Refuses("11", "something new")).await;
-    assert!(matches!(at(address).compact(5, false).await, Err(Error::Answered { code: Code::OutOfRange, .. })));
+    assert_eq!((error.code(), error.is_permanent()), ("ERR_ETCD_REVISION_NOT_REACHED", true));
+    let (address, _) = etcd(None, Reply::GrpcError("11", "something new")).await;
+    assert!(matches!(at(address).compact(5, false).await, Err(Error::ErrorResponse { code: Code::OutOfRange, .. })));
 }
 
 #[tokio::test]
-async fn where_nobody_listens_nothing_is_sent() {
-    let error = at(nobody()).defragment(PATIENCE).await.unwrap_err();
+async fn request_is_not_sent_without_a_connection() {
+    let error = at(closed_address()).defragment(LONG_TIMEOUT).await.unwrap_err();
     assert!(matches!(error, Error::NotSent { .. }), "{error:?}");
-    assert_eq!((error.code(), error.is_final()), ("ERR_ETCD_UNREACHABLE", false));
-    let error = securely_at(mute().await, &Authority::new(), None).defragment(MOMENT).await.unwrap_err();
+    assert_eq!((error.code(), error.is_permanent()), ("ERR_ETCD_UNREACHABLE", false));
+    let error = securely_at(silent_server().await, &CertificateAuthority::new(), None)
+        .defragment(SHORT_TIMEOUT)
+        .await
+        .unwrap_err();
     assert!(matches!(error, Error::NotSent { .. }), "{error:?}");
 }
 
 #[tokio::test]
-async fn what_was_sent_and_not_answered_may_have_been_carried_out() {
-    for address in [mute().await, etcd(None, Reply::IsSilent).await.0] {
-        let error = at(address).defragment(MOMENT).await.unwrap_err();
-        assert!(matches!(error, Error::NoAnswer { source: Silence::TimedOut(MOMENT), .. }), "{error:?}");
-        assert_eq!((error.code(), error.is_final()), ("ERR_ETCD_NOT_ANSWERED", false));
+async fn request_without_a_response_may_have_been_carried_out() {
+    for address in [silent_server().await, etcd(None, Reply::Silent).await.0] {
+        let error = at(address).defragment(SHORT_TIMEOUT).await.unwrap_err();
+        assert!(matches!(error, Error::NoResponse { source: NoResponse::TimedOut(SHORT_TIMEOUT), .. }), "{error:?}");
+        assert_eq!((error.code(), error.is_permanent()), ("ERR_ETCD_NOT_ANSWERED", false));
     }
-    let (address, mut questions) = etcd(None, Reply::HangsUp).await;
-    let error = at(address).defragment(PATIENCE).await.unwrap_err();
-    assert!(matches!(error, Error::NoAnswer { source: Silence::Cut(_), .. }), "{error:?}");
-    questions.recv().await.unwrap();
-    assert!(questions.try_recv().is_err(), "asked twice");
-    // Somebody who speaks, but not HTTP/2.
-    let address = serving(None, |mut stream| async move {
+    let (address, mut requests) = etcd(None, Reply::Disconnect).await;
+    let error = at(address).defragment(LONG_TIMEOUT).await.unwrap_err();
+    assert!(matches!(error, Error::NoResponse { source: NoResponse::Disconnected(_), .. }), "{error:?}");
+    requests.recv().await.unwrap();
+    assert!(requests.try_recv().is_err(), "the request was sent twice");
+    // A server that does not speak HTTP/2.
+    let address = start_server(None, |mut stream| async move {
         use tokio::io::AsyncWriteExt;
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").await.unwrap();
         std::future::pending::<()>().await;
     })
     .await;
-    let error = at(address).defragment(PATIENCE).await.unwrap_err();
-    assert!(matches!(error, Error::NoAnswer { source: Silence::Cut(_), .. }), "{error:?}");
+    let error = at(address).defragment(LONG_TIMEOUT).await.unwrap_err();
+    assert!(matches!(error, Error::NoResponse { source: NoResponse::Disconnected(_), .. }), "{error:?}");
 }
 
 #[tokio::test]
-async fn a_success_without_one_message_is_no_answer() {
+async fn success_without_exactly_one_message_is_no_response() {
     let replies = [
-        Reply::ForgetsToEnd,
-        Reply::Refuses("0", ""),
-        Reply::Writes(&[]),
-        Reply::Writes(&[0, 0, 0, 0, 3, 8]),
-        Reply::Writes(&[1, 0, 0, 0, 0]),
-        Reply::Writes(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
-        Reply::Writes(&[0, 0, 0, 0, 1, 8]),
+        Reply::NoStatus,
+        Reply::GrpcError("0", ""),
+        Reply::RawBytes(&[]),
+        Reply::RawBytes(&[0, 0, 0, 0, 3, 8]),
+        Reply::RawBytes(&[1, 0, 0, 0, 0]),
+        Reply::RawBytes(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+        Reply::RawBytes(&[0, 0, 0, 0, 1, 8]),
     ];
     for (number, reply) in replies.into_iter().enumerate() {
         let (address, _) = etcd(None, reply).await;
         let error = at(address).status().await.unwrap_err();
-        assert!(matches!(error, Error::NoAnswer { source: Silence::Garbled(_), .. }), "{number}: {error:?}");
+        assert!(matches!(error, Error::NoResponse { source: NoResponse::Malformed(_), .. }), "{number}: {error:?}");
     }
 }
 
 #[tokio::test]
-async fn etcd_is_trusted_for_its_name_and_by_whom_it_was_signed() {
-    let (ours, other) = (Authority::new(), Authority::new());
-    let done = || Reply::Says(Acknowledged { header: header() }.encode_to_vec());
-    let (address, _) = etcd(Some(secured(&ours.vouches_for(NAME), None)), done()).await;
-    securely_at(address, &ours, None).defragment(PATIENCE).await.unwrap();
+async fn server_certificate_is_verified_by_ca_name_and_expiry() {
+    let (ours, other) = (CertificateAuthority::new(), CertificateAuthority::new());
+    let done = || Reply::Message(HeaderResponse { header: header() }.encode_to_vec());
+    let (address, _) = etcd(Some(tls_acceptor(&ours.issue(NAME), None)), done()).await;
+    securely_at(address, &ours, None).defragment(LONG_TIMEOUT).await.unwrap();
     let untrusted = [
-        ("signed by somebody else", other.vouches_for(NAME)),
-        ("over", ours.vouched_for(NAME)),
-        ("another's", ours.vouches_for("main-client.other")),
+        ("signed by another CA", other.issue(NAME)),
+        ("expired", ours.issue_expired(NAME)),
+        ("for another name", ours.issue("main-client.other")),
     ];
     for (what, identity) in untrusted {
-        let (address, mut questions) = etcd(Some(secured(&identity, None)), done()).await;
-        let error = securely_at(address, &ours, None).defragment(PATIENCE).await.unwrap_err();
+        let (address, mut requests) = etcd(Some(tls_acceptor(&identity, None)), done()).await;
+        let error = securely_at(address, &ours, None).defragment(LONG_TIMEOUT).await.unwrap_err();
         assert!(matches!(error, Error::NotTrusted { .. }), "{what}: {error:?}");
-        assert_eq!((error.code(), error.is_final()), ("ERR_ETCD_CERTIFICATE_NOT_TRUSTED", true));
-        assert!(questions.try_recv().is_err(), "was asked although its certificate is {what}");
+        assert_eq!((error.code(), error.is_permanent()), ("ERR_ETCD_CERTIFICATE_NOT_TRUSTED", true));
+        assert!(requests.try_recv().is_err(), "the request was sent although the certificate is {what}");
     }
 }
 
 #[tokio::test]
-async fn etcd_may_want_to_know_who_we_are() {
-    let (ours, other) = (Authority::new(), Authority::new());
-    let done = Reply::Says(Acknowledged { header: header() }.encode_to_vec());
-    let (address, mut questions) = etcd(Some(secured(&ours.vouches_for(NAME), Some(&ours))), done).await;
-    securely_at(address, &ours, Some(ours.vouches_for("messina"))).defragment(PATIENCE).await.unwrap();
-    questions.recv().await.unwrap();
+async fn client_certificate_is_sent_to_an_etcd_that_requires_it() {
+    let (ours, other) = (CertificateAuthority::new(), CertificateAuthority::new());
+    let done = Reply::Message(HeaderResponse { header: header() }.encode_to_vec());
+    let (address, mut requests) = etcd(Some(tls_acceptor(&ours.issue(NAME), Some(&ours))), done).await;
+    securely_at(address, &ours, Some(ours.issue("messina"))).defragment(LONG_TIMEOUT).await.unwrap();
+    requests.recv().await.unwrap();
     let refused =
-        [("none", None), ("another's", Some(other.vouches_for("messina"))), ("old", Some(ours.vouched_for("x")))];
+        [("none", None), ("of another CA", Some(other.issue("messina"))), ("expired", Some(ours.issue_expired("x")))];
     for (what, identity) in refused {
-        let error = securely_at(address, &ours, identity).defragment(PATIENCE).await.unwrap_err();
-        assert!(matches!(error, Error::NotAdmitted { .. }), "{what}: {error:?}");
-        assert_eq!((error.code(), error.is_final()), ("ERR_ETCD_CERTIFICATE_NOT_ACCEPTED", true));
-        assert!(questions.try_recv().is_err(), "{what}");
+        let error = securely_at(address, &ours, identity).defragment(LONG_TIMEOUT).await.unwrap_err();
+        assert!(matches!(error, Error::ClientCertificateRejected { .. }), "{what}: {error:?}");
+        assert_eq!((error.code(), error.is_permanent()), ("ERR_ETCD_CERTIFICATE_NOT_ACCEPTED", true));
+        assert!(requests.try_recv().is_err(), "{what}");
     }
 }
 
 #[tokio::test]
-async fn what_cannot_be_used_is_said_before_anything_is_sent() {
-    let authority = Authority::new();
-    let made = |address: &str, tls: Option<Tls>| Etcd::new(address, tls.as_ref(), &Reach::default());
-    let tls = |authorities: Vec<u8>, identity| Some(Tls { authorities, identity });
+async fn invalid_address_or_certificate_is_reported_before_a_request() {
+    let authority = CertificateAuthority::new();
+    let made = |address: &str, tls: Option<Tls>| Etcd::new(address, tls.as_ref(), &Resolver::default());
+    let tls = |ca_bundle: Vec<u8>, client_certificate| Some(Tls { ca_bundle, client_certificate });
     assert_eq!(made("main-client:2379", None).unwrap_err().code(), "ERR_ETCD_ADDRESS_INVALID");
     assert_eq!(made("https://main-client:2379", None).unwrap_err().code(), "ERR_ETCD_AUTHORITIES_INVALID");
     assert_eq!(made("http://x:2379", tls(authority.pem(), None)).unwrap_err().code(), "ERR_ETCD_ADDRESS_INVALID");
     assert_eq!(made("https://x:2379", tls(vec![], None)).unwrap_err().code(), "ERR_ETCD_AUTHORITIES_INVALID");
-    let ((certificate, key), (_, other_key)) = (authority.vouches_for("a"), authority.vouches_for("b"));
+    let ((certificate, key), (_, other_key)) = (authority.issue("a"), authority.issue("b"));
     let identities = [
-        ("it holds no certificate", (vec![], key.clone())),
-        ("its key cannot be read", (certificate.clone(), vec![])),
-        ("certificate and key cannot be used together", (certificate.clone(), other_key)),
+        ("there is no client certificate", (vec![], key.clone())),
+        ("the key of the client certificate cannot be decoded", (certificate.clone(), vec![])),
+        (
+            "the client certificate does not match its key, or the type of the key is not supported",
+            (certificate.clone(), other_key),
+        ),
     ];
-    for (words, identity) in identities {
+    for (message, identity) in identities {
         let error = made("https://x:2379", tls(authority.pem(), Some(identity))).unwrap_err();
-        assert_eq!((error.code(), error.is_final()), ("ERR_ETCD_IDENTITY_INVALID", true));
-        assert_eq!(error.source().unwrap().to_string(), words);
+        assert_eq!((error.code(), error.is_permanent()), ("ERR_ETCD_IDENTITY_INVALID", true));
+        assert_eq!(error.source().unwrap().to_string(), message);
     }
     let etcd = made("https://x:2379", tls(authority.pem(), Some((certificate, key)))).unwrap();
     assert_eq!(format!("{etcd:?}"), "Etcd { server: Server(https://x:2379) }");
 }
 
 #[tokio::test]
-async fn more_members_than_a_cluster_can_have_are_no_answer() {
+async fn member_list_over_the_limit_is_no_response() {
     let list = |count: usize, name: &str| {
         let member = messages::Member { id: 1, name: name.to_owned(), ..messages::Member::default() };
-        Reply::Says(MemberListResponse { members: vec![member; count] }.encode_to_vec())
+        Reply::Message(MemberListResponse { members: vec![member; count] }.encode_to_vec())
     };
-    let (address, _) = etcd(None, list(MOST_MEMBERS, "main-0")).await;
-    assert_eq!(at(address).members().await.unwrap().len(), MOST_MEMBERS);
-    for (count, name, words) in [(MOST_MEMBERS + 1, "main-0", "lists 33 members"), (20_000, "main-0", "longer than")] {
+    let (address, _) = etcd(None, list(MAX_MEMBERS, "main-0")).await;
+    assert_eq!(at(address).members().await.unwrap().len(), MAX_MEMBERS);
+    for (count, name, message) in [(MAX_MEMBERS + 1, "main-0", "lists 33 members"), (20_000, "main-0", "longer than")] {
         let (address, _) = etcd(None, list(count, name)).await;
         let error = at(address).members().await.unwrap_err();
-        assert_eq!((error.code(), error.is_final()), ("ERR_ETCD_NOT_ANSWERED", false));
+        assert_eq!((error.code(), error.is_permanent()), ("ERR_ETCD_NOT_ANSWERED", false));
         let source = error.source().unwrap().source().unwrap().to_string();
-        assert!(source.contains(words), "{source}");
+        assert!(source.contains(message), "{source}");
     }
 }

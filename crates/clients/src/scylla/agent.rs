@@ -1,8 +1,8 @@
-//! A node, asked through the agent of ScyllaDB Manager that runs beside it. The agent passes requests on to the node's
-//! REST API, for whoever knows the token of the cluster.
+//! Client of the REST API of a node through the ScyllaDB Manager agent that runs beside it. The agent forwards
+//! requests that carry the auth token of the cluster.
 //!
-//! Agents make their certificates themselves, and nobody vouches for them. So a connection is protected from who listens,
-//! and not from who takes the place of the agent: the network between the pods is trusted with the token.
+//! The certificates of agents are self-signed and not verified. So TLS protects a connection from eavesdropping, and
+//! not from a server that impersonates the agent: the network between the pods is trusted with the token.
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
@@ -19,10 +19,10 @@ use tokio_rustls::TlsConnector;
 
 use super::{TIMEOUT, error::Error, escaped, exchange};
 
-/// The port of agents.
+/// The port of the agent.
 pub const PORT: u16 = 10001;
 
-/// A node that is asked through its agent.
+/// A client of a node through its agent.
 #[derive(Clone)]
 pub struct Agent {
     host: String,
@@ -32,36 +32,37 @@ pub struct Agent {
     bearer: HeaderValue,
 }
 
-/// Why an agent cannot be asked, however often one tries.
+/// Why a client of an agent cannot be created.
 #[derive(Debug, thiserror::Error)]
-pub enum Unusable {
-    /// The address is none.
-    #[error("{0:?} is neither an IP address nor the name of a host")]
+pub enum InvalidAgent {
+    /// The host is invalid.
+    #[error("{0:?} is neither an IP address nor a host name")]
     Host(String, #[source] rustls::pki_types::InvalidDnsNameError),
-    /// The token cannot be sent.
-    #[error("the token has characters that cannot be sent")]
+    /// The token is invalid.
+    #[error("the auth token has characters that are not valid in an HTTP header")]
     Token(#[source] http::header::InvalidHeaderValue),
-    /// There is no way to protect the connection.
-    #[error("connections cannot be secured")]
+    /// The TLS settings are invalid.
+    #[error("TLS cannot be configured")]
     Tls(#[source] rustls::Error),
 }
 
 impl Agent {
-    /// The agent at the usual port of a host, which is an IP address or a name.
-    pub fn new(host: &str, token: &str) -> Result<Self, Unusable> {
+    /// Creates a client for the default port of a host, which is an IP address or a name.
+    pub fn new(host: &str, token: &str) -> Result<Self, InvalidAgent> {
         Self::at(host, PORT, token)
     }
 
-    /// The agent at another port.
-    pub fn at(host: &str, port: u16, token: &str) -> Result<Self, Unusable> {
-        let name = ServerName::try_from(host.to_owned()).map_err(|source| Unusable::Host(host.to_owned(), source))?;
-        let mut bearer = HeaderValue::from_str(&format!("Bearer {token}")).map_err(Unusable::Token)?;
+    /// Creates a client for another port.
+    pub fn at(host: &str, port: u16, token: &str) -> Result<Self, InvalidAgent> {
+        let name =
+            ServerName::try_from(host.to_owned()).map_err(|source| InvalidAgent::Host(host.to_owned(), source))?;
+        let mut bearer = HeaderValue::from_str(&format!("Bearer {token}")).map_err(InvalidAgent::Token)?;
         bearer.set_sensitive(true);
         let provider = ring::default_provider();
-        let verifier = Anybody(provider.signature_verification_algorithms);
+        let verifier = AnyCertificate(provider.signature_verification_algorithms);
         let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
             .with_safe_default_protocol_versions()
-            .map_err(Unusable::Tls)?
+            .map_err(InvalidAgent::Tls)?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier))
             .with_no_client_auth();
@@ -69,26 +70,26 @@ impl Agent {
         Ok(Self { host: host.to_owned(), port, name, config: Arc::new(config), bearer })
     }
 
-    /// The keyspaces whose data is spread over nodes by the ring. Where it is spread by tablets, ScyllaDB removes by itself
-    /// what a node no longer owns.
-    pub async fn keyspaces_by_ring(&self) -> Result<Vec<String>, Error> {
+    /// Returns the keyspaces that are replicated by vnodes. For keyspaces with tablets, ScyllaDB itself removes data
+    /// that a node no longer owns.
+    pub async fn vnode_keyspaces(&self) -> Result<Vec<String>, Error> {
         let path = "/storage_service/keyspaces?type=non_local_strategy&replication=vnodes";
         let body = self.call(Method::GET, path, TIMEOUT).await?;
         serde_json::from_slice(&body).map_err(|source| Error::Unexpected { call: format!("GET {path}"), source })
     }
 
-    /// Removes data of a keyspace that the node no longer owns, which may take hours.
-    pub async fn cleanup(&self, keyspace: &str, patience: Duration) -> Result<(), Error> {
+    /// Runs a cleanup: removes data of a keyspace that the node no longer owns. It may take hours.
+    pub async fn cleanup(&self, keyspace: &str, time_limit: Duration) -> Result<(), Error> {
         let path = format!("/storage_service/keyspace_cleanup/{}", escaped(keyspace));
-        self.call(Method::POST, &path, patience).await.map(drop)
+        self.call(Method::POST, &path, time_limit).await.map(drop)
     }
 
-    /// Stops a cleanup that is going on.
+    /// Stops a running cleanup.
     pub async fn stop_cleanup(&self) -> Result<(), Error> {
         self.call(Method::POST, "/compaction_manager/stop_compaction?type=CLEANUP", TIMEOUT).await.map(drop)
     }
 
-    async fn call(&self, method: Method, path: &str, patience: Duration) -> Result<Bytes, Error> {
+    async fn call(&self, method: Method, path: &str, time_limit: Duration) -> Result<Bytes, Error> {
         let call = format!("{method} {path}");
         let whole = async {
             let address = self.authority();
@@ -97,10 +98,10 @@ impl Agent {
                 address: address.clone(),
                 source,
             })?;
-            exchange::converse(stream, &method, path, &address, Some(&self.bearer), &|| call.clone()).await
+            exchange::send_request(stream, &method, path, &address, Some(&self.bearer), &|| call.clone()).await
         };
-        let answer = tokio::time::timeout(patience, whole).await;
-        answer.unwrap_or_else(|_| Err(Error::TimedOut { call: call.clone(), patience }))
+        let response = tokio::time::timeout(time_limit, whole).await;
+        response.unwrap_or_else(|_| Err(Error::TimedOut { call: call.clone(), time_limit }))
     }
 
     async fn connect(&self) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
@@ -115,18 +116,18 @@ impl Agent {
     }
 }
 
-/// Says nothing of the token.
+/// Omits the token.
 impl fmt::Debug for Agent {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "Agent({})", self.authority())
     }
 }
 
-/// Takes whichever certificate is shown, as long as whoever shows it has its key.
+/// Accepts any certificate, as long as the server has its key.
 #[derive(Debug)]
-struct Anybody(WebPkiSupportedAlgorithms);
+struct AnyCertificate(WebPkiSupportedAlgorithms);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,
@@ -170,15 +171,16 @@ mod tests {
     };
 
     use super::*;
-    use crate::fakes::{self, Authority};
+    use crate::fakes::{self, CertificateAuthority};
 
-    /// An agent that answers every request with this, and what it was asked: the first line, and the token.
-    async fn agent_that_says(answer: &'static str) -> (Agent, mpsc::UnboundedReceiver<(String, String)>) {
-        let (asked, questions) = mpsc::unbounded_channel();
-        // Signed by somebody of whom nobody has heard, for another name.
-        let tls = fakes::secured(&Authority::new().vouches_for("elsewhere"), None);
-        let address = fakes::serving(Some(tls), move |mut stream| {
-            let asked = asked.clone();
+    /// Starts an agent that sends the same response to every request. Returns a client and the requests that the agent
+    /// receives: the first line and the token.
+    async fn start_agent(response: &'static str) -> (Agent, mpsc::UnboundedReceiver<(String, String)>) {
+        let (recorded, requests) = mpsc::unbounded_channel();
+        // Signed by an unknown CA, for another name.
+        let tls = fakes::tls_acceptor(&CertificateAuthority::new().issue("elsewhere"), None);
+        let address = fakes::start_server(Some(tls), move |mut stream| {
+            let recorded = recorded.clone();
             async move {
                 let mut request = vec![];
                 while !request.ends_with(b"\r\n\r\n") {
@@ -187,21 +189,21 @@ mod tests {
                 let request = String::from_utf8(request).unwrap();
                 let token = request.lines().find_map(|line| line.strip_prefix("authorization: "));
                 let line = request.lines().next().unwrap().to_owned();
-                // Not every test wants to know.
-                let _ = asked.send((line, token.unwrap_or_default().to_owned()));
-                stream.write_all(answer.as_bytes()).await.unwrap();
+                // Not every test reads the requests.
+                let _ = recorded.send((line, token.unwrap_or_default().to_owned()));
+                stream.write_all(response.as_bytes()).await.unwrap();
                 stream.shutdown().await.unwrap();
             }
         })
         .await;
-        (Agent::at("127.0.0.1", address.port(), "secret").unwrap(), questions)
+        (Agent::at("127.0.0.1", address.port(), "secret").unwrap(), requests)
     }
 
     #[tokio::test]
-    async fn the_agent_is_asked_with_the_token_whatever_its_certificate() {
-        let answer = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n[\"k s\"]";
-        let (agent, mut questions) = agent_that_says(answer).await;
-        assert_eq!(agent.keyspaces_by_ring().await.unwrap(), ["k s"]);
+    async fn requests_carry_the_token_with_any_server_certificate() {
+        let response = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n[\"k s\"]";
+        let (agent, mut requests) = start_agent(response).await;
+        assert_eq!(agent.vnode_keyspaces().await.unwrap(), ["k s"]);
         agent.cleanup("k s", Duration::from_secs(5)).await.unwrap();
         agent.stop_cleanup().await.unwrap();
         let expected = [
@@ -210,23 +212,23 @@ mod tests {
             "POST /compaction_manager/stop_compaction?type=CLEANUP",
         ];
         for call in expected {
-            assert_eq!(questions.recv().await.unwrap(), (format!("{call} HTTP/1.1"), "Bearer secret".to_owned()));
+            assert_eq!(requests.recv().await.unwrap(), (format!("{call} HTTP/1.1"), "Bearer secret".to_owned()));
         }
         assert!(!format!("{agent:?}").contains("secret"));
     }
 
     #[tokio::test]
-    async fn a_failure_says_which_call_failed_and_why() {
+    async fn errors_name_the_call_and_the_cause() {
         let refusal = "HTTP/1.1 401 Unauthorized\r\nContent-Length: 27\r\n\r\n{\"message\": \"unauthorized\"}";
-        let (agent, _) = agent_that_says(refusal).await;
+        let (agent, _) = start_agent(refusal).await;
         let error = agent.stop_cleanup().await.unwrap_err();
-        assert!(error.to_string().ends_with("was answered with 401 Unauthorized: unauthorized"), "{error}");
-        let nobody = Agent::at("127.0.0.1", fakes::nobody().port(), "secret").unwrap();
-        assert!(matches!(nobody.stop_cleanup().await.unwrap_err(), Error::Unreachable { .. }));
-        let mute = Agent::at("127.0.0.1", fakes::mute().await.port(), "secret").unwrap();
-        let impatient = mute.cleanup("k", Duration::from_millis(50)).await.unwrap_err();
-        assert!(matches!(impatient, Error::TimedOut { .. }), "{impatient}");
-        assert!(matches!(Agent::new("no host", "secret"), Err(Unusable::Host(..))));
-        assert!(matches!(Agent::new("10.0.0.1", "se\ncret"), Err(Unusable::Token(_))));
+        assert!(error.to_string().ends_with("returned 401 Unauthorized: unauthorized"), "{error}");
+        let closed_address = Agent::at("127.0.0.1", fakes::closed_address().port(), "secret").unwrap();
+        assert!(matches!(closed_address.stop_cleanup().await.unwrap_err(), Error::Unreachable { .. }));
+        let silent_server = Agent::at("127.0.0.1", fakes::silent_server().await.port(), "secret").unwrap();
+        let timed_out = silent_server.cleanup("k", Duration::from_millis(50)).await.unwrap_err();
+        assert!(matches!(timed_out, Error::TimedOut { .. }), "{timed_out}");
+        assert!(matches!(Agent::new("no host", "secret"), Err(InvalidAgent::Host(..))));
+        assert!(matches!(Agent::new("10.0.0.1", "se\ncret"), Err(InvalidAgent::Token(_))));
     }
 }

@@ -1,4 +1,4 @@
-//! One request and its answer, on a connection of its own: they are few, and loopback is near.
+//! One HTTP request and its response on a connection of its own: calls are few, and connecting to loopback is cheap.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -18,16 +18,21 @@ use tokio::{
 };
 
 use super::error::Error;
-use crate::LONGEST_MESSAGE;
+use crate::MAX_MESSAGE;
 
-/// No answer is longer. The longest list the tokens of a ring and the snapshots of all tables.
-const LONGEST: usize = 8 << 20;
+/// Maximum length of a response. The longest ones list the tokens of a ring and the snapshots of all tables.
+const MAX_RESPONSE: usize = 8 << 20;
 
-/// The body of a successful answer.
-pub(super) async fn call(address: SocketAddr, method: Method, path: &str, patience: Duration) -> Result<Bytes, Error> {
+/// Sends a request and returns the body of a successful response.
+pub(super) async fn call(
+    address: SocketAddr,
+    method: Method,
+    path: &str,
+    time_limit: Duration,
+) -> Result<Bytes, Error> {
     let call = || format!("{method} {path}");
-    let answer = timeout(patience, exchange(address, &method, path, &call)).await;
-    answer.unwrap_or_else(|_| Err(Error::TimedOut { call: call(), patience }))
+    let response = timeout(time_limit, exchange(address, &method, path, &call)).await;
+    response.unwrap_or_else(|_| Err(Error::TimedOut { call: call(), time_limit }))
 }
 
 async fn exchange(
@@ -39,11 +44,12 @@ async fn exchange(
     let unreachable = |source| Error::Unreachable { call: call(), address: address.to_string(), source };
     let stream = TcpStream::connect(address).await.map_err(unreachable)?;
     stream.set_nodelay(true).map_err(unreachable)?;
-    converse(stream, method, path, &address.to_string(), None, call).await
+    send_request(stream, method, path, &address.to_string(), None, call).await
 }
 
-/// One request and its answer on a connection to `host`; with words that say who we are, if that is asked for there.
-pub(super) async fn converse(
+/// Sends a request on a connection to `host` and returns the body of a successful response. `authorization` is the
+/// header of that name, if the server requires one.
+pub(super) async fn send_request(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin,
     method: &Method,
     path: &str,
@@ -64,42 +70,42 @@ pub(super) async fn converse(
     if let Some(authorization) = authorization {
         request.headers_mut().insert(header::AUTHORIZATION, authorization.clone());
     }
-    let answer = async {
-        let answer = sender.send_request(request).await.map_err(broken)?;
-        let status = answer.status();
-        let body = read(answer.into_body(), call).await?;
+    let response = async {
+        let response = sender.send_request(request).await.map_err(broken)?;
+        let status = response.status();
+        let body = read(response.into_body(), call).await?;
         if status.is_success() {
             Ok(body)
         } else {
             Err(Error::Refused { call: call(), status, message: message(&body) })
         }
     };
-    // The connection is driven here, so that it ends with the call, however that ends.
-    tokio::pin!(answer, connection);
+    // The connection is polled here, so that it is closed when the call ends or is cancelled.
+    tokio::pin!(response, connection);
     tokio::select! {
-        answer = &mut answer => answer,
-        driven = &mut connection => match driven {
-            Ok(()) => answer.await,
+        response = &mut response => response,
+        closed = &mut connection => match closed {
+            Ok(()) => response.await,
             Err(source) => Err(broken(source)),
         },
     }
 }
 
-/// The whole body, unless it is longer than any answer of ScyllaDB.
+/// Reads the body up to [`MAX_RESPONSE`].
 async fn read(mut body: Incoming, call: &(impl Fn() -> String + Sync)) -> Result<Bytes, Error> {
     let mut read = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|source| Error::Broken { call: call(), source })?;
         let bytes = frame.data_ref().map_or(&[][..], |bytes| &bytes[..]);
-        if read.len() + bytes.len() > LONGEST {
-            return Err(Error::TooLong { call: call(), limit: LONGEST });
+        if read.len() + bytes.len() > MAX_RESPONSE {
+            return Err(Error::TooLong { call: call(), limit: MAX_RESPONSE });
         }
         read.extend_from_slice(bytes);
     }
     Ok(read.freeze())
 }
 
-/// ScyllaDB's own words for a failure, in one line.
+/// Returns the error message of ScyllaDB in one line.
 fn message(body: &[u8]) -> String {
     #[derive(Deserialize)]
     struct Failure {
@@ -109,5 +115,5 @@ fn message(body: &[u8]) -> String {
         Ok(failure) => failure.message,
         Err(_) => String::from_utf8_lossy(body).into_owned(),
     };
-    messina_text::line(&message, LONGEST_MESSAGE)
+    messina_text::line(&message, MAX_MESSAGE)
 }

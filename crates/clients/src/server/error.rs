@@ -1,134 +1,134 @@
-//! What goes wrong between us and a server, before it is known which client it happened to.
+//! Errors of connections that the clients of etcd and of etcd-backup-restore share.
 
 use std::{io, time::Duration};
 
 use rustls::pki_types::{InvalidDnsNameError, pem};
 use thiserror::Error;
 
-/// Why an address cannot be used.
+/// Why an address is invalid.
 #[derive(Debug, Error)]
-pub enum BadAddress {
-    /// It is no URL.
-    #[error("it is no URL")]
+pub enum InvalidAddress {
+    /// It is not a URL.
+    #[error("it is not a URL")]
     Malformed(#[source] http::uri::InvalidUri),
-    /// It is a URL, but not of the form that is needed.
+    /// It is a URL, but not of the required form.
     #[error("it must have http:// or https://, a host and a port, and nothing else")]
     Incomplete,
-    /// Somebody is to be trusted, and the address has no place for that.
-    #[error("it is not https, although authorities are named")]
+    /// There is a CA bundle, but the scheme is not https.
+    #[error("its scheme is not https, although a CA bundle is given")]
     Unprotected,
-    /// No certificate can be for this host.
-    #[error("its host is no name that a certificate can have")]
+    /// The host is not valid in a certificate.
+    #[error("its host is not a name that a certificate can have")]
     Name(#[source] InvalidDnsNameError),
 }
 
-/// Why the authorities that are to be trusted cannot be used.
+/// Why a CA bundle is invalid.
 #[derive(Debug, Error)]
-pub enum BadAuthorities {
-    /// The address is https and nobody is to be trusted.
-    #[error("https is asked for, but no authorities are named")]
+pub enum InvalidCaBundle {
+    /// The scheme is https, but there is no CA bundle.
+    #[error("the scheme is https, but no CA bundle is given")]
     Missing,
-    /// There is nothing in the bundle.
-    #[error("the bundle holds no certificate")]
+    /// It holds no certificate.
+    #[error("the CA bundle holds no certificate")]
     Empty,
-    /// The bundle is broken.
-    #[error("the bundle is no PEM")]
+    /// It is not valid PEM.
+    #[error("the CA bundle is not valid PEM")]
     Malformed(#[source] pem::Error),
-    /// There are certificates in it, but none of an authority.
-    #[error("no certificate of the bundle can be read")]
+    /// It holds certificates, but no valid CA certificate.
+    #[error("no certificate of the CA bundle can be decoded")]
     Unreadable(#[source] rustls::Error),
 }
 
-/// Why a certificate and its key cannot be shown to a server.
+/// Why a client certificate or its key is invalid.
 #[derive(Debug, Error)]
-pub enum BadIdentity {
+pub enum InvalidClientCertificate {
     /// There is no certificate.
-    #[error("it holds no certificate")]
+    #[error("there is no client certificate")]
     NoCertificate,
-    /// The certificate is broken.
-    #[error("its certificate is no PEM")]
+    /// The certificate is not valid PEM.
+    #[error("the client certificate is not valid PEM")]
     Certificate(#[source] pem::Error),
-    /// The key is broken or absent.
-    #[error("its key cannot be read")]
+    /// The key is missing or is not valid PEM.
+    #[error("the key of the client certificate cannot be decoded")]
     Key(#[source] pem::Error),
-    /// The two do not belong together, or the key is of an unknown kind.
-    #[error("certificate and key cannot be used together")]
-    Unusable(#[source] rustls::Error),
+    /// The key does not match the certificate, or its type is not supported.
+    #[error("the client certificate does not match its key, or the type of the key is not supported")]
+    Mismatch(#[source] rustls::Error),
 }
 
-/// Why there is no answer to something that was sent.
+/// Why there is no valid response to a request that was sent.
 #[derive(Debug, Error)]
-pub enum Silence {
-    /// The time was over.
-    #[error("nothing came within {0:?}")]
+pub enum NoResponse {
+    /// The response did not arrive in time.
+    #[error("no response arrived within {0:?}")]
     TimedOut(Duration),
-    /// The connection broke before the answer was there, or in the middle of it.
+    /// The connection broke before or during the response.
     #[error("the connection broke")]
-    Cut(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The answer says that all is well, but not in a form that can be understood.
-    #[error("the answer cannot be understood")]
-    Garbled(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Disconnected(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The response reports success but cannot be decoded.
+    #[error("the response cannot be decoded")]
+    Malformed(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-impl Silence {
-    pub(crate) fn cut(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self::Cut(source.into())
+impl NoResponse {
+    pub(crate) fn disconnected(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Disconnected(source.into())
     }
 
-    pub(crate) fn garbled(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self::Garbled(source.into())
+    pub(crate) fn malformed(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Malformed(source.into())
     }
 }
 
-/// Why a server cannot be asked, however often one tries.
+/// Why a client cannot be created.
 #[derive(Debug)]
-pub(crate) enum Unusable {
-    Address(BadAddress),
-    Authorities(BadAuthorities),
-    Identity(BadIdentity),
+pub(crate) enum InvalidServer {
+    Address(InvalidAddress),
+    CaBundle(InvalidCaBundle),
+    ClientCertificate(InvalidClientCertificate),
 }
 
-impl From<BadAddress> for Unusable {
-    fn from(source: BadAddress) -> Self {
+impl From<InvalidAddress> for InvalidServer {
+    fn from(source: InvalidAddress) -> Self {
         Self::Address(source)
     }
 }
 
-impl From<BadAuthorities> for Unusable {
-    fn from(source: BadAuthorities) -> Self {
-        Self::Authorities(source)
+impl From<InvalidCaBundle> for InvalidServer {
+    fn from(source: InvalidCaBundle) -> Self {
+        Self::CaBundle(source)
     }
 }
 
-impl From<BadIdentity> for Unusable {
-    fn from(source: BadIdentity) -> Self {
-        Self::Identity(source)
+impl From<InvalidClientCertificate> for InvalidServer {
+    fn from(source: InvalidClientCertificate) -> Self {
+        Self::ClientCertificate(source)
     }
 }
 
-/// Why there is no connection. In any case nothing was asked.
+/// Why there is no connection. The request was not processed in any of these cases.
 #[derive(Debug)]
-pub(crate) enum Unconnected {
-    /// There is none.
+pub(crate) enum NotConnected {
+    /// Connecting failed.
     Failed(io::Error),
-    /// There was one, to somebody who did not prove to be the one that was meant.
+    /// The server certificate is not trusted.
     NotTrusted(rustls::Error),
-    /// There was one, to somebody who does not take our certificate, or wants one that we do not have.
-    NotAdmitted(rustls::Error),
+    /// The server rejected the client certificate, or requires one and got none.
+    ClientCertificateRejected(rustls::Error),
 }
 
-impl From<io::Error> for Unconnected {
+impl From<io::Error> for NotConnected {
     fn from(error: io::Error) -> Self {
-        match secured(&error) {
+        match tls_error(&error) {
             Some(cause) if is_distrust(cause) => Self::NotTrusted(cause.clone()),
-            Some(cause) if is_refusal(cause) => Self::NotAdmitted(cause.clone()),
+            Some(cause) if is_refusal(cause) => Self::ClientCertificateRejected(cause.clone()),
             _ => Self::Failed(error),
         }
     }
 }
 
-/// What TLS has to say about it, if it has.
-pub(super) fn secured(error: &io::Error) -> Option<&rustls::Error> {
+/// Returns the TLS error that caused an I/O error, if there is one.
+pub(super) fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 
@@ -136,7 +136,7 @@ fn is_distrust(error: &rustls::Error) -> bool {
     matches!(error, rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented)
 }
 
-/// Whether the other side said that it is our certificate that it does not like.
+/// Whether the server sent an alert that rejects the client certificate.
 pub(super) fn is_refusal(error: &rustls::Error) -> bool {
     use rustls::AlertDescription as Alert;
     matches!(

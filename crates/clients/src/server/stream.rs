@@ -1,4 +1,4 @@
-//! What requests and answers go through.
+//! Streams of connections, and the recording of TLS alerts.
 
 use std::{
     io,
@@ -9,15 +9,16 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::error::{is_refusal, secured};
+use super::error::{is_refusal, tls_error};
 
-/// A connection, secured or not.
+/// A stream with or without TLS.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// What the server said when it did not admit us. A server looks at our certificate only after we have begun to send, so
-/// this comes late; and it is kept here because protocols pass on the words of such an error, not the error.
+/// The TLS alert with which the server rejected the client certificate. A server verifies it only after the client has
+/// begun to send, so the alert arrives late. It is recorded here because HTTP libraries pass on the text of such an
+/// error, not the error.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Alert(Arc<OnceLock<rustls::Error>>);
 
@@ -26,39 +27,39 @@ impl Alert {
         self.0.get().cloned()
     }
 
-    fn notice(&self, error: &io::Error) {
-        if let Some(cause) = secured(error).filter(|cause| is_refusal(cause)) {
-            // The first one is the cause of all others.
+    fn record(&self, error: &io::Error) {
+        if let Some(cause) = tls_error(error).filter(|cause| is_refusal(cause)) {
+            // The first alert is the cause of all later errors.
             let _ = self.0.set(cause.clone());
         }
     }
 }
 
-/// A secured stream whose alerts are kept.
-pub(super) struct Noticing<S> {
+/// A TLS stream that records alerts.
+pub(super) struct AlertRecorder<S> {
     stream: S,
     alert: Alert,
-    /// Why nothing can be written any more.
+    /// The error that ended writing.
     broken: Option<io::Error>,
 }
 
-impl<S> Noticing<S> {
+impl<S> AlertRecorder<S> {
     pub(super) fn new(stream: S, alert: Alert) -> Self {
         Self { stream, alert, broken: None }
     }
 }
 
-impl<S: AsyncRead + Unpin> Noticing<S> {
-    /// Passes on how a write went. A server that hangs up after it has said why makes writing fail before that was read,
-    /// so it is heard out first.
-    fn written<T>(&mut self, context: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+impl<S: AsyncRead + Unpin> AlertRecorder<S> {
+    /// Returns the result of a write. If a server sends an alert and closes the connection, the write fails before the
+    /// alert is read, so the alert is read first.
+    fn after_write<T>(&mut self, context: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match polled {
-            Poll::Ready(Err(error)) => self.hear_out(context, error).map(Err),
+            Poll::Ready(Err(error)) => self.read_alert(context, error).map(Err),
             other => other,
         }
     }
 
-    fn hear_out(&mut self, context: &mut Context<'_>, error: io::Error) -> Poll<io::Error> {
+    fn read_alert(&mut self, context: &mut Context<'_>, error: io::Error) -> Poll<io::Error> {
         let mut bytes = [0; 1024];
         loop {
             let mut buffer = ReadBuf::new(&mut bytes);
@@ -70,7 +71,7 @@ impl<S: AsyncRead + Unpin> Noticing<S> {
                 Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {}
                 Poll::Ready(Ok(())) => return Poll::Ready(error),
                 Poll::Ready(Err(reason)) => {
-                    self.alert.notice(&reason);
+                    self.alert.record(&reason);
                     return Poll::Ready(error);
                 }
             }
@@ -78,7 +79,7 @@ impl<S: AsyncRead + Unpin> Noticing<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Noticing<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for AlertRecorder<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -86,19 +87,19 @@ impl<S: AsyncRead + Unpin> AsyncRead for Noticing<S> {
     ) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
         if let Poll::Ready(Err(error)) = &polled {
-            self.alert.notice(error);
+            self.alert.record(error);
         }
         polled
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Noticing<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for AlertRecorder<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &[u8]) -> Poll<io::Result<usize>> {
         let polled = match self.broken.take() {
             Some(error) => Poll::Ready(Err(error)),
             None => Pin::new(&mut self.stream).poll_write(context, buffer),
         };
-        self.written(context, polled)
+        self.after_write(context, polled)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -106,7 +107,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Noticing<S> {
             Some(error) => Poll::Ready(Err(error)),
             None => Pin::new(&mut self.stream).poll_flush(context),
         };
-        self.written(context, polled)
+        self.after_write(context, polled)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,4 +1,4 @@
-//! Whom we trust, and who we are.
+//! The TLS configuration of a client: trusted CA certificates and the client certificate.
 
 use std::sync::Arc;
 
@@ -11,30 +11,30 @@ use rustls::{
     },
 };
 
-use super::{BadAuthorities, BadIdentity, Unusable};
+use super::{InvalidCaBundle, InvalidClientCertificate, InvalidServer};
 
-/// The authorities that alone are trusted, and the certificate and key to show, all PEM.
-pub(crate) struct Trust<'a> {
-    pub(crate) authorities: &'a [u8],
-    pub(crate) identity: Option<(&'a [u8], &'a [u8])>,
+/// The only trusted CA certificates, and the client certificate with its key, all in PEM.
+pub(crate) struct TlsTrust<'a> {
+    pub(crate) ca_bundle: &'a [u8],
+    pub(crate) client_certificate: Option<(&'a [u8], &'a [u8])>,
 }
 
-impl Trust<'_> {
-    pub(super) fn config(&self, protocol: &'static [u8]) -> Result<ClientConfig, Unusable> {
-        let roots = roots(self.authorities)?;
+impl TlsTrust<'_> {
+    pub(super) fn config(&self, protocol: &'static [u8]) -> Result<ClientConfig, InvalidServer> {
+        let roots = roots(self.ca_bundle)?;
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
-            .map_err(BadAuthorities::Unreadable)?
+            .map_err(InvalidCaBundle::Unreadable)?
             .with_root_certificates(roots);
-        let mut config = match self.identity {
+        let mut config = match self.client_certificate {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
-                let chain = certificates(certificate).map_err(BadIdentity::Certificate)?;
+                let chain = certificates(certificate).map_err(InvalidClientCertificate::Certificate)?;
                 if chain.is_empty() {
-                    return Err(BadIdentity::NoCertificate.into());
+                    return Err(InvalidClientCertificate::NoCertificate.into());
                 }
-                let key = PrivateKeyDer::from_pem_slice(key).map_err(BadIdentity::Key)?;
-                builder.with_client_auth_cert(chain, key).map_err(BadIdentity::Unusable)?
+                let key = PrivateKeyDer::from_pem_slice(key).map_err(InvalidClientCertificate::Key)?;
+                builder.with_client_auth_cert(chain, key).map_err(InvalidClientCertificate::Mismatch)?
             }
         };
         config.alpn_protocols = vec![protocol.to_vec()];
@@ -42,9 +42,9 @@ impl Trust<'_> {
     }
 }
 
-/// A bundle may hold what we cannot read, as long as there is something else in it.
-fn roots(bundle: &[u8]) -> Result<RootCertStore, BadAuthorities> {
-    let certificates = certificates(bundle).map_err(BadAuthorities::Malformed)?;
+/// Reads the CA certificates of a bundle. Those that cannot be decoded are ignored if there is another one.
+fn roots(bundle: &[u8]) -> Result<RootCertStore, InvalidCaBundle> {
+    let certificates = certificates(bundle).map_err(InvalidCaBundle::Malformed)?;
     let mut roots = RootCertStore::empty();
     let mut unreadable = None;
     for certificate in certificates {
@@ -54,8 +54,8 @@ fn roots(bundle: &[u8]) -> Result<RootCertStore, BadAuthorities> {
     }
     match unreadable {
         _ if !roots.is_empty() => Ok(roots),
-        Some(error) => Err(BadAuthorities::Unreadable(error)),
-        None => Err(BadAuthorities::Empty),
+        Some(error) => Err(InvalidCaBundle::Unreadable(error)),
+        None => Err(InvalidCaBundle::Empty),
     }
 }
 

@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use messina_api::druid::v1alpha1::{EtcdOperatorTask, TaskState};
 use messina_plan::etcd_task::{
     is_finished,
-    line::{Place, created},
+    queue::{QueuePosition, created_at},
 };
 use serde::Serialize;
 
@@ -88,7 +88,7 @@ impl Tasks {
         let mut meant: Vec<&EtcdOperatorTask> = listed.tasks.iter().filter(is_meant).collect();
         meant.sort_by_key(|task| {
             let over = is_over(task);
-            (etcd_of(task), over, over.then(|| Reverse(created(task))), Place::of(task))
+            (etcd_of(task), over, over.then(|| Reverse(created_at(task))), QueuePosition::of(task))
         });
         let tasks = meant.into_iter().map(|task| shown(task, listed)).collect();
         let problem = || {
@@ -142,11 +142,12 @@ fn ahead<'a>(task: &EtcdOperatorTask, all: &'a [EtcdOperatorTask]) -> Option<Vec
     if is_over(task) {
         return None;
     }
-    let own = Place::of(task);
-    let is_before =
-        |other: &&EtcdOperatorTask| !is_over(other) && etcd_of(other).as_ref() == Some(&etcd) && Place::of(other) < own;
+    let own = QueuePosition::of(task);
+    let is_before = |other: &&EtcdOperatorTask| {
+        !is_over(other) && etcd_of(other).as_ref() == Some(&etcd) && QueuePosition::of(other) < own
+    };
     let mut ahead: Vec<&EtcdOperatorTask> = all.iter().filter(is_before).collect();
-    ahead.sort_by_key(|task| Place::of(task));
+    ahead.sort_by_key(|task| QueuePosition::of(task));
     Some(ahead)
 }
 

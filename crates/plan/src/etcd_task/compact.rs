@@ -1,46 +1,46 @@
-//! Compact: which revisions are forgotten.
+//! Compact: up to which revision etcd is compacted.
 
 use std::time::Duration;
 
 use messina_api::druid::v1alpha1::CompactConfig;
 use serde_json::Value;
 
-use super::{Fault, code, decode, seconds};
+use super::{TaskError, code, decode, seconds};
 
-/// How long a task may take, in seconds, unless its options say otherwise.
-const DEADLINE: u32 = 600;
-/// Revisions that are kept, unless the options say otherwise.
-const RETAINED: i64 = 10_000;
+/// Default of `config.timeoutSeconds`.
+const DEFAULT_TIMEOUT: u32 = 600;
+/// Default of `config.retainRevisions`.
+const DEFAULT_RETAINED: i64 = 10_000;
 
-/// What is asked for.
+/// The options of a Compact task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// How many of the last revisions are kept.
+    /// Number of latest revisions that are kept.
     pub retained: i64,
-    /// Whether it is awaited that the space is free.
+    /// Whether etcd responds only after the compaction is applied to its database.
     pub physical: bool,
-    /// How long the task may take.
+    /// How long the task may run.
     pub deadline: Duration,
 }
 
 impl Config {
-    /// What the options of a task ask for.
-    pub fn read(config: Option<&Value>) -> Result<Self, Fault> {
+    /// Reads the options of a task.
+    pub fn read(config: Option<&Value>) -> Result<Self, TaskError> {
         let config: CompactConfig = decode(config)?;
-        let retained = config.retain_revisions.unwrap_or(RETAINED);
+        let retained = config.retain_revisions.unwrap_or(DEFAULT_RETAINED);
         if retained < 0 {
-            return Err(Fault::new(
+            return Err(TaskError::new(
                 code::INVALID_CONFIG,
-                format!("config.retainRevisions: {retained} revisions cannot be kept: give a number from 0 on"),
+                format!("config.retainRevisions: {retained} is not valid: use a number of at least 0"),
             ));
         }
-        let deadline = seconds("timeoutSeconds", config.timeout_seconds, DEADLINE)?;
+        let deadline = seconds("timeoutSeconds", config.timeout_seconds, DEFAULT_TIMEOUT)?;
         Ok(Self { retained, physical: config.physical.unwrap_or(true), deadline })
     }
 
-    /// The revision before which nothing is kept, when etcd is at `revision`; none when there is nothing to forget.
-    pub fn until(&self, revision: i64) -> Option<i64> {
-        Some(revision.saturating_sub(self.retained)).filter(|until| *until > 0)
+    /// Returns the revision to compact to when etcd is at `revision`; none when there is nothing to compact.
+    pub fn target_revision(&self, revision: i64) -> Option<i64> {
+        Some(revision.saturating_sub(self.retained)).filter(|target_revision| *target_revision > 0)
     }
 }
 
@@ -52,11 +52,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_revisions_are_kept() {
+    fn target_revision_keeps_the_retained_revisions() {
         let config = Config::read(Some(&json!({"retainRevisions": 10}))).unwrap();
-        let untils = [1, 10, 11, 1210].map(|revision| config.until(revision));
-        assert_eq!(untils, [None, None, Some(1), Some(1200)]);
-        assert_eq!(Config::read(None).unwrap().until(9_999), None);
+        let targets = [1, 10, 11, 1210].map(|revision| config.target_revision(revision));
+        assert_eq!(targets, [None, None, Some(1), Some(1200)]);
+        assert_eq!(Config::read(None).unwrap().target_revision(9_999), None);
         assert!(
             Config::read(Some(&json!({"retainRevisions": -1}))).unwrap_err().description.contains("retainRevisions")
         );

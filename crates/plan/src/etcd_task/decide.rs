@@ -1,4 +1,4 @@
-//! The way of a task from its creation to its end, whatever it does.
+//! The state machine of a task, which is the same for all types.
 
 use std::time::Duration;
 
@@ -6,116 +6,116 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use messina_api::druid::v1alpha1::{EtcdOperatorTaskStatus, LastError, LastOperation, OperationState, TaskState};
 
-use super::{Fault, Options, TaskResult, code, is_finished};
+use super::{Options, TaskError, TaskResult, code, is_finished};
 
-/// So many errors are kept.
-const ERRORS: usize = 10;
-/// Creation times have no fractions.
+/// Maximum number of errors in `status.lastErrors`.
+const MAX_ERRORS: usize = 10;
+/// Resolution of creation timestamps.
 const SECOND: Duration = Duration::from_secs(1);
-/// When something did not work, it is tried again after this time, ...
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// ... and after more each time, up to this.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// What is to be removed after a task is given up after this time.
-const LONGEST_CLEANUP: Duration = Duration::from_secs(600);
+/// Delay before the first retry. It doubles with each failure, up to `MAX_RETRY_DELAY`.
+const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
+/// Longest delay before a retry.
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
+/// The operator abandons the cleanup of a finished task after this time.
+const MAX_CLEANUP_TIME: Duration = Duration::from_secs(600);
 
-/// Whether the etcd cluster of a task can be seen.
+/// Whether the operator can use the Etcd of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sight {
-    /// There are no etcd clusters at all: their definition is not installed.
+pub enum EtcdAvailability {
+    /// The API server does not serve the kind Etcd: its CRD is not installed.
     NotServed,
-    /// There is none of this name.
-    Missing(String),
-    /// It is in a namespace that the operator does not watch. Says which Etcd, and which namespace is watched.
-    OutOfSight(String, String),
-    /// It is there, and cannot be read. Says which one, and what is wrong with it.
+    /// This Etcd does not exist.
+    NotFound(String),
+    /// The Etcd (first value) is not in the one namespace that the operator watches (second value).
+    NotWatched(String, String),
+    /// The Etcd exists but cannot be decoded. Names the Etcd and the problem.
     Unreadable(String),
-    /// It is there.
-    There,
+    /// The Etcd exists.
+    Found,
 }
 
-/// What the handler is asked for.
+/// A stage of a task, each of which calls one method of the handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Whether the task may run.
+    /// Checks whether the task may run.
     Admit,
-    /// To do what the task is for.
+    /// Does the work of the task.
     Run,
-    /// To remove what the task needed while it ran.
+    /// Removes what the task needed while it ran.
     CleanUp,
 }
 
-/// What has become of the last thing that the handler was asked for, in this process.
+/// The state of the last call of the handler in this process.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StageState {
-    /// It was asked for nothing.
+    /// The handler was not called.
     None,
-    /// It is at it.
+    /// The call is running.
     Running(Stage),
-    /// It has answered.
+    /// The call has returned.
     Done(Stage, TaskResult),
-    /// It has answered, and is to be asked again after this time.
+    /// The call has returned, and the handler is called again after this time.
     Waiting(Duration),
 }
 
-/// What is known when it is decided.
+/// The observed state of a task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observed {
-    /// What was last said of the task.
+    /// The status of the task.
     pub status: EtcdOperatorTaskStatus,
     /// The generation of the task.
     pub generation: Option<i64>,
     /// When the task was created.
-    pub created: Timestamp,
-    /// How long it stays after it is finished; none for ever.
+    pub created_at: Timestamp,
+    /// How long the task is kept after it is finished; none to keep it.
     pub time_to_live: Option<Duration>,
-    /// What the handler makes of the options of the task, or why there is none.
-    pub options: Result<Options, Fault>,
-    /// Whether tasks of this type leave something to remove when they are finished.
+    /// The options of the task, as its handler reads them, or why they are invalid.
+    pub options: Result<Options, TaskError>,
+    /// Whether tasks of this type need a cleanup when they are finished.
     pub needs_cleanup: bool,
-    /// Whether its etcd cluster can be seen.
-    pub etcd: Sight,
-    /// Tasks on the same etcd cluster that come before this one, the first in line first.
+    /// Whether the Etcd of the task can be used.
+    pub etcd: EtcdAvailability,
+    /// Tasks on the same etcd cluster that are ahead in the queue, in order.
     pub ahead: Vec<String>,
-    /// Whether the place in line may be written again if that is all that changed.
+    /// Whether the status may be written if only the position in the queue has changed.
     pub may_refresh: bool,
-    /// What the handler does.
+    /// The state of the last call of the handler.
     pub stage_state: StageState,
-    /// How often the handler was asked in vain.
+    /// Number of consecutive calls of the handler that failed.
     pub failures: u32,
-    /// What time it is.
+    /// The current time.
     pub now: Timestamp,
 }
 
-/// What is to be done now. It is done only once the status is as decided.
+/// The next step of a task. The operator takes it only when it observes the decided status.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Next {
-    /// Nothing, until something changes or this time is over.
+pub enum NextStep {
+    /// Wait for a change, or for this time.
     Wait(Option<Duration>),
-    /// The handler is asked.
-    Ask(Stage),
-    /// The handler's answer has been taken in; it is asked again after this time.
-    Rest(Duration),
-    /// The task is deleted.
+    /// Call the handler.
+    CallHandler(Stage),
+    /// The result of the handler is processed: call it again after this time.
+    CallAgainAfter(Duration),
+    /// Delete the task.
     Delete,
 }
 
-/// What was decided.
+/// The decision about a task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// What is said of the task.
+    /// The desired status.
     pub status: EtcdOperatorTaskStatus,
-    /// What is to be done.
-    pub next: Next,
+    /// The next step.
+    pub next: NextStep,
 }
 
-/// Whether a task that was created then is old enough to begin. Those of the same second are put in order by their UIDs, so
-/// it is awaited that the second is over.
-pub fn is_old_enough(created: Timestamp, now: Timestamp) -> bool {
-    left(created, SECOND, now).is_none()
+/// Whether a task is old enough to start. Tasks that were created in the same second are ordered by UID, so the
+/// operator waits until that second is over.
+pub fn is_old_enough(created_at: Timestamp, now: Timestamp) -> bool {
+    time_left(created_at, SECOND, now).is_none()
 }
 
-/// Decides what is said of a task and done about it.
+/// Decides the status of a task and its next step.
 pub fn decide(observed: &Observed) -> Plan {
     let mut status = observed.status.clone();
     let next = match &observed.status.state {
@@ -123,203 +123,224 @@ pub fn decide(observed: &Observed) -> Plan {
         Some(TaskState::InProgress) => in_progress(observed, &mut status),
         None | Some(TaskState::Pending | TaskState::Other(_)) => pending(observed, &mut status),
     };
-    // Of a task of which nothing is said yet, this is not said either.
+    // A task without a state gets no status at all.
     if status.state.is_some() {
         status.observed_generation = observed.generation;
     }
     Plan { status, next }
 }
 
-fn finished(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> Next {
+fn finished(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> NextStep {
     let operation = observed.status.last_operation.as_ref();
-    let since =
-        operation.and_then(|operation| operation.last_transition_time.as_ref()).map_or(observed.created, |time| time.0);
-    let rest = match observed.time_to_live.map(|time_to_live| left(since, time_to_live, observed.now)) {
+    let since = operation
+        .and_then(|operation| operation.last_transition_time.as_ref())
+        .map_or(observed.created_at, |time| time.0);
+    let remaining = match observed.time_to_live.map(|time_to_live| time_left(since, time_to_live, observed.now)) {
         None => None,
-        Some(Some(rest)) => Some(rest),
+        Some(Some(remaining)) => Some(remaining),
         // Deletion includes the cleanup.
-        Some(None) => return Next::Delete,
+        Some(None) => return NextStep::Delete,
     };
     let has_run = status.state != Some(TaskState::Rejected);
     if !has_run || !observed.needs_cleanup || status.cleaned_up_at.is_some() {
-        return Next::Wait(rest);
+        return NextStep::Wait(remaining);
     }
     match &observed.stage_state {
         StageState::Done(Stage::CleanUp, result) => {
-            // Other tasks wait for this one, and what cannot be removed, say from a Kubernetes node that is gone, is not theirs.
-            let is_given_up = !result.is_completed && left(since, LONGEST_CLEANUP, observed.now).is_none();
-            let given_up = || Fault::new(code::CLEANUP, format!("Given up after 10 minutes: {}", result.description));
-            remember(observed, status, result.error.clone().or_else(|| is_given_up.then(given_up)).as_ref());
-            if result.is_completed || is_given_up {
+            // Other tasks wait for this one. They must not wait forever for an object that cannot be removed, such as
+            // a pod on a Kubernetes node that is gone.
+            let is_abandoned = !result.is_completed && time_left(since, MAX_CLEANUP_TIME, observed.now).is_none();
+            let abandoned = || {
+                TaskError::new(
+                    code::CLEANUP,
+                    format!("The operator abandoned the cleanup after 10 minutes: {}", result.description),
+                )
+            };
+            record_error(observed, status, result.error.clone().or_else(|| is_abandoned.then(abandoned)).as_ref());
+            if result.is_completed || is_abandoned {
                 status.cleaned_up_at = Some(Time(observed.now));
-                return Next::Wait(rest);
+                return NextStep::Wait(remaining);
             }
-            Next::Rest(result.requeue_after.unwrap_or_else(|| pause(observed.failures)))
+            NextStep::CallAgainAfter(result.requeue_after.unwrap_or_else(|| retry_delay(observed.failures)))
         }
-        StageState::Running(Stage::CleanUp) => Next::Wait(rest),
-        StageState::Waiting(pause) if !pause.is_zero() => {
-            Next::Wait(Some(rest.map_or(*pause, |rest| rest.min(*pause))))
+        StageState::Running(Stage::CleanUp) => NextStep::Wait(remaining),
+        StageState::Waiting(retry_delay) if !retry_delay.is_zero() => {
+            NextStep::Wait(Some(remaining.map_or(*retry_delay, |remaining| remaining.min(*retry_delay))))
         }
-        // What else is under way for a task that is finished is of no use.
+        // Any other call for a finished task is obsolete.
         StageState::None | StageState::Running(_) | StageState::Done(..) | StageState::Waiting(_) => {
-            Next::Ask(Stage::CleanUp)
+            NextStep::CallHandler(Stage::CleanUp)
         }
     }
 }
 
-fn pending(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> Next {
-    if let Err(fault) = &observed.options {
-        return end(observed, status, TaskState::Rejected, Some(fault), &fault.description);
+fn pending(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> NextStep {
+    if let Err(error) = &observed.options {
+        return finish(observed, status, TaskState::Rejected, Some(error), &error.description);
     }
-    let nothing_ahead = observed.ahead.is_empty();
+    let is_first = observed.ahead.is_empty();
     let waits_for = match &observed.etcd {
-        Sight::NotServed => Some(
-            "Waits for etcd clusters: the kind Etcd (druid.gardener.cloud/v1alpha1) is not installed here. Install it \
-             together with the operator that runs etcd clusters, or delete this task."
+        EtcdAvailability::NotServed => Some(
+            "Waiting for the kind Etcd (druid.gardener.cloud/v1alpha1), which is not installed in this Kubernetes \
+             cluster. Install its CRD and the operator that runs etcd clusters, or delete this task."
                 .to_owned(),
         ),
-        Sight::Missing(name) => {
-            Some(format!("Waits for the Etcd {name}, which does not exist. Create it, or delete this task."))
+        EtcdAvailability::NotFound(name) => {
+            Some(format!("Waiting for Etcd {name}, which does not exist. Create it, or delete this task."))
         }
-        Sight::OutOfSight(name, watched) => Some(format!(
-            "Waits for the Etcd {name}, which cannot be seen: this operator watches the namespace {watched} alone. Create the \
+        EtcdAvailability::NotWatched(name, watched) => Some(format!(
+            "Waiting for Etcd {name}, which the operator cannot read: it watches only namespace {watched}. Create the \
              task where an operator watches the namespace of the Etcd, or delete this task."
         )),
-        Sight::Unreadable(problem) => {
-            Some(format!("Waits for its etcd cluster: {problem}. Correct the Etcd, or delete this task."))
+        EtcdAvailability::Unreadable(problem) => {
+            Some(format!("Waiting for a valid Etcd: {problem}. Correct the Etcd, or delete this task."))
         }
-        Sight::There => observed.ahead.first().map(|first| match observed.ahead.len() {
-            1 => format!("Waits for its turn: the task {first} on the same etcd cluster comes before it."),
+        EtcdAvailability::Found => observed.ahead.first().map(|first| match observed.ahead.len() {
+            1 => format!("Queued: task {first} on the same etcd cluster has to finish first."),
             count => {
-                format!("Waits for its turn: {count} tasks on the same etcd cluster come before it, first {first}.")
+                format!("Queued: {count} tasks on the same etcd cluster have to finish first, the next one is {first}.")
             }
         }),
     };
     if let Some(waits_for) = waits_for {
-        let place = (!nothing_ahead).then(|| i32::try_from(observed.ahead.len()).unwrap_or(i32::MAX));
-        let is_only_another_place =
-            status.state == Some(TaskState::Pending) && place.is_some() && status.place.is_some();
-        if !is_only_another_place || observed.may_refresh {
-            status.place = place;
-            say(observed, status, TaskState::Pending, OperationState::InProgress, &waits_for);
+        let position = (!is_first).then(|| i32::try_from(observed.ahead.len()).unwrap_or(i32::MAX));
+        let is_position_change_only =
+            status.state == Some(TaskState::Pending) && position.is_some() && status.place.is_some();
+        if !is_position_change_only || observed.may_refresh {
+            status.place = position;
+            set_operation(observed, status, TaskState::Pending, OperationState::InProgress, &waits_for);
         }
-        // Should nobody tell of a change, what is said is still brought up to date.
-        let is_told = !matches!(observed.etcd, Sight::NotServed) && (!is_only_another_place || observed.may_refresh);
-        return Next::Wait((!is_told).then_some(LONGEST_PAUSE));
+        // Without a watch event that triggers the next reconcile, the task is requeued, so that its status gets up to
+        // date.
+        let is_reported =
+            !matches!(observed.etcd, EtcdAvailability::NotServed) && (!is_position_change_only || observed.may_refresh);
+        return NextStep::Wait((!is_reported).then_some(MAX_RETRY_DELAY));
     }
-    // Of those that were created in the same second another one may come first: nothing is said that would be taken back.
-    if let Some(rest) = left(observed.created, SECOND, observed.now) {
-        return Next::Wait(Some(rest.min(SECOND)));
+    // Another task of the same second may still come first: the status must not claim what would have to be revoked.
+    if let Some(remaining) = time_left(observed.created_at, SECOND, observed.now) {
+        return NextStep::Wait(Some(remaining.min(SECOND)));
     }
     if status.state.is_none() {
-        say(
+        set_operation(
             observed,
             status,
             TaskState::Pending,
             OperationState::InProgress,
-            "Its turn has come; it is being admitted.",
+            "First in the queue: the operator checks whether the task may run.",
         );
     }
     match &observed.stage_state {
-        StageState::None => Next::Ask(Stage::Admit),
-        StageState::Running(_) => Next::Wait(None),
-        // It was asked to run a task that is pending again: somebody has changed the status.
-        StageState::Done(Stage::Run | Stage::CleanUp, _) | StageState::Waiting(_) => Next::Ask(Stage::Admit),
+        StageState::None => NextStep::CallHandler(Stage::Admit),
+        StageState::Running(_) => NextStep::Wait(None),
+        // The handler was called for a task that is pending again: a user has changed the status.
+        StageState::Done(Stage::Run | Stage::CleanUp, _) | StageState::Waiting(_) => {
+            NextStep::CallHandler(Stage::Admit)
+        }
         StageState::Done(Stage::Admit, result) => match &result.error {
-            Some(fault) if result.is_completed => {
-                end(observed, status, TaskState::Rejected, Some(fault), &result.description)
+            Some(error) if result.is_completed => {
+                finish(observed, status, TaskState::Rejected, Some(error), &result.description)
             }
-            // Whatever else is in the way, it may be out of the way before the time of the task is over.
+            // Any other error may be resolved before the deadline of the task.
             error => {
                 status.place = None;
                 status.initiated_at = Some(Time(observed.now));
                 result.findings.add_to(status);
-                remember(observed, status, error.as_ref());
-                say(observed, status, TaskState::InProgress, OperationState::InProgress, &result.description);
-                Next::Wait(None)
+                record_error(observed, status, error.as_ref());
+                set_operation(observed, status, TaskState::InProgress, OperationState::InProgress, &result.description);
+                NextStep::Wait(None)
             }
         },
     }
 }
 
-fn in_progress(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> Next {
+fn in_progress(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> NextStep {
     let options = match &observed.options {
         Ok(options) => options,
-        // The operator is an older one now, or has forgotten this type.
-        Err(fault) => return end(observed, status, TaskState::Failed, Some(fault), &fault.description),
+        // The operator was downgraded to a version that does not know the type or its options.
+        Err(error) => return finish(observed, status, TaskState::Failed, Some(error), &error.description),
     };
-    let began = status.initiated_at.as_ref().map_or(observed.created, |time| time.0);
-    let rest = left(began, options.deadline, observed.now);
+    let began = status.initiated_at.as_ref().map_or(observed.created_at, |time| time.0);
+    let remaining = time_left(began, options.deadline, observed.now);
     if let StageState::Done(Stage::Run, result) = &observed.stage_state {
         result.findings.add_to(status);
         match (result.is_completed, &result.error) {
-            (true, None) => return end(observed, status, TaskState::Succeeded, None, &result.description),
-            (true, Some(fault)) => return end(observed, status, TaskState::Failed, Some(fault), &result.description),
-            (false, error) if rest.is_some() => {
-                remember(observed, status, error.as_ref());
-                let state = if error.is_some() { OperationState::Failed } else { OperationState::InProgress };
-                say(observed, status, TaskState::InProgress, state, &result.description);
-                return Next::Rest(result.requeue_after.unwrap_or_else(|| pause(observed.failures)));
+            (true, None) => return finish(observed, status, TaskState::Succeeded, None, &result.description),
+            (true, Some(error)) => {
+                return finish(observed, status, TaskState::Failed, Some(error), &result.description);
             }
-            (false, error) => remember(observed, status, error.as_ref()),
+            (false, error) if remaining.is_some() => {
+                record_error(observed, status, error.as_ref());
+                let state = if error.is_some() { OperationState::Failed } else { OperationState::InProgress };
+                set_operation(observed, status, TaskState::InProgress, state, &result.description);
+                return NextStep::CallAgainAfter(
+                    result.requeue_after.unwrap_or_else(|| retry_delay(observed.failures)),
+                );
+            }
+            (false, error) => record_error(observed, status, error.as_ref()),
         }
     }
-    let Some(rest) = rest else {
+    let Some(remaining) = remaining else {
         let seconds = options.deadline.as_secs();
-        let trouble = status.last_errors.iter().flatten().last().and_then(|error| error.description.clone());
-        let trouble = trouble.map(|trouble| format!(" What went wrong last: {trouble}")).unwrap_or_default();
-        let description = format!("It was not done within {seconds} s, which config.timeoutSeconds can set.{trouble}");
-        let fault = Fault::new(code::DEADLINE, description);
-        return end(observed, status, TaskState::Failed, Some(&fault), &fault.description);
+        let last_error = status.last_errors.iter().flatten().last().and_then(|error| error.description.clone());
+        let last_error = last_error.map(|error| format!(" Last error: {error}")).unwrap_or_default();
+        let description = format!(
+            "The task did not finish within {seconds} s. To allow more time, set spec.config.timeoutSeconds in a new \
+             task.{last_error}"
+        );
+        let error = TaskError::new(code::DEADLINE, description);
+        return finish(observed, status, TaskState::Failed, Some(&error), &error.description);
     };
-    let fault = match &observed.etcd {
-        Sight::There => None,
-        Sight::Unreadable(problem) => {
-            let description = format!("The task cannot go on: {problem}. Correct the Etcd.");
-            Some(Fault::new(code::ETCD_UNREADABLE, description))
+    let error = match &observed.etcd {
+        EtcdAvailability::Found => None,
+        EtcdAvailability::Unreadable(problem) => {
+            let description = format!("The task cannot continue: {problem}. Correct the Etcd.");
+            Some(TaskError::new(code::ETCD_UNREADABLE, description))
         }
-        Sight::OutOfSight(name, watched) => {
-            let description =
-                format!("The Etcd {name} cannot be seen: this operator watches the namespace {watched} alone.");
-            Some(Fault::new(code::ETCD_GONE, description))
+        EtcdAvailability::NotWatched(name, watched) => {
+            let description = format!(
+                "The task cannot continue: Etcd {name} is not in namespace {watched}, the only one that the operator \
+                 watches."
+            );
+            Some(TaskError::new(code::ETCD_GONE, description))
         }
-        Sight::NotServed | Sight::Missing(_) => {
-            Some(Fault::new(code::ETCD_GONE, "The Etcd of this task has gone while the task ran."))
-        }
+        EtcdAvailability::NotServed | EtcdAvailability::NotFound(_) => Some(TaskError::new(
+            code::ETCD_GONE,
+            "The task cannot continue: its Etcd was deleted while the task was in progress.",
+        )),
     };
-    if let Some(fault) = fault {
-        remember(observed, status, Some(&fault));
-        say(observed, status, TaskState::InProgress, OperationState::Failed, &fault.description);
-        return Next::Wait(Some(rest));
+    if let Some(error) = error {
+        record_error(observed, status, Some(&error));
+        set_operation(observed, status, TaskState::InProgress, OperationState::Failed, &error.description);
+        return NextStep::Wait(Some(remaining));
     }
     match &observed.stage_state {
-        StageState::None | StageState::Done(..) => Next::Ask(Stage::Run),
-        StageState::Running(_) => Next::Wait(Some(rest)),
-        StageState::Waiting(pause) if pause.is_zero() => Next::Ask(Stage::Run),
-        StageState::Waiting(pause) => Next::Wait(Some((*pause).min(rest))),
+        StageState::None | StageState::Done(..) => NextStep::CallHandler(Stage::Run),
+        StageState::Running(_) => NextStep::Wait(Some(remaining)),
+        StageState::Waiting(retry_delay) if retry_delay.is_zero() => NextStep::CallHandler(Stage::Run),
+        StageState::Waiting(retry_delay) => NextStep::Wait(Some((*retry_delay).min(remaining))),
     }
 }
 
-fn end(
+fn finish(
     observed: &Observed,
     status: &mut EtcdOperatorTaskStatus,
     state: TaskState,
-    fault: Option<&Fault>,
+    error: Option<&TaskError>,
     description: &str,
-) -> Next {
+) -> NextStep {
     debug_assert!(is_finished(Some(&state)));
-    remember(observed, status, fault);
+    record_error(observed, status, error);
     status.place = None;
     if status.initiated_at.is_none() {
         status.initiated_at = Some(Time(observed.now));
     }
-    let operation = if fault.is_some() { OperationState::Failed } else { OperationState::Completed };
-    say(observed, status, state, operation, description);
-    Next::Wait(observed.time_to_live)
+    let operation = if error.is_some() { OperationState::Failed } else { OperationState::Completed };
+    set_operation(observed, status, state, operation, description);
+    NextStep::Wait(observed.time_to_live)
 }
 
-/// Says how the task stands. When it got there is set only when it got there.
-fn say(
+/// Sets the state and `lastOperation`. The transition time changes only when one of the two states does.
+fn set_operation(
     observed: &Observed,
     status: &mut EtcdOperatorTaskStatus,
     state: TaskState,
@@ -338,42 +359,42 @@ fn say(
     });
 }
 
-/// Adds an error, unless it is the one that was met last.
-fn remember(observed: &Observed, status: &mut EtcdOperatorTaskStatus, fault: Option<&Fault>) {
-    if let Some(fault) = fault {
-        add_error(status, fault, observed.now);
+/// Adds an error to the status, if there is one.
+fn record_error(observed: &Observed, status: &mut EtcdOperatorTaskStatus, error: Option<&TaskError>) {
+    if let Some(error) = error {
+        add_error(status, error, observed.now);
     }
 }
 
-/// Adds an error, unless it is the last one already.
-pub(super) fn add_error(status: &mut EtcdOperatorTaskStatus, fault: &Fault, now: Timestamp) {
+/// Adds an error to the status, unless it equals the last one.
+pub(super) fn add_error(status: &mut EtcdOperatorTaskStatus, error: &TaskError, now: Timestamp) {
     let mut errors = status.last_errors.take().unwrap_or_default();
     let is_known = errors.last().is_some_and(|last| {
-        last.code.as_deref() == Some(fault.code) && last.description.as_deref() == Some(&fault.description)
+        last.code.as_deref() == Some(error.code) && last.description.as_deref() == Some(&error.description)
     });
     if !is_known {
         errors.push(LastError {
-            code: Some(fault.code.to_owned()),
-            description: Some(fault.description.clone()),
+            code: Some(error.code.to_owned()),
+            description: Some(error.description.clone()),
             observed_at: Some(Time(now)),
         });
     }
-    let too_many = errors.len().saturating_sub(ERRORS);
+    let too_many = errors.len().saturating_sub(MAX_ERRORS);
     errors.drain(..too_many);
     status.last_errors = Some(errors);
 }
 
-/// How long to wait after so many failures.
-fn pause(failures: u32) -> Duration {
+/// Returns the delay before the next retry after this number of failures.
+fn retry_delay(failures: u32) -> Duration {
     let doubled = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
-    FIRST_PAUSE.saturating_mul(doubled).min(LONGEST_PAUSE)
+    MIN_RETRY_DELAY.saturating_mul(doubled).min(MAX_RETRY_DELAY)
 }
 
-/// What is left of a time that began once; none when it is over.
-fn left(began: Timestamp, time: Duration, now: Timestamp) -> Option<Duration> {
-    let gone = now.duration_since(began).max(SignedDuration::ZERO);
-    let rest = SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX).saturating_sub(gone);
-    Duration::try_from(rest).ok().filter(|rest| !rest.is_zero())
+/// Returns what is left of a period that began at `began`; none when it is over.
+fn time_left(began: Timestamp, time: Duration, now: Timestamp) -> Option<Duration> {
+    let elapsed = now.duration_since(began).max(SignedDuration::ZERO);
+    let remaining = SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX).saturating_sub(elapsed);
+    Duration::try_from(remaining).ok().filter(|remaining| !remaining.is_zero())
 }
 
 #[cfg(test)]

@@ -1,90 +1,92 @@
-//! Defragment: which member is next.
+//! Defragment: which member is defragmented next.
 
 use std::time::Duration;
 
 use messina_api::druid::v1alpha1::{DefragmentConfig, MemberOutcome};
 use serde_json::Value;
 
-use super::{Fault, decode, seconds};
+use super::{TaskError, decode, seconds};
 
-/// How long a task may take, in seconds, unless its options say otherwise.
-const DEADLINE: u32 = 1800;
-/// The same for one member.
-const MEMBER: u32 = 300;
+/// Default of `config.timeoutSeconds`.
+const DEFAULT_TIMEOUT: u32 = 1800;
+/// Default of `config.memberTimeoutSeconds`.
+const DEFAULT_MEMBER_TIMEOUT: u32 = 300;
 
-/// What is asked for.
+/// The options of a Defragment task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// How long the task may take.
+    /// How long the task may run.
     pub deadline: Duration,
-    /// How long one member may take.
+    /// How long the defragmentation of one member may take.
     pub member: Duration,
 }
 
 impl Config {
-    /// What the options of a task ask for.
-    pub fn read(config: Option<&Value>) -> Result<Self, Fault> {
+    /// Reads the options of a task.
+    pub fn read(config: Option<&Value>) -> Result<Self, TaskError> {
         let config: DefragmentConfig = decode(config)?;
         Ok(Self {
-            deadline: seconds("timeoutSeconds", config.timeout_seconds, DEADLINE)?,
-            member: seconds("memberTimeoutSeconds", config.member_timeout_seconds, MEMBER)?,
+            deadline: seconds("timeoutSeconds", config.timeout_seconds, DEFAULT_TIMEOUT)?,
+            member: seconds("memberTimeoutSeconds", config.member_timeout_seconds, DEFAULT_MEMBER_TIMEOUT)?,
         })
     }
 }
 
-/// A member of an etcd cluster, as it was just seen.
+/// The observed health of a member of an etcd cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
-    /// Its number.
+pub struct MemberHealth {
+    /// The member ID.
     pub id: u64,
-    /// Its name; none before it has started.
+    /// The name; empty before the member has started for the first time.
     pub name: String,
-    /// Whether it only follows and does not vote.
+    /// Whether the member is a learner, which does not vote.
     pub is_learner: bool,
-    /// Whom it takes for the leader; zero where it knows none.
+    /// ID of the leader that the member reports; zero if it knows none.
     pub leader: u64,
-    /// What is wrong with it.
-    pub trouble: Option<String>,
+    /// Why the member is unhealthy.
+    pub problem: Option<String>,
 }
 
-/// What to do next.
+/// Which member is defragmented next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Turn {
-    /// This member is defragmented.
-    Of(u64),
-    /// All are done.
-    Over,
-    /// Not now, because of this.
-    NotNow(String),
+pub enum NextMember {
+    /// The member with this ID.
+    Defragment(u64),
+    /// None: all members are defragmented.
+    Done,
+    /// None at present, for this reason.
+    Blocked(String),
 }
 
-/// Whose turn it is: followers by name, the leader last, and nobody while a member is not well. A member does not answer
-/// while it is at it, so the others must be able to go on without it.
-pub fn turn(members: &[Member], done: &[MemberOutcome]) -> Turn {
+/// Returns the next member to defragment: followers by name, the leader last, and none while a member is unhealthy. A
+/// member does not respond while it defragments, so the others must be able to serve without it.
+pub fn next_member(members: &[MemberHealth], done: &[MemberOutcome]) -> NextMember {
     if members.is_empty() {
-        return Turn::NotNow("etcd names no members".into());
+        return NextMember::Blocked("etcd lists no members".into());
     }
     for member in members {
-        if let Some(trouble) = &member.trouble {
-            return Turn::NotNow(format!("the member {} is not well: {trouble}", called(member)));
+        if let Some(problem) = &member.problem {
+            return NextMember::Blocked(format!("member {} is unhealthy: {problem}", display_name(member)));
         }
     }
     let leader = members[0].leader;
     if leader == 0 || members.iter().any(|member| member.leader != leader) {
-        return Turn::NotNow("the members do not agree on a leader".into());
+        return NextMember::Blocked("the members do not agree on a leader".into());
     }
     if !members.iter().any(|member| member.id == leader) {
-        return Turn::NotNow("the leader is not among the members".into());
+        return NextMember::Blocked("the leader is not among the members".into());
     }
-    let is_done = |member: &Member| done.iter().any(|one| one.name.as_deref() == Some(called(member).as_str()));
-    let mut waiting: Vec<&Member> = members.iter().filter(|member| !is_done(member)).collect();
-    waiting.sort_by_key(|member| (member.id == leader, called(member)));
-    waiting.first().map_or(Turn::Over, |member| Turn::Of(member.id))
+    let is_done =
+        |member: &MemberHealth| done.iter().any(|one| one.name.as_deref() == Some(display_name(member).as_str()));
+    let mut remaining: Vec<&MemberHealth> = members.iter().filter(|member| !is_done(member)).collect();
+    remaining.sort_by_key(|member| (member.id == leader, display_name(member)));
+    remaining.first().map_or(NextMember::Done, |member| NextMember::Defragment(member.id))
 }
 
-/// Whether a member of an etcd cluster in this namespace may serve at this address. Which address it is, etcd says, and whoever
-/// can write to etcd decides what etcd says; so the operator connects to names of the namespace only, and to no plain
-/// address. `domain` is the DNS domain of the Kubernetes cluster, where it is known.
+/// Whether the operator may connect to a member of an etcd cluster in this namespace at this client URL. etcd reports
+/// the URL, and any client that can write to etcd can change it; so the operator connects only to DNS names of
+/// Services in the namespace, and never to an IP address. `domain` is the DNS domain of the Kubernetes cluster, if it
+/// is known.
 pub fn may_serve_at(address: &str, namespace: &str, domain: Option<&str>) -> bool {
     let Some(host) = host(address) else { return false };
     let host = host.strip_suffix('.').unwrap_or(host);
@@ -102,8 +104,8 @@ fn host(address: &str) -> Option<&str> {
     host.bytes().all(is_name).then_some(host)
 }
 
-/// How a member is called where people read it.
-pub fn called(member: &Member) -> String {
+/// Returns the name of a member in messages: its name, or its ID in hexadecimal.
+pub fn display_name(member: &MemberHealth) -> String {
     if member.name.is_empty() { format!("{:x}", member.id) } else { member.name.clone() }
 }
 
@@ -113,8 +115,8 @@ mod tests {
 
     use super::*;
 
-    fn member(id: u64, leader: u64) -> Member {
-        Member { id, name: format!("main-{id}"), is_learner: false, leader, trouble: None }
+    fn member(id: u64, leader: u64) -> MemberHealth {
+        MemberHealth { id, name: format!("main-{id}"), is_learner: false, leader, problem: None }
     }
 
     fn outcome(id: u64) -> MemberOutcome {
@@ -122,35 +124,40 @@ mod tests {
     }
 
     #[test]
-    fn followers_come_first_and_the_leader_last() {
+    fn next_member_is_a_follower_before_the_leader() {
         let members = [member(1, 2), member(2, 2), member(3, 2)];
         let mut done = Vec::new();
         let mut order = Vec::new();
-        while let Turn::Of(id) = turn(&members, &done) {
+        while let NextMember::Defragment(id) = next_member(&members, &done) {
             order.push(id);
             done.push(outcome(id));
         }
         assert_eq!(order, [1, 3, 2]);
-        assert_eq!(turn(&members, &done), Turn::Over);
+        assert_eq!(next_member(&members, &done), NextMember::Done);
     }
 
     #[test]
-    fn a_leader_that_changed_meanwhile_does_not_make_anyone_twice() {
-        // 1 is done; 2 led and now 1 does.
-        assert_eq!(turn(&[member(1, 1), member(2, 1), member(3, 1)], &[outcome(1)]), Turn::Of(2));
+    fn next_member_skips_defragmented_members_when_the_leader_changes() {
+        // Member 1 is defragmented. Member 2 was the leader, and now member 1 is.
+        assert_eq!(next_member(&[member(1, 1), member(2, 1), member(3, 1)], &[outcome(1)]), NextMember::Defragment(2));
     }
 
     #[test]
-    fn nobody_while_a_member_is_not_well() {
-        let ill = Member { trouble: Some("it does not answer".into()), ..member(3, 0) };
-        assert!(matches!(turn(&[member(1, 1), member(2, 1), ill], &[]), Turn::NotNow(why) if why.contains("main-3")));
-        assert!(matches!(turn(&[member(1, 1), member(2, 0)], &[]), Turn::NotNow(_)), "one knows no leader");
-        assert!(matches!(turn(&[member(1, 9)], &[]), Turn::NotNow(_)), "a leader that is not there");
-        assert!(matches!(turn(&[], &[]), Turn::NotNow(_)));
+    fn next_member_is_blocked_while_a_member_is_unhealthy() {
+        let unhealthy = MemberHealth { problem: Some("it does not respond".into()), ..member(3, 0) };
+        assert!(
+            matches!(next_member(&[member(1, 1), member(2, 1), unhealthy], &[]), NextMember::Blocked(why) if why.contains("main-3"))
+        );
+        assert!(
+            matches!(next_member(&[member(1, 1), member(2, 0)], &[]), NextMember::Blocked(_)),
+            "a member knows no leader"
+        );
+        assert!(matches!(next_member(&[member(1, 9)], &[]), NextMember::Blocked(_)), "the leader is not a member");
+        assert!(matches!(next_member(&[], &[]), NextMember::Blocked(_)));
     }
 
     #[test]
-    fn members_serve_in_their_own_namespace() {
+    fn may_serve_at_accepts_only_names_of_the_namespace() {
         for address in [
             "https://main-0.main-peer.shop.svc:2379",
             "http://main-0.main-peer.shop.svc.cluster.local:2379",
@@ -189,18 +196,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whoever_leads_when_all_get_their_turn_once(leaders in proptest::collection::vec(1_u64..=5, 5..20)) {
+        fn every_member_is_defragmented_once_under_any_leader(leaders in proptest::collection::vec(1_u64..=5, 5..20)) {
             let mut done: Vec<MemberOutcome> = Vec::new();
             for leader in leaders.iter().cycle().take(100) {
-                let members: Vec<Member> = (1..=5).map(|id| member(id, *leader)).collect();
-                match turn(&members, &done) {
-                    Turn::Of(id) => {
+                let members: Vec<MemberHealth> = (1..=5).map(|id| member(id, *leader)).collect();
+                match next_member(&members, &done) {
+                    NextMember::Defragment(id) => {
                         prop_assert!(!done.contains(&outcome(id)));
                         prop_assert!(id != *leader || done.len() == 4, "the leader is last");
                         done.push(outcome(id));
                     }
                     other => {
-                        prop_assert_eq!(other, Turn::Over);
+                        prop_assert_eq!(other, NextMember::Done);
                         prop_assert_eq!(done.len(), 5);
                     }
                 }

@@ -45,9 +45,9 @@ pub fn decide_deletion(status: &EtcdOperatorTaskStatus, cleanup: Option<&TaskRes
         }
         (Some(OperationState::Completed), _) => DeletionStep::RemoveFinalizer,
         (Some(_), None) => DeletionStep::CleanUp,
-        (Some(_), Some(TaskResult { error: Some(fault), is_completed: false, requeue_after, .. })) => {
-            add_error(&mut status, fault, now);
-            let cause = fault.description.trim_end_matches('.');
+        (Some(_), Some(TaskResult { error: Some(error), is_completed: false, requeue_after, .. })) => {
+            add_error(&mut status, error, now);
+            let cause = error.description.trim_end_matches('.');
             record(&mut status, OperationState::Failed, format!("{INCOMPLETE}{cause}. The operator retries it."), now);
             DeletionStep::Retry(requeue_after.unwrap_or(RETRY))
         }
@@ -56,7 +56,7 @@ pub fn decide_deletion(status: &EtcdOperatorTaskStatus, cleanup: Option<&TaskRes
             DeletionStep::Retry(requeue_after.unwrap_or(RETRY))
         }
         (Some(_), Some(result)) => {
-            result.error.iter().for_each(|fault| add_error(&mut status, fault, now));
+            result.error.iter().for_each(|error| add_error(&mut status, error, now));
             record(&mut status, OperationState::Completed, format!("{COMPLETED}{}", result.description), now);
             DeletionStep::RemoveFinalizer
         }
@@ -94,7 +94,7 @@ fn record(status: &mut EtcdOperatorTaskStatus, state: OperationState, descriptio
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
-    use crate::etcd_task::Fault;
+    use crate::etcd_task::TaskError;
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_second(1_800_000_000 + seconds).unwrap()
@@ -116,13 +116,13 @@ mod tests {
         let again = decide_deletion(&first.status, None, at(1));
         assert_eq!((again.status, again.step), (first.status.clone(), DeletionStep::CleanUp), "it is recorded once");
 
-        let trouble = TaskResult::trouble(Fault::new("ERR_X", "the Job a could not be deleted"));
-        let failed = decide_deletion(&first.status, Some(&trouble), at(2));
+        let retry = TaskResult::retry(TaskError::new("ERR_X", "the Job a could not be deleted"));
+        let failed = decide_deletion(&first.status, Some(&retry), at(2));
         assert_eq!(failed.step, DeletionStep::Retry(RETRY));
         assert_eq!(operation(&failed.status).state, Some(OperationState::Failed));
         assert!(operation(&failed.status).description.unwrap().contains("Job a"));
         assert_eq!(failed.status.last_errors.iter().flatten().count(), 1);
-        let again = decide_deletion(&failed.status, Some(&trouble), at(9));
+        let again = decide_deletion(&failed.status, Some(&retry), at(9));
         assert_eq!(again.status, failed.status, "the same failure is recorded once");
 
         let done = decide_deletion(&failed.status, Some(&TaskResult::done("x")), at(10));
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn a_cleanup_that_can_never_succeed_does_not_keep_the_task() {
         let status = decide_deletion(&EtcdOperatorTaskStatus::default(), None, at(0)).status;
-        let plan = decide_deletion(&status, Some(&TaskResult::failed(Fault::new("ERR_X", "no name"))), at(1));
+        let plan = decide_deletion(&status, Some(&TaskResult::failed(TaskError::new("ERR_X", "no name"))), at(1));
         assert_eq!(plan.step, DeletionStep::RemoveFinalizer);
         assert_eq!(plan.status.last_errors.iter().flatten().count(), 1);
     }
@@ -149,10 +149,10 @@ mod tests {
             let operation = LastOperation { operation_type: None, ..status.last_operation.clone().unwrap() };
             EtcdOperatorTaskStatus { last_operation: Some(operation), ..status }
         };
-        let trouble = TaskResult::trouble(Fault::new("ERR_X", "busy"));
+        let retry = TaskResult::retry(TaskError::new("ERR_X", "busy"));
         let started = stored(decide_deletion(&EtcdOperatorTaskStatus::default(), None, at(0)).status);
         assert_eq!(decide_deletion(&started, None, at(1)).status, started);
-        let failed = stored(decide_deletion(&started, Some(&trouble), at(2)).status);
+        let failed = stored(decide_deletion(&started, Some(&retry), at(2)).status);
         assert_eq!(decide_deletion(&failed, None, at(3)).step, DeletionStep::CleanUp);
         let done = stored(decide_deletion(&failed, Some(&TaskResult::done("x")), at(4)).status);
         assert_eq!(decide_deletion(&done, None, at(5)).step, DeletionStep::RemoveFinalizer);

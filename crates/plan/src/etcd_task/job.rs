@@ -18,103 +18,110 @@ use messina_api::{
 };
 use serde_json::Value;
 
-use super::{Fault, Options, TaskResult, code, decode, seconds};
+use super::{Options, TaskError, TaskResult, code, decode, seconds};
 
-/// How long such a task may take, in seconds, unless its options say otherwise.
-const DEADLINE: u32 = 10_800;
-/// Home folder in the pod. etcd-backup-restore finds folders of the machine below it.
+/// Default of `config.timeoutSeconds`.
+const DEFAULT_TIMEOUT: u32 = 10_800;
+/// Home directory in the pod. etcd-backup-restore expects the containers of the provider Local below it.
 const HOME: &str = "/home/nonroot";
-/// Where etcd-backup-restore works.
+/// Working directory of etcd-backup-restore.
 const WORKSPACE: &str = "/var/etcd/data";
-/// The folder of the machine that holds containers of the provider Local, unless its Secret says otherwise.
+/// The directory of the Kubernetes node that holds containers of the provider Local, unless the Secret of the store
+/// sets it.
 pub const LOCAL_FOLDER: &str = "/etc/gardener/local-backupbuckets";
-/// The key of that Secret that says so.
+/// The key of that Secret that sets it.
 pub const LOCAL_FOLDER_KEY: &str = "hostPath";
-/// The user that pods run as.
-const NOBODY: i64 = 65532;
-/// The image of etcd-backup-restore, unless the Etcd or the operator's options name another one.
+/// User ID and group ID of pods.
+const NONROOT_USER: i64 = 65532;
+/// The default image of etcd-backup-restore, unless the Etcd or the operator's flags set another one.
 pub const IMAGE: &str = "europe-docker.pkg.dev/gardener-project/public/gardener/etcdbrctl:v0.43.0";
-/// Who keeps our Jobs.
+/// Value of the label `app.kubernetes.io/managed-by` of Jobs.
 pub const MANAGER: &str = "messina";
 
-/// A task that is done by a Job.
+/// A task that runs as a Job, with its options.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Work {
-    /// Makes one full snapshot of the last one and the deltas after it.
+pub enum JobTask {
+    /// Compacts the latest full snapshot and the delta snapshots after it into one full snapshot.
     Compact(CompactSnapshotsConfig),
     /// Copies snapshots to another store.
     Copy(Box<CopyBackupsConfig>),
 }
 
-impl Work {
-    /// CompactSnapshots with these options.
-    pub fn compact(config: Option<&Value>) -> Result<Self, Fault> {
+impl JobTask {
+    /// Reads the options of a CompactSnapshots task.
+    pub fn compact(config: Option<&Value>) -> Result<Self, TaskError> {
         decode(config).map(Self::Compact)
     }
 
-    /// CopyBackups with these options.
-    pub fn copy(config: Option<&Value>) -> Result<Self, Fault> {
+    /// Reads the options of a CopyBackups task.
+    pub fn copy(config: Option<&Value>) -> Result<Self, TaskError> {
         let config: CopyBackupsConfig = decode(config)?;
-        let wrong = |description: String| Err(Fault::new(code::INVALID_CONFIG, description));
+        let invalid = |description: String| Err(TaskError::new(code::INVALID_CONFIG, description));
         let Some(target) = &config.target_store else {
-            return wrong("config.targetStore: say where the snapshots go: provider, container and prefix".into());
+            return invalid(
+                "config.targetStore is required: set provider, container and prefix of the store to copy to".into(),
+            );
         };
-        check("config.targetStore", target)?;
+        validate_store("config.targetStore", target)?;
         if let Some(source) = &config.source_store {
-            check("config.sourceStore", source)?;
+            validate_store("config.sourceStore", source)?;
         }
         for (field, value) in [("maxBackups", config.max_backups), ("maxBackupAge", config.max_backup_age)] {
             if let Some(value) = value.filter(|value| *value < 1) {
-                return wrong(format!("config.{field}: {value} would copy nothing: give a number from 1 on"));
+                return invalid(format!("config.{field}: {value} would copy nothing: use a number of at least 1"));
             }
         }
         Ok(Self::Copy(Box::new(config)))
     }
 
-    /// What the flow needs to know of it.
-    pub fn options(&self) -> Result<Options, Fault> {
+    /// Returns the options that all types of tasks have.
+    pub fn options(&self) -> Result<Options, TaskError> {
         let given = match self {
             Self::Compact(config) => config.timeout_seconds,
             Self::Copy(config) => config.timeout_seconds,
         };
-        Ok(Options { deadline: seconds("timeoutSeconds", given, DEADLINE)? })
+        Ok(Options { deadline: seconds("timeoutSeconds", given, DEFAULT_TIMEOUT)? })
     }
 
-    /// Whether the etcd cluster has what it needs; if not, the task can never run.
-    pub fn admit(&self, task: &EtcdOperatorTask, etcd: &Etcd) -> Result<(), Fault> {
+    /// Checks the preconditions of the task. If it returns an error, the task can never run.
+    pub fn admit(&self, task: &EtcdOperatorTask, etcd: &Etcd) -> Result<(), TaskError> {
         if task.metadata.namespace != etcd.metadata.namespace {
-            return Err(Fault::new(
+            return Err(TaskError::new(
                 code::PRECONDITION,
                 "spec.etcdReference.namespace: a task that runs as a Job has to be in the namespace of its Etcd, where \
-                 the credentials of the store are: create it there",
+                 the credentials of the store are: create the task there",
             ));
         }
         self.stores(etcd).map(|_| ())
     }
 
-    /// The stores that it works on: the one that it writes to, and the one that it reads, if that is another one.
-    pub fn stores<'a>(&'a self, etcd: &'a Etcd) -> Result<(&'a StoreSpec, Option<&'a StoreSpec>), Fault> {
+    /// Returns the store that the Job writes to, and the one that it reads from if that is another one.
+    pub fn stores<'a>(&'a self, etcd: &'a Etcd) -> Result<(&'a StoreSpec, Option<&'a StoreSpec>), TaskError> {
         let own = etcd.spec.backup.as_ref().and_then(|backup| backup.store.as_ref());
         let missing = || {
-            Fault::new(code::PRECONDITION, "The Etcd has no store for snapshots: spec.backup.store is not set there")
+            TaskError::new(
+                code::PRECONDITION,
+                "The Etcd has no store for snapshots: set spec.backup.store of the Etcd, then create another task",
+            )
         };
         match self {
             Self::Compact(_) => {
                 let own = own.ok_or_else(missing)?;
-                check("spec.backup.store of the Etcd", own)?;
+                validate_store("spec.backup.store of the Etcd", own)?;
                 Ok((own, None))
             }
             Self::Copy(config) => {
                 let source = config.source_store.as_ref().or(own).ok_or_else(missing)?;
-                check("spec.backup.store of the Etcd", source)?;
-                // `copy` has seen to it that there is one.
+                validate_store("spec.backup.store of the Etcd", source)?;
+                // `copy` rejects options without a target.
                 let target = config.target_store.as_ref().ok_or_else(missing)?;
                 if (target.container == source.container && target.prefix == source.prefix)
                     && target.provider == source.provider
                 {
-                    return Err(Fault::new(
+                    return Err(TaskError::new(
                         code::PRECONDITION,
-                        "config.targetStore: this is where the snapshots come from: name another container or prefix",
+                        "config.targetStore is the store that the snapshots are copied from: use another container or \
+                         prefix",
                     ));
                 }
                 Ok((target, Some(source)))
@@ -143,21 +150,23 @@ impl Work {
     }
 }
 
-fn check(field: &str, store: &StoreSpec) -> Result<(), Fault> {
-    let wrong = |description: String| Err(Fault::new(code::INVALID_CONFIG, description));
+fn validate_store(field: &str, store: &StoreSpec) -> Result<(), TaskError> {
+    let invalid = |description: String| Err(TaskError::new(code::INVALID_CONFIG, description));
     if store.container.as_deref().unwrap_or_default().is_empty() {
-        return wrong(format!("{field}.container: name the bucket, container or folder of the snapshots"));
+        return invalid(format!(
+            "{field}.container is required: set the bucket, container or directory of the snapshots"
+        ));
     }
     if provider(store).is_none() {
         let given = store.provider.as_deref().unwrap_or_default();
-        return wrong(format!(
-            "{field}.provider: {given:?} is not known: use S3, ABS, GCS, Swift, OSS, OCS, ECS or Local"
+        return invalid(format!(
+            "{field}.provider: {given:?} is not supported: use S3, ABS, GCS, Swift, OSS, OCS, ECS or Local"
         ));
     }
     Ok(())
 }
 
-/// What etcd-backup-restore calls the provider of a store.
+/// Returns the name that etcd-backup-restore has for the provider of a store.
 fn provider(store: &StoreSpec) -> Option<&'static str> {
     let given = store.provider.as_deref().unwrap_or_default();
     let names: [(&str, &[&str]); 8] = [
@@ -173,52 +182,56 @@ fn provider(store: &StoreSpec) -> Option<&'static str> {
     names.iter().find(|(_, known)| known.contains(&given)).map(|(name, _)| *name)
 }
 
-/// Whether the snapshots of a store are in a folder of the machine.
+/// Whether the snapshots of a store are in a directory of the Kubernetes node.
 pub fn is_local(store: &StoreSpec) -> bool {
     provider(store) == Some("Local")
 }
 
-/// The image of etcd-backup-restore: that of the Etcd, or else the operator's. It is not for whoever creates a task to say
-/// what runs with the credentials of the store.
-pub fn image<'a>(etcd: &'a Etcd, otherwise: &'a str) -> &'a str {
-    etcd.spec.backup.as_ref().and_then(|backup| backup.image.as_deref()).unwrap_or(otherwise)
+/// Returns the image of etcd-backup-restore: that of the Etcd, or else the operator's. A task cannot set it: users who
+/// may create tasks must not choose what runs with the credentials of the store.
+pub fn image<'a>(etcd: &'a Etcd, default: &'a str) -> &'a str {
+    etcd.spec.backup.as_ref().and_then(|backup| backup.image.as_deref()).unwrap_or(default)
 }
 
-/// The name of the Job of a task.
-pub fn name(task: &EtcdOperatorTask) -> Result<String, Fault> {
+/// Returns the name of the Job of a task.
+pub fn name(task: &EtcdOperatorTask) -> Result<String, TaskError> {
     let (name, uid) =
         (task.metadata.name.as_deref().unwrap_or_default(), task.metadata.uid.as_deref().unwrap_or_default());
-    truncated_hashed_name(MAX_LABEL, &[name, uid])
-        .map_err(|error| Fault::new(code::PRECONDITION, format!("There is no name for the Job: {error}")))
+    truncated_hashed_name(MAX_LABEL, &[name, uid]).map_err(|error| {
+        TaskError::new(
+            code::PRECONDITION,
+            format!("The operator cannot derive a name for the Job from that of the task: {error}"),
+        )
+    })
 }
 
-/// The Job of a task. `folders` are the folders of the Kubernetes node for the store that is written and the one that is read,
-/// where they are of the provider Local; `remaining` is what is left of the time of the task.
+/// Builds the Job of a task. `folders` are the directories of the Kubernetes node for the target store and the source
+/// store, if their provider is Local; `remaining` is the time until the deadline of the task.
 pub fn job(
     task: &EtcdOperatorTask,
     etcd: &Etcd,
-    work: &Work,
+    job_task: &JobTask,
     image: &str,
     folders: (Option<&str>, Option<&str>),
     remaining: Duration,
-) -> Result<Job, Fault> {
-    let (store, source) = work.stores(etcd)?;
+) -> Result<Job, TaskError> {
+    let (store, source) = job_task.stores(etcd)?;
     let is_same_path = |source: &StoreSpec| is_local(store) && is_local(source) && store.container == source.container;
     if source.is_some_and(is_same_path) && folder(folders.0) != folder(folders.1) {
-        return Err(Fault::new(
+        return Err(TaskError::new(
             code::PRECONDITION,
-            "config.targetStore.container: the store that is read has the same container in another folder of the Kubernetes \
-             node, and etcd-backup-restore cannot tell them apart: name another container",
+            "config.targetStore.container: the source store has the same container in another directory of the \
+             Kubernetes node, and etcd-backup-restore cannot distinguish them: use another container",
         ));
     }
-    let mut pod = Pod { arguments: work.arguments(), ..Pod::default() };
+    let mut pod = PodBuilder { arguments: job_task.arguments(), ..PodBuilder::default() };
     pod.add_workspace();
     pod.add(store, "", folders.0);
     if let Some(source) = source {
         pod.add(source, "source-", folders.1);
     }
-    let is_on_the_machine = is_local(store) || source.is_some_and(is_local);
-    // Kubernetes takes no Job without any time.
+    let uses_host_path = is_local(store) || source.is_some_and(is_local);
+    // The API server rejects a Job with a deadline of zero.
     let deadline = i64::try_from(remaining.as_secs().max(1)).unwrap_or(i64::MAX);
     let labels = BTreeMap::from([(label::MANAGED_BY.to_owned(), MANAGER.to_owned())]);
     let metadata = ObjectMeta {
@@ -250,14 +263,14 @@ pub fn job(
     };
     let pod = PodSpec {
         restart_policy: Some("Never".into()),
-        // It speaks with the store alone.
+        // The pod connects to the store and not to the API server.
         automount_service_account_token: Some(false),
         containers: vec![container],
-        // Folders of the machine belong to whom they belong to; else nobody needs to be root.
+        // Directories of the Kubernetes node may belong to root. For all other stores the pod runs as another user.
         security_context: Some(PodSecurityContext {
-            run_as_non_root: (!is_on_the_machine).then_some(true),
-            run_as_user: (!is_on_the_machine).then_some(NOBODY),
-            fs_group: (!is_on_the_machine).then_some(NOBODY),
+            run_as_non_root: (!uses_host_path).then_some(true),
+            run_as_user: (!uses_host_path).then_some(NONROOT_USER),
+            fs_group: (!uses_host_path).then_some(NONROOT_USER),
             seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".into(), localhost_profile: None }),
             ..PodSecurityContext::default()
         }),
@@ -265,7 +278,7 @@ pub fn job(
         ..PodSpec::default()
     };
     let spec = JobSpec {
-        // Snapshots that are already there are not made again, so that another pod may try.
+        // Snapshots that already exist are not written again, so a retry with another pod is safe.
         backoff_limit: Some(3),
         active_deadline_seconds: Some(deadline),
         template: PodTemplateSpec {
@@ -277,23 +290,23 @@ pub fn job(
     Ok(Job { metadata, spec: Some(spec), status: None })
 }
 
-/// What a pod needs to reach stores.
+/// Arguments, environment and volumes of a pod that accesses stores.
 #[derive(Default)]
-struct Pod {
+struct PodBuilder {
     arguments: Vec<String>,
     environment: Vec<EnvVar>,
     mounts: Vec<VolumeMount>,
     volumes: Vec<Volume>,
 }
 
-impl Pod {
+impl PodBuilder {
     fn add_workspace(&mut self) {
         self.set("HOME", HOME.into());
         let empty = EmptyDirVolumeSource::default();
         self.mount(Volume { name: "workspace".into(), empty_dir: Some(empty), ..Volume::default() }, WORKSPACE.into());
     }
 
-    /// `prefix` is what flags begin with that are about this store.
+    /// Adds a store. `prefix` is the prefix of the flags for it.
     fn add(&mut self, store: &StoreSpec, prefix: &str, folder: Option<&str>) {
         let provider = provider(store).unwrap_or_default();
         let container = store.container.clone().unwrap_or_default();
@@ -307,11 +320,11 @@ impl Pod {
         let variable = |name: &str| {
             if prefix.is_empty() { name.to_owned() } else { format!("SOURCE_{name}") }
         };
-        let folder_of_secret = format!("/var/{prefix}etcd-backup");
+        let secret_directory = format!("/var/{prefix}etcd-backup");
         match provider {
             "Local" => {
                 let path = format!("{HOME}/{container}");
-                // Two stores may be in one folder, with different prefixes.
+                // Two stores may be in one directory, with different prefixes.
                 if self.mounts.iter().all(|mount| mount.mount_path != path) {
                     let folder = format!("{}/{container}", self::folder(folder));
                     let source = HostPathVolumeSource { path: folder, type_: Some("DirectoryOrCreate".into()) };
@@ -331,20 +344,21 @@ impl Pod {
                 return;
             }
             "GCS" => {
-                self.set(&variable("GOOGLE_APPLICATION_CREDENTIALS"), format!("{folder_of_secret}/serviceaccount.json"))
+                self.set(&variable("GOOGLE_APPLICATION_CREDENTIALS"), format!("{secret_directory}/serviceaccount.json"))
             }
-            "S3" => self.set(&variable("AWS_APPLICATION_CREDENTIALS"), folder_of_secret.clone()),
-            "ABS" => self.set(&variable("AZURE_APPLICATION_CREDENTIALS"), folder_of_secret.clone()),
-            "Swift" => self.set(&variable("OPENSTACK_APPLICATION_CREDENTIALS"), folder_of_secret.clone()),
-            "OSS" => self.set(&variable("ALICLOUD_APPLICATION_CREDENTIALS"), folder_of_secret.clone()),
-            _ => self.set(&variable("OPENSHIFT_APPLICATION_CREDENTIALS"), folder_of_secret.clone()),
+            "S3" => self.set(&variable("AWS_APPLICATION_CREDENTIALS"), secret_directory.clone()),
+            "ABS" => self.set(&variable("AZURE_APPLICATION_CREDENTIALS"), secret_directory.clone()),
+            "Swift" => self.set(&variable("OPENSTACK_APPLICATION_CREDENTIALS"), secret_directory.clone()),
+            "OSS" => self.set(&variable("ALICLOUD_APPLICATION_CREDENTIALS"), secret_directory.clone()),
+            _ => self.set(&variable("OPENSHIFT_APPLICATION_CREDENTIALS"), secret_directory.clone()),
         }
         if let Some(secret) = secret {
             let source = SecretVolumeSource { secret_name: Some(secret), ..SecretVolumeSource::default() };
             let volume = Volume { name: format!("{prefix}credentials"), secret: Some(source), ..Volume::default() };
-            self.mount(volume, folder_of_secret);
+            self.mount(volume, secret_directory);
         } else {
-            // Without a Secret, the machine's own identity is used, and no file may be looked for.
+            // Without a Secret, etcd-backup-restore uses the identity of the Kubernetes node, and must not look for a
+            // file.
             self.environment.pop();
         }
     }
@@ -370,10 +384,10 @@ fn from_secret(name: String, secret: &str, key: &str) -> EnvVar {
     EnvVar { name, value: None, value_from: Some(source) }
 }
 
-/// How much is kept of what a Job says of itself, in characters.
-const LONGEST_MESSAGE: usize = 1000;
+/// Maximum length of a message of a Job, in characters.
+const MAX_MESSAGE: usize = 1000;
 
-/// How a Job stands, as the result of a task.
+/// Returns the result of a task from the status of its Job.
 pub fn result(job: &Job) -> TaskResult {
     let name = job.metadata.name.as_deref().unwrap_or_default();
     let status = job.status.clone().unwrap_or_default();
@@ -382,24 +396,24 @@ pub fn result(job: &Job) -> TaskResult {
         found.map(|one| one.message.clone().or_else(|| one.reason.clone()).unwrap_or_default())
     };
     if is("Complete").is_some() {
-        return TaskResult::done(format!("The Job {name} is done."));
+        return TaskResult::done(format!("Job {name} is complete."));
     }
-    if let Some(why) = is("Failed").map(|why| messina_text::line(&why, LONGEST_MESSAGE)) {
-        return TaskResult::failed(Fault::new(
+    if let Some(why) = is("Failed").map(|why| messina_text::line(&why, MAX_MESSAGE)) {
+        return TaskResult::failed(TaskError::new(
             JOB_FAILED,
-            format!("The Job {name} failed: {why}. Its log says more: kubectl logs job/{name}"),
+            format!("Job {name} failed: {why}. For details see its log: kubectl logs job/{name}"),
         ));
     }
     let failed = status.failed.unwrap_or_default();
-    let tried = if failed > 0 { format!("; {failed} of its pods have failed") } else { String::new() };
-    // Its watch tells when it changes.
-    TaskResult::goes_on(format!("The Job {name} runs{tried}."), Duration::from_secs(300))
+    let failures = if failed > 0 { format!("; {failed} of its pods failed") } else { String::new() };
+    // The watch on Jobs triggers a reconcile when the Job changes.
+    TaskResult::in_progress(format!("Job {name} is running{failures}."), Duration::from_secs(300))
 }
 
-/// Whether a Job is at its end, with all of its pods.
+/// Whether a Job is complete or failed, and none of its pods is left running or terminating.
 pub fn is_finished(job: &Job) -> bool {
-    let runs = job.status.as_ref().is_some_and(|status| status.active > Some(0) || status.terminating > Some(0));
-    (has_condition(job, "Complete") || has_failed(job)) && !runs
+    let has_pods = job.status.as_ref().is_some_and(|status| status.active > Some(0) || status.terminating > Some(0));
+    (has_condition(job, "Complete") || has_failed(job)) && !has_pods
 }
 
 /// Whether a Job has failed.
@@ -412,7 +426,7 @@ fn has_condition(job: &Job, condition: &str) -> bool {
     conditions.into_iter().flatten().any(|one| one.type_ == condition && one.status == "True")
 }
 
-/// The Job of a task failed.
+/// Error code: the Job of a task failed.
 pub const JOB_FAILED: &str = "ERR_JOB_FAILED";
 
 #[cfg(test)]
@@ -443,15 +457,15 @@ mod tests {
     }
 
     fn made(kind: &str, config: Value, etcd: &Etcd) -> Job {
-        let work =
-            if kind == "CopyBackups" { Work::copy(Some(&config)) } else { Work::compact(Some(&config)) }.unwrap();
-        work.admit(&task(kind, config.clone()), etcd).unwrap();
+        let job_task =
+            if kind == "CopyBackups" { JobTask::copy(Some(&config)) } else { JobTask::compact(Some(&config)) }.unwrap();
+        job_task.admit(&task(kind, config.clone()), etcd).unwrap();
         let folders = (Some("/folder"), None);
-        job(&task(kind, config), etcd, &work, image(etcd, IMAGE), folders, Duration::from_secs(90)).unwrap()
+        job(&task(kind, config), etcd, &job_task, image(etcd, IMAGE), folders, Duration::from_secs(90)).unwrap()
     }
 
     #[test]
-    fn snapshots_of_a_bucket_are_compacted() {
+    fn compact_job_uses_the_store_of_the_etcd() {
         let job = made("CompactSnapshots", json!({}), &etcd(s3("bucket")));
         let pod = job.spec.unwrap().template.spec.unwrap();
         let container = &pod.containers[0];
@@ -468,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn snapshots_are_copied_from_one_store_to_the_other() {
+    fn copy_job_reads_one_store_and_writes_the_other() {
         let config =
             json!({"targetStore": {"provider": "Local", "container": "copies", "prefix": "main"}, "maxBackups": 2});
         let job = made("CopyBackups", config, &etcd(s3("bucket")));
@@ -492,22 +506,23 @@ mod tests {
     }
 
     #[test]
-    fn a_job_has_what_is_left_of_the_time_of_its_task() {
-        let work = Work::compact(None).unwrap();
+    fn job_deadline_is_the_remaining_time_of_its_task() {
+        let job_task = JobTask::compact(None).unwrap();
         let etcd = etcd(s3("bucket"));
         for (remaining, seconds) in [(90_500, 90), (999, 1), (0, 1)] {
             let remaining = Duration::from_millis(remaining);
-            let job = job(&task("CompactSnapshots", json!({})), &etcd, &work, IMAGE, (None, None), remaining).unwrap();
+            let job =
+                job(&task("CompactSnapshots", json!({})), &etcd, &job_task, IMAGE, (None, None), remaining).unwrap();
             assert_eq!(job.spec.unwrap().active_deadline_seconds, Some(seconds));
         }
     }
 
     #[test]
-    fn snapshots_are_copied_within_one_folder() {
+    fn copy_job_mounts_a_shared_directory_once() {
         let local = |prefix: &str| json!({"provider": "Local", "container": "copies", "prefix": prefix});
         let config = json!({"targetStore": local("new")});
-        let (etcd, work) = (etcd(local("old")), Work::copy(Some(&config)).unwrap());
-        let made = |folders| job(&task("CopyBackups", config.clone()), &etcd, &work, IMAGE, folders, Duration::MAX);
+        let (etcd, job_task) = (etcd(local("old")), JobTask::copy(Some(&config)).unwrap());
+        let made = |folders| job(&task("CopyBackups", config.clone()), &etcd, &job_task, IMAGE, folders, Duration::MAX);
         for folders in [(None, None), (Some("/folder"), Some("/folder")), (None, Some(LOCAL_FOLDER))] {
             let pod = made(folders).unwrap().spec.unwrap().template.spec.unwrap();
             let arguments = pod.containers[0].args.clone().unwrap();
@@ -518,12 +533,12 @@ mod tests {
             assert_eq!(paths.collect::<Vec<_>>(), [WORKSPACE, "/home/nonroot/copies"]);
             assert_eq!(pod.volumes.unwrap().len(), 2);
         }
-        let fault = made((Some("/folder"), None)).unwrap_err();
-        assert!(fault.description.contains("config.targetStore.container"), "{}", fault.description);
+        let error = made((Some("/folder"), None)).unwrap_err();
+        assert!(error.description.contains("config.targetStore.container"), "{}", error.description);
     }
 
     #[test]
-    fn what_could_never_run_is_said() {
+    fn job_tasks_with_invalid_options_are_rejected() {
         for (config, named) in [
             (json!({}), "config.targetStore"),
             (json!({"targetStore": {"provider": "S3"}}), "config.targetStore.container"),
@@ -531,31 +546,31 @@ mod tests {
             (json!({"targetStore": s3("b"), "maxBackups": 0}), "config.maxBackups"),
             (json!({"targetStore": s3("b"), "maxBackup": 1}), "unknown field `maxBackup`"),
         ] {
-            let fault = Work::copy(Some(&config)).unwrap_err();
-            assert!(fault.description.contains(named), "{}", fault.description);
+            let error = JobTask::copy(Some(&config)).unwrap_err();
+            assert!(error.description.contains(named), "{}", error.description);
         }
-        let copy = Work::copy(Some(&json!({"targetStore": s3("bucket")}))).unwrap();
-        let fault = copy.admit(&task("CopyBackups", json!({})), &etcd(s3("bucket"))).unwrap_err();
-        assert!(fault.description.contains("where the snapshots come from"), "{}", fault.description);
-        let compact = Work::compact(None).unwrap();
-        let fault = compact.admit(&task("CompactSnapshots", json!({})), &etcd(json!(null))).unwrap_err();
-        assert!(fault.description.contains("spec.backup.store"), "{}", fault.description);
+        let copy = JobTask::copy(Some(&json!({"targetStore": s3("bucket")}))).unwrap();
+        let error = copy.admit(&task("CopyBackups", json!({})), &etcd(s3("bucket"))).unwrap_err();
+        assert!(error.description.contains("the snapshots are copied from"), "{}", error.description);
+        let compact = JobTask::compact(None).unwrap();
+        let error = compact.admit(&task("CompactSnapshots", json!({})), &etcd(json!(null))).unwrap_err();
+        assert!(error.description.contains("spec.backup.store"), "{}", error.description);
         let mut elsewhere = task("CompactSnapshots", json!({}));
         elsewhere.metadata.namespace = Some("other".into());
         assert!(compact.admit(&elsewhere, &etcd(s3("bucket"))).unwrap_err().description.contains("namespace"));
     }
 
     #[test]
-    fn the_image_is_not_for_tasks_to_say() {
+    fn tasks_cannot_set_the_image() {
         let mut etcd = etcd(s3("bucket"));
         assert_eq!(image(&etcd, "operators"), "backup-restore:1");
         etcd.spec.backup.as_mut().unwrap().image = None;
         assert_eq!(image(&etcd, "operators"), "operators");
-        assert!(Work::compact(Some(&json!({"image": "mine"}))).is_err());
+        assert!(JobTask::compact(Some(&json!({"image": "mine"}))).is_err());
     }
 
     #[test]
-    fn what_a_job_says_is_what_came_of_the_task() {
+    fn job_conditions_determine_the_result_of_the_task() {
         let with = |condition: &str| -> Job {
             let conditions = json!([{"type": condition, "status": "True", "message": "it has"}]);
             serde_json::from_value(json!({"metadata": {"name": "job"}, "status": {"conditions": conditions}})).unwrap()

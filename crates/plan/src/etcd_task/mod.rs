@@ -1,16 +1,16 @@
 //! Tasks on etcd clusters: [`EtcdOperatorTask`](messina_api::druid::v1alpha1::EtcdOperatorTask).
 //!
 //! ```text
-//!            rejected: it could never run
+//!            invalid: the task can never run
 //!          ┌───────────────────────────────► Rejected ─┐
 //!          │                                           │
-//!   (new) ─┴► Pending ─► InProgress ─┬─► Succeeded ────┼─► deleted when its time is over
-//!             waits its turn         └─► Failed ───────┘
+//!   (new) ─┴► Pending ─► InProgress ─┬─► Succeeded ────┼─► deleted when ttlSecondsAfterFinished has passed
+//!             queued                 └─► Failed ───────┘
 //! ```
 //!
-//! [`decide`] knows this way and nothing of what tasks do. What a type of task does is asked of its handler, which
-//! answers with a [`TaskResult`]; what was decided is written before anything is done, and done only when it is seen to be
-//! written. The other modules are decisions of single types.
+//! [`decide`] implements this state machine for all types of tasks. The handler of a type does the work and returns a
+//! [`TaskResult`]. The operator writes each decision to the status first and acts only when it observes that status.
+//! The other modules hold the decisions of single types.
 
 pub mod compact;
 mod config;
@@ -18,129 +18,130 @@ mod decide;
 pub mod defragment;
 mod deletion;
 pub mod job;
-pub mod line;
+pub mod queue;
 pub mod snapshot;
 
 pub use config::{Options, decode, seconds};
-pub use decide::{Next, Observed, Plan, Sight, Stage, StageState, decide, is_old_enough};
+pub use decide::{EtcdAvailability, NextStep, Observed, Plan, Stage, StageState, decide, is_old_enough};
 pub use deletion::{DeletionPlan, DeletionStep, decide_deletion};
 use messina_api::druid::v1alpha1::{
     EtcdOperatorTaskStatus, MemberOutcome, SnapshotsBefore, TakenSnapshot, TaskProgress, TaskState,
 };
 use std::time::Duration;
 
-/// Codes of errors that any task can have.
+/// Error codes that are common to all types of tasks.
 pub mod code {
-    /// The options of the task cannot be used.
+    /// `spec.config` is invalid.
     pub const INVALID_CONFIG: &str = "ERR_INVALID_CONFIG";
-    /// There is no such type of task.
+    /// `spec.type` is unknown.
     pub const UNKNOWN_TYPE: &str = "ERR_UNKNOWN_TASK_TYPE";
-    /// The task does not say which etcd cluster it is for.
+    /// `spec.etcdReference.name` is not set.
     pub const NO_ETCD: &str = "ERR_NO_ETCD_REFERENCE";
-    /// The etcd cluster is gone.
+    /// The Etcd does not exist, or is in a namespace that the operator does not watch.
     pub const ETCD_GONE: &str = "ERR_ETCD_NOT_FOUND";
-    /// The etcd cluster is there, and its Etcd cannot be read.
+    /// The Etcd exists but cannot be decoded.
     pub const ETCD_UNREADABLE: &str = "ERR_ETCD_NOT_READABLE";
-    /// The task was not done in time.
+    /// The task did not finish before its deadline.
     pub const DEADLINE: &str = "ERR_DEADLINE_EXCEEDED";
-    /// What the task has left could not be removed.
+    /// The cleanup of the task did not finish.
     pub const CLEANUP: &str = "ERR_CLEANUP_INCOMPLETE";
-    /// The etcd cluster does not have what the task needs.
+    /// The etcd cluster does not meet a precondition of the task.
     pub const PRECONDITION: &str = "ERR_PRECONDITION_NOT_MET";
 }
 
-/// How long the description of an error may be, in characters.
-const LONGEST: usize = 8 * 1024;
+/// Maximum length of the description of an error, in characters.
+const MAX_DESCRIPTION: usize = 8 * 1024;
 
-/// Something that went wrong with a task.
+/// An error of a task, as `status.lastErrors` reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// What kind of error it is, in a form for programs.
+pub struct TaskError {
+    /// Machine-readable code, such as `ERR_DEADLINE_EXCEEDED`.
     pub code: &'static str,
-    /// What happened, and what to do.
+    /// Cause and remedy.
     pub description: String,
 }
 
-impl Fault {
-    /// Something that went wrong.
+impl TaskError {
+    /// Creates an error and sanitizes its description.
     pub fn new(code: &'static str, description: impl Into<String>) -> Self {
-        // Errors hold what servers and webhooks say. A status is compared with it, where it is made fit, too.
-        Self { code, description: messina_text::line(&description.into(), LONGEST) }
+        // Errors quote servers and webhooks. The written status is sanitized in the same way, so that both compare
+        // equal.
+        Self { code, description: messina_text::line(&description.into(), MAX_DESCRIPTION) }
     }
 }
 
-/// What the handler of a task says after it did something.
+/// The result of one call of a handler.
 ///
 /// | completed | error | |
 /// |---|---|---|
-/// | yes | no | it is done |
-/// | yes | yes | it can never be done |
-/// | no | yes | it is tried again |
-/// | no | no | it goes on |
+/// | yes | no | the task succeeded |
+/// | yes | yes | the task failed for good |
+/// | no | yes | the call failed and is retried |
+/// | no | no | the task is in progress |
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TaskResult {
-    /// What was done, in words.
+    /// Description for `status.lastOperation`.
     pub description: String,
-    /// What went wrong.
-    pub error: Option<Fault>,
-    /// When to ask the handler again; none leaves it to the flow.
+    /// The error, if the call failed.
+    pub error: Option<TaskError>,
+    /// When to call the handler again; none for the default retry delay.
     pub requeue_after: Option<Duration>,
     /// Whether there is nothing more to do.
     pub is_completed: bool,
-    /// Whether a request was sent of which nobody knows what came.
-    pub is_unanswered: bool,
-    /// What was found out, for the status.
+    /// Whether a request was sent whose outcome is unknown.
+    pub is_outcome_unknown: bool,
+    /// Values for further fields of the status.
     pub findings: Box<Findings>,
 }
 
 impl TaskResult {
-    /// It is done.
+    /// The task, or this stage of it, succeeded.
     pub fn done(description: impl Into<String>) -> Self {
         Self { description: description.into(), is_completed: true, ..Self::default() }
     }
 
-    /// It goes on, and is to be looked at again after this time.
-    pub fn goes_on(description: impl Into<String>, after: Duration) -> Self {
+    /// The task is in progress: the handler is called again after this time.
+    pub fn in_progress(description: impl Into<String>, after: Duration) -> Self {
         Self { description: description.into(), requeue_after: Some(after), ..Self::default() }
     }
 
-    /// It can never be done.
-    pub fn failed(fault: Fault) -> Self {
-        Self { description: fault.description.clone(), error: Some(fault), is_completed: true, ..Self::default() }
+    /// The task failed for good.
+    pub fn failed(error: TaskError) -> Self {
+        Self { description: error.description.clone(), error: Some(error), is_completed: true, ..Self::default() }
     }
 
-    /// It did not work this time.
-    pub fn trouble(fault: Fault) -> Self {
-        Self { is_completed: false, ..Self::failed(fault) }
+    /// The call failed and is retried.
+    pub fn retry(error: TaskError) -> Self {
+        Self { is_completed: false, ..Self::failed(error) }
     }
 
-    /// The same, with something for the status.
+    /// Adds values for the status.
     pub fn with(mut self, findings: Findings) -> Self {
         self.findings = Box::new(findings);
         self
     }
 }
 
-/// What a handler found out. What it says nothing of stays as it is.
+/// Status fields that a handler sets. Fields with no value keep their previous one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Findings {
-    /// How far it has come.
+    /// Progress of the task.
     pub progress: Option<TaskProgress>,
-    /// The newest snapshots before the task.
+    /// The latest snapshots before the task.
     pub before: Option<SnapshotsBefore>,
     /// The snapshot that was taken.
     pub snapshot: Option<TakenSnapshot>,
-    /// What became of each member.
+    /// The outcome for each member.
     pub members: Option<Vec<MemberOutcome>>,
-    /// The revision before which nothing is kept.
+    /// The revision up to which etcd is compacted.
     pub compacted_revision: Option<i64>,
 }
 
 impl Findings {
     fn add_to(&self, status: &mut EtcdOperatorTaskStatus) {
-        fn set<T: Clone>(place: &mut Option<T>, value: Option<&T>) {
+        fn set<T: Clone>(field: &mut Option<T>, value: Option<&T>) {
             if let Some(value) = value {
-                *place = Some(value.clone());
+                *field = Some(value.clone());
             }
         }
         set(&mut status.progress, self.progress.as_ref());
@@ -151,7 +152,7 @@ impl Findings {
     }
 }
 
-/// Whether a task is at its end.
+/// Whether a task is finished: it succeeded, failed or was rejected.
 pub fn is_finished(state: Option<&TaskState>) -> bool {
     matches!(state, Some(TaskState::Succeeded | TaskState::Failed | TaskState::Rejected))
 }

@@ -1,4 +1,4 @@
-//! Defragment and Compact: etcd's own maintenance.
+//! Defragment and Compact: maintenance through etcd's own API.
 
 use std::time::Duration;
 
@@ -6,171 +6,205 @@ use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use messina_api::druid::v1alpha1::{MemberOutcome, TaskProgress};
 use messina_clients::etcd;
 use messina_plan::etcd_task::{
-    Fault, Findings, Options, TaskResult, compact,
-    defragment::{self, Member, Turn, called, may_serve_at, turn},
+    Findings, Options, TaskError, TaskResult, compact,
+    defragment::{self, MemberHealth, NextMember, display_name, may_serve_at, next_member},
 };
 use messina_runtime::error::chain;
 use serde_json::Value;
 
 use super::{
-    handler::{Handler, Subject},
-    tools::{Members, of_etcd},
+    dependencies::{MemberConnector, result_of_error},
+    handler::{Handler, HandlerContext},
 };
 
-/// Members that are asked at once: as many as most clusters have.
-const AT_ONCE: usize = 3;
+/// Maximum number of members that are called at the same time: as many as most clusters have.
+const CONCURRENT_CALLS: usize = 3;
 
-/// Gives space back to the members' machines, one member after the other.
+/// Defragments the databases of all members, one member after the other.
 pub(super) struct Defragment;
 
 impl Handler for Defragment {
-    fn options(&self, config: Option<&Value>) -> Result<Options, Fault> {
+    fn options(&self, config: Option<&Value>) -> Result<Options, TaskError> {
         defragment::Config::read(config).map(|config| Options { deadline: config.deadline })
     }
 
-    fn admit<'a>(&'a self, _: &'a Subject) -> BoxFuture<'a, TaskResult> {
-        async { TaskResult::done("Admitted; the members are being looked at.") }.boxed()
+    fn admit<'a>(&'a self, _: &'a HandlerContext) -> BoxFuture<'a, TaskResult> {
+        async { TaskResult::done("Admitted: the operator checks the health of the members.") }.boxed()
     }
 
-    fn run<'a>(&'a self, subject: &'a Subject) -> BoxFuture<'a, TaskResult> {
-        async { next_member(subject).await.unwrap_or_else(|result| result) }.boxed()
+    fn run<'a>(&'a self, context: &'a HandlerContext) -> BoxFuture<'a, TaskResult> {
+        async { defragment_next(context).await.unwrap_or_else(|result| result) }.boxed()
     }
 }
 
-/// Does the next member.
-async fn next_member(subject: &Subject) -> Result<TaskResult, TaskResult> {
-    let at_most = defragment::Config::read(subject.config()).map_err(TaskResult::failed)?.member;
-    let way = subject.tools.members(&subject.etcd).await?;
-    let listed = way.any().map_err(|error| of_etcd(&error))?.members().await.map_err(|error| of_etcd(&error))?;
-    let namespace = subject.etcd.metadata.namespace.as_deref().unwrap_or_default();
-    let statuses: Vec<_> =
-        listed.iter().map(|member| look(&way, member, namespace, subject.tools.reach.domain())).collect();
-    let mut seen: Vec<(Member, Option<i64>)> = stream::iter(statuses).buffered(AT_ONCE).collect().await;
-    add_alarms(&way, &mut seen).await?;
-    let mut outcomes = subject.status().members.unwrap_or_default();
-    let members: Vec<Member> = seen.iter().map(|(member, _)| member.clone()).collect();
-    let id = match turn(&members, &outcomes) {
-        Turn::Over => return Ok(TaskResult::done(sum(&outcomes))),
-        Turn::NotNow(why) => {
-            let description = format!("No member is defragmented at present, because {why}.");
-            return Err(TaskResult::trouble(Fault::new("ERR_MEMBER_NOT_HEALTHY", description)));
+/// Defragments the next member.
+async fn defragment_next(context: &HandlerContext) -> Result<TaskResult, TaskResult> {
+    let timeout = defragment::Config::read(context.config()).map_err(TaskResult::failed)?.member;
+    let connector = context.dependencies.members(&context.etcd).await?;
+    let listed = connector
+        .any_member()
+        .map_err(|error| result_of_error(&error))?
+        .members()
+        .await
+        .map_err(|error| result_of_error(&error))?;
+    let namespace = context.etcd.metadata.namespace.as_deref().unwrap_or_default();
+    let statuses: Vec<_> = listed
+        .iter()
+        .map(|member| observe_member(&connector, member, namespace, context.dependencies.resolver.domain()))
+        .collect();
+    let mut observed: Vec<(MemberHealth, Option<i64>)> =
+        stream::iter(statuses).buffered(CONCURRENT_CALLS).collect().await;
+    add_alarms(&connector, &mut observed).await?;
+    let mut outcomes = context.status().members.unwrap_or_default();
+    let members: Vec<MemberHealth> = observed.iter().map(|(member, _)| member.clone()).collect();
+    let id = match next_member(&members, &outcomes) {
+        NextMember::Done => return Ok(TaskResult::done(summarize_sizes(&outcomes))),
+        NextMember::Blocked(why) => {
+            let description = format!("No member can be defragmented at present: {why}. The operator retries it.");
+            return Err(TaskResult::retry(TaskError::new("ERR_MEMBER_NOT_HEALTHY", description)));
         }
-        Turn::Of(id) => id,
+        NextMember::Defragment(id) => id,
     };
-    let Some(((member, size_before), listed)) = seen.iter().zip(&listed).find(|((member, _), _)| member.id == id)
+    let Some(((member, size_before), listed)) = observed.iter().zip(&listed).find(|((member, _), _)| member.id == id)
     else {
-        return Err(TaskResult::trouble(Fault::new("ERR_MEMBERS_CHANGED", "The members of etcd have changed.")));
+        return Err(TaskResult::retry(TaskError::new(
+            "ERR_MEMBERS_CHANGED",
+            "The members of etcd have changed. The operator retries the defragmentation.",
+        )));
     };
-    let client = client(&way, listed).map_err(|error| of_etcd(&error))?;
-    if !subject.tools.fence.is_open() {
-        return Ok(TaskResult::goes_on("This process leads no longer.", Duration::from_secs(1)));
+    let client = client(&connector, listed).map_err(|error| result_of_error(&error))?;
+    if !context.dependencies.fence.is_open() {
+        return Ok(TaskResult::in_progress("This operator process is no longer the leader.", Duration::from_secs(1)));
     }
-    client.defragment(at_most).await.map_err(|error| of_etcd(&error))?;
+    client.defragment(timeout).await.map_err(|error| result_of_error(&error))?;
     let size_after = client.status().await.map(|status| status.db_size).ok();
-    outcomes.push(MemberOutcome { name: Some(called(member)), size_before: *size_before, size_after });
+    outcomes.push(MemberOutcome { name: Some(display_name(member)), size_before: *size_before, size_after });
     let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
     let progress = TaskProgress { done: Some(count(outcomes.len())), total: Some(count(members.len())) };
-    let description =
-        format!("{} of {} members are defragmented, last {}.", outcomes.len(), members.len(), called(member));
-    Ok(TaskResult::goes_on(description, Duration::ZERO).with(Findings {
+    let description = format!(
+        "{} of {} members are defragmented, the last one was {}.",
+        outcomes.len(),
+        members.len(),
+        display_name(member)
+    );
+    Ok(TaskResult::in_progress(description, Duration::ZERO).with(Findings {
         progress: Some(progress),
         members: Some(outcomes),
         ..Findings::default()
     }))
 }
 
-/// How a member stands, and how large its file is.
-async fn look(way: &Members, member: &etcd::Member, namespace: &str, domain: Option<&str>) -> (Member, Option<i64>) {
-    let mut seen =
-        Member { id: member.id, name: member.name.clone(), is_learner: member.is_learner, leader: 0, trouble: None };
+/// Returns the health of a member and the size of its database.
+async fn observe_member(
+    connector: &MemberConnector,
+    member: &etcd::ClusterMember,
+    namespace: &str,
+    domain: Option<&str>,
+) -> (MemberHealth, Option<i64>) {
+    let mut observed = MemberHealth {
+        id: member.id,
+        name: member.name.clone(),
+        is_learner: member.is_learner,
+        leader: 0,
+        problem: None,
+    };
     if let Some(address) = member.client_urls.first().filter(|address| !may_serve_at(address, namespace, domain)) {
-        let trouble =
-            format!("its address {address:?} is not in namespace {namespace}, and the operator does not connect to it");
-        seen.trouble = Some(trouble);
-        return (seen, None);
+        let problem = format!(
+            "its client URL {address:?} is not a name in namespace {namespace}, so the operator does not connect to it"
+        );
+        observed.problem = Some(problem);
+        return (observed, None);
     }
-    let asked = match client(way, member) {
+    let asked = match client(connector, member) {
         Ok(client) => client.status().await,
         Err(error) => Err(error),
     };
     match asked {
         Ok(status) if status.member_id != member.id => {
-            seen.trouble = Some("another member answers at its address".into());
-            (seen, None)
+            observed.problem = Some("another member responds at its client URL".into());
+            (observed, None)
         }
         Ok(status) => {
-            seen.leader = status.leader.unwrap_or_default();
-            seen.trouble = status.errors.first().cloned();
-            (seen, Some(status.db_size))
+            observed.leader = status.leader.unwrap_or_default();
+            observed.problem = status.errors.first().cloned();
+            (observed, Some(status.db_size))
         }
         Err(error) => {
-            seen.trouble = Some(chain(&error));
-            (seen, None)
+            observed.problem = Some(chain(&error));
+            (observed, None)
         }
     }
 }
 
-/// A member that has raised an alarm is not well, unless the alarm is that there is no space: that is what this helps with.
-async fn add_alarms(way: &Members, seen: &mut [(Member, Option<i64>)]) -> Result<(), TaskResult> {
-    let client = way.any().map_err(|error| of_etcd(&error))?;
-    for alarm in client.alarms().await.map_err(|error| of_etcd(&error))? {
+/// Marks members that have raised an alarm as unhealthy, except for the alarm NOSPACE, which defragmentation helps
+/// against.
+async fn add_alarms(
+    connector: &MemberConnector,
+    observed: &mut [(MemberHealth, Option<i64>)],
+) -> Result<(), TaskResult> {
+    let client = connector.any_member().map_err(|error| result_of_error(&error))?;
+    for alarm in client.alarms().await.map_err(|error| result_of_error(&error))? {
         if alarm.kind == etcd::AlarmKind::NoSpace {
             continue;
         }
-        for (member, _) in seen.iter_mut().filter(|(member, _)| member.id == alarm.member_id) {
-            member.trouble = Some(format!("it has raised the alarm {:?}", alarm.kind));
+        for (member, _) in observed.iter_mut().filter(|(member, _)| member.id == alarm.member_id) {
+            member.problem = Some(format!("it raised the alarm {:?}", alarm.kind));
         }
     }
     Ok(())
 }
 
-fn client(way: &Members, member: &etcd::Member) -> Result<etcd::Etcd, etcd::Error> {
+fn client(connector: &MemberConnector, member: &etcd::ClusterMember) -> Result<etcd::Etcd, etcd::Error> {
     match member.client_urls.first() {
-        Some(address) => way.at(address),
-        None => way.at(""),
+        Some(address) => connector.member_at(address),
+        None => connector.member_at(""),
     }
 }
 
-fn sum(outcomes: &[MemberOutcome]) -> String {
+fn summarize_sizes(outcomes: &[MemberOutcome]) -> String {
     let total = |size: fn(&MemberOutcome) -> Option<i64>| outcomes.iter().filter_map(size).sum::<i64>();
     let (before, after) = (total(|one| one.size_before), total(|one| one.size_after));
     format!("All {} members are defragmented: {before} bytes before, {after} after.", outcomes.len())
 }
 
-/// Forgets old revisions of all keys.
+/// Compacts old revisions of all keys.
 pub(super) struct Compact;
 
 impl Handler for Compact {
-    fn options(&self, config: Option<&Value>) -> Result<Options, Fault> {
+    fn options(&self, config: Option<&Value>) -> Result<Options, TaskError> {
         compact::Config::read(config).map(|config| Options { deadline: config.deadline })
     }
 
-    fn admit<'a>(&'a self, _: &'a Subject) -> BoxFuture<'a, TaskResult> {
-        async { TaskResult::done("Admitted; old revisions are being forgotten.") }.boxed()
+    fn admit<'a>(&'a self, _: &'a HandlerContext) -> BoxFuture<'a, TaskResult> {
+        async { TaskResult::done("Admitted: the operator compacts old revisions.") }.boxed()
     }
 
-    fn run<'a>(&'a self, subject: &'a Subject) -> BoxFuture<'a, TaskResult> {
-        async { forget_revisions(subject).await.unwrap_or_else(|result| result) }.boxed()
+    fn run<'a>(&'a self, context: &'a HandlerContext) -> BoxFuture<'a, TaskResult> {
+        async { compact_revisions(context).await.unwrap_or_else(|result| result) }.boxed()
     }
 }
 
-async fn forget_revisions(subject: &Subject) -> Result<TaskResult, TaskResult> {
-    let config = compact::Config::read(subject.config()).map_err(TaskResult::failed)?;
-    let client = subject.tools.members(&subject.etcd).await?.any().map_err(|error| of_etcd(&error))?;
-    let revision = client.status().await.map_err(|error| of_etcd(&error))?.revision;
-    let Some(until) = config.until(revision) else {
+async fn compact_revisions(context: &HandlerContext) -> Result<TaskResult, TaskResult> {
+    let config = compact::Config::read(context.config()).map_err(TaskResult::failed)?;
+    let client =
+        context.dependencies.members(&context.etcd).await?.any_member().map_err(|error| result_of_error(&error))?;
+    let revision = client.status().await.map_err(|error| result_of_error(&error))?.revision;
+    let Some(target_revision) = config.target_revision(revision) else {
         let kept = config.retained;
         let description =
-            format!("There is nothing to forget: etcd is at revision {revision}, and the last {kept} are kept.");
+            format!("Nothing to compact: etcd is at revision {revision}, and the last {kept} revisions are kept.");
         return Ok(TaskResult::done(description));
     };
-    if !subject.tools.fence.is_open() {
-        return Ok(TaskResult::goes_on("This process leads no longer.", Duration::from_secs(1)));
+    if !context.dependencies.fence.is_open() {
+        return Ok(TaskResult::in_progress("This operator process is no longer the leader.", Duration::from_secs(1)));
     }
-    let description = match client.compact(until, config.physical).await {
-        Ok(()) => format!("Revisions before {until} are forgotten; etcd is at {revision}."),
-        Err(etcd::Error::AlreadyCompacted { .. }) => format!("Revisions before {until} had been forgotten already."),
-        Err(error) => return Err(of_etcd(&error)),
+    let description = match client.compact(target_revision, config.physical).await {
+        Ok(()) => format!("Revisions before {target_revision} are compacted; etcd is at revision {revision}."),
+        Err(etcd::Error::AlreadyCompacted { .. }) => {
+            format!("Revisions before {target_revision} were already compacted.")
+        }
+        Err(error) => return Err(result_of_error(&error)),
     };
-    Ok(TaskResult::done(description).with(Findings { compacted_revision: Some(until), ..Findings::default() }))
+    Ok(TaskResult::done(description)
+        .with(Findings { compacted_revision: Some(target_revision), ..Findings::default() }))
 }

@@ -1,15 +1,15 @@
-//! The controller of EtcdOperatorTasks: one way for all types, which are told apart by their handlers.
+//! The controller of EtcdOperatorTasks, which is the same for all types; a [`Handler`] does the work of each type.
 //!
-//! What handlers do takes place beside the workers, as errands. Their answers are part of what is observed, so that every
-//! step of a task is decided by the same pure function, written down, and only then taken.
+//! Handlers run as background tasks. Their results are part of the observed state, so that one pure function decides
+//! every step of a task. The operator writes the decision to the status first and takes the step only then.
 
-mod counts;
+mod dependencies;
 mod handler;
 mod jobs;
-mod lines;
 mod maintenance;
+mod metrics;
+mod queues;
 mod snapshot;
-mod tools;
 
 use std::{
     collections::HashMap,
@@ -18,18 +18,18 @@ use std::{
     time::Duration,
 };
 
-pub use counts::Counts;
-pub use handler::{Handler, Registry, Subject};
+pub use dependencies::{Dependencies, MemberConnector};
+pub use handler::{Handler, HandlerContext, Registry};
 use jiff::Timestamp;
 use k8s_openapi::{api::batch::v1::Job, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use messina_api::{
     druid::v1alpha1::{Etcd, EtcdOperatorTask, EtcdOperatorTaskType, TaskState},
     names::finalizer,
 };
-use messina_clients::Reach;
+use messina_clients::Resolver;
 use messina_plan::etcd_task::{
-    self, DeletionStep, Fault, Next, Options, Plan, Sight, Stage, StageState, TaskResult, code, decide_deletion,
-    is_finished, is_old_enough, line::created,
+    self, DeletionStep, EtcdAvailability, NextStep, Options, Plan, Stage, StageState, TaskError, TaskResult, code,
+    decide_deletion, is_finished, is_old_enough, queue::created_at,
 };
 use messina_runtime::{
     apply::{Applied, ComponentPlan, Deletion},
@@ -43,108 +43,109 @@ use messina_runtime::{
     status::Report,
     store::{Change, Store, controller_of, key_of},
 };
+pub use metrics::TaskMetrics;
 use tokio::time::Instant;
-pub use tools::{Members, Tools};
 use tracing::warn;
 
-use self::lines::{Lines, etcd_of};
+use self::queues::{TaskQueues, etcd_of};
 use super::trim;
 
-/// The place of a task in line is written again after this time at the earliest, if nothing else has changed.
+/// Minimum time between two writes of the status of a task if only its position in the queue has changed.
 const REFRESH: Duration = Duration::from_secs(120);
 
-/// What is the same for all tasks.
+/// Settings of the controller.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What types there are.
+    /// The handlers by type.
     pub registry: Registry,
-    /// How names of etcd clusters are found.
-    pub reach: Reach,
-    /// Whether this process leads.
+    /// Resolver of the names of etcd members and sidecars.
+    pub resolver: Resolver,
+    /// Whether this process is the leader.
     pub fence: Fence,
-    /// The image of etcd-backup-restore for Jobs, where the Etcd names none.
+    /// The image of etcd-backup-restore for Jobs, unless the Etcd sets one.
     pub backup_restore_image: String,
-    /// What is counted.
-    pub counts: Counts,
+    /// Metrics of tasks.
+    pub task_metrics: TaskMetrics,
 }
 
-/// Runs tasks on etcd clusters.
+/// The controller of EtcdOperatorTasks.
 pub struct TaskController {
     registry: Registry,
-    tools: Arc<Tools>,
+    dependencies: Arc<Dependencies>,
     etcds: Arc<Store<Etcd>>,
-    /// The one namespace whose Etcds are seen; none for all.
+    /// The namespace that the operator watches; none for all.
     namespace: Option<String>,
-    lines: Arc<Lines>,
+    queues: Arc<TaskQueues>,
     background_tasks: Arc<BackgroundTasks<(Stage, TaskResult)>>,
-    memories: Arc<Memories>,
-    counts: Counts,
+    records: Arc<TaskRecords>,
+    task_metrics: TaskMetrics,
     events: Events,
 }
 
 impl Drop for TaskController {
     fn drop(&mut self) {
-        // Whoever leads now counts them.
-        self.counts.forget_tasks();
+        // The current leader exports the metrics of tasks.
+        self.task_metrics.forget_tasks();
     }
 }
 
-/// What is remembered of a task while this process leads.
+/// What the operator keeps in memory about a task while it is the leader.
 #[derive(Debug, Default)]
-struct Memory {
-    /// Whether it began here. What another process has asked for is not known.
-    began_here: bool,
-    /// Since when a request may be under way of which nobody knows what came.
-    in_doubt_since: Option<Instant>,
-    /// Whether its handler was asked to run already.
+struct TaskRecord {
+    /// Whether this process started the task. Requests of another process are unknown here.
+    started_here: bool,
+    /// When a request may have been sent whose outcome is unknown.
+    unconfirmed_since: Option<Instant>,
+    /// Whether this process has called `run` of the handler.
     has_run: bool,
-    /// What its handler was last asked for.
+    /// The stage of the last call of the handler.
     stage: Option<Stage>,
-    /// How often its handler was asked in vain.
+    /// Number of consecutive calls of the handler that failed.
     failures: u32,
-    /// When its handler is to be asked again.
-    rests_until: Option<Instant>,
-    /// Whether something has changed that its handler waits for, since it was last asked. What it answers may be from before.
-    is_woken: bool,
-    /// When its place in line was last said.
-    placed: Option<Instant>,
+    /// When the handler is called again.
+    call_at: Option<Instant>,
+    /// Whether an object that the handler waits for has changed since the last call began. Its result may be outdated
+    /// then.
+    is_call_due: bool,
+    /// When the position in the queue was last reported.
+    position_reported_at: Option<Instant>,
     /// When a deletion that failed is retried.
     deletion_retry_at: Option<Instant>,
 }
 
-impl Memory {
-    /// Its handler is asked for this now.
+impl TaskRecord {
+    /// Records that a call of the handler begins.
     fn begin(&mut self, stage: Stage) {
         self.stage = Some(stage);
-        self.rests_until = None;
-        self.is_woken = false;
+        self.call_at = None;
+        self.is_call_due = false;
     }
 
-    /// How long its handler is really left alone.
-    fn rest(&self, time: Duration) -> Duration {
-        if self.is_woken { Duration::ZERO } else { time }
+    /// Returns the delay before the next call of the handler, which is zero if a call is due.
+    fn effective_delay(&self, time: Duration) -> Duration {
+        if self.is_call_due { Duration::ZERO } else { time }
     }
 }
 
-/// By UID.
+/// The records of all tasks, by UID.
 #[derive(Debug, Default)]
-struct Memories(Mutex<HashMap<String, Memory>>);
+struct TaskRecords(Mutex<HashMap<String, TaskRecord>>);
 
-impl Memories {
-    fn locked(&self) -> MutexGuard<'_, HashMap<String, Memory>> {
+impl TaskRecords {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, TaskRecord>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something has changed that its handler waits for.
-    fn wake(&self, uid: &str) {
-        if let Some(memory) = self.locked().get_mut(uid) {
-            memory.is_woken = true;
-            memory.rests_until = memory.rests_until.map(|_| Instant::now());
+    /// Lets the handler of a task be called without delay, because an object that it waits for has changed.
+    fn call_now(&self, uid: &str) {
+        if let Some(record) = self.lock().get_mut(uid) {
+            record.is_call_due = true;
+            record.call_at = record.call_at.map(|_| Instant::now());
         }
     }
 }
 
-/// What is known of a task.
+/// The observed state of a task.
 pub struct Observed {
     task: Arc<EtcdOperatorTask>,
     etcd: Option<Arc<Etcd>>,
@@ -152,80 +153,81 @@ pub struct Observed {
     known: etcd_task::Observed,
 }
 
-/// What is watched, and who is looked at when it changes. Jobs are watched already.
+/// Starts the controller and its watches. `jobs` is the existing cache of Jobs.
 pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) -> Arc<Running<TaskController>> {
     let tasks = caches.watch::<EtcdOperatorTask>(None, trim);
     let etcds = caches.watch_if_served::<Etcd>(trim);
-    let Settings { registry, reach, fence, backup_restore_image, counts } = settings;
+    let Settings { registry, resolver, fence, backup_restore_image, task_metrics } = settings;
     let client = caches.client().clone();
-    let (lines, memories, background_tasks) =
-        (Arc::<Lines>::default(), Arc::<Memories>::default(), Arc::<BackgroundTasks<_>>::default());
-    let tools = Arc::new(Tools { client, reach, fence, backup_restore_image, jobs: Arc::clone(jobs) });
-    let (own_registry, own_tools) = (registry.clone(), Arc::clone(&tools));
+    let (queues, records, background_tasks) =
+        (Arc::<TaskQueues>::default(), Arc::<TaskRecords>::default(), Arc::<BackgroundTasks<_>>::default());
+    let dependencies = Arc::new(Dependencies { client, resolver, fence, backup_restore_image, jobs: Arc::clone(jobs) });
+    let (own_registry, own_dependencies) = (registry.clone(), Arc::clone(&dependencies));
     let needs_cleanup = move |task: &EtcdOperatorTask| {
-        own_registry.find(&type_of(task)).is_ok_and(|handler| handler.cleanup(task, &own_tools).is_some())
+        own_registry.find(&type_of(task)).is_ok_and(|handler| handler.cleanup(task, &own_dependencies).is_some())
     };
     let controller = TaskController {
         registry,
-        tools,
+        dependencies,
         etcds: Arc::clone(&etcds),
         namespace: caches.namespace().map(str::to_owned),
-        lines: Arc::clone(&lines),
+        queues: Arc::clone(&queues),
         background_tasks: Arc::clone(&background_tasks),
-        memories: Arc::clone(&memories),
-        counts: counts.clone(),
+        records: Arc::clone(&records),
+        task_metrics: task_metrics.clone(),
         events: caches.events().clone(),
     };
-    // Before anything is looked at because of a change, the change is taken in.
-    let (own_lines, own_memories, events) = (Arc::clone(&lines), Arc::clone(&memories), caches.events().clone());
-    let (own_tasks, own_counts, own_etcds) = (Arc::downgrade(&background_tasks), counts.clone(), Arc::clone(&etcds));
+    // These callbacks run before a change triggers a reconcile.
+    let (own_queues, own_records, events) = (Arc::clone(&queues), Arc::clone(&records), caches.events().clone());
+    let (own_tasks, own_metrics, own_etcds) =
+        (Arc::downgrade(&background_tasks), task_metrics.clone(), Arc::clone(&etcds));
     tasks.on_change(move |change| {
-        own_lines.take_in(change, &needs_cleanup);
-        own_counts.take_in(change, |etcd| own_etcds.get(etcd).map_or(true, |etcd| etcd.is_some()));
-        tell(&events, change);
-        // Whatever another task of the same name asks for, this one's answer is not its own.
+        own_queues.apply_change(change, &needs_cleanup);
+        own_metrics.apply_change(change, |etcd| own_etcds.get(etcd).map_or(true, |etcd| etcd.is_some()));
+        emit_warning(&events, change);
+        // Another task of the same name must not get the result of the deleted one.
         let uid = |metadata: Option<&ObjectMeta>| metadata.and_then(|metadata| metadata.uid.clone());
         let after = uid(change.metadata_after());
         if let Some(gone) = uid(change.metadata_before()).filter(|before| after.as_ref() != Some(before)) {
-            own_memories.locked().remove(&gone);
+            own_records.lock().remove(&gone);
             own_tasks.upgrade().into_iter().for_each(|background_tasks| background_tasks.forget(&change.key));
         }
     });
-    let own_memories = Arc::clone(&memories);
+    let own_records = Arc::clone(&records);
     jobs.on_change(move |change| {
         for owner in change.metadata().filter_map(controller_of) {
-            own_memories.wake(&owner.uid);
+            own_records.call_now(&owner.uid);
         }
     });
-    let own_lines = Arc::clone(&lines);
+    let own_queues = Arc::clone(&queues);
     etcds.on_change(move |change| {
         if change.is_gone() {
-            counts.remove_etcd(&change.key);
+            task_metrics.remove_etcd(&change.key);
         }
-        // Much of an Etcd changes all the time, and says nothing of whether another attempt makes sense.
+        // Most changes of an Etcd do not affect whether a retry can succeed. The number of ready members does.
         let ready = |etcd: &Option<Arc<Etcd>>| etcd.as_ref().map_or(0, |etcd| etcd.ready_replicas());
         if ready(&change.before) != ready(&change.after) {
-            own_lines.uids_of(&change.key).iter().for_each(|uid| memories.wake(uid));
+            own_queues.uids_of(&change.key).iter().for_each(|uid| records.call_now(uid));
         }
     });
     let running = Running::new(caches, controller, Arc::clone(&tasks), Backoff::default());
     running.on_task_done(&background_tasks);
-    let of_etcd = Arc::clone(&lines);
+    let queues_by_etcd = Arc::clone(&queues);
     running.watch_changes(&tasks, move |change| {
         if change.unreadable_before.is_some() {
-            // It was in a line, and which one is not known any more.
-            return lines.all();
+            // The queue of a task that could not be decoded is unknown.
+            return queues.all();
         }
         let versions = [&change.before, &change.after].into_iter().flatten();
-        versions.filter_map(|task| etcd_of(task)).flat_map(|etcd| lines.of(&etcd)).collect()
+        versions.filter_map(|task| etcd_of(task)).flat_map(|etcd| queues.of(&etcd)).collect()
     });
-    running.watches(&etcds, move |etcd| of_etcd.of(&key_of(etcd)));
+    running.watches(&etcds, move |etcd| queues_by_etcd.of(&key_of(etcd)));
     running.owns(jobs);
     running
 }
 
-/// People are told when a task did not do what it was asked to do.
-fn tell(events: &Events, change: &Change<EtcdOperatorTask>) {
+/// Emits a warning event when a task fails or is rejected.
+fn emit_warning(events: &Events, change: &Change<EtcdOperatorTask>) {
     let state = |task: &Option<Arc<EtcdOperatorTask>>| task.as_ref().and_then(|task| task.status.clone()?.state);
     let (Some(task), Some(_)) = (&change.after, &change.before) else { return };
     let (before, now) = (state(&change.before), state(&change.after));
@@ -237,8 +239,8 @@ fn tell(events: &Events, change: &Change<EtcdOperatorTask>) {
         Some(TaskState::Rejected) => "TaskRejected",
         _ => return,
     };
-    let said = task.status.as_ref().and_then(|status| status.last_operation.as_ref()?.description.clone());
-    events.tell(reference(task.as_ref()), Note::warning(reason, said.unwrap_or_default()));
+    let description = task.status.as_ref().and_then(|status| status.last_operation.as_ref()?.description.clone());
+    events.tell(reference(task.as_ref()), Note::warning(reason, description.unwrap_or_default()));
 }
 
 fn type_of(task: &EtcdOperatorTask) -> String {
@@ -252,21 +254,21 @@ fn type_of(task: &EtcdOperatorTask) -> String {
 impl TaskController {
     fn observed(&self, task: &Arc<EtcdOperatorTask>) -> Observed {
         let handler = self.registry.find(&type_of(task));
-        let needs_cleanup = handler.as_ref().is_ok_and(|handler| handler.cleanup(task, &self.tools).is_some());
+        let needs_cleanup = handler.as_ref().is_ok_and(|handler| handler.cleanup(task, &self.dependencies).is_some());
         let options = handler.clone().and_then(|handler| handler.options(task.spec.config.as_ref()));
-        let (options, etcd, sight) = self.sight(task, options);
+        let (options, etcd, availability) = self.availability(task, options);
         let key = key_of(&task.metadata);
         let status = task.status.clone().unwrap_or_default();
         let uid = task.metadata.uid.clone().unwrap_or_default();
         let is_over = is_finished(status.state.as_ref());
         let now = Timestamp::now();
-        let may_begin = is_old_enough(created(task), now);
-        let ahead = if is_over || options.is_err() { Vec::new() } else { self.lines.ahead(task, may_begin) };
-        let mut memories = self.memories.locked();
-        let memory = memories.entry(uid).or_default();
-        let stage_state = match (self.background_tasks.state(&key), memory.rests_until) {
+        let may_start = is_old_enough(created_at(task), now);
+        let ahead = if is_over || options.is_err() { Vec::new() } else { self.queues.ahead(task, may_start) };
+        let mut records = self.records.lock();
+        let record = records.entry(uid).or_default();
+        let stage_state = match (self.background_tasks.state(&key), record.call_at) {
             (BackgroundTaskState::Done((stage, result)), _) => StageState::Done(stage, result),
-            (BackgroundTaskState::Running, _) => StageState::Running(memory.stage.unwrap_or(Stage::Run)),
+            (BackgroundTaskState::Running, _) => StageState::Running(record.stage.unwrap_or(Stage::Run)),
             (BackgroundTaskState::None, Some(until)) => {
                 StageState::Waiting(until.saturating_duration_since(Instant::now()))
             }
@@ -275,112 +277,115 @@ impl TaskController {
         let known = etcd_task::Observed {
             status,
             generation: task.metadata.generation,
-            created: created(task),
+            created_at: created_at(task),
             time_to_live: task
                 .spec
                 .ttl_seconds_after_finished
                 .map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or_default())),
             options,
             needs_cleanup,
-            etcd: sight,
+            etcd: availability,
             ahead,
-            may_refresh: memory.placed.is_none_or(|placed| placed.elapsed() >= REFRESH),
+            may_refresh: record.position_reported_at.is_none_or(|reported_at| reported_at.elapsed() >= REFRESH),
             stage_state,
-            failures: memory.failures,
+            failures: record.failures,
             now,
         };
         Observed { task: Arc::clone(task), etcd, handler: handler.ok(), known }
     }
 
-    fn sight(
+    fn availability(
         &self,
         task: &EtcdOperatorTask,
-        options: Result<Options, Fault>,
-    ) -> (Result<Options, Fault>, Option<Arc<Etcd>>, Sight) {
+        options: Result<Options, TaskError>,
+    ) -> (Result<Options, TaskError>, Option<Arc<Etcd>>, EtcdAvailability) {
         let Some(key) = etcd_of(task) else {
-            let description = "spec.etcdReference.name: say which Etcd the task is for";
-            let fault = Fault::new(code::NO_ETCD, description);
-            return (options.and(Err(fault)), None, Sight::There);
+            let description = "spec.etcdReference.name is required: set it to the Etcd that the task is for";
+            let error = TaskError::new(code::NO_ETCD, description);
+            return (options.and(Err(error)), None, EtcdAvailability::Found);
         };
         if self.etcds.is_missing() {
-            return (options, None, Sight::NotServed);
+            return (options, None, EtcdAvailability::NotServed);
         }
         if let Some(watched) = self.namespace.as_ref().filter(|watched| key.namespace.as_ref() != Some(*watched)) {
-            return (options, None, Sight::OutOfSight(key.to_string(), watched.clone()));
+            return (options, None, EtcdAvailability::NotWatched(key.to_string(), watched.clone()));
         }
         let etcd = match self.etcds.get(&key) {
             Ok(etcd) => etcd.filter(|etcd| etcd.metadata.deletion_timestamp.is_none()),
-            // No error: the deadline of the task goes on, and its status says what it waits for.
-            Err(unreadable) => return (options, None, Sight::Unreadable(unreadable.to_string())),
+            // This is not an error of the reconcile: the deadline of the task still applies, and its status reports
+            // the problem.
+            Err(unreadable) => return (options, None, EtcdAvailability::Unreadable(unreadable.to_string())),
         };
-        let sight = if etcd.is_some() { Sight::There } else { Sight::Missing(key.to_string()) };
-        (options, etcd, sight)
+        let availability =
+            if etcd.is_some() { EtcdAvailability::Found } else { EtcdAvailability::NotFound(key.to_string()) };
+        (options, etcd, availability)
     }
 
-    /// Asks the handler, beside the workers.
-    fn ask(&self, key: ObjectKey, observed: &Observed, stage: Stage, memory: &mut Memory) {
+    /// Calls the handler in a background task.
+    fn call_handler(&self, key: ObjectKey, observed: &Observed, stage: Stage, record: &mut TaskRecord) {
         let Some(handler) = observed.handler.clone() else { return };
         if stage == Stage::CleanUp {
-            memory.begin(stage);
-            // What is still under way for a task that is finished is of no use.
+            record.begin(stage);
+            // Any other call for a finished task is obsolete.
             self.background_tasks.forget(&key);
-            let (task, tools) = (Arc::clone(&observed.task), Arc::clone(&self.tools));
-            let cleanup = async move { (stage, clean_up(handler.as_ref(), &task, &tools).await) };
+            let (task, dependencies) = (Arc::clone(&observed.task), Arc::clone(&self.dependencies));
+            let cleanup = async move { (stage, clean_up(handler.as_ref(), &task, &dependencies).await) };
             self.background_tasks.send(key, cleanup, panicked(stage));
             return;
         }
         let Some(etcd) = observed.etcd.clone() else { return };
-        if stage == Stage::Run && !memory.began_here && !memory.has_run {
-            // Another process may have asked for something a moment ago.
-            memory.in_doubt_since = Some(Instant::now());
+        if stage == Stage::Run && !record.started_here && !record.has_run {
+            // Another operator process may have sent a request shortly before.
+            record.unconfirmed_since = Some(Instant::now());
         }
-        let subject = Subject {
+        let context = HandlerContext {
             task: Arc::clone(&observed.task),
             etcd,
-            tools: Arc::clone(&self.tools),
-            in_doubt_since: memory.in_doubt_since,
-            is_repeated: memory.has_run,
+            dependencies: Arc::clone(&self.dependencies),
+            unconfirmed_since: record.unconfirmed_since,
+            is_repeated: record.has_run,
         };
-        memory.has_run |= stage == Stage::Run;
-        memory.begin(stage);
-        let asking = async move {
+        record.has_run |= stage == Stage::Run;
+        record.begin(stage);
+        let call = async move {
             let result = match stage {
-                Stage::Admit => handler.admit(&subject).await,
-                Stage::Run => handler.run(&subject).await,
-                Stage::CleanUp => clean_up(handler.as_ref(), &subject.task, &subject.tools).await,
+                Stage::Admit => handler.admit(&context).await,
+                Stage::Run => handler.run(&context).await,
+                Stage::CleanUp => clean_up(handler.as_ref(), &context.task, &context.dependencies).await,
             };
             (stage, result)
         };
-        self.background_tasks.send(key, asking, panicked(stage));
+        self.background_tasks.send(key, call, panicked(stage));
     }
 
     fn report_failed_cleanup(&self, task: &EtcdOperatorTask, result: &TaskResult) {
-        if let Some(fault) = &result.error {
-            warn!(code = fault.code, problem = fault.description, "the cleanup of the task failed");
-            self.events.tell(reference(task), Note::warning("CleanupFailed", fault.description.clone()));
+        if let Some(error) = &result.error {
+            warn!(code = error.code, problem = error.description, "cleanup of the task failed");
+            self.events.tell(reference(task), Note::warning("CleanupFailed", error.description.clone()));
         }
     }
 }
 
-/// What a handler that panicked has answered. A request of it may be under way.
+/// Returns the result of a handler that panicked. It may have sent a request before.
 fn panicked(stage: Stage) -> impl FnOnce(String) -> (Stage, TaskResult) {
     move |problem| {
-        let description =
-            format!("The operator failed with an internal error: {problem}. It tries again; please report this.");
-        let result = TaskResult::trouble(Fault::new("ERR_INTERNAL", description));
-        (stage, TaskResult { is_unanswered: stage == Stage::Run, ..result })
+        let description = format!(
+            "The operator failed with an internal error: {problem}. It retries the task. Please report this bug."
+        );
+        let result = TaskResult::retry(TaskError::new("ERR_INTERNAL", description));
+        (stage, TaskResult { is_outcome_unknown: stage == Stage::Run, ..result })
     }
 }
 
-async fn clean_up(handler: &dyn Handler, task: &EtcdOperatorTask, tools: &Tools) -> TaskResult {
-    match handler.cleanup(task, tools) {
+async fn clean_up(handler: &dyn Handler, task: &EtcdOperatorTask, dependencies: &Dependencies) -> TaskResult {
+    match handler.cleanup(task, dependencies) {
         Some(cleanup) => cleanup.await,
         None => nothing_to_remove(),
     }
 }
 
 fn nothing_to_remove() -> TaskResult {
-    TaskResult::done("The task left nothing to remove.")
+    TaskResult::done("There was nothing to clean up.")
 }
 
 impl Controller for TaskController {
@@ -401,33 +406,33 @@ impl Controller for TaskController {
 
     fn components(&self, observed: &Observed, plan: &Plan) -> Result<Vec<ComponentPlan>, Error> {
         let deletions = match plan.next {
-            Next::Delete => vec![Deletion::new(observed.task.as_ref())],
+            NextStep::Delete => vec![Deletion::new(observed.task.as_ref())],
             _ => Vec::new(),
         };
         Ok(vec![ComponentPlan { name: "Task", deletions, ..ComponentPlan::default() }])
     }
 
     fn report(&self, observed: &Observed, plan: &Plan, _: &[Applied]) -> Report {
-        let mut memories = self.memories.locked();
-        let memory = memories.entry(observed.task.metadata.uid.clone().unwrap_or_default()).or_default();
+        let mut records = self.records.lock();
+        let record = records.entry(observed.task.metadata.uid.clone().unwrap_or_default()).or_default();
         let (before, now) = (observed.known.status.state.as_ref(), plan.status.state.as_ref());
         if before != now && now == Some(&TaskState::InProgress) {
-            memory.began_here = true;
+            record.started_here = true;
         }
         if before != now && is_finished(now) {
             // The cleanup does not wait for a retry of the execution.
-            (memory.rests_until, memory.failures) = (None, 0);
+            (record.call_at, record.failures) = (None, 0);
         }
         if plan.status.place.is_some() && plan.status != observed.known.status {
-            memory.placed = Some(Instant::now());
+            record.position_reported_at = Some(Instant::now());
         }
         Report {
             status: serde_json::to_value(&plan.status).unwrap_or_default(),
             is_urgent: before != now,
             requeue_after: match plan.next {
-                Next::Wait(time) => time,
-                Next::Rest(time) => Some(memory.rest(time)),
-                Next::Ask(_) | Next::Delete => None,
+                NextStep::Wait(time) => time,
+                NextStep::CallAgainAfter(time) => Some(record.effective_delay(time)),
+                NextStep::CallHandler(_) | NextStep::Delete => None,
             },
             ..Report::default()
         }
@@ -435,31 +440,31 @@ impl Controller for TaskController {
 
     fn act(&self, object: &Arc<EtcdOperatorTask>, observed: &Observed, plan: &Plan) {
         let key = key_of(&object.metadata);
-        let mut memories = self.memories.locked();
-        let memory = memories.entry(object.metadata.uid.clone().unwrap_or_default()).or_default();
+        let mut records = self.records.lock();
+        let record = records.entry(object.metadata.uid.clone().unwrap_or_default()).or_default();
         match plan.next {
-            Next::Ask(stage) => self.ask(key, observed, stage, memory),
-            Next::Rest(time) => {
+            NextStep::CallHandler(stage) => self.call_handler(key, observed, stage, record),
+            NextStep::CallAgainAfter(time) => {
                 if let StageState::Done(stage, result) = &observed.known.stage_state {
                     if *stage == Stage::CleanUp {
                         self.report_failed_cleanup(object, result);
                     }
-                    memory.failures = if result.error.is_some() { memory.failures + 1 } else { 0 };
-                    if result.is_unanswered {
-                        memory.in_doubt_since = Some(Instant::now());
+                    record.failures = if result.error.is_some() { record.failures + 1 } else { 0 };
+                    if result.is_outcome_unknown {
+                        record.unconfirmed_since = Some(Instant::now());
                     }
                 }
-                memory.rests_until = Some(Instant::now() + memory.rest(time));
+                record.call_at = Some(Instant::now() + record.effective_delay(time));
                 self.background_tasks.forget(&key);
             }
-            // What is still under way for a task that is at its end is of no use.
-            Next::Wait(_)
+            // Any other call for a finished task is obsolete.
+            NextStep::Wait(_)
                 if is_finished(plan.status.state.as_ref())
                     && observed.known.stage_state != StageState::Running(Stage::CleanUp) =>
             {
                 self.background_tasks.forget(&key);
             }
-            Next::Wait(_) | Next::Delete => {}
+            NextStep::Wait(_) | NextStep::Delete => {}
         }
     }
 
@@ -469,26 +474,26 @@ impl Controller for TaskController {
         let mut plan = decide_deletion(&status, None, Timestamp::now());
         if plan.step == DeletionStep::CleanUp && plan.status == status {
             let uid = object.metadata.uid.clone().unwrap_or_default();
-            let retry_at = self.memories.locked().get(&uid).and_then(|memory| memory.deletion_retry_at);
+            let retry_at = self.records.lock().get(&uid).and_then(|record| record.deletion_retry_at);
             let pause = retry_at.map(|at| at.saturating_duration_since(Instant::now()));
             if let Some(pause) = pause.filter(|pause| !pause.is_zero()) {
                 return Ok(Finalize { status: None, step: FinalizeStep::After(pause) });
             }
-            // A task of a type that is not registered any more has left nothing that its owner references do not remove.
+            // Owner references remove what a task of a type that is no longer registered has left.
             let result = match self.registry.find(&type_of(object)) {
-                Ok(handler) => clean_up(handler.as_ref(), object, &self.tools).await,
+                Ok(handler) => clean_up(handler.as_ref(), object, &self.dependencies).await,
                 Err(_) => nothing_to_remove(),
             };
             self.report_failed_cleanup(object, &result);
             plan = decide_deletion(&status, Some(&result), Timestamp::now());
             if let DeletionStep::Retry(pause) = plan.step {
-                self.memories.locked().entry(uid).or_default().deletion_retry_at = Some(Instant::now() + pause);
+                self.records.lock().entry(uid).or_default().deletion_retry_at = Some(Instant::now() + pause);
             }
         }
         let step = match plan.step {
             DeletionStep::RemoveFinalizer => FinalizeStep::RemoveFinalizer,
             DeletionStep::Retry(pause) => FinalizeStep::After(pause),
-            // Once the status is written.
+            // The cleanup is called after the status is written.
             DeletionStep::CleanUp => FinalizeStep::After(Duration::ZERO),
         };
         Ok(Finalize { status: serde_json::to_value(&plan.status).ok(), step })

@@ -1,7 +1,7 @@
-//! OnDemandSnapshot: exactly one snapshot for each task.
+//! OnDemandSnapshot: takes exactly one snapshot for each task.
 //!
-//! Before a task begins it is written down which snapshots there are. A request whose answer is not known is repeated only
-//! when none has come since, and not before it must have ended.
+//! Before a task starts, the operator writes the latest snapshots to `status.before`. It repeats a request whose
+//! outcome is unknown only if there is no newer snapshot and the request cannot be in progress any more.
 
 use std::time::Duration;
 
@@ -10,115 +10,116 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use messina_api::druid::v1alpha1::{Etcd, SnapshotType, TakenSnapshot};
 use messina_clients::backup_restore::{self, Snapshot, SnapshotKind};
 use messina_plan::etcd_task::{
-    Fault, Findings, Options, TaskResult, code,
-    snapshot::{Again, Config, Latest, again},
+    Findings, Options, TaskError, TaskResult, code,
+    snapshot::{Config, NewestSnapshots, SnapshotState, check_snapshot},
 };
 use messina_runtime::error::chain;
 use serde_json::Value;
 
-use super::handler::{Handler, Subject};
+use super::handler::{Handler, HandlerContext};
 
-/// How often it is looked whether a snapshot has come that may be under way.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often the operator checks for a snapshot that may be in progress.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Takes a snapshot now.
+/// Takes a full or delta snapshot.
 pub(super) struct OnDemandSnapshot;
 
 impl Handler for OnDemandSnapshot {
-    fn options(&self, config: Option<&Value>) -> Result<Options, Fault> {
+    fn options(&self, config: Option<&Value>) -> Result<Options, TaskError> {
         Config::read(config).map(|config| Options { deadline: config.deadline })
     }
 
-    fn admit<'a>(&'a self, subject: &'a Subject) -> BoxFuture<'a, TaskResult> {
+    fn admit<'a>(&'a self, context: &'a HandlerContext) -> BoxFuture<'a, TaskResult> {
         async {
-            if subject.etcd.spec.backup.as_ref().and_then(|backup| backup.store.as_ref()).is_none() {
-                return TaskResult::failed(Fault::new(
+            if context.etcd.spec.backup.as_ref().and_then(|backup| backup.store.as_ref()).is_none() {
+                return TaskResult::failed(TaskError::new(
                     code::PRECONDITION,
-                    "The Etcd has no store for snapshots: set spec.backup.store there, then create another task",
+                    "The Etcd has no store for snapshots: set spec.backup.store of the Etcd, then create another task",
                 ));
             }
-            match latest(subject).await {
-                Ok(latest) => TaskResult::done("Admitted; the snapshot is being taken.")
+            match latest(context).await {
+                Ok(latest) => TaskResult::done("Admitted: the operator requests the snapshot.")
                     .with(Findings { before: Some(latest.names()), ..Findings::default() }),
-                // Trouble with the sidecar is no reason to reject the task: that shows when it runs.
-                Err(trouble) => TaskResult { is_completed: false, ..trouble },
+                // An error of the sidecar does not reject the task: it may be gone when the task runs.
+                Err(result) => TaskResult { is_completed: false, ..result },
             }
         }
         .boxed()
     }
 
-    fn run<'a>(&'a self, subject: &'a Subject) -> BoxFuture<'a, TaskResult> {
-        async { run(subject).await.unwrap_or_else(|result| result) }.boxed()
+    fn run<'a>(&'a self, context: &'a HandlerContext) -> BoxFuture<'a, TaskResult> {
+        async { run(context).await.unwrap_or_else(|result| result) }.boxed()
     }
 }
 
-async fn run(subject: &Subject) -> Result<TaskResult, TaskResult> {
-    let config = Config::read(subject.config()).map_err(TaskResult::failed)?;
-    is_ready(&subject.etcd)?;
-    let status = subject.status();
+async fn run(context: &HandlerContext) -> Result<TaskResult, TaskResult> {
+    let config = Config::read(context.config()).map_err(TaskResult::failed)?;
+    check_ready(&context.etcd)?;
+    let status = context.status();
     let Some(before) = status.before else {
-        let before = latest(subject).await?.names();
-        return Ok(TaskResult::goes_on("The snapshot is being taken.", Duration::ZERO)
+        let before = latest(context).await?.names();
+        return Ok(TaskResult::in_progress("The operator requests the snapshot.", Duration::ZERO)
             .with(Findings { before: Some(before), ..Findings::default() }));
     };
-    if subject.is_repeated || subject.in_doubt_since.is_some() {
-        let in_doubt_for = subject.in_doubt_since.map(|since| since.elapsed());
-        match again(&config, &before, &latest(subject).await?, in_doubt_for) {
-            Again::Taken(taken) => return Ok(done(taken)),
-            Again::MayBeUnderWay => {
-                let description = "A request for the snapshot may be under way, of which no answer came; it is looked \
-                                   whether the snapshot appears.";
-                return Ok(TaskResult::goes_on(description, LOOK));
+    if context.is_repeated || context.unconfirmed_since.is_some() {
+        let unconfirmed_for = context.unconfirmed_since.map(|since| since.elapsed());
+        match check_snapshot(&config, &before, &latest(context).await?, unconfirmed_for) {
+            SnapshotState::Taken(taken) => return Ok(done(taken)),
+            SnapshotState::MayBeInProgress => {
+                let description = "A request for the snapshot got no response and may still be in progress. The \
+                                   operator checks whether the snapshot appears.";
+                return Ok(TaskResult::in_progress(description, POLL_INTERVAL));
             }
-            Again::Ask => {}
+            SnapshotState::NotTaken => {}
         }
     }
-    let sidecar = subject.tools.sidecar(&subject.etcd).await?;
-    if !subject.tools.fence.is_open() {
-        // Whoever leads now goes on.
-        return Ok(TaskResult::goes_on("This process leads no longer.", LOOK));
+    let sidecar = context.dependencies.sidecar(&context.etcd).await?;
+    if !context.dependencies.fence.is_open() {
+        // The current leader continues the task.
+        return Ok(TaskResult::in_progress("This operator process is no longer the leader.", POLL_INTERVAL));
     }
     let kind = match config.kind {
         SnapshotType::Full => SnapshotKind::Full,
         SnapshotType::Delta => SnapshotKind::Delta,
     };
-    match sidecar.take(kind, config.is_final, config.deadline.saturating_sub(subject.spent())).await {
+    match sidecar.take_snapshot(kind, config.is_final, config.deadline.saturating_sub(context.elapsed())).await {
         Ok(Some(snapshot)) => Ok(done(taken(&snapshot))),
-        Ok(None) => Ok(TaskResult::done("Nothing has changed since the last snapshot, so none was taken.")),
-        Err(error) => Err(TaskResult { is_unanswered: may_go_on(&error), ..trouble(&error) }),
+        Ok(None) => Ok(TaskResult::done("No snapshot was taken: nothing has changed since the last one.")),
+        Err(error) => Err(TaskResult { is_outcome_unknown: may_be_in_progress(&error), ..result_of_error(&error) }),
     }
 }
 
-/// Whether the snapshot may be under way. One that failed has ended, whatever it left behind; one that was passed on and
-/// lost may go on.
-fn may_go_on(error: &backup_restore::Error) -> bool {
-    let has_ended = matches!(error, backup_restore::Error::Answered { status, .. } if status.as_u16() == 500);
+/// Whether the snapshot may still be in progress. A request that failed with 500 has ended, even if it left a
+/// snapshot; one that a sidecar forwarded to its leader without getting a response may still be executed.
+fn may_be_in_progress(error: &backup_restore::Error) -> bool {
+    let has_ended = matches!(error, backup_restore::Error::ErrorResponse { status, .. } if status.as_u16() == 500);
     error.may_have_been_carried_out() && !has_ended
 }
 
-fn is_ready(etcd: &Etcd) -> Result<(), TaskResult> {
+fn check_ready(etcd: &Etcd) -> Result<(), TaskResult> {
     if etcd.ready_replicas() < 1 {
-        let description = "No member of the etcd cluster is ready, so that no snapshot can be taken.";
-        return Err(TaskResult::trouble(Fault::new("ERR_PRECONDITION_CHECK_ON_DEMAND_SNAPSHOT", description)));
+        let description = "No snapshot can be taken: no member of the etcd cluster is ready. The operator retries it.";
+        return Err(TaskResult::retry(TaskError::new("ERR_PRECONDITION_CHECK_ON_DEMAND_SNAPSHOT", description)));
     }
     Ok(())
 }
 
-async fn latest(subject: &Subject) -> Result<Latest, TaskResult> {
-    let sidecar = subject.tools.sidecar(&subject.etcd).await?;
-    let latest = sidecar.latest().await.map_err(|error| trouble(&error))?;
-    Ok(Latest { full: latest.full.as_ref().map(taken), delta: latest.delta.as_ref().map(taken) })
+async fn latest(context: &HandlerContext) -> Result<NewestSnapshots, TaskResult> {
+    let sidecar = context.dependencies.sidecar(&context.etcd).await?;
+    let latest = sidecar.latest_snapshots().await.map_err(|error| result_of_error(&error))?;
+    Ok(NewestSnapshots { full: latest.full.as_ref().map(taken), delta: latest.delta.as_ref().map(taken) })
 }
 
-fn trouble(error: &backup_restore::Error) -> TaskResult {
-    let fault = Fault::new(error.code(), chain(error));
-    if error.is_final() { TaskResult::failed(fault) } else { TaskResult::trouble(fault) }
+/// Returns the result of a task whose call to the sidecar failed.
+fn result_of_error(error: &backup_restore::Error) -> TaskResult {
+    let task_error = TaskError::new(error.code(), chain(error));
+    if error.is_permanent() { TaskResult::failed(task_error) } else { TaskResult::retry(task_error) }
 }
 
 fn done(taken: TakenSnapshot) -> TaskResult {
     let name = taken.name.clone().unwrap_or_default();
     let revision = taken.revision.unwrap_or_default();
-    TaskResult::done(format!("The snapshot {name} was taken, up to revision {revision}."))
+    TaskResult::done(format!("Snapshot {name} was taken, up to revision {revision}."))
         .with(Findings { snapshot: Some(taken), ..Findings::default() })
 }
 

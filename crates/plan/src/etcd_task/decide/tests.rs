@@ -16,11 +16,11 @@ fn observed() -> Observed {
     Observed {
         status: EtcdOperatorTaskStatus::default(),
         generation: Some(1),
-        created: at(0),
+        created_at: at(0),
         time_to_live: Some(Duration::from_secs(600)),
         options: Ok(Options { deadline: DEADLINE }),
         needs_cleanup: false,
-        etcd: Sight::There,
+        etcd: EtcdAvailability::Found,
         ahead: Vec::new(),
         may_refresh: true,
         stage_state: StageState::None,
@@ -50,19 +50,23 @@ fn codes(plan: &Plan) -> Vec<String> {
 }
 
 #[test]
-fn a_task_that_can_run_goes_from_step_to_step() {
+fn task_passes_through_all_states_and_is_deleted() {
     let mut observed = observed();
     let plan = decide(&observed);
     assert_eq!((state(&plan), plan.status.observed_generation), (TaskState::Pending, Some(1)));
     observed.status = plan.status;
     let plan = decide(&observed);
-    assert_eq!((plan.next, &plan.status), (Next::Ask(Stage::Admit), &observed.status), "it was said before");
+    assert_eq!(
+        (plan.next, &plan.status),
+        (NextStep::CallHandler(Stage::Admit), &observed.status),
+        "the status is already written"
+    );
     observed.stage_state = StageState::Done(Stage::Admit, TaskResult::done("go"));
     let plan = decide(&observed);
     assert_eq!((state(&plan), plan.status.initiated_at.clone()), (TaskState::InProgress, Some(Time(at(5)))));
     observed.status = plan.status;
     let plan = decide(&observed);
-    assert_eq!((plan.next, &plan.status), (Next::Ask(Stage::Run), &observed.status));
+    assert_eq!((plan.next, &plan.status), (NextStep::CallHandler(Stage::Run), &observed.status));
     let snapshot = TakenSnapshot { name: Some("full-1".into()), ..TakenSnapshot::default() };
     let result = TaskResult::done("taken").with(Findings { snapshot: Some(snapshot), ..Findings::default() });
     observed.stage_state = StageState::Done(Stage::Run, result);
@@ -73,89 +77,101 @@ fn a_task_that_can_run_goes_from_step_to_step() {
     );
     observed.status = plan.status;
     observed.now = at(604);
-    assert_eq!(decide(&observed).next, Next::Wait(Some(Duration::from_secs(1))));
+    assert_eq!(decide(&observed).next, NextStep::Wait(Some(Duration::from_secs(1))));
     observed.now = at(605);
-    assert_eq!(decide(&observed).next, Next::Delete);
+    assert_eq!(decide(&observed).next, NextStep::Delete);
     observed.time_to_live = None;
-    assert_eq!(decide(&observed).next, Next::Wait(None), "it is kept");
+    assert_eq!(decide(&observed).next, NextStep::Wait(None), "the task is kept");
 }
 
 #[test]
-fn a_task_says_what_it_waits_for() {
+fn pending_task_reports_what_it_waits_for() {
     for (etcd, ahead, named) in [
-        (Sight::NotServed, vec![], "is not installed"),
-        (Sight::Missing("default/main".into()), vec![], "Etcd default/main"),
-        (Sight::OutOfSight("other/main".into(), "default".into()), vec![], "watches the namespace default alone"),
-        (Sight::Unreadable("Etcd default/main cannot be read: spec.etcd".into()), vec![], "Correct the Etcd"),
-        (Sight::There, vec!["default/a".to_owned()], "task default/a"),
-        (Sight::There, vec!["default/a".to_owned(), "default/b".to_owned()], "2 tasks on the same etcd cluster"),
+        (EtcdAvailability::NotServed, vec![], "is not installed"),
+        (EtcdAvailability::NotFound("default/main".into()), vec![], "Etcd default/main"),
+        (EtcdAvailability::NotWatched("other/main".into(), "default".into()), vec![], "watches only namespace default"),
+        (
+            EtcdAvailability::Unreadable("Etcd default/main cannot be read: spec.etcd".into()),
+            vec![],
+            "Correct the Etcd",
+        ),
+        (EtcdAvailability::Found, vec!["default/a".to_owned()], "task default/a"),
+        (
+            EtcdAvailability::Found,
+            vec!["default/a".to_owned(), "default/b".to_owned()],
+            "2 tasks on the same etcd cluster",
+        ),
     ] {
-        let place = i32::try_from(ahead.len()).ok().filter(|place| *place > 0);
+        let position = i32::try_from(ahead.len()).ok().filter(|position| *position > 0);
         let plan = decide(&Observed { etcd, ahead, ..observed() });
-        assert_eq!((state(&plan), plan.status.place), (TaskState::Pending, place));
+        assert_eq!((state(&plan), plan.status.place), (TaskState::Pending, position));
         assert!(description(&plan).contains(named), "{}", description(&plan));
-        assert!(matches!(plan.next, Next::Wait(_)));
+        assert!(matches!(plan.next, NextStep::Wait(_)));
     }
 }
 
 #[test]
-fn a_place_in_line_is_not_written_all_the_time() {
+fn queue_position_is_not_written_before_it_may_be_refreshed() {
     let first = decide(&Observed { ahead: vec!["a".into(), "b".into()], ..observed() }).status;
     let moved = Observed { status: first.clone(), ahead: vec!["b".into()], may_refresh: false, ..observed() };
     let plan = decide(&moved);
-    assert_eq!((plan.status, plan.next), (first, Next::Wait(Some(LONGEST_PAUSE))));
+    assert_eq!((plan.status, plan.next), (first, NextStep::Wait(Some(MAX_RETRY_DELAY))));
     assert_eq!(decide(&Observed { may_refresh: true, ..moved }).status.place, Some(1));
 }
 
 #[test]
-fn what_could_never_run_is_rejected() {
-    let fault = Fault::new(code::INVALID_CONFIG, "config.x");
+fn task_that_can_never_run_is_rejected() {
+    let error = TaskError::new(code::INVALID_CONFIG, "config.x");
     for state_before in [None, Some(TaskState::Pending)] {
-        let mut observed = Observed { options: Err(fault.clone()), ..observed() };
+        let mut observed = Observed { options: Err(error.clone()), ..observed() };
         observed.status.state = state_before;
         let plan = decide(&observed);
         assert_eq!((state(&plan), codes(&plan)), (TaskState::Rejected, vec![code::INVALID_CONFIG.to_owned()]));
     }
     let mut refused = in_state(TaskState::Pending);
     refused.stage_state =
-        StageState::Done(Stage::Admit, TaskResult::failed(Fault::new(code::PRECONDITION, "no store")));
+        StageState::Done(Stage::Admit, TaskResult::failed(TaskError::new(code::PRECONDITION, "no store")));
     assert_eq!(state(&decide(&refused)), TaskState::Rejected);
-    // One that had begun did not do what it was asked to do.
-    let begun = Observed { options: Err(fault), ..in_state(TaskState::InProgress) };
-    assert_eq!(state(&decide(&begun)), TaskState::Failed);
+    // A task that had started fails instead.
+    let started = Observed { options: Err(error), ..in_state(TaskState::InProgress) };
+    assert_eq!(state(&decide(&started)), TaskState::Failed);
 }
 
 #[test]
-fn it_is_tried_again_until_the_time_is_over() {
-    let trouble = TaskResult::trouble(Fault::new("ERR_X", "busy"));
+fn run_is_retried_until_the_deadline() {
+    let retry = TaskResult::retry(TaskError::new("ERR_X", "busy"));
     let mut observed = in_state(TaskState::InProgress);
-    observed.stage_state = StageState::Done(Stage::Run, trouble.clone());
+    observed.stage_state = StageState::Done(Stage::Run, retry.clone());
     let plan = decide(&observed);
     assert_eq!((state(&plan), codes(&plan)), (TaskState::InProgress, vec!["ERR_X".to_owned()]));
     observed.status = plan.status;
     let again = decide(&observed);
-    assert_eq!((&again.status, again.next), (&observed.status, Next::Rest(FIRST_PAUSE)), "the same is not said twice");
+    assert_eq!(
+        (&again.status, again.next),
+        (&observed.status, NextStep::CallAgainAfter(MIN_RETRY_DELAY)),
+        "the same error is not added twice"
+    );
     observed.now = at(2 + 60);
     let late = decide(&observed);
     assert_eq!((state(&late), codes(&late)), (TaskState::Failed, vec!["ERR_X".to_owned(), code::DEADLINE.to_owned()]));
     assert!(description(&late).contains("busy") && description(&late).contains("60 s"), "{}", description(&late));
-    // What was done in time counts, even if it is heard of late.
+    // A run that ended in time counts, even if the operator processes its result after the deadline.
     observed.stage_state = StageState::Done(Stage::Run, TaskResult::done("taken"));
     assert_eq!(state(&decide(&observed)), TaskState::Succeeded);
 }
 
 #[test]
-fn pauses_grow_to_half_a_minute() {
-    let pauses: Vec<u64> = (0..8).map(|failures| pause(failures).as_secs()).collect();
+fn retry_delays_double_up_to_half_a_minute() {
+    let pauses: Vec<u64> = (0..8).map(|failures| retry_delay(failures).as_secs()).collect();
     assert_eq!(pauses, [1, 1, 2, 4, 8, 16, 30, 30]);
 }
 
 #[test]
-fn the_last_ten_errors_are_kept() {
+fn status_keeps_the_last_ten_errors() {
     let mut observed = in_state(TaskState::InProgress);
     for number in 0..25 {
         observed.stage_state =
-            StageState::Done(Stage::Run, TaskResult::trouble(Fault::new("ERR_X", format!("{number}"))));
+            StageState::Done(Stage::Run, TaskResult::retry(TaskError::new("ERR_X", format!("{number}"))));
         observed.status = decide(&observed).status;
     }
     let kept: Vec<String> =
@@ -164,21 +180,21 @@ fn the_last_ten_errors_are_kept() {
 }
 
 #[test]
-fn tasks_of_the_same_second_wait_until_it_is_over() {
+fn task_waits_until_the_second_of_its_creation_is_over() {
     let mut observed = in_state(TaskState::Pending);
-    observed.created = at(5);
-    assert_eq!(decide(&observed).next, Next::Wait(Some(Duration::from_secs(1))));
+    observed.created_at = at(5);
+    assert_eq!(decide(&observed).next, NextStep::Wait(Some(Duration::from_secs(1))));
     let new = Observed { status: EtcdOperatorTaskStatus::default(), ..observed.clone() };
-    assert_eq!(decide(&new).status, new.status, "nothing is said that another of that second could make wrong");
+    assert_eq!(decide(&new).status, new.status, "another task of that second may come first");
     observed.now = at(6);
-    assert_eq!(decide(&observed).next, Next::Ask(Stage::Admit));
+    assert_eq!(decide(&observed).next, NextStep::CallHandler(Stage::Admit));
 }
 
 #[test]
-fn a_task_that_ran_is_cleaned_up_once_it_is_finished() {
+fn finished_task_is_cleaned_up_once() {
     for state in [TaskState::Succeeded, TaskState::Failed] {
         let mut observed = Observed { needs_cleanup: true, ..in_state(state.clone()) };
-        // A run that the deadline ended may be under way still.
+        // A run that exceeded the deadline may still be running.
         for stage_state in [
             StageState::None,
             StageState::Running(Stage::Run),
@@ -186,86 +202,98 @@ fn a_task_that_ran_is_cleaned_up_once_it_is_finished() {
             StageState::Waiting(Duration::ZERO),
         ] {
             observed.stage_state = stage_state;
-            assert_eq!(decide(&observed).next, Next::Ask(Stage::CleanUp), "{observed:?}");
+            assert_eq!(decide(&observed).next, NextStep::CallHandler(Stage::CleanUp), "{observed:?}");
         }
         observed.stage_state = StageState::Running(Stage::CleanUp);
-        assert!(matches!(decide(&observed).next, Next::Wait(Some(_))));
-        let trouble = TaskResult::trouble(Fault::new("ERR_X", "the Job could not be deleted"));
-        observed.stage_state = StageState::Done(Stage::CleanUp, trouble);
+        assert!(matches!(decide(&observed).next, NextStep::Wait(Some(_))));
+        let retry = TaskResult::retry(TaskError::new("ERR_X", "the Job could not be deleted"));
+        observed.stage_state = StageState::Done(Stage::CleanUp, retry);
         let plan = decide(&observed);
-        assert_eq!((plan.next.clone(), codes(&plan)), (Next::Rest(FIRST_PAUSE), vec!["ERR_X".to_owned()]));
+        assert_eq!(
+            (plan.next.clone(), codes(&plan)),
+            (NextStep::CallAgainAfter(MIN_RETRY_DELAY), vec!["ERR_X".to_owned()])
+        );
         assert_eq!((plan.status.state.as_ref(), plan.status.cleaned_up_at), (Some(&state), None));
         observed.stage_state = StageState::Done(Stage::CleanUp, TaskResult::done("removed"));
         let plan = decide(&observed);
         assert_eq!((plan.status.cleaned_up_at.clone(), &plan.status.last_operation), (Some(Time(at(5))), &None));
         observed.status = plan.status;
         observed.stage_state = StageState::None;
-        assert!(matches!(decide(&observed).next, Next::Wait(Some(_))), "it is done once, whichever process asks");
+        assert!(
+            matches!(decide(&observed).next, NextStep::Wait(Some(_))),
+            "the cleanup runs once, even after a restart of the operator"
+        );
     }
     let rejected = Observed { needs_cleanup: true, ..in_state(TaskState::Rejected) };
-    assert!(matches!(decide(&rejected).next, Next::Wait(_)), "it has never run");
+    assert!(matches!(decide(&rejected).next, NextStep::Wait(_)), "a rejected task has never run");
     let unneeded = in_state(TaskState::Succeeded);
-    assert!(matches!(decide(&unneeded).next, Next::Wait(_)));
+    assert!(matches!(decide(&unneeded).next, NextStep::Wait(_)));
 }
 
 #[test]
-fn a_running_task_whose_etcd_cannot_be_read_ends_at_its_deadline() {
-    let etcd = Sight::Unreadable("Etcd default/main cannot be read: spec.backup".into());
+fn running_task_with_unreadable_etcd_fails_at_its_deadline() {
+    let etcd = EtcdAvailability::Unreadable("Etcd default/main cannot be read: spec.backup".into());
     let mut observed =
         Observed { etcd, stage_state: StageState::Waiting(Duration::ZERO), ..in_state(TaskState::InProgress) };
     let plan = decide(&observed);
     assert_eq!((state(&plan), codes(&plan)), (TaskState::InProgress, vec![code::ETCD_UNREADABLE.to_owned()]));
     assert!(description(&plan).contains("spec.backup"), "{}", description(&plan));
-    assert_eq!(plan.next, Next::Wait(Some(Duration::from_secs(57))), "until its deadline");
+    assert_eq!(plan.next, NextStep::Wait(Some(Duration::from_secs(57))), "until its deadline");
     (observed.status, observed.now) = (plan.status, at(62));
     let plan = decide(&observed);
     assert_eq!(state(&plan), TaskState::Failed);
     assert!(codes(&plan).contains(&code::DEADLINE.to_owned()));
 }
 
-/// What may happen between two looks.
+/// What may happen between two reconciles.
 #[derive(Clone, Debug)]
 enum Event {
-    /// What was written is seen.
+    /// The operator observes the status that it wrote.
     Written,
-    /// The handler answers.
-    Answer(TaskResult),
-    /// The process ends, and another one begins.
-    Crash,
-    /// Time goes by.
-    Later(i64),
-    /// The etcd cluster comes or goes.
-    Etcd(Sight),
-    /// Others come before, or are done.
-    Ahead(usize),
-    /// The operator forgets the type, or learns it.
+    /// The handler returns a result.
+    HandlerResult(TaskResult),
+    /// The operator is restarted.
+    Restart,
+    /// These seconds pass.
+    TimePasses(i64),
+    /// The Etcd appears or disappears.
+    Etcd(EtcdAvailability),
+    /// The number of tasks ahead changes.
+    TasksAhead(usize),
+    /// The operator is replaced by a version that knows the type, or does not.
     Options(bool),
 }
 
 fn results() -> impl Strategy<Value = TaskResult> {
-    let fault = || Fault::new("ERR_X", "x");
+    let error = || TaskError::new("ERR_X", "x");
     prop_oneof![
         Just(TaskResult::done("done")),
-        Just(TaskResult::failed(fault())),
-        Just(TaskResult::trouble(fault())),
-        Just(TaskResult::goes_on("on", Duration::ZERO)),
-        Just(TaskResult::goes_on("on", Duration::from_secs(3))),
+        Just(TaskResult::failed(error())),
+        Just(TaskResult::retry(error())),
+        Just(TaskResult::in_progress("on", Duration::ZERO)),
+        Just(TaskResult::in_progress("on", Duration::from_secs(3))),
     ]
 }
 
 fn events() -> impl Strategy<Value = Event> {
     prop_oneof![
         8 => Just(Event::Written),
-        6 => results().prop_map(Event::Answer),
-        1 => Just(Event::Crash),
-        3 => (0_i64..40).prop_map(Event::Later),
-        1 => prop_oneof![Just(Sight::There), Just(Sight::Missing("x".into())), Just(Sight::NotServed), Just(Sight::Unreadable("x".into()))].prop_map(Event::Etcd),
-        2 => (0_usize..3).prop_map(Event::Ahead),
+        6 => results().prop_map(Event::HandlerResult),
+        1 => Just(Event::Restart),
+        3 => (0_i64..40).prop_map(Event::TimePasses),
+        1 => prop_oneof![
+            Just(EtcdAvailability::Found),
+            Just(EtcdAvailability::NotFound("x".into())),
+            Just(EtcdAvailability::NotServed),
+            Just(EtcdAvailability::Unreadable("x".into())),
+        ]
+        .prop_map(Event::Etcd),
+        2 => (0_usize..3).prop_map(Event::TasksAhead),
         1 => any::<bool>().prop_map(Event::Options),
     ]
 }
 
-/// The transitions of the design.
+/// Whether the state machine has this transition.
 fn is_allowed(before: Option<&TaskState>, after: Option<&TaskState>) -> bool {
     use TaskState::{Failed, InProgress, Pending, Rejected, Succeeded};
     before == after
@@ -277,29 +305,29 @@ fn is_allowed(before: Option<&TaskState>, after: Option<&TaskState>) -> bool {
         )
 }
 
-/// A task, its handler and its controller, as far as it matters here.
-struct World {
+/// A simulation of a task, its handler and its controller.
+struct Simulation {
     observed: Observed,
     now: i64,
 }
 
-impl World {
-    fn look(&mut self) -> Plan {
+impl Simulation {
+    fn reconcile(&mut self) -> Plan {
         self.observed.now = at(self.now);
         let plan = decide(&self.observed);
-        let is_said = plan.status == self.observed.status;
+        let is_written = plan.status == self.observed.status;
         assert!(is_allowed(self.observed.status.state.as_ref(), plan.status.state.as_ref()), "{plan:?}");
-        assert!(plan.status.last_errors.iter().flatten().count() <= ERRORS);
-        // First the word, then the deed.
-        if is_said {
+        assert!(plan.status.last_errors.iter().flatten().count() <= MAX_ERRORS);
+        // The operator acts only on a status that it observes.
+        if is_written {
             match plan.next {
-                Next::Ask(stage) => {
+                NextStep::CallHandler(stage) => {
                     let is_free = match self.observed.stage_state {
                         StageState::Running(Stage::CleanUp) => false,
                         StageState::Running(_) => stage == Stage::CleanUp,
                         _ => true,
                     };
-                    assert!(is_free, "one errand at a time");
+                    assert!(is_free, "one call at a time");
                     let state = self.observed.status.state.as_ref();
                     let is_expected = match stage {
                         Stage::Admit => state == Some(&TaskState::Pending),
@@ -307,40 +335,39 @@ impl World {
                         Stage::CleanUp => is_finished(state) && self.observed.status.cleaned_up_at.is_none(),
                     };
                     assert!(is_expected, "{stage:?} in {state:?}");
-                    assert!(stage != Stage::Admit || self.observed.ahead.is_empty(), "it is not its turn");
+                    assert!(stage != Stage::Admit || self.observed.ahead.is_empty(), "other tasks are ahead");
                     self.observed.stage_state = StageState::Running(stage);
                 }
-                Next::Rest(time) => self.observed.stage_state = StageState::Waiting(time),
-                Next::Wait(_) | Next::Delete => {}
+                NextStep::CallAgainAfter(time) => self.observed.stage_state = StageState::Waiting(time),
+                NextStep::Wait(_) | NextStep::Delete => {}
             }
         }
         plan
     }
 
-    fn happens(&mut self, event: &Event, plan: &Plan) {
+    fn apply(&mut self, event: &Event, plan: &Plan) {
         match event {
             Event::Written => self.observed.status = plan.status.clone(),
-            Event::Answer(result) => {
+            Event::HandlerResult(result) => {
                 if let StageState::Running(stage) = self.observed.stage_state {
                     self.observed.stage_state = StageState::Done(stage, result.clone());
                 }
             }
-            Event::Crash => self.observed.stage_state = StageState::None,
-            Event::Later(seconds) => {
+            Event::Restart => self.observed.stage_state = StageState::None,
+            Event::TimePasses(seconds) => {
                 self.now += seconds;
-                if let StageState::Waiting(rest) = self.observed.stage_state {
+                if let StageState::Waiting(remaining) = self.observed.stage_state {
                     let gone = Duration::from_secs(seconds.unsigned_abs());
-                    self.observed.stage_state = StageState::Waiting(rest.saturating_sub(gone));
+                    self.observed.stage_state = StageState::Waiting(remaining.saturating_sub(gone));
                 }
             }
-            Event::Etcd(sight) => self.observed.etcd = sight.clone(),
-            // Once it runs, nobody comes before it.
-            Event::Ahead(count) => self.observed.ahead = (0..*count).map(|number| number.to_string()).collect(),
+            Event::Etcd(availability) => self.observed.etcd = availability.clone(),
+            Event::TasksAhead(count) => self.observed.ahead = (0..*count).map(|number| number.to_string()).collect(),
             Event::Options(is_known) => {
                 self.observed.options = if *is_known {
                     Ok(Options { deadline: DEADLINE })
                 } else {
-                    Err(Fault::new(code::UNKNOWN_TYPE, "x"))
+                    Err(TaskError::new(code::UNKNOWN_TYPE, "x"))
                 };
             }
         }
@@ -350,44 +377,44 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases * 8, ..ProptestConfig::default() })]
 
-    /// From every state, under every order of events, a task takes the ways of the design alone; and once the world leaves it
-    /// in peace, it comes to its end and is deleted.
+    /// From every state and under every order of events, a task makes only the transitions of the state machine; and
+    /// once the events cease, it finishes and is deleted.
     #[test]
     fn every_task_ends(
-        begins_as in prop_oneof![
+        initial_state in prop_oneof![
             Just(None), Just(Some(TaskState::Pending)), Just(Some(TaskState::InProgress)),
             Just(Some(TaskState::Succeeded)), Just(Some(TaskState::Failed)), Just(Some(TaskState::Rejected)),
         ],
         events in proptest::collection::vec(events(), 0..60),
-        last_answer in results(),
+        last_result in results(),
         needs_cleanup in any::<bool>(),
     ) {
-        let mut world = World { observed: Observed { needs_cleanup, ..observed() }, now: 5 };
-        world.observed.status.state = begins_as.clone();
-        if begins_as.is_some() {
-            world.observed.status.observed_generation = Some(1);
+        let mut simulation = Simulation { observed: Observed { needs_cleanup, ..observed() }, now: 5 };
+        simulation.observed.status.state = initial_state.clone();
+        if initial_state.is_some() {
+            simulation.observed.status.observed_generation = Some(1);
         }
-        if matches!(begins_as, Some(TaskState::InProgress)) {
-            world.observed.status.initiated_at = Some(Time(at(1)));
+        if matches!(initial_state, Some(TaskState::InProgress)) {
+            simulation.observed.status.initiated_at = Some(Time(at(1)));
         }
         for event in &events {
-            let plan = world.look();
-            world.happens(event, &plan);
+            let plan = simulation.reconcile();
+            simulation.apply(event, &plan);
         }
-        world.happens(&Event::Etcd(Sight::There), &decide(&world.observed));
-        world.happens(&Event::Ahead(0), &decide(&world.observed));
+        simulation.apply(&Event::Etcd(EtcdAvailability::Found), &decide(&simulation.observed));
+        simulation.apply(&Event::TasksAhead(0), &decide(&simulation.observed));
         let mut is_deleted = false;
         for _ in 0..400 {
-            let plan = world.look();
-            if plan.next == Next::Delete && plan.status == world.observed.status {
+            let plan = simulation.reconcile();
+            if plan.next == NextStep::Delete && plan.status == simulation.observed.status {
                 is_deleted = true;
                 break;
             }
-            world.happens(&Event::Written, &plan);
-            world.happens(&Event::Answer(last_answer.clone()), &plan);
-            world.happens(&Event::Later(5), &plan);
+            simulation.apply(&Event::Written, &plan);
+            simulation.apply(&Event::HandlerResult(last_result.clone()), &plan);
+            simulation.apply(&Event::TimePasses(5), &plan);
         }
-        prop_assert!(is_deleted, "{:?}", world.observed);
-        prop_assert!(is_finished(world.observed.status.state.as_ref()));
+        prop_assert!(is_deleted, "{:?}", simulation.observed);
+        prop_assert!(is_finished(simulation.observed.status.state.as_ref()));
     }
 }

@@ -2,27 +2,28 @@ use std::{borrow::Cow, fmt, net::SocketAddr, sync::Arc};
 
 type LookUp = dyn Fn(&str, u16) -> Option<SocketAddr> + Send + Sync;
 
-/// How names are found: by DNS, unless a program outside of the cluster is told other ways. What a server is trusted for is
-/// its name, whichever way it was found.
+/// Resolves host names by DNS, or first by a lookup function if the program runs outside of the Kubernetes cluster.
+/// The server certificate is verified against the name in both cases.
 #[derive(Clone, Default)]
-pub struct Reach {
+pub struct Resolver {
     look_up: Option<Arc<LookUp>>,
     /// The domain of the Kubernetes cluster, such as `cluster.local`.
     domain: Option<Arc<str>>,
 }
 
-impl Reach {
-    /// By DNS. Names of Services and pods, which end in `.svc`, are looked up in the domain of this cluster and nowhere else.
+impl Resolver {
+    /// Resolves by DNS. Names of Services and pods, which end in `.svc`, are resolved only in the domain of this
+    /// Kubernetes cluster.
     pub fn in_cluster(domain: &str) -> Self {
         Self { domain: Some(domain.trim_matches('.').into()), ..Self::default() }
     }
 
-    /// Hosts and ports are looked up with `look_up` first; what it does not know, DNS is asked for.
-    pub fn through(look_up: impl Fn(&str, u16) -> Option<SocketAddr> + Send + Sync + 'static) -> Self {
+    /// Resolves hosts and ports with `look_up` first, and by DNS if it returns none.
+    pub fn with_lookup(look_up: impl Fn(&str, u16) -> Option<SocketAddr> + Send + Sync + 'static) -> Self {
         Self { look_up: Some(Arc::new(look_up)), ..Self::default() }
     }
 
-    /// The domain of the Kubernetes cluster, where it is known.
+    /// The domain of the Kubernetes cluster, if it is known.
     pub fn domain(&self) -> Option<&str> {
         self.domain.as_deref()
     }
@@ -31,9 +32,9 @@ impl Reach {
         self.look_up.as_ref().and_then(|look_up| look_up(host, port))
     }
 
-    /// The name that DNS is asked for. A name of the cluster gets its domain and a dot at its end, without which the resolver
-    /// would try it in the search domains of the Kubernetes node first, and as a public name last: whoever answers there
-    /// would get what is meant for etcd.
+    /// Returns the name to resolve by DNS. A name of the cluster gets its domain and a trailing dot. Without them, the
+    /// system resolver would try it in the search domains of the Kubernetes node first and as a public name last, and
+    /// another server could receive requests for etcd.
     pub(super) fn dns_name<'a>(&self, host: &'a str) -> Cow<'a, str> {
         let Some(domain) = &self.domain else { return host.into() };
         if host.ends_with(".svc") {
@@ -46,12 +47,12 @@ impl Reach {
     }
 }
 
-impl fmt::Debug for Reach {
+impl fmt::Debug for Resolver {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.look_up, &self.domain) {
-            (Some(_), _) => formatter.write_str("Reach(told)"),
-            (None, Some(domain)) => write!(formatter, "Reach(DNS of {domain})"),
-            (None, None) => formatter.write_str("Reach(DNS)"),
+            (Some(_), _) => formatter.write_str("Resolver(lookup function)"),
+            (None, Some(domain)) => write!(formatter, "Resolver(DNS of {domain})"),
+            (None, None) => formatter.write_str("Resolver(DNS)"),
         }
     }
 }
@@ -61,9 +62,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_the_cluster_are_looked_up_there_and_nowhere_else() {
+    fn dns_name_makes_names_of_the_cluster_absolute() {
         for domain in ["cluster.local", "cluster.local."] {
-            let reach = Reach::in_cluster(domain);
+            let resolver = Resolver::in_cluster(domain);
             for (host, expected) in [
                 ("main-client.dev.svc", "main-client.dev.svc.cluster.local."),
                 ("main-0.main-peer.dev.svc", "main-0.main-peer.dev.svc.cluster.local."),
@@ -74,10 +75,10 @@ mod tests {
                 ("10.0.0.1", "10.0.0.1"),
                 ("fd00::1", "fd00::1"),
             ] {
-                assert_eq!(reach.dns_name(host), expected);
+                assert_eq!(resolver.dns_name(host), expected);
             }
         }
-        assert_eq!(Reach::in_cluster("prod.example").dns_name("a.b.svc"), "a.b.svc.prod.example.");
-        assert_eq!(Reach::default().dns_name("a.b.svc"), "a.b.svc", "outside of a cluster");
+        assert_eq!(Resolver::in_cluster("prod.example").dns_name("a.b.svc"), "a.b.svc.prod.example.");
+        assert_eq!(Resolver::default().dns_name("a.b.svc"), "a.b.svc", "outside of a cluster");
     }
 }

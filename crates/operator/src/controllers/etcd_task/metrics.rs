@@ -16,26 +16,26 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
 };
 
-use super::{lines::etcd_of, type_of};
+use super::{queues::etcd_of, type_of};
 
-/// Seconds at which buckets of durations end.
-const BUCKETS: [f64; 10] = [0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 10_800.0];
-/// At most this many tasks have series of their own, so that a flood of tasks is not a flood of series.
-const NAMED_TASKS: usize = 1000;
-/// At most this many Etcds are named by counters. The others are counted together, with empty labels.
-const NAMED_ETCDS: usize = 1000;
+/// Upper bounds of the buckets of durations, in seconds.
+const DURATION_BUCKETS: [f64; 10] = [0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 10_800.0];
+/// Maximum number of tasks with series of their own, so that users who create many tasks do not create as many series.
+const MAX_LABELLED_TASKS: usize = 1000;
+/// Maximum number of Etcds that have labels in counters. The others are counted together, with empty labels.
+const MAX_LABELLED_ETCDS: usize = 1000;
 
-/// At most this many codes of errors are labels.
-const NAMED_CODES: usize = 100;
+/// Maximum number of error codes that are labels.
+const MAX_ERROR_CODES: usize = 100;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct OfType {
+struct TypeLabels {
     r#type: String,
     state: String,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Finished {
+struct FinishedLabels {
     r#type: String,
     state: String,
     namespace: String,
@@ -43,13 +43,13 @@ struct Finished {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct ByCode {
+struct ErrorLabels {
     r#type: String,
     code: String,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct OfTask {
+struct TaskLabels {
     namespace: String,
     task: String,
     r#type: String,
@@ -58,85 +58,90 @@ struct OfTask {
     state: String,
 }
 
-/// The objects that labels name.
+/// The objects and error codes that have series of their own.
 #[derive(Debug, Default)]
-struct Named {
-    /// Number of tasks, also of those without series.
+struct LabelledObjects {
+    /// Number of tasks, including those without series.
     count: usize,
-    tasks: HashMap<ObjectKey, OfTask>,
-    etcds: HashMap<ObjectKey, HashSet<Finished>>,
+    tasks: HashMap<ObjectKey, TaskLabels>,
+    etcds: HashMap<ObjectKey, HashSet<FinishedLabels>>,
     codes: HashSet<String>,
 }
 
 /// Metrics of tasks. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Counts {
-    tasks: Family<OfType, Gauge>,
-    finished: Family<Finished, Counter>,
-    seconds: Family<OfType, Histogram, fn() -> Histogram>,
-    errors: Family<ByCode, Counter>,
-    info: Family<OfTask, Gauge>,
-    duration: Family<OfTask, Gauge<f64, AtomicU64>>,
+pub struct TaskMetrics {
+    tasks: Family<TypeLabels, Gauge>,
+    finished: Family<FinishedLabels, Counter>,
+    seconds: Family<TypeLabels, Histogram, fn() -> Histogram>,
+    errors: Family<ErrorLabels, Counter>,
+    info: Family<TaskLabels, Gauge>,
+    duration: Family<TaskLabels, Gauge<f64, AtomicU64>>,
     without_series: Gauge,
-    named: Arc<Mutex<Named>>,
+    labelled: Arc<Mutex<LabelledObjects>>,
 }
 
-impl Counts {
-    /// To be made once for each process.
+impl TaskMetrics {
+    /// Registers the metrics. To be called once for each process.
     pub fn new(metrics: &Metrics) -> Self {
-        let counts = Self {
+        let task_metrics = Self {
             tasks: Family::default(),
             finished: Family::default(),
-            seconds: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
+            seconds: Family::new_with_constructor(|| Histogram::new(DURATION_BUCKETS)),
             errors: Family::default(),
             info: Family::default(),
             duration: Family::default(),
             without_series: Gauge::default(),
-            named: Arc::default(),
+            labelled: Arc::default(),
         };
         metrics.register(|registry| {
-            registry.register("etcd_tasks", "Tasks on etcd clusters, by state", counts.tasks.clone());
-            registry.register("etcd_tasks_finished", "Tasks that came to their end", counts.finished.clone());
-            registry.register("etcd_task_seconds", "How long tasks ran", counts.seconds.clone());
-            registry.register("etcd_task_errors", "Errors of tasks", counts.errors.clone());
-            registry.register("etcd_task_info", "1 for each task, with its state", counts.info.clone());
+            registry.register("etcd_tasks", "Tasks on etcd clusters, by state", task_metrics.tasks.clone());
+            registry.register(
+                "etcd_tasks_finished",
+                "Tasks that succeeded, failed or were rejected",
+                task_metrics.finished.clone(),
+            );
+            registry.register("etcd_task_seconds", "Run time of finished tasks", task_metrics.seconds.clone());
+            registry.register("etcd_task_errors", "Errors of tasks, by code", task_metrics.errors.clone());
+            registry.register("etcd_task_info", "1 for each task, with its state", task_metrics.info.clone());
             registry.register(
                 "etcd_task_duration_seconds",
-                "How long a finished task ran, while it exists",
-                counts.duration.clone(),
+                "Run time of a finished task, as long as the task exists",
+                task_metrics.duration.clone(),
             );
             registry.register(
                 "etcd_tasks_without_series",
-                "Tasks beyond the number of those that have series of their own",
-                counts.without_series.clone(),
+                "Tasks without series of their own, because the maximum number of series is reached",
+                task_metrics.without_series.clone(),
             );
         });
-        counts
+        task_metrics
     }
 
-    /// Removes the gauges and the series of Etcds: another process may lead now, and which Etcds are deleted meanwhile is not
-    /// known here.
+    /// Removes the gauges and the series of Etcds: this process may no longer be the leader, and does not observe
+    /// which Etcds are deleted meanwhile.
     pub(super) fn forget_tasks(&self) {
         self.tasks.clear();
         self.info.clear();
         self.duration.clear();
         self.without_series.set(0);
-        let mut named = self.named();
-        named.count = 0;
-        named.tasks.clear();
-        for labels in named.etcds.drain().flat_map(|(_, series)| series) {
+        let mut labelled = self.labelled();
+        labelled.count = 0;
+        labelled.tasks.clear();
+        for labels in labelled.etcds.drain().flat_map(|(_, series)| series) {
             self.finished.remove(&labels);
         }
     }
 
-    /// Counts a change of a task. `has_etcd` says whether an Etcd exists: series of one that is deleted would never be removed.
-    pub(super) fn take_in(&self, change: &Change<EtcdOperatorTask>, has_etcd: impl Fn(&ObjectKey) -> bool) {
+    /// Counts a change of a task. `has_etcd` returns whether an Etcd exists: series of a deleted one would never be
+    /// removed.
+    pub(super) fn apply_change(&self, change: &Change<EtcdOperatorTask>, has_etcd: impl Fn(&ObjectKey) -> bool) {
         if let Some(before) = change.before.as_deref() {
-            self.tasks.get_or_create(&of_type(before)).dec();
+            self.tasks.get_or_create(&type_labels(before)).dec();
         }
-        self.name_task(change);
+        self.update_task_series(change);
         let Some(after) = change.after.as_deref() else { return };
-        self.tasks.get_or_create(&of_type(after)).inc();
+        self.tasks.get_or_create(&type_labels(after)).inc();
         let Some(before) = change.before.as_deref() else { return };
         let (empty, before_status) = (EtcdOperatorTaskStatus::default(), before.status.as_ref());
         let (before_status, status) = (before_status.unwrap_or(&empty), after.status.as_ref().unwrap_or(&empty));
@@ -144,60 +149,60 @@ impl Counts {
         if is_finished(status.state.as_ref()) && !is_finished(before_status.state.as_ref()) {
             self.count_finished(after, has_etcd);
             if let Some(duration) = duration(status) {
-                self.seconds.get_or_create(&of_type(after)).observe(duration.as_secs_f64());
+                self.seconds.get_or_create(&type_labels(after)).observe(duration.as_secs_f64());
             }
         }
     }
 
-    /// Removes the series of an Etcd that is deleted.
+    /// Removes the series of a deleted Etcd.
     pub(super) fn remove_etcd(&self, etcd: &ObjectKey) {
-        for labels in self.named().etcds.remove(etcd).into_iter().flatten() {
+        for labels in self.labelled().etcds.remove(etcd).into_iter().flatten() {
             self.finished.remove(&labels);
         }
     }
 
-    /// Brings the series of one task up to date, and removes those of one that is gone.
-    fn name_task(&self, change: &Change<EtcdOperatorTask>) {
-        let mut named = self.named();
-        let had_series = named.tasks.remove(&change.key);
+    /// Updates the series of a task, or removes them if it is deleted.
+    fn update_task_series(&self, change: &Change<EtcdOperatorTask>) {
+        let mut labelled = self.labelled();
+        let had_series = labelled.tasks.remove(&change.key);
         if let Some(labels) = &had_series {
             self.info.remove(labels);
             self.duration.remove(labels);
         }
-        // One that was rejected has done nothing, and whoever creates many of them gets no series for it.
+        // Rejected tasks have no series: a user could create any number of them.
         let is_rejected = |task: &&EtcdOperatorTask| state_label(task) == "Rejected";
         let before = change.before.as_deref().filter(|task| !is_rejected(task));
         let after = change.after.as_deref().filter(|task| !is_rejected(task));
         match (before, after) {
-            (None, Some(_)) => named.count += 1,
-            (Some(_), None) => named.count = named.count.saturating_sub(1),
+            (None, Some(_)) => labelled.count += 1,
+            (Some(_), None) => labelled.count = labelled.count.saturating_sub(1),
             _ => {}
         }
-        if let Some(task) = after.filter(|_| named.tasks.len() < NAMED_TASKS) {
-            let labels = of_task(task, &change.key);
+        if let Some(task) = after.filter(|_| labelled.tasks.len() < MAX_LABELLED_TASKS) {
+            let labels = task_labels(task, &change.key);
             self.info.get_or_create(&labels).set(1);
             if let Some(duration) = task.status.as_ref().and_then(duration) {
                 self.duration.get_or_create(&labels).set(duration.as_secs_f64());
             }
-            named.tasks.insert(change.key.clone(), labels);
+            labelled.tasks.insert(change.key.clone(), labels);
         }
-        let without = named.count.saturating_sub(named.tasks.len());
+        let without = labelled.count.saturating_sub(labelled.tasks.len());
         self.without_series.set(i64::try_from(without).unwrap_or(i64::MAX));
     }
 
     fn count_finished(&self, task: &EtcdOperatorTask, has_etcd: impl Fn(&ObjectKey) -> bool) {
-        let OfType { r#type, state } = of_type(task);
-        // Held until the series is there: an Etcd that is deleted meanwhile has it removed.
-        let mut named = self.named();
-        // What a rejected task names need not exist.
-        let has_room = named.etcds.len() < NAMED_ETCDS && state != "Rejected";
-        let is_named = |key: &ObjectKey| (has_room && has_etcd(key)) || named.etcds.contains_key(key);
-        let labels = match etcd_of(task).filter(is_named) {
-            None => Finished { r#type, state, namespace: String::new(), etcd: String::new() },
+        let TypeLabels { r#type, state } = type_labels(task);
+        // The lock is held until the series exists, so that the deletion of the Etcd removes it.
+        let mut labelled = self.labelled();
+        // The Etcd of a rejected task need not exist.
+        let has_room = labelled.etcds.len() < MAX_LABELLED_ETCDS && state != "Rejected";
+        let is_labelled = |key: &ObjectKey| (has_room && has_etcd(key)) || labelled.etcds.contains_key(key);
+        let labels = match etcd_of(task).filter(is_labelled) {
+            None => FinishedLabels { r#type, state, namespace: String::new(), etcd: String::new() },
             Some(key) => {
                 let namespace = key.namespace.clone().unwrap_or_default();
-                let labels = Finished { r#type, state, namespace, etcd: key.name.clone() };
-                named.etcds.entry(key).or_default().insert(labels.clone());
+                let labels = FinishedLabels { r#type, state, namespace, etcd: key.name.clone() };
+                labelled.etcds.entry(key).or_default().insert(labels.clone());
                 labels
             }
         };
@@ -208,29 +213,30 @@ impl Counts {
         let known = before.last_errors.as_deref().unwrap_or_default();
         for error in now.last_errors.iter().flatten().filter(|error| !known.contains(error)) {
             let code = self.code_label(error.code.as_deref().unwrap_or_default());
-            self.errors.get_or_create(&ByCode { r#type: type_label(task), code }).inc();
+            self.errors.get_or_create(&ErrorLabels { r#type: type_label(task), code }).inc();
         }
     }
 
-    /// The code of an error. Ours are few; whoever can write statuses can write others.
+    /// Returns the label for an error code. The operator has few codes, but users who may write statuses can write
+    /// others.
     fn code_label(&self, code: &str) -> String {
-        let mut named = self.named();
-        if !named.codes.contains(code) {
+        let mut labelled = self.labelled();
+        if !labelled.codes.contains(code) {
             let is_code = code.len() <= 64 && code.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
-            if named.codes.len() >= NAMED_CODES || !is_code {
+            if labelled.codes.len() >= MAX_ERROR_CODES || !is_code {
                 return "Other".to_owned();
             }
-            named.codes.insert(code.to_owned());
+            labelled.codes.insert(code.to_owned());
         }
         code.to_owned()
     }
 
-    fn named(&self) -> MutexGuard<'_, Named> {
-        self.named.lock().unwrap_or_else(PoisonError::into_inner)
+    fn labelled(&self) -> MutexGuard<'_, LabelledObjects> {
+        self.labelled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The type of a task. What the operator does not know is not a label: users may write anything there.
+/// Returns the label for the type of a task. Unknown types share one label, because users may write any text there.
 fn type_label(task: &EtcdOperatorTask) -> String {
     match &task.spec.task_type {
         None | Some(EtcdOperatorTaskType::Other(_)) => "Other".to_owned(),
@@ -250,13 +256,13 @@ fn state_label(task: &EtcdOperatorTask) -> &'static str {
     }
 }
 
-fn of_type(task: &EtcdOperatorTask) -> OfType {
-    OfType { r#type: type_label(task), state: state_label(task).to_owned() }
+fn type_labels(task: &EtcdOperatorTask) -> TypeLabels {
+    TypeLabels { r#type: type_label(task), state: state_label(task).to_owned() }
 }
 
-fn of_task(task: &EtcdOperatorTask, key: &ObjectKey) -> OfTask {
+fn task_labels(task: &EtcdOperatorTask, key: &ObjectKey) -> TaskLabels {
     let (etcd_namespace, etcd) = task.etcd().unwrap_or_default();
-    OfTask {
+    TaskLabels {
         namespace: key.namespace.clone().unwrap_or_default(),
         task: key.name.clone(),
         r#type: type_label(task),
@@ -266,7 +272,8 @@ fn of_task(task: &EtcdOperatorTask, key: &ObjectKey) -> OfTask {
     }
 }
 
-/// How long a finished task ran. None for one that was rejected, and for one whose end the deletion has overwritten.
+/// Returns the run time of a finished task; none if it was rejected, or if the deletion has overwritten
+/// `lastOperation`.
 fn duration(status: &EtcdOperatorTaskStatus) -> Option<Duration> {
     let has_run = matches!(status.state, Some(TaskState::Succeeded | TaskState::Failed));
     let operation = status.last_operation.as_ref().filter(|_| has_run)?;
@@ -301,14 +308,14 @@ mod tests {
         Arc::new(serde_json::from_value(task).unwrap())
     }
 
-    fn named_tasks(text: &str) -> usize {
+    fn count_task_series(text: &str) -> usize {
         text.lines().filter(|line| line.starts_with("messina_etcd_task_info{")).count()
     }
 
     #[test]
-    fn users_text_makes_no_series() {
+    fn unknown_types_and_codes_create_no_series() {
         let metrics = Metrics::default();
-        let counts = Counts::new(&metrics);
+        let task_metrics = TaskMetrics::new(&metrics);
         let odd = |number: usize, state: Option<&str>| -> Option<Arc<EtcdOperatorTask>> {
             let error = json!({"code": format!("odd {number}"), "description": "x"});
             let task = json!({
@@ -323,7 +330,7 @@ mod tests {
             for number in numbers {
                 let steps = [None, odd(number, None), odd(number, Some("Rejected")), None];
                 for step in steps.windows(2) {
-                    counts.take_in(&Change::new(key(number), step[0].clone(), step[1].clone()), |_| true);
+                    task_metrics.apply_change(&Change::new(key(number), step[0].clone(), step[1].clone()), |_| true);
                 }
             }
         };
@@ -336,47 +343,48 @@ mod tests {
     }
 
     #[test]
-    fn series_of_tasks_and_etcds_are_bounded_and_removed() {
+    fn series_of_tasks_and_etcds_are_limited_and_removed() {
         let metrics = Metrics::default();
-        let counts = Counts::new(&metrics);
-        for number in 0..NAMED_TASKS + 5 {
-            counts.take_in(&Change::new(key(number), None, Some(task(number, "InProgress"))), |_| true);
+        let task_metrics = TaskMetrics::new(&metrics);
+        for number in 0..MAX_LABELLED_TASKS + 5 {
+            task_metrics.apply_change(&Change::new(key(number), None, Some(task(number, "InProgress"))), |_| true);
             let (before, after) = (task(number, "InProgress"), task(number, "Succeeded"));
-            counts.take_in(&Change::new(key(number), Some(before), Some(after)), |_| true);
+            task_metrics.apply_change(&Change::new(key(number), Some(before), Some(after)), |_| true);
         }
         let text = metrics.text().unwrap();
-        assert_eq!(named_tasks(&text), NAMED_TASKS);
+        assert_eq!(count_task_series(&text), MAX_LABELLED_TASKS);
         assert!(text.contains("messina_etcd_tasks_without_series 5"), "{text}");
         let together = r#"finished_total{type="Compact",state="Succeeded",namespace="",etcd=""} 5"#;
         assert!(text.contains(together), "{text}");
         let ran = r#"messina_etcd_task_duration_seconds{namespace="default",task="task-7",type="Compact",etcd_namespace="default",etcd="etcd-7",state="Succeeded"} 9.0"#;
         assert!(text.contains(ran), "{text}");
 
-        for number in 0..NAMED_TASKS {
-            counts.take_in(&Change::new(key(number), Some(task(number, "Succeeded")), None), |_| true);
-            counts.remove_etcd(&ObjectKey { namespace: Some("default".into()), name: format!("etcd-{number}") });
+        for number in 0..MAX_LABELLED_TASKS {
+            task_metrics.apply_change(&Change::new(key(number), Some(task(number, "Succeeded")), None), |_| true);
+            task_metrics.remove_etcd(&ObjectKey { namespace: Some("default".into()), name: format!("etcd-{number}") });
         }
         let text = metrics.text().unwrap();
-        assert_eq!(named_tasks(&text), 0);
+        assert_eq!(count_task_series(&text), 0);
         assert!(!text.contains(r#"etcd="etcd-"#), "{text}");
-        // There is room again for those that are left, once they change.
-        let last = NAMED_TASKS + 4;
+        // The remaining tasks get series when they change.
+        let last = MAX_LABELLED_TASKS + 4;
         let after = Some(task(last, "Failed"));
-        counts.take_in(&Change::new(key(last), Some(task(last, "Succeeded")), after), |_| true);
+        task_metrics.apply_change(&Change::new(key(last), Some(task(last, "Succeeded")), after), |_| true);
         let text = metrics.text().unwrap();
-        assert_eq!(named_tasks(&text), 1);
+        assert_eq!(count_task_series(&text), 1);
         assert!(text.contains("messina_etcd_tasks_without_series 4"), "{text}");
-        counts.forget_tasks();
-        assert_eq!(named_tasks(&metrics.text().unwrap()), 0);
+        task_metrics.forget_tasks();
+        assert_eq!(count_task_series(&metrics.text().unwrap()), 0);
     }
 
     #[test]
-    fn finished_tasks_of_deleted_etcds_leave_no_series_of_their_own() {
+    fn finished_tasks_of_deleted_etcds_create_no_series() {
         let metrics = Metrics::default();
-        let counts = Counts::new(&metrics);
+        let task_metrics = TaskMetrics::new(&metrics);
         for number in 0..3 {
             let (before, after) = (task(number, "InProgress"), task(number, "Failed"));
-            counts.take_in(&Change::new(key(number), Some(before), Some(after)), |etcd| etcd.name == "etcd-0");
+            task_metrics
+                .apply_change(&Change::new(key(number), Some(before), Some(after)), |etcd| etcd.name == "etcd-0");
         }
         let text = metrics.text().unwrap();
         let together = r#"finished_total{type="Compact",state="Failed",namespace="",etcd=""} 2"#;
@@ -385,7 +393,7 @@ mod tests {
             !text.contains(r#"finished_total{type="Compact",state="Failed",namespace="default",etcd="etcd-1""#),
             "{text}"
         );
-        counts.forget_tasks();
+        task_metrics.forget_tasks();
         let text = metrics.text().unwrap();
         assert!(text.contains(together) && !text.contains(r#"etcd="etcd-0""#), "{text}");
     }

@@ -1,41 +1,41 @@
-//! What is kept of an answer while it arrives.
+//! Reduces a response while it arrives.
 //!
-//! The list of delta snapshots is as long as the sidecar likes, and only its last element is of use. So elements are dropped
-//! as soon as the next one begins, and the length of what is left is bounded. Whether that is JSON is for its reader to say.
+//! The list of delta snapshots has no maximum length, and only its last element is needed. So elements are dropped as
+//! soon as the next one begins, and the length of the rest is limited. The caller validates the JSON.
 
-/// The longest text that is kept: a full snapshot and a delta snapshot take less than 1 KiB.
-pub(super) const LONGEST_KEPT: usize = 64 << 10;
+/// Maximum length of the reduced text: a full snapshot and a delta snapshot take less than 1 KiB.
+pub(super) const MAX_KEPT: usize = 64 << 10;
 
-/// A JSON document without all but the last elements of arrays that are fields of its outermost object.
+/// A JSON document reduced to the last element of each array that is a field of its outermost object.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct LastElements {
     text: Vec<u8>,
-    /// Number of objects and arrays that are open.
+    /// Number of open objects and arrays.
     depth: usize,
-    /// Where the present element of a field's array begins in the text; none outside of such an array.
+    /// Where the current element of such an array begins in the text; none outside of one.
     element: Option<usize>,
     in_string: bool,
     is_escaped: bool,
 }
 
-/// What is left of an answer is still too long.
+/// The reduced response is still too long.
 #[derive(Debug, thiserror::Error)]
-#[error("one snapshot in it is longer than {LONGEST_KEPT} bytes")]
+#[error("a snapshot in the response is longer than {MAX_KEPT} bytes")]
 pub(super) struct TooLong;
 
-impl Kept {
-    /// Takes in what has arrived.
+impl LastElements {
+    /// Adds received bytes.
     pub(super) fn add(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
         for byte in bytes {
             self.add_byte(*byte);
-            if self.text.len() > LONGEST_KEPT {
+            if self.text.len() > MAX_KEPT {
                 return Err(TooLong);
             }
         }
         Ok(())
     }
 
-    /// What was kept.
+    /// Returns the reduced text.
     pub(super) fn into_text(self) -> Vec<u8> {
         self.text
     }
@@ -81,14 +81,14 @@ mod tests {
     use super::*;
 
     fn kept(text: &str) -> String {
-        let mut kept = Kept::default();
-        // Byte by byte, as the network may cut it.
-        text.bytes().for_each(|byte| kept.add(&[byte]).unwrap());
-        String::from_utf8(kept.into_text()).unwrap()
+        let mut last_elements = LastElements::default();
+        // Byte by byte, as the network may split it.
+        text.bytes().for_each(|byte| last_elements.add(&[byte]).unwrap());
+        String::from_utf8(last_elements.into_text()).unwrap()
     }
 
     #[test]
-    fn last_elements_are_kept_and_everything_else_is_left_alone() {
+    fn arrays_are_reduced_to_their_last_element_and_the_rest_is_unchanged() {
         let odd = r#"a","]},{[\"#;
         let snapshot = |name: &str| json!({"snapName": name, "list": [1, [2, 3], {"x": [4, 5]}], "no": null});
         let snapshots = [snapshot("1"), snapshot(odd), snapshot("\"")];
@@ -108,24 +108,24 @@ mod tests {
     }
 
     #[test]
-    fn any_number_of_elements_takes_the_space_of_two() {
-        let mut kept = Kept::default();
-        kept.add(br#"{"deltaSnapshots":[{}"#).unwrap();
+    fn memory_is_limited_for_any_number_of_elements() {
+        let mut last_elements = LastElements::default();
+        last_elements.add(br#"{"deltaSnapshots":[{}"#).unwrap();
         for number in 0..100_000 {
-            kept.add(format!(r#",{{"snapName":"{number}"}}"#).as_bytes()).unwrap();
-            assert!(kept.text.capacity() < 200, "{}", kept.text.capacity());
+            last_elements.add(format!(r#",{{"snapName":"{number}"}}"#).as_bytes()).unwrap();
+            assert!(last_elements.text.capacity() < 200, "{}", last_elements.text.capacity());
         }
-        kept.add(b"]}").unwrap();
-        assert_eq!(kept.into_text(), br#"{"deltaSnapshots":[{"snapName":"99999"}]}"#);
+        last_elements.add(b"]}").unwrap();
+        assert_eq!(last_elements.into_text(), br#"{"deltaSnapshots":[{"snapName":"99999"}]}"#);
     }
 
     #[test]
-    fn one_long_element_is_refused() {
+    fn element_over_the_limit_is_rejected() {
         for start in [r#"{"deltaSnapshots":[{"snapName":""#, r#"{"fullSnapshot":{"snapName":""#, "[", ""] {
-            let mut kept = Kept::default();
-            kept.add(start.as_bytes()).unwrap();
-            assert!(kept.add(&vec![b'a'; LONGEST_KEPT]).is_err() || start.is_empty());
-            assert!(kept.add(b"aa").is_err());
+            let mut last_elements = LastElements::default();
+            last_elements.add(start.as_bytes()).unwrap();
+            assert!(last_elements.add(&vec![b'a'; MAX_KEPT]).is_err() || start.is_empty());
+            assert!(last_elements.add(b"aa").is_err());
         }
     }
 }
