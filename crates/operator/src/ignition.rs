@@ -47,13 +47,13 @@ pub fn run(options: Options) -> Result<()> {
             // Signals are listened for first.
             biased;
             stopped = pod::stopped(member.is_going()) => stopped,
-            never = serve::serve(options.port, move |path| answer(path, hear.borrow().clone())) => match never? {},
+            never = serve::serve(options.port, move |path| respond(path, hear.borrow().clone())) => match never? {},
             () = decide(&options, &member, &said) => Ok(()),
         }
     })
 }
 
-async fn answer(path: String, said: Result<(), String>) -> serve::Answer {
+async fn respond(path: String, said: Result<(), String>) -> serve::HttpResponse {
     match (path.as_str(), said) {
         ("/readyz", Ok(())) => serve::text(StatusCode::OK, "ScyllaDB may start"),
         ("/readyz", Err(reason)) => serve::text(StatusCode::SERVICE_UNAVAILABLE, reason),

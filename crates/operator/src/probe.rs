@@ -49,12 +49,12 @@ pub fn run(options: Options) -> Result<()> {
     pod::runtime()?.block_on(async {
         let member = options.access.member(&options.service_name).await?;
         let (said, hear) = watch::channel(false);
-        let answers = Answers::new(Node::at_ip(options.scylla_localhost_address).within(PATIENCE), hear);
+        let handler = ProbeHandler::new(Node::at_ip(options.scylla_localhost_address).within(PATIENCE), hear);
         tokio::select! {
             // Signals are listened for first.
             biased;
             stopped = pod::stopped(member.is_going()) => stopped,
-            never = serve::serve(options.port, move |path| answers.clone().answer(path)) => match never? {},
+            never = serve::serve(options.port, move |path| handler.clone().respond(path)) => match never? {},
             () = follow_maintenance(&member, &said) => Ok(()),
         }
     })
@@ -73,7 +73,7 @@ async fn follow_maintenance(member: &Member, said: &watch::Sender<bool>) {
 
 /// What ScyllaDB is asked for. Each question is asked once at a time, and none waits for another one.
 #[derive(Clone)]
-struct Answers {
+struct ProbeHandler {
     node: Node,
     is_under_maintenance: watch::Receiver<bool>,
     health: SingleFlight<Result<(), String>>,
@@ -81,7 +81,7 @@ struct Answers {
     ring: SingleFlight<Result<Bytes, String>>,
 }
 
-impl Answers {
+impl ProbeHandler {
     fn new(node: Node, is_under_maintenance: watch::Receiver<bool>) -> Self {
         Self {
             node,
@@ -92,7 +92,7 @@ impl Answers {
         }
     }
 
-    async fn answer(self, path: String) -> serve::Answer {
+    async fn respond(self, path: String) -> serve::HttpResponse {
         let is_under_maintenance = *self.is_under_maintenance.borrow();
         let node = self.node;
         match path.as_str() {
@@ -133,7 +133,7 @@ async fn ring(node: Node) -> Result<Bytes, String> {
     serde_json::to_vec(&ring).map(Bytes::from).map_err(|error| error.to_string())
 }
 
-fn unavailable(reason: impl AsRef<str>) -> serve::Answer {
+fn unavailable(reason: impl AsRef<str>) -> serve::HttpResponse {
     serve::text(StatusCode::SERVICE_UNAVAILABLE, reason)
 }
 
