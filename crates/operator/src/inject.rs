@@ -21,9 +21,9 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<()> {
     let program = std::env::current_exe().context("finding the path of this program")?;
     let copy = options.folder.join(NAME);
-    let half = pod::half_written(&copy);
-    fs::copy(&program, &half).with_context(|| format!("copying {} to {}", program.display(), half.display()))?;
-    fs::set_permissions(&half, fs::Permissions::from_mode(0o755))
-        .with_context(|| format!("setting mode 0755 of {}", half.display()))?;
-    fs::rename(&half, &copy).with_context(|| format!("renaming {} to {}", half.display(), copy.display()))
+    let temporary = pod::temporary_path(&copy);
+    fs::copy(&program, &temporary).with_context(|| format!("copying {} to {}", program.display(), temporary.display()))?;
+    fs::set_permissions(&temporary, fs::Permissions::from_mode(0o755))
+        .with_context(|| format!("setting mode 0755 of {}", temporary.display()))?;
+    fs::rename(&temporary, &copy).with_context(|| format!("renaming {} to {}", temporary.display(), copy.display()))
 }
