@@ -43,7 +43,8 @@ pub struct Options {
 
 /// Waits, then executes the program. Returns only if that fails or if a signal arrives meanwhile.
 pub fn run(options: Options) -> Result<()> {
-    let (program, arguments) = options.program.split_first().ok_or_else(|| anyhow!("no program to execute: name one after --"))?;
+    let (program, arguments) =
+        options.program.split_first().ok_or_else(|| anyhow!("no program to execute: name one after --"))?;
     let has_responded = pod::runtime()?.block_on(async {
         tokio::select! {
             // First, so that signal handlers are installed before it logs that it waits.

@@ -44,7 +44,9 @@ impl Access {
         let mut config = match &self.kubeconfig {
             Some(file) => {
                 let read = Kubeconfig::read_from(file).with_context(|| format!("reading {}", file.display()))?;
-                Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await.with_context(|| format!("loading {}", file.display()))?
+                Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
+                    .await
+                    .with_context(|| format!("loading {}", file.display()))?
             }
             None => Config::incluster().context("this process does not run in a pod; set --kubeconfig")?,
         };
@@ -138,7 +140,8 @@ where
 {
     let name = name.to_owned();
     let watched = name.clone();
-    let attempt = move || watcher::watch_object(objects.clone(), &watched).default_backoff().take_until(sleep(REWATCH_INTERVAL));
+    let attempt =
+        move || watcher::watch_object(objects.clone(), &watched).default_backoff().take_until(sleep(REWATCH_INTERVAL));
     let versions = stream::repeat_with(attempt).flatten();
     versions.filter_map(move |version| {
         let version = match version {

@@ -209,9 +209,9 @@ pub fn main(options: Options, log: &logging::Options) -> anyhow::Result<()> {
 async fn run(options: Options, identity: String) -> anyhow::Result<()> {
     let metrics = Metrics::default();
     let readiness = Readiness::default();
-    let listener = TcpListener::bind(options.listen).await.with_context(|| {
-        format!("cannot listen on {}: choose another address with --listen", options.listen)
-    })?;
+    let listener = TcpListener::bind(options.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}: choose another address with --listen", options.listen))?;
     // The kernel chooses the port if --listen has port 0.
     let address = listener.local_addr().unwrap_or(options.listen);
     info!(%address, identity, "serving /metrics, /healthz and /readyz");
@@ -283,7 +283,11 @@ fn parse_domain(text: &str) -> Result<String, String> {
         !label.is_empty() && label.len() <= 63 && label.bytes().all(is_inner)
     };
     let name = text.strip_suffix('.').unwrap_or(text);
-    if name.split('.').all(is_label) { Ok(name.to_owned()) } else { Err("must be a DNS domain, such as cluster.local".into()) }
+    if name.split('.').all(is_label) {
+        Ok(name.to_owned())
+    } else {
+        Err("must be a DNS domain, such as cluster.local".into())
+    }
 }
 
 /// Returns the host name with a random suffix, which no other replica has.

@@ -96,7 +96,7 @@ pub struct Files {
     /// Directory of the node's data volume
     #[arg(long, default_value = "/var/lib/scylla")]
     pub data_dir: PathBuf,
-    /// Disk measurements of scylla_io_setup, which are saved on the data volume
+    /// Disk measurements of iotune, which are saved on the data volume
     #[arg(long, default_value = "/etc/scylla.d/io_properties.yaml")]
     pub io_properties: PathBuf,
     /// Entrypoint of ScyllaDB's image
@@ -244,6 +244,8 @@ async fn drain(node: Node, timeout: Duration) {
             Err(error) => warn!(error = %chain(&error), "drain failed: stopping ScyllaDB without it"),
         },
         Ok(mode) => info!(%mode, "ScyllaDB is not drained in this mode"),
-        Err(error) => info!(error = %chain(&error), "ScyllaDB's REST API does not respond: stopping ScyllaDB without a drain"),
+        Err(error) => {
+            info!(error = %chain(&error), "ScyllaDB's REST API does not respond: stopping ScyllaDB without a drain")
+        }
     }
 }

@@ -191,23 +191,27 @@ async fn datacenter(member: &MemberApi, service: &Service) -> Result<(Vec<Pod>, 
     let all = format!("{}={},{}={name}", label::NAME, label::value::SCYLLA, label::CLUSTER);
     let nodes = format!("{all},{}={}", label::POD_TYPE, label::value::SCYLLADB_NODE);
     let members = format!("{all},{}={}", label::SERVICE_TYPE, label::value::MEMBER);
-    let pods = member.pods.list(&ListParams::default().labels(&nodes)).await.context("listing the Pods of the nodes")?;
-    let services =
-        member.services.list(&ListParams::default().labels(&members)).await.context("listing the Services of the nodes")?;
+    let pods =
+        member.pods.list(&ListParams::default().labels(&nodes)).await.context("listing the Pods of the nodes")?;
+    let services = member
+        .services
+        .list(&ListParams::default().labels(&members))
+        .await
+        .context("listing the Services of the nodes")?;
     Ok((pods.items, services.items))
 }
 
 /// Retries until it succeeds: the API server may be unavailable, and other nodes may not have started yet.
 async fn retry<T>(attempt: impl AsyncFn() -> Result<T>) -> T {
-    let (mut pause, longest) = RETRY_DELAYS;
+    let (mut delay, longest) = RETRY_DELAYS;
     loop {
         let outcome = timeout(TIMEOUT, attempt()).await;
         match outcome.unwrap_or_else(|_| Err(anyhow!("the API server did not respond within {TIMEOUT:?}"))) {
             Ok(value) => return value,
             Err(error) => warn!("ScyllaDB cannot start yet: {error:#}"),
         }
-        sleep(pause).await;
-        pause = (pause * 2).min(longest);
+        sleep(delay).await;
+        delay = (delay * 2).min(longest);
     }
 }
 
