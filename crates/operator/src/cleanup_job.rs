@@ -1,7 +1,8 @@
 //! `messina cleanup-job`: runs a cleanup of all keyspaces on a node, and exits when it is done.
 //!
-//! The requests go through ScyllaDB Manager's agent of the node. The program stops the node's cleanup when it is stopped itself, and
-//! stops a cleanup that an earlier run has left when it starts: there is at most one, and a Job always waits for it.
+//! The requests go through ScyllaDB Manager's agent of the node. The program stops the node's cleanup when it is
+//! stopped itself, and stops a cleanup that an earlier run has left when it starts: there is at most one, and a Job
+//! always waits for it.
 
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -15,7 +16,8 @@ use crate::{kubernetes::chain, pod};
 
 /// Timeout of the cleanup of one keyspace. The response comes when it is done.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
-/// How long this program tries to stop the cleanup when it is stopped itself. The grace period of its pod is 30 seconds.
+/// How long this program tries to stop the cleanup when it is stopped itself. The grace period of its pod is 30
+/// seconds.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 /// The delay between two attempts to stop the cleanup.
 const RETRY_DELAY: Duration = Duration::from_secs(1);

@@ -93,8 +93,8 @@ async fn decide(options: &Options, member: &MemberApi, sender: &watch::Sender<Re
 struct IgnitionFile(Option<String>);
 
 impl IgnitionFile {
-    /// Writes the file once for each container, and removes it when ScyllaDB must not start. The sidecar removes it, too, when it
-    /// stops: it is written again for the next container, not for the one that stops.
+    /// Writes the file once for each container, and removes it when ScyllaDB must not start. The sidecar removes it,
+    /// too, when it stops: it is written again for the next container, not for the one that stops.
     fn apply(&mut self, decision: Ignition, shared: &Shared) -> Result<Result<(), String>> {
         match decision {
             Ignition::Start { container_id } => {

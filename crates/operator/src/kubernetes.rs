@@ -21,8 +21,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// The delay after a failed request.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// How often an object is listed and watched from scratch. After a restore of the API server's etcd from a backup, an old watch
-/// gets no events until the resource version exceeds the one from before the restore.
+/// How often an object is listed and watched from scratch. After a restore of the API server's etcd from a backup, an
+/// old watch gets no events until the resource version exceeds the one from before the restore.
 const REWATCH_INTERVAL: Duration = Duration::from_secs(600);
 
 /// The API server and the namespace.
@@ -84,9 +84,9 @@ impl MemberApi {
         watch(self.pods.clone(), &self.name)
     }
 
-    /// Resolves if the pod is being deleted when this is called, and never otherwise. Call it after installing signal handlers:
-    /// the first process of a container loses a SIGTERM that arrives before that, the kubelet sends it once, and the pod would
-    /// stay for its whole grace period.
+    /// Resolves if the pod is being deleted when this is called, and never otherwise. Call it after installing signal
+    /// handlers: the first process of a container loses a SIGTERM that arrives before that, the kubelet sends it once,
+    /// and the pod would stay for its whole grace period.
     pub(crate) async fn resolve_if_terminating(&self) {
         loop {
             match timeout(TIMEOUT, self.pods.get_metadata_opt(&self.name)).await {
@@ -98,9 +98,9 @@ impl MemberApi {
                 Ok(Err(error)) => {
                     warn!(error = %chain(&error), "cannot read whether the pod is being deleted; retrying");
                 }
-                Err(_) => warn!(
-                    "cannot read whether the pod is being deleted: the API server did not respond within {TIMEOUT:?}; retrying"
-                ),
+                Err(_) => {
+                    warn!("cannot read whether the pod is being deleted; retrying: no response within {TIMEOUT:?}")
+                }
             }
             sleep(RETRY_DELAY).await;
         }
@@ -185,7 +185,8 @@ mod tests {
 
     use super::*;
 
-    /// The API server's etcd was restored, so that resource versions are lower than before and the watch gets no events.
+    /// The API server's etcd was restored, so that resource versions are lower than before and the watch gets no
+    /// events.
     #[tokio::test(start_paused = true)]
     async fn watch_lists_again_when_it_gets_no_events() {
         let version = Arc::new(AtomicU64::new(900));

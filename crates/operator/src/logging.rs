@@ -22,8 +22,8 @@ pub struct Options {
     /// Format of log lines
     #[arg(long, env = "MESSINA_LOG_FORMAT", value_name = "FORMAT", value_enum, default_value_t, global = true)]
     pub log_format: Format,
-    /// Log level, optionally followed by levels of single crates or modules, such as `info,messina_runtime=debug`. Levels are
-    /// off, error, warn, info, debug and trace
+    /// Log level, optionally followed by levels of single crates or modules, such as `info,messina_runtime=debug`.
+    /// Levels are off, error, warn, info, debug and trace
     #[arg(long, env = "MESSINA_LOG_LEVEL", value_name = "LEVELS", default_value_t, global = true)]
     pub log_level: Levels,
 }
@@ -93,7 +93,8 @@ fn parse_level(name: &str) -> Option<LevelFilter> {
     if is_word { name.parse().ok() } else { None }
 }
 
-/// Returns a filter for the Kubernetes client's own log: callers log its errors themselves, and restarts of watches are routine.
+/// Returns a filter for the Kubernetes client's own log: callers log its errors themselves, and restarts of watches are
+/// routine.
 fn quiet_others() -> Targets {
     Targets::new().with_target("kube_client", LevelFilter::OFF).with_target("kube_runtime", LevelFilter::ERROR)
 }

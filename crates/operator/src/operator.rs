@@ -75,16 +75,16 @@ pub struct Options {
     /// Port of CQL over TLS on Ingresses, for the clients' CQL connection configs (default: no port in them)
     #[arg(long, env = "MESSINA_CQLS_INGRESS_PORT", value_name = "PORT")]
     pub cqls_ingress_port: Option<std::num::NonZeroU16>,
-    /// Period of the probes of a node's containers, in seconds: 1 to 10. The shorter, the sooner a ready node is reported as
-    /// ready. A change restarts all nodes, one after the other
+    /// Period of the probes of a node's containers, in seconds: 1 to 10. The shorter, the sooner a ready node is
+    /// reported as ready. A change restarts all nodes, one after the other
     #[arg(long, env = "MESSINA_NODE_PROBE_SECONDS", value_name = "SECONDS", default_value = "10", value_parser = probe_seconds)]
     pub node_probe_seconds: std::num::NonZeroU8,
     /// Comma-separated sysctls that ScyllaDBDatacenters may set besides fs.aio-max-nr, net.* and vm.*, such as
     /// kernel.numa_balancing or fs.*. They affect all pods of a Kubernetes node
     #[arg(long, env = "MESSINA_ALLOWED_SYSCTLS", value_name = "NAMES", value_delimiter = ',')]
     pub allowed_sysctls: Vec<Pattern>,
-    /// Number of datacenters that may restart their nodes at once because the operator or one of its settings has changed; 0
-    /// for all
+    /// Number of datacenters that may restart their nodes at once because the operator or one of its settings has
+    /// changed; 0 for all
     #[arg(long, env = "MESSINA_DATACENTERS_AT_ONCE", value_name = "NUMBER", default_value = "1")]
     pub datacenters_at_once: usize,
     /// Number of objects that each controller reconciles at once
@@ -102,12 +102,12 @@ pub struct Options {
     /// Duration of the Lease, in seconds: without a renewal for so long, another replica becomes the leader
     #[arg(long, env = "MESSINA_LEASE_SECONDS", value_name = "SECONDS", default_value = "15", value_parser = clap::value_parser!(u16).range(3..=3600))]
     pub lease_seconds: u16,
-    /// Name of scylla-operator's Lease. While a Lease of this name is held in any namespace, the operator does not change
-    /// datacenters
+    /// Name of scylla-operator's Lease. While a Lease of this name is held in any namespace, the operator does not
+    /// change datacenters
     #[arg(long, env = "MESSINA_SCYLLA_OPERATOR_LEASE", value_name = "NAME", default_value = scylla_operator::LEASE)]
     pub scylla_operator_lease: String,
-    /// Declare that scylla-operator does not run in this cluster, so that its Lease is not read. Without this flag, an operator
-    /// that is not permitted to read that Lease changes no datacenter
+    /// Declare that scylla-operator does not run in this cluster, so that its Lease is not read. Without this flag, an
+    /// operator that is not permitted to read that Lease changes no datacenter
     #[arg(long, env = "MESSINA_SCYLLA_OPERATOR_ABSENT")]
     pub scylla_operator_absent: bool,
     /// Identity of this replica in the Lease, unique among replicas (default: the host name and a random suffix)
@@ -116,8 +116,8 @@ pub struct Options {
     /// Address on which /metrics, /healthz and /readyz are served
     #[arg(long, env = "MESSINA_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
     pub listen: std::net::SocketAddr,
-    /// OTLP/HTTP endpoint to which traces are exported, such as http://collector:4318 (default: OTEL_EXPORTER_OTLP_ENDPOINT, or
-    /// no traces if that is not set)
+    /// OTLP/HTTP endpoint to which traces are exported, such as http://collector:4318 (default:
+    /// OTEL_EXPORTER_OTLP_ENDPOINT, or no traces if that is not set)
     #[arg(long, env = "MESSINA_OTLP_ENDPOINT", value_name = "URL")]
     pub otlp_endpoint: Option<String>,
 }
@@ -253,7 +253,8 @@ async fn run(options: Options, identity: String) -> anyhow::Result<()> {
         tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
         info!("stopping");
     };
-    // Neither the server nor the writer of events ends by itself. Without them the operator could not be observed, so it exits.
+    // Neither the server nor the writer of events ends by itself. Without them the operator could not be observed, so
+    // it exits.
     tokio::select! {
         () = process.run(controllers(datacenters, etcd_tasks), stop) => {}
         ended = &mut server => bail!("the HTTP server of /metrics, /healthz and /readyz has ended: {ended:?}"),
@@ -268,8 +269,8 @@ async fn run(options: Options, identity: String) -> anyhow::Result<()> {
 /// The DNS domain of most clusters.
 const DEFAULT_CLUSTER_DOMAIN: &str = "cluster.local";
 
-/// Returns the cluster's DNS domain from the resolv.conf that the kubelet writes for a pod: its search domains are those of the
-/// pod's namespace, of all Services and of the cluster.
+/// Returns the cluster's DNS domain from the resolv.conf that the kubelet writes for a pod: its search domains are
+/// those of the pod's namespace, of all Services and of the cluster.
 fn cluster_domain_of_pod(resolv_conf: &str) -> Option<&str> {
     let mut searches = resolv_conf.lines().filter_map(|line| line.trim_start().strip_prefix("search"));
     let last = searches.rfind(|domains| domains.starts_with(char::is_whitespace))?;

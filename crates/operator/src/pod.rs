@@ -44,8 +44,8 @@ pub(crate) fn runtime() -> Result<Runtime> {
     Builder::new_current_thread().enable_all().build().context("building the tokio runtime")
 }
 
-/// Waits for SIGTERM or SIGINT, which the first process of a container gets only if it listens for them. `terminating` resolves
-/// if the pod was already being deleted before that.
+/// Waits for SIGTERM or SIGINT, which the first process of a container gets only if it listens for them. `terminating`
+/// resolves if the pod was already being deleted before that.
 pub(crate) async fn wait_for_stop(terminating: impl Future<Output = ()>) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listening for SIGINT")?;

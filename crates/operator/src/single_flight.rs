@@ -40,8 +40,8 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
         Self { reused_for, most_waiting, last: Arc::default() }
     }
 
-    /// Returns the response to `request`, which is sent if none is in flight. Returns `None` if too many clients wait for it, or
-    /// if its task has panicked.
+    /// Returns the response to `request`, which is sent if none is in flight. Returns `None` if too many clients wait
+    /// for it, or if its task has panicked.
     pub(crate) async fn get<F>(&self, request: impl FnOnce() -> F) -> Option<T>
     where
         F: Future<Output = T> + Send + 'static,

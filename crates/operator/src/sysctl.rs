@@ -31,8 +31,8 @@ pub fn run(options: &Options) -> Result<()> {
     settings.iter().try_for_each(|(name, value)| set(&options.folder, name, value))
 }
 
-/// Parses a setting and checks that it is allowed. The operator has done so before, but this container is privileged, so it
-/// does not rely on that.
+/// Parses a setting and checks that it is allowed. The operator has done so before, but this container is privileged,
+/// so it does not rely on that.
 fn parse<'a>(setting: &'a str, allowed: &Allowed) -> Result<(Name, &'a str)> {
     let Some((name, value)) = divide(setting) else {
         bail!("{setting:?} is not a sysctl: write it as name=value");

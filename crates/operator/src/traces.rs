@@ -1,6 +1,7 @@
 //! Export of traces by OTLP over HTTP.
 //!
-//! Spans are put into a queue without blocking, and a thread of the SDK exports them. Spans that cannot be exported are dropped.
+//! Spans are put into a queue without blocking, and a thread of the SDK exports them. Spans that cannot be exported are
+//! dropped.
 
 use std::{
     fmt,
@@ -63,7 +64,8 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Exports traces to `endpoint`, with this replica's identity. Call it in the tokio runtime that sends the requests.
+    /// Exports traces to `endpoint`, with this replica's identity. Call it in the tokio runtime that sends the
+    /// requests.
     pub fn export_to(endpoint: &str, identity: &str) -> Result<Self> {
         let uri: Uri = endpoint.parse().with_context(|| format!("the OTLP endpoint {endpoint:?} is not a URL"))?;
         // Fails if another part of the process has installed the same provider before.

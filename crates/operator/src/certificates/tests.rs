@@ -176,8 +176,8 @@ fn clients_and_nodes_complete_mutual_tls() {
     }
 }
 
-/// The setting may change at any time: existing certificates keep their keys until they are renewed, and CAs sign for keys of every
-/// type.
+/// The setting may change at any time: existing certificates keep their keys until they are renewed, and CAs sign for
+/// keys of every type.
 #[test]
 fn change_of_key_type_renews_no_certificate() {
     for (first, then) in [(P256, P384), (P384, RSA), (RSA, P256)] {

@@ -35,8 +35,8 @@ impl Child {
         }
     }
 
-    /// Reaps all processes that have ended: the first process of a container inherits orphans. Returns ScyllaDB's exit status
-    /// once it has ended, or 128 plus the signal that killed it.
+    /// Reaps all processes that have ended: the first process of a container inherits orphans. Returns ScyllaDB's exit
+    /// status once it has ended, or 128 plus the signal that killed it.
     pub(super) fn reap(&self) -> Result<Option<i32>> {
         loop {
             match waitpid(None, Some(WaitPidFlag::WNOHANG)) {

@@ -1,7 +1,7 @@
 //! `messina sidecar`: configures and runs ScyllaDB, and publishes its state on the node's Service.
 //!
-//! It is the first process of ScyllaDB's container: it starts ScyllaDB as its child, forwards signals, reaps orphans, and exits
-//! when its child has exited. It keeps running while the API server is unavailable.
+//! It is the first process of ScyllaDB's container: it starts ScyllaDB as its child, forwards signals, reaps orphans,
+//! and exits when its child has exited. It keeps running while the API server is unavailable.
 
 mod child;
 mod prepare;
@@ -202,7 +202,7 @@ async fn run_until_end(
             reason = &mut reconciling, if !is_stopping => {
                 match reason {
                     reconcile::RestartReason::Drained =>
-                        warn!("ScyllaDB is drained and cannot be decommissioned in this mode: restarting the container"),
+                        warn!("ScyllaDB is drained and cannot be decommissioned in that mode: stopping it for a restart"),
                     reconcile::RestartReason::BeingReplaced =>
                         warn!("this node is being replaced and does not serve yet: stopping ScyllaDB"),
                 }
@@ -235,8 +235,8 @@ async fn keep_serving(node: Node, time: Duration) {
     }
 }
 
-/// Drains the node, so that it starts quickly. Does nothing in modes other than NORMAL: the node joins, leaves or is drained
-/// already.
+/// Drains the node, so that it starts quickly. Does nothing in modes other than NORMAL: the node joins, leaves or is
+/// drained already.
 async fn drain(node: Node, timeout: Duration) {
     match scylla::mode(node).await {
         Ok(Mode::Normal) => match node.drain(timeout).await {

@@ -46,8 +46,8 @@ impl BroadcastAddresses {
         self.pod.metadata.uid.as_deref()
     }
 
-    /// Returns the UID of the pod if it must be recreated because its Service has other addresses now, for example because the
-    /// Service was recreated.
+    /// Returns the UID of the pod if it must be recreated because its Service has other addresses now, for example
+    /// because the Service was recreated.
     pub(super) fn outdated_pod_uid(&self, options: &Options, service: &Service) -> Option<&str> {
         let types = [&options.nodes_broadcast_address_type, &options.clients_broadcast_address_type];
         let family = Some(options.ip_family);
@@ -62,8 +62,8 @@ fn addresses(options: &Options, service: &Service, pod: &Pod) -> Result<[String;
     Ok([address(&options.nodes_broadcast_address_type)?, address(&options.clients_broadcast_address_type)?])
 }
 
-/// Waits until ScyllaDB may start, writes its configuration and returns the command that starts it. Returns only errors that
-/// a retry cannot fix.
+/// Waits until ScyllaDB may start, writes its configuration and returns the command that starts it. Returns only errors
+/// that a retry cannot fix.
 pub(super) async fn prepare(options: &Options, member: &MemberApi) -> Result<(Command, BroadcastAddresses)> {
     info!(file = %options.shared.ignition_file().display(), "waiting for ignition");
     options.shared.wait_for_ignition().await;
@@ -133,8 +133,8 @@ async fn read_inputs(options: &Options, member: &MemberApi) -> Result<StartInput
     if is_given_up(service.labels(), service.annotations(), on_disk.as_deref(), own.metadata.uid.as_deref()) {
         // An error that is retried, because the replacement may be cancelled.
         return Err(anyhow!(
-            "this node is being replaced, according to its Service. To cancel that, remove the label {} from the Service \
-             before the node's PersistentVolumeClaim is deleted",
+            "this node is being replaced, according to its Service. To cancel that, remove the label {} from the \
+             Service before the node's PersistentVolumeClaim is deleted",
             label::REPLACE
         ));
     }
@@ -147,8 +147,8 @@ async fn read_inputs(options: &Options, member: &MemberApi) -> Result<StartInput
     if let Some(host_id) = missing_node {
         // An error that is retried, because the disk may come back.
         return Err(anyhow!(
-            "the disk is empty, but should have the data of node {host_id}, which has joined the cluster. Restore the disk, or \
-             set the label {} on the Service of this node to start a new node as its replacement",
+            "the disk is empty, but should have the data of node {host_id}, which has joined the cluster. Restore the \
+             disk, or set the label {} on the Service of this node to start a new node as its replacement",
             label::REPLACE
         ));
     }

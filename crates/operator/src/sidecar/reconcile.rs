@@ -1,5 +1,5 @@
-//! The sidecar's reconcile loop while ScyllaDB runs: it publishes the node's state on its Service, and decommissions the node and
-//! prepares it for upgrades as the Service requests.
+//! The sidecar's reconcile loop while ScyllaDB runs: it publishes the node's state on its Service, and decommissions
+//! the node and prepares it for upgrades as the Service requests.
 
 use std::{collections::BTreeMap, fmt::Debug, fs, pin::pin, time::Duration};
 
@@ -86,7 +86,8 @@ pub(super) async fn reconcile(options: &Options, member: &MemberApi, broadcast: 
     }
 }
 
-/// Waits for the response to the decommission request, if there is one. Cancellation by `select!` does not lose the request.
+/// Waits for the response to the decommission request, if there is one. Cancellation by `select!` does not lose the
+/// request.
 async fn decommissioned(leaving: &mut Option<Leaving>) -> Result<Decommission, Error> {
     match leaving {
         Some(request) => request.await,
@@ -205,7 +206,8 @@ impl NodeReconciler<'_> {
         }
     }
 
-    /// Requests the recreation of the pod while the node has an outdated broadcast address, and withdraws the request otherwise.
+    /// Requests the recreation of the pod while the node has an outdated broadcast address, and withdraws the request
+    /// otherwise.
     async fn request_restart(&mut self) {
         let Some(service) = &self.service else { return };
         let pod = self.broadcast.outdated_pod_uid(self.options, service);
@@ -215,8 +217,8 @@ impl NodeReconciler<'_> {
         }
     }
 
-    /// Writes how the node sees the token ring, as long as the Service requests it. Returns whether it does. Only a node in mode
-    /// NORMAL reports: one that starts or leaves may have an old view of the ring.
+    /// Writes how the node sees the token ring, as long as the Service requests it. Returns whether it does. Only a
+    /// node in mode NORMAL reports: one that starts or leaves may have an old view of the ring.
     async fn report_ring(&mut self, mode: &Mode, host_id: &str) -> bool {
         let Some(service) = &self.service else { return false };
         let question = answer::question(service.annotations()).map(ToOwned::to_owned);
@@ -241,7 +243,8 @@ impl NodeReconciler<'_> {
         self.patch(change, what, false).await
     }
 
-    /// Patches the Service only if it still has the observed resource version, for changes that are right for that version only.
+    /// Patches the Service only if it still has the observed resource version, for changes that are right for that
+    /// version only.
     async fn write_if_unchanged(&mut self, change: Value, what: &(impl Debug + Sync)) -> bool {
         self.patch(change, what, true).await
     }

@@ -10,7 +10,8 @@ use crate::kubernetes::chain;
 /// Timeout of a snapshot of one keyspace: memtables are flushed first.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Takes and deletes snapshots until exactly the requested ones exist. Returns which ones exist, and the step that failed.
+/// Takes and deletes snapshots until exactly the requested ones exist. Returns which ones exist, and the step that
+/// failed.
 pub(super) async fn reconcile_snapshots(node: Node, work: Work) -> Answer {
     let mut kept = work.kept.clone();
     let outcome = apply_snapshots(node, &work, &mut kept).await;

@@ -389,7 +389,8 @@ fn a_node_whose_address_is_another_one_asks_to_be_started_anew() {
     eventually("no address is no other one", || pod.fact(REQUEST).is_none());
 }
 
-/// Snapshots are taken and removed as the Service asks, what fails is said and tried again, and what was cut off begins anew.
+/// Snapshots are taken and removed as the Service asks, what fails is said and tried again, and what was cut off begins
+/// anew.
 #[test]
 fn a_node_prepares_for_another_version_and_clears_up() {
     const REQUEST: &str = "messina.scylladb.com/upgrade-request";

@@ -259,7 +259,8 @@ mod tests {
 
     #[test]
     fn untouched_objects_stay_and_surplus_objects_are_deleted() {
-        // The rack's StatefulSet does not exist yet, so its Job waits. The node's host ID is unknown, so its Ingress waits.
+        // The rack's StatefulSet does not exist yet, so its Job waits. The node's host ID is unknown, so its Ingress
+        // waits.
         let observed = with_jobs(
             &["cleanup-orders-dc-a-0", "cleanup-orders-dc-gone-0"],
             &["orders-dc-a-0-cql", "orders-dc-gone-0-cql"],

@@ -217,7 +217,8 @@ impl Drop for DatacenterController {
     }
 }
 
-/// Enqueues the datacenter that owns an object, and the one that may adopt it from a former datacenter of the same name.
+/// Enqueues the datacenter that owns an object, and the one that may adopt it from a former datacenter of the same
+/// name.
 fn owns<K: Kind>(running: &Arc<Running<DatacenterController>>, store: &Arc<Store<K>>) {
     running.owns(store);
     running.adopts(store, datacenter_of);

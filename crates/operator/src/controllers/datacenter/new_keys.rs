@@ -1,10 +1,11 @@
 //! Private keys of new certificates.
 //!
-//! An ECDSA key is generated in a moment, during the reconcile. An RSA key takes seconds, so a background task generates it, and the
-//! datacenter is reconciled again when it is ready.
+//! An ECDSA key is generated in a moment, during the reconcile. An RSA key takes seconds, so a background task
+//! generates it, and the datacenter is reconciled again when it is ready.
 //!
-//! The background task starts while the controller observes, not after everything else was applied: it has no effect outside of this
-//! process, and certificates are renewed even where another object of the datacenter can never be applied.
+//! The background task starts while the controller observes, not after everything else was applied: it has no effect
+//! outside of this process, and certificates are renewed even where another object of the datacenter can never be
+//! applied.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -31,8 +32,8 @@ type KeysBySecret = BTreeMap<String, Result<Key, String>>;
 pub(super) struct NewKeys {
     kind: KeyKind,
     background_tasks: BackgroundTasks<KeysBySecret>,
-    /// Keys by datacenter and Secret, until they are observed in the Secret: a Secret that cannot be written, for example because
-    /// its name is taken, is retried with the same key.
+    /// Keys by datacenter and Secret, until they are observed in the Secret: a Secret that cannot be written, for
+    /// example because its name is taken, is retried with the same key.
     ready: Mutex<HashMap<ObjectKey, BTreeMap<String, Key>>>,
     /// Only one RSA key is generated at a time in the whole process, to leave CPU time for reconciles.
     permits: Arc<Semaphore>,
@@ -49,8 +50,8 @@ impl NewKeys {
         &self.background_tasks
     }
 
-    /// Returns the keys for these Secrets of a datacenter that are ready, and starts to generate the others. Drops the keys of its
-    /// other Secrets.
+    /// Returns the keys for these Secrets of a datacenter that are ready, and starts to generate the others. Drops the
+    /// keys of its other Secrets.
     pub(super) fn get_or_generate(&self, datacenter: &ObjectKey, secrets: &[&str]) -> KeysBySecret {
         if matches!(self.kind, KeyKind::Ecdsa(_)) {
             let key = |secret: &&str| ((*secret).to_owned(), Key::new(self.kind).map_err(|error| chain(&error)));
@@ -73,8 +74,8 @@ impl NewKeys {
         }
         let missing = secrets.iter().filter(|secret| !keys_by_secret.contains_key(**secret));
         let missing: Vec<String> = missing.map(|secret| (*secret).to_owned()).collect();
-        // A task that was running above may be done by now. The reconcile that it causes takes its result, which a new task must
-        // not overwrite.
+        // A task that was running above may be done by now. The reconcile that it causes takes its result, which a new
+        // task must not overwrite.
         if !missing.is_empty() && state != BackgroundTaskState::Running {
             debug!(?missing, "generating keys");
             let generating = generate(self.kind, missing.clone(), Arc::clone(&self.permits));
@@ -84,7 +85,8 @@ impl NewKeys {
         keys_by_secret
     }
 
-    /// Drops keys that are stored in a Secret. They are never used again, even if a user deletes the Secret to get a new key.
+    /// Drops keys that are stored in a Secret. They are never used again, even if a user deletes the Secret to get a
+    /// new key.
     pub(super) fn observe_change(&self, change: &Change<Secret>) {
         let Some(secret) = &change.after else { return };
         let (Some(data), Some(owner)) = (&secret.data, controller_of(&secret.metadata)) else { return };
@@ -119,7 +121,8 @@ async fn generate(kind: KeyKind, secrets: Vec<String>, permits: Arc<Semaphore>) 
 async fn generate_one(kind: KeyKind, permits: Arc<Semaphore>) -> Result<Key, String> {
     let permit = permits.acquire_owned().await.map_err(|error| chain(&error))?;
     let generating = spawn_blocking(move || {
-        // Generating a key cannot be cancelled, so the permit is released when it is done, not when its caller is dropped.
+        // Generating a key cannot be cancelled, so the permit is released when it is done, not when its caller is
+        // dropped.
         let _permit = permit;
         Key::new(kind)
     });

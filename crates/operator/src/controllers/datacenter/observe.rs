@@ -147,8 +147,8 @@ fn invalid(faults: &[Fault]) -> Error {
     Error::Invalid { reason, message }
 }
 
-/// Returns the objects with the datacenter's label. Fails if one of them cannot be parsed: it exists, so it must not be taken for
-/// missing. Objects of other datacenters that cannot be parsed do not matter.
+/// Returns the objects with the datacenter's label. Fails if one of them cannot be parsed: it exists, so it must not be
+/// taken for missing. Objects of other datacenters that cannot be parsed do not matter.
 fn of_datacenter<K: Kind + Metadata<Ty = ObjectMeta>>(
     store: &Store<K>,
     datacenter: &Datacenter,
@@ -175,8 +175,10 @@ fn random_token() -> Result<String, Error> {
     let mut bytes = [0; 32];
     rustls::crypto::ring::default_provider().secure_random.fill(&mut bytes).map_err(|_| Error::Invalid {
         reason: "NoRandomness",
-        message: "The operating system provides no random bytes for the agents' token. The operator retries when an object of the datacenter changes."
-            .into(),
+        message:
+            "The operating system provides no random bytes for the agents' token. The operator retries when an object \
+                  of the datacenter changes."
+                .into(),
     })?;
     Ok(bytes.iter().map(|byte| char::from(b"abcdefghijklmnopqrstuvwxyz234567"[usize::from(byte % 32)])).collect())
 }

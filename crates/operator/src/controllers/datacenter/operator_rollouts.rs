@@ -1,7 +1,8 @@
 //! Limits how many datacenters restart their nodes at once because the operator or its settings have changed.
 //!
-//! The operator does not change while it runs. So a rollout that is pending at the first reconcile of a datacenter, whose generation
-//! was observed before, is caused by the operator. The user causes all later ones, and those are not limited.
+//! The operator does not change while it runs. So a rollout that is pending at the first reconcile of a datacenter,
+//! whose generation was observed before, is caused by the operator. The user causes all later ones, and those are not
+//! limited.
 
 use std::{
     collections::BTreeMap,
@@ -64,8 +65,8 @@ impl OperatorRollouts {
         let _ = self.listener.set(Box::new(listener));
     }
 
-    /// Returns whether a datacenter may restart its nodes. `version` is the hash of the user's input, and `is_known` is whether
-    /// any leader has observed the generation before.
+    /// Returns whether a datacenter may restart its nodes. `version` is the hash of the user's input, and `is_known` is
+    /// whether any leader has observed the generation before.
     pub(super) fn turn_of(&self, key: &ObjectKey, version: u64, is_known: bool, rolling: impl Fn() -> Rolling) -> Turn {
         // A datacenter that was deleted meanwhile is reconciled for the last time.
         let Some(before) = self.locked().get(key).copied() else { return Turn::Own };
@@ -102,7 +103,8 @@ impl OperatorRollouts {
         Turn::After(holder.or(first).unwrap_or_else(|| key.clone()).to_string())
     }
 
-    /// Adds and removes datacenters. One that is deleted, or paused before it became active, blocks no other datacenter.
+    /// Adds and removes datacenters. One that is deleted, or paused before it became active, blocks no other
+    /// datacenter.
     pub(super) fn observe_change(&self, change: &Change<ScyllaDBDatacenter>) {
         match change.after.as_ref().map(|after| &after.metadata) {
             Some(metadata) if metadata.deletion_timestamp.is_some() => self.forget(&change.key),

@@ -1,4 +1,5 @@
-//! Detection of scylla-operator, which manages the same objects. While it is active, this operator does not change them.
+//! Detection of scylla-operator, which manages the same objects. While it is active, this operator does not change
+//! them.
 
 use std::{
     collections::HashMap,
@@ -37,7 +38,8 @@ impl ScyllaOperator {
         Self { name: name.to_owned(), leases, last_changed: Mutex::default() }
     }
 
-    /// Records a change of a Lease. Returns whether it was acquired or released: renewals need no reconcile of all datacenters.
+    /// Records a change of a Lease. Returns whether it was acquired or released: renewals need no reconcile of all
+    /// datacenters.
     pub(super) fn observe_change(&self, change: &Change<Lease>) -> bool {
         let now = Timestamp::now();
         let mut last_changed = self.last_changed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,18 +87,18 @@ impl ScyllaOperator {
         let now = Timestamp::now();
         if self.is_unknown() {
             let message = format!(
-                "The operator does not change this datacenter: it cannot read scylla-operator's Lease {}, so scylla-operator may \
-                 be active. Permit the operator to list and watch Leases of that name in all namespaces, or start it with \
-                 --scylla-operator-absent if scylla-operator does not run in this cluster.",
+                "The operator does not change this datacenter: it cannot read scylla-operator's Lease {}, so \
+                 scylla-operator may be active. Permit the operator to list and watch Leases of that name in all \
+                 namespaces, or start it with --scylla-operator-absent if scylla-operator does not run in this cluster.",
                 self.name
             );
             return Some(Hold { message, requeue_after: UNKNOWN_REQUEUE });
         }
         let active = self.active_lease(now).or_else(|| has_written(stateful_sets.iter().map(Arc::as_ref), now))?;
         let message = format!(
-            "The operator does not change this datacenter: scylla-operator is active: {}. To let this operator take over, scale \
-             scylla-operator's Deployment to 0, or delete its Lease if it was uninstalled. To stay with scylla-operator, scale this \
-             operator's Deployment to 0.",
+            "The operator does not change this datacenter: scylla-operator is active: {}. To let this operator take over, \
+             scale scylla-operator's Deployment to 0, or delete its Lease if it was uninstalled. To stay with \
+             scylla-operator, scale this operator's Deployment to 0.",
             active.evidence
         );
         let delay = Duration::try_from(active.until.duration_since(now)).unwrap_or_default();
