@@ -96,8 +96,8 @@ impl ScyllaOperator {
         }
         let active = self.active_lease(now).or_else(|| has_written(stateful_sets.iter().map(Arc::as_ref), now))?;
         let message = format!(
-            "The operator does not change this datacenter: scylla-operator is active: {}. To let this operator take over, \
-             scale scylla-operator's Deployment to 0, or delete its Lease if it was uninstalled. To stay with \
+            "scylla-operator is active: {}. This operator does not change this datacenter meanwhile. To let this operator \
+             take over, scale scylla-operator's Deployment to 0, or delete its Lease if it was uninstalled. To stay with \
              scylla-operator, scale this operator's Deployment to 0.",
             active.evidence
         );
