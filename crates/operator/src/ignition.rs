@@ -18,7 +18,7 @@ use crate::{
 
 /// The node, and which addresses it needs before it starts.
 #[derive(Debug, clap::Args)]
-#[expect(missing_docs, reason = "the fields that have no words of their own are groups of options that have")]
+#[expect(missing_docs, reason = "the flattened groups document their own fields")]
 pub struct Options {
     /// Name of the node's Service, which is also the pod's
     #[arg(long)]

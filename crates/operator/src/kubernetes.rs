@@ -50,7 +50,7 @@ impl Access {
             }
             None => Config::incluster().context("this process does not run in a pod; set --kubeconfig")?,
         };
-        // What fails is told at once, and tried again here.
+        // The callers log failures and retry themselves.
         config.default_retry = false;
         let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let client = Client::try_from(config).context("creating the client of the API server")?;

@@ -29,7 +29,7 @@ const MOST_WAITING_FOR_RING: usize = 16;
 
 /// The node to probe, and where the probes are served.
 #[derive(Debug, clap::Args)]
-#[expect(missing_docs, reason = "the fields that have no words of their own are groups of options that have")]
+#[expect(missing_docs, reason = "the flattened groups document their own fields")]
 pub struct Options {
     /// Port on which /readyz, /healthz and /nodes are served
     #[arg(long, default_value_t = 8080)]
