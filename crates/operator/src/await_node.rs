@@ -1,4 +1,4 @@
-//! `messina await-node`: waits until ScyllaDB answers, then becomes another program.
+//! `messina await-node`: waits until ScyllaDB's REST API responds, then executes another program.
 
 use std::{
     ffi::OsString,
@@ -18,75 +18,76 @@ use crate::{
     pod::{self, Shared},
 };
 
-/// How often to ask.
-const LOOK: Duration = Duration::from_millis(500);
+/// How often ScyllaDB is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What to wait for, and what to become.
+/// The node to wait for, and the program to execute.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Where ScyllaDB's REST API is; without it, loopback of either family
+    /// IP address of ScyllaDB's REST API (default: 127.0.0.1 or ::1)
     #[arg(long)]
     pub scylla_localhost_address: Option<IpAddr>,
-    /// Name of the pod; without it, or outside of one, nobody knows that it was being deleted already when this began
+    /// Name of the pod, to exit if it was already being deleted when this program started
     #[arg(long, env = "HOSTNAME")]
     pub pod_name: Option<String>,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "its fields say it")]
+    #[expect(missing_docs, reason = "its fields are documented")]
     pub shared: Shared,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "its fields say it")]
+    #[expect(missing_docs, reason = "its fields are documented")]
     pub access: Access,
-    /// The program to become, and its arguments
+    /// Program to execute, and its arguments
     #[arg(last = true, required = true)]
     pub program: Vec<OsString>,
 }
 
-/// Waits, then becomes the program; returns only if that fails or if it is stopped while it waits.
+/// Waits, then executes the program. Returns only if that fails or if a signal arrives meanwhile.
 pub fn run(options: Options) -> Result<()> {
-    let (program, arguments) = options.program.split_first().ok_or_else(|| anyhow!("no program is given"))?;
-    let is_there = pod::runtime()?.block_on(async {
+    let (program, arguments) =
+        options.program.split_first().ok_or_else(|| anyhow!("no program to execute: name one after --"))?;
+    let has_responded = pod::runtime()?.block_on(async {
         tokio::select! {
-            // Signals are listened for before it says that it waits.
+            // First, so that signal handlers are installed before it logs that it waits.
             biased;
-            stopped = pod::stopped(is_going(&options)) => stopped.map(|()| false),
-            () = node_answers(&options) => Ok(true),
+            stopped = pod::wait_for_stop(resolve_if_terminating(&options)) => stopped.map(|()| false),
+            () = wait_for_node(&options) => Ok(true),
         }
     })?;
-    if !is_there {
-        info!("stopped before ScyllaDB answered");
+    if !has_responded {
+        info!("stopped before ScyllaDB's REST API responded");
         return Ok(());
     }
-    info!(program = %program.to_string_lossy(), "ScyllaDB answers: starting the program");
+    info!(program = %program.to_string_lossy(), "ScyllaDB's REST API responds: executing the program");
     let error = Command::new(program).args(arguments).exec();
-    Err(error).with_context(|| format!("starting {}", program.to_string_lossy()))
+    Err(error).with_context(|| format!("executing {}", program.to_string_lossy()))
 }
 
-/// See [`Member::is_going`](crate::kubernetes::Member::is_going).
-async fn is_going(options: &Options) {
+/// See [`MemberApi::resolve_if_terminating`](crate::kubernetes::Member::is_going).
+async fn resolve_if_terminating(options: &Options) {
     let Some(name) = &options.pod_name else { return std::future::pending().await };
     match options.access.member(name).await {
-        Ok(member) => member.is_going().await,
+        Ok(member) => member.resolve_if_terminating().await,
         Err(error) => {
-            info!("it is not known whether the pod is being deleted: {error:#}");
+            info!("cannot read whether the pod is being deleted: {error:#}");
             std::future::pending().await
         }
     }
 }
 
-async fn node_answers(options: &Options) {
-    info!(file = %options.shared.ignition().display(), "waiting for ignition");
-    options.shared.ignited().await;
+async fn wait_for_node(options: &Options) {
+    info!(file = %options.shared.ignition_file().display(), "waiting for ignition");
+    options.shared.wait_for_ignition().await;
     let loopback = || vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
     let addresses: Vec<IpAddr> = options.scylla_localhost_address.map_or_else(loopback, |address| vec![address]);
     info!(?addresses, "waiting for ScyllaDB's REST API");
-    while !any_answers(&addresses).await {
-        sleep(LOOK).await;
+    while !responds_at_any(&addresses).await {
+        sleep(POLL_INTERVAL).await;
     }
 }
 
-async fn any_answers(addresses: &[IpAddr]) -> bool {
+async fn responds_at_any(addresses: &[IpAddr]) -> bool {
     for &address in addresses {
-        // A refusal is an answer.
+        // An HTTP error is a response, too.
         if matches!(Node::at_ip(address).ping().await, Ok(()) | Err(Error::Refused { .. })) {
             return true;
         }

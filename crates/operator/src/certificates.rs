@@ -1,4 +1,4 @@
-//! Makes keys, and signs what is to be signed.
+//! Generates private keys and signs certificates.
 
 use std::{
     fmt::{self, Debug},
@@ -15,19 +15,19 @@ use rcgen::{
 use rsa::{RsaPrivateKey, pkcs1::EncodeRsaPrivateKey, rand_core::OsRng};
 use thiserror::Error;
 
-/// By what the keys of certificates sign.
+/// The type of private keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum KeyType {
-    /// Short, and made in a moment.
+    /// Short, and generated in a moment.
     #[default]
     #[value(name = "ECDSA")]
     Ecdsa,
-    /// For clients that know nothing else. It takes seconds to make one.
+    /// For clients that do not support ECDSA. Generating one takes seconds.
     #[value(name = "RSA")]
     Rsa,
 }
 
-/// How long ECDSA keys are, in bits.
+/// The size of ECDSA keys, in bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum EcdsaKeySize {
     /// P-256.
@@ -39,16 +39,16 @@ pub enum EcdsaKeySize {
     Bits384,
 }
 
-/// How long RSA keys are, in bits. What signs with them takes no others.
+/// The size of RSA keys, in bits. The library that signs with them supports no other sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum RsaKeySize {
-    /// The shortest that still counts as safe.
+    /// The smallest that is considered safe.
     #[value(name = "2048")]
     Bits2048,
     /// As strong as P-256.
     #[value(name = "3072")]
     Bits3072,
-    /// What the peer makes.
+    /// scylla-operator's default.
     #[default]
     #[value(name = "4096")]
     Bits4096,
@@ -64,7 +64,7 @@ impl RsaKeySize {
     }
 }
 
-/// What new keys are to be.
+/// The type and size of new keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyKind {
     /// ECDSA, of this size.
@@ -79,34 +79,34 @@ impl Default for KeyKind {
     }
 }
 
-/// A private key that no certificate has yet, in the form in which it is stored.
+/// A private key without a certificate, as PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key(String);
 
 impl Debug for Key {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Keys are nobody's business.
+        // The key must not appear in logs.
         formatter.write_str("Key")
     }
 }
 
 impl Key {
-    /// Makes a key. Where it is an RSA key, this takes seconds, and it panics where the system gives no random bytes.
+    /// Generates a key. For RSA this takes seconds, and panics if the system provides no random bytes.
     pub fn new(kind: KeyKind) -> Result<Self, SigningError> {
         match kind {
-            KeyKind::Ecdsa(size) => elliptic_key(size).map_err(SigningError::EcdsaKey),
+            KeyKind::Ecdsa(size) => ecdsa_key(size).map_err(SigningError::EcdsaKey),
             KeyKind::Rsa(size) => rsa_key(size).map_err(SigningError::RsaKey),
         }
         .map(Self)
     }
 
-    /// The key as it is stored.
+    /// Returns the key as PEM.
     pub fn pem(&self) -> &str {
         &self.0
     }
 }
 
-fn elliptic_key(size: EcdsaKeySize) -> Result<String, rcgen::Error> {
+fn ecdsa_key(size: EcdsaKeySize) -> Result<String, rcgen::Error> {
     let kind = match size {
         EcdsaKeySize::Bits256 => &PKCS_ECDSA_P256_SHA256,
         EcdsaKeySize::Bits384 => &PKCS_ECDSA_P384_SHA384,
@@ -115,38 +115,38 @@ fn elliptic_key(size: EcdsaKeySize) -> Result<String, rcgen::Error> {
     keys::elliptic_key_pem(key.serialized_der()).ok_or(rcgen::Error::CouldNotParseKeyPair)
 }
 
-/// Here, and nowhere else, the crate `rsa` is used: it makes keys, and nothing is ever signed or read with it.
+/// Generates an RSA key. The crate `rsa` is used only here: nothing else is parsed, signed or decrypted with it.
 fn rsa_key(size: RsaKeySize) -> Result<String, rsa::Error> {
     let key = RsaPrivateKey::new(&mut OsRng, size.bits())?;
     Ok(keys::rsa_key_pem(key.to_pkcs1_der()?.as_bytes()))
 }
 
-/// Something that cannot be signed.
+/// Why a key could not be generated or a certificate not be signed.
 #[derive(Debug, Error)]
 pub enum SigningError {
-    /// There is no randomness.
-    #[error("no ECDSA key can be made")]
+    /// The system provides no random bytes.
+    #[error("cannot generate an ECDSA key")]
     EcdsaKey(#[source] rcgen::Error),
-    /// It could not be made, or not be written down.
-    #[error("no RSA key can be made")]
+    /// The key could not be generated or encoded.
+    #[error("cannot generate an RSA key")]
     RsaKey(#[source] rsa::Error),
-    /// Nothing can be signed for it.
-    #[error("the new key cannot be used")]
+    /// The new key cannot be parsed.
+    #[error("cannot parse the new private key")]
     Key(#[source] rcgen::Error),
-    /// No certificate can hold it.
-    #[error("{name:?} cannot be in a certificate")]
+    /// The name is not a valid subject alternative name.
+    #[error("{name:?} is not a valid DNS name for a certificate")]
     Name {
         /// The name.
         name: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: rcgen::Error,
     },
-    /// The authority signs nothing.
-    #[error("the authority cannot be used")]
+    /// The certificate or the key of the CA cannot be parsed.
+    #[error("cannot parse the certificate or the private key of the CA")]
     Authority(#[source] rcgen::Error),
-    /// It was not signed.
-    #[error("it could not be signed")]
+    /// Signing failed.
+    #[error("cannot sign the certificate")]
     Signature(#[source] rcgen::Error),
 }
 
@@ -161,7 +161,7 @@ pub fn sign(order: &SigningRequest, key: &Key) -> Result<SignedCertificate, Sign
     Ok(SignedCertificate { certificate: certificate.map_err(SigningError::Signature)?.pem(), key: key.0.clone() })
 }
 
-/// A stored key, ready to sign.
+/// Parses a stored key.
 fn key_pair(pem: &str) -> Result<KeyPair, rcgen::Error> {
     KeyPair::try_from(keys::as_pkcs8(pem.as_bytes()).ok_or(rcgen::Error::CouldNotParseKeyPair)?)
 }
@@ -185,7 +185,7 @@ fn params(order: &SigningRequest) -> Result<CertificateParams, SigningError> {
     (params.not_before, params.not_after) = (time(order.not_before), time(order.not_after));
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.is_ca = IsCa::ExplicitNoCa;
-    // What signs itself names no other key.
+    // A self-signed certificate has no authority key identifier.
     params.use_authority_key_identifier_extension = order.signer.is_some();
     match order.purpose {
         Purpose::Authority => {
@@ -193,7 +193,7 @@ fn params(order: &SigningRequest) -> Result<CertificateParams, SigningError> {
             params.key_usages.push(KeyUsagePurpose::KeyCertSign);
         }
         Purpose::Client => params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth],
-        // As the peer has it: whoever restricts nothing can be asked by every client.
+        // No extended key usage, as scylla-operator does it, so that clients accept it whatever usage they require.
         Purpose::Serving => {}
     }
     Ok(params)

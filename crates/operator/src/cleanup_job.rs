@@ -1,7 +1,8 @@
-//! `messina cleanup-job`: has a node remove what it no longer owns, and ends when that is done.
+//! `messina cleanup-job`: runs a cleanup of all keyspaces on a node, and exits when it is done.
 //!
-//! The node is asked through its agent. A run that is stopped stops the cleanup, too, and one that begins stops what an
-//! earlier one has left: there is one at most, and somebody waits for its end.
+//! The requests go through ScyllaDB Manager's agent of the node. The program stops the node's cleanup when it is
+//! stopped itself, and stops a cleanup that an earlier run has left when it starts: there is at most one, and a Job
+//! always waits for it.
 
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -13,20 +14,21 @@ use tracing::{info, warn};
 
 use crate::{kubernetes::chain, pod};
 
-/// How long the cleanup of one keyspace may take. It is a request that is answered at its end.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
-/// How long it is tried to stop the cleanup when this program is stopped. Kubernetes waits for half a minute.
-const STOPPING: Duration = Duration::from_secs(20);
-/// Between two attempts to stop it.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Timeout of the cleanup of one keyspace. The response comes when it is done.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+/// How long this program tries to stop the cleanup when it is stopped itself. The grace period of its pod is 30
+/// seconds.
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
+/// The delay between two attempts to stop the cleanup.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Which node, and how it is asked.
+/// The node to clean up, and the token of its agent.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// A file of the agents' configuration that holds their token
+    /// Path of the agents' configuration with auth_token
     #[arg(long, value_name = "FILE")]
     pub manager_auth_config_path: PathBuf,
-    /// Where the node's agent is reached: an IP address or the name of a host
+    /// IP address or host name of the node's agent
     #[arg(long, value_name = "ADDRESS")]
     pub node_address: String,
 }
@@ -36,17 +38,17 @@ struct Settings {
     auth_token: Option<String>,
 }
 
-/// Cleans up, or says why not.
+/// Cleans up the node. Fails if a keyspace could not be cleaned up.
 pub fn run(options: &Options) -> Result<()> {
     let token = token(options)?;
-    let agent = Agent::new(&options.node_address, &token).context("--node-address and the token cannot be used")?;
+    let agent = Agent::new(&options.node_address, &token).context("--node-address or the token is invalid")?;
     pod::runtime()?.block_on(async {
         tokio::select! {
             outcome = clean_up(&agent) => outcome,
-            stopped = pod::stopped(std::future::pending()) => {
+            stopped = pod::wait_for_stop(std::future::pending()) => {
                 stopped?;
                 stop(&agent).await?;
-                bail!("stopped before the node was cleaned up")
+                bail!("stopped by a signal before the cleanup was done")
             }
         }
     })
@@ -56,43 +58,44 @@ fn token(options: &Options) -> Result<String> {
     let file = &options.manager_auth_config_path;
     let text = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
     let settings: Settings =
-        serde_saphyr::from_str(&text).map_err(|_| anyhow::anyhow!("{} is no YAML with a token", file.display()))?;
+        serde_saphyr::from_str(&text).map_err(|_| anyhow::anyhow!("{} is not YAML with auth_token", file.display()))?;
     match settings.auth_token {
         Some(token) if !token.is_empty() => Ok(token),
         _ => bail!("{} has no auth_token", file.display()),
     }
 }
 
-/// All keyspaces, one after another. One that fails does not keep the others back.
+/// Cleans up all keyspaces, one after another. Continues with the next one when one fails.
 async fn clean_up(agent: &Agent) -> Result<()> {
-    agent.stop_cleanup().await.context("stopping a cleanup that may be under way")?;
-    let keyspaces = agent.vnode_keyspaces().await.context("asking for the keyspaces")?;
+    agent.stop_cleanup().await.context("stopping the cleanup of an earlier run")?;
+    let keyspaces = agent.vnode_keyspaces().await.context("listing the keyspaces")?;
     info!(?agent, ?keyspaces, "cleaning up");
     let mut failed = Vec::new();
     for keyspace in keyspaces {
         let began = Instant::now();
-        match agent.cleanup(&keyspace, LONGEST).await {
+        match agent.cleanup(&keyspace, CLEANUP_TIMEOUT).await {
             Ok(()) => info!(keyspace, seconds = began.elapsed().as_secs(), "cleaned up"),
             Err(error) => {
-                warn!(keyspace, problem = chain(&error), "not cleaned up");
+                warn!(keyspace, problem = chain(&error), "cleanup failed");
                 failed.push(format!("{keyspace}: {}", chain(&error)));
             }
         }
     }
     if !failed.is_empty() {
-        bail!("keyspaces that were not cleaned up: {}", failed.join("; "));
+        bail!("cleanup failed for keyspaces: {}", failed.join("; "));
     }
-    info!("the node holds only what it owns");
+    info!("cleanup of all keyspaces is done");
     Ok(())
 }
 
 async fn stop(agent: &Agent) -> Result<()> {
     info!("stopping the cleanup");
-    let trying = async {
+    let attempts = async {
         while let Err(error) = agent.stop_cleanup().await {
-            warn!(problem = chain(&error), "the cleanup could not be stopped");
-            sleep(PAUSE).await;
+            warn!(problem = chain(&error), "cannot stop the cleanup; retrying");
+            sleep(RETRY_DELAY).await;
         }
     };
-    timeout(STOPPING, trying).await.context("the cleanup goes on, because it could not be stopped")
+    let timed_out = || format!("the cleanup could not be stopped within {STOP_TIMEOUT:?} and continues on the node");
+    timeout(STOP_TIMEOUT, attempts).await.with_context(timed_out)
 }

@@ -1,4 +1,4 @@
-//! `messina crds`: the definitions as files.
+//! `messina crds`: prints the CustomResourceDefinitions or writes them to files.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result};
 use messina_api::crd;
 
-/// Writes all definitions to standard output.
+/// Prints all CustomResourceDefinitions to standard output.
 pub fn print() -> Result<()> {
     let mut stream = String::new();
     for definition in crd::all() {
@@ -17,13 +17,13 @@ pub fn print() -> Result<()> {
         stream += &crd::yaml(&definition).context("writing YAML")?;
     }
     match std::io::stdout().write_all(stream.as_bytes()) {
-        // The reader has seen enough, as `head` does.
+        // The reader, such as `head`, has closed the pipe.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         other => other.context("writing to standard output"),
     }
 }
 
-/// Writes each definition to its file below `folder`, and removes the files of others.
+/// Writes each CustomResourceDefinition to a file in `folder`, and deletes other YAML files there.
 pub fn write(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
     let mut written = vec![];

@@ -1,4 +1,4 @@
-//! `messina inject`: this program, copied into a folder that other containers have too.
+//! `messina inject`: copies this program to a directory that other containers of the pod mount, too.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
@@ -9,21 +9,22 @@ use crate::pod;
 /// The name of the copy.
 const NAME: &str = "messina";
 
-/// What to do.
+/// Where to copy the program.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// The folder to copy this program to
+    /// Directory to copy this program to
     #[arg(default_value = "/mnt/shared")]
     pub folder: PathBuf,
 }
 
 /// Copies this program.
 pub fn run(options: &Options) -> Result<()> {
-    let program = std::env::current_exe().context("looking for this program")?;
+    let program = std::env::current_exe().context("finding the path of this program")?;
     let copy = options.folder.join(NAME);
-    let half = pod::half_written(&copy);
-    fs::copy(&program, &half).with_context(|| format!("copying {} to {}", program.display(), half.display()))?;
-    fs::set_permissions(&half, fs::Permissions::from_mode(0o755))
-        .with_context(|| format!("letting everybody run {}", half.display()))?;
-    fs::rename(&half, &copy).with_context(|| format!("renaming {} to {}", half.display(), copy.display()))
+    let temporary = pod::temporary_path(&copy);
+    fs::copy(&program, &temporary)
+        .with_context(|| format!("copying {} to {}", program.display(), temporary.display()))?;
+    fs::set_permissions(&temporary, fs::Permissions::from_mode(0o755))
+        .with_context(|| format!("setting mode 0755 of {}", temporary.display()))?;
+    fs::rename(&temporary, &copy).with_context(|| format!("renaming {} to {}", temporary.display(), copy.display()))
 }

@@ -1,4 +1,4 @@
-//! The way to the API server.
+//! Access of a node's pod to the API server.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -16,43 +16,45 @@ use serde::de::DeserializeOwned;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-/// How long a request may take.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// The pause after a request that failed.
-const PAUSE: Duration = Duration::from_secs(2);
+/// Timeout of a request.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// The delay after a failed request.
+const RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// After so long an object is read anew. When the storage of the API server was restored from a backup, a watch hears of nothing
-/// until as much has changed as was undone.
-const READ_ANEW: Duration = Duration::from_secs(600);
+/// How often an object is listed and watched from scratch. After a restore of the API server's etcd from a backup, an
+/// old watch gets no events until the resource version exceeds the one from before the restore.
+const REWATCH_INTERVAL: Duration = Duration::from_secs(600);
 
-/// Which API server, and which namespace.
+/// The API server and the namespace.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Access {
-    /// The namespace of the node; without it, that of the pod's service account
+    /// Namespace of the node (default: that of the pod's service account)
     #[arg(long)]
     pub namespace: Option<String>,
-    /// The API server and credentials; without it, those of the pod
+    /// Path of a kubeconfig (default: the pod's service account)
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
 }
 
 impl Access {
-    /// The member `name`, to be asked after.
-    pub(crate) async fn member(&self, name: &str) -> Result<Member> {
-        // Ours is the only one, but another part of the program may have chosen it already.
+    /// Prepares access to the objects of the member `name`.
+    pub(crate) async fn member(&self, name: &str) -> Result<MemberApi> {
+        // Fails if another part of the process has installed the same provider before.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut config = match &self.kubeconfig {
             Some(file) => {
                 let read = Kubeconfig::read_from(file).with_context(|| format!("reading {}", file.display()))?;
-                Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await.context("using it")?
+                Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
+                    .await
+                    .with_context(|| format!("loading {}", file.display()))?
             }
-            None => Config::incluster().context("this runs in no pod; outside of one, use --kubeconfig")?,
+            None => Config::incluster().context("this process does not run in a pod; set --kubeconfig")?,
         };
-        // What fails is told at once, and tried again here.
+        // The callers log failures and retry themselves.
         config.default_retry = false;
         let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        let client = Client::try_from(config).context("preparing the connection to the API server")?;
-        Ok(Member {
+        let client = Client::try_from(config).context("creating the client of the API server")?;
+        Ok(MemberApi {
             name: name.to_owned(),
             pods: Api::namespaced(client.clone(), &namespace),
             services: Api::namespaced(client, &namespace),
@@ -60,69 +62,74 @@ impl Access {
     }
 }
 
-/// A node of a datacenter in Kubernetes: its pod and its Service have the same name.
+/// Access to the pod and the Service of a member, which have the same name.
 #[derive(Clone)]
-pub(crate) struct Member {
-    /// That name.
+pub(crate) struct MemberApi {
+    /// The name of the member's pod and Service.
     pub name: String,
-    /// The pods beside it.
+    /// All pods of the namespace.
     pub pods: Api<Pod>,
-    /// The Services beside it.
+    /// All Services of the namespace.
     pub services: Api<Service>,
 }
 
-impl Member {
-    /// The Service as it is and as it becomes; none when it is not there.
-    pub(crate) fn service(&self) -> impl Stream<Item = Option<Service>> + Send + use<> {
-        versions(self.services.clone(), &self.name)
+impl MemberApi {
+    /// Watches the Service. Yields `None` when it does not exist.
+    pub(crate) fn watch_service(&self) -> impl Stream<Item = Option<Service>> + Send + use<> {
+        watch(self.services.clone(), &self.name)
     }
 
-    /// The pod as it is and as it becomes; none when it is not there.
-    pub(crate) fn pod(&self) -> impl Stream<Item = Option<Pod>> + Send + use<> {
-        versions(self.pods.clone(), &self.name)
+    /// Watches the pod. Yields `None` when it does not exist.
+    pub(crate) fn watch_pod(&self) -> impl Stream<Item = Option<Pod>> + Send + use<> {
+        watch(self.pods.clone(), &self.name)
     }
 
-    /// Ends if the pod is being deleted when this is called, and never otherwise: call it once signals are listened for. The
-    /// first process of a container loses a signal that comes before that, and Kubernetes sends it once: the pod would stay for
-    /// its whole grace period.
-    pub(crate) async fn is_going(&self) {
+    /// Resolves if the pod is being deleted when this is called, and never otherwise. Call it after installing signal
+    /// handlers: the first process of a container loses a SIGTERM that arrives before that, the kubelet sends it once,
+    /// and the pod would stay for its whole grace period.
+    pub(crate) async fn resolve_if_terminating(&self) {
         loop {
-            match timeout(PATIENCE, self.pods.get_metadata_opt(&self.name)).await {
+            match timeout(TIMEOUT, self.pods.get_metadata_opt(&self.name)).await {
                 Ok(Ok(pod)) if pod.as_ref().is_some_and(|pod| pod.metadata.deletion_timestamp.is_some()) => {
-                    info!("the pod is being deleted: this container ends");
+                    info!("the pod is being deleted: this container exits");
                     return;
                 }
                 Ok(Ok(_)) => std::future::pending().await,
-                Ok(Err(error)) => warn!(error = %chain(&error), "it is not known whether the pod is being deleted"),
-                Err(_) => warn!("it is not known whether the pod is being deleted: the API server does not answer"),
+                Ok(Err(error)) => {
+                    warn!(error = %chain(&error), "cannot read whether the pod is being deleted; retrying");
+                }
+                Err(_) => {
+                    warn!("cannot read whether the pod is being deleted; retrying: no response within {TIMEOUT:?}")
+                }
             }
-            sleep(PAUSE).await;
+            sleep(RETRY_DELAY).await;
         }
     }
 
-    /// Changes the Service, if nobody has changed it since it was seen, and answers what it is then.
-    pub(crate) async fn change_service_as_seen(
+    /// Patches the Service if it still has the resource version of `seen`, and returns the new version.
+    pub(crate) async fn patch_service_if_unchanged(
         &self,
         seen: &Service,
         mut change: serde_json::Value,
     ) -> Result<Service> {
         change["metadata"]["resourceVersion"] = seen.metadata.resource_version.clone().into();
-        self.change_service(seen, change).await
+        self.patch_service(seen, change).await
     }
 
-    /// Changes the Service, if it is still the one that was seen, and answers what it is then.
-    pub(crate) async fn change_service(&self, seen: &Service, mut change: serde_json::Value) -> Result<Service> {
-        // The API server refuses a change for another object of the same name.
+    /// Patches the Service if it still has the UID of `seen`, and returns the new version.
+    pub(crate) async fn patch_service(&self, seen: &Service, mut change: serde_json::Value) -> Result<Service> {
+        // The API server rejects the patch if another Service of this name has taken its place.
         change["metadata"]["uid"] = seen.metadata.uid.clone().into();
         let parameters = PatchParams { field_manager: Some("messina-sidecar".to_owned()), ..PatchParams::default() };
         let change = Patch::Merge(change);
-        let changed = self.services.patch(&self.name, &parameters, &change);
-        timeout(PATIENCE, changed).await.context("the API server does not answer")?.context("changing the Service")
+        let patched = self.services.patch(&self.name, &parameters, &change);
+        let timed_out = || format!("the API server did not respond within {TIMEOUT:?}");
+        timeout(TIMEOUT, patched).await.with_context(timed_out)?.context("patching the Service")
     }
 }
 
-/// One object as it is and as it becomes. An API server that is away is waited for.
-fn versions<K>(objects: Api<K>, name: &str) -> impl Stream<Item = Option<K>> + Send + use<K>
+/// Watches one object. Retries while the API server is unavailable.
+fn watch<K>(objects: Api<K>, name: &str) -> impl Stream<Item = Option<K>> + Send + use<K>
 where
     K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
         + Clone
@@ -133,13 +140,14 @@ where
 {
     let name = name.to_owned();
     let watched = name.clone();
-    let watch = move || watcher::watch_object(objects.clone(), &watched).default_backoff().take_until(sleep(READ_ANEW));
-    let versions = stream::repeat_with(watch).flatten();
+    let attempt =
+        move || watcher::watch_object(objects.clone(), &watched).default_backoff().take_until(sleep(REWATCH_INTERVAL));
+    let versions = stream::repeat_with(attempt).flatten();
     versions.filter_map(move |version| {
         let version = match version {
             Ok(version) => Some(version),
             Err(error) => {
-                warn!(error = %chain(&error), "the {} {name} cannot be watched now", K::kind(&()));
+                warn!(error = %chain(&error), "cannot watch {} {name}; retrying", K::kind(&()));
                 None
             }
         };
@@ -147,13 +155,13 @@ where
     })
 }
 
-/// An error and what caused it, in one line.
+/// Returns an error and its causes in one line.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
         let more = error.to_string();
-        // Some say the words of their cause themselves.
+        // Some errors already contain the message of their cause.
         if !text.ends_with(&more) {
             text = format!("{text}: {more}");
         }
@@ -177,9 +185,10 @@ mod tests {
 
     use super::*;
 
-    /// The storage was restored, so that versions are lower than before, and the watch is silent.
+    /// The API server's etcd was restored, so that resource versions are lower than before and the watch gets no
+    /// events.
     #[tokio::test(start_paused = true)]
-    async fn an_object_is_read_anew_where_its_watch_stays_silent() {
+    async fn watch_lists_again_when_it_gets_no_events() {
         let version = Arc::new(AtomicU64::new(900));
         let stored = Arc::clone(&version);
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -197,7 +206,7 @@ mod tests {
             }
         });
         let services = Api::<Service>::namespaced(Client::new(service, "shop"), "shop");
-        let mut versions = std::pin::pin!(versions(services, "one"));
+        let mut versions = std::pin::pin!(watch(services, "one"));
         let mut next = async || versions.next().await.unwrap().unwrap().metadata.resource_version.unwrap();
         assert_eq!(next().await, "900");
         version.store(500, Ordering::SeqCst);

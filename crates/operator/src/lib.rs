@@ -1,4 +1,4 @@
-//! What the subcommands of `messina` do, one module each.
+//! The subcommands of `messina`, one module each.
 
 pub mod await_node;
 pub mod certificates;

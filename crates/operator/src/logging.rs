@@ -1,4 +1,4 @@
-//! What happens is told on standard error, one line each.
+//! Logging to standard error.
 
 use std::{fmt, io, str::FromStr};
 
@@ -15,101 +15,103 @@ use tracing_subscriber::{
 
 use crate::traces::Traces;
 
-/// What is told, and in which form.
+/// Format and levels of the log.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 #[group(skip)]
 pub struct Options {
-    /// The form of log lines: for people, or one JSON object each
+    /// Format of log lines
     #[arg(long, env = "MESSINA_LOG_FORMAT", value_name = "FORMAT", value_enum, default_value_t, global = true)]
     pub log_format: Format,
-    /// What is logged: a level, and other levels for parts of the program, such as `info,messina_runtime=debug`.
+    /// Log level, optionally followed by levels of single crates or modules, such as `info,messina_runtime=debug`.
     /// Levels are off, error, warn, info, debug and trace
     #[arg(long, env = "MESSINA_LOG_LEVEL", value_name = "LEVELS", default_value_t, global = true)]
     pub log_level: Levels,
 }
 
-/// The form of log lines.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// A line for people, in colour on a terminal
+    /// Text, in colour on a terminal
     #[default]
     Text,
-    /// A JSON object: timestamp, level, message, fields, and the spans that it happened in
+    /// One JSON object per line: timestamp, level, message, fields and spans
     Json,
 }
 
-/// What is logged.
+/// The default log level and the levels of single targets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Levels {
-    said: String,
+    /// The text that was parsed, for `Display`.
+    text: String,
     targets: Targets,
 }
 
 impl Default for Levels {
     fn default() -> Self {
-        let said = "info".to_owned();
-        Self { targets: quiet_others().with_default(LevelFilter::INFO), said }
+        let text = "info".to_owned();
+        Self { targets: quiet_others().with_default(LevelFilter::INFO), text }
     }
 }
 
 impl fmt::Display for Levels {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.said)
+        formatter.write_str(&self.text)
     }
 }
 
-/// What was given is no list of levels.
+/// An element of a list of log levels that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a level (off, error, warn, info, debug, trace) or PART=LEVEL, such as messina_runtime=debug")]
-pub struct NoLevel(String);
+#[error("{0:?} is not a level (off, error, warn, info, debug, trace) or TARGET=LEVEL, such as messina_runtime=debug")]
+pub struct InvalidLevel(String);
 
 impl FromStr for Levels {
-    type Err = NoLevel;
+    type Err = InvalidLevel;
 
-    // Not the subscriber's own reading: a word that is no level would be the name of a part, and all else would be silent.
-    fn from_str(said: &str) -> Result<Self, NoLevel> {
+    // Not the subscriber's parser: it takes a misspelt level for the name of a target, and then logs nothing else.
+    fn from_str(text: &str) -> Result<Self, InvalidLevel> {
         let mut targets = quiet_others();
-        for component in said.split(',').map(str::trim) {
-            let wrong = || NoLevel(component.to_owned());
+        for component in text.split(',').map(str::trim) {
+            let invalid = || InvalidLevel(component.to_owned());
             targets = match component.split_once('=') {
                 Some((target, level)) => {
                     let is_name = |letter: char| letter.is_ascii_alphanumeric() || "_:-".contains(letter);
                     if target.is_empty() || !target.chars().all(is_name) {
-                        return Err(wrong());
+                        return Err(invalid());
                     }
-                    targets.with_target(target, self::level(level).ok_or_else(wrong)?)
+                    targets.with_target(target, parse_level(level).ok_or_else(invalid)?)
                 }
-                None => targets.with_default(self::level(component).ok_or_else(wrong)?),
+                None => targets.with_default(parse_level(component).ok_or_else(invalid)?),
             };
         }
-        Ok(Self { said: said.to_owned(), targets })
+        Ok(Self { text: text.to_owned(), targets })
     }
 }
 
-fn level(name: &str) -> Option<LevelFilter> {
-    // Numbers and nothing would be understood too, but not by people.
+fn parse_level(name: &str) -> Option<LevelFilter> {
+    // `LevelFilter` also parses numbers and the empty string, which are more likely mistakes.
     let is_word = !name.is_empty() && name.chars().all(char::is_alphabetic);
     if is_word { name.parse().ok() } else { None }
 }
 
-/// The client's failures are told by whoever meets them; a watch that is begun anew is no news.
+/// Returns a filter for the Kubernetes client's own log: callers log its errors themselves, and restarts of watches are
+/// routine.
 fn quiet_others() -> Targets {
     Targets::new().with_target("kube_client", LevelFilter::OFF).with_target("kube_runtime", LevelFilter::ERROR)
 }
 
-/// Begins to tell, on standard error, and to trace, if that is wanted.
+/// Starts logging to standard error, and recording spans if `traces` is given.
 pub fn start(options: &Options, traces: Option<&Traces>) {
     let has_colour = io::IsTerminal::is_terminal(&io::stderr());
     let lines = lines(options, io::stderr, has_colour);
-    // A second start, which only tests make, changes nothing.
+    // Fails if logging was started before, as in tests. The first subscriber stays then.
     let _ = tracing_subscriber::registry().with(lines).with(traces.map(Traces::layer)).try_init();
 }
 
-/// From now on panics are lines of the log like others, not text of their own.
+/// Makes panics log lines in the chosen format.
 pub fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let location = panic.location().map(ToString::to_string);
-        let problem = panic.payload_as_str().unwrap_or("a panic without a text");
+        let problem = panic.payload_as_str().unwrap_or("panic without a message");
         tracing::error!(location, problem, "internal error; please report this");
     }));
 }
@@ -129,8 +131,8 @@ where
     }
 }
 
-/// What the layers of this program are put on.
-pub(crate) type Below = tracing_subscriber::layer::Layered<Box<dyn Layer<Registry> + Send + Sync>, Registry>;
+/// The subscriber below the layer of traces.
+pub(crate) type BaseSubscriber = tracing_subscriber::layer::Layered<Box<dyn Layer<Registry> + Send + Sync>, Registry>;
 
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -143,9 +145,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Paper(Arc<Mutex<Vec<u8>>>);
+    struct Buffer(Arc<Mutex<Vec<u8>>>);
 
-    impl io::Write for Paper {
+    impl io::Write for Buffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().write(bytes)
         }
@@ -155,19 +157,19 @@ mod tests {
         }
     }
 
-    /// What is written of what `tell` tells.
-    fn written(format: Format, levels: &str, tell: impl FnOnce()) -> String {
-        let paper = Paper::default();
-        let copy = paper.clone();
+    /// Returns the log that `emit` causes.
+    fn written(format: Format, levels: &str, emit: impl FnOnce()) -> String {
+        let buffer = Buffer::default();
+        let copy = buffer.clone();
         let options = Options { log_format: format, log_level: levels.parse().unwrap() };
         let lines = lines(&options, move || copy.clone(), false);
-        with_default(tracing_subscriber::registry().with(lines), tell);
-        let bytes = paper.0.lock().unwrap().clone();
+        with_default(tracing_subscriber::registry().with(lines), emit);
+        let bytes = buffer.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
     }
 
     #[test]
-    fn a_line_of_json_has_message_fields_and_spans() {
+    fn json_line_has_message_fields_and_spans() {
         let text = written(Format::Json, "info", || {
             let _span = info_span!("reconcile", controller = "datacenter", object = "a/b").entered();
             info!(kind = "Service", "created");
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_for_people_has_no_colour_outside_of_a_terminal() {
+    fn text_line_has_no_colour_outside_of_a_terminal() {
         let text = written(Format::Text, "info", || {
             let _span = info_span!("reconcile", object = "a/b").entered();
             info!(kind = "Service", "created");
@@ -193,25 +195,25 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_as_they_were_given() {
-        let tell = || {
+    fn levels_filter_by_target() {
+        let emit = || {
             debug!(target: "messina_runtime::watch", "in detail");
             debug!(target: "messina_operator", "elsewhere");
             info!(target: "messina_operator", "in short");
         };
-        let told = |levels: &str| {
-            let text = written(Format::Text, levels, tell);
+        let logged = |levels: &str| {
+            let text = written(Format::Text, levels, emit);
             ["in detail", "elsewhere", "in short"].map(|words| text.contains(words))
         };
-        assert_eq!(told("info"), [false, false, true]);
-        assert_eq!(told("info, messina_runtime=debug"), [true, false, true]);
-        assert_eq!(told("DEBUG"), [true, true, true]);
-        assert_eq!(told("off"), [false, false, false]);
+        assert_eq!(logged("info"), [false, false, true]);
+        assert_eq!(logged("info, messina_runtime=debug"), [true, false, true]);
+        assert_eq!(logged("DEBUG"), [true, true, true]);
+        assert_eq!(logged("off"), [false, false, false]);
     }
 
     #[test]
-    fn what_is_no_level_is_refused_and_named() {
-        for (said, named) in [
+    fn invalid_level_is_rejected_by_name() {
+        for (text, named) in [
             ("inof", "inof"),
             ("", ""),
             ("info,", ""),
@@ -221,7 +223,7 @@ mod tests {
             ("info;debug", "info;debug"),
             ("3", "3"),
         ] {
-            assert_eq!(said.parse::<Levels>(), Err(NoLevel(named.into())), "{said:?}");
+            assert_eq!(text.parse::<Levels>(), Err(InvalidLevel(named.into())), "{text:?}");
         }
     }
 }

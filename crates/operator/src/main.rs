@@ -1,4 +1,4 @@
-//! `messina`: the operator and everything that belongs to it, one subcommand each.
+//! `messina`: the operator, the programs of a node's pod and the command-line tools, one subcommand each.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -18,35 +18,35 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Keeps what users asked for: runs the controllers
+    /// Run the controllers for ScyllaDBDatacenters and etcd tasks
     Operator(Box<operator::Options>),
-    /// Prints the CustomResourceDefinitions as a YAML stream
+    /// Print the CustomResourceDefinitions as a YAML stream
     Crds {
-        /// Writes them into this folder instead, one file each, and removes definitions that are no more
+        /// Directory to write them to instead, one file each. Other YAML files in it are deleted
         #[arg(long)]
         output: Option<PathBuf>,
     },
-    /// Prints what the operator would create for manifests, without a cluster
+    /// Print the objects that the operator would create for manifests, without a cluster
     Plan(plan::Options),
-    /// In a node's pod: configures and runs ScyllaDB, and speaks for it on the node's Service
+    /// In a node's pod: configure and run ScyllaDB, and publish its state on the node's Service
     Sidecar(Box<sidecar::Options>),
-    /// In a node's pod: says when ScyllaDB may start
+    /// In a node's pod: create the file that lets ScyllaDB start once its prerequisites are met
     Ignition(ignition::Options),
-    /// In a node's pod: answers Kubernetes' probes for ScyllaDB, and says how the node sees its ring
+    /// In a node's pod: serve the kubelet's probes of ScyllaDB, and the token ring as the node sees it
     Probe(probe::Options),
-    /// In a node's pod: copies this program into a folder, for containers of other images to run
+    /// In a node's pod: copy this program to a directory, for containers of other images to run
     Inject(inject::Options),
-    /// In a node's pod: waits until ScyllaDB answers, then becomes another program
+    /// In a node's pod: wait until ScyllaDB's REST API responds, then exec another program
     AwaitNode(await_node::Options),
-    /// In a node's pod: sets kernel settings of the machine
+    /// In a node's pod: set kernel parameters (sysctls) of the Kubernetes node
     Sysctl(sysctl::Options),
-    /// In a Job: has a node remove what it no longer owns
+    /// In a Job: run a cleanup of all keyspaces on a node, which deletes data of tokens that it no longer owns
     CleanupJob(cleanup_job::Options),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     let Cli { log, command } = Cli::parse();
-    // That of the operator begins later: traces need what it sets up first.
+    // The operator starts logging later: traces need its tokio runtime and its identity.
     if !matches!(command, Command::Operator(_)) {
         logging::start(&log, None);
     }

@@ -1,4 +1,4 @@
-//! `messina operator`: keeps what users asked for.
+//! `messina operator`: runs the controllers.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -36,87 +36,88 @@ use crate::{
     traces::{self, Traces},
 };
 
-/// How the operator runs. Each flag can be given as an environment variable.
+/// Settings of the operator. Each flag can be given as an environment variable.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
-    /// A kubeconfig; without it, what kubectl would use, or the pod's service account
+    /// Path of a kubeconfig (default: the one that kubectl would use, or the pod's service account)
     #[arg(long, env = "MESSINA_KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// A context of the kubeconfig, if not its current one
+    /// Context of the kubeconfig (default: its current context)
     #[arg(long, env = "MESSINA_CONTEXT", value_name = "NAME", requires = "kubeconfig")]
     pub context: Option<String>,
     /// Namespace to watch (default: all)
     #[arg(long, env = "MESSINA_NAMESPACE", value_name = "NAME")]
     pub namespace: Option<String>,
-    /// The image of this program, which also runs beside each node
+    /// Image of this program, which also runs in the pod of each node
     #[arg(long, env = "MESSINA_IMAGE", value_name = "IMAGE")]
     pub image: String,
-    /// The image of the exporter of a machine's metrics, for versions of ScyllaDB that come without
+    /// Image of node_exporter, for ScyllaDB images that do not contain it
     #[arg(long, env = "MESSINA_NODE_EXPORTER_IMAGE", value_name = "IMAGE", default_value = NODE_EXPORTER_IMAGE)]
     pub node_exporter_image: String,
-    /// The image of etcd-backup-restore that tasks run as Jobs, where the Etcd names none
+    /// Image of etcd-backup-restore for the Jobs of etcd tasks whose Etcd does not specify one
     #[arg(long, env = "MESSINA_BACKUP_RESTORE_IMAGE", value_name = "IMAGE", default_value = job::IMAGE)]
     pub backup_restore_image: String,
-    /// The DNS domain of the Kubernetes cluster; without it, what /etc/resolv.conf says, and cluster.local if that names none
-    #[arg(long, env = "MESSINA_CLUSTER_DOMAIN", value_name = "DOMAIN", value_parser = domain)]
+    /// DNS domain of the Kubernetes cluster (default: the one in /etc/resolv.conf, or cluster.local)
+    #[arg(long, env = "MESSINA_CLUSTER_DOMAIN", value_name = "DOMAIN", value_parser = parse_domain)]
     pub cluster_domain: Option<String>,
-    /// Whether CQL is served with certificates that the operator makes and renews
+    /// Whether the operator issues and renews the certificates with which nodes serve CQL
     #[arg(long, env = "MESSINA_AUTOMATIC_TLS_CERTIFICATES", value_name = "true|false", default_value = "true", action = clap::ArgAction::Set)]
     pub automatic_tls_certificates: bool,
-    /// What keys new certificates have
+    /// Type of the keys of new certificates
     #[arg(long, env = "MESSINA_CRYPTO_KEY_TYPE", value_name = "TYPE", default_value = "ECDSA", ignore_case = true)]
     pub crypto_key_type: KeyType,
-    /// How many bits the keys of new certificates have where they are ECDSA keys
+    /// Size of new ECDSA keys, in bits
     #[arg(long, env = "MESSINA_CRYPTO_ECDSA_KEY_SIZE", value_name = "BITS", default_value = "256")]
     pub crypto_ecdsa_key_size: EcdsaKeySize,
-    /// How many bits the keys of new certificates have where they are RSA keys
+    /// Size of new RSA keys, in bits
     #[arg(long, env = "MESSINA_CRYPTO_RSA_KEY_SIZE", value_name = "BITS", default_value = "4096")]
     pub crypto_rsa_key_size: RsaKeySize,
-    /// The port at which Ingresses take CQL over TLS, for the files by which clients connect; without it, they name none
+    /// Port of CQL over TLS on Ingresses, for the clients' CQL connection configs (default: no port in them)
     #[arg(long, env = "MESSINA_CQLS_INGRESS_PORT", value_name = "PORT")]
     pub cqls_ingress_port: Option<std::num::NonZeroU16>,
-    /// Seconds between two probes of a node's containers: 1 to 10. The fewer, the sooner a node that is ready is seen to be. A
-    /// change restarts all nodes, one after the other
+    /// Period of the probes of a node's containers, in seconds: 1 to 10. The shorter, the sooner a ready node is
+    /// reported as ready. A change restarts all nodes, one after the other
     #[arg(long, env = "MESSINA_NODE_PROBE_SECONDS", value_name = "SECONDS", default_value = "10", value_parser = probe_seconds)]
     pub node_probe_seconds: std::num::NonZeroU8,
-    /// Kernel settings that ScyllaDBDatacenters may set besides fs.aio-max-nr, net.* and vm.*, such as kernel.numa_balancing or
-    /// fs.*, divided by commas. They concern all pods of a Kubernetes node
+    /// Comma-separated sysctls that ScyllaDBDatacenters may set besides fs.aio-max-nr, net.* and vm.*, such as
+    /// kernel.numa_balancing or fs.*. They affect all pods of a Kubernetes node
     #[arg(long, env = "MESSINA_ALLOWED_SYSCTLS", value_name = "NAMES", value_delimiter = ',')]
     pub allowed_sysctls: Vec<Pattern>,
-    /// How many datacenters restart their nodes at once because this program, or one of its settings, has changed; 0 for all
+    /// Number of datacenters that may restart their nodes at once because the operator or one of its settings has
+    /// changed; 0 for all
     #[arg(long, env = "MESSINA_DATACENTERS_AT_ONCE", value_name = "NUMBER", default_value = "1")]
     pub datacenters_at_once: usize,
-    /// How many objects each controller works on at once
+    /// Number of objects that each controller reconciles at once
     #[arg(long, env = "MESSINA_WORKERS", value_name = "NUMBER", default_value = "8")]
     pub workers: std::num::NonZeroUsize,
-    /// Runs without a lease. Only for a copy that is alone for certain
+    /// Run without leader election. Only safe if there is exactly one replica of the operator
     #[arg(long, env = "MESSINA_NO_LEADER_ELECTION")]
     pub no_leader_election: bool,
-    /// The namespace of the lease; without it, the namespace that this program runs in
+    /// Namespace of the operator's Lease (default: the namespace of the operator's pod)
     #[arg(long, env = "MESSINA_LEASE_NAMESPACE", value_name = "NAME")]
     pub lease_namespace: Option<String>,
-    /// The name of the lease
+    /// Name of the operator's Lease
     #[arg(long, env = "MESSINA_LEASE_NAME", value_name = "NAME", default_value = "messina")]
     pub lease_name: String,
-    /// After how many seconds without a sign of life another copy leads
+    /// Duration of the Lease, in seconds: without a renewal for so long, another replica becomes the leader
     #[arg(long, env = "MESSINA_LEASE_SECONDS", value_name = "SECONDS", default_value = "15", value_parser = clap::value_parser!(u16).range(3..=3600))]
     pub lease_seconds: u16,
-    /// Name of scylla-operator's Lease. While one of this name is held in any namespace, the operator does not change
-    /// datacenters
+    /// Name of scylla-operator's Lease. While a Lease of this name is held in any namespace, the operator does not
+    /// change datacenters
     #[arg(long, env = "MESSINA_SCYLLA_OPERATOR_LEASE", value_name = "NAME", default_value = scylla_operator::LEASE)]
     pub scylla_operator_lease: String,
-    /// States that scylla-operator does not run in this cluster, so that its Lease is not read. Without it, an operator that may
-    /// not read that Lease changes no datacenter
+    /// Declare that scylla-operator does not run in this cluster, so that its Lease is not read. Without this flag, an
+    /// operator that is not permitted to read that Lease changes no datacenter
     #[arg(long, env = "MESSINA_SCYLLA_OPERATOR_ABSENT")]
     pub scylla_operator_absent: bool,
-    /// By what this copy is known; no two copies may have the same. Without it, the host's name and random letters
+    /// Identity of this replica in the Lease, unique among replicas (default: the host name and a random suffix)
     #[arg(long, env = "MESSINA_IDENTITY", value_name = "NAME")]
     pub identity: Option<String>,
-    /// Where /metrics, /healthz and /readyz are served
+    /// Address on which /metrics, /healthz and /readyz are served
     #[arg(long, env = "MESSINA_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
     pub listen: std::net::SocketAddr,
-    /// Where traces are sent by OTLP over HTTP, such as http://collector:4318; without it, what OTEL_EXPORTER_OTLP_ENDPOINT
-    /// says, and none without that
+    /// OTLP/HTTP endpoint to which traces are exported, such as http://collector:4318 (default:
+    /// OTEL_EXPORTER_OTLP_ENDPOINT, or no traces if that is not set)
     #[arg(long, env = "MESSINA_OTLP_ENDPOINT", value_name = "URL")]
     pub otlp_endpoint: Option<String>,
 }
@@ -129,16 +130,16 @@ impl Options {
         }
     }
 
-    /// The domain of the cluster, in which Services are looked up.
+    /// Returns the DNS domain of the cluster's Services.
     fn cluster_domain(&self) -> String {
         let of_pod = || {
             let resolv_conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
-            domain_of_pod(&resolv_conf).unwrap_or(USUAL_DOMAIN).to_owned()
+            cluster_domain_of_pod(&resolv_conf).unwrap_or(DEFAULT_CLUSTER_DOMAIN).to_owned()
         };
         self.cluster_domain.clone().unwrap_or_else(of_pod)
     }
 
-    /// What is the same for all datacenters.
+    /// Returns the settings that apply to all datacenters.
     pub fn datacenters(&self, metrics: &Metrics) -> datacenter::Settings {
         datacenter::Settings {
             operator_image: self.image.clone(),
@@ -163,10 +164,10 @@ impl Options {
 fn probe_seconds(text: &str) -> Result<std::num::NonZeroU8, String> {
     let seconds =
         text.parse().ok().filter(|seconds: &std::num::NonZeroU8| seconds.get() <= ProbePeriod::DEFAULT_SECONDS);
-    seconds.ok_or_else(|| format!("it has to be 1 to {}", ProbePeriod::DEFAULT_SECONDS))
+    seconds.ok_or_else(|| format!("must be between 1 and {}", ProbePeriod::DEFAULT_SECONDS))
 }
 
-/// The controllers of the operator, and what they watch.
+/// Returns a function that starts the operator's controllers and their watches.
 pub fn controllers(
     datacenters: datacenter::Settings,
     etcd_tasks: etcd_task::Settings,
@@ -179,7 +180,7 @@ pub fn controllers(
     }
 }
 
-/// What all controllers share.
+/// Creates the context that all controllers share.
 pub fn context(metrics: Metrics, events: Events) -> SharedContext {
     SharedContext::new(metrics, events, FIELD_MANAGER, annotation::APPLIED_HASH)
         .paused_by(annotation::PAUSE)
@@ -187,22 +188,22 @@ pub fn context(metrics: Metrics, events: Events) -> SharedContext {
         .taking_over(PREDECESSOR)
 }
 
-/// Runs until it is told to stop, and tells of it.
+/// Runs the operator until it receives SIGTERM or SIGINT, and logs what it does.
 pub fn main(options: Options, log: &logging::Options) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let outcome = runtime.block_on(async {
-        let identity = options.identity.clone().unwrap_or_else(own_identity);
+        let identity = options.identity.clone().unwrap_or_else(generate_identity);
         let endpoint = traces::endpoint(options.otlp_endpoint.as_deref());
-        let traces = endpoint.map(|endpoint| Traces::sent_to(&endpoint, &identity)).transpose()?;
+        let traces = endpoint.map(|endpoint| Traces::export_to(&endpoint, &identity)).transpose()?;
         logging::start(log, traces.as_ref());
         logging::log_panics();
         let outcome = run(options, identity).await;
         if let Some(traces) = traces {
-            traces.finish().await;
+            traces.shut_down().await;
         }
         outcome
     });
-    // A key that is being made is nobody's by now, and it would be waited for.
+    // Not a plain drop, which would wait for an RSA key that is being generated and that no controller needs any more.
     runtime.shutdown_background();
     outcome
 }
@@ -210,10 +211,10 @@ pub fn main(options: Options, log: &logging::Options) -> anyhow::Result<()> {
 async fn run(options: Options, identity: String) -> anyhow::Result<()> {
     let metrics = Metrics::default();
     let readiness = Readiness::default();
-    let listener = TcpListener::bind(options.listen).await.with_context(|| {
-        format!("nothing can be served at {}: choose another address with --listen", options.listen)
-    })?;
-    // The port may have been chosen by the system.
+    let listener = TcpListener::bind(options.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}: choose another address with --listen", options.listen))?;
+    // The kernel chooses the port if --listen has port 0.
     let address = listener.local_addr().unwrap_or(options.listen);
     info!(%address, identity, "serving /metrics, /healthz and /readyz");
     let mut server = tokio::spawn(serve(listener, metrics.clone(), readiness.clone()));
@@ -249,47 +250,52 @@ async fn run(options: Options, identity: String) -> anyhow::Result<()> {
         readiness,
     };
     let mut writing = tokio::spawn(async move { writer.run(fenced, "messina", &identity).await });
-    let mut terminate = signal(SignalKind::terminate()).context("signals cannot be received")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("signals cannot be received")?;
+    let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("listening for SIGINT")?;
     let stop = async {
         tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
         info!("stopping");
     };
-    // Neither of the two ends by itself; without them nobody would know how the operator is.
+    // Neither the server nor the writer of events ends by itself. Without them the operator could not be observed, so
+    // it exits.
     tokio::select! {
         () = process.run(controllers(datacenters, etcd_tasks, unserved), stop) => {}
-        ended = &mut server => bail!("/metrics, /healthz and /readyz are no longer served: {ended:?}"),
-        ended = &mut writing => bail!("events are no longer written: {ended:?}"),
+        ended = &mut server => bail!("the HTTP server of /metrics, /healthz and /readyz has ended: {ended:?}"),
+        ended = &mut writing => bail!("the task that writes events has ended: {ended:?}"),
     }
-    // Nothing more is told once nobody works; what is under way gets a moment.
+    // The controllers have stopped, so there are no new events. Those that are queued get a second to be written.
     let _ = tokio::time::timeout(Duration::from_secs(1), writing).await;
     server.abort();
     Ok(())
 }
 
-/// The domain of most clusters.
-const USUAL_DOMAIN: &str = "cluster.local";
+/// The DNS domain of most clusters.
+const DEFAULT_CLUSTER_DOMAIN: &str = "cluster.local";
 
-/// The domain of a cluster, as the kubelet writes it into a pod: the search domains are those of the pod's namespace, of all
-/// Services and of the cluster.
-fn domain_of_pod(resolv_conf: &str) -> Option<&str> {
+/// Returns the cluster's DNS domain from the resolv.conf that the kubelet writes for a pod: its search domains are
+/// those of the pod's namespace, of all Services and of the cluster.
+fn cluster_domain_of_pod(resolv_conf: &str) -> Option<&str> {
     let mut searches = resolv_conf.lines().filter_map(|line| line.trim_start().strip_prefix("search"));
     let last = searches.rfind(|domains| domains.starts_with(char::is_whitespace))?;
     let domain = last.split_whitespace().find_map(|domain| domain.strip_prefix("svc."))?.trim_end_matches('.');
     (!domain.is_empty()).then_some(domain)
 }
 
-fn domain(text: &str) -> Result<String, String> {
+fn parse_domain(text: &str) -> Result<String, String> {
     let is_label = |label: &str| {
         let is_inner = |letter: u8| letter.is_ascii_alphanumeric() || letter == b'-';
         !label.is_empty() && label.len() <= 63 && label.bytes().all(is_inner)
     };
     let name = text.strip_suffix('.').unwrap_or(text);
-    if name.split('.').all(is_label) { Ok(name.to_owned()) } else { Err("give a domain, such as cluster.local".into()) }
+    if name.split('.').all(is_label) {
+        Ok(name.to_owned())
+    } else {
+        Err("must be a DNS domain, such as cluster.local".into())
+    }
 }
 
-/// The host's name, and letters that no other copy has.
-fn own_identity() -> String {
+/// Returns the host name with a random suffix, which no other replica has.
+fn generate_identity() -> String {
     let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_default();
     format!("{host}-{:08x}", std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0) as u32)
 }
@@ -323,13 +329,13 @@ mod tests {
     }
 
     #[test]
-    fn every_setting_has_a_flag_a_variable_of_the_same_name_and_a_text() {
+    fn every_setting_has_a_flag_an_environment_variable_and_a_help_text() {
         for [flag, variable, _] in settings() {
             let name = flag.strip_prefix("--").unwrap().to_uppercase().replace('-', "_");
             assert_eq!(variable, format!("MESSINA_{name}"), "{flag}");
         }
         for argument in command().get_arguments() {
-            assert!(argument.get_help().is_some(), "{} has no text", argument.get_id());
+            assert!(argument.get_help().is_some(), "{} has no help text", argument.get_id());
         }
         let help = command().render_long_help().to_string();
         for [flag, variable, _] in settings() {
@@ -338,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_domain_of_the_cluster_is_that_of_the_pod() {
+    fn cluster_domain_is_read_from_resolv_conf() {
         for (resolv_conf, expected) in [
             ("search messina.svc.prod.example svc.prod.example prod.example corp.example\n", Some("prod.example")),
             ("nameserver 10.0.0.10\nsearch x.svc.cluster.local svc.cluster.local cluster.local", Some("cluster.local")),
@@ -348,16 +354,16 @@ mod tests {
             ("# search svc.a\nsearching svc.a\n", None),
             ("", None),
         ] {
-            assert_eq!(domain_of_pod(resolv_conf), expected, "{resolv_conf}");
+            assert_eq!(cluster_domain_of_pod(resolv_conf), expected, "{resolv_conf}");
         }
-        assert_eq!(domain("cluster.local.").as_deref(), Ok("cluster.local"));
+        assert_eq!(parse_domain("cluster.local.").as_deref(), Ok("cluster.local"));
         for text in ["", ".", "a..b", "a b", "a/b"] {
-            assert!(domain(text).is_err(), "{text}");
+            assert!(parse_domain(text).is_err(), "{text}");
         }
     }
 
     #[test]
-    fn keys_are_elliptic_unless_it_is_said_otherwise() {
+    fn keys_are_ecdsa_by_default() {
         let keys = |arguments: &[&str]| {
             let matches = command().try_get_matches_from([&["operator", "--image=messina"], arguments].concat())?;
             Ok::<_, clap::Error>(Options::from_arg_matches(&matches)?.datacenters(&Metrics::default()).keys)
@@ -378,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_lists_all_settings_and_no_others() {
+    fn documentation_lists_all_settings_and_no_others() {
         let is_setting = |line: &&str| line.starts_with("| `--");
         let cell = |text: &str| text.trim().trim_matches('`').to_owned();
         let rows = PAGE.lines().filter(is_setting).map(|line| {

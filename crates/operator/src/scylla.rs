@@ -1,15 +1,15 @@
-//! What ScyllaDB says, in the words of decisions.
+//! Requests to ScyllaDB's REST API whose results are types of the crate `plan`.
 
 use messina_clients::scylla::{Error, Node};
 use messina_plan::node::{Mode, ring::View};
 
-/// What the node is doing.
+/// Returns the node's operation mode.
 pub(crate) async fn mode(node: Node) -> Result<Mode, Error> {
     let Ok(mode) = node.operation_mode().await?.parse();
     Ok(mode)
 }
 
-/// The ring as this node sees it.
+/// Returns the token ring as this node sees it.
 pub(crate) async fn view(node: Node) -> Result<View, Error> {
     Ok(View {
         host_ids: node.host_ids().await?,

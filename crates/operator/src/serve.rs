@@ -1,4 +1,4 @@
-//! Answers to probes by HTTP.
+//! The HTTP server of probes.
 
 use std::{
     convert::Infallible,
@@ -14,21 +14,21 @@ use messina_runtime::http_server;
 use tokio::net::TcpListener;
 use tracing::info;
 
-/// An answer to a request.
-pub(crate) type Answer = Response<Full<Bytes>>;
+/// A response to a request.
+pub(crate) type HttpResponse = Response<Full<Bytes>>;
 
-/// Answers requests for paths on `port` of all addresses, for ever.
-pub(crate) async fn serve<F, A>(port: u16, answer: F) -> Result<Infallible>
+/// Responds to requests on `port` of all addresses, for ever. `respond` gets the path.
+pub(crate) async fn serve<F, A>(port: u16, respond: F) -> Result<Infallible>
 where
     F: Fn(String) -> A + Clone + Send + 'static,
-    A: Future<Output = Answer> + Send,
+    A: Future<Output = HttpResponse> + Send,
 {
     let listener = listen(port).await?;
-    info!(address = %listener.local_addr().context("asking for the own address")?, "listening");
-    Ok(http_server::serve(listener, move |request: Request<Incoming>| answer(request.uri().path().to_owned())).await)
+    info!(address = %listener.local_addr().context("reading the address of the socket")?, "listening");
+    Ok(http_server::serve(listener, move |request: Request<Incoming>| respond(request.uri().path().to_owned())).await)
 }
 
-/// Listens on both families of addresses, or on the old one where the new one is not to be had.
+/// Listens on IPv6 and IPv4, or on IPv4 only where IPv6 is disabled.
 async fn listen(port: u16) -> Result<TcpListener> {
     let both = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
     let old = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
@@ -38,17 +38,17 @@ async fn listen(port: u16) -> Result<TcpListener> {
     }
 }
 
-/// A text, and whether it is good news.
-pub(crate) fn text(status: StatusCode, text: impl AsRef<str>) -> Answer {
-    let mut answer = Response::new(Full::new(Bytes::from(format!("{}\n", text.as_ref()))));
-    *answer.status_mut() = status;
-    answer.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/plain; charset=utf-8"));
-    answer
+/// Returns a plain-text response.
+pub(crate) fn text(status: StatusCode, text: impl AsRef<str>) -> HttpResponse {
+    let mut response = Response::new(Full::new(Bytes::from(format!("{}\n", text.as_ref()))));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
 }
 
-/// A body of JSON.
-pub(crate) fn json(body: Bytes) -> Answer {
-    let mut answer = Response::new(Full::new(body));
-    answer.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
-    answer
+/// Returns a JSON response with status 200.
+pub(crate) fn json(body: Bytes) -> HttpResponse {
+    let mut response = Response::new(Full::new(body));
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    response
 }

@@ -11,16 +11,16 @@ use futures::{
     future::{BoxFuture, Shared},
 };
 
-/// A request of which at most one is in flight: who wants the response meanwhile gets the same one.
+/// A request of which at most one is in flight. Clients that call meanwhile share its response.
 pub(crate) struct SingleFlight<T: Clone> {
-    /// For how long a response is given to others.
+    /// For how long a response is returned to later clients.
     reused_for: Duration,
-    /// How many may wait for it.
+    /// How many clients may wait for a response at once.
     most_waiting: usize,
     last: Arc<Mutex<Option<Flight<T>>>>,
 }
 
-/// A request and, once it is answered, its response and when that came. None if its task has died.
+/// A request that resolves to its response and the time of that. `None` if its task has panicked.
 type Flight<T> = Shared<BoxFuture<'static, Option<(T, Instant)>>>;
 
 impl<T: Clone> Clone for SingleFlight<T> {
@@ -30,17 +30,18 @@ impl<T: Clone> Clone for SingleFlight<T> {
 }
 
 impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
-    /// A response is given to all who wait for it, and to nobody afterwards.
+    /// Shares a response among the clients that wait for it, without caching it.
     pub(crate) fn new() -> Self {
         Self { reused_for: Duration::ZERO, most_waiting: usize::MAX, last: Arc::default() }
     }
 
-    /// A response is given to all who want it within this time, and at most so many may wait for it.
+    /// Caches a response for `reused_for`, and lets at most `most_waiting` clients wait for it.
     pub(crate) fn cached(reused_for: Duration, most_waiting: usize) -> Self {
         Self { reused_for, most_waiting, last: Arc::default() }
     }
 
-    /// The response to `request`, which is sent if none is in flight; none if too many wait for it already.
+    /// Returns the response to `request`, which is sent if none is in flight. Returns `None` if too many clients wait
+    /// for it, or if its task has panicked.
     pub(crate) async fn get<F>(&self, request: impl FnOnce() -> F) -> Option<T>
     where
         F: Future<Output = T> + Send + 'static,
@@ -57,7 +58,7 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
                 Some(flight) => flight.clone(),
                 None => {
                     let request = request();
-                    // A task of its own: it goes on when the client that caused it is gone.
+                    // In a task of its own, so that it continues when the client that caused it disconnects.
                     let task = tokio::spawn(async move { (request.await, Instant::now()) });
                     last.insert(task.map(Result::ok).boxed().shared()).clone()
                 }
@@ -67,7 +68,7 @@ impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
     }
 }
 
-/// How many wait for a response; one more handle is kept for those to come.
+/// Returns how many clients wait for a response. One more handle is kept for later clients.
 fn waiting<T: Clone>(flight: &Flight<T>) -> usize {
     flight.strong_count().unwrap_or(0).saturating_sub(1)
 }
@@ -81,7 +82,7 @@ mod tests {
 
     use super::*;
 
-    /// A request that is answered when the test says so, and how often it was sent.
+    /// Requests that get their responses when the test says so, and how many there were.
     struct Requests {
         sent: Arc<AtomicUsize>,
         answered: watch::Sender<bool>,
@@ -109,11 +110,11 @@ mod tests {
         assert!(futures::poll!(&mut all).is_pending());
         requests.answered.send_replace(true);
         assert_eq!(all.await, [Some(0); 9]);
-        assert_eq!(flight.get(|| requests.request()).await, Some(1), "a response that came before is not given again");
+        assert_eq!(flight.get(|| requests.request()).await, Some(1), "an earlier response is not returned again");
     }
 
     #[tokio::test]
-    async fn a_cached_response_is_given_again_and_too_many_do_not_wait() {
+    async fn cached_response_is_returned_again_and_surplus_clients_do_not_wait() {
         let (flight, requests) = (SingleFlight::cached(Duration::from_secs(3600), 2), Requests::new());
         let mut first = flight.get(|| requests.request()).boxed_local();
         let mut second = flight.get(|| requests.request()).boxed_local();
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_goes_on_without_the_client_that_caused_it() {
+    async fn request_continues_without_the_client_that_caused_it() {
         let (flight, requests) = (SingleFlight::cached(Duration::from_secs(3600), 2), Requests::new());
         let mut first = flight.get(|| requests.request()).boxed_local();
         assert!(futures::poll!(&mut first).is_pending());

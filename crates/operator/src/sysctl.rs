@@ -1,4 +1,4 @@
-//! `messina sysctl`: sets kernel settings of the machine, from a privileged container.
+//! `messina sysctl`: sets kernel parameters of the Kubernetes node, from a privileged container.
 
 use std::{
     fs,
@@ -9,36 +9,37 @@ use anyhow::{Context, Result, bail};
 use messina_plan::node::sysctl::{Allowed, Name, Pattern, divide};
 use tracing::info;
 
-/// What to set.
+/// The kernel parameters to set.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Where the kernel has its settings
+    /// Directory of the kernel parameters
     #[arg(long, default_value = "/proc/sys")]
     pub folder: PathBuf,
-    /// Settings that are allowed besides the usual ones, such as kernel.numa_balancing or fs.*
+    /// Sysctls that may be set besides fs.aio-max-nr, net.* and vm.*, such as kernel.numa_balancing or fs.*
     #[arg(long = "allow", value_name = "NAME")]
     pub allowed: Vec<Pattern>,
-    /// Settings, such as fs.aio-max-nr=30000000
+    /// Sysctls to set, such as fs.aio-max-nr=30000000
     #[arg(last = true, required = true)]
     pub settings: Vec<String>,
 }
 
-/// Sets one after another. What is so already is not written. If one is not allowed, none is set.
+/// Sets the parameters that have another value. Sets none of them if one is not allowed.
 pub fn run(options: &Options) -> Result<()> {
     let allowed = Allowed::with(options.allowed.iter().cloned());
     let settings: Vec<(Name, &str)> =
-        options.settings.iter().map(|setting| read(setting, &allowed)).collect::<Result<_>>()?;
+        options.settings.iter().map(|setting| parse(setting, &allowed)).collect::<Result<_>>()?;
     settings.iter().try_for_each(|(name, value)| set(&options.folder, name, value))
 }
 
-/// The operator has checked all of this before; this container is privileged, so it does not rely on that.
-fn read<'a>(setting: &'a str, allowed: &Allowed) -> Result<(Name, &'a str)> {
+/// Parses a setting and checks that it is allowed. The operator has done so before, but this container is privileged,
+/// so it does not rely on that.
+fn parse<'a>(setting: &'a str, allowed: &Allowed) -> Result<(Name, &'a str)> {
     let Some((name, value)) = divide(setting) else {
-        bail!("{setting:?} is no kernel setting: write it as name=value");
+        bail!("{setting:?} is not a sysctl: write it as name=value");
     };
     let name: Name = name.parse()?;
     if !allowed.has(&name) {
-        bail!("{setting:?} is not allowed: this program sets {allowed}");
+        bail!("{setting:?} is not allowed: allowed sysctls are {allowed}");
     }
     Ok((name, value))
 }
@@ -46,16 +47,17 @@ fn read<'a>(setting: &'a str, allowed: &Allowed) -> Result<(Name, &'a str)> {
 fn set(folder: &Path, name: &Name, value: &str) -> Result<()> {
     let name = name.path();
     let path = folder.join(&name);
-    let now = fs::read_to_string(&path).with_context(|| format!("the kernel has no setting {name}, or hides it"))?;
-    if words(&now) == words(value) {
+    let current = fs::read_to_string(&path)
+        .with_context(|| format!("reading sysctl {name}: this kernel does not have it, or hides it"))?;
+    if words(&current) == words(value) {
         return Ok(());
     }
-    fs::write(&path, value).with_context(|| format!("setting {name} to {value}"))?;
-    info!(name, value, "set");
+    fs::write(&path, value).with_context(|| format!("setting sysctl {name} to {value}"))?;
+    info!(name, value, "sysctl set");
     Ok(())
 }
 
-/// Values of several numbers are told with tabs, whatever they were set with.
+/// Splits a value into its numbers: the kernel separates them with tabs, whatever separated them when they were set.
 fn words(value: &str) -> Vec<&str> {
     value.split_whitespace().collect()
 }
@@ -64,7 +66,7 @@ fn words(value: &str) -> Vec<&str> {
 mod tests {
     use super::*;
 
-    /// A folder in place of the kernel's, with these settings.
+    /// Creates a directory in place of /proc/sys, with these settings.
     fn kernel(test: &str, settings: &[(&str, &str)]) -> Result<PathBuf> {
         let folder = std::env::temp_dir().join(format!("messina-sysctl-{test}-{}", std::process::id()));
         for (path, value) in settings {
@@ -82,20 +84,21 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_set_and_unknown_ones_are_told() -> Result<()> {
+    fn sysctls_are_set_and_unknown_ones_are_errors() -> Result<()> {
         let folder = kernel("set", &[("net/core/somaxconn", "128\n"), ("fs/aio-max-nr", "65536\n")])?;
         run_in(&folder, &[], &["fs.aio-max-nr = 30000000", "net/core/somaxconn=4096"])?;
         assert_eq!(fs::read_to_string(folder.join("fs/aio-max-nr"))?, "30000000");
         assert_eq!(fs::read_to_string(folder.join("net/core/somaxconn"))?, "4096");
         let unknown = run_in(&folder, &[], &["net.nonsense=1"]).map_err(|error| error.to_string());
-        assert_eq!(unknown, Err("the kernel has no setting net/nonsense, or hides it".to_owned()));
+        let expected = "reading sysctl net/nonsense: this kernel does not have it, or hides it";
+        assert_eq!(unknown, Err(expected.to_owned()));
         assert!(run_in(&folder, &[], &["nonsense"]).is_err());
         Ok(fs::remove_dir_all(folder)?)
     }
 
-    /// Whatever the operator let through.
+    /// Even if the operator has let it through.
     #[test]
-    fn what_is_not_allowed_is_not_set_and_neither_is_what_comes_with_it() -> Result<()> {
+    fn no_sysctl_is_set_if_one_is_not_allowed() -> Result<()> {
         let old = "core";
         let folder = kernel("refused", &[("kernel/core_pattern", old), ("net/core/somaxconn", "128"), ("other", old)])?;
         for setting in [

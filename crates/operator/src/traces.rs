@@ -1,6 +1,6 @@
-//! What was done, step by step, for whoever collects traces: OTLP over HTTP.
+//! Export of traces by OTLP over HTTP.
 //!
-//! Spans are put into a queue that never makes anybody wait, and are sent by a thread of their own. What cannot be sent is
+//! Spans are put into a queue without blocking, and a thread of the SDK exports them. Spans that cannot be exported are
 //! dropped.
 
 use std::{
@@ -38,46 +38,47 @@ use tracing_subscriber::{
     filter::{Filtered, Targets},
 };
 
-use crate::{kubernetes::chain, logging::Below};
+use crate::{kubernetes::chain, logging::BaseSubscriber};
 
-/// The variable that all programs with traces read.
-const USUAL_VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
-/// Where traces go, below the endpoint.
+/// The environment variable that OpenTelemetry defines for the endpoint.
+const ENDPOINT_VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+/// The path of traces below the endpoint.
 const PATH: &str = "/v1/traces";
-/// How long one delivery may take.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long the last delivery may take, when the process ends.
-const FAREWELL: Duration = Duration::from_secs(1);
-/// Nobody needs a longer answer.
-const LONGEST_ANSWER: usize = 64 * 1024;
+/// Timeout of one export.
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout of the last export, when the process ends.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
+/// Longer responses of the collector are errors.
+const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 
-/// The endpoint that was given, or the one that the usual variable names.
+/// Returns the endpoint that was given, or that of the environment variable.
 pub fn endpoint(given: Option<&str>) -> Option<String> {
-    let usual = || std::env::var(USUAL_VARIABLE).ok();
-    given.map(str::to_owned).or_else(usual).filter(|endpoint| !endpoint.is_empty())
+    let of_variable = || std::env::var(ENDPOINT_VARIABLE).ok();
+    given.map(str::to_owned).or_else(of_variable).filter(|endpoint| !endpoint.is_empty())
 }
 
-/// Traces that are sent somewhere.
+/// Traces that are exported to a collector.
 #[derive(Debug)]
 pub struct Traces {
     provider: SdkTracerProvider,
 }
 
 impl Traces {
-    /// Traces that are sent to `endpoint`, with this copy's name. To be called in the runtime that sends them.
-    pub fn sent_to(endpoint: &str, identity: &str) -> Result<Self> {
-        let uri: Uri = endpoint.parse().with_context(|| format!("the OTLP endpoint {endpoint:?} is no URL"))?;
-        // Another part of the process may have been first, which is as good.
+    /// Exports traces to `endpoint`, with this replica's identity. Call it in the tokio runtime that sends the
+    /// requests.
+    pub fn export_to(endpoint: &str, identity: &str) -> Result<Self> {
+        let uri: Uri = endpoint.parse().with_context(|| format!("the OTLP endpoint {endpoint:?} is not a URL"))?;
+        // Fails if another part of the process has installed the same provider before.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let connector = match uri.scheme_str() {
-            Some("http") => plain()?,
+            Some("http") => without_tls()?,
             Some("https") => HttpsConnectorBuilder::new()
                 .try_with_platform_verifier()
-                .context("no certificates are known by which the OTLP endpoint could be believed")?,
-            _ => bail!("the OTLP endpoint {endpoint:?} should begin with http:// or https://"),
+                .context("loading the system's root certificates, which are needed to verify the OTLP endpoint")?,
+            _ => bail!("the OTLP endpoint {endpoint:?} must begin with http:// or https://"),
         };
         let connector = connector.https_or_http().enable_http1().build();
-        let carrier = Carrier {
+        let exporter_client = HttpExporter {
             client: Client::builder(TokioExecutor::new()).build(connector),
             runtime: Handle::current(),
             endpoint: endpoint.to_owned(),
@@ -85,12 +86,12 @@ impl Traces {
         };
         let exporter = SpanExporter::builder()
             .with_http()
-            .with_http_client(carrier)
+            .with_http_client(exporter_client)
             .with_protocol(Protocol::HttpBinary)
-            .with_endpoint(address(endpoint))
-            .with_timeout(PATIENCE)
+            .with_endpoint(traces_url(endpoint))
+            .with_timeout(EXPORT_TIMEOUT)
             .build()
-            .with_context(|| format!("traces cannot be sent to {endpoint}"))?;
+            .with_context(|| format!("preparing to export traces to {endpoint}"))?;
         let resource = Resource::builder()
             .with_service_name("messina")
             .with_attributes([
@@ -102,80 +103,80 @@ impl Traces {
         Ok(Self { provider })
     }
 
-    /// What makes spans of what this program does. Whatever is logged, and in whatever detail.
-    pub(crate) fn layer(&self) -> Filtered<OpenTelemetryLayer<Below, SdkTracer>, Targets, Below> {
+    /// Returns the layer that records this program's spans, independently of the log level.
+    pub(crate) fn layer(&self) -> Filtered<OpenTelemetryLayer<BaseSubscriber, SdkTracer>, Targets, BaseSubscriber> {
         let layer = tracing_opentelemetry::layer()
             .with_tracer(self.provider.tracer("messina"))
             .with_location(false)
             .with_threads(false)
             .with_target(false);
-        // Not what the libraries below do: sending traces would make traces.
+        // Not the spans of libraries: exporting traces would create traces.
         layer.with_filter(Targets::new().with_target("messina", LevelFilter::DEBUG))
     }
 
-    /// Sends what is left, if that takes no longer than a moment.
-    pub async fn finish(self) {
+    /// Exports the spans that are left, within a second.
+    pub async fn shut_down(self) {
         let (done, is_done) = tokio::sync::oneshot::channel();
-        // It blocks, and a runtime waits for its own blocking threads when it ends.
+        // A plain thread: it blocks, and a tokio runtime waits for its own blocking threads when it ends.
         std::thread::spawn(move || {
-            let _ = done.send(self.provider.shutdown_with_timeout(FAREWELL));
+            let _ = done.send(self.provider.shutdown_with_timeout(SHUTDOWN_TIMEOUT));
         });
-        match timeout(FAREWELL, is_done).await {
+        match timeout(SHUTDOWN_TIMEOUT, is_done).await {
             Ok(Ok(Ok(()))) => {}
-            Ok(Ok(Err(error))) => debug!(%error, "not all traces were sent"),
-            _ => debug!("not all traces were sent in time"),
+            Ok(Ok(Err(error))) => debug!(%error, "not all traces were exported"),
+            _ => debug!("not all traces were exported in time"),
         }
     }
 }
 
-fn plain() -> Result<HttpsConnectorBuilder<hyper_rustls::builderstates::WantsSchemes>> {
+fn without_tls() -> Result<HttpsConnectorBuilder<hyper_rustls::builderstates::WantsSchemes>> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    // Nobody is believed, because nobody is asked: this is for endpoints without TLS.
+    // No root certificates: this is for endpoints without TLS.
     let config = config.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
     Ok(HttpsConnectorBuilder::new().with_tls_config(config))
 }
 
-/// Where traces go, if this is the endpoint for everything.
-fn address(endpoint: &str) -> String {
+/// Returns the URL of traces for an endpoint, which may already have their path.
+fn traces_url(endpoint: &str) -> String {
     let base = endpoint.trim_end_matches('/');
     if base.ends_with(PATH) { base.to_owned() } else { format!("{base}{PATH}") }
 }
 
-/// Carries traces away. It is used by a thread outside of the runtime that has the connections.
-struct Carrier {
+/// The HTTP client of the exporter. The exporter's thread is outside of the tokio runtime that has the connections.
+struct HttpExporter {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     runtime: Handle,
     endpoint: String,
     is_failing: Arc<AtomicBool>,
 }
 
-impl fmt::Debug for Carrier {
+impl fmt::Debug for HttpExporter {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Carrier").field("endpoint", &self.endpoint).finish_non_exhaustive()
     }
 }
 
-impl Carrier {
-    /// A collector that is away is told once, and so is its return.
-    fn tell(endpoint: &str, was_failing: bool, outcome: &Result<Response<Bytes>, HttpError>) {
+impl HttpExporter {
+    /// Logs a failed export, but only the first of several in a row, and the first success after that.
+    fn log_outcome(endpoint: &str, was_failing: bool, outcome: &Result<Response<Bytes>, HttpError>) {
         let problem = match outcome {
             Ok(response) if response.status().is_success() => {
                 if was_failing {
-                    info!(endpoint, "traces are sent again");
+                    info!(endpoint, "exporting traces works again");
                 }
                 return;
             }
-            Ok(response) => format!("it answers {}", response.status()),
+            Ok(response) => format!("HTTP status {}", response.status()),
             Err(error) => chain(error.as_ref()),
         };
         if !was_failing {
-            warn!(endpoint, problem, "traces cannot be sent; they are dropped until they can");
+            warn!(endpoint, problem, "cannot export traces; they are dropped until the endpoint accepts them");
         }
     }
 }
 
-impl HttpClient for Carrier {
+impl HttpClient for HttpExporter {
     fn send_bytes<'a, 'b>(&'a self, request: Request<Bytes>) -> BoxFuture<'b, Result<Response<Bytes>, HttpError>>
     where
         'a: 'b,
@@ -184,12 +185,12 @@ impl HttpClient for Carrier {
         let (client, endpoint) = (self.client.clone(), self.endpoint.clone());
         let is_failing = Arc::clone(&self.is_failing);
         let sending = async move {
-            let outcome = match timeout(PATIENCE, send(client, request)).await {
+            let outcome = match timeout(EXPORT_TIMEOUT, send(client, request)).await {
                 Ok(outcome) => outcome,
                 Err(late) => Err(late.into()),
             };
             let fails = !outcome.as_ref().is_ok_and(|response| response.status().is_success());
-            Self::tell(&endpoint, is_failing.swap(fails, Ordering::Relaxed), &outcome);
+            Self::log_outcome(&endpoint, is_failing.swap(fails, Ordering::Relaxed), &outcome);
             outcome
         };
         let sending = self.runtime.spawn(sending);
@@ -202,7 +203,7 @@ async fn send(
     request: Request<Bytes>,
 ) -> Result<Response<Bytes>, HttpError> {
     let (head, body) = client.request(request.map(Full::new)).await?.into_parts();
-    let body = Limited::new(body, LONGEST_ANSWER).collect().await?.to_bytes();
+    let body = Limited::new(body, MAX_RESPONSE_BYTES).collect().await?.to_bytes();
     Ok(Response::from_parts(head, body))
 }
 
@@ -212,21 +213,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_is_for_everything_unless_it_says_otherwise() {
+    fn path_of_traces_is_appended_to_the_endpoint() {
         for (endpoint, expected) in [
             ("http://a:4318", "http://a:4318/v1/traces"),
             ("http://a:4318/", "http://a:4318/v1/traces"),
             ("https://a/otlp", "https://a/otlp/v1/traces"),
             ("http://a/v1/traces", "http://a/v1/traces"),
         ] {
-            assert_eq!(address(endpoint), expected);
+            assert_eq!(traces_url(endpoint), expected);
         }
     }
 
     #[tokio::test]
-    async fn an_endpoint_that_cannot_be_used_is_refused() {
-        for (endpoint, words) in [("grpc://a:4317", "http://"), ("a b", "no URL"), ("localhost:4318", "http://")] {
-            let problem = format!("{:#}", Traces::sent_to(endpoint, "me").unwrap_err());
+    async fn invalid_endpoint_is_rejected() {
+        for (endpoint, words) in [("grpc://a:4317", "http://"), ("a b", "not a URL"), ("localhost:4318", "http://")] {
+            let problem = format!("{:#}", Traces::export_to(endpoint, "me").unwrap_err());
             assert!(problem.contains(words) && problem.contains(endpoint), "{problem}");
         }
     }

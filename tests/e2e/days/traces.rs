@@ -91,7 +91,7 @@ async fn a_collector_that_is_away_is_told_once_and_holds_nothing_up() {
         let endpoint = format!("--otlp-endpoint=http://{nowhere}");
         let mut operator = Operator::start(&light_kubeconfig(), namespace, &[&endpoint]);
         is_made(client, namespace, "dc").await;
-        operator.says(0, "traces cannot be sent").await;
+        operator.says(0, "cannot export traces").await;
         is_tended(client, namespace, "dc").await;
         let (status, took) = operator.stops().await;
         assert!(status.success() && took < GRACE, "{status} after {took:?}");

@@ -27,7 +27,7 @@ const P256: KeyKind = KeyKind::Ecdsa(EcdsaKeySize::Bits256);
 const P384: KeyKind = KeyKind::Ecdsa(EcdsaKeySize::Bits384);
 const RSA: KeyKind = KeyKind::Rsa(RsaKeySize::Bits2048);
 
-/// A datacenter of one node that has all its addresses, and no certificates.
+/// Returns a datacenter of one node that has all its addresses, and no certificates.
 pub(crate) fn cached() -> Cached {
     let object = json!({
         "metadata": {"name": "orders", "namespace": "shop", "uid": "the-uid"},
@@ -63,7 +63,7 @@ fn signing_requests(cached: &Cached) -> Vec<SigningRequest> {
     datacenter::certificates::signing_requests(&observe(cached))
 }
 
-/// Looks until nothing is to be signed, with real signatures.
+/// Plans and signs until no certificate is due. Returns the names of the Secrets that were signed.
 pub(crate) fn settle(cached: &mut Cached, kind: KeyKind) -> Vec<String> {
     let mut all = Vec::new();
     for _ in 0..4 {
@@ -81,7 +81,7 @@ pub(crate) fn settle(cached: &mut Cached, kind: KeyKind) -> Vec<String> {
             cached.config_maps.extend(chain.bundle);
         }
     }
-    assert_eq!(signing_requests(cached), vec![], "it goes on for ever");
+    assert_eq!(signing_requests(cached), vec![], "certificates are signed again and again");
     all
 }
 
@@ -91,7 +91,7 @@ fn pair(cached: &Cached, secret: &str) -> (Vec<CertificateDer<'static>>, Private
     (certificates, PrivateKeyDer::from_pem_slice(&data["tls.key"].0).unwrap())
 }
 
-/// A clock that stands.
+/// A clock that always returns the same time.
 #[derive(Debug)]
 struct Clock(Timestamp);
 
@@ -101,8 +101,8 @@ impl TimeProvider for Clock {
     }
 }
 
-/// Whom somebody trusts who has read this bundle.
-fn trust(bundle: &str) -> Arc<RootCertStore> {
+/// Returns the root certificates of a CA bundle.
+fn root_store(bundle: &str) -> Arc<RootCertStore> {
     let mut roots = RootCertStore::empty();
     for authority in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
         roots.add(authority.unwrap()).unwrap();
@@ -114,16 +114,15 @@ fn bundle(cached: &Cached, name: &str) -> String {
     cached.config_maps[name].data.as_ref().unwrap()["ca-bundle.crt"].clone()
 }
 
-/// What is noted on a Secret.
-fn noted<'a>(cached: &'a Cached, secret: &str, key: &str) -> &'a str {
+/// Returns an annotation of a Secret.
+fn annotation<'a>(cached: &'a Cached, secret: &str, key: &str) -> &'a str {
     &cached.secrets[secret].metadata.annotations.as_ref().unwrap()[key]
 }
 
-/// Whether a client that trusts `authorities` and a node come to speak with each other, both ways known. There is no wire
-/// between them.
-fn is_reached_at(cached: &Cached, authorities: &str, name: &str) -> bool {
+/// Returns whether a client that trusts `authorities` and a node complete a mutual TLS handshake, without a network.
+fn handshake_succeeds(cached: &Cached, authorities: &str, name: &str) -> bool {
     let (chain, key) = pair(cached, "orders-local-serving-certs");
-    let clients = trust(&bundle(cached, "orders-local-client-ca"));
+    let clients = root_store(&bundle(cached, "orders-local-client-ca"));
     let provider = Arc::new(default_provider());
     let verifier = WebPkiClientVerifier::builder_with_provider(clients, Arc::clone(&provider)).build().unwrap();
     let clock = Arc::new(Clock(cached.now));
@@ -132,7 +131,7 @@ fn is_reached_at(cached: &Cached, authorities: &str, name: &str) -> bool {
     let server = server.unwrap().with_client_cert_verifier(verifier).with_single_cert(chain, key).unwrap();
     let client = ClientConfig::builder_with_details(provider, clock).with_safe_default_protocol_versions().unwrap();
     let (chain, key) = pair(cached, "orders-local-user-admin");
-    let client = client.with_root_certificates(trust(authorities)).with_client_auth_cert(chain, key).unwrap();
+    let client = client.with_root_certificates(root_store(authorities)).with_client_auth_cert(chain, key).unwrap();
     let name = ServerName::try_from(name.to_owned()).unwrap();
     let mut client = ClientConnection::new(Arc::new(client), name).unwrap();
     let mut server = ServerConnection::new(Arc::new(server)).unwrap();
@@ -161,49 +160,53 @@ fn is_reached_at(cached: &Cached, authorities: &str, name: &str) -> bool {
 }
 
 #[test]
-fn clients_and_nodes_trust_each_other() {
+fn clients_and_nodes_complete_mutual_tls() {
     for kind in [P256, P384, RSA] {
         let mut cached = cached();
         settle(&mut cached, kind);
         let authorities = bundle(&cached, "orders-local-serving-ca");
         for name in ["orders-client.shop.svc", "orders-dc-a-0.shop.svc", "10.0.0.1", "10.1.0.1"] {
-            assert!(is_reached_at(&cached, &authorities, name), "{name}, {kind:?}");
+            assert!(handshake_succeeds(&cached, &authorities, name), "{name}, {kind:?}");
         }
         for name in ["example.com", "10.0.0.2"] {
-            assert!(!is_reached_at(&cached, &authorities, name), "{name}, {kind:?}");
+            assert!(!handshake_succeeds(&cached, &authorities, name), "{name}, {kind:?}");
         }
         let others = bundle(&cached, "orders-local-client-ca");
-        assert!(!is_reached_at(&cached, &others, "10.0.0.1"), "the other authority signs no servers");
+        assert!(!handshake_succeeds(&cached, &others, "10.0.0.1"), "the client CA signs no serving certificates");
     }
 }
 
-/// The setting may change at any time: what is there keeps its key until its time comes, and signs for keys of every kind.
+/// The setting may change at any time: existing certificates keep their keys until they are renewed, and CAs sign for
+/// keys of every type.
 #[test]
-fn nothing_is_made_anew_because_another_kind_of_key_is_wanted() {
+fn change_of_key_type_renews_no_certificate() {
     for (first, then) in [(P256, P384), (P384, RSA), (RSA, P256)] {
         let mut cached = cached();
         settle(&mut cached, first);
         assert_eq!(settle(&mut cached, then), [""; 0], "{first:?}, {then:?}");
         cached.secrets.remove("orders-local-serving-certs");
         assert_eq!(settle(&mut cached, then), ["orders-local-serving-certs"]);
-        assert!(is_reached_at(&cached, &bundle(&cached, "orders-local-serving-ca"), "10.0.0.1"), "{first:?}, {then:?}");
+        assert!(
+            handshake_succeeds(&cached, &bundle(&cached, "orders-local-serving-ca"), "10.0.0.1"),
+            "{first:?}, {then:?}"
+        );
         for (secret, kind) in [("orders-local-serving-ca", first), ("orders-local-serving-certs", then)] {
             let expected = match kind {
                 KeyKind::Ecdsa(EcdsaKeySize::Bits256) => ("ECDSA", "256"),
                 KeyKind::Ecdsa(EcdsaKeySize::Bits384) => ("ECDSA", "384"),
                 KeyKind::Rsa(_) => ("RSA", "2048"),
             };
-            let noted = |key| noted(&cached, secret, key);
-            assert_eq!((noted(KEY_ALGORITHM), noted(KEY_SIZE)), expected, "{secret}");
+            let annotation = |key| annotation(&cached, secret, key);
+            assert_eq!((annotation(KEY_ALGORITHM), annotation(KEY_SIZE)), expected, "{secret}");
         }
         cached.now += SignedDuration::from_hours(20 * 24);
-        assert_eq!(settle(&mut cached, first), ["orders-local-serving-certs"], "its time has come");
+        assert_eq!(settle(&mut cached, first), ["orders-local-serving-certs"], "its renewal is due");
     }
 }
 
-/// The peer knows keys only in the form that each kind has of its own.
+/// scylla-operator does not parse PKCS #8.
 #[test]
-fn keys_are_stored_in_the_form_that_the_peer_reads() {
+fn keys_are_stored_in_the_format_that_scylla_operator_parses() {
     for (kind, label) in [(P256, "EC"), (P384, "EC"), (RSA, "RSA")] {
         let key = Key::new(kind).unwrap();
         let (begin, end) =
@@ -220,7 +223,7 @@ fn keys_are_stored_in_the_form_that_the_peer_reads() {
     }
 }
 
-/// Who signs does not take RSA keys of every size.
+/// The library that signs does not support RSA keys of every size.
 #[test]
 fn rsa_keys_of_all_sizes_sign() {
     for size in RsaKeySize::value_variants() {
@@ -232,42 +235,42 @@ fn rsa_keys_of_all_sizes_sign() {
         let chains = plan(&cached).objects.certificates;
         let authority = chains.into_iter().filter_map(|chain| chain.authority).next().unwrap();
         cached.secrets.insert(authority);
-        let noted = |key| noted(&cached, &name, key);
-        assert_eq!((noted(KEY_ALGORITHM), noted(KEY_SIZE)), ("RSA", size.bits().to_string().as_str()));
+        let annotation = |key| annotation(&cached, &name, key);
+        assert_eq!((annotation(KEY_ALGORITHM), annotation(KEY_SIZE)), ("RSA", size.bits().to_string().as_str()));
     }
 }
 
-/// A client that read the bundle before the authority changed does not know the new one; one that reads it now knows both.
+/// A client that read the bundle before the CA changed does not trust the new one; one that reads it now trusts both.
 #[test]
-fn who_reads_the_bundle_trusts_the_old_and_the_new() {
+fn new_bundle_trusts_the_old_and_the_new_ca() {
     let mut cached = cached();
     settle(&mut cached, KeyKind::default());
     let (old_bundle, old) = (bundle(&cached, "orders-local-serving-ca"), cached.secrets.clone());
     cached.secrets.remove("orders-local-serving-ca");
     assert_eq!(settle(&mut cached, KeyKind::default()), ["orders-local-serving-ca", "orders-local-serving-certs"]);
     let new_bundle = bundle(&cached, "orders-local-serving-ca");
-    assert!(is_reached_at(&cached, &new_bundle, "10.0.0.1"));
-    assert!(!is_reached_at(&cached, &old_bundle, "10.0.0.1"));
+    assert!(handshake_succeeds(&cached, &new_bundle, "10.0.0.1"));
+    assert!(!handshake_succeeds(&cached, &old_bundle, "10.0.0.1"));
     cached.secrets = old;
-    assert!(is_reached_at(&cached, &new_bundle, "10.0.0.1"), "a node that has not read its new certificate yet");
+    assert!(handshake_succeeds(&cached, &new_bundle, "10.0.0.1"), "a node that has not loaded its new certificate yet");
 }
 
 #[test]
-fn certificates_end_when_they_are_to() {
+fn certificates_expire_and_are_renewed() {
     let mut cached = cached();
     settle(&mut cached, KeyKind::default());
     let authorities = bundle(&cached, "orders-local-serving-ca");
     cached.now += SignedDuration::from_hours(30 * 24);
-    assert!(is_reached_at(&cached, &authorities, "10.0.0.1"), "the last second");
+    assert!(handshake_succeeds(&cached, &authorities, "10.0.0.1"), "the last second");
     cached.now += SignedDuration::from_secs(1);
-    assert!(!is_reached_at(&cached, &authorities, "10.0.0.1"), "it has run out");
+    assert!(!handshake_succeeds(&cached, &authorities, "10.0.0.1"), "it has expired");
     assert_eq!(settle(&mut cached, KeyKind::default()), ["orders-local-serving-certs"]);
-    assert!(is_reached_at(&cached, &authorities, "10.0.0.1"), "it was renewed");
+    assert!(handshake_succeeds(&cached, &authorities, "10.0.0.1"), "it was renewed");
 }
 
-/// The peer makes RSA keys, in another form. What it made is good, so it stays, and signs on.
+/// scylla-operator generates RSA keys. Its CA is valid, so it stays and keeps signing.
 #[test]
-fn an_authority_with_another_kind_of_key_signs_on() {
+fn ca_of_scylla_operator_keeps_signing() {
     let data = [("tls.crt", include_str!("rsa-authority.crt")), ("tls.key", include_str!("rsa-authority.key"))];
     let data = data.map(|(key, text)| (key.to_owned(), ByteString(text.into())));
     let metadata = ObjectMeta { name: Some("orders-local-serving-ca".into()), ..ObjectMeta::default() };
@@ -278,16 +281,16 @@ fn an_authority_with_another_kind_of_key_signs_on() {
     assert_eq!(signed, ["orders-local-client-ca", "orders-local-serving-certs", "orders-local-user-admin"]);
     let stored = &cached.secrets["orders-local-serving-ca"];
     assert_eq!(stored.data.as_ref().unwrap()["tls.key"].0, include_bytes!("rsa-authority.key"));
-    let noted = |secret, key| noted(&cached, secret, key);
-    assert_eq!(noted("orders-local-serving-ca", KEY_ALGORITHM), "RSA");
-    assert_eq!(noted("orders-local-serving-ca", KEY_SIZE), "2048");
-    assert_eq!(noted("orders-local-serving-certs", ISSUER), "CN=orders-local-serving-ca");
-    assert_eq!(noted("orders-local-serving-certs", KEY_ALGORITHM), "ECDSA");
-    assert!(is_reached_at(&cached, &bundle(&cached, "orders-local-serving-ca"), "10.0.0.1"));
+    let annotation = |secret, key| annotation(&cached, secret, key);
+    assert_eq!(annotation("orders-local-serving-ca", KEY_ALGORITHM), "RSA");
+    assert_eq!(annotation("orders-local-serving-ca", KEY_SIZE), "2048");
+    assert_eq!(annotation("orders-local-serving-certs", ISSUER), "CN=orders-local-serving-ca");
+    assert_eq!(annotation("orders-local-serving-certs", KEY_ALGORITHM), "ECDSA");
+    assert!(handshake_succeeds(&cached, &bundle(&cached, "orders-local-serving-ca"), "10.0.0.1"));
 }
 
 #[test]
-fn what_cannot_be_signed_is_an_error() {
+fn signing_fails_for_invalid_names_and_keys() {
     let mut cached = cached();
     let mut order = signing_requests(&cached).remove(0);
     order.dns_names.insert("ü".into());

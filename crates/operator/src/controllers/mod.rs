@@ -1,4 +1,4 @@
-//! One folder for each controller: what it watches, and its steps. Decisions are in the crate `plan`.
+//! The controllers, one module each: their watches, and how they carry out the decisions of the crate `plan`.
 
 pub mod datacenter;
 pub mod etcd_task;
@@ -15,22 +15,22 @@ use messina_runtime::{
     store::{Kind, Store},
 };
 
-/// In whose name objects are written.
+/// The field manager of server-side apply.
 pub const FIELD_MANAGER: &str = "messina";
 
-/// scylla-operator, whose fields are taken over.
+/// scylla-operator, whose managed fields this operator takes over.
 pub const PREDECESSOR: Predecessor = Predecessor {
     is_manager: scylla_operator::is_field_manager,
     state_labels: &[label::DECOMMISSIONED, label::REPLACE, label::REPLACING_NODE_HOST_ID],
 };
 
-/// The Jobs of all controllers: a kind is watched once, whoever makes objects of it.
+/// Watches the Jobs of all controllers, which share one watch.
 pub fn jobs(caches: &mut Caches) -> Arc<Store<Job>> {
     let ours = format!("{} in ({},{})", label::MANAGED_BY, label::value::OPERATOR, job::MANAGER);
     caches.watch(Some(&ours), trim)
 }
 
-/// Takes away what no controller reads.
+/// Drops the managed fields that no controller reads, to save memory.
 fn trim<K: Kind>(object: &mut K) {
     compact_records(object.meta_mut(), FIELD_MANAGER, Some(PREDECESSOR));
 }

@@ -13,30 +13,30 @@ use nix::{
 };
 use tracing::{info, warn};
 
-/// A running child.
+/// The running process.
 #[derive(Debug)]
 pub(super) struct Child(Pid);
 
 impl Child {
-    /// Starts it.
+    /// Starts ScyllaDB.
     pub(super) fn start(mut command: Command) -> Result<Self> {
         info!(?command, "starting ScyllaDB");
         let program = command.get_program().to_owned();
         let child = command.spawn().with_context(|| format!("starting {}", program.to_string_lossy()))?;
-        // It is waited for together with everything else that ends below this process, not through `child`.
-        Ok(Self(Pid::from_raw(i32::try_from(child.id()).context("the number of a process is not one")?)))
+        // `reap` waits for it together with all other children of this process, not through `child`.
+        Ok(Self(Pid::from_raw(i32::try_from(child.id()).context("the process ID is out of range")?)))
     }
 
-    /// Sends it a signal.
+    /// Sends ScyllaDB a signal.
     pub(super) fn signal(&self, signal: Signal) {
         match kill(self.0, signal) {
-            Ok(()) => info!(%signal, "passed on to ScyllaDB"),
-            Err(error) => warn!(%signal, %error, "cannot be passed on to ScyllaDB"),
+            Ok(()) => info!(%signal, "signal sent to ScyllaDB"),
+            Err(error) => warn!(%signal, %error, "cannot send the signal to ScyllaDB"),
         }
     }
 
-    /// Takes leave of all processes that have ended: the first process of a container inherits those that lost their
-    /// parent. Answers the child's status once it is among them; one that was killed has 128 more than the signal.
+    /// Reaps all processes that have ended: the first process of a container inherits orphans. Returns ScyllaDB's exit
+    /// status once it has ended, or 128 plus the signal that killed it.
     pub(super) fn reap(&self) -> Result<Option<i32>> {
         loop {
             match waitpid(None, Some(WaitPidFlag::WNOHANG)) {

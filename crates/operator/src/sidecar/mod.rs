@@ -1,11 +1,11 @@
-//! `messina sidecar`: configures and runs ScyllaDB, and speaks for it on the node's Service.
+//! `messina sidecar`: configures and runs ScyllaDB, and publishes its state on the node's Service.
 //!
-//! It is the first process of ScyllaDB's container: it starts ScyllaDB as its child, passes signals on, reaps what nobody
-//! else does, and ends when its child has ended. Nothing that happens to the API server ends it.
+//! It is the first process of ScyllaDB's container: it starts ScyllaDB as its child, forwards signals, reaps orphans,
+//! and exits when its child has exited. It keeps running while the API server is unavailable.
 
 mod child;
 mod prepare;
-mod tend;
+mod reconcile;
 mod upgrade;
 
 use std::{
@@ -30,35 +30,35 @@ use crate::{
 };
 use child::Child;
 
-/// Which node this is, and what it needs.
+/// The node, and how ScyllaDB is started and stopped.
 #[derive(Debug, clap::Args)]
-#[expect(missing_docs, reason = "the fields that have no words of their own are groups of options that have")]
+#[expect(missing_docs, reason = "the flattened groups document their own fields")]
 pub struct Options {
     /// Name of the node's Service, which is also the pod's
     #[arg(long)]
     pub service_name: String,
-    /// Whose address the node announces to other nodes
+    /// Type of the broadcast address for other nodes
     #[arg(long, value_parser = address_type)]
     pub nodes_broadcast_address_type: BroadcastAddressType,
-    /// Whose address the node announces to clients
+    /// Type of the broadcast address for clients
     #[arg(long, value_parser = address_type)]
     pub clients_broadcast_address_type: BroadcastAddressType,
-    /// How many processors ScyllaDB uses
+    /// Number of CPUs that ScyllaDB uses (--smp)
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub cpu_count: u32,
-    /// The family of the addresses that the node listens on and announces: IPv4 or IPv6
+    /// IP family of the listen and broadcast addresses: IPv4 or IPv6
     #[arg(long, default_value_t = IpFamily::V4)]
     pub ip_family: IpFamily,
-    /// Nodes outside of this datacenter to ask for the ring, divided by commas
+    /// Comma-separated seeds outside of this datacenter
     #[arg(long, value_delimiter = ',')]
     pub external_seeds: Vec<String>,
-    /// Where ScyllaDB's REST API is; without it, loopback of the family
+    /// IP address of ScyllaDB's REST API (default: the loopback address of the IP family)
     #[arg(long)]
     pub scylla_localhost_address: Option<IpAddr>,
-    /// For how many seconds ScyllaDB may drain before it is stopped nevertheless
+    /// Timeout of the drain before ScyllaDB is stopped, in seconds
     #[arg(long, default_value_t = 300)]
     pub drain_seconds: u64,
-    /// For how many seconds a node that is to stop goes on serving, so that load balancers can turn to others
+    /// Seconds for which a node continues to serve after SIGTERM and before its drain, so that load balancers can react
     #[arg(long, default_value_t = 0)]
     pub serve_seconds_before_stop: u64,
     #[command(flatten)]
@@ -67,51 +67,51 @@ pub struct Options {
     pub shared: Shared,
     #[command(flatten)]
     pub access: Access,
-    /// The user's arguments for ScyllaDB
+    /// User-defined arguments of ScyllaDB
     #[arg(last = true)]
     pub arguments: Vec<String>,
 }
 
-/// Where files are.
+/// Paths of ScyllaDB's files.
 #[derive(Debug, clap::Args)]
 pub struct Files {
-    /// The folder that ScyllaDB reads its configuration from, with what the image has there
+    /// Directory of ScyllaDB's configuration, with the image's defaults
     #[arg(long, default_value = "/etc/scylla")]
     pub config_dir: PathBuf,
-    /// The operator's part of scylla.yaml
+    /// scylla.yaml of the operator, which is merged over the image's
     #[arg(
         long,
         default_value = "/var/run/configmaps/scylla-operator.scylladb.com/scylladb/managed-config/scylladb-managed-config.yaml"
     )]
     pub managed_config: PathBuf,
-    /// The operator's cassandra-rackdc.properties
+    /// cassandra-rackdc.properties of the operator
     #[arg(
         long,
         default_value = "/var/run/configmaps/scylla-operator.scylladb.com/scylladb/snitch-config/cassandra-rackdc.properties"
     )]
     pub snitch_config: PathBuf,
-    /// The folder with the user's scylla.yaml and cassandra-rackdc.properties, if there are any
+    /// Directory of the user's scylla.yaml and cassandra-rackdc.properties, if there are any
     #[arg(long, default_value = "/mnt/scylla-config")]
     pub user_config_dir: PathBuf,
-    /// The node's disk
+    /// Directory of the node's data volume
     #[arg(long, default_value = "/var/lib/scylla")]
     pub data_dir: PathBuf,
-    /// What ScyllaDB measured of the disk, to be kept on it
+    /// Disk measurements of iotune, which are saved on the data volume
     #[arg(long, default_value = "/etc/scylla.d/io_properties.yaml")]
     pub io_properties: PathBuf,
-    /// The image's entrypoint, which runs ScyllaDB
+    /// Entrypoint of ScyllaDB's image
     #[arg(long, default_value = "/docker-entrypoint.py")]
     pub entrypoint: PathBuf,
 }
 
 impl Files {
-    /// Where the measured properties of the disk are kept.
-    fn kept_io_properties(&self) -> PathBuf {
+    /// Returns the path of the saved disk measurements.
+    fn saved_io_properties(&self) -> PathBuf {
         self.data_dir.join("io_properties.yaml")
     }
 
-    /// Where it is kept which node the disk is of.
-    fn kept_host_id(&self) -> PathBuf {
+    /// Returns the path of the saved host ID of the node that owns the disk.
+    fn saved_host_id(&self) -> PathBuf {
         self.data_dir.join("messina-host-id")
     }
 }
@@ -125,14 +125,14 @@ impl Options {
     }
 }
 
-/// Runs ScyllaDB, and ends this process as ScyllaDB ended.
+/// Runs ScyllaDB, and exits with its exit status.
 pub fn run(options: &Options) -> Result<()> {
-    let status = pod::runtime()?.block_on(live(options))?;
+    let status = pod::runtime()?.block_on(run_node(options))?;
     std::process::exit(status)
 }
 
-/// What the container is told from outside.
-struct Told {
+/// The signals that the first process of the container handles.
+struct ContainerSignals {
     stop: Signals,
     interrupt: Signals,
     child_ended: Signals,
@@ -141,7 +141,7 @@ struct Told {
     user_two: Signals,
 }
 
-impl Told {
+impl ContainerSignals {
     fn listen() -> Result<Self> {
         let listen = |kind| signal(kind).context("listening for signals");
         Ok(Self {
@@ -155,20 +155,20 @@ impl Told {
     }
 }
 
-/// The whole life of the node in this container; answers the status to exit with.
-async fn live(options: &Options) -> Result<i32> {
-    // Before anything else: the first process of a container gets only the signals that it listens for.
-    let mut told = Told::listen()?;
+/// Prepares, starts and supervises ScyllaDB. Returns the status to exit with.
+async fn run_node(options: &Options) -> Result<i32> {
+    // First: the first process of a container gets only the signals that it has handlers for.
+    let mut signals = ContainerSignals::listen()?;
     let member = options.access.member(&options.service_name).await?;
-    let (command, announced) = tokio::select! {
+    let (command, broadcast) = tokio::select! {
         prepared = prepare::prepare(options, &member) => prepared?,
-        _ = told.stop.recv() => return Ok(stopped_early()),
-        _ = told.interrupt.recv() => return Ok(stopped_early()),
-        () = member.is_going() => return Ok(stopped_early()),
+        _ = signals.stop.recv() => return Ok(stopped_early()),
+        _ = signals.interrupt.recv() => return Ok(stopped_early()),
+        () = member.resolve_if_terminating() => return Ok(stopped_early()),
     };
     let child = Child::start(command)?;
-    let tending = tend::tend(options, &member, &announced);
-    run_until_end(options, tending, &mut told, &child).await
+    let reconciling = reconcile::reconcile(options, &member, &broadcast);
+    run_until_end(options, reconciling, &mut signals, &child).await
 }
 
 fn stopped_early() -> i32 {
@@ -178,72 +178,74 @@ fn stopped_early() -> i32 {
 
 async fn run_until_end(
     options: &Options,
-    tending: impl Future<Output = tend::MustRestart>,
-    told: &mut Told,
+    reconciling: impl Future<Output = reconcile::RestartReason>,
+    signals: &mut ContainerSignals,
     child: &Child,
 ) -> Result<i32> {
-    let mut tending = pin!(tending);
+    let mut reconciling = pin!(reconciling);
     let mut stopping = pin!(stop(options, options.node(), child));
     let mut is_stopping = false;
     loop {
         tokio::select! {
-            _ = told.child_ended.recv() => {
+            _ = signals.child_ended.recv() => {
                 if let Some(status) = child.reap()? {
-                    info!(status, "ScyllaDB has ended");
+                    info!(status, "ScyllaDB has exited");
                     return Ok(status);
                 }
             }
-            _ = told.stop.recv() => is_stopping = true,
-            _ = told.interrupt.recv() => is_stopping = true,
-            _ = told.hang_up.recv() => child.signal(Signal::SIGHUP),
-            _ = told.user_one.recv() => child.signal(Signal::SIGUSR1),
-            _ = told.user_two.recv() => child.signal(Signal::SIGUSR2),
-            // Tending ends only when ScyllaDB must be started anew, which Kubernetes does when it has ended.
-            reason = &mut tending, if !is_stopping => {
+            _ = signals.stop.recv() => is_stopping = true,
+            _ = signals.interrupt.recv() => is_stopping = true,
+            _ = signals.hang_up.recv() => child.signal(Signal::SIGHUP),
+            _ = signals.user_one.recv() => child.signal(Signal::SIGUSR1),
+            _ = signals.user_two.recv() => child.signal(Signal::SIGUSR2),
+            // This resolves only when ScyllaDB must be restarted, which the kubelet does when the container has exited.
+            reason = &mut reconciling, if !is_stopping => {
                 match reason {
-                    tend::MustRestart::Drained =>
-                        warn!("ScyllaDB is drained and cannot leave the ring so: it is stopped, to be started anew"),
-                    tend::MustRestart::GivenUp =>
-                        warn!("another node takes the place of this one, which does not serve yet: ScyllaDB is stopped"),
+                    reconcile::RestartReason::Drained =>
+                        warn!("ScyllaDB is drained and cannot be decommissioned in that mode: stopping it for a restart"),
+                    reconcile::RestartReason::BeingReplaced =>
+                        warn!("this node is being replaced and does not serve yet: stopping ScyllaDB"),
                 }
                 is_stopping = true;
             }
-            // It never ends: the child does.
+            // This never resolves: the loop ends when the child has exited.
             never = &mut stopping, if is_stopping => match never {},
         }
     }
 }
 
-/// Brings ScyllaDB to its end, in order. How long that takes at most is Kubernetes' affair.
+/// Stops ScyllaDB gracefully. The pod's grace period limits how long that may take.
 async fn stop(options: &Options, node: Node, child: &Child) -> std::convert::Infallible {
     info!("stopping ScyllaDB");
-    serve_on(node, Duration::from_secs(options.serve_seconds_before_stop)).await;
+    keep_serving(node, Duration::from_secs(options.serve_seconds_before_stop)).await;
     drain(node, Duration::from_secs(options.drain_seconds)).await;
-    // The next container waits for a word of its own.
-    if let Err(error) = pod::remove(&options.shared.ignition()) {
+    // `messina ignition` writes the file again for the next container.
+    if let Err(error) = pod::remove(&options.shared.ignition_file()) {
         warn!("{error:#}");
     }
     child.signal(Signal::SIGTERM);
     std::future::pending().await
 }
 
-/// Lets a node that serves do so for a while. Kubernetes has told all who ask it that the pod is going.
-async fn serve_on(node: Node, time: Duration) {
+/// Lets a node in mode NORMAL serve for a while. The pod is already terminating in its EndpointSlices.
+async fn keep_serving(node: Node, time: Duration) {
     if !time.is_zero() && matches!(scylla::mode(node).await, Ok(Mode::Normal)) {
-        info!(seconds = time.as_secs(), "ScyllaDB serves for a while, so that clients can turn to other nodes");
+        info!(seconds = time.as_secs(), "ScyllaDB continues to serve, so that load balancers can react");
         tokio::time::sleep(time).await;
     }
 }
 
-/// Lets the node write all to disk, so that it starts quickly. One that is on its way in or out of the ring, or drained
-/// already, is left alone.
-async fn drain(node: Node, patience: Duration) {
+/// Drains the node, so that it starts quickly. Does nothing in modes other than NORMAL: the node joins, leaves or is
+/// drained already.
+async fn drain(node: Node, timeout: Duration) {
     match scylla::mode(node).await {
-        Ok(Mode::Normal) => match node.drain(patience).await {
+        Ok(Mode::Normal) => match node.drain(timeout).await {
             Ok(()) => info!("ScyllaDB is drained"),
-            Err(error) => warn!(error = %chain(&error), "ScyllaDB is stopped without being drained"),
+            Err(error) => warn!(error = %chain(&error), "drain failed: stopping ScyllaDB without it"),
         },
         Ok(mode) => info!(%mode, "ScyllaDB is not drained in this mode"),
-        Err(error) => info!(error = %chain(&error), "ScyllaDB does not answer, so it is not drained"),
+        Err(error) => {
+            info!(error = %chain(&error), "ScyllaDB's REST API does not respond: stopping ScyllaDB without a drain")
+        }
     }
 }

@@ -1,30 +1,29 @@
-//! Snapshots for a change of the version.
+//! Snapshots before and after an upgrade of ScyllaDB.
 
 use std::time::Duration;
 
 use messina_clients::scylla::{Error, Keyspaces, Node};
-use messina_plan::node::upgrade::{
-    Failure, Kept, Snapshot, TAG_PREFIX, UpgradeAnswer, UpgradeStep, Work, disagreement,
-};
+use messina_plan::node::upgrade::{UpgradeAnswer, Failure, Kept, Snapshot, UpgradeStep, TAG_PREFIX, Work, disagreement};
 
 use crate::kubernetes::chain;
 
-/// How long a snapshot of one keyspace may take: what is in memory is written to disk first.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// Timeout of a snapshot of one keyspace: memtables are flushed first.
+const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Takes and removes snapshots until those that are asked for are there, and no others; says how far that came.
-pub(super) async fn carry_out(node: Node, work: Work) -> UpgradeAnswer {
+/// Takes and deletes snapshots until exactly the requested ones exist. Returns which ones exist, and the step that
+/// failed.
+pub(super) async fn reconcile_snapshots(node: Node, work: Work) -> UpgradeAnswer {
     let mut kept = work.kept.clone();
-    let outcome = reconcile_object(node, &work, &mut kept).await;
+    let outcome = apply_snapshots(node, &work, &mut kept).await;
     UpgradeAnswer { host_id: work.request.host_id, to: work.request.to, kept, failed: outcome.err() }
 }
 
-async fn reconcile_object(node: Node, work: &Work, kept: &mut Kept) -> Result<(), Failure> {
-    // What is there of a snapshot that is yet to be taken is of an attempt that was cut off.
+async fn apply_snapshots(node: Node, work: &Work, kept: &mut Kept) -> Result<(), Failure> {
+    // A snapshot that exists although it has yet to be taken is incomplete: an earlier attempt was interrupted.
     let stay = work.tags_to_keep();
     let found = node.snapshots().await.map_err(failed(UpgradeStep::Clearing))?;
     for tag in found.keys().filter(|tag| tag.starts_with(TAG_PREFIX) && !stay.contains(tag)) {
-        node.clear_snapshot(tag, PATIENCE).await.map_err(failed(UpgradeStep::Clearing))?;
+        node.clear_snapshot(tag, TIMEOUT).await.map_err(failed(UpgradeStep::Clearing))?;
     }
     kept.retain(|one| work.request.keep.contains(one));
     for snapshot in work.to_take() {
@@ -47,12 +46,12 @@ async fn take(node: Node, snapshot: Snapshot, version: &str) -> Result<(), Failu
     }
     let tag = snapshot.tag(version);
     for keyspace in keyspaces(node, snapshot).await.map_err(failed(step))? {
-        node.take_snapshot(&tag, &keyspace, PATIENCE).await.map_err(failed(step))?;
+        node.take_snapshot(&tag, &keyspace, TIMEOUT).await.map_err(failed(step))?;
     }
     Ok(())
 }
 
-/// The keyspaces that a snapshot is of: those of the node alone, or all others.
+/// Returns the keyspaces of a snapshot: the local ones of the node, or all others.
 async fn keyspaces(node: Node, snapshot: Snapshot) -> Result<Vec<String>, Error> {
     let spread = node.keyspaces(Keyspaces::NonLocal).await?;
     match snapshot {

@@ -1,4 +1,5 @@
-//! A stand-in for the part of the API server that a node's pod uses: reading, watching and patching one namespace.
+//! A fake of the part of the API server that a node's pod uses: getting, listing, watching and patching in one
+//! namespace.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +20,7 @@ use messina_api::names::{annotation, label};
 use serde_json::{Value, json};
 use tokio::sync::broadcast;
 
-use crate::server::{self, Answers, Body, whole};
+use crate::server::{self, Body, Handler, response};
 
 pub(crate) struct FakeApi {
     /// By kind and name.
@@ -28,18 +29,18 @@ pub(crate) struct FakeApi {
     version: Mutex<u64>,
     /// Every patch that was accepted.
     patches: Mutex<Vec<Value>>,
-    is_away: AtomicBool,
+    is_unavailable: AtomicBool,
 }
 
 impl FakeApi {
-    /// An API server, and a file beside it that leads there.
+    /// Starts an API server, and writes a kubeconfig for it.
     pub(crate) fn start(kubeconfig: &Path) -> Arc<Self> {
         let api = Arc::new(Self {
             objects: Mutex::default(),
             changes: broadcast::channel(64).0,
             version: Mutex::new(100),
             patches: Mutex::default(),
-            is_away: AtomicBool::new(false),
+            is_unavailable: AtomicBool::new(false),
         });
         let address = server::serve(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), api.clone());
         let config = json!({
@@ -52,7 +53,7 @@ impl FakeApi {
         api
     }
 
-    /// Puts an object there, or changes one. `kind` is pods or services.
+    /// Creates or replaces an object. `kind` is pods or services.
     pub(crate) fn put(&self, kind: &str, mut object: Value) {
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
         let mut version = self.version.lock().unwrap();
@@ -80,9 +81,9 @@ impl FakeApi {
         self.patches.lock().unwrap().clone()
     }
 
-    /// Whether requests are refused from now on. Watches that are open stay silent.
-    pub(crate) fn be_away(&self, is_away: bool) {
-        self.is_away.store(is_away, Ordering::SeqCst);
+    /// Sets whether requests get status 503 from now on. Open watches get no events then.
+    pub(crate) fn set_unavailable(&self, is_unavailable: bool) {
+        self.is_unavailable.store(is_unavailable, Ordering::SeqCst);
     }
 
     fn list(&self, kind: &str, query: &BTreeMap<String, String>) -> Response<Body> {
@@ -90,7 +91,7 @@ impl FakeApi {
         let all = objects.iter().filter(|((of, _), object)| of == kind && is_selected(object, query));
         let items: Vec<_> = all.map(|(_, object)| object.clone()).collect();
         let version = self.version.lock().unwrap().to_string();
-        whole(
+        response(
             200,
             json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": version}, "items": items})
                 .to_string(),
@@ -99,7 +100,7 @@ impl FakeApi {
 
     fn watch(&self, kind: &str, query: BTreeMap<String, String>) -> Response<Body> {
         let kind = kind.to_owned();
-        // What changed between the list and the watch is told first.
+        // First the changes between the list and the watch.
         let since: u64 = query.get("resourceVersion").and_then(|version| version.parse().ok()).unwrap_or_default();
         let objects = self.objects.lock().unwrap();
         let is_new = |object: &Value| {
@@ -132,11 +133,11 @@ impl FakeApi {
     }
 
     fn patch(&self, kind: &str, name: &str, patch: Value) -> Response<Body> {
-        let Some(mut object) = self.get(kind, name) else { return missing() };
+        let Some(mut object) = self.get(kind, name) else { return not_found() };
         let version = &patch["metadata"]["resourceVersion"];
         let is_another_version = !version.is_null() && *version != object["metadata"]["resourceVersion"];
         if patch["metadata"]["uid"] != object["metadata"]["uid"] || is_another_version {
-            return whole(
+            return response(
                 409,
                 r#"{"kind":"Status","status":"Failure","reason":"Conflict","code":409,"message":"uid"}"#,
             );
@@ -145,14 +146,14 @@ impl FakeApi {
         merge(&mut object, &patch);
         self.patches.lock().unwrap().push(patch);
         self.put(kind, object);
-        whole(200, self.get(kind, name).unwrap().to_string())
+        response(200, self.get(kind, name).unwrap().to_string())
     }
 }
 
-impl Answers for FakeApi {
-    async fn answer(&self, request: Request<Bytes>) -> Response<Body> {
-        if self.is_away.load(Ordering::SeqCst) {
-            return whole(503, r#"{"kind":"Status","status":"Failure","reason":"ServiceUnavailable","code":503}"#);
+impl Handler for FakeApi {
+    async fn handle(&self, request: Request<Bytes>) -> Response<Body> {
+        if self.is_unavailable.load(Ordering::SeqCst) {
+            return response(503, r#"{"kind":"Status","status":"Failure","reason":"ServiceUnavailable","code":503}"#);
         }
         let path = request.uri().path().trim_start_matches("/api/v1/namespaces/shop/").to_owned();
         let query = request.uri().query().unwrap_or_default();
@@ -165,17 +166,17 @@ impl Answers for FakeApi {
             (&Method::GET, None) if query.get("watch").is_some_and(|value| value == "true") => self.watch(&path, query),
             (&Method::GET, None) => self.list(&path, &query),
             (&Method::GET, Some((kind, name))) => {
-                self.get(kind, name).map_or_else(missing, |object| whole(200, object.to_string()))
+                self.get(kind, name).map_or_else(not_found, |object| response(200, object.to_string()))
             }
             (&Method::PATCH, Some((kind, name))) => {
                 self.patch(kind, name, serde_json::from_slice(request.body()).unwrap())
             }
-            _ => missing(),
+            _ => not_found(),
         }
     }
 }
 
-/// Nodes write what the admission policy for nodes allows, see `deploy/operator.yaml`.
+/// Asserts that the admission policy for nodes in `deploy/operator.yaml` allows a patch.
 fn assert_allowed(patch: &Value) {
     let keys =
         |pointer: &str| patch.pointer(pointer).and_then(Value::as_object).into_iter().flatten().map(|(key, _)| key);
@@ -187,8 +188,8 @@ fn assert_allowed(patch: &Value) {
     assert!(is_allowed, "the API server would refuse {patch}");
 }
 
-fn missing() -> Response<Body> {
-    whole(404, r#"{"kind":"Status","status":"Failure","reason":"NotFound","code":404,"message":"not found"}"#)
+fn not_found() -> Response<Body> {
+    response(404, r#"{"kind":"Status","status":"Failure","reason":"NotFound","code":404,"message":"not found"}"#)
 }
 
 fn is_selected(object: &Value, query: &BTreeMap<String, String>) -> bool {
@@ -215,7 +216,7 @@ fn merge(object: &mut Value, patch: &Value) {
             for (name, field) in fields {
                 merge(&mut object[name], field);
             }
-            // What becomes nothing is taken away.
+            // null removes a field.
             object.as_object_mut().unwrap().retain(|_, field| !field.is_null());
         }
         other => *object = other.clone(),

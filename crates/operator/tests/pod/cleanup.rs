@@ -1,4 +1,4 @@
-//! `messina cleanup-job`, with a stand-in for the node's agent.
+//! `messina cleanup-job`, with a fake of the node's agent.
 
 use std::{
     fs,
@@ -19,15 +19,15 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{
     process::{Folder, Process, eventually, messina},
-    server::{Answers, Body, serve_secured, whole},
+    server::{Body, Handler, response, serve_secured},
 };
 
 const KEYSPACES: &str = r#"["orders", "broken", "users"]"#;
 
 struct FakeAgent {
-    /// What was asked, with the right token.
+    /// Paths of the requests with the right token.
     calls: Mutex<Vec<String>>,
-    /// A keyspace that it cannot clean up, and one with which it is never done.
+    /// A keyspace whose cleanup fails, and one whose cleanup never ends.
     broken: &'static str,
     endless: &'static str,
 }
@@ -53,19 +53,19 @@ impl FakeAgent {
     }
 }
 
-impl Answers for FakeAgent {
-    async fn answer(&self, request: Request<Bytes>) -> Response<Body> {
+impl Handler for FakeAgent {
+    async fn handle(&self, request: Request<Bytes>) -> Response<Body> {
         if request.headers().get("authorization").is_none_or(|token| token != "Bearer secret") {
-            return whole(401, r#"{"message": "unauthorized", "code": 401}"#);
+            return response(401, r#"{"message": "unauthorized", "code": 401}"#);
         }
         let path = request.uri().path().to_owned();
         self.calls.lock().unwrap().push(path.clone());
         let name = path.rsplit('/').next().unwrap_or_default();
         match request.method() {
-            &Method::GET => whole(200, KEYSPACES),
-            _ if name == self.broken => whole(500, r#"{"message": "the disk is full", "code": 500}"#),
+            &Method::GET => response(200, KEYSPACES),
+            _ if name == self.broken => response(500, r#"{"message": "the disk is full", "code": 500}"#),
             _ if name == self.endless => std::future::pending().await,
-            _ => whole(200, "0"),
+            _ => response(200, "0"),
         }
     }
 }
@@ -99,36 +99,39 @@ fn every_keyspace_is_cleaned_up() {
 }
 
 #[test]
-fn a_keyspace_that_fails_keeps_no_other_back_and_fails_the_job() {
+fn failed_cleanup_of_a_keyspace_fails_the_job_after_the_others() {
     let agent = FakeAgent::start([127, 77, 6, 2], "broken", "");
     let folder = Folder::new();
     let output = job(&folder, "127.77.6.2", "secret").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains("broken: ") && said.contains("the disk is full"), "{output:?}");
+    let logged = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        !output.status.success() && logged.contains("broken: ") && logged.contains("the disk is full"),
+        "{output:?}"
+    );
     assert_eq!(agent.calls().last(), Some(&cleanup("users")));
 }
 
 #[test]
-fn a_job_that_is_stopped_stops_the_cleanup() {
+fn sigterm_stops_the_cleanup() {
     let agent = FakeAgent::start([127, 77, 6, 3], "", "orders");
     let folder = Folder::new();
     let mut process = Process::start(job(&folder, "127.77.6.3", "secret"));
-    eventually("the cleanup is under way", || agent.calls().last() == Some(&cleanup("orders")));
+    eventually("the cleanup is running", || agent.calls().last() == Some(&cleanup("orders")));
     process.signal(Signal::SIGTERM);
     assert_ne!(process.end().code(), Some(0));
     assert_eq!(agent.calls().last().map(String::as_str), Some("/compaction_manager/stop_compaction"));
 }
 
 #[test]
-fn a_wrong_token_and_a_missing_one_are_told() {
+fn wrong_and_missing_tokens_are_errors() {
     let agent = FakeAgent::start([127, 77, 6, 4], "", "");
     let folder = Folder::new();
     let output = job(&folder, "127.77.6.4", "wrong").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains("unauthorized"), "{said}");
-    assert!(!said.contains("wrong"), "the token is not told: {said}");
+    let logged = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && logged.contains("unauthorized"), "{logged}");
+    assert!(!logged.contains("wrong"), "the token is logged: {logged}");
     let output = job(&folder, "127.77.6.4", "").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains("has no auth_token"), "{said}");
+    let logged = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && logged.contains("has no auth_token"), "{logged}");
     assert_eq!(agent.calls(), Vec::<String>::new());
 }

@@ -1,4 +1,4 @@
-//! `messina probe` and clients that want to keep it from answering the kubelet.
+//! `messina probe` with clients that try to keep it from responding to the kubelet.
 
 use std::{
     io::Write,
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::{
     api::FakeApi,
-    node::{FakeNode, Says},
+    node::{FakeNode, NodeResponses},
     process::{Folder, Process, eventually, get, messina, read, request},
 };
 
@@ -35,7 +35,7 @@ impl Probe {
         let api = FakeApi::start(&folder.path("kubeconfig"));
         api.put("services", json!({"metadata": {"name": "n", "uid": "1", "labels": {}}}));
         let address = [127, 77, 4, number];
-        let node = FakeNode::start(address, Says::default());
+        let node = FakeNode::start(address, NodeResponses::default());
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "ulimit -n 256; exec \"$0\" \"$@\""]).arg(messina().get_program());
         command.args(["probe", "--port=0", "--service-name=n", "--kubeconfig"]).arg(folder.path("kubeconfig"));
@@ -45,9 +45,9 @@ impl Probe {
         Self { _folder: folder, node, process, port }
     }
 
-    /// What the kubelet asks for is answered in time.
+    /// Asserts that the kubelet's probes succeed in time.
     #[track_caller]
-    fn assert_probes_are_answered(&self) {
+    fn assert_probes_succeed(&self) {
         for path in ["/healthz", "/readyz"] {
             let start = Instant::now();
             let (status, body) = get(self.port, path);
@@ -58,52 +58,52 @@ impl Probe {
 }
 
 #[test]
-fn liveness_answers_while_500_clients_ask_for_the_ring() {
+fn probes_succeed_while_500_clients_request_the_ring() {
     let probe = Probe::start(1);
-    probe.node.change(|says| says.withholds_racks = true);
+    probe.node.change(|responses| responses.delays_racks = true);
     let clients: Vec<TcpStream> = (0..CLIENTS).map(|_| request(probe.port, "/nodes")).collect();
-    eventually("ScyllaDB is asked for the ring", || probe.node.in_flight() > 0);
+    eventually("the ring is requested from ScyllaDB", || probe.node.in_flight() > 0);
     for _ in 0..20 {
-        probe.assert_probes_are_answered();
+        probe.assert_probes_succeed();
     }
     // One request for the ring, one for liveness or readiness.
     assert!(probe.node.most_in_flight() <= 2, "{} requests at a time", probe.node.most_in_flight());
 
-    probe.node.change(|says| says.withholds_racks = false);
-    let answers: Vec<_> = clients.into_iter().filter_map(read).collect();
+    probe.node.change(|responses| responses.delays_racks = false);
+    let responses: Vec<_> = clients.into_iter().filter_map(read).collect();
     let is_refused = |(status, body): &&(u16, String)| *status == 503 && body.contains("too many clients");
-    let refused = answers.iter().filter(is_refused).count();
-    let waited = answers.len() - refused;
+    let refused = responses.iter().filter(is_refused).count();
+    let waited = responses.len() - refused;
     assert!((1..=16).contains(&waited), "{waited} clients waited for the ring");
     // On a slow host the probes above take longer than ScyllaDB is given for the ring.
     let is_answered = |(status, _): &&(u16, String)| [200, 503].contains(status);
-    assert_eq!(answers.iter().filter(is_answered).count(), answers.len(), "{answers:?}");
-    eventually("the ring is told again", || get(probe.port, "/nodes").0 == 200);
+    assert_eq!(responses.iter().filter(is_answered).count(), responses.len(), "{responses:?}");
+    eventually("the ring is served again", || get(probe.port, "/nodes").0 == 200);
 }
 
 #[test]
-fn liveness_answers_while_slow_clients_hold_connections() {
+fn probes_succeed_while_slow_clients_hold_connections() {
     let probe = Probe::start(2);
     let slow = |_| {
         let mut stream = TcpStream::connect(("127.0.0.1", probe.port)).unwrap();
-        // Whoever does not listen any more does not get it.
+        // Fails if the server has closed the connection.
         let _ = write!(stream, "GET /healthz HTTP/1.1\r\nX-Slow: ");
         stream
     };
     let slow: Vec<TcpStream> = (0..CLIENTS).map(slow).collect();
-    probe.assert_probes_are_answered();
-    assert!(!probe.process.has_said("cannot be accepted"), "there were more connections than there may be");
+    probe.assert_probes_succeed();
+    assert!(!probe.process.has_logged("cannot be accepted"), "the limit of connections was exceeded");
     drop(slow);
 }
 
 #[test]
-fn liveness_answers_while_500_clients_ask_for_it() {
+fn probes_succeed_while_500_clients_send_probes() {
     let probe = Probe::start(3);
     let clients: Vec<TcpStream> =
         (0..CLIENTS).flat_map(|_| ["/healthz", "/readyz"]).map(|path| request(probe.port, path)).collect();
-    probe.assert_probes_are_answered();
+    probe.assert_probes_succeed();
     // One for liveness, one for readiness.
     assert!(probe.node.most_in_flight() <= 2, "{} requests at a time", probe.node.most_in_flight());
     let answered = clients.into_iter().filter_map(read).filter(|(status, _)| *status == 200).count();
-    assert_eq!(answered, 2 * CLIENTS, "a probe was not answered");
+    assert_eq!(answered, 2 * CLIENTS, "a probe has failed");
 }

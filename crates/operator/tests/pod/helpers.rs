@@ -7,16 +7,16 @@ use serde_json::{Value, json};
 
 use crate::{
     api::FakeApi,
-    node::{FakeNode, Says},
+    node::{FakeNode, NodeResponses},
     process::{Folder, Process, eventually, get, messina},
 };
 
 #[test]
-fn probes_say_what_the_node_says() {
+fn probes_follow_the_state_of_the_node() {
     let folder = Folder::new();
     let api = FakeApi::start(&folder.path("kubeconfig"));
     api.put("services", json!({"metadata": {"name": "n", "uid": "1", "labels": {}}}));
-    let node = FakeNode::start([127, 77, 2, 1], Says::default());
+    let node = FakeNode::start([127, 77, 2, 1], NodeResponses::default());
     let mut command = messina();
     command.args(["probe", "--port=0", "--service-name=n", "--scylla-localhost-address=127.77.2.1", "--kubeconfig"]);
     command.arg(folder.path("kubeconfig"));
@@ -27,18 +27,18 @@ fn probes_say_what_the_node_says() {
     assert_eq!(get(port, "/healthz").0, 200);
     assert_eq!(get(port, "/other").0, 404);
     let cases = [
-        (Says { native_transport: false, ..Says::default() }, "native transport"),
-        (Says { live: vec![], ..Says::default() }, "see itself"),
-        (Says { mode: "LEAVING", ..Says::default() }, "LEAVING"),
+        (NodeResponses { native_transport: false, ..NodeResponses::default() }, "native transport"),
+        (NodeResponses { live: vec![], ..NodeResponses::default() }, "alive"),
+        (NodeResponses { mode: "LEAVING", ..NodeResponses::default() }, "LEAVING"),
     ];
-    for (said, reason) in cases {
-        node.change(|says| *says = said);
+    for (changed, reason) in cases {
+        node.change(|responses| *responses = changed);
         let (status, body) = get(port, "/readyz");
         assert!(status == 503 && body.contains(reason), "{reason}: {status} {body}");
         assert_eq!(get(port, "/healthz").0, 200, "{reason}");
     }
 
-    node.change(|says| *says = Says::default());
+    node.change(|responses| *responses = NodeResponses::default());
     api.edit("services", "n", |service| service["metadata"]["labels"]["scylla/node-maintenance"] = json!(""));
     eventually("the node is under maintenance", || get(port, "/readyz").0 == 503);
     assert!(get(port, "/readyz").1.contains("maintenance"));
@@ -50,7 +50,7 @@ fn probes_say_what_the_node_says() {
 }
 
 #[test]
-fn a_node_that_is_not_there_is_not_healthy_unless_under_maintenance() {
+fn node_that_does_not_respond_is_unhealthy_unless_under_maintenance() {
     let folder = Folder::new();
     let api = FakeApi::start(&folder.path("kubeconfig"));
     api.put("services", json!({"metadata": {"name": "n", "uid": "1", "labels": {}}}));
@@ -71,10 +71,10 @@ fn a_node_that_is_not_there_is_not_healthy_unless_under_maintenance() {
 }
 
 #[test]
-fn the_ring_is_told_as_the_node_sees_it() {
+fn ring_is_served_as_the_node_sees_it() {
     let folder = Folder::new();
     FakeApi::start(&folder.path("kubeconfig"));
-    let _node = FakeNode::start([127, 77, 2, 3], Says::default());
+    let _node = FakeNode::start([127, 77, 2, 3], NodeResponses::default());
     let mut command = messina();
     command.args(["probe", "--port=0", "--service-name=n", "--scylla-localhost-address=127.77.2.3", "--kubeconfig"]);
     command.arg(folder.path("kubeconfig"));
@@ -87,11 +87,12 @@ fn the_ring_is_told_as_the_node_sees_it() {
         node
     };
     let nodes = [
-        json!({"address": "10.0.0.1", "hostID": Says::default().host_id, "state": "UN", "tokens": 2}),
+        json!({"address": "10.0.0.1", "hostID": NodeResponses::default().host_id, "state": "UN", "tokens": 2}),
         json!({"address": "10.0.0.2", "hostID": "two", "state": "DN", "tokens": 1}),
         json!({"address": "10.0.0.3", "hostID": null, "state": "?J", "tokens": 0}),
     ];
-    let expected = json!({"hostID": Says::default().host_id, "version": "2026.2.4", "nodes": nodes.map(place)});
+    let expected =
+        json!({"hostID": NodeResponses::default().host_id, "version": "2026.2.4", "nodes": nodes.map(place)});
     assert_eq!(serde_json::from_str::<Value>(&body).unwrap(), expected);
 }
 
@@ -126,7 +127,7 @@ fn ignition_follows_the_pod_and_its_service() {
     api.edit("pods", "n", |pod| pod["status"] = container("cri://1"));
     eventually("ScyllaDB may start", || get(port, "/readyz").0 == 200 && done.exists());
 
-    // The sidecar removes the file when it stops; it comes back for the next container, and only for that.
+    // The sidecar removes the file when it stops. It is written again for the next container only.
     std::fs::remove_file(&done).unwrap();
     api.edit("pods", "n", |pod| pod["metadata"]["annotations"] = json!({"some": "news"}));
     api.edit("pods", "n", |pod| pod["status"] = container("cri://2"));
@@ -141,20 +142,20 @@ fn ignition_follows_the_pod_and_its_service() {
 }
 
 #[test]
-fn the_program_copies_itself() {
+fn inject_copies_the_program() {
     let folder = Folder::new();
     let inject = || messina().arg("inject").arg(folder.path("")).status().unwrap();
     assert!(inject().success());
-    assert!(inject().success(), "a copy that is there already is in the way");
+    assert!(inject().success(), "an existing copy is not replaced");
     let copy = folder.path("messina");
     assert_eq!(copy.metadata().unwrap().permissions().mode() & 0o777, 0o755);
     assert_eq!(std::fs::read_dir(folder.path("")).unwrap().count(), 1, "something is left over");
-    let answer = Command::new(copy).arg("--version").output().unwrap();
-    assert!(String::from_utf8(answer.stdout).unwrap().starts_with("messina "));
+    let output = Command::new(copy).arg("--version").output().unwrap();
+    assert!(String::from_utf8(output.stdout).unwrap().starts_with("messina "));
 }
 
 #[test]
-fn another_program_starts_when_scylladb_answers() {
+fn await_node_executes_the_program_when_scylladb_responds() {
     let folder = Folder::new();
     let address = [127, 77, 2, 4];
     let mut command = messina();
@@ -162,29 +163,29 @@ fn another_program_starts_when_scylladb_answers() {
     command.arg("--shared-dir").arg(folder.path("")).args(["--", "/bin/sh", "-c", "echo $$ > \"$1\"; exit 5", "sh"]);
     command.arg(folder.path("ran"));
     let mut process = Process::start(command);
-    eventually("it waits for ignition", || process.has_said("waiting for ignition"));
+    eventually("it waits for ignition", || process.has_logged("waiting for ignition"));
     folder.write("ignition.done", "");
-    eventually("it waits for ScyllaDB", || process.has_said("waiting for ScyllaDB's REST API"));
+    eventually("it waits for ScyllaDB", || process.has_logged("waiting for ScyllaDB's REST API"));
     assert!(!folder.path("ran").exists());
-    let _node = FakeNode::start(address, Says::default());
+    let _node = FakeNode::start(address, NodeResponses::default());
     assert_eq!(process.end().code(), Some(5));
     assert_eq!(folder.text("ran").trim(), process.id().to_string(), "it is a child, not the same process");
 }
 
 #[test]
-fn waiting_for_scylladb_can_be_stopped() {
+fn sigterm_stops_await_node() {
     let folder = Folder::new();
     let mut command = messina();
     command.args(["await-node", "--shared-dir"]).arg(folder.path("")).args(["--", "/bin/false"]);
     let mut process = Process::start(command);
-    eventually("it waits for ignition", || process.has_said("waiting for ignition"));
+    eventually("it waits for ignition", || process.has_logged("waiting for ignition"));
     process.signal(Signal::SIGTERM);
     assert_eq!(process.end().code(), Some(0));
 }
 
-/// Kubernetes sends its signal once; to the first process of a container that has yet to listen, it is lost.
+/// The kubelet sends SIGTERM once, and the first process of a container loses it if it has no handler yet.
 #[test]
-fn containers_of_a_pod_that_is_being_deleted_end_by_themselves() {
+fn containers_of_a_pod_that_is_being_deleted_exit() {
     let folder = Folder::new();
     let api = FakeApi::start(&folder.path("kubeconfig"));
     api.put("services", json!({"metadata": {"name": "n", "uid": "1", "labels": {}}}));

@@ -1,4 +1,4 @@
-//! The programs of a node's pod, as processes, with stand-ins for ScyllaDB and the API server.
+//! The programs of a node's pod, as processes, with fakes of ScyllaDB and the API server.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod api;

@@ -1,4 +1,4 @@
-//! The program as a process, and what a test asks of it.
+//! The program as a process, and helpers to observe it.
 
 use std::{
     fs,
@@ -14,20 +14,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long anything may take that is awaited.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long tests wait for a condition.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Waits until `condition` holds.
 #[track_caller]
 pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < PATIENCE, "never came: {what}");
+        assert!(start.elapsed() < TIMEOUT, "did not happen within {TIMEOUT:?}: {what}");
         thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// A folder that is gone when the test has passed.
+/// A directory that is deleted when the test has passed.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -62,7 +62,7 @@ impl Drop for Folder {
     }
 }
 
-/// A process of the program. It is ended with the test.
+/// A process of the program. It is killed when the test ends.
 pub(crate) struct Process {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
@@ -73,11 +73,11 @@ impl Process {
         let mut child = command.stderr(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
         let lines = Arc::new(Mutex::new(vec![]));
         let stderr = BufReader::new(child.stderr.take().unwrap());
-        let heard = lines.clone();
+        let sink = lines.clone();
         thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
                 eprintln!("{line}");
-                heard.lock().unwrap().push(line);
+                sink.lock().unwrap().push(line);
             }
         });
         Self { child, lines }
@@ -87,11 +87,11 @@ impl Process {
         self.child.id()
     }
 
-    pub(crate) fn has_said(&self, words: &str) -> bool {
+    pub(crate) fn has_logged(&self, words: &str) -> bool {
         self.lines.lock().unwrap().iter().any(|line| line.contains(words))
     }
 
-    /// The port that the program says it listens on.
+    /// Returns the port that the program logs.
     pub(crate) fn port(&self) -> u16 {
         let mut port = None;
         eventually("the program listens", || {
@@ -136,24 +136,24 @@ pub(crate) fn beside_this_test(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pod").join(name)
 }
 
-/// Status and body of an answer.
+/// Sends a request, and returns status and body of its response.
 pub(crate) fn get(port: u16, path: &str) -> (u16, String) {
     read(request(port, path)).unwrap()
 }
 
-/// A connection on which a request was sent.
+/// Sends a request, and returns its connection.
 pub(crate) fn request(port: u16, path: &str) -> TcpStream {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    // Whoever does not listen any more does not get it.
+    // Fails if the server has closed the connection.
     let _ = write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream
 }
 
-/// Status and body of the answer to a request; none if the connection was closed without one.
+/// Reads status and body of a response. Returns `None` if the server has closed the connection without one.
 pub(crate) fn read(mut stream: TcpStream) -> Option<(u16, String)> {
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
-    let (head, body) = answer.split_once("\r\n\r\n")?;
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).ok()?;
+    let (head, body) = response.split_once("\r\n\r\n")?;
     Some((head.split(' ').nth(1)?.parse().ok()?, body.trim_end().to_owned()))
 }

@@ -1,4 +1,4 @@
-//! An HTTP server in a thread of its own, for stand-ins of what the program talks to.
+//! An HTTP server in a thread of its own, for fakes.
 
 use std::{
     convert::Infallible,
@@ -17,25 +17,25 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use tokio_rustls::TlsAcceptor;
 
-/// A body, whole or as it comes.
+/// The body of a response, whole or streamed.
 pub(crate) type Body = BoxBody<Bytes, Infallible>;
 
-/// What a stand-in does with a request.
-pub(crate) trait Answers: Send + Sync + 'static {
-    fn answer(&self, request: Request<Bytes>) -> impl Future<Output = Response<Body>> + Send;
+/// Handles the requests to a fake.
+pub(crate) trait Handler: Send + Sync + 'static {
+    fn handle(&self, request: Request<Bytes>) -> impl Future<Output = Response<Body>> + Send;
 }
 
-/// Answers requests at `address` until the test ends; says which address it is.
-pub(crate) fn serve(address: SocketAddr, answers: Arc<impl Answers>) -> SocketAddr {
-    serve_on(address, None, answers)
+/// Serves requests at `address` until the test ends. Returns the address with its port.
+pub(crate) fn serve(address: SocketAddr, handler: Arc<impl Handler>) -> SocketAddr {
+    serve_on(address, None, handler)
 }
 
-/// The same, on connections that are secured.
-pub(crate) fn serve_secured(address: SocketAddr, tls: TlsAcceptor, answers: Arc<impl Answers>) -> SocketAddr {
-    serve_on(address, Some(tls), answers)
+/// Does the same with TLS.
+pub(crate) fn serve_secured(address: SocketAddr, tls: TlsAcceptor, handler: Arc<impl Handler>) -> SocketAddr {
+    serve_on(address, Some(tls), handler)
 }
 
-fn serve_on(address: SocketAddr, tls: Option<TlsAcceptor>, answers: Arc<impl Answers>) -> SocketAddr {
+fn serve_on(address: SocketAddr, tls: Option<TlsAcceptor>, handler: Arc<impl Handler>) -> SocketAddr {
     let listener = TcpListener::bind(address).unwrap();
     listener.set_nonblocking(true).unwrap();
     let bound = listener.local_addr().unwrap();
@@ -45,18 +45,18 @@ fn serve_on(address: SocketAddr, tls: Option<TlsAcceptor>, answers: Arc<impl Ans
             let listener = tokio::net::TcpListener::from_std(listener).unwrap();
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                let answers = answers.clone();
+                let handler = handler.clone();
                 let service = service_fn(move |request: Request<Incoming>| {
-                    let answers = answers.clone();
+                    let handler = handler.clone();
                     async move {
                         let (parts, body) = request.into_parts();
                         let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-                        Ok::<_, Infallible>(answers.answer(Request::from_parts(parts, body)).await)
+                        Ok::<_, Infallible>(handler.handle(Request::from_parts(parts, body)).await)
                     }
                 });
                 let tls = tls.clone();
                 tokio::spawn(async move {
-                    // Who is cut off knows it.
+                    // The client sees errors of its connection itself.
                     let _ = match tls {
                         None => http1::Builder::new().serve_connection(TokioIo::new(stream), service).await,
                         Some(tls) => match tls.accept(stream).await {
@@ -71,7 +71,7 @@ fn serve_on(address: SocketAddr, tls: Option<TlsAcceptor>, answers: Arc<impl Ans
     bound
 }
 
-pub(crate) fn whole(status: u16, body: impl Into<Bytes>) -> Response<Body> {
+pub(crate) fn response(status: u16, body: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(Full::new(body.into()).boxed());
     *response.status_mut() = http::StatusCode::from_u16(status).unwrap();
     response

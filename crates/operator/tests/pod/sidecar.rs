@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     api::FakeApi,
-    node::{FakeNode, Says},
+    node::{FakeNode, NodeResponses},
     process::{Folder, Process, beside_this_test, eventually, messina},
 };
 
@@ -29,7 +29,7 @@ fn labels(kind: &str, value: &str) -> Value {
     })
 }
 
-/// A node's pod as a test has it: the objects, the files, the stand-ins.
+/// The pod of a node in a test: its objects, files and fakes.
 struct Pod {
     folder: Folder,
     api: Arc<FakeApi>,
@@ -39,7 +39,7 @@ struct Pod {
 
 impl Pod {
     /// `number` gives the node a loopback address of its own.
-    fn new(number: u8, says: Says) -> Self {
+    fn new(number: u8, responses: NodeResponses) -> Self {
         let folder = Folder::new();
         let api = FakeApi::start(&folder.path("kubeconfig"));
         api.put(
@@ -64,7 +64,7 @@ impl Pod {
         folder.write("data/.keep", "");
         folder.write("shared/.keep", "");
         let ip = [127, 77, 1, number];
-        Self { folder, api, node: FakeNode::start(ip, says), ip }
+        Self { folder, api, node: FakeNode::start(ip, responses), ip }
     }
 
     fn ignite(self) -> Self {
@@ -108,12 +108,12 @@ impl Pod {
         self.api.get("services", NAME).unwrap()
     }
 
-    fn fact(&self, key: &str) -> Option<String> {
+    fn annotation(&self, key: &str) -> Option<String> {
         self.service()["metadata"]["annotations"][key].as_str().map(ToOwned::to_owned)
     }
 
-    fn ask_to_leave(&self) {
-        let host_id = self.node.says().host_id;
+    fn request_decommission(&self) {
+        let host_id = self.node.responses().host_id;
         self.api.edit("services", NAME, |service| {
             service["metadata"]["labels"][DECOMMISSIONED] = json!("false");
             service["metadata"]["annotations"][LEAVING] = json!(host_id);
@@ -127,9 +127,9 @@ impl Pod {
 
 #[test]
 fn scylladb_starts_after_ignition_with_merged_configuration() {
-    let pod = Pod::new(1, Says::default());
+    let pod = Pod::new(1, NodeResponses::default());
     let process = pod.run();
-    eventually("the sidecar waits", || process.has_said("waiting for ignition"));
+    eventually("the sidecar waits", || process.has_logged("waiting for ignition"));
     assert!(!pod.has_started());
     let pod = pod.ignite();
     eventually("ScyllaDB starts", || pod.has_started());
@@ -157,8 +157,8 @@ fn scylladb_starts_after_ignition_with_merged_configuration() {
 }
 
 #[test]
-fn a_replacement_and_a_measured_disk_are_told_to_scylladb() {
-    let pod = Pod::new(2, Says::default()).ignite();
+fn scylladb_gets_arguments_for_a_replacement_and_for_saved_disk_measurements() {
+    let pod = Pod::new(2, NodeResponses::default()).ignite();
     let label = "internal.scylla-operator.scylladb.com/replacing-node-hostid";
     pod.api.edit("services", NAME, |service| service["metadata"]["labels"][label] = json!("old-id"));
     pod.folder.write("data/io_properties.yaml", "disks: []\n");
@@ -172,11 +172,11 @@ fn a_replacement_and_a_measured_disk_are_told_to_scylladb() {
 const REPLACING: &str = "internal.scylla-operator.scylladb.com/replacing-node-hostid";
 const LOST: &str = "messina.scylladb.com/replacing-claim-uid";
 
-/// Its disk, or the pod that it had when it was given up, tells who it is.
+/// The node is identified by its disk, or by the UID of its pod when the replacement was requested.
 #[test]
-fn a_node_that_is_being_replaced_does_not_start_before_that_is_withdrawn() {
+fn node_that_is_being_replaced_does_not_start_until_the_replacement_is_cancelled() {
     for (number, on_disk, pod_uid) in [(40, Some("lost-id"), "another"), (41, None, "pod")] {
-        let pod = Pod::new(number, Says::default()).ignite();
+        let pod = Pod::new(number, NodeResponses::default()).ignite();
         if let Some(host_id) = on_disk {
             pod.folder.write("data/messina-host-id", host_id);
         }
@@ -185,7 +185,7 @@ fn a_node_that_is_being_replaced_does_not_start_before_that_is_withdrawn() {
             service["metadata"]["annotations"][LOST] = json!(format!("claim/{pod_uid}"));
         });
         let process = pod.run();
-        eventually("it waits", || process.has_said("another node takes its place"));
+        eventually("it waits", || process.has_logged("this node is being replaced"));
         assert!(!pod.has_started());
         pod.api.edit("services", NAME, |service| service["metadata"]["labels"][REPLACING] = json!(""));
         eventually("ScyllaDB starts", || pod.has_started());
@@ -193,75 +193,77 @@ fn a_node_that_is_being_replaced_does_not_start_before_that_is_withdrawn() {
 }
 
 #[test]
-fn a_node_that_is_given_up_while_it_starts_is_stopped_and_one_that_serves_is_not() {
-    let pod = Pod::new(42, Says { mode: "JOINING", ..Says::default() }).ignite();
+fn node_whose_replacement_is_requested_is_stopped_unless_it_serves() {
+    let pod = Pod::new(42, NodeResponses { mode: "JOINING", ..NodeResponses::default() }).ignite();
     let mut process = pod.run();
     eventually("ScyllaDB starts", || pod.has_started());
-    let give_up = |pod: &Pod| {
-        let host_id = pod.node.says().host_id;
+    let request_replacement = |pod: &Pod| {
+        let host_id = pod.node.responses().host_id;
         pod.api.edit("services", NAME, |service| service["metadata"]["labels"][REPLACING] = json!(host_id));
     };
-    give_up(&pod);
+    request_replacement(&pod);
     assert_eq!(process.end().code(), Some(3));
-    assert!(process.has_said("ScyllaDB is stopped"));
+    assert!(process.has_logged("does not serve yet: stopping ScyllaDB"));
 
-    let pod = Pod::new(43, Says::default()).ignite();
+    let pod = Pod::new(43, NodeResponses::default()).ignite();
     let mut process = pod.run();
-    let host_id = pod.node.says().host_id;
+    let host_id = pod.node.responses().host_id;
     let kept = || std::fs::read_to_string(pod.folder.path("data/messina-host-id")).ok();
-    eventually("the disk says whose it is", || kept().as_deref() == Some(host_id));
-    give_up(&pod);
+    eventually("the host ID is saved on the disk", || kept().as_deref() == Some(host_id));
+    request_replacement(&pod);
     pod.api.edit("services", NAME, |service| service["metadata"]["annotations"][JOINED] = json!("wrong"));
-    eventually("the sidecar has looked", || pod.fact(JOINED).as_deref() == Some("true"));
+    eventually("the sidecar has reconciled", || pod.annotation(JOINED).as_deref() == Some("true"));
     assert!(process.is_running());
 }
 
 #[test]
-fn facts_are_written_when_they_change_and_only_then() {
-    let says = Says { mode: "BOOTSTRAP", own_tokens: vec![], ..Says::default() };
-    let pod = Pod::new(3, says).ignite();
+fn annotations_are_written_only_when_they_change() {
+    let responses = NodeResponses { mode: "BOOTSTRAP", own_tokens: vec![], ..NodeResponses::default() };
+    let pod = Pod::new(3, responses).ignite();
     pod.folder.write("io_properties.yaml", "disks: [measured]\n");
     let _process = pod.run();
-    eventually("the host ID is written", || pod.fact(HOST_ID).as_deref() == Some(pod.node.says().host_id));
-    assert_eq!((pod.fact(JOINED).as_deref(), pod.fact(RING)), (Some("false"), None));
-    pod.node.change(|says| {
-        says.mode = "NORMAL";
-        says.own_tokens = vec!["-5", "7"];
+    eventually("the host ID is written", || pod.annotation(HOST_ID).as_deref() == Some(pod.node.responses().host_id));
+    assert_eq!((pod.annotation(JOINED).as_deref(), pod.annotation(RING)), (Some("false"), None));
+    pod.node.change(|responses| {
+        responses.mode = "NORMAL";
+        responses.own_tokens = vec!["-5", "7"];
     });
-    eventually("the node has joined", || pod.fact(JOINED).as_deref() == Some("true"));
+    eventually("the node has joined", || pod.annotation(JOINED).as_deref() == Some("true"));
     // printf '["-5","0","7"]\n' | openssl dgst -sha512 -binary | base64
-    assert_eq!(pod.fact(RING).as_deref(), Some(RING_HASH));
+    assert_eq!(pod.annotation(RING).as_deref(), Some(RING_HASH));
     assert_eq!(pod.api.patches().len(), 2, "{:?}", pod.api.patches());
-    eventually("the measured disk is kept", || pod.folder.text("data/io_properties.yaml").contains("measured"));
+    eventually("the disk measurements are saved", || pod.folder.text("data/io_properties.yaml").contains("measured"));
 
-    // A change that concerns the sidecar not: it looks, and finds nothing to write.
+    // The first change does not concern the sidecar: it reconciles, and writes nothing.
     pod.api.edit("services", NAME, |service| service["metadata"]["annotations"]["other"] = json!("1"));
     pod.api.edit("services", NAME, |service| service["metadata"]["annotations"][HOST_ID] = json!("wrong"));
-    eventually("a wrong fact is mended", || pod.fact(HOST_ID).as_deref() == Some(pod.node.says().host_id));
+    eventually("a wrong annotation is corrected", || {
+        pod.annotation(HOST_ID).as_deref() == Some(pod.node.responses().host_id)
+    });
     assert_eq!(pod.api.patches().len(), 3, "{:?}", pod.api.patches());
 }
 
 const RING_HASH: &str = "7ZfVBaTARF8sibKHDQdIG5yrb8tu8iXA3t11rXh+tKZYFGCaeZRT8pcY2wQdcR3WdrmlGgyo8NbfkaxFzgQxrA==";
 
 #[test]
-fn a_stop_drains_then_ends_scylladb_and_answers_its_status() {
-    let pod = Pod::new(4, Says::default()).ignite();
+fn sigterm_drains_and_stops_scylladb_and_the_sidecar_exits_with_its_status() {
+    let pod = Pod::new(4, NodeResponses::default()).ignite();
     let mut process = pod.run();
     eventually("ScyllaDB starts", || pod.has_started());
     process.signal(Signal::SIGHUP);
-    eventually("a signal is passed on", || pod.folder.text("signals") == "HUP\n");
+    eventually("a signal is forwarded", || pod.folder.text("signals") == "HUP\n");
     process.signal(Signal::SIGTERM);
-    assert_eq!(process.end().code(), Some(3), "the status is not the child's");
+    assert_eq!(process.end().code(), Some(3), "the exit status is not the child's");
     assert_eq!(pod.node.calls(), ["POST /storage_service/drain"]);
     assert_eq!(pod.folder.text("signals"), "HUP\nTERM\n");
     assert!(!pod.folder.path("shared/ignition.done").exists());
 }
 
-/// Load balancers need a while to turn to other nodes.
+/// Load balancers need a while to react.
 #[test]
-fn a_node_serves_for_a_while_before_it_is_drained() {
+fn node_serves_for_a_while_before_its_drain() {
     for (number, mode, seconds, serves) in [(44, "NORMAL", 3, true), (45, "JOINING", 600, false)] {
-        let pod = Pod::new(number, Says { mode, ..Says::default() }).ignite();
+        let pod = Pod::new(number, NodeResponses { mode, ..NodeResponses::default() }).ignite();
         let mut arguments = pod.arguments();
         arguments.insert(1, format!("--serve-seconds-before-stop={seconds}"));
         let mut command = messina();
@@ -277,8 +279,8 @@ fn a_node_serves_for_a_while_before_it_is_drained() {
 }
 
 #[test]
-fn a_node_that_does_not_serve_is_not_drained() {
-    let pod = Pod::new(5, Says { mode: "JOINING", ..Says::default() }).ignite();
+fn node_that_does_not_serve_is_not_drained() {
+    let pod = Pod::new(5, NodeResponses { mode: "JOINING", ..NodeResponses::default() }).ignite();
     let mut process = pod.run();
     eventually("ScyllaDB starts", || pod.has_started());
     process.signal(Signal::SIGTERM);
@@ -287,8 +289,8 @@ fn a_node_that_does_not_serve_is_not_drained() {
 }
 
 #[test]
-fn the_sidecar_ends_as_scylladb_does() {
-    let pod = Pod::new(6, Says::default()).ignite();
+fn sidecar_exits_with_the_status_of_scylladb() {
+    let pod = Pod::new(6, NodeResponses::default()).ignite();
     let mut process = pod.run();
     eventually("ScyllaDB starts", || pod.has_started());
     pod.folder.write("end", "7");
@@ -304,192 +306,198 @@ fn the_sidecar_ends_as_scylladb_does() {
 }
 
 #[test]
-fn a_stop_before_the_start_ends_at_once() {
-    let pod = Pod::new(7, Says::default());
+fn sigterm_before_ignition_exits_at_once() {
+    let pod = Pod::new(7, NodeResponses::default());
     let mut process = pod.run();
-    eventually("the sidecar waits", || process.has_said("waiting for ignition"));
+    eventually("the sidecar waits", || process.has_logged("waiting for ignition"));
     process.signal(Signal::SIGTERM);
     assert_eq!(process.end().code(), Some(0));
     assert!(!pod.has_started());
 }
 
 #[test]
-fn a_node_leaves_once_and_says_so_when_it_has_left() {
-    let pod = Pod::new(8, Says { native_transport: false, ..Says::default() }).ignite();
+fn node_is_decommissioned_once_and_the_label_confirms_it() {
+    let pod = Pod::new(8, NodeResponses { native_transport: false, ..NodeResponses::default() }).ignite();
     let mut process = pod.run();
-    eventually("the node has joined", || pod.fact(JOINED).as_deref() == Some("true"));
-    pod.ask_to_leave();
+    eventually("the node has joined", || pod.annotation(JOINED).as_deref() == Some("true"));
+    pod.request_decommission();
     let label = || pod.service()["metadata"]["labels"][DECOMMISSIONED].as_str().unwrap().to_owned();
-    // Not yet: it does not serve clients. The sidecar looks again when the Service changes, so this is after it looked.
+    // Not yet: it does not serve clients. The corrected annotation shows that the sidecar has reconciled since.
     pod.api.edit("services", NAME, |service| service["metadata"]["annotations"][JOINED] = json!("wrong"));
-    eventually("the sidecar has looked", || pod.fact(JOINED).as_deref() == Some("true"));
+    eventually("the sidecar has reconciled", || pod.annotation(JOINED).as_deref() == Some("true"));
     assert_eq!(pod.node.calls(), [""; 0]);
 
-    pod.node.change(|says| says.native_transport = true);
-    eventually("the node is leaving", || pod.node.says().mode == "LEAVING");
+    pod.node.change(|responses| responses.native_transport = true);
+    eventually("the node is leaving", || pod.node.responses().mode == "LEAVING");
     assert_eq!(label(), "false");
-    pod.node.change(|says| says.mode = "DECOMMISSIONED");
-    eventually("it is said that the node has left", || label() == "true");
+    pod.node.change(|responses| responses.mode = "DECOMMISSIONED");
+    eventually("the label confirms the decommission", || label() == "true");
     assert_eq!(pod.node.calls(), ["POST /storage_service/decommission"]);
-    assert_eq!(pod.fact(JOINED).as_deref(), Some("false"));
-    assert_eq!(pod.fact(BEGAN).as_deref(), Some(pod.node.says().host_id), "it said so before it began");
+    assert_eq!(pod.annotation(JOINED).as_deref(), Some("false"));
+    assert_eq!(
+        pod.annotation(BEGAN).as_deref(),
+        Some(pod.node.responses().host_id),
+        "the annotation is written before the decommission begins"
+    );
     assert!(process.is_running());
 }
 
 #[test]
-fn a_label_that_names_no_node_or_another_one_is_no_request() {
-    let pod = Pod::new(13, Says::default()).ignite();
+fn decommission_request_without_this_host_id_is_ignored() {
+    let pod = Pod::new(13, NodeResponses::default()).ignite();
     let _process = pod.run();
-    eventually("the node has joined", || pod.fact(JOINED).as_deref() == Some("true"));
+    eventually("the node has joined", || pod.annotation(JOINED).as_deref() == Some("true"));
     for named in ["", "another-host-id"] {
         pod.api.edit("services", NAME, |service| {
             service["metadata"]["labels"][DECOMMISSIONED] = json!("false");
             service["metadata"]["annotations"][LEAVING] = json!(named);
             service["metadata"]["annotations"][JOINED] = json!("wrong");
         });
-        eventually("the sidecar has looked", || pod.fact(JOINED).as_deref() == Some("true"));
+        eventually("the sidecar has reconciled", || pod.annotation(JOINED).as_deref() == Some("true"));
     }
-    assert_eq!((pod.node.calls(), pod.fact(BEGAN)), (vec![], None));
+    assert_eq!((pod.node.calls(), pod.annotation(BEGAN)), (vec![], None));
 }
 
 #[test]
-fn the_ring_is_told_as_long_as_somebody_asks() {
-    let pod = Pod::new(14, Says::default()).ignite();
+fn ring_is_reported_as_long_as_the_service_requests_it() {
+    let pod = Pod::new(14, NodeResponses::default()).ignite();
     let _process = pod.run();
-    eventually("the node has joined", || pod.fact(JOINED).as_deref() == Some("true"));
-    assert_eq!(pod.fact(ANSWER), None, "nobody has asked");
+    eventually("the node has joined", || pod.annotation(JOINED).as_deref() == Some("true"));
+    assert_eq!(pod.annotation(ANSWER), None, "the Service does not request it");
     pod.api.edit("services", NAME, |service| service["metadata"]["annotations"][QUESTION] = json!("7"));
-    eventually("the node answers", || pod.fact(ANSWER).is_some());
-    let answer: Value = serde_json::from_str(&pod.fact(ANSWER).unwrap()).unwrap();
-    let host_id = pod.node.says().host_id;
+    eventually("the node reports the ring", || pod.annotation(ANSWER).is_some());
+    let answer: Value = serde_json::from_str(&pod.annotation(ANSWER).unwrap()).unwrap();
+    let host_id = pod.node.responses().host_id;
     let nodes = json!({host_id: "UN", "two": "DN", "10.0.0.3": "?J"});
     assert_eq!(answer, json!({"asked": "7", "hostID": host_id, "podUID": "pod", "nodes": nodes}));
-    pod.node.change(|says| says.live = vec!["10.0.0.1", "10.0.0.3"]);
-    eventually("it tells what is new", || pod.fact(ANSWER).is_some_and(|answer| answer.contains("UJ")));
+    pod.node.change(|responses| responses.live = vec!["10.0.0.1", "10.0.0.3"]);
+    eventually("the report is updated", || pod.annotation(ANSWER).is_some_and(|answer| answer.contains("UJ")));
     pod.api.edit("services", NAME, |service| {
         service["metadata"]["annotations"].as_object_mut().unwrap().remove(QUESTION);
     });
-    eventually("it takes its word back", || pod.fact(ANSWER).is_none());
+    eventually("the report is removed", || pod.annotation(ANSWER).is_none());
 }
 
 #[test]
-fn a_node_whose_address_is_another_one_asks_to_be_started_anew() {
+fn node_with_an_outdated_address_requests_the_recreation_of_its_pod() {
     const REQUEST: &str = "messina.scylladb.com/restart-request";
-    let pod = Pod::new(46, Says::default()).ignite();
+    let pod = Pod::new(46, NodeResponses::default()).ignite();
     pod.api.edit("services", NAME, |service| service["metadata"]["annotations"] = json!({REQUEST: "former pod"}));
     let _process = pod.run();
-    eventually("what a former pod asked for is over", || pod.fact(REQUEST).is_none());
+    eventually("the request of a former pod is removed", || pod.annotation(REQUEST).is_none());
     let readdress = |text: &str| {
         let spec = json!({"clusterIP": text, "clusterIPs": [text]});
         pod.api.edit("services", NAME, |service| service["spec"] = spec);
     };
     readdress("10.0.0.2");
-    eventually("the pod is to be made anew", || pod.fact(REQUEST).as_deref() == Some("pod"));
+    eventually("the recreation of the pod is requested", || pod.annotation(REQUEST).as_deref() == Some("pod"));
     readdress("None");
-    eventually("no address is no other one", || pod.fact(REQUEST).is_none());
+    eventually("a Service without an address needs no new pod", || pod.annotation(REQUEST).is_none());
 }
 
-/// Snapshots are taken and removed as the Service asks, what fails is said and tried again, and what was cut off begins anew.
+/// Snapshots are taken and deleted as the Service requests, failures are reported and retried, and incomplete snapshots
+/// are taken again.
 #[test]
-fn a_node_prepares_for_another_version_and_clears_up() {
+fn upgrade_request_creates_and_deletes_snapshots() {
     const REQUEST: &str = "messina.scylladb.com/upgrade-request";
     const ANSWER: &str = "messina.scylladb.com/upgrade-answer";
-    let pod = Pod::new(15, Says { schemas: vec!["s1", "s2"], ..Says::default() }).ignite();
-    let host_id = pod.node.says().host_id;
+    let pod = Pod::new(15, NodeResponses { schemas: vec!["s1", "s2"], ..NodeResponses::default() }).ignite();
+    let host_id = pod.node.responses().host_id;
     let ask = |host_id: &str, keep: &[&str]| {
         let request = json!({"hostID": host_id, "from": "1", "to": "2", "keep": keep}).to_string();
         pod.api.edit("services", NAME, |service| service["metadata"]["annotations"][REQUEST] = json!(request));
     };
-    let answer = || serde_json::from_str::<Value>(&pod.fact(ANSWER).unwrap_or_default()).unwrap_or_default();
+    let answer = || serde_json::from_str::<Value>(&pod.annotation(ANSWER).unwrap_or_default()).unwrap_or_default();
     let kept = |keep: &[&str]| json!({"hostID": host_id, "to": "2", "kept": keep});
     let snapshots = |pairs: &[(&str, &str)]| {
         pairs.iter().map(|(tag, keyspace)| (format!("messina-upgrade-2-{tag}"), (*keyspace).to_owned())).collect()
     };
-    pod.node.keep("messina-upgrade-1-system", "system");
-    pod.node.keep("messina-upgrade-2-system", "system");
-    pod.node.keep("of-somebody", "shop");
+    pod.node.add_snapshot("messina-upgrade-1-system", "system");
+    pod.node.add_snapshot("messina-upgrade-2-system", "system");
+    pod.node.add_snapshot("of-somebody", "shop");
     let _process = pod.run();
-    eventually("the node has joined", || pod.fact(JOINED).as_deref() == Some("true"));
+    eventually("the node has joined", || pod.annotation(JOINED).as_deref() == Some("true"));
     ask("another", &["system"]);
     ask(host_id, &["system"]);
     eventually("the schema differs", || answer()["failed"]["step"] == "schema");
     assert_eq!(answer()["failed"]["why"], "s1 at 10.0.0.1; s2 at 10.0.0.1");
-    pod.node.change(|says| says.schemas = vec!["s1"]);
-    eventually("its system keyspaces are kept", || answer() == kept(&["system"]));
+    pod.node.change(|responses| responses.schemas = vec!["s1"]);
+    eventually("there is a snapshot of its system keyspaces", || answer() == kept(&["system"]));
     let mut expected: std::collections::BTreeSet<_> = snapshots(&[("system", "system"), ("system", "system_schema")]);
     expected.insert(("of-somebody".into(), "shop".into()));
     assert_eq!(pod.node.snapshots(), expected);
 
-    pod.node.change(|says| says.refuses_snapshots = true);
+    pod.node.change(|responses| responses.refuses_snapshots = true);
     ask(host_id, &["system", "data"]);
-    eventually("its data is not kept", || answer()["failed"]["step"] == "dataSnapshot");
+    eventually("the snapshot of its data fails", || answer()["failed"]["step"] == "dataSnapshot");
     assert_eq!(answer()["kept"], json!(["system"]));
-    pod.node.change(|says| says.refuses_snapshots = false);
-    eventually("its data is kept", || answer() == kept(&["system", "data"]));
+    pod.node.change(|responses| responses.refuses_snapshots = false);
+    eventually("there is a snapshot of its data", || answer() == kept(&["system", "data"]));
     expected.extend(snapshots(&[("data", "system_auth"), ("data", "shop")]));
     assert_eq!(pod.node.snapshots(), expected);
 
     ask(host_id, &[]);
-    eventually("nothing is kept", || answer() == kept(&[]));
-    assert_eq!(pod.node.snapshots(), [("of-somebody".to_owned(), "shop".to_owned())].into(), "others' snapshots stay");
+    eventually("its snapshots are deleted", || answer() == kept(&[]));
+    assert_eq!(pod.node.snapshots(), [("of-somebody".to_owned(), "shop".to_owned())].into(), "snapshots of users stay");
 }
 
 #[test]
-fn a_refusal_to_leave_is_not_taken_for_having_left() {
-    let pod = Pod::new(9, Says { refuses_to_leave: true, ..Says::default() }).ignite();
-    pod.ask_to_leave();
+fn refused_decommission_is_reported_and_retried() {
+    let pod = Pod::new(9, NodeResponses { refuses_decommission: true, ..NodeResponses::default() }).ignite();
+    pod.request_decommission();
     let process = pod.run();
-    eventually("the refusal is told", || process.has_said("another node is joining"));
-    pod.node.change(|says| says.refuses_to_leave = false);
-    eventually("it says that it has not begun, and why", || {
+    eventually("the refusal is logged", || process.has_logged("another node is joining"));
+    pod.node.change(|responses| responses.refuses_decommission = false);
+    eventually("the annotations say that it has not begun, and why", || {
         pod.api.patches().iter().any(|patch| {
-            let told = &patch["metadata"]["annotations"];
-            let why = told["messina.scylladb.com/leaving-refused"].as_str().unwrap_or_default();
-            told.get(BEGAN).is_some_and(Value::is_null) && why.contains("another node is joining")
+            let annotations = &patch["metadata"]["annotations"];
+            let why = annotations["messina.scylladb.com/leaving-refused"].as_str().unwrap_or_default();
+            annotations.get(BEGAN).is_some_and(Value::is_null) && why.contains("another node is joining")
         })
     });
-    eventually("it is tried again", || pod.node.says().mode == "LEAVING");
+    eventually("the decommission is retried", || pod.node.responses().mode == "LEAVING");
     assert_eq!(pod.service()["metadata"]["labels"][DECOMMISSIONED], "false");
 }
 
 #[test]
-fn a_drained_node_is_started_anew_before_it_leaves() {
-    let pod = Pod::new(10, Says { mode: "DRAINED", ..Says::default() }).ignite();
+fn drained_node_is_restarted_before_its_decommission() {
+    let pod = Pod::new(10, NodeResponses { mode: "DRAINED", ..NodeResponses::default() }).ignite();
     let mut process = pod.run();
     eventually("ScyllaDB starts", || pod.has_started());
-    assert!(process.is_running(), "it is stopped although nobody asked the node to leave");
-    pod.ask_to_leave();
+    assert!(process.is_running(), "it is stopped although no decommission is requested");
+    pod.request_decommission();
     assert_eq!(process.end().code(), Some(3));
     assert_eq!(pod.node.calls(), [""; 0]);
 }
 
 #[test]
-fn an_api_server_that_is_away_stops_nothing() {
-    let pod = Pod::new(11, Says { mode: "BOOTSTRAP", own_tokens: vec![], ..Says::default() }).ignite();
-    pod.api.be_away(true);
+fn sidecar_keeps_running_while_the_api_server_is_unavailable() {
+    let pod =
+        Pod::new(11, NodeResponses { mode: "BOOTSTRAP", own_tokens: vec![], ..NodeResponses::default() }).ignite();
+    pod.api.set_unavailable(true);
     let mut process = pod.run();
-    eventually("the sidecar tells what it waits for", || process.has_said("ScyllaDB cannot start yet"));
-    pod.api.be_away(false);
-    eventually("a fact is written", || pod.fact(JOINED).as_deref() == Some("false"));
+    eventually("the sidecar logs what it waits for", || process.has_logged("ScyllaDB cannot start yet"));
+    pod.api.set_unavailable(false);
+    eventually("an annotation is written", || pod.annotation(JOINED).as_deref() == Some("false"));
 
-    pod.api.be_away(true);
-    pod.node.change(|says| {
-        says.mode = "NORMAL";
-        says.own_tokens = vec!["-5", "7"];
+    pod.api.set_unavailable(true);
+    pod.node.change(|responses| {
+        responses.mode = "NORMAL";
+        responses.own_tokens = vec!["-5", "7"];
     });
-    eventually("a write fails", || process.has_said("the Service cannot be changed now"));
+    eventually("a write fails", || process.has_logged("cannot patch the Service"));
     assert!(process.is_running());
-    pod.api.be_away(false);
-    eventually("the write is made up for", || pod.fact(JOINED).as_deref() == Some("true"));
+    pod.api.set_unavailable(false);
+    eventually("the write is retried", || pod.annotation(JOINED).as_deref() == Some("true"));
 }
 
-/// As the first process of a container the sidecar inherits processes that lost their parent.
+/// As the first process of a container the sidecar inherits orphans.
 #[test]
 fn orphans_are_reaped() {
     if !nix::unistd::geteuid().is_root() {
-        return eprintln!("skipped: only root may start a process as the first of its kind");
+        return eprintln!("skipped: only root may start a process in a new PID namespace");
     }
-    let pod = Pod::new(12, Says::default()).ignite();
+    let pod = Pod::new(12, NodeResponses::default()).ignite();
     let mut command = Command::new("unshare");
     command.args(["--fork", "--pid", "--kill-child", env!("CARGO_BIN_EXE_messina")]).args(pod.arguments());
     command.env("NODE_DIR", pod.folder.path(""));
@@ -500,15 +508,15 @@ fn orphans_are_reaped() {
         list.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
     };
     let sidecar = children(process.id())[0];
-    // The orphan is there, then it is gone without a trace, and the entrypoint is left.
+    // The orphan exists, then it is reaped, and only the entrypoint is left.
     eventually("there is an orphan", || children(sidecar).len() > 1);
     eventually("the orphan is reaped", || children(sidecar).len() == 1);
 }
 
 #[test]
-fn a_node_whose_pod_is_being_deleted_ends_before_it_starts() {
+fn sidecar_of_a_pod_that_is_being_deleted_exits_without_starting_scylladb() {
     for (number, may_start) in [(92, false), (93, true)] {
-        let mut pod = Pod::new(number, Says::default());
+        let mut pod = Pod::new(number, NodeResponses::default());
         if may_start {
             pod = pod.ignite();
         }
@@ -521,30 +529,30 @@ fn a_node_whose_pod_is_being_deleted_ends_before_it_starts() {
 }
 
 #[test]
-fn a_node_that_has_lost_its_disk_starts_only_as_a_replacement() {
-    let pod = Pod::new(94, Says::default()).ignite();
+fn node_with_an_empty_disk_starts_only_as_a_replacement() {
+    let pod = Pod::new(94, NodeResponses::default()).ignite();
     pod.api.edit("services", NAME, |service| {
         service["metadata"]["annotations"] = json!({HOST_ID: "former", JOINED: "true"});
     });
     std::fs::remove_file(pod.folder.path("data/.keep")).unwrap();
     let process = pod.run();
-    eventually("it waits", || process.has_said("the disk is empty, and node former"));
+    eventually("it waits", || process.has_logged("should have the data of node former"));
     assert!(!pod.has_started());
-    assert_eq!(pod.fact(EMPTY_DISK).as_deref(), pod.api.get("pods", NAME).unwrap()["metadata"]["uid"].as_str());
-    assert_eq!(pod.fact(HOST_ID).as_deref(), Some("former"), "what a replacement needs is kept");
+    assert_eq!(pod.annotation(EMPTY_DISK).as_deref(), pod.api.get("pods", NAME).unwrap()["metadata"]["uid"].as_str());
+    assert_eq!(pod.annotation(HOST_ID).as_deref(), Some("former"), "a replacement needs the host ID");
     pod.api.edit("services", NAME, |service| service["metadata"]["labels"][REPLACING] = json!("former"));
     eventually("ScyllaDB starts", || pod.has_started());
-    assert_eq!(pod.fact(EMPTY_DISK), None);
+    assert_eq!(pod.annotation(EMPTY_DISK), None);
 }
 
 #[test]
-fn a_node_that_has_lost_its_disk_can_be_given_up() {
-    let pod = Pod::new(95, Says::default()).ignite();
+fn node_with_an_empty_disk_starts_if_the_user_accepts_that() {
+    let pod = Pod::new(95, NodeResponses::default()).ignite();
     let facts = json!({HOST_ID: "former", JOINED: "true", "messina.scylladb.com/start-empty": "another"});
     pod.api.edit("services", NAME, |service| service["metadata"]["annotations"] = facts);
     std::fs::remove_file(pod.folder.path("data/.keep")).unwrap();
     let process = pod.run();
-    eventually("it waits", || process.has_said("the disk is empty, and node former"));
+    eventually("it waits", || process.has_logged("should have the data of node former"));
     let given_up = json!("former");
     pod.api.edit("services", NAME, |service| {
         service["metadata"]["annotations"]["messina.scylladb.com/start-empty"] = given_up;

@@ -1,4 +1,4 @@
-//! From a plan to parts, in the order in which they are needed.
+//! The components of a plan, in the order in which they are applied.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use messina_runtime::{
     store::Kind,
 };
 
-/// What the pods of a rack need when they start.
+/// The components that the pods of a rack need when they start.
 const BEFORE_NODES: &[&str] = &[
     datacenter::Component::ServiceAccount.name(),
     datacenter::Component::RoleBinding.name(),
@@ -33,11 +33,11 @@ const BEFORE_NODES: &[&str] = &[
     datacenter::Component::PodDisruptionBudget.name(),
 ];
 
-/// What leads to Services, or is noted on them.
+/// The component that Ingresses route to and that requests cleanups.
 const AFTER_SERVICES: &[&str] = &[datacenter::Component::Service.name()];
 
 pub(super) fn components(observed: &Observed, plan: &Plan) -> Result<Vec<ComponentPlan>, Error> {
-    // Named one by one, so that none is forgotten.
+    // Destructured, so that a new kind of object cannot be forgotten here.
     let Objects {
         service_account,
         role_binding,
@@ -62,7 +62,7 @@ pub(super) fn components(observed: &Observed, plan: &Plan) -> Result<Vec<Compone
         one.with_preconditions(preconditions).as_seen()
     });
     let stateful_sets = stateful_sets.collect();
-    // The authorities that are trusted are ConfigMaps, too.
+    // The CA bundles are ConfigMaps, too.
     let surplus_configs = surplus(observed.config_maps(), &[configs.as_slice(), &certificates].concat(), plan);
     let surplus_ingresses = surplus(observed.ingresses(), &ingresses, plan);
     let surplus_jobs = surplus_jobs(observed, &jobs, plan);
@@ -98,7 +98,7 @@ pub(super) fn components(observed: &Observed, plan: &Plan) -> Result<Vec<Compone
     ])
 }
 
-/// Deletions of what the datacenter owns of a kind and the plan neither wants nor leaves untouched.
+/// Returns deletions of the objects that the datacenter owns and that the plan neither desires nor leaves untouched.
 fn surplus<K: Kind>(owned: &ByName<K>, desired: &[Desired], plan: &Plan) -> Vec<Deletion> {
     let kind = K::kind(&());
     let is_untouched = |name: &str| plan.untouched.iter().any(|left| left.kind == kind && left.name == name);
@@ -108,7 +108,7 @@ fn surplus<K: Kind>(owned: &ByName<K>, desired: &[Desired], plan: &Plan) -> Vec<
     deletions
 }
 
-/// The same for Jobs.
+/// Returns the deletions of Jobs by the same rule.
 fn surplus_jobs(observed: &Observed, desired: &[Desired], plan: &Plan) -> Vec<Deletion> {
     let is_untouched = |name: &str| plan.untouched.iter().any(|left| left.kind == "Job" && left.name == name);
     let is_desired = |name: &str| desired.iter().any(|desired| desired.key().name == name);
@@ -118,7 +118,7 @@ fn surplus_jobs(observed: &Observed, desired: &[Desired], plan: &Plan) -> Vec<De
     jobs.map(|job| Deletion::new(&known::<Job>(observed, job.name(), job.uid(), None))).collect()
 }
 
-/// Each authority before what it signs, and all of them before the files that tell clients of them.
+/// Returns each CA before what it signs, and all of them before the CQL connection configs, which contain them.
 fn certificate_objects(chains: &[CertificateChain], configs: Option<&Secret>) -> Result<Vec<Desired>, Error> {
     let mut objects = Vec::new();
     for CertificateChain { authority, bundle, former_bundle, certificate } in chains {
@@ -139,9 +139,9 @@ fn event(event: Option<&(&'static str, String)>) -> Option<events::Note> {
     event.map(|(reason, message)| events::Note::normal(*reason, message))
 }
 
-/// What has to be as it was observed when this is written.
+/// Returns the objects that must still have their observed versions when this one is written.
 fn preconditions(observed: &Observed, plan: &Plan, kind: ObjectKind, name: &str) -> Vec<ObservedVersion> {
-    let as_seen = |seen: &Observation| {
+    let observed_version = |seen: &Observation| {
         let namespace = Some(observed.datacenter().namespace.clone());
         let (key, version) = (ObjectKey { namespace, name: seen.name.clone() }, seen.version.clone());
         match seen.kind {
@@ -151,10 +151,10 @@ fn preconditions(observed: &Observed, plan: &Plan, kind: ObjectKind, name: &str)
             ObjectKind::PersistentVolumeClaim => ObservedVersion::new::<PersistentVolumeClaim>(key, version),
         }
     };
-    plan.preconditions.get(&(kind, name.to_owned())).into_iter().flatten().map(as_seen).collect()
+    plan.preconditions.get(&(kind, name.to_owned())).into_iter().flatten().map(observed_version).collect()
 }
 
-/// An object of which no more is known than which one it is, and at which version.
+/// Returns an object with nothing but its namespace, name, UID and version.
 fn known<K: Kind + Default>(observed: &Observed, name: &str, uid: &str, version: Option<&str>) -> K {
     let mut object = K::default();
     *object.meta_mut() = ObjectMeta {
@@ -258,8 +258,9 @@ mod tests {
     }
 
     #[test]
-    fn what_the_plan_leaves_alone_stays_and_the_rest_goes() {
-        // The rack is not there yet, so its Job waits; the node's host ID is not known, so its Ingress does.
+    fn untouched_objects_stay_and_surplus_objects_are_deleted() {
+        // The rack's StatefulSet does not exist yet, so its Job waits. The node's host ID is unknown, so its Ingress
+        // waits.
         let observed = with_jobs(
             &["cleanup-orders-dc-a-0", "cleanup-orders-dc-gone-0"],
             &["orders-dc-a-0-cql", "orders-dc-gone-0-cql"],
@@ -269,14 +270,14 @@ mod tests {
     }
 
     #[test]
-    fn every_part_of_a_plan_is_applied() {
+    fn every_component_of_a_plan_is_applied() {
         let observed = with_jobs(&[], &[]);
         let components = components(&observed, &plan(&observed)).unwrap();
         let mut applied: Vec<&str> = components.iter().map(|component| component.name).collect();
         let mut all = datacenter::Component::ALL.map(datacenter::Component::name).to_vec();
         applied.sort_unstable();
         all.sort_unstable();
-        assert_eq!(applied, all, "a part that is not applied has no conditions");
+        assert_eq!(applied, all, "a component that is not applied has no conditions");
     }
 
     fn names<'a>(keys: impl Iterator<Item = &'a messina_runtime::queue::ObjectKey>) -> Vec<&'a str> {
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_come_after_all_that_they_need() {
+    fn stateful_sets_come_after_what_their_pods_need() {
         let mut cached = cached();
         settle(&mut cached, KeyKind::default());
         let components = planned(&observe(&cached));
@@ -299,13 +300,13 @@ mod tests {
         assert_eq!(names(components[nodes].objects.iter().map(Desired::key)), ["orders-dc-a"]);
         let before: Vec<&str> = components[..nodes].iter().map(|component| component.name).collect();
         assert_eq!(before, BEFORE_NODES);
-        // What comes after is for nodes that are there.
+        // The components after that are for nodes that exist.
         let after: Vec<&str> = components[nodes + 1..].iter().map(|component| component.name).collect();
         assert_eq!(after, ["StorageController", "IngressController", "JobController"]);
     }
 
     #[test]
-    fn authorities_come_before_what_they_sign() {
+    fn certificate_authorities_come_before_what_they_sign() {
         let mut cached = cached();
         settle(&mut cached, KeyKind::default());
         let components = planned(&observe(&cached));
@@ -323,24 +324,24 @@ mod tests {
         assert_eq!(names(component.objects.iter().map(Desired::key)), expected);
     }
 
-    /// They are ConfigMaps of the datacenter, as its configuration is.
+    /// CA bundles are ConfigMaps of the datacenter, like its configuration.
     #[test]
-    fn authorities_that_are_trusted_are_not_given_up_with_old_configuration() {
+    fn ca_bundles_are_not_deleted_with_old_configuration() {
         let mut cached = cached();
         settle(&mut cached, KeyKind::default());
         let mut old = cached.config_maps["orders-local-client-ca"].clone();
         old.metadata.name = Some("orders-old-snitch-config".into());
         cached.config_maps.insert(old);
-        let given_up = |cached: &Cached| {
+        let deleted = |cached: &Cached| {
             let components = planned(&observe(cached));
-            let given_up =
+            let deleted =
                 components.iter().flat_map(|component| &component.deletions).map(|object| object.key().name.clone());
-            given_up.collect::<Vec<_>>()
+            deleted.collect::<Vec<_>>()
         };
-        assert_eq!(given_up(&cached), ["orders-old-snitch-config"]);
+        assert_eq!(deleted(&cached), ["orders-old-snitch-config"]);
         cached.secrets.remove("orders-local-serving-ca");
-        assert_eq!(given_up(&cached), ["orders-old-snitch-config"], "while the authority is made anew");
+        assert_eq!(deleted(&cached), ["orders-old-snitch-config"], "while the CA is recreated");
         cached.gates = datacenter::Gates::default();
-        assert_eq!(given_up(&cached), ["orders-old-snitch-config"], "when certificates are no longer made");
+        assert_eq!(deleted(&cached), ["orders-old-snitch-config"], "when certificates are no longer issued");
     }
 }

@@ -1,4 +1,4 @@
-//! Until when certificates are valid, for Prometheus.
+//! The metric of when certificates expire.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
@@ -10,46 +10,46 @@ use prometheus_client::{
 };
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct OfSecret {
+struct SecretLabels {
     namespace: String,
     datacenter: String,
     secret: String,
 }
 
-/// When the certificates of datacenters run out. Clones count together.
+/// When the certificates of datacenters expire. Clones share the same metric.
 #[derive(Clone, Debug)]
-pub struct Expiry(Family<OfSecret, Gauge>);
+pub struct Expiry(Family<SecretLabels, Gauge>);
 
 impl Expiry {
-    /// To be made once for each process.
+    /// Registers the metric. Call it once per process.
     pub fn new(metrics: &Metrics) -> Self {
         let expiry = Self(Family::default());
         metrics.register(|registry| {
-            let help = "When a certificate ceases to be valid, in seconds since 1970";
+            let help = "Expiry of a certificate, in seconds since 1970";
             registry.register("certificate_expiry_timestamp_seconds", help, expiry.0.clone());
         });
         expiry
     }
 
-    pub(super) fn take_in(&self, change: &Change<Secret>) {
-        if let Some((labels, _)) = change.before.as_deref().and_then(end) {
+    pub(super) fn observe_change(&self, change: &Change<Secret>) {
+        if let Some((labels, _)) = change.before.as_deref().and_then(expiry_of) {
             self.0.remove(&labels);
         }
-        if let Some((labels, time)) = change.after.as_deref().and_then(end) {
+        if let Some((labels, time)) = change.after.as_deref().and_then(expiry_of) {
             self.0.get_or_create(&labels).set(time.as_second());
         }
     }
 
-    /// What there is belongs to a leadership that is over.
-    pub(super) fn forget(&self) {
+    /// Removes all series, when this process is no longer the leader.
+    pub(super) fn clear(&self) {
         self.0.clear();
     }
 }
 
-/// When the certificate in a Secret of ours ceases to be valid, as the Secret says itself.
-fn end(secret: &Secret) -> Option<(OfSecret, Timestamp)> {
+/// Returns when the certificate in a Secret of a datacenter expires, from the Secret's annotation.
+fn expiry_of(secret: &Secret) -> Option<(SecretLabels, Timestamp)> {
     let metadata = &secret.metadata;
-    let labels = OfSecret {
+    let labels = SecretLabels {
         namespace: metadata.namespace.clone()?,
         datacenter: metadata.labels.as_ref()?.get(label::CLUSTER)?.clone(),
         secret: metadata.name.clone()?,
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_is_told_of_while_it_is_there() {
+    fn expiry_is_exported_while_the_secret_exists() {
         let metrics = Metrics::default();
         let expiry = Expiry::new(&metrics);
         let secret = |end: &str| -> Option<Arc<Secret>> {
@@ -89,7 +89,7 @@ mod tests {
             (secret("2027-01-04T12:00:00Z"), Some(1_799_064_000)),
             (None, None),
         ] {
-            expiry.take_in(&Change::new(key.clone(), before.clone(), after.clone()));
+            expiry.observe_change(&Change::new(key.clone(), before.clone(), after.clone()));
             before = after;
             let text = metrics.text().unwrap();
             let line = text.lines().find(|line| line.starts_with("messina_certificate_expiry_timestamp_seconds{"));

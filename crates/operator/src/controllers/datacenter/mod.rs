@@ -5,10 +5,10 @@ mod counts;
 mod expiry;
 mod new_keys;
 mod observe;
-mod proven;
+mod operator_rollouts;
+mod proof_cache;
 mod report;
 mod scylla_operator;
-mod turns;
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -43,40 +43,42 @@ use messina_runtime::{
 pub use counts::Counts;
 pub use expiry::Expiry;
 
-use self::{new_keys::NewKeys, proven::Proven, scylla_operator::ScyllaOperator, turns::Turns};
+use self::{
+    new_keys::NewKeys, operator_rollouts::OperatorRollouts, proof_cache::ProofCache, scylla_operator::ScyllaOperator,
+};
 use super::trim;
 use crate::certificates::KeyKind;
 
-/// What is the same for all datacenters.
+/// The settings that apply to all datacenters.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The image of this program, which also runs beside each node.
+    /// The image of this program, which also runs in the pod of each node.
     pub operator_image: String,
-    /// The image of the exporter of a machine's metrics.
+    /// The image of node_exporter.
     pub node_exporter_image: String,
-    /// What is switched on.
+    /// The feature gates.
     pub gates: Gates,
     /// How often the containers of nodes are probed.
     pub probe_period: ProbePeriod,
     /// The kernel settings that datacenters may set.
     pub allowed_sysctls: Allowed,
-    /// What the keys of new certificates are.
+    /// The type and size of new keys.
     pub keys: KeyKind,
-    /// The port at which Ingresses take CQL over TLS, if clients are to know it.
+    /// The port of CQL over TLS on Ingresses, for the clients' CQL connection configs.
     pub cqls_ingress_port: Option<u16>,
-    /// The name of scylla-operator's lease, in whatever namespace it is.
+    /// The name of scylla-operator's Lease, in any namespace.
     pub scylla_operator_lease: String,
-    /// Whether scylla-operator is known not to run, so that its lease is not read.
+    /// Whether scylla-operator is known not to run, so that its Lease is not read.
     pub scylla_operator_absent: bool,
-    /// How many datacenters restart their nodes at once for what changed of the operator; none for all.
+    /// How many datacenters may restart their nodes at once because the operator has changed; 0 for all.
     pub datacenters_at_once: usize,
-    /// Until when certificates are valid, for all to see.
+    /// The metric of when certificates expire.
     pub expiry: Expiry,
-    /// What is counted of nodes, and of what becomes of them.
+    /// The metrics of nodes and topology operations.
     pub counts: Counts,
 }
 
-/// Brings about what ScyllaDBDatacenters ask for.
+/// The controller of ScyllaDBDatacenters.
 #[derive(Debug)]
 pub struct DatacenterController {
     settings: Settings,
@@ -92,15 +94,15 @@ pub struct DatacenterController {
     claims: Arc<Store<PersistentVolumeClaim>>,
     storage_classes: Arc<Store<StorageClass>>,
     volumes: Arc<Store<PersistentVolume>>,
-    machines: Arc<Store<PartialObjectMeta<Node>>>,
+    kubernetes_nodes: Arc<Store<PartialObjectMeta<Node>>>,
     named_config_maps: Arc<References<ConfigMap>>,
     named_secrets: Arc<References<Secret>>,
-    proven: Arc<Proven>,
+    proof_cache: Arc<ProofCache>,
     scylla_operator: Arc<ScyllaOperator>,
-    turns: Arc<Turns>,
+    rollouts: Arc<OperatorRollouts>,
 }
 
-/// What is watched, and who is looked at when it changes. Jobs are watched already.
+/// Starts the watches of the controller, and defines which datacenters their events enqueue. `jobs` is watched already.
 pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) -> Arc<Running<DatacenterController>> {
     let ours = format!("{}={}", label::MANAGED_BY, label::value::OPERATOR);
     let nodes = format!("{}={}", label::POD_TYPE, label::value::SCYLLADB_NODE);
@@ -112,8 +114,8 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
         (!settings.scylla_operator_absent).then(|| caches.watch_named::<Lease>(&settings.scylla_operator_lease, trim));
     let scylla_operator = Arc::new(ScyllaOperator::new(&settings.scylla_operator_lease, leases.clone()));
     let new_keys = Arc::new(NewKeys::new(settings.keys));
-    let proven = Arc::new(Proven::default());
-    let turns = Arc::new(Turns::new(settings.datacenters_at_once));
+    let proof_cache = Arc::new(ProofCache::default());
+    let rollouts = Arc::new(OperatorRollouts::new(settings.datacenters_at_once));
     let controller = DatacenterController {
         settings,
         datacenters: Arc::clone(&datacenters),
@@ -128,47 +130,47 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
         claims: caches.watch(Some(&ours), |one| trimmed(one, cached::trim_claim)),
         storage_classes: caches.watch_unnamespaced(|one| trimmed(one, cached::trim_class)),
         volumes: caches.watch_unnamespaced(|one| trimmed(one, cached::trim_volume)),
-        machines: caches.watch_unnamespaced_metadata(trim_machine),
+        kubernetes_nodes: caches.watch_unnamespaced_metadata(trim_kubernetes_node),
         named_config_maps: caches.references(&[datacenter::USUAL_CONFIG_MAP]),
         named_secrets: caches.references(&[datacenter::USUAL_AGENT_SECRET]),
-        proven: Arc::clone(&proven),
+        proof_cache: Arc::clone(&proof_cache),
         scylla_operator: Arc::clone(&scylla_operator),
-        turns: Arc::clone(&turns),
+        rollouts: Arc::clone(&rollouts),
     };
     let all_datacenters = Arc::clone(&datacenters);
     let expiry = controller.settings.expiry.clone();
-    let own_keys = Arc::downgrade(&new_keys);
+    let weak_keys = Arc::downgrade(&new_keys);
     controller.secrets.on_change(move |change| {
-        expiry.take_in(change);
-        own_keys.upgrade().into_iter().for_each(|keys| keys.take_in(change));
+        expiry.observe_change(change);
+        weak_keys.upgrade().into_iter().for_each(|keys| keys.observe_change(change));
     });
     let (named_config_maps, named_secrets) =
         (Arc::clone(&controller.named_config_maps), Arc::clone(&controller.named_secrets));
-    let own_keys = Arc::downgrade(&new_keys);
-    let own_turns = Arc::downgrade(&turns);
-    let own_proofs = Arc::downgrade(&proven);
+    let weak_keys = Arc::downgrade(&new_keys);
+    let weak_rollouts = Arc::downgrade(&rollouts);
+    let weak_proofs = Arc::downgrade(&proof_cache);
     datacenters.on_change(move |change| {
-        own_turns.upgrade().into_iter().for_each(|turns| turns.take_in(change));
+        weak_rollouts.upgrade().into_iter().for_each(|rollouts| rollouts.observe_change(change));
         let uid =
             |object: &Option<Arc<ScyllaDBDatacenter>>| object.as_ref().and_then(|object| object.metadata.uid.clone());
         if uid(&change.before) != uid(&change.after) {
-            own_keys.upgrade().into_iter().for_each(|keys| keys.forget(&change.key));
-            own_proofs.upgrade().into_iter().for_each(|proven| proven.forget(&change.key));
+            weak_keys.upgrade().into_iter().for_each(|keys| keys.forget(&change.key));
+            weak_proofs.upgrade().into_iter().for_each(|proofs| proofs.forget(&change.key));
         }
     });
-    let [of_datacenters, of_services, of_jobs] = [(); 3].map(|()| controller.settings.counts.clone());
-    datacenters.on_change(move |change| of_datacenters.datacenter(change));
-    controller.services.on_change(move |change| of_services.service(change));
-    jobs.on_change(move |change| of_jobs.job(change));
+    let [datacenter_counts, service_counts, job_counts] = [(); 3].map(|()| controller.settings.counts.clone());
+    datacenters.on_change(move |change| datacenter_counts.observe_datacenter(change));
+    controller.services.on_change(move |change| service_counts.observe_service(change));
+    jobs.on_change(move |change| job_counts.observe_job(change));
     let DatacenterController { stateful_sets, services, config_maps, secrets, ingresses, pods, claims, .. } =
         &controller;
     let (stateful_sets, services) = (Arc::clone(stateful_sets), Arc::clone(services));
     let (config_maps, secrets) = (Arc::clone(config_maps), Arc::clone(secrets));
     let (ingresses, pods, claims) = (Arc::clone(ingresses), Arc::clone(pods), Arc::clone(claims));
     let classes = Arc::clone(&controller.storage_classes);
-    let (volumes, machines) = (Arc::clone(&controller.volumes), Arc::clone(&controller.machines));
+    let (volumes, kubernetes_nodes) = (Arc::clone(&controller.volumes), Arc::clone(&controller.kubernetes_nodes));
     let running = Running::new(caches, controller, datacenters, Backoff::default());
-    turns.on_change(running.waker());
+    rollouts.on_change(running.waker());
     running.on_task_done(new_keys.background_tasks());
     owns(&running, &stateful_sets);
     owns(&running, &services);
@@ -184,40 +186,45 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
     if let Some(leases) = leases {
         running.watch_changes(&leases, move |change| {
             let all = || all_datacenters.all().iter().map(|one| key_of(&one.metadata)).collect();
-            if scylla_operator.take_in(change) { all() } else { Vec::new() }
+            if scylla_operator.observe_change(change) { all() } else { Vec::new() }
         });
     }
     running.watches(&pods, |pod| labelled_datacenter(pod).into_iter().collect());
     running.watches(&claims, |claim| labelled_datacenter(claim).into_iter().collect());
     let all = Arc::clone(&claims);
-    running.watches(&classes, move |class| of_claims(&all, |claim| is_of_class(claim, class)));
+    running.watches(&classes, move |class| datacenters_of_claims(&all, |claim| is_of_class(claim, class)));
     let all = Arc::clone(&claims);
-    running.watches(&volumes, move |volume| of_claims(&all, |claim| has_volume(claim, volume)));
-    // Machines tell of themselves all the time. What matters is which ones there are.
-    running.watch_changes(&machines, move |change| {
-        let labels = |machine: &Option<Arc<PartialObjectMeta<Node>>>| {
-            machine.as_ref().map(|machine| machine.metadata.labels.clone().unwrap_or_default())
+    running.watches(&volumes, move |volume| datacenters_of_claims(&all, |claim| has_volume(claim, volume)));
+    // The kubelet updates its Kubernetes node all the time. Only creation, deletion and labels matter here.
+    running.watch_changes(&kubernetes_nodes, move |change| {
+        let labels = |node: &Option<Arc<PartialObjectMeta<Node>>>| {
+            node.as_ref().map(|node| node.metadata.labels.clone().unwrap_or_default())
         };
-        if labels(&change.before) == labels(&change.after) { Vec::new() } else { of_claims(&claims, |_| true) }
+        if labels(&change.before) == labels(&change.after) {
+            Vec::new()
+        } else {
+            datacenters_of_claims(&claims, |_| true)
+        }
     });
     running
 }
 
 impl Drop for DatacenterController {
     fn drop(&mut self) {
-        // Whoever leads now tells of them.
-        self.settings.expiry.forget();
-        self.settings.counts.forget();
+        // The new leader exports these metrics.
+        self.settings.expiry.clear();
+        self.settings.counts.clear_gauges();
     }
 }
 
-/// What a datacenter has of a kind, also where a former one of the same name left it behind.
+/// Enqueues the datacenter that owns an object, and the one that may adopt it from a former datacenter of the same
+/// name.
 fn owns<K: Kind>(running: &Arc<Running<DatacenterController>>, store: &Arc<Store<K>>) {
     running.owns(store);
     running.adopts(store, datacenter_of);
 }
 
-/// The datacenter that an object is of, by its labels.
+/// Returns the datacenter of an object, by its label.
 fn datacenter_of<K: Kind>(object: &K) -> Option<ObjectKey> {
     labelled_datacenter(object.meta())
 }
@@ -227,8 +234,8 @@ fn labelled_datacenter(metadata: &ObjectMeta) -> Option<ObjectKey> {
     Some(ObjectKey { namespace: metadata.namespace.clone(), name: name.clone() })
 }
 
-/// The datacenters that have such claims.
-fn of_claims(
+/// Returns the datacenters that have such claims.
+fn datacenters_of_claims(
     claims: &Store<PersistentVolumeClaim>,
     is_concerned: impl Fn(&PersistentVolumeClaim) -> bool,
 ) -> Vec<ObjectKey> {
@@ -247,15 +254,15 @@ fn has_volume(claim: &PersistentVolumeClaim, volume: &ObjectMeta) -> bool {
     has.is_some() && has == volume.name.as_ref()
 }
 
-/// Takes away what no controller reads, and then what decisions on datacenters do not need.
+/// Drops what no controller reads, and then what plans of datacenters do not need, to save memory.
 fn trimmed<K: Kind>(object: &mut K, trim_more: fn(&mut K)) {
     trim(object);
     trim_more(object);
 }
 
-/// Leaves of a machine which one it is.
-fn trim_machine(machine: &mut PartialObjectMeta<Node>) {
-    let metadata = &mut machine.metadata;
+/// Drops all metadata of a Kubernetes node but its identity and labels.
+fn trim_kubernetes_node(node: &mut PartialObjectMeta<Node>) {
+    let metadata = &mut node.metadata;
     (metadata.annotations, metadata.managed_fields, metadata.owner_references) = (None, None, None);
 }
 
@@ -268,24 +275,24 @@ impl Controller for DatacenterController {
     const HELD: &'static str = scylla_operator::CONDITION;
 
     fn held(&self, object: &ScyllaDBDatacenter) -> Option<Hold> {
-        // What cannot be read is told when it is observed.
+        // StatefulSets that cannot be parsed are reported by `observe`.
         let uid = object.metadata.uid.as_deref().unwrap_or_default();
-        let hold = self.scylla_operator.holds(&self.stateful_sets.controlled_by(uid).unwrap_or_default());
+        let hold = self.scylla_operator.hold(&self.stateful_sets.controlled_by(uid).unwrap_or_default());
         if hold.is_some() {
-            self.turns.stand_back(&key_of(&object.metadata));
+            self.rollouts.skip(&key_of(&object.metadata));
         }
         hold
     }
 
     fn waits_for(&self) -> Option<String> {
-        self.scylla_operator.waits_for()
+        self.scylla_operator.blocking_reason()
     }
 
     fn observe(&self, object: &Arc<ScyllaDBDatacenter>) -> impl Future<Output = Result<Observed, Error>> + Send {
-        self.observed(object).inspect_ok(|observed| {
+        self.observe_object(object).inspect_ok(|observed| {
             let key = key_of(&object.metadata);
-            self.settings.counts.observed(observed);
-            // It may have been deleted meanwhile; its series were removed then, and nothing would remove them again.
+            self.settings.counts.record_nodes(observed);
+            // If it was deleted meanwhile, its series were removed then, and nothing else would remove them again.
             if !matches!(self.datacenters.get(&key), Ok(Some(_))) {
                 self.settings.counts.remove_datacenter(&key);
             }

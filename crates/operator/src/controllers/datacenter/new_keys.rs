@@ -1,11 +1,11 @@
-//! Keys for certificates that are to be signed.
+//! Private keys of new certificates.
 //!
-//! ECDSA keys are made in a moment, where they are needed. An RSA key takes seconds, so it is made beside the workers, as an
-//! errand, and the datacenter is looked at again when it is there.
+//! An ECDSA key is generated in a moment, during the reconcile. An RSA key takes seconds, so a background task
+//! generates it, and the datacenter is reconciled again when it is ready.
 //!
-//! Errands are begun as soon as somebody looks, not when there is nothing left to write: nobody outside notices that a key
-//! is made, so no word has to come before the deed, and certificates are renewed also where something else of the
-//! datacenter can never be written.
+//! The background task starts while the controller observes, not after everything else was applied: it has no effect
+//! outside of this process, and certificates are renewed even where another object of the datacenter can never be
+//! applied.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -24,68 +24,70 @@ use tracing::debug;
 
 use crate::certificates::{Key, KeyKind};
 
-/// Keys by the names of the Secrets that they are for, or why there is none.
-type Made = BTreeMap<String, Result<Key, String>>;
+/// Keys or errors by the names of their Secrets.
+type KeysBySecret = BTreeMap<String, Result<Key, String>>;
 
-/// Keys that are made, and those that are there and not stored yet.
+/// Keys that are being generated, and those that are not stored in their Secrets yet.
 #[derive(Debug)]
 pub(super) struct NewKeys {
     kind: KeyKind,
-    background_tasks: BackgroundTasks<Made>,
-    /// By datacenter and Secret, until they are seen to be stored: a Secret that cannot be written, say because its name is
-    /// taken, is tried again and again, and no key is made for each attempt.
+    background_tasks: BackgroundTasks<KeysBySecret>,
+    /// Keys by datacenter and Secret, until they are observed in the Secret: a Secret that cannot be written, for
+    /// example because its name is taken, is retried with the same key.
     ready: Mutex<HashMap<ObjectKey, BTreeMap<String, Key>>>,
-    /// One RSA key is made at a time in the whole process, so that the processor is there for the others, too.
-    turns: Arc<Semaphore>,
+    /// Only one RSA key is generated at a time in the whole process, to leave CPU time for reconciles.
+    permits: Arc<Semaphore>,
 }
 
 impl NewKeys {
     pub(super) fn new(kind: KeyKind) -> Self {
-        let turns = Arc::new(Semaphore::new(1));
-        Self { kind, background_tasks: BackgroundTasks::default(), ready: Mutex::default(), turns }
+        let permits = Arc::new(Semaphore::new(1));
+        Self { kind, background_tasks: BackgroundTasks::default(), ready: Mutex::default(), permits }
     }
 
-    /// Those who wait for keys are to be looked at when these are back.
-    pub(super) fn background_tasks(&self) -> &BackgroundTasks<Made> {
+    /// Returns the background tasks, whose datacenters must be reconciled when they are done.
+    pub(super) fn background_tasks(&self) -> &BackgroundTasks<KeysBySecret> {
         &self.background_tasks
     }
 
-    /// Keys for these Secrets of a datacenter, as far as they are there. Those that are missing are being made then. What
-    /// was made for other Secrets is forgotten.
-    pub(super) fn desired(&self, datacenter: &ObjectKey, secrets: &[&str]) -> Made {
+    /// Returns the keys for these Secrets of a datacenter that are ready, and starts to generate the others. Drops the
+    /// keys of its other Secrets.
+    pub(super) fn get_or_generate(&self, datacenter: &ObjectKey, secrets: &[&str]) -> KeysBySecret {
         if matches!(self.kind, KeyKind::Ecdsa(_)) {
             let key = |secret: &&str| ((*secret).to_owned(), Key::new(self.kind).map_err(|error| chain(&error)));
             return secrets.iter().map(key).collect();
         }
         let mut ready = self.ready();
-        let mut made: Made =
+        let mut keys_by_secret: KeysBySecret =
             ready.remove(datacenter).unwrap_or_default().into_iter().map(|(secret, key)| (secret, Ok(key))).collect();
         let state = self.background_tasks.state(datacenter);
-        if let BackgroundTaskState::Done(brought) = &state {
-            made.extend(brought.clone());
+        if let BackgroundTaskState::Done(generated) = &state {
+            keys_by_secret.extend(generated.clone());
             self.background_tasks.forget(datacenter);
         }
-        made.retain(|secret, _| secrets.contains(&secret.as_str()));
-        // What failed is told, and made another time.
+        keys_by_secret.retain(|secret, _| secrets.contains(&secret.as_str()));
+        // Errors are returned once, and the next call tries again.
         let keys: BTreeMap<String, Key> =
-            made.iter().filter_map(|(secret, key)| Some((secret.clone(), key.clone().ok()?))).collect();
+            keys_by_secret.iter().filter_map(|(secret, key)| Some((secret.clone(), key.clone().ok()?))).collect();
         if !keys.is_empty() {
             ready.insert(datacenter.clone(), keys);
         }
-        let missing = secrets.iter().filter(|secret| !made.contains_key(**secret));
+        let missing = secrets.iter().filter(|secret| !keys_by_secret.contains_key(**secret));
         let missing: Vec<String> = missing.map(|secret| (*secret).to_owned()).collect();
-        // One that is under way may be back by now: it is looked at then, and nothing may take the place of what it brings.
+        // A task that was running above may be done by now. The reconcile that it causes takes its result, which a new
+        // task must not overwrite.
         if !missing.is_empty() && state != BackgroundTaskState::Running {
-            debug!(?missing, "making keys");
-            let making = make(self.kind, missing.clone(), Arc::clone(&self.turns));
+            debug!(?missing, "generating keys");
+            let generating = generate(self.kind, missing.clone(), Arc::clone(&self.permits));
             let failed = |problem: String| missing.into_iter().map(|secret| (secret, Err(problem.clone()))).collect();
-            self.background_tasks.send(datacenter.clone(), making, failed);
+            self.background_tasks.send(datacenter.clone(), generating, failed);
         }
-        made
+        keys_by_secret
     }
 
-    /// A key that was stored once is never used again, whatever becomes of the Secret: who deletes it wants another key.
-    pub(super) fn take_in(&self, change: &Change<Secret>) {
+    /// Drops keys that are stored in a Secret. They are never used again, even if a user deletes the Secret to get a
+    /// new key.
+    pub(super) fn observe_change(&self, change: &Change<Secret>) {
         let Some(secret) = &change.after else { return };
         let (Some(data), Some(owner)) = (&secret.data, controller_of(&secret.metadata)) else { return };
         let datacenter = ObjectKey { namespace: change.key.namespace.clone(), name: owner.name.clone() };
@@ -97,7 +99,7 @@ impl NewKeys {
         }
     }
 
-    /// Forgets the keys of a datacenter that is gone.
+    /// Drops the keys of a datacenter that was deleted.
     pub(super) fn forget(&self, datacenter: &ObjectKey) {
         self.ready().remove(datacenter);
         self.background_tasks.forget(datacenter);
@@ -108,23 +110,24 @@ impl NewKeys {
     }
 }
 
-async fn make(kind: KeyKind, secrets: Vec<String>, turns: Arc<Semaphore>) -> Made {
-    let mut made = Made::new();
+async fn generate(kind: KeyKind, secrets: Vec<String>, permits: Arc<Semaphore>) -> KeysBySecret {
+    let mut keys_by_secret = KeysBySecret::new();
     for secret in secrets {
-        made.insert(secret, make_one(kind, Arc::clone(&turns)).await);
+        keys_by_secret.insert(secret, generate_one(kind, Arc::clone(&permits)).await);
     }
-    made
+    keys_by_secret
 }
 
-async fn make_one(kind: KeyKind, turns: Arc<Semaphore>) -> Result<Key, String> {
-    let turn = turns.acquire_owned().await.map_err(|error| chain(&error))?;
-    let making = spawn_blocking(move || {
-        // A key cannot be broken off, so the turn ends with the key, not with whoever waits for it.
-        let _turn = turn;
+async fn generate_one(kind: KeyKind, permits: Arc<Semaphore>) -> Result<Key, String> {
+    let permit = permits.acquire_owned().await.map_err(|error| chain(&error))?;
+    let generating = spawn_blocking(move || {
+        // Generating a key cannot be cancelled, so the permit is released when it is done, not when its caller is
+        // dropped.
+        let _permit = permit;
         Key::new(kind)
     });
-    // It panics where there are no random bytes, which is an error like others here.
-    making.await.map_err(|error| chain(&error))?.map_err(|error| chain(&error))
+    // It panics if the system provides no random bytes, which becomes an error here.
+    generating.await.map_err(|error| chain(&error))?.map_err(|error| chain(&error))
 }
 
 #[cfg(test)]
@@ -145,13 +148,13 @@ mod tests {
         ObjectKey { namespace: Some("shop".into()), name: "orders".into() }
     }
 
-    /// Looks until all are there. They are made beside this thread, which is the only one of the runtime.
-    async fn awaited(keys: &NewKeys, secrets: &[&str]) -> BTreeMap<String, Key> {
+    /// Polls until all keys are ready. Other threads generate them: the tokio runtime has one thread.
+    async fn wait_for_keys(keys: &NewKeys, secrets: &[&str]) -> BTreeMap<String, Key> {
         let all = async {
             loop {
-                let made = keys.desired(&datacenter(), secrets);
-                if made.len() == secrets.len() {
-                    return made.into_iter().map(|(secret, key)| (secret, key.unwrap())).collect();
+                let keys_by_secret = keys.get_or_generate(&datacenter(), secrets);
+                if keys_by_secret.len() == secrets.len() {
+                    return keys_by_secret.into_iter().map(|(secret, key)| (secret, key.unwrap())).collect();
                 }
                 sleep(Duration::from_millis(10)).await;
             }
@@ -169,70 +172,78 @@ mod tests {
     }
 
     #[test]
-    fn elliptic_keys_are_there_at_once_and_never_the_same() {
+    fn ecdsa_keys_are_returned_at_once_and_never_repeated() {
         let keys = NewKeys::new(KeyKind::default());
-        let [first, second] = [(); 2].map(|()| keys.desired(&datacenter(), &["a", "b"]));
+        let [first, second] = [(); 2].map(|()| keys.get_or_generate(&datacenter(), &["a", "b"]));
         let all = first.into_values().chain(second.into_values()).map(|key| key.unwrap().pem().to_owned());
         assert_eq!(all.collect::<BTreeSet<String>>().len(), 4);
     }
 
     #[tokio::test]
-    async fn rsa_keys_come_later_and_stay_until_they_are_stored() {
+    async fn rsa_keys_are_returned_until_they_are_stored() {
         let keys = NewKeys::new(KIND);
-        assert_eq!(keys.desired(&datacenter(), &["a", "b"]), Made::new(), "nobody waits for them");
-        let made = awaited(&keys, &["a", "b"]).await;
-        assert_ne!(made["a"], made["b"]);
-        assert_eq!(awaited(&keys, &["a", "b"]).await, made, "they could not be written, and it is tried again");
-        keys.take_in(&stored("b", &made["b"]));
-        keys.take_in(&stored("a", &made["a"]));
-        assert_eq!(keys.ready().len(), 0, "what is stored is not kept");
-        let again = awaited(&keys, &["a"]).await;
-        assert!(!made.values().any(|key| *key == again["a"]), "the Secret was deleted: it gets another key");
+        assert_eq!(
+            keys.get_or_generate(&datacenter(), &["a", "b"]),
+            KeysBySecret::new(),
+            "the reconcile does not wait for them"
+        );
+        let keys_by_secret = wait_for_keys(&keys, &["a", "b"]).await;
+        assert_ne!(keys_by_secret["a"], keys_by_secret["b"]);
+        assert_eq!(
+            wait_for_keys(&keys, &["a", "b"]).await,
+            keys_by_secret,
+            "the Secrets could not be written, and are retried"
+        );
+        keys.observe_change(&stored("b", &keys_by_secret["b"]));
+        keys.observe_change(&stored("a", &keys_by_secret["a"]));
+        assert_eq!(keys.ready().len(), 0, "keys that are stored are dropped");
+        let again = wait_for_keys(&keys, &["a"]).await;
+        assert!(!keys_by_secret.values().any(|key| *key == again["a"]), "the Secret was deleted: it gets another key");
     }
 
     #[tokio::test]
-    async fn what_is_not_asked_for_any_more_is_forgotten() {
+    async fn keys_that_are_no_longer_requested_are_dropped() {
         let keys = NewKeys::new(KIND);
-        let first = awaited(&keys, &["a"]).await;
-        assert_eq!(keys.desired(&datacenter(), &[]), Made::new());
-        assert_ne!(awaited(&keys, &["a"]).await, first);
+        let first = wait_for_keys(&keys, &["a"]).await;
+        assert_eq!(keys.get_or_generate(&datacenter(), &[]), KeysBySecret::new());
+        assert_ne!(wait_for_keys(&keys, &["a"]).await, first);
         keys.forget(&datacenter());
         assert_eq!(keys.ready().len(), 0);
-        keys.desired(&datacenter(), &["a"]);
+        keys.get_or_generate(&datacenter(), &["a"]);
         keys.forget(&datacenter());
         assert_eq!(
             keys.background_tasks.state(&datacenter()),
             BackgroundTaskState::None,
-            "it is gone while a key is made"
+            "it is deleted while a key is generated"
         );
     }
 
-    /// More is asked for while keys are made: those are kept, and only the others are made then.
+    /// More keys are requested while some are being generated: those are used, and only the others are generated then.
     #[tokio::test]
-    async fn what_is_under_way_is_not_made_twice() {
+    async fn keys_that_are_being_generated_are_not_generated_twice() {
         let keys = NewKeys::new(KIND);
-        keys.desired(&datacenter(), &["a"]);
-        keys.desired(&datacenter(), &["a", "b"]);
+        keys.get_or_generate(&datacenter(), &["a"]);
+        keys.get_or_generate(&datacenter(), &["a", "b"]);
         let early = async {
             loop {
-                if let Some(key) = keys.desired(&datacenter(), &["a", "b"]).remove("a") {
+                if let Some(key) = keys.get_or_generate(&datacenter(), &["a", "b"]).remove("a") {
                     return key.unwrap();
                 }
                 sleep(Duration::from_millis(10)).await;
             }
         };
         let early = timeout(Duration::from_secs(120), early).await.unwrap();
-        let both = awaited(&keys, &["a", "b"]).await;
+        let both = wait_for_keys(&keys, &["a", "b"]).await;
         assert_eq!(both["a"], early);
         assert_ne!(both["b"], early);
     }
 
     #[tokio::test]
-    async fn a_turn_ends_with_its_key_also_where_nobody_waits_for_it() {
-        let turns = Arc::new(Semaphore::new(1));
-        let making = make_one(KIND, Arc::clone(&turns));
-        assert!(timeout(Duration::ZERO, making).await.is_err(), "it is broken off at once");
-        assert_eq!(turns.available_permits(), 0);
-        drop(timeout(Duration::from_secs(120), turns.acquire()).await.unwrap().unwrap());
+    async fn permit_is_released_when_the_key_is_done_even_if_the_caller_is_dropped() {
+        let permits = Arc::new(Semaphore::new(1));
+        let generating = generate_one(KIND, Arc::clone(&permits));
+        assert!(timeout(Duration::ZERO, generating).await.is_err(), "it is dropped at once");
+        assert_eq!(permits.available_permits(), 0);
+        drop(timeout(Duration::from_secs(120), permits.acquire()).await.unwrap().unwrap());
     }
 }

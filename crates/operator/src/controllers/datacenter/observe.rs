@@ -1,4 +1,4 @@
-//! From the caches to what a plan is made of.
+//! The observed state of a datacenter, read from the caches.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +13,7 @@ use k8s_openapi::{
 };
 use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
 use messina_plan::datacenter::{
-    ByName, Cached, Datacenter, Explanation, InvalidField, UserObjects, Observed, OptionalKind, cannot_adopt,
+    ByName, Cached, Datacenter, InvalidField, UserObjects, Observed, OptionalKind, Told, cannot_adopt,
     certificates::{SigningRequest, SignedCertificate, signing_requests},
     change_of_identity, refusal, rollout_state, validate_allowing, version_of_settings,
 };
@@ -30,24 +30,24 @@ use super::{DatacenterController, datacenter_of};
 use crate::certificates;
 
 impl DatacenterController {
-    pub(super) async fn observed(&self, object: &ScyllaDBDatacenter) -> Result<Observed, Error> {
-        let observed = self.observed_in_turn(object).await;
+    pub(super) async fn observe_object(&self, object: &ScyllaDBDatacenter) -> Result<Observed, Error> {
+        let observed = self.observe_once(object).await;
         if observed.is_err() {
-            self.turns.stand_back(&key_of(&object.metadata));
+            self.rollouts.skip(&key_of(&object.metadata));
         }
         observed
     }
 
-    async fn observed_in_turn(&self, object: &ScyllaDBDatacenter) -> Result<Observed, Error> {
+    async fn observe_once(&self, object: &ScyllaDBDatacenter) -> Result<Observed, Error> {
         let datacenter = self.validated(object)?;
         let key = key_of(&object.metadata);
-        // First what may have to be asked for: what is read from the stores is of one moment.
+        // First the objects that may need requests: everything below is read from the stores at one moment.
         let named = UserObjects {
             config_maps: self.named_config_maps.read(Self::NAME, &key, datacenter.config_map_references()).await?,
             secrets: self.named_secrets.read(Self::NAME, &key, datacenter.secret_references()).await?,
         };
         let uid = datacenter.uid.clone();
-        // Before volumes and machines: what could not be read until now may be old.
+        // Before volumes and Kubernetes nodes: a store that becomes readable after this line may be incomplete.
         let unreadable_kinds = self.unreadable_kinds();
         let claims = of_datacenter(&self.claims, &datacenter)?;
         let cached = Cached {
@@ -66,22 +66,22 @@ impl DatacenterController {
             node_exporter_image: self.settings.node_exporter_image.clone(),
             gates: self.settings.gates,
             probe_period: self.settings.probe_period,
-            new_token: random_text()?,
-            proofs: self.proven.of(&key),
+            new_token: random_token()?,
+            proofs: self.proof_cache.get(&key),
             cqls_ingress_port: self.settings.cqls_ingress_port,
             unreadable_kinds,
             now: Timestamp::now(),
             ..Cached::new(datacenter, &self.settings.operator_image)
         };
         let cached = cached.prove(&SystemRandom::new());
-        self.proven.remember(&key, &cached.proofs);
-        let machines = self.machines.all();
-        let mut observed = Observed::from_cached(cached, machines.iter().map(|one| &one.metadata));
+        self.proof_cache.insert(&key, &cached.proofs);
+        let kubernetes_nodes = self.kubernetes_nodes.all();
+        let mut observed = Observed::from_cached(cached, kubernetes_nodes.iter().map(|one| &one.metadata));
         if let Some(fault) = change_of_identity(&observed) {
             return Err(invalid(&[fault]));
         }
         let is_known = observed.status().observed_generation == Some(observed.datacenter().generation);
-        let turn = self.turns.turn(&key, of_user(&observed), is_known, || rollout_state(&observed));
+        let turn = self.rollouts.turn_of(&key, user_version(&observed), is_known, || rollout_state(&observed));
         observed.set_turn(turn);
         observed.set_signed(self.signed(&key, &observed));
         Ok(observed)
@@ -96,34 +96,34 @@ impl DatacenterController {
         let datacenter = self.validated(object)?;
         let key = key_of(&object.metadata);
         let cached = Cached {
-            stateful_sets: left_behind(&self.stateful_sets, &key),
-            config_maps: left_behind(&self.config_maps, &key),
+            stateful_sets: orphans_of(&self.stateful_sets, &key),
+            config_maps: orphans_of(&self.config_maps, &key),
             ..Cached::new(datacenter, &self.settings.operator_image)
         };
         cannot_adopt(&Observed::from_cached(cached, [])).map_or(Ok(()), |fault| Err(invalid(&[fault])))
     }
 
-    /// Kinds outside of the namespace that the operator may not read.
+    /// Returns the cluster-scoped kinds that the operator is not permitted to read.
     fn unreadable_kinds(&self) -> BTreeSet<OptionalKind> {
         let kinds = [
             (OptionalKind::StorageClass, self.storage_classes.is_forbidden()),
             (OptionalKind::PersistentVolume, self.volumes.is_forbidden()),
-            (OptionalKind::Node, self.machines.is_forbidden()),
+            (OptionalKind::Node, self.kubernetes_nodes.is_forbidden()),
         ];
         kinds.into_iter().filter_map(|(kind, is_forbidden)| is_forbidden.then_some(kind)).collect()
     }
 
-    /// Volumes of claims. One that cannot be read has no Kubernetes node to miss.
+    /// Returns the volumes of claims. A volume that cannot be parsed is left out, as if its Kubernetes node existed.
     fn volumes_of(&self, claims: &ByName<PersistentVolumeClaim>) -> ByName<PersistentVolume> {
         let names = claims.values().filter_map(|claim| claim.spec.as_ref()?.volume_name.clone());
         names.filter_map(|name| self.volumes.get(&ObjectKey { namespace: None, name }).ok()?).collect()
     }
 
-    /// Certificates that are to be signed now, as far as there are keys for them.
+    /// Signs the certificates that are due and whose keys are ready.
     fn signed(&self, datacenter: &ObjectKey, observed: &Observed) -> BTreeMap<String, Result<SignedCertificate, String>> {
         let signing_requests = signing_requests(observed);
         let secrets: Vec<&str> = signing_requests.iter().map(|order| order.secret.as_str()).collect();
-        let mut keys = self.new_keys.desired(datacenter, &secrets);
+        let mut keys = self.new_keys.get_or_generate(datacenter, &secrets);
         let sign = |order: SigningRequest| {
             let signed = keys.remove(&order.secret)?.and_then(|key| {
                 info!(secret = order.secret, reason = order.reason, "signing a certificate");
@@ -135,47 +135,50 @@ impl DatacenterController {
     }
 }
 
-/// Tells versions of what the user wrote apart: the specification, and what nodes read of the objects that it names.
-fn of_user(observed: &Observed) -> u64 {
+/// Returns a hash of the user's input: the specification, and what nodes read of the objects that it refers to.
+fn user_version(observed: &Observed) -> u64 {
     let mut hasher = DefaultHasher::new();
     (observed.datacenter().generation, version_of_settings(observed)).hash(&mut hasher);
     hasher.finish()
 }
 
 fn invalid(faults: &[InvalidField]) -> Error {
-    let Explanation { reason, message } = refusal(faults);
+    let Told { reason, message } = refusal(faults);
     Error::Invalid { reason, message }
 }
 
-/// What has the datacenter's name on it. Fails when something of that cannot be read: it is there, so it may not be taken
-/// for missing. What others have and cannot be read is their affair.
+/// Returns the objects with the datacenter's label. Fails if one of them cannot be parsed: it exists, so it must not be
+/// taken for missing. Objects of other datacenters that cannot be parsed do not matter.
 fn of_datacenter<K: Kind + Metadata<Ty = ObjectMeta>>(
     store: &Store<K>,
     datacenter: &Datacenter,
 ) -> Result<ByName<K>, Error> {
-    let is_its = |key: &ObjectKey, labels: &BTreeMap<String, String>| {
+    let is_labelled = |key: &ObjectKey, labels: &BTreeMap<String, String>| {
         key.namespace.as_ref() == Some(&datacenter.namespace) && labels.get(label::CLUSTER) == Some(&datacenter.name)
     };
-    Ok(store.select(is_its)?.into_iter().collect())
+    Ok(store.select(is_labelled)?.into_iter().collect())
 }
 
-/// What a datacenter has of one kind, by name.
+/// Returns the objects that a datacenter owns.
 fn owned<K: Kind + Metadata<Ty = ObjectMeta>>(store: &Store<K>, uid: &str) -> Result<ByName<K>, Error> {
     Ok(store.controlled_by(uid)?.into_iter().collect())
 }
 
-/// What a former datacenter of this name left behind.
-fn left_behind<K: Kind + Metadata<Ty = ObjectMeta>>(store: &Store<K>, key: &ObjectKey) -> ByName<K> {
+/// Returns the objects without owner of a former datacenter of this name.
+fn orphans_of<K: Kind + Metadata<Ty = ObjectMeta>>(store: &Store<K>, key: &ObjectKey) -> ByName<K> {
     let orphans = store.without_controller().into_iter();
     orphans.filter(|one| datacenter_of(one.as_ref()).as_ref() == Some(key)).collect()
 }
 
-/// A text that nobody can guess.
-fn random_text() -> Result<String, Error> {
+/// Returns a random token.
+fn random_token() -> Result<String, Error> {
     let mut bytes = [0; 32];
     rustls::crypto::ring::default_provider().secure_random.fill(&mut bytes).map_err(|_| Error::Invalid {
         reason: "NoRandomness",
-        message: "the system gives no random bytes for a token; it is tried again when something changes".into(),
+        message:
+            "The operating system provides no random bytes for the agents' token. The operator retries when an object \
+                  of the datacenter changes."
+                .into(),
     })?;
     Ok(bytes.iter().map(|byte| char::from(b"abcdefghijklmnopqrstuvwxyz234567"[usize::from(byte % 32)])).collect())
 }

@@ -1,4 +1,4 @@
-//! From what was observed to how the datacenter stands.
+//! The status of a datacenter.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ pub(super) fn report(observed: &Observed, plan: &Plan) -> Report {
     let datacenter::Report { status, available } = datacenter::report(observed);
     let (reason, message) = match &available {
         Ok(()) => ("AsExpected", ""),
-        Err(told) => (told.reason, told.message.as_str()),
+        Err(unavailable) => (unavailable.reason, unavailable.message.as_str()),
     };
     let name = format!("{}Available", datacenter::Component::StatefulSet.name());
     Report {
         status: json!(status),
         conditions: vec![condition(name, available.is_ok(), reason, message, Some(observed.datacenter().generation))],
-        requeue_after: plan.requeue_at.map(|at| rest(observed.now(), at)),
+        requeue_after: plan.requeue_at.map(|at| time_until(observed.now(), at)),
         ..Report::default()
     }
 }
 
-/// How long it is until then, and a moment at least.
-fn rest(now: Timestamp, then: Timestamp) -> Duration {
+/// Returns the time until `then`, and at least a second.
+fn time_until(now: Timestamp, then: Timestamp) -> Duration {
     Duration::try_from(then.duration_since(now)).unwrap_or_default().max(Duration::from_secs(1))
 }
