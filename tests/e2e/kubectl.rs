@@ -11,8 +11,8 @@ use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use kube::{Api, Client};
 use messina_e2e::{SOON, accepts, accepts_status, in_a_namespace, light_kubeconfig, objects, program};
 use messina_kubectl::status::{
-    Look,
-    gather::{self, Question},
+    Style,
+    gather::{self, Query},
     model::Status,
     text,
 };
@@ -66,7 +66,7 @@ async fn what_cannot_be_shown_is_one_sentence() {
         let nowhere =
             kubeconfig(namespace, |config| config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1".into());
         let said = complaint(&["--kubeconfig", nowhere.to_str().unwrap()]);
-        assert!(said.starts_with("The Kubernetes cluster cannot be asked: "), "{said}");
+        assert!(said.starts_with("The request to the Kubernetes cluster failed: "), "{said}");
         assert!(said.contains("refused"), "{said}");
         fs::remove_file(nowhere).unwrap();
         for wrong in [["--kubeconfig", "/nowhere/config"].as_slice(), &["--kubeconfig", light, "--context", "other"]] {
@@ -156,14 +156,14 @@ async fn nodes_are_asked_through_the_api_server() {
             accepts_status(client, namespace, &pod.to_string()).await;
         }
 
-        let question = Question { namespace: Some(namespace.into()), name: Some("orders".into()), port };
-        let found = gather::gather(client, &question).await.unwrap();
-        let status = Status::new(&found.datacenters, found.problems, question.namespace.clone());
+        let query = Query { namespace: Some(namespace.into()), name: Some("orders".into()), port };
+        let found = gather::gather(client, &query).await.unwrap();
+        let status = Status::new(&found.datacenters, found.problems, query.namespace.clone());
         assert_eq!(status.clusters[0].racks.len(), 1, "what only bears the labels is not shown: {status:?}");
         let node = &status.clusters[0].racks[0].nodes[0];
         let facts = (node.state.as_deref(), node.tokens, node.no_answer.as_deref());
         assert_eq!(facts, (Some("UN"), Some(16), None), "{status:?}");
-        let shown = text(&status, Look::default());
+        let shown = text(&status, Style::default());
         assert!(shown.contains(&format!("orders-dc1-a-0  UN  {address}  1f3e4a5b…  16 tokens")), "{shown}");
 
         // Who may see objects and not ask nodes, sees the objects.
@@ -217,7 +217,7 @@ async fn why_an_object_is_not_done_is_told_in_sentences() {
         let new = why("scylladbdatacenters/orders");
         assert!(new.status.success(), "{new:?}");
         let said = String::from_utf8(new.stdout).unwrap();
-        assert!(said.contains("The operator has not looked at it yet"), "{said}");
+        assert!(said.contains("The operator has not reconciled it yet"), "{said}");
     })
     .await;
 }

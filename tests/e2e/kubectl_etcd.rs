@@ -126,7 +126,7 @@ async fn a_task_is_followed_until_it_has_succeeded() {
             json!({"type": "OnDemandSnapshot", "ttlSecondsAfterFinished": 3600, "etcdReference": {"name": "main"},
                 "config": {"snapshotType": "full", "isFinal": true, "timeoutSeconds": 900}})
         );
-        followed.shows("New: waits for the operator").await;
+        followed.shows("New: waiting for the operator").await;
         followed.stands(&json!({"state": "Pending", "place": 2})).await;
         followed.shows("Pending: 2 tasks ahead").await;
         // What changes nothing that is shown is not shown again.
@@ -145,7 +145,7 @@ async fn a_task_is_followed_until_it_has_succeeded() {
             followed.ends(0).await,
             format!(
                 "Task {name} was created.\n{name} succeeded: The full snapshot Full-1.final was taken, up to revision 1234; \
-                 it is marked as the last one.\n"
+                 it is marked as final.\n"
             )
         );
         // Who comes later is told the same.
@@ -165,7 +165,7 @@ async fn whoever_waits_is_told_of_every_other_end() {
 
         let mut failed = Followed::start(client, namespace, &["defrag", "main", "--wait", "-o", "json"]).await;
         let name = failed.task.name_any();
-        failed.shows("New: waits for the operator").await;
+        failed.shows("New: waiting for the operator").await;
         let errors = json!([{"code": "ERR_DEADLINE_EXCEEDED", "description": "It was not done within 5 s."}]);
         failed.stands(&json!({"state": "Failed", "lastErrors": errors})).await;
         failed.shows(&format!("{name} failed: ERR_DEADLINE_EXCEEDED: It was not done within 5 s.")).await;
@@ -176,16 +176,16 @@ async fn whoever_waits_is_told_of_every_other_end() {
         let mut deleted = Followed::start(client, namespace, &["compact", "main", "--retain", "0", "--wait"]).await;
         let name = deleted.task.name_any();
         assert_eq!(deleted.task.spec.config, Some(json!({"retainRevisions": 0})));
-        deleted.shows("New: waits for the operator").await;
+        deleted.shows("New: waiting for the operator").await;
         remove(&name).await;
-        deleted.shows(&format!("{name} was deleted before its end, so nobody says what became of it.")).await;
+        deleted.shows(&format!("{name} was deleted before it was finished, so its result is unknown.")).await;
         assert_eq!(deleted.ends(1).await, format!("Task {name} was created.\n"));
 
         let mut left = Followed::start(client, namespace, &["snapshot", "main", "--wait", "-o", "name"]).await;
         let name = left.task.name_any();
-        left.shows("New: waits for the operator").await;
+        left.shows("New: waiting for the operator").await;
         kill(Pid::from_raw(left.child.id().unwrap().cast_signed()), Signal::SIGINT).unwrap();
-        left.shows("The task goes on. Follow it again:").await;
+        left.shows("The task continues. Follow it again:").await;
         let kubeconfig = light_kubeconfig().display().to_string();
         left.shows(&format!("    kubectl messina etcd wait {name} -n {namespace} --kubeconfig {kubeconfig}")).await;
         assert_eq!(left.ends(130).await, format!("etcdoperatortask.druid.gardener.cloud/{name}\n"));
@@ -209,7 +209,7 @@ async fn what_cannot_be_done_is_one_sentence_and_leaves_no_task() {
             (&["snapshot", "main", "--timeout", "0"], "give 1s or more"),
             (&["defrag", "main", "--ttl", "soon"], "such as 90s, 15m or 1h30m"),
             (&["compact", "main", "--retain", "-1"], "-1 is not in 0.."),
-            (&["defrag", "a/b"], "this cannot be a name"),
+            (&["defrag", "a/b"], "invalid name"),
         ] {
             let (code, printed, said) = output(namespace, arguments).await;
             assert_eq!((code, printed.as_str()), (Some(2), ""), "{arguments:?}: {said}");
@@ -254,7 +254,7 @@ async fn tasks_are_shown_in_line() {
         assert_eq!(rows[0], ["NAME", "TYPE", "ETCD", "STATE", "AHEAD", "AGE"]);
         assert_eq!(rows[1][..6], [second, "Compact", "main", "InProgress", "1/3", "0"]);
         assert_eq!(rows[2][..5], [&first, "Defragment", "main", "Pending", "1"]);
-        assert_eq!(rows[3].join(" "), format!("Waits for its turn; it is that of {second}."));
+        assert_eq!(rows[3].join(" "), format!("Waiting for task {second} on the same etcd cluster."));
     })
     .await;
 }

@@ -1,8 +1,9 @@
-//! `kubectl messina`: what a person runs. One module for each subcommand.
+//! The kubectl plugin `kubectl messina`. One module for each subcommand.
 //!
-//! Nothing here depends on Linux or on the operator itself, so that it runs wherever kubectl does.
+//! It depends neither on Linux nor on the operator, so that it runs wherever kubectl runs.
 
 pub mod cluster;
+mod conditions;
 pub mod etcd;
 mod page;
 pub mod plan;

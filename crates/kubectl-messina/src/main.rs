@@ -1,4 +1,4 @@
-//! `kubectl messina`: how ScyllaDB clusters stand and why, what a manifest would become, and work on etcd clusters.
+//! `kubectl messina`: the status of ScyllaDB clusters and its causes, previews of manifests, and tasks on etcd clusters.
 
 use std::{io, process::ExitCode};
 
@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 use messina_kubectl::{etcd, plan, status, why};
 use tokio::runtime::{self, Runtime};
 
-/// Looks at ScyllaDB clusters on Kubernetes, and has work done on etcd clusters.
+/// Shows the status of ScyllaDB clusters on Kubernetes, and runs tasks on etcd clusters.
 #[derive(Parser)]
 #[command(name = "kubectl-messina", bin_name = "kubectl messina", version)]
 struct Cli {
@@ -20,23 +20,23 @@ enum Command {
     Status(status::Options),
     /// Explains in sentences why an object is not done yet
     Why(why::Options),
-    /// Prints what the operator would create for manifests, without a cluster
+    /// Prints the objects that the operator would create for manifests, without a cluster
     Plan(plan::Options),
-    /// Has work done on etcd clusters, and follows it
+    /// Runs tasks on etcd clusters, and follows them
     #[command(subcommand)]
     Etcd(etcd::Command),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     match Cli::parse().command {
-        Command::Status(options) => asking()?.block_on(status::run(&options)),
-        Command::Why(options) => asking()?.block_on(why::run(&options)),
+        Command::Status(options) => async_runtime()?.block_on(status::run(&options)),
+        Command::Why(options) => async_runtime()?.block_on(why::run(&options)),
         Command::Plan(options) => plan::run(&options),
-        Command::Etcd(command) => asking()?.block_on(etcd::run(&command)),
+        Command::Etcd(command) => async_runtime()?.block_on(etcd::run(&command)),
     }
 }
 
-/// What runs requests to a cluster.
-fn asking() -> io::Result<Runtime> {
+/// The runtime for requests to a cluster.
+fn async_runtime() -> io::Result<Runtime> {
     runtime::Builder::new_current_thread().enable_all().build()
 }

@@ -1,4 +1,4 @@
-//! What is shown to people: lines of 80 columns, with colours where there is a terminal.
+//! Output for people: lines of 80 columns, with colours on a terminal.
 
 use std::{
     env,
@@ -6,15 +6,15 @@ use std::{
 };
 
 pub(crate) const WIDTH: usize = 80;
-/// How much of a text is shown, in characters.
-const LONGEST: usize = 8 * 1024;
+/// The maximum length of a paragraph, in characters.
+const MAX_PARAGRAPH_LENGTH: usize = 8 * 1024;
 
-/// How it is to look.
+/// The style of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Look {
-    /// With colours.
+pub struct Style {
+    /// Whether to use colours.
     pub colours: bool,
-    /// With letters that every terminal has.
+    /// Whether to use ASCII characters only.
     pub ascii: bool,
 }
 
@@ -28,8 +28,8 @@ pub(crate) enum Colour {
     Red,
 }
 
-impl Look {
-    /// As standard output likes it.
+impl Style {
+    /// The style for standard output: with colours on a terminal, unless `NO_COLOR` is set.
     pub(crate) fn of_output(ascii: bool) -> Self {
         let no_colour = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Self { colours: io::stdout().is_terminal() && !no_colour, ascii }
@@ -49,24 +49,24 @@ impl Look {
 }
 
 pub(crate) struct Page {
-    pub(crate) look: Look,
+    pub(crate) style: Style,
     lines: Vec<String>,
 }
 
 impl Page {
-    pub(crate) fn new(look: Look) -> Self {
-        Self { look, lines: Vec::new() }
+    pub(crate) fn new(style: Style) -> Self {
+        Self { style, lines: Vec::new() }
     }
 
-    /// One line, whatever is in it.
+    /// Adds a line. Line breaks in it become spaces.
     pub(crate) fn line(&mut self, line: String) {
         self.lines.push(if line.contains('\n') { line.replace('\n', " ") } else { line });
     }
 
-    /// Words in lines that are short enough. The first line begins with one text, all others with another.
+    /// Adds a text, wrapped to the width of the page. `first` is the indent of the first line, `others` that of all others.
     pub(crate) fn paragraph(&mut self, first: &str, others: &str, text: &str, colour: Colour) {
         let mut begin = first;
-        for line in messina_text::lines(text, LONGEST).lines() {
+        for line in messina_text::lines(text, MAX_PARAGRAPH_LENGTH).lines() {
             let mut words = line.split_whitespace().peekable();
             while words.peek().is_some() {
                 let mut row = String::new();
@@ -79,22 +79,22 @@ impl Page {
                     row += word;
                     words.next();
                 }
-                let (begin_painted, row) = (self.look.paint(Colour::Dim, begin), self.look.paint(colour, &row));
+                let (begin_painted, row) = (self.style.paint(Colour::Dim, begin), self.style.paint(colour, &row));
                 self.line(format!("{begin_painted}{row}"));
                 begin = others;
             }
         }
     }
 
-    /// A command to be copied, so it stays in one line.
+    /// Adds a command. It is not wrapped, so that users can copy it.
     pub(crate) fn command(&mut self, command: &str) {
-        let command = self.look.paint(Colour::Bold, command);
+        let command = self.style.paint(Colour::Bold, command);
         self.line(format!("    {command}"));
     }
 
     pub(crate) fn text(&self) -> String {
         let shown = self.lines.iter().map(|line| format!("{}\n", line.trim_end())).collect::<String>();
-        if self.look.ascii {
+        if self.style.ascii {
             shown.replace(['├', '└'], "+").replace('─', "-").replace('│', "|").replace('…', "~")
         } else {
             shown

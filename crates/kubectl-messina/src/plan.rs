@@ -1,4 +1,4 @@
-//! `messina plan` and `kubectl messina plan`: what the operator would create for manifests.
+//! `messina plan` and `kubectl messina plan`: the objects that the operator would create for manifests.
 
 use std::{
     fs,
@@ -13,34 +13,34 @@ use messina_plan::{
     preview::{Manifest, Settings, preview},
 };
 
-/// How long a remark on a manifest may be, in characters.
-const LONGEST: usize = 4096;
+/// The maximum length of a note on a manifest, in characters.
+const MAX_NOTE_LENGTH: usize = 4096;
 
-/// What to plan, and for which operator.
+/// Arguments of `plan`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// A file with manifests, - for what comes in; can be given more than once
+    /// A file with manifests, - for standard input; can be repeated
     #[arg(short, long = "filename", value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
-    /// The namespace of objects that name none
+    /// The namespace of objects that have none
     #[arg(short, long, value_name = "NAME", default_value = "default")]
     pub namespace: String,
-    /// The operator's image, which also runs beside each node
+    /// The image of the operator, which also runs as the sidecar of each node
     #[arg(long, env = "MESSINA_IMAGE", value_name = "IMAGE", default_value = "localhost/messina:dev")]
     pub image: String,
-    /// The image of the exporter of a machine's metrics, for versions of ScyllaDB that come without
+    /// The image of node_exporter, for versions of ScyllaDB that do not include it
     #[arg(long, env = "MESSINA_NODE_EXPORTER_IMAGE", value_name = "IMAGE", default_value = NODE_EXPORTER_IMAGE)]
     pub node_exporter_image: String,
 }
 
-/// Prints the objects; or, when anything is wrong, what is, and no object at all: a part might be taken for the whole.
+/// Prints the objects. If there is any fault, prints the faults and no object: a part could be mistaken for the whole.
 pub fn run(options: &Options) -> Result<ExitCode> {
     let mut manifests = Vec::new();
     for file in &options.files {
         match read(file) {
             Ok(text) => manifests.push(Manifest { file: file.display().to_string(), text }),
             Err(error) => {
-                eprintln!("{}: it cannot be read: {error}", file.display());
+                eprintln!("{}: cannot be read: {error}", file.display());
                 return Ok(ExitCode::FAILURE);
             }
         }
@@ -52,8 +52,8 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     };
     let preview = preview(&manifests, &settings);
     for line in preview.notes.iter().chain(&preview.errors) {
-        // Manifests are often those of others.
-        eprintln!("{}", messina_text::line(line, LONGEST));
+        // Manifests are often written by others.
+        eprintln!("{}", messina_text::line(line, MAX_NOTE_LENGTH));
     }
     if !preview.errors.is_empty() {
         return Ok(ExitCode::FAILURE);
@@ -72,7 +72,7 @@ fn read(file: &Path) -> io::Result<String> {
 
 pub(crate) fn print(text: &str) -> Result<()> {
     match io::stdout().write_all(text.as_bytes()) {
-        // The reader has seen enough, as `head` does.
+        // The reader has closed the pipe, as `head` does.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         other => other.context("writing to standard output"),
     }

@@ -1,4 +1,4 @@
-//! An API server for tests, which answers as it is told.
+//! An API server for tests, with answers that the test provides.
 
 use std::convert::Infallible;
 
@@ -9,9 +9,9 @@ use tower::service_fn;
 
 pub(crate) type Answer = Result<Response<Body>, Infallible>;
 
-pub(crate) fn server(say: impl Fn(Request<Body>) -> Answer + Clone + Send + 'static) -> Client {
+pub(crate) fn server(respond: impl Fn(Request<Body>) -> Answer + Clone + Send + 'static) -> Client {
     let service = service_fn(move |request| {
-        let answer = say(request);
+        let answer = respond(request);
         async move { answer }
     });
     Client::new(service, "default")

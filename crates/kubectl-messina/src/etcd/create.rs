@@ -1,4 +1,4 @@
-//! Asks the API server for Etcds and tasks, and creates tasks.
+//! Looks up Etcds, creates tasks, and lists them.
 
 use kube::{
     Api, Client, ResourceExt,
@@ -6,25 +6,25 @@ use kube::{
 };
 use messina_api::druid::v1alpha1::{Etcd, EtcdOperatorTask};
 
-use super::{ETCD, Place, TASK};
+use super::{Connection, ETCD, TASK};
 use crate::cluster::{self, Error};
 
-/// So many Etcds are named to whoever has named none of them.
-const FEW: usize = 8;
+/// How many existing Etcds an error names at most.
+const MAX_NAMES: usize = 8;
 
-/// Whether there is such an Etcd. Gives a sentence where that may not be seen.
-pub(super) async fn find(place: &Place, name: &str) -> Result<Option<String>, Error> {
-    let api: Api<Etcd> = Api::namespaced(place.client.clone(), &place.namespace);
+/// Checks that an Etcd exists. Returns a warning where the user may not read it.
+pub(super) async fn find(connection: &Connection, name: &str) -> Result<Option<String>, Error> {
+    let api: Api<Etcd> = Api::namespaced(connection.client.clone(), &connection.namespace);
     let Err(source) = api.get_metadata(name).await else { return Ok(None) };
-    match Error::of(source, "get", ETCD, Some(name), Some(&place.namespace)) {
+    match Error::from_request(source, "get", ETCD, Some(name), Some(&connection.namespace)) {
         Error::Forbidden { .. } => Ok(Some(format!(
-            "You may not get {} in namespace {}, so it is not known whether there is an Etcd {name}.",
-            ETCD.resource, place.namespace
+            "You may not get {} in namespace {}, so it is unknown whether the Etcd {name} exists.",
+            ETCD.resource, connection.namespace
         ))),
         Error::NotFound { kind, name, namespace, source, .. } => {
             let others = api.list_metadata(&ListParams::default()).await;
             let names = others.map(|list| list.iter().map(ResourceExt::name_any).collect::<Vec<_>>());
-            // Who may not see which ones there are still gets the answer.
+            // Without the permission to list Etcds, the error does not name others.
             let others = names.map(|names| others_clause(&names)).unwrap_or_default();
             Err(Error::NotFound { kind, name, namespace, others, source })
         }
@@ -34,24 +34,24 @@ pub(super) async fn find(place: &Place, name: &str) -> Result<Option<String>, Er
 
 fn others_clause(names: &[String]) -> String {
     match names {
-        [] => ", and no other".to_owned(),
+        [] => ", and there is no other Etcd".to_owned(),
         [one] => format!("; there is {one}"),
-        [some @ .., last] if names.len() <= FEW => format!("; there are {} and {last}", some.join(", ")),
+        [some @ .., last] if names.len() <= MAX_NAMES => format!("; there are {} and {last}", some.join(", ")),
         many => format!("; there are {} others", many.len()),
     }
 }
 
-/// Creates a task, under a name that the API server gives it.
-pub(super) async fn create(place: &Place, task: &EtcdOperatorTask) -> Result<EtcdOperatorTask, Error> {
-    let api: Api<EtcdOperatorTask> = Api::namespaced(place.client.clone(), &place.namespace);
-    api.create(&PostParams::default(), task).await.and_then(cluster::fit).map_err(|source| match &source {
-        // A namespace that is gone or goes, a quota, a webhook: it says itself what is wrong.
-        kube::Error::Api(answer) if is_about_something_else(answer.code, &answer.message) => Error::Refused(source),
-        _ => Error::of(source, "create", TASK, None, Some(&place.namespace)),
+/// Creates a task. The API server generates its name.
+pub(super) async fn create(connection: &Connection, task: &EtcdOperatorTask) -> Result<EtcdOperatorTask, Error> {
+    let api: Api<EtcdOperatorTask> = Api::namespaced(connection.client.clone(), &connection.namespace);
+    api.create(&PostParams::default(), task).await.and_then(cluster::sanitize).map_err(|source| match &source {
+        // A missing or terminating namespace, a quota or a webhook: the message of the API server says what is wrong.
+        kube::Error::Api(answer) if is_rejection(answer.code, &answer.message) => Error::Rejected(source),
+        _ => Error::from_request(source, "create", TASK, None, Some(&connection.namespace)),
     })
 }
 
-fn is_about_something_else(code: u16, message: &str) -> bool {
+fn is_rejection(code: u16, message: &str) -> bool {
     match code {
         401 => false,
         403 => !message.contains(" cannot create resource "),
@@ -60,26 +60,28 @@ fn is_about_something_else(code: u16, message: &str) -> bool {
     }
 }
 
-/// Tasks that were listed.
+/// Tasks as listed.
 #[derive(Clone, Debug)]
 pub(super) struct Listed {
     pub(super) tasks: Vec<EtcdOperatorTask>,
-    /// Whether these are the tasks of all namespaces.
-    pub(super) is_everywhere: bool,
+    /// Whether these are the tasks of all namespaces, or only of one.
+    pub(super) all_namespaces_listed: bool,
 }
 
-/// All tasks: of all namespaces where that is allowed, because those of others may be in line for the same Etcd.
+/// Lists the tasks of all namespaces where the user may, because tasks of other namespaces can be queued for the same Etcd.
 pub(super) async fn all(client: &Client, namespace: Option<&str>) -> Result<Listed, Error> {
     let everywhere = cluster::list(&Api::<EtcdOperatorTask>::all(client.clone()), &ListParams::default()).await;
-    let (listed, asked) = match (everywhere, namespace) {
+    let (listed, requested) = match (everywhere, namespace) {
         (Err(kube::Error::Api(answer)), Some(namespace)) if answer.code == 403 => {
             let api: Api<EtcdOperatorTask> = Api::namespaced(client.clone(), namespace);
             (cluster::list(&api, &ListParams::default()).await, Some(namespace))
         }
         (other, _) => (other, None),
     };
-    let is_everywhere = asked.is_none();
-    listed.map(|tasks| Listed { tasks, is_everywhere }).map_err(|source| Error::of(source, "list", TASK, None, asked))
+    let all_namespaces_listed = requested.is_none();
+    listed
+        .map(|tasks| Listed { tasks, all_namespaces_listed })
+        .map_err(|source| Error::from_request(source, "list", TASK, None, requested))
 }
 
 #[cfg(test)]

@@ -1,22 +1,22 @@
-//! `kubectl messina etcd`: tasks on etcd clusters that a person asks for.
+//! `kubectl messina etcd`: creates, follows and lists tasks on etcd clusters.
 //!
 //! ```text
-//! request   what is asked for, as an EtcdOperatorTask           (pure)
-//! create    creates it, when its Etcd is there                   (I/O)
-//! follow    watches it until its end                             (I/O)
-//! screen    shows what is seen: a spinner, or plain lines        (I/O)
-//! words     what is said of a task                               (pure)
-//! tasks     tasks in line; also the JSON document                (pure)
-//! table     the same for people                                  (pure)
+//! request    builds an EtcdOperatorTask from the command line           (pure)
+//! create     creates the task, if its Etcd exists; lists tasks           (I/O)
+//! follow     watches a task until it is finished                         (I/O)
+//! screen     shows its progress: a spinner, or plain lines               (I/O)
+//! messages   describes a task                                           (pure)
+//! tasks      tasks in the order of their queue, also as JSON document   (pure)
+//! table      the same as a table                                        (pure)
 //! ```
 
 mod create;
 mod follow;
+mod messages;
 mod request;
 mod screen;
 mod table;
 mod tasks;
-mod words;
 
 use std::process::ExitCode;
 
@@ -26,165 +26,168 @@ use kube::{Api, Client, Config, ResourceExt};
 use messina_api::druid::v1alpha1::{EtcdOperatorTask, TaskState};
 
 use crate::{
-    cluster::{self, Access, Error, Kind},
-    page::Look,
+    cluster::{self, Access, Error, ResourceKind},
+    page::Style,
     plan::print,
-    status::Form,
+    status::OutputFormat,
 };
-use follow::{Ending, follow};
+use follow::{Outcome, follow};
 use request::Request;
 use screen::Screen;
 use tasks::Tasks;
 
-const ETCD: Kind =
-    Kind { name: "Etcd", resource: "etcds.druid.gardener.cloud", comes_with: "the operator that runs etcd clusters" };
-const TASK: Kind = Kind {
+const ETCD: ResourceKind = ResourceKind {
+    name: "Etcd",
+    resource: "etcds.druid.gardener.cloud",
+    provided_by: "the operator that runs etcd clusters",
+};
+const TASK: ResourceKind = ResourceKind {
     name: "EtcdOperatorTask",
     resource: "etcdoperatortasks.druid.gardener.cloud",
-    comes_with: "Messina's definitions",
+    provided_by: "the CustomResourceDefinitions of Messina",
 };
 
-/// A person has pressed Ctrl-C; a shell would say the same.
+/// The exit code after Ctrl-C, as in a shell.
 const INTERRUPTED: u8 = 130;
-/// The command line is wrong.
-const MISUSED: u8 = 2;
+/// The exit code for an invalid command line.
+const INVALID_USAGE: u8 = 2;
 
-/// What to do.
+/// The subcommands of `etcd`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// Takes a snapshot now, and not when the schedule says so
+    /// Takes a snapshot now, independent of the schedule
     Snapshot(Snapshot),
-    /// Gives space back to the members' machines, one member after the other
+    /// Defragments the members one after the other, which frees disk space
     Defrag(Defrag),
-    /// Forgets old revisions of all keys
+    /// Compacts the history: removes old revisions of all keys
     Compact(Compact),
-    /// Follows a task that exists until its end
+    /// Follows an existing task until it is finished
     Wait(Wait),
-    /// Shows tasks, how they stand, and how many come before them
-    Tasks(Question),
+    /// Lists tasks, with their state and the number of tasks ahead of them
+    Tasks(ListArgs),
 }
 
-/// A snapshot.
+/// Arguments of `snapshot`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Snapshot {
-    /// Takes only what changed since the last snapshot
+    /// Takes a delta snapshot: only the changes since the last snapshot
     #[arg(long)]
     delta: bool,
-    /// Marks the snapshot as the last one of this etcd cluster, as before it is moved elsewhere
+    /// Marks the snapshot as the final one of this etcd cluster, for example before a migration
     #[arg(long = "final")]
     is_final: bool,
     #[command(flatten)]
-    new: New,
+    new: TaskArgs,
 }
 
-/// A defragmentation.
+/// Arguments of `defrag`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Defrag {
     #[command(flatten)]
-    new: New,
+    new: TaskArgs,
 }
 
-/// A compaction.
+/// Arguments of `compact`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Compact {
-    /// How many of the last revisions are kept, so that clients that lag behind can catch up; without it, 10000
+    /// The number of latest revisions to keep, so that slow clients can catch up (default: 10000)
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(0..))]
     retain: Option<i64>,
     #[command(flatten)]
-    new: New,
+    new: TaskArgs,
 }
 
-/// What all new tasks have.
+/// Arguments of all subcommands that create a task.
 #[derive(Clone, Debug, clap::Args)]
-struct New {
-    /// The Etcd to work on
+struct TaskArgs {
+    /// The Etcd to run the task on
     #[arg(value_name = "ETCD", value_parser = request::name)]
     etcd: String,
-    /// Follows the task until its end
+    /// Follows the task until it is finished
     #[arg(long)]
     wait: bool,
-    /// The task has failed when it is not done after this time, such as 90s or 15m; without it, its type decides
+    /// The time limit of the task, such as 90s or 15m (default: depends on its type)
     #[arg(long, value_name = "DURATION", value_parser = request::timeout)]
     timeout: Option<i32>,
-    /// The task is deleted so long after its end; 0 deletes it at once
+    /// The time after which a finished task is deleted; 0 deletes it at once
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = request::seconds)]
     ttl: i32,
-    /// As text for people, as the JSON of the task (with --wait, as it ends), or only its name
-    #[arg(short, long, value_name = "FORM", default_value = "text")]
-    output: Output,
+    /// The output format: text, the task as JSON (with --wait, the finished task), or only its name
+    #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+    output: TaskOutput,
     #[command(flatten)]
-    whereabouts: Whereabouts,
+    cluster: ClusterArgs,
 }
 
-/// A task to follow.
+/// Arguments of `wait`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Wait {
     /// The EtcdOperatorTask to follow
     #[arg(value_name = "TASK", value_parser = request::name)]
     task: String,
-    /// As text for people, as the JSON of the task as it ends, or only its name
-    #[arg(short, long, value_name = "FORM", default_value = "text")]
-    output: Output,
+    /// The output format: text, the finished task as JSON, or only its name
+    #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+    output: TaskOutput,
     #[command(flatten)]
-    whereabouts: Whereabouts,
+    cluster: ClusterArgs,
 }
 
-/// Which tasks to show.
+/// Arguments of `tasks`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Question {
-    /// Only tasks on this Etcd
+pub struct ListArgs {
+    /// Lists only tasks on this Etcd
     #[arg(value_name = "ETCD", conflicts_with = "all_namespaces", value_parser = request::name)]
     etcd: Option<String>,
-    /// Looks in all namespaces
+    /// Searches all namespaces
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
-    /// As a table for people, or as a JSON document for programs
-    #[arg(short, long, value_name = "FORM", default_value = "text")]
-    output: Form,
+    /// The output format: a table for people, or a JSON document for programs
+    #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+    output: OutputFormat,
     #[command(flatten)]
-    whereabouts: Whereabouts,
+    cluster: ClusterArgs,
 }
 
-/// Where to look.
+/// Arguments that select the cluster and the namespace.
 #[derive(Clone, Debug, Default, clap::Args)]
-struct Whereabouts {
-    /// The namespace; without it, that of the kubeconfig's context
+struct ClusterArgs {
+    /// The namespace (default: the namespace of the kubeconfig's context)
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<String>,
     #[command(flatten)]
     access: Access,
 }
 
-/// How to show a task.
+/// The output format for a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// In words.
+enum TaskOutput {
+    /// Text for people.
     Text,
-    /// As a JSON document.
+    /// A JSON document.
     Json,
     /// Its kind and name.
     Name,
 }
 
-/// Does it, or says in one sentence why it cannot.
+/// Runs a subcommand, or prints an error in one sentence.
 pub async fn run(command: &Command) -> Result<ExitCode> {
-    let done = match command {
+    let outcome = match command {
         Command::Snapshot(snapshot) => {
-            let kind = match Request::snapshot(snapshot.delta, snapshot.is_final) {
-                Ok(kind) => kind,
+            let request = match Request::snapshot(snapshot.delta, snapshot.is_final) {
+                Ok(request) => request,
                 Err(remedy) => {
                     clap::Error::raw(ErrorKind::ArgumentConflict, remedy).print()?;
-                    return Ok(ExitCode::from(MISUSED));
+                    return Ok(ExitCode::from(INVALID_USAGE));
                 }
             };
-            create(&snapshot.new, kind).await
+            create(&snapshot.new, request).await
         }
         Command::Defrag(defrag) => create(&defrag.new, Request::Defragment).await,
         Command::Compact(compact) => create(&compact.new, Request::Compact { retain: compact.retain }).await,
         Command::Wait(wait) => self::wait(wait).await,
-        Command::Tasks(question) => tasks(question).await,
+        Command::Tasks(list) => tasks(list).await,
     };
-    match done {
+    match outcome {
         Ok(code) => Ok(code),
         Err(error) => match error.downcast::<Error>() {
             Ok(error) => {
@@ -196,123 +199,122 @@ pub async fn run(command: &Command) -> Result<ExitCode> {
     }
 }
 
-/// A cluster, and a namespace in it.
-struct Place {
+/// A client for a cluster, and a namespace in it.
+struct Connection {
     client: Client,
     namespace: String,
-    /// What commands that are proposed end with, so that they mean the same place.
+    /// The arguments that make a suggested command use the same cluster and namespace.
     arguments: String,
 }
 
-impl Whereabouts {
-    async fn place(&self, change: impl FnOnce(&mut Config)) -> Result<Place, Error> {
+impl ClusterArgs {
+    async fn connect(&self, change: impl FnOnce(&mut Config)) -> Result<Connection, Error> {
         let mut config = self.access.config().await?;
         change(&mut config);
         let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        let arguments = words::arguments(&namespace, &self.access);
-        Ok(Place { client: cluster::client(config)?, namespace, arguments })
+        let arguments = messages::arguments(&namespace, &self.access);
+        Ok(Connection { client: cluster::client(config)?, namespace, arguments })
     }
 }
 
-async fn create(new: &New, request: Request) -> Result<ExitCode> {
-    let place = new.whereabouts.place(|config| prepare(config, new.wait)).await?;
-    let doubt = create::find(&place, &new.etcd).await?;
-    if let Some(doubt) = doubt {
-        eprintln!("{doubt}");
+async fn create(new: &TaskArgs, request: Request) -> Result<ExitCode> {
+    let connection = new.cluster.connect(|config| set_read_timeout(config, new.wait)).await?;
+    if let Some(warning) = create::find(&connection, &new.etcd).await? {
+        eprintln!("{warning}");
     }
-    let config = request.task(&new.etcd, new.timeout, new.ttl);
-    let task = create::create(&place, &config).await?;
+    let desired = request.task(&new.etcd, new.timeout, new.ttl);
+    let task = create::create(&connection, &desired).await?;
     match new.output {
-        Output::Text => {
-            print(&words::created(
+        TaskOutput::Text => {
+            print(&messages::created(
                 &task,
                 &request,
-                &place.namespace,
-                &place.arguments,
+                &connection.namespace,
+                &connection.arguments,
                 new.wait,
-                Look::of_output(false),
+                Style::of_output(false),
             ))?;
         }
-        Output::Json if !new.wait => print_json(&task)?,
-        Output::Json => {}
-        Output::Name => print_name(&task)?,
+        TaskOutput::Json if !new.wait => print_json(&task)?,
+        TaskOutput::Json => {}
+        TaskOutput::Name => print_name(&task)?,
     }
-    if new.wait { follow_and_tell(&place, task, new.output).await } else { Ok(ExitCode::SUCCESS) }
+    if new.wait { follow_and_report(&connection, task, new.output).await } else { Ok(ExitCode::SUCCESS) }
 }
 
 async fn wait(wait: &Wait) -> Result<ExitCode> {
-    let place = wait.whereabouts.place(|config| prepare(config, true)).await?;
-    let api: Api<EtcdOperatorTask> = Api::namespaced(place.client.clone(), &place.namespace);
+    let connection = wait.cluster.connect(|config| set_read_timeout(config, true)).await?;
+    let api: Api<EtcdOperatorTask> = Api::namespaced(connection.client.clone(), &connection.namespace);
     let task = cluster::get(&api, &wait.task)
         .await
-        .map_err(|source| Error::of(source, "get", TASK, Some(&wait.task), Some(&place.namespace)))?;
-    if wait.output == Output::Name {
+        .map_err(|source| Error::from_request(source, "get", TASK, Some(&wait.task), Some(&connection.namespace)))?;
+    if wait.output == TaskOutput::Name {
         print_name(&task)?;
     }
-    follow_and_tell(&place, task, wait.output).await
+    follow_and_report(&connection, task, wait.output).await
 }
 
-/// A watch may be silent for longer than an answer may take.
-fn prepare(config: &mut Config, waits: bool) {
-    if waits {
-        config.read_timeout = Some(follow::SILENCE);
+/// Raises the read timeout for a watch, which may have no data for longer than an answer may take.
+fn set_read_timeout(config: &mut Config, watches: bool) {
+    if watches {
+        config.read_timeout = Some(follow::READ_TIMEOUT);
     }
 }
 
-async fn follow_and_tell(place: &Place, task: EtcdOperatorTask, output: Output) -> Result<ExitCode> {
-    let api: Api<EtcdOperatorTask> = Api::namespaced(place.client.clone(), &place.namespace);
+async fn follow_and_report(connection: &Connection, task: EtcdOperatorTask, output: TaskOutput) -> Result<ExitCode> {
+    let api: Api<EtcdOperatorTask> = Api::namespaced(connection.client.clone(), &connection.namespace);
     let name = task.name_any();
     let screen = Screen::of_errors();
     let interrupted = async {
-        // Where it cannot be told, the process ends as any other does.
+        // Where the signal cannot be handled, it ends the process.
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
     };
-    let ending = tokio::select! {
-        // First, so that whoever has seen a line can interrupt.
+    let outcome = tokio::select! {
+        // First, so that Ctrl-C works as soon as a line is shown.
         biased;
-        () = interrupted => Ok(Ending::LeftAlone),
-        ending = follow(&api, task, &place.namespace, |sight| screen.show(sight)) => ending,
+        () = interrupted => Ok(Outcome::Interrupted),
+        outcome = follow(&api, task, &connection.namespace, |task_line| screen.show(task_line)) => outcome,
     };
     screen.clear();
-    match ending {
-        Ok(Ending::Finished(task)) => {
+    match outcome {
+        Ok(Outcome::Finished(task)) => {
             let succeeded =
                 task.status.as_ref().and_then(|status| status.state.as_ref()) == Some(&TaskState::Succeeded);
-            if output == Output::Json {
+            if output == TaskOutput::Json {
                 print_json(&task)?;
             }
-            let said = words::ending(&task) + "\n";
+            let message = messages::describe_end(&task) + "\n";
             match output {
-                Output::Text if succeeded => print(&said)?,
-                _ => eprint!("{said}"),
+                TaskOutput::Text if succeeded => print(&message)?,
+                _ => eprint!("{message}"),
             }
             Ok(if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
-        Ok(Ending::Deleted) => {
-            eprintln!("{name} was deleted before its end, so nobody says what became of it.");
+        Ok(Outcome::Deleted) => {
+            eprintln!("{name} was deleted before it was finished, so its result is unknown.");
             Ok(ExitCode::FAILURE)
         }
-        Ok(Ending::LeftAlone) => {
-            eprintln!("{}", words::left_alone(&name, &place.arguments));
+        Ok(Outcome::Interrupted) => {
+            eprintln!("{}", messages::interrupted(&name, &connection.arguments));
             Ok(ExitCode::from(INTERRUPTED))
         }
         Err(error) => {
-            eprintln!("{error}\n{}", words::left_alone(&name, &place.arguments));
+            eprintln!("{error}\n{}", messages::interrupted(&name, &connection.arguments));
             Ok(ExitCode::FAILURE)
         }
     }
 }
 
-async fn tasks(question: &Question) -> Result<ExitCode> {
-    let place = question.whereabouts.place(|_| {}).await?;
-    let namespace = (!question.all_namespaces).then_some(place.namespace);
-    let listed = create::all(&place.client, namespace.as_deref()).await?;
-    let tasks = Tasks::new(&listed, namespace, question.etcd.clone());
-    let shown = match question.output {
-        Form::Json => serde_json::to_string_pretty(&tasks).context("writing JSON")? + "\n",
-        Form::Text => table::text(&tasks, jiff::Timestamp::now(), Look::of_output(false)),
+async fn tasks(list: &ListArgs) -> Result<ExitCode> {
+    let connection = list.cluster.connect(|_| {}).await?;
+    let namespace = (!list.all_namespaces).then_some(connection.namespace);
+    let listed = create::all(&connection.client, namespace.as_deref()).await?;
+    let tasks = Tasks::new(&listed, namespace, list.etcd.clone());
+    let shown = match list.output {
+        OutputFormat::Json => serde_json::to_string_pretty(&tasks).context("writing JSON")? + "\n",
+        OutputFormat::Text => table::text(&tasks, jiff::Timestamp::now(), Style::of_output(false)),
     };
     print(&shown)?;
     Ok(ExitCode::SUCCESS)

@@ -1,4 +1,4 @@
-//! What is asked for, as an [`EtcdOperatorTask`].
+//! Builds an [`EtcdOperatorTask`] from the command line.
 
 use jiff::SignedDuration;
 use kube::api::ObjectMeta;
@@ -9,7 +9,7 @@ use messina_api::druid::v1alpha1::{
 use serde::Serialize;
 use serde_json::Value;
 
-/// What is to be done.
+/// A task to create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     Snapshot { is_delta: bool, is_final: bool },
@@ -18,18 +18,17 @@ pub(super) enum Request {
 }
 
 impl Request {
-    /// A snapshot; or why there is no such one, and what to do.
+    /// A snapshot, or an error with the remedy where the options contradict each other.
     pub(super) fn snapshot(is_delta: bool, is_final: bool) -> Result<Self, &'static str> {
         match is_delta && is_final {
             true => {
-                Err("the last snapshot of an etcd cluster has to hold everything, and a delta does not: leave out \
-                         --delta or --final\n")
+                Err("the final snapshot of an etcd cluster has to be a full snapshot: leave out --delta or --final\n")
             }
             false => Ok(Self::Snapshot { is_delta, is_final }),
         }
     }
 
-    /// The task that the API server is given, which names it.
+    /// The task to create. The API server generates its name.
     pub(super) fn task(&self, etcd: &str, timeout_seconds: Option<i32>, time_to_live: i32) -> EtcdOperatorTask {
         let (task_type, verb, config) = match *self {
             Self::Snapshot { is_delta, is_final } => {
@@ -65,12 +64,12 @@ impl Request {
     }
 }
 
-/// Options as an object; none where nothing is said.
+/// Serializes the config of a task; none where it is empty.
 fn options(config: &impl Serialize) -> Option<Value> {
     serde_json::to_value(config).ok().filter(|config| config.as_object().is_some_and(|fields| !fields.is_empty()))
 }
 
-/// The name of an object. What is none would be another question to the API server.
+/// Parses the name of an object. An invalid name could change the path of the request.
 pub(super) fn name(text: &str) -> Result<String, String> {
     let is_inner = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit();
     let is_part = |part: &str| {
@@ -82,26 +81,26 @@ pub(super) fn name(text: &str) -> Result<String, String> {
     if text.len() <= 253 && text.split('.').all(is_part) {
         Ok(text.to_owned())
     } else {
-        Err("this cannot be a name: give one of small letters, digits, '-' and '.'".into())
+        Err("invalid name: use lowercase letters, digits, '-' and '.'".into())
     }
 }
 
-/// A time in whole seconds, such as `90`, `90s`, `15m` or `1h30m`.
+/// Parses a duration in whole seconds, such as `90`, `90s`, `15m` or `1h30m`.
 pub(super) fn seconds(text: &str) -> Result<i32, String> {
-    let wrong = || "give a time in whole seconds, such as 90s, 15m or 1h30m".to_owned();
+    let invalid = || "give a duration in whole seconds, such as 90s, 15m or 1h30m".to_owned();
     let is_number = !text.is_empty() && text.bytes().all(|letter| letter.is_ascii_digit());
     let time: SignedDuration =
-        if is_number { format!("{text}s").parse() } else { text.parse() }.map_err(|_| wrong())?;
+        if is_number { format!("{text}s").parse() } else { text.parse() }.map_err(|_| invalid())?;
     if time.is_negative() || time.subsec_nanos() != 0 {
-        return Err(wrong());
+        return Err(invalid());
     }
-    i32::try_from(time.as_secs()).map_err(|_| "this is too long: give less than 68 years".to_owned())
+    i32::try_from(time.as_secs()).map_err(|_| "too long: give less than 68 years".to_owned())
 }
 
-/// A time in which something can be done.
+/// Parses a time limit, which is not zero.
 pub(super) fn timeout(text: &str) -> Result<i32, String> {
     match seconds(text)? {
-        0 => Err("this is no time to do anything in: give 1s or more".into()),
+        0 => Err("too short: give 1s or more".into()),
         time => Ok(time),
     }
 }
@@ -115,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tasks_are_as_the_operator_reads_them() {
+    fn task_config_is_accepted_by_the_operator() {
         for (request, timeout, generated, config) in [
             (Request::snapshot(false, false), None, "snapshot-main-", json!({"snapshotType": "full"})),
             (
@@ -146,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_whole_seconds() {
+    fn seconds_parses_durations_in_whole_seconds() {
         for (text, expected) in [("0", 0), ("90", 90), ("90s", 90), ("15m", 900), ("1h30m", 5400), ("1.5h", 5400)] {
             assert_eq!(seconds(text), Ok(expected), "{text}");
         }
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_of_objects() {
+    fn name_accepts_only_names_of_objects() {
         for text in ["main", "etcd-main", "a.b", "0"] {
             assert_eq!(name(text).as_deref(), Ok(text));
         }

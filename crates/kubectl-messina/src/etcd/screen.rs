@@ -1,10 +1,10 @@
-//! Shows what is seen of a task, on standard error: at a terminal in one line that moves, else in a line for each change.
+//! Shows the progress of a task on standard error: on a terminal as a progress bar, else as one line for each change.
 
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::words::Sight;
+use super::messages::TaskLine;
 
 const SPINNER: &str = "{spinner:.cyan} {wide_msg} {elapsed:.dim}";
 const BAR: &str = "{spinner:.cyan} [{bar:20}] {pos}/{len} {wide_msg} {elapsed:.dim}";
@@ -24,23 +24,23 @@ impl Screen {
         Self { bar: Some(bar) }
     }
 
-    pub(super) fn show(&self, sight: &Sight) {
-        let Some(bar) = &self.bar else { return eprintln!("{sight}") };
-        let (template, words) = match sight.progress {
+    pub(super) fn show(&self, task_line: &TaskLine) {
+        let Some(bar) = &self.bar else { return eprintln!("{task_line}") };
+        let (template, message) = match task_line.progress {
             Some((done, total)) => {
                 bar.set_length(total);
                 bar.set_position(done);
-                (BAR, sight.words.clone())
+                (BAR, task_line.message.clone())
             }
-            None => (SPINNER, sight.headline()),
+            None => (SPINNER, task_line.headline()),
         };
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("=> "));
         }
-        bar.set_message(words);
+        bar.set_message(message);
     }
 
-    /// Takes the line away that moves.
+    /// Removes the progress bar.
     pub(super) fn clear(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -1,19 +1,19 @@
-//! Tasks as a table for people, in 80 columns unless names are longer.
+//! Renders tasks as a table, in 80 columns unless names are longer.
 
 use jiff::Timestamp;
 
 use super::tasks::{Task, Tasks};
-use crate::page::{Colour, Look, Page, WIDTH, length};
+use crate::page::{Colour, Page, Style, WIDTH, length};
 
 const HEADER: [&str; 6] = ["NAME", "TYPE", "ETCD", "STATE", "AHEAD", "AGE"];
 const STATE: usize = 3;
 const BETWEEN: usize = 2;
 
-/// Shows tasks, each with what is said of it below.
-pub(super) fn text(tasks: &Tasks, now: Timestamp, look: Look) -> String {
-    let mut page = Page::new(look);
+/// Renders tasks, each with its message below.
+pub(super) fn text(tasks: &Tasks, now: Timestamp, style: Style) -> String {
+    let mut page = Page::new(style);
     if tasks.tasks.is_empty() {
-        nothing(&mut page, tasks);
+        say_none(&mut page, tasks);
         problems(&mut page, tasks);
         return page.text();
     }
@@ -22,19 +22,19 @@ pub(super) fn text(tasks: &Tasks, now: Timestamp, look: Look) -> String {
     let widest = |column: usize| rows.iter().chain([&header]).map(|row| length(&row[column])).max().unwrap_or_default();
     let widths = std::array::from_fn::<usize, 6, _>(widest);
     let is_wide = widths.iter().sum::<usize>() + BETWEEN * (HEADER.len() - 1) > WIDTH;
-    let heading = row(&header, &widths, usize::from(is_wide), look, Colour::Plain);
-    facts_of(&mut page, HEADER[0], heading, is_wide);
+    let heading = row(&header, &widths, usize::from(is_wide), style, Colour::Plain);
+    add_row(&mut page, HEADER[0], heading, is_wide);
     for (task, cells) in tasks.tasks.iter().zip(&rows) {
-        let facts = row(cells, &widths, usize::from(is_wide), look, colour(task));
-        facts_of(&mut page, &cells[0], facts, is_wide);
+        let facts = row(cells, &widths, usize::from(is_wide), style, colour(task));
+        add_row(&mut page, &cells[0], facts, is_wide);
         page.paragraph("    ", "    ", &task.says, Colour::Dim);
     }
     problems(&mut page, tasks);
     page.text()
 }
 
-/// A row; where rows are wide, below its name.
-fn facts_of(page: &mut Page, name: &str, facts: String, is_wide: bool) {
+/// Adds a row; where rows are too wide, the name has a line of its own.
+fn add_row(page: &mut Page, name: &str, facts: String, is_wide: bool) {
     if is_wide {
         page.line(name.to_owned());
         page.line(format!("  {facts}"));
@@ -50,29 +50,29 @@ fn problems(page: &mut Page, tasks: &Tasks) {
     }
 }
 
-fn nothing(page: &mut Page, tasks: &Tasks) {
+fn say_none(page: &mut Page, tasks: &Tasks) {
     let place = tasks.namespace.as_ref().map_or("any namespace".to_owned(), |name| format!("namespace {name}"));
     match &tasks.etcd {
         Some(etcd) => page.line(format!("There are no tasks on the Etcd {etcd} in {place}.")),
         None => page.line(format!("There are no tasks on etcd clusters in {place}.")),
     }
     if tasks.namespace.is_some() && tasks.etcd.is_none() {
-        page.line("Look in all namespaces with -A.".into());
+        page.line("Use -A to search all namespaces.".into());
     }
 }
 
 fn cells(tasks: &Tasks, task: &Task, now: Timestamp) -> [String; 6] {
-    let seen_from = |own: Option<&str>, namespace: &str, name: &str| match own {
+    let relative_name = |own: Option<&str>, namespace: &str, name: &str| match own {
         Some(own) if own == namespace => name.to_owned(),
         _ => format!("{namespace}/{name}"),
     };
     let etcd = task.etcd.as_ref().map(|etcd| {
         let own = tasks.namespace.as_ref().unwrap_or(&task.namespace);
-        seen_from(Some(own), &etcd.namespace, &etcd.name)
+        relative_name(Some(own), &etcd.namespace, &etcd.name)
     });
     let state = task.state.as_deref().unwrap_or("New");
     [
-        seen_from(tasks.namespace.as_deref(), &task.namespace, &task.name),
+        relative_name(tasks.namespace.as_deref(), &task.namespace, &task.name),
         task.task_type.clone(),
         etcd.unwrap_or_else(|| "-".into()),
         match task.progress {
@@ -86,10 +86,10 @@ fn cells(tasks: &Tasks, task: &Task, now: Timestamp) -> [String; 6] {
     ]
 }
 
-fn row(cells: &[String; 6], widths: &[usize; 6], first: usize, look: Look, of_state: Colour) -> String {
+fn row(cells: &[String; 6], widths: &[usize; 6], first: usize, style: Style, of_state: Colour) -> String {
     let mut row = String::new();
     for (column, cell) in cells.iter().enumerate().skip(first) {
-        row += &look.paint(if column == STATE { of_state } else { Colour::Plain }, cell);
+        row += &style.paint(if column == STATE { of_state } else { Colour::Plain }, cell);
         row += &" ".repeat(widths[column] - length(cell) + BETWEEN);
     }
     row.trim_end().to_owned()
@@ -104,7 +104,7 @@ fn colour(task: &Task) -> Colour {
     }
 }
 
-/// In the greatest unit of which there are at least two.
+/// Formats an age in the largest unit of which there are at least two.
 fn age(since: Timestamp, now: Timestamp) -> String {
     let seconds = now.duration_since(since).as_secs().max(0);
     match seconds {

@@ -1,9 +1,9 @@
 //! `kubectl messina status`: clusters, racks and nodes, with the state of each node as ScyllaDB sees it.
 //!
 //! ```text
-//! gather   asks the API server, and through it the nodes       (I/O)
-//! model    puts together what they say                         (pure)
-//! render   as a tree for people                                (pure)
+//! gather   queries the API server, and the nodes through its proxy    (I/O)
+//! model    combines what they report                                  (pure)
+//! render   draws it as a tree                                         (pure)
 //! ```
 
 pub mod gather;
@@ -16,49 +16,49 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 
-use gather::Question;
+use gather::Query;
 use model::{Found, Status};
 pub use render::text;
 
-pub use crate::page::Look;
+pub use crate::page::Style;
 use crate::{
     cluster::{self, Access, Error},
     plan::print,
 };
 
-/// What to show, and how.
+/// Arguments of `status`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// The ScyllaDBDatacenter to show; all of them, if none is named
+    /// The ScyllaDBDatacenter to show (default: all)
     #[arg(value_name = "NAME", conflicts_with = "all_namespaces")]
     pub name: Option<String>,
-    /// Where to look; without it, in the namespace of the kubeconfig's context
+    /// The namespace to search (default: the namespace of the kubeconfig's context)
     #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces")]
     pub namespace: Option<String>,
-    /// Looks in all namespaces
+    /// Searches all namespaces
     #[arg(short = 'A', long)]
     pub all_namespaces: bool,
-    /// How to reach the cluster.
+    /// The cluster to use.
     #[command(flatten)]
     pub access: Access,
-    /// As a tree for people, or as a JSON document for programs
-    #[arg(short, long, value_name = "FORM", default_value = "text")]
-    pub output: Form,
-    /// Draws the tree with letters that every terminal has
+    /// The output format: a tree for people, or a JSON document for programs
+    #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+    pub output: OutputFormat,
+    /// Draws the tree with ASCII characters only
     #[arg(long)]
     pub ascii: bool,
 }
 
-/// How to show it.
+/// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Form {
-    /// As a tree.
+pub enum OutputFormat {
+    /// A tree.
     Text,
-    /// As a JSON document.
+    /// A JSON document.
     Json,
 }
 
-/// Shows it, or says in one sentence why it cannot.
+/// Prints the status, or an error in one sentence.
 pub async fn run(options: &Options) -> Result<ExitCode> {
     let status = match status(options).await {
         Ok(status) => status,
@@ -68,8 +68,8 @@ pub async fn run(options: &Options) -> Result<ExitCode> {
         }
     };
     let shown = match options.output {
-        Form::Json => serde_json::to_string_pretty(&status).context("writing JSON")? + "\n",
-        Form::Text => text(&status, Look::of_output(options.ascii)),
+        OutputFormat::Json => serde_json::to_string_pretty(&status).context("writing JSON")? + "\n",
+        OutputFormat::Text => text(&status, Style::of_output(options.ascii)),
     };
     print(&shown)?;
     Ok(ExitCode::SUCCESS)
@@ -79,11 +79,11 @@ async fn status(options: &Options) -> Result<Status, Error> {
     let config = options.access.config().await?;
     let namespace = options.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     let client = cluster::client(config)?;
-    let question = Question {
+    let query = Query {
         namespace: (!options.all_namespaces).then_some(namespace),
         name: options.name.clone(),
-        ..Question::default()
+        ..Query::default()
     };
-    let Found { datacenters, problems } = gather::gather(&client, &question).await?;
-    Ok(Status::new(&datacenters, problems, question.namespace))
+    let Found { datacenters, problems } = gather::gather(&client, &query).await?;
+    Ok(Status::new(&datacenters, problems, query.namespace))
 }

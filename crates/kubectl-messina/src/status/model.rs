@@ -1,7 +1,7 @@
-//! Puts together what Kubernetes and the nodes say.
+//! Combines what Kubernetes and the nodes report.
 //!
-//! [`Status`] is also the JSON document that programs read: fields are added to it, and none is taken away or changes
-//! its meaning while `version` is the same.
+//! [`Status`] is also the JSON document that programs read: fields may be added to it, but none is removed or changes its
+//! meaning while `version` stays the same.
 
 mod next;
 
@@ -20,83 +20,84 @@ use messina_plan::datacenter::INVALID_SPECIFICATION;
 use messina_text::is_uuid;
 use serde::{Deserialize, Serialize};
 
-pub use super::pods::Kubernetes;
-pub use next::Next;
+pub use super::pods::PodSummary;
+pub use next::NextStep;
 
-/// The condition of an object that could not be observed, or whose specification is refused.
-const OBSERVATION: &str = "ObservationDegraded";
+/// The type of the condition of an object that the operator could not observe, or whose specification it refuses.
+pub(crate) const OBSERVATION: &str = "ObservationDegraded";
 
-/// The word for how a node is seen by those that do not know it.
+/// The state of a node in the view of a node that does not know it.
 pub const ABSENT: &str = "absent";
 
-/// What was gathered.
+/// The datacenters that were found.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     /// The datacenters.
     pub datacenters: Vec<Datacenter>,
-    /// What could not be gathered, in sentences.
+    /// What could not be read, in sentences.
     pub problems: Vec<String>,
 }
 
-/// What was gathered about a datacenter.
+/// A datacenter with its pods, its Services and the views of its nodes.
 #[derive(Clone, Debug)]
 pub struct Datacenter {
     /// The object itself.
     pub object: ScyllaDBDatacenter,
     /// The pods of its nodes.
     pub pods: Vec<Pod>,
-    /// Whether these are all: pods may not be listed by everybody.
-    pub knows_pods: bool,
+    /// Whether these are all pods: the user may lack the permission to list them.
+    pub pods_known: bool,
     /// Its Services.
     pub services: Vec<Service>,
-    /// What the pods that were asked answered, or why they did not.
+    /// The rings that the pods returned, by the pods' names, or why a pod returned none.
     pub answers: BTreeMap<String, Result<Ring, String>>,
 }
 
 /// The ring as a node sees it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Ring {
-    /// The host ID of the node that was asked.
+    /// The host ID of this node.
     #[serde(rename = "hostID")]
     pub host_id: String,
     /// Its version of ScyllaDB.
     pub version: String,
-    /// All nodes that it knows.
+    /// All nodes that this node knows.
     pub nodes: Vec<RingNode>,
 }
 
-/// How long a word of a node's answer may be, in characters.
-const LONGEST: usize = 100;
+/// The maximum length of a value in a node's answer, in characters.
+const MAX_VALUE_LENGTH: usize = 100;
 
 impl Ring {
-    /// The same, fit to be shown; or why it makes no sense. A pod answers what it likes, and host IDs end in commands.
-    pub(super) fn fit(self) -> Result<Self, String> {
-        let fit = |text: &str| messina_text::line(text, LONGEST);
+    /// Returns the ring without control characters, or why it is invalid. Pods can answer anything, and host IDs become part of
+    /// commands.
+    pub(super) fn sanitize(self) -> Result<Self, String> {
+        let sanitize = |text: &str| messina_text::line(text, MAX_VALUE_LENGTH);
         let checked = |id: &str| match is_uuid(id) {
             true => Ok(id.to_owned()),
-            false => Err(format!("it answered with a host ID that is no UUID: {:?}", fit(id))),
+            false => Err(format!("its answer has a host ID that is not a UUID: {:?}", sanitize(id))),
         };
         let node = |node: &RingNode| {
             Ok(RingNode {
-                address: fit(&node.address),
+                address: sanitize(&node.address),
                 host_id: node.host_id.as_deref().map(checked).transpose()?,
-                state: fit(&node.state),
-                datacenter: fit(&node.datacenter),
-                rack: fit(&node.rack),
+                state: sanitize(&node.state),
+                datacenter: sanitize(&node.datacenter),
+                rack: sanitize(&node.rack),
                 tokens: node.tokens,
             })
         };
         let nodes = self.nodes.iter().map(node).collect::<Result<_, String>>()?;
-        Ok(Self { host_id: checked(&self.host_id)?, version: fit(&self.version), nodes })
+        Ok(Self { host_id: checked(&self.host_id)?, version: sanitize(&self.version), nodes })
     }
 }
 
-/// A node as another one sees it.
+/// A node as another node sees it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct RingNode {
     /// Its address.
     pub address: String,
-    /// None for one that owns no tokens yet.
+    /// None for a node that owns no tokens yet.
     #[serde(rename = "hostID")]
     pub host_id: Option<String>,
     /// Two letters, as nodetool prints them.
@@ -109,21 +110,21 @@ pub struct RingNode {
     pub tokens: usize,
 }
 
-/// How clusters stand.
+/// The status of clusters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
-    /// The version of this form, 1.
+    /// The version of this document format, 1.
     pub version: u32,
-    /// Where was looked; nothing for everywhere.
+    /// The namespace that was searched; none for all namespaces.
     pub namespace: Option<String>,
     /// The clusters, by namespace and name.
     pub clusters: Vec<Cluster>,
-    /// What could not be seen, in sentences.
+    /// What could not be read, in sentences.
     pub problems: Vec<String>,
 }
 
-/// How a cluster stands.
+/// The status of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cluster {
@@ -137,27 +138,27 @@ pub struct Cluster {
     pub datacenter: String,
     /// The version of ScyllaDB that it runs.
     pub current_version: Option<String>,
-    /// The version of ScyllaDB that it is to run.
+    /// The version of ScyllaDB that its specification asks for.
     pub updated_version: Option<String>,
-    /// What the object's condition of this name says; nothing if it is not there or does not know.
+    /// The status of the object's condition of this name; none if it is absent or unknown.
     pub available: Option<bool>,
-    /// What the object's condition of this name says.
+    /// The status of the object's condition of this name.
     pub progressing: Option<bool>,
-    /// What the object's condition of this name says.
+    /// The status of the object's condition of this name.
     pub degraded: Option<bool>,
-    /// Whether the operator has seen the latest change of the object.
+    /// Whether the operator has observed the latest generation of the object.
     pub observed: bool,
-    /// Whether the operator refuses the specification as it is now, and changes nothing before it is corrected.
+    /// Whether the operator refuses the current specification, and changes nothing until it is corrected.
     pub refused: bool,
-    /// The conditions that are not as they should be.
+    /// The conditions that are not as expected.
     pub conditions: Vec<Condition>,
     /// The racks.
     pub racks: Vec<Rack>,
-    /// What to do next.
-    pub next: Vec<Next>,
+    /// What the user can do.
+    pub next: Vec<NextStep>,
 }
 
-/// A condition that is not as it should be.
+/// A condition that is not as expected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
@@ -166,53 +167,53 @@ pub struct Condition {
     pub condition_type: String,
     /// Whether it is true.
     pub status: bool,
-    /// One word.
+    /// Its reason, in CamelCase.
     pub reason: String,
-    /// Sentences.
+    /// Its message: one sentence on each line.
     pub message: String,
 }
 
-/// How a rack stands.
+/// The status of a rack.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rack {
     /// Its name.
     pub name: String,
-    /// How many nodes the specification wants; nothing for a rack that it does not have.
+    /// How many nodes the specification asks for; none for a rack that is not in the specification.
     pub wanted: Option<i32>,
-    /// How many of its pods are ready; nothing where pods may not be listed.
+    /// How many of its pods are ready; none where the user may not list pods.
     pub ready: Option<usize>,
     /// Its nodes: those with a pod, then those that are only in the ring.
     pub nodes: Vec<Node>,
 }
 
-/// How a node stands.
+/// The status of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Node {
-    /// Its pod; nothing for a node that is in the ring and has none.
+    /// Its pod; none for a node that is in the ring and has no pod.
     pub pod: Option<String>,
-    /// Its state as most nodes see it, in two letters; nothing while no node knows it.
+    /// Its state as most nodes see it, in two letters; none while no node knows it.
     pub state: Option<String>,
-    /// How many nodes see it in which state. `absent` stands for those that do not know it.
+    /// How many nodes see it in each state. `absent` counts the nodes that do not know it.
     pub views: BTreeMap<String, usize>,
-    /// Its address in the ring, else the pod's.
+    /// Its address in the ring, else the address of its pod.
     pub address: Option<String>,
     /// Its host ID.
     #[serde(rename = "hostID")]
     pub host_id: Option<String>,
     /// How many tokens it owns.
     pub tokens: Option<usize>,
-    /// The version of ScyllaDB that it says it runs.
+    /// The version of ScyllaDB that it reports.
     pub version: Option<String>,
-    /// Why it did not say how it sees the ring, if it was asked and did not.
+    /// Why it did not return its view of the ring, if it was asked for it.
     pub no_answer: Option<String>,
-    /// What Kubernetes says of its pod.
-    pub kubernetes: Option<Kubernetes>,
+    /// The status of its pod.
+    pub kubernetes: Option<PodSummary>,
 }
 
 impl Status {
-    /// Puts together what was gathered in a namespace, or everywhere.
+    /// Returns the status of these datacenters, which were found in a namespace, or in all namespaces.
     pub fn new(datacenters: &[Datacenter], problems: Vec<String>, namespace: Option<String>) -> Self {
         let mut clusters: Vec<Cluster> = datacenters.iter().map(Cluster::new).collect();
         clusters.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
@@ -225,13 +226,13 @@ impl Cluster {
         let object = &found.object;
         let status = object.status.clone().unwrap_or_default();
         let conditions = status.conditions.unwrap_or_default();
-        let holds = |name: &str| {
+        let is_true = |name: &str| {
             let condition = conditions.iter().find(|condition| condition.type_ == name)?;
             (condition.status != "Unknown").then_some(condition.status == "True")
         };
         let name = object.name_any();
         let generation = object.metadata.generation.unwrap_or_default();
-        let seen = seen_generation(status.observed_generation, &conditions);
+        let observed = observed_generation_of(status.observed_generation, &conditions);
         let mut cluster = Self {
             kind: "ScyllaDBDatacenter".into(),
             namespace: object.namespace().unwrap_or_default(),
@@ -239,42 +240,42 @@ impl Cluster {
             name,
             current_version: status.current_version,
             updated_version: status.updated_version,
-            available: holds("Available"),
-            progressing: holds("Progressing"),
-            degraded: holds("Degraded"),
-            observed: seen.is_some_and(|seen| seen >= generation),
+            available: is_true("Available"),
+            progressing: is_true("Progressing"),
+            degraded: is_true("Degraded"),
+            observed: observed.is_some_and(|observed| observed >= generation),
             refused: conditions.iter().any(|condition| {
-                is_refusal(condition) && condition.observed_generation.is_none_or(|seen| seen >= generation)
+                is_refusal(condition) && condition.observed_generation.is_none_or(|observed| observed >= generation)
             }),
             conditions: unexpected(&conditions),
             racks: Vec::new(),
             next: Vec::new(),
         };
         cluster.racks = racks(found, &cluster.datacenter);
-        cluster.next = next::next(&cluster);
+        cluster.next = next::next_steps(&cluster);
         cluster
     }
 }
 
-/// The last generation of an object that the operator has seen. What it refuses, or does not work on, it says in a condition
-/// alone: the rest of the status speaks of the generation before.
-pub(crate) fn seen_generation(of_status: Option<i64>, conditions: &[ObjectCondition]) -> Option<i64> {
+/// The latest generation of an object that the operator has observed. For an object that it refuses, or does not work on, the
+/// operator updates only a condition: the rest of the status is about an earlier generation.
+pub(crate) fn observed_generation_of(of_status: Option<i64>, conditions: &[ObjectCondition]) -> Option<i64> {
     conditions.iter().filter_map(|condition| condition.observed_generation).chain(of_status).max()
 }
 
-/// Whether a condition says that the specification is refused.
+/// Whether a condition says that the operator refuses the specification.
 fn is_refusal(condition: &ObjectCondition) -> bool {
     condition.type_ == OBSERVATION && condition.reason == INVALID_SPECIFICATION && condition.status == "True"
 }
 
 impl Condition {
-    /// Whether it says that the specification is refused.
+    /// Whether it says that the operator refuses the specification.
     pub(crate) fn is_refusal(&self) -> bool {
         self.condition_type == OBSERVATION && self.reason == INVALID_SPECIFICATION && self.status
     }
 }
 
-/// The conditions that are not as they should be. Sums of others are left out where the others are there.
+/// The conditions that are not as expected. A condition that sums up others is left out where the others are present.
 pub(crate) fn unexpected(conditions: &[ObjectCondition]) -> Vec<Condition> {
     let mut unexpected = Vec::new();
     let all = [
@@ -284,11 +285,12 @@ pub(crate) fn unexpected(conditions: &[ObjectCondition]) -> Vec<Condition> {
         ("Available", "True"),
         ("Progressing", "False"),
     ];
-    for (end, wanted) in all {
-        let wrong = |condition: &&ObjectCondition| condition.type_.ends_with(end) && condition.status != wanted;
-        let wrong: Vec<&ObjectCondition> = conditions.iter().filter(wrong).collect();
-        let has_parts = wrong.iter().any(|condition| condition.type_ != end);
-        let shown = wrong.into_iter().filter(|condition| !has_parts || condition.type_ != end);
+    for (suffix, expected) in all {
+        let is_unexpected =
+            |condition: &&ObjectCondition| condition.type_.ends_with(suffix) && condition.status != expected;
+        let found: Vec<&ObjectCondition> = conditions.iter().filter(is_unexpected).collect();
+        let has_components = found.iter().any(|condition| condition.type_ != suffix);
+        let shown = found.into_iter().filter(|condition| !has_components || condition.type_ != suffix);
         unexpected.extend(shown.map(|condition| Condition {
             condition_type: condition.type_.clone(),
             status: condition.status == "True",
@@ -299,21 +301,21 @@ pub(crate) fn unexpected(conditions: &[ObjectCondition]) -> Vec<Condition> {
     unexpected
 }
 
-/// By what a pod is known in the ring.
-struct Member<'a> {
+/// The host ID and the addresses by which a pod is found in the ring.
+struct PodIdentity<'a> {
     pod: &'a Pod,
     host_id: Option<String>,
     addresses: BTreeSet<String>,
 }
 
-impl<'a> Member<'a> {
+impl<'a> PodIdentity<'a> {
     fn new(found: &'a Datacenter, pod: &'a Pod) -> Self {
         let name = pod.name_any();
         let service = found.services.iter().find(|service| service.name_any() == name);
         let answered =
             found.answers.get(&name).and_then(|answer| answer.as_ref().ok()).map(|ring| ring.host_id.clone());
-        let noted = service.and_then(|service| service.annotations().get(annotation::HOST_ID).cloned());
-        let noted = noted.filter(|host_id| is_uuid(host_id));
+        let annotated = service.and_then(|service| service.annotations().get(annotation::HOST_ID).cloned());
+        let annotated = annotated.filter(|host_id| is_uuid(host_id));
         let ips = pod.status.iter().flat_map(|status| {
             status.pod_ip.clone().into_iter().chain(status.pod_ips.iter().flatten().map(|one| one.ip.clone()))
         });
@@ -322,11 +324,11 @@ impl<'a> Member<'a> {
         let balancers = service.and_then(|service| service.status.as_ref()?.load_balancer.as_ref()?.ingress.as_ref());
         let balanced =
             balancers.into_iter().flatten().filter_map(|one| one.ip.clone().or_else(|| one.hostname.clone()));
-        Self { pod, host_id: answered.or(noted), addresses: ips.chain(cluster_ips).chain(balanced).collect() }
+        Self { pod, host_id: answered.or(annotated), addresses: ips.chain(cluster_ips).chain(balanced).collect() }
     }
 
-    /// Host IDs stay when addresses change, so they count before addresses.
-    fn is(&self, node: &RingNode) -> bool {
+    /// Compares host IDs where both are known: they stay when addresses change.
+    fn matches(&self, node: &RingNode) -> bool {
         match (&self.host_id, &node.host_id) {
             (Some(own), Some(other)) => own == other,
             _ => self.addresses.contains(&node.address),
@@ -344,24 +346,24 @@ fn racks(found: &Datacenter, datacenter: &str) -> Vec<Rack> {
         .map(|rack| Rack {
             name: rack.name.clone().unwrap_or_default(),
             wanted: Some(rack.template.nodes.or(template).unwrap_or(0)),
-            ready: found.knows_pods.then_some(0),
+            ready: found.pods_known.then_some(0),
             nodes: Vec::new(),
         })
         .collect();
     let mut pods: Vec<&Pod> = found.pods.iter().collect();
     pods.sort_by_key(|pod| ordinal(&pod.name_any()));
-    let members: Vec<Member<'_>> = pods.into_iter().map(|pod| Member::new(found, pod)).collect();
+    let identities: Vec<PodIdentity<'_>> = pods.into_iter().map(|pod| PodIdentity::new(found, pod)).collect();
     let rings: Vec<&Ring> = found.answers.values().filter_map(|answer| answer.as_ref().ok()).collect();
-    for member in &members {
-        let name = member.pod.labels().get(label::RACK).cloned().unwrap_or_default();
-        let node = node_with_pod(found, member, &rings);
-        let rack = rack_called(&mut racks, &name);
+    for identity in &identities {
+        let name = identity.pod.labels().get(label::RACK).cloned().unwrap_or_default();
+        let node = node_with_pod(found, identity, &rings);
+        let rack = rack_named(&mut racks, &name);
         let is_ready = node.kubernetes.as_ref().is_some_and(|kubernetes| kubernetes.ready);
         rack.ready = rack.ready.map(|ready| ready + usize::from(is_ready));
         rack.nodes.push(node);
     }
     let all = rings.iter().flat_map(|ring| &ring.nodes).filter(|node| node.datacenter == datacenter);
-    let without_pod = all.filter(|node| !members.iter().any(|member| member.is(node)));
+    let without_pod = all.filter(|node| !identities.iter().any(|identity| identity.matches(node)));
     let without_pod: BTreeMap<&str, &RingNode> =
         without_pod.map(|node| (node.host_id.as_deref().unwrap_or(&node.address), node)).collect();
     for node in without_pod.into_values() {
@@ -369,13 +371,13 @@ fn racks(found: &Datacenter, datacenter: &str) -> Vec<Rack> {
             (Some(one), Some(other)) => one == other,
             _ => node.address == other.address,
         };
-        let known = seen(&rings, same);
-        rack_called(&mut racks, &node.rack).nodes.push(known);
+        let known = node_from_rings(&rings, same);
+        rack_named(&mut racks, &node.rack).nodes.push(known);
     }
     racks
 }
 
-fn rack_called<'a>(racks: &'a mut Vec<Rack>, name: &str) -> &'a mut Rack {
+fn rack_named<'a>(racks: &'a mut Vec<Rack>, name: &str) -> &'a mut Rack {
     let position = racks.iter().position(|rack| rack.name == name).unwrap_or_else(|| {
         racks.push(Rack { name: name.to_owned(), wanted: None, ready: Some(0), nodes: Vec::new() });
         racks.len() - 1
@@ -383,31 +385,31 @@ fn rack_called<'a>(racks: &'a mut Vec<Rack>, name: &str) -> &'a mut Rack {
     &mut racks[position]
 }
 
-fn node_with_pod(found: &Datacenter, member: &Member<'_>, rings: &[&Ring]) -> Node {
-    let name = member.pod.name_any();
+fn node_with_pod(found: &Datacenter, identity: &PodIdentity<'_>, rings: &[&Ring]) -> Node {
+    let name = identity.pod.name_any();
     let own = found.answers.get(&name);
-    let known = seen(rings, |node| member.is(node));
-    let ip = member.pod.status.as_ref().and_then(|status| status.pod_ip.clone());
+    let known = node_from_rings(rings, |node| identity.matches(node));
+    let ip = identity.pod.status.as_ref().and_then(|status| status.pod_ip.clone());
     Node {
         address: known.address.or(ip),
-        host_id: known.host_id.or_else(|| member.host_id.clone()),
+        host_id: known.host_id.or_else(|| identity.host_id.clone()),
         version: own.and_then(|answer| answer.as_ref().ok()).map(|ring| ring.version.clone()),
         no_answer: own.and_then(|answer| answer.as_ref().err()).cloned(),
-        kubernetes: Some(Kubernetes::of(member.pod)),
+        kubernetes: Some(PodSummary::of(identity.pod)),
         pod: Some(name),
         ..known
     }
 }
 
-/// A node as the others see it.
-fn seen(rings: &[&Ring], is: impl Fn(&RingNode) -> bool) -> Node {
-    let views: Vec<Option<&RingNode>> = rings.iter().map(|ring| ring.nodes.iter().find(|node| is(node))).collect();
+/// Returns the node that `matches` selects as all nodes see it.
+fn node_from_rings(rings: &[&Ring], matches: impl Fn(&RingNode) -> bool) -> Node {
+    let views: Vec<Option<&RingNode>> = rings.iter().map(|ring| ring.nodes.iter().find(|node| matches(node))).collect();
     let Some(first) = views.iter().flatten().next() else { return Node::default() };
     let mut counted: BTreeMap<String, usize> = BTreeMap::new();
     for view in &views {
         *counted.entry(view.map_or(ABSENT, |node| &node.state).to_owned()).or_default() += 1;
     }
-    // Of states that as many nodes see, the worse one: D comes before U.
+    // Where as many nodes see one state as another, the worse one: D comes before U.
     let states = counted.iter().filter(|(state, _)| *state != ABSENT);
     let state = states.max_by(|one, other| one.1.cmp(other.1).then(other.0.cmp(one.0))).map(|(state, _)| state.clone());
     Node {
@@ -420,7 +422,7 @@ fn seen(rings: &[&Ring], is: impl Fn(&RingNode) -> bool) -> Node {
     }
 }
 
-/// Names in the order in which a person counts: 2 before 10.
+/// A sort key that puts ordinals in numeric order: 2 before 10.
 fn ordinal(name: &str) -> (String, u32) {
     match name.rsplit_once('-').map(|(rack, last)| (rack, last.parse())) {
         Some((rack, Ok(number))) => (rack.to_owned(), number),
@@ -429,19 +431,19 @@ fn ordinal(name: &str) -> (String, u32) {
 }
 
 impl Node {
-    /// By what people know it.
+    /// Its pod, else its address, else its host ID.
     pub fn name(&self) -> &str {
         let names = [&self.pod, &self.address, &self.host_id];
         names.into_iter().flatten().next().map_or("?", String::as_str)
     }
 
-    /// Whether most nodes see it down.
+    /// Whether most nodes see it as down.
     pub fn is_down(&self) -> bool {
         self.state.as_ref().is_some_and(|state| state.starts_with('D'))
     }
 
-    /// How many see it otherwise than most do: state and number.
-    pub fn dissent(&self) -> Vec<(&str, usize)> {
+    /// The states in which a minority of nodes sees it, each with the number of nodes.
+    pub fn other_views(&self) -> Vec<(&str, usize)> {
         let others = self.views.iter().filter(|(state, _)| Some(*state) != self.state.as_ref());
         others.map(|(state, count)| (state.as_str(), *count)).collect()
     }

@@ -1,36 +1,36 @@
-//! What Kubernetes says of a pod.
+//! The status of a pod, in short.
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
 use serde::Serialize;
 
-/// What a container waits for while nothing is wrong.
-const USUAL: [&str; 2] = ["PodInitializing", "ContainerCreating"];
+/// Reasons of containers that are starting normally.
+const STARTING: [&str; 2] = ["PodInitializing", "ContainerCreating"];
 
-/// What Kubernetes says of a node's pod.
+/// The status of a node's pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Kubernetes {
+pub struct PodSummary {
     /// The phase of the pod.
     pub phase: String,
     /// Whether it is ready.
     pub ready: bool,
-    /// Whether it is being stopped for good.
+    /// Whether it is terminating.
     pub terminating: bool,
-    /// How often its containers were started again, all together.
+    /// The sum of its containers' restarts.
     pub restarts: i32,
-    /// The container that keeps it from being ready, if one does.
+    /// The container because of which it is not ready, if there is one.
     pub container: Option<String>,
-    /// Why, in one word.
+    /// Why it is not ready, in CamelCase.
     pub reason: Option<String>,
-    /// Why, in a sentence.
+    /// Why it is not ready, in a sentence.
     pub message: Option<String>,
 }
 
-impl Kubernetes {
-    /// What the pod says.
+impl PodSummary {
+    /// Summarizes the status of a pod.
     pub fn of(pod: &Pod) -> Self {
         let status = pod.status.clone().unwrap_or_default();
-        let mut kubernetes = Self {
+        let mut summary = Self {
             phase: status.phase.clone().unwrap_or_else(|| "Unknown".into()),
             ready: is_ready(pod),
             terminating: pod.metadata.deletion_timestamp.is_some(),
@@ -41,39 +41,40 @@ impl Kubernetes {
         };
         let unscheduled = condition(pod, "PodScheduled").filter(|condition| condition.status == "False");
         if let Some(condition) = unscheduled {
-            kubernetes.reason.clone_from(&condition.reason);
-            kubernetes.message.clone_from(&condition.message);
-        } else if let Some((container, reason, message)) = stuck(pod) {
-            (kubernetes.container, kubernetes.reason, kubernetes.message) = (Some(container), Some(reason), message);
+            summary.reason.clone_from(&condition.reason);
+            summary.message.clone_from(&condition.message);
+        } else if let Some((container, reason, message)) = blocking_container(pod) {
+            (summary.container, summary.reason, summary.message) = (Some(container), Some(reason), message);
         }
-        kubernetes
+        summary
     }
 
-    /// Whether somebody has to do something before the node can come up.
+    /// Whether the user has to act before the node can start.
     pub fn is_stuck(&self) -> bool {
-        !self.ready && self.reason.as_ref().is_some_and(|reason| !USUAL.contains(&reason.as_str()))
+        !self.ready && self.reason.as_ref().is_some_and(|reason| !STARTING.contains(&reason.as_str()))
     }
 
-    /// In words.
-    pub fn words(&self) -> String {
-        let mut words = match (&self.container, &self.reason) {
-            _ if self.terminating => "the pod is being stopped".to_owned(),
+    /// Describes the status in a clause.
+    pub fn describe(&self) -> String {
+        let mut text = match (&self.container, &self.reason) {
+            _ if self.terminating => "the pod is terminating".to_owned(),
             (Some(container), Some(reason)) => format!("container {container}: {reason}"),
             (None, Some(reason)) => format!("{}: {reason}", self.phase),
             _ if self.phase != "Running" => format!("the pod is {}", self.phase.to_lowercase()),
             _ if self.ready => "the pod is ready".to_owned(),
-            _ => "the pod runs and is not ready".to_owned(),
+            _ => "the pod is running but not ready".to_owned(),
         };
         match self.restarts {
             0 => {}
-            1 => words += ", 1 restart",
-            more => words += &format!(", {more} restarts"),
+            1 => text += ", 1 restart",
+            more => text += &format!(", {more} restarts"),
         }
-        words
+        text
     }
 }
 
-/// Whether it can be the name of a container, and be written into a command. The API server does not check statuses of pods.
+/// Whether this is a valid name of a container, which can be part of a command. The API server does not validate it in the
+/// statuses of pods.
 pub(crate) fn is_container(name: &str) -> bool {
     let is_inner = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == b'-';
     !name.is_empty() && name.len() <= 63 && !name.starts_with('-') && name.bytes().all(is_inner)
@@ -98,13 +99,13 @@ fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     })
 }
 
-/// The container that keeps the pod from running, and why; one that waits for others comes last.
-fn stuck(pod: &Pod) -> Option<(String, String, Option<String>)> {
+/// The container because of which the pod is not running, with reason and message. Containers that are starting come last.
+fn blocking_container(pod: &Pod) -> Option<(String, String, Option<String>)> {
     let waiting = containers(pod).filter_map(|container| {
         let state = container.state.as_ref()?;
         let (reason, message) = match (&state.waiting, &state.terminated) {
             (Some(waiting), _) => {
-                // That it waits before it tries again is in the word, and all that Kubernetes has to say.
+                // This message only repeats the reason, CrashLoopBackOff.
                 let message = waiting.message.clone().filter(|message| !message.starts_with("back-off"));
                 (waiting.reason.clone()?, message)
             }
@@ -115,5 +116,5 @@ fn stuck(pod: &Pod) -> Option<(String, String, Option<String>)> {
         };
         Some((container.name.clone(), reason, message))
     });
-    waiting.min_by_key(|(_, reason, _)| USUAL.contains(&reason.as_str()))
+    waiting.min_by_key(|(_, reason, _)| STARTING.contains(&reason.as_str()))
 }

@@ -1,4 +1,4 @@
-//! Asks the API server for an object, for what it has, and for what was said of both.
+//! Reads an object from the API server, with the objects that it owns and the events of both.
 
 use std::{collections::BTreeSet, fmt::Debug};
 
@@ -16,15 +16,15 @@ use kube::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::Subject;
-use crate::cluster::{self, Error, is_owned, place};
+use super::ExplainedKind;
+use crate::cluster::{self, Error, describe_namespace, is_owned};
 
-/// What is known of an object.
+/// An object to explain, with what it owns.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct Explained {
     /// Its kind.
     pub kind: &'static str,
-    /// What its kind is called in a command.
+    /// The resource of its kind, as kubectl takes it.
     pub resource: &'static str,
     /// The object.
     pub object: DynamicObject,
@@ -34,21 +34,21 @@ pub struct Found {
     pub jobs: Vec<Job>,
     /// Their pods.
     pub pods: Vec<Pod>,
-    /// What was said of the object, and what is wrong with what it has.
+    /// The events of the object, and warnings on what it owns.
     pub events: Vec<Event>,
-    /// What may not be seen.
+    /// What the user may not list, in sentences.
     pub problems: Vec<String>,
 }
 
-/// Everything that explains how an object stands. Where something may not be seen, the rest is gathered.
-pub async fn gather(client: &Client, subject: &Subject, namespace: &str, name: &str) -> Result<Found, Error> {
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &subject.resource());
+/// Reads everything that explains the status of an object. What the user may not list is left out.
+pub async fn gather(client: &Client, kind: &ExplainedKind, namespace: &str, name: &str) -> Result<Explained, Error> {
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &kind.api_resource());
     let object = cluster::get(&api, name)
         .await
-        .map_err(|source| Error::of(source, "get", subject.kind, Some(name), Some(namespace)))?;
-    let mut found = Found {
-        kind: subject.kind.name,
-        resource: subject.kind.resource,
+        .map_err(|source| Error::from_request(source, "get", kind.kind, Some(name), Some(namespace)))?;
+    let mut found = Explained {
+        kind: kind.kind.name,
+        resource: kind.kind.resource,
         object,
         stateful_sets: Vec::new(),
         jobs: Vec::new(),
@@ -57,7 +57,7 @@ pub async fn gather(client: &Client, subject: &Subject, namespace: &str, name: &
         problems: Vec::new(),
     };
     let all = ListParams::default();
-    let of_object = subject.label.map_or(all.clone(), |label| all.labels(&format!("{label}={name}")));
+    let of_object = kind.label.map_or(all.clone(), |label| all.labels(&format!("{label}={name}")));
     let mut uids = BTreeSet::from([found.object.uid().unwrap_or_default()]);
     found.stateful_sets = list(client, namespace, &of_object, &mut found.problems).await?;
     found.stateful_sets.retain(|one| is_owned(one, &uids));
@@ -68,7 +68,7 @@ pub async fn gather(client: &Client, subject: &Subject, namespace: &str, name: &
     found.pods = list(client, namespace, &of_object, &mut found.problems).await?;
     found.pods.retain(|one| is_owned(one, &uids));
     uids.extend(found.pods.iter().filter_map(ResourceExt::uid));
-    // What was said of the object itself, and warnings on what it has.
+    // All events of the object itself, and warnings on what it owns.
     let own = found.object.uid().unwrap_or_default();
     let warnings = ListParams::default().fields("type=Warning");
     let of_own = ListParams::default().fields(&format!("involvedObject.uid={own}"));
@@ -76,16 +76,16 @@ pub async fn gather(client: &Client, subject: &Subject, namespace: &str, name: &
     found.events = list(client, namespace, &of_own, &mut found.problems).await?;
     if found.problems.len() == before {
         let warnings: Vec<Event> = list(client, namespace, &warnings, &mut found.problems).await?;
-        let is_of_others = |event: &Event| {
+        let is_on_owned = |event: &Event| {
             let uid = event.involved_object.uid.clone().unwrap_or_default();
             uid != own && uids.contains(&uid)
         };
-        found.events.extend(warnings.into_iter().filter(is_of_others));
+        found.events.extend(warnings.into_iter().filter(is_on_owned));
     }
     Ok(found)
 }
 
-/// What was listed; or, where it may not be, nothing and a sentence that says so.
+/// Lists objects. Where the user may not, returns none and adds a sentence to `problems`.
 async fn list<K>(
     client: &Client,
     namespace: &str,
@@ -98,8 +98,10 @@ where
     match cluster::list(&Api::<K>::namespaced(client.clone(), namespace), params).await {
         Ok(listed) => Ok(listed),
         Err(kube::Error::Api(answer)) if answer.code == 403 => {
-            let (plural, place) = (K::plural(&()), place(Some(namespace)));
-            problems.push(format!("You may not list {plural} {place}, so they are left out: ask for that permission."));
+            let (plural, place) = (K::plural(&()), describe_namespace(Some(namespace)));
+            problems.push(format!(
+                "You may not list {plural} {place}, so they are left out: ask for the permission to list them."
+            ));
             Ok(Vec::new())
         }
         Err(error) => Err(Error::Unreachable(error)),

@@ -1,13 +1,13 @@
 //! `kubectl messina why KIND/NAME`: why an object is not done yet, in sentences.
 //!
 //! ```text
-//! gather   asks the API server for the object, what it has, and what was said of it    (I/O)
-//! explain  what that means                                                             (pure)
+//! gather   reads the object, the objects that it owns, and events from the API server    (I/O)
+//! explain  says in sentences what they mean                                              (pure)
 //! ```
 
 mod explain;
 mod gather;
-mod subject;
+mod kinds;
 
 use std::process::ExitCode;
 
@@ -15,34 +15,37 @@ use anyhow::Result;
 use jiff::Timestamp;
 
 pub use explain::text;
-pub use gather::{Found, gather};
-pub use subject::Subject;
+pub use gather::{Explained, gather};
+pub use kinds::ExplainedKind;
 
 use crate::{
     cluster::{self, Access, Error},
-    page::Look,
+    page::Style,
     plan::print,
 };
 
-/// What to explain.
+/// Arguments of `why`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// The object, such as scylladbdatacenter/orders; kinds can be shortened as for kubectl
-    #[arg(value_name = "KIND/NAME", value_parser = subject::parse)]
-    pub object: (&'static Subject, String),
-    /// Where it is; without it, in the namespace of the kubeconfig's context
+    #[arg(value_name = "KIND/NAME", value_parser = kinds::parse)]
+    pub object: (&'static ExplainedKind, String),
+    /// Shows all messages, also those that follow from others
+    #[arg(long)]
+    pub all: bool,
+    /// The namespace of the object (default: the namespace of the kubeconfig's context)
     #[arg(short, long, value_name = "NAME")]
     pub namespace: Option<String>,
-    /// How to reach the cluster.
+    /// The cluster to use.
     #[command(flatten)]
     pub access: Access,
 }
 
-/// Explains it, or says in one sentence why that cannot be done.
+/// Prints the explanation, or an error in one sentence.
 pub async fn run(options: &Options) -> Result<ExitCode> {
-    match found(options).await {
+    match read_object(options).await {
         Ok(found) => {
-            print(&text(&found, Timestamp::now(), Look::of_output(false)))?;
+            print(&text(&found, Timestamp::now(), Style::of_output(false), options.all))?;
             Ok(ExitCode::SUCCESS)
         }
         Err(error) => {
@@ -52,10 +55,10 @@ pub async fn run(options: &Options) -> Result<ExitCode> {
     }
 }
 
-async fn found(options: &Options) -> Result<Found, Error> {
+async fn read_object(options: &Options) -> Result<Explained, Error> {
     let config = options.access.config().await?;
     let namespace = options.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     let client = cluster::client(config)?;
-    let (subject, name) = &options.object;
-    gather(&client, subject, &namespace, name).await
+    let (kind, name) = &options.object;
+    gather(&client, kind, &namespace, name).await
 }

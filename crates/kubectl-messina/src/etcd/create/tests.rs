@@ -7,8 +7,8 @@ use serde_json::json;
 use super::*;
 use crate::testing::{answer, failure, list, server};
 
-fn place(client: Client) -> Place {
-    Place { client, namespace: "shoot".into(), arguments: String::new() }
+fn connection(client: Client) -> Connection {
+    Connection { client, namespace: "shoot".into(), arguments: String::new() }
 }
 
 fn etcds(names: &'static [&'static str]) -> Client {
@@ -23,15 +23,15 @@ fn etcds(names: &'static [&'static str]) -> Client {
 }
 
 #[tokio::test]
-async fn an_etcd_that_does_not_exist_is_told_with_those_that_do() {
-    assert_eq!(find(&place(etcds(&["main"])), "main").await.unwrap(), None);
+async fn missing_etcd_is_reported_with_those_that_exist() {
+    assert_eq!(find(&connection(etcds(&["main"])), "main").await.unwrap(), None);
     for (names, others) in [
-        ([].as_slice(), ", and no other."),
+        ([].as_slice(), ", and there is no other Etcd."),
         (&["events"], "; there is events."),
         (&["a", "b", "c"], "; there are a, b and c."),
         (&["a", "b", "c", "d", "e", "f", "g", "h", "i"], "; there are 9 others."),
     ] {
-        let error = find(&place(etcds(names)), "main").await.unwrap_err();
+        let error = find(&connection(etcds(names)), "main").await.unwrap_err();
         assert_eq!(error.to_string(), format!("There is no Etcd main in namespace shoot{others}"));
     }
 }
@@ -42,19 +42,19 @@ fn always(code: StatusCode, message: &'static str) -> Client {
 
 #[tokio::test]
 async fn errors_are_sentences() {
-    let gone = place(always(StatusCode::NOT_FOUND, "the server could not find the requested resource"));
+    let gone = connection(always(StatusCode::NOT_FOUND, "the server could not find the requested resource"));
     assert_eq!(
         find(&gone, "main").await.unwrap_err().to_string(),
         "This Kubernetes cluster has no Etcds: install the operator that runs etcd clusters first."
     );
     let task = EtcdOperatorTask::default();
-    for (code, message, said) in [
+    for (code, message, expected) in [
         (
             StatusCode::NOT_FOUND,
             "the server could not find the requested resource",
-            "This Kubernetes cluster has no EtcdOperatorTasks: install Messina's definitions first.",
+            "This Kubernetes cluster has no EtcdOperatorTasks: install the CustomResourceDefinitions of Messina first.",
         ),
-        (StatusCode::NOT_FOUND, "namespaces \"shoot\" not found", "The Kubernetes cluster refuses it: "),
+        (StatusCode::NOT_FOUND, "namespaces \"shoot\" not found", "The Kubernetes cluster rejects it: "),
         (
             StatusCode::FORBIDDEN,
             "etcdoperatortasks is forbidden: User \"me\" cannot create resource \"etcdoperatortasks\"",
@@ -63,27 +63,27 @@ async fn errors_are_sentences() {
         (
             StatusCode::FORBIDDEN,
             "unable to create new content in namespace shoot because it is being terminated",
-            "The Kubernetes cluster refuses it: ",
+            "The Kubernetes cluster rejects it: ",
         ),
-        (StatusCode::UNAUTHORIZED, "Unauthorized", "The Kubernetes cluster does not know you: "),
-        (StatusCode::UNPROCESSABLE_ENTITY, "spec.type: Required value", "The Kubernetes cluster refuses it: "),
+        (StatusCode::UNAUTHORIZED, "Unauthorized", "The Kubernetes cluster does not accept your credentials: "),
+        (StatusCode::UNPROCESSABLE_ENTITY, "spec.type: Required value", "The Kubernetes cluster rejects it: "),
     ] {
-        let error = create(&place(always(code, message)), &task).await.unwrap_err().to_string();
-        assert!(error.starts_with(said), "{error}");
-        assert!(!said.contains("refuses") || error.contains(message), "{error}");
+        let error = create(&connection(always(code, message)), &task).await.unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+        assert!(!expected.contains("rejects") || error.contains(message), "{error}");
     }
 }
 
 #[tokio::test]
-async fn what_may_not_be_seen_does_not_stop_it() {
-    let doubt = find(&place(always(StatusCode::FORBIDDEN, "no")), "main").await.unwrap().unwrap();
+async fn missing_permissions_to_read_do_not_prevent_creation() {
+    let doubt = find(&connection(always(StatusCode::FORBIDDEN, "no")), "main").await.unwrap().unwrap();
     assert!(doubt.starts_with("You may not get etcds.druid.gardener.cloud in namespace shoot, so"), "{doubt}");
     let only_here = server(|request: http::Request<Body>| match request.uri().path().contains("/namespaces/shoot/") {
         true => answer(&list(&[json!({"metadata": {"name": "a"}})])),
         false => failure(StatusCode::FORBIDDEN, "no", &json!({})),
     });
     let listed = all(&only_here, Some("shoot")).await.unwrap();
-    assert_eq!((listed.tasks.len(), listed.is_everywhere), (1, false));
+    assert_eq!((listed.tasks.len(), listed.all_namespaces_listed), (1, false));
     assert_eq!(
         all(&only_here, None).await.unwrap_err().to_string(),
         "You may not list etcdoperatortasks.druid.gardener.cloud in all namespaces: ask for that permission."

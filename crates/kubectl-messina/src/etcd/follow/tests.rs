@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    etcd::words::tests::{operation, task},
+    etcd::messages::tests::{operation, task},
     testing::{Answer, answer, failure, server},
 };
 
-/// What the API server answers to one request: the path's end that is expected, and the answer.
+/// An expected request, by a part of its URL, and the answer of the API server.
 type Script = (&'static str, Box<dyn Fn() -> Answer + Send>);
 
 /// A watch that gives these events and ends.
@@ -37,36 +37,36 @@ fn waits(place: i32) -> Value {
 }
 
 fn runs(done: i32) -> Value {
-    let words = operation("InProgress", "The members are being looked at.");
-    json!({"state": "InProgress", "progress": {"done": done, "total": 3}, "lastOperation": words})
+    let operation = operation("InProgress", "The members are being defragmented.");
+    json!({"state": "InProgress", "progress": {"done": done, "total": 3}, "lastOperation": operation})
 }
 
-/// Follows a new task while the API server answers like this. Gives what was shown, and the end.
-async fn followed(script: Vec<Script>) -> (Vec<String>, Result<Ending, Error>) {
+/// Follows a new task with these answers of the API server. Returns the lines that were shown, and the outcome.
+async fn followed(script: Vec<Script>) -> (Vec<String>, Result<Outcome, Error>) {
     let script = Arc::new(Mutex::new(VecDeque::from(script)));
     let rest = Arc::clone(&script);
     let client = server(move |request: http::Request<Body>| {
         let asked = request.uri().to_string();
         let (expected, say) = rest.lock().unwrap().pop_front().unwrap_or_else(|| panic_about(&asked));
-        assert!(asked.contains(expected), "{asked} was asked for, and not {expected}");
+        assert!(asked.contains(expected), "{asked} was requested, and not {expected}");
         say()
     });
     let api: Api<EtcdOperatorTask> = Api::namespaced(client, "shoot");
     let mut shown = Vec::new();
-    let ending = follow(&api, task("t", &json!({})), "shoot", |sight| shown.push(sight.to_string())).await;
-    assert!(script.lock().unwrap().is_empty(), "not everything was asked for");
-    (shown, ending)
+    let outcome = follow(&api, task("t", &json!({})), "shoot", |task_line| shown.push(task_line.to_string())).await;
+    assert!(script.lock().unwrap().is_empty(), "not all expected requests were made");
+    (shown, outcome)
 }
 
 #[expect(clippy::panic, reason = "a test fails by panicking")]
 fn panic_about(asked: &str) -> Script {
-    panic!("{asked} was asked for, and nothing is expected any more")
+    panic!("{asked} was requested, and no request is expected any more")
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_change_is_shown_once_until_the_end() {
+async fn follow_shows_each_change_once_until_the_task_is_finished() {
     let done = json!({"state": "Succeeded", "compactedRevision": 7});
-    let (shown, ending) = followed(vec![
+    let (shown, outcome) = followed(vec![
         (
             "watch=true&timeoutSeconds=60&fieldSelector=metadata.name%3Dt&allowWatchBookmarks=true&resourceVersion=10",
             events(vec![
@@ -76,61 +76,61 @@ async fn each_change_is_shown_once_until_the_end() {
                 json!({"type": "BOOKMARK", "object": {"apiVersion": "v1", "kind": "x", "metadata": {"resourceVersion": "20"}}}),
             ]),
         ),
-        // It goes on from where it was.
+        // The watch continues at the last resourceVersion.
         ("resourceVersion=20", events(vec![event("MODIFIED", "21", &runs(0)), event("MODIFIED", "22", &runs(1))])),
         ("resourceVersion=22", events(vec![event("MODIFIED", "23", &done), event("DELETED", "24", &done)])),
     ])
     .await;
-    let words = "The members are being looked at.";
+    let text = "The members are being defragmented.";
     assert_eq!(
         shown,
         [
-            "New: waits for the operator",
+            "New: waiting for the operator",
             "Pending: 2 tasks ahead",
             "Pending: 1 task ahead",
-            &format!("InProgress 0/3: {words}"),
-            &format!("InProgress 1/3: {words}"),
+            &format!("InProgress 0/3: {text}"),
+            &format!("InProgress 1/3: {text}"),
         ]
     );
-    let Ok(Ending::Finished(task)) = ending else { unreachable!("{ending:?}") };
-    assert_eq!(words::ending(&task), "t succeeded: Revisions before 7 are forgotten.");
+    let Ok(Outcome::Finished(task)) = outcome else { unreachable!("{outcome:?}") };
+    assert_eq!(messages::describe_end(&task), "t succeeded: Revisions before 7 are compacted.");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_forgotten_is_asked_for_again() {
+async fn follow_reads_the_task_again_when_the_watch_has_expired() {
     let too_old = json!({"type": "ERROR", "object": {"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired",
         "message": "too old resource version"}});
     let mut now = event("", "30", &runs(2))["object"].clone();
     now["metadata"]["resourceVersion"] = "30".into();
     let there = now.clone();
-    let (shown, ending) = followed(vec![
+    let (shown, outcome) = followed(vec![
         ("resourceVersion=10", events(vec![too_old])),
         ("/etcdoperatortasks/t", Box::new(move || answer(&there))),
         ("resourceVersion=30", Box::new(|| failure(StatusCode::GONE, "too old resource version", &json!({})))),
         ("/etcdoperatortasks/t", Box::new(|| failure(StatusCode::NOT_FOUND, "not found", &json!({"name": "t"})))),
     ])
     .await;
-    assert_eq!(shown.last().unwrap(), "InProgress 2/3: The members are being looked at.");
-    assert!(matches!(ending, Ok(Ending::Deleted)), "{ending:?}");
+    assert_eq!(shown.last().unwrap(), "InProgress 2/3: The members are being defragmented.");
+    assert!(matches!(outcome, Ok(Outcome::Deleted)), "{outcome:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_is_deleted_or_replaced_is_told() {
-    let (_, ending) = followed(vec![("watch", events(vec![event("DELETED", "11", &json!({}))]))]).await;
-    assert!(matches!(ending, Ok(Ending::Deleted)), "{ending:?}");
+async fn follow_reports_a_deleted_or_replaced_task() {
+    let (_, outcome) = followed(vec![("watch", events(vec![event("DELETED", "11", &json!({}))]))]).await;
+    assert!(matches!(outcome, Ok(Outcome::Deleted)), "{outcome:?}");
     let mut another = event("ADDED", "11", &json!({}));
     another["object"]["metadata"]["uid"] = "another".into();
-    let (_, ending) = followed(vec![("watch", events(vec![another]))]).await;
-    assert!(matches!(ending, Ok(Ending::Deleted)), "{ending:?}");
+    let (_, outcome) = followed(vec![("watch", events(vec![another]))]).await;
+    assert!(matches!(outcome, Ok(Outcome::Deleted)), "{outcome:?}");
 }
 
 fn unwell() -> Script {
-    ("watch", Box::new(|| failure(StatusCode::SERVICE_UNAVAILABLE, "etcd is away", &json!({}))))
+    ("watch", Box::new(|| failure(StatusCode::SERVICE_UNAVAILABLE, "etcd is unavailable", &json!({}))))
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_is_away_is_awaited() {
-    let (shown, ending) = followed(vec![
+async fn follow_waits_for_an_unreachable_api_server() {
+    let (shown, outcome) = followed(vec![
         ("resourceVersion=10", events(vec![event("MODIFIED", "11", &waits(1))])),
         unwell(),
         unwell(),
@@ -140,34 +140,40 @@ async fn an_api_server_that_is_away_is_awaited() {
     assert_eq!(
         shown,
         [
-            "New: waits for the operator",
+            "New: waiting for the operator",
             "Pending: 1 task ahead",
-            "Pending: the Kubernetes cluster does not answer; it is asked again",
+            "Pending: the Kubernetes cluster does not answer; retrying",
             "Pending: 1 task ahead",
         ]
     );
-    assert!(matches!(ending, Ok(Ending::Finished(_))), "{ending:?}");
+    assert!(matches!(outcome, Ok(Outcome::Finished(_))), "{outcome:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_given_up_when_the_api_server_stays_away_or_says_no() {
+async fn follow_fails_when_the_api_server_stays_unreachable_or_forbids_it() {
     let script = std::iter::repeat_with(unwell).take(11).collect();
     let began = Instant::now();
-    let (_, ending) = followed(script).await;
-    assert!(began.elapsed() >= ABSENCE, "{:?}", began.elapsed());
-    assert!(matches!(ending, Err(Error::Unreachable(_))), "{ending:?}");
+    let (_, outcome) = followed(script).await;
+    assert!(began.elapsed() >= UNREACHABLE_LIMIT, "{:?}", began.elapsed());
+    assert!(matches!(outcome, Err(Error::Unreachable(_))), "{outcome:?}");
     let no: Script = ("watch", Box::new(|| failure(StatusCode::FORBIDDEN, "no", &json!({}))));
-    let (_, ending) = followed(vec![no]).await;
+    let (_, outcome) = followed(vec![no]).await;
     assert_eq!(
-        ending.unwrap_err().to_string(),
+        outcome.unwrap_err().to_string(),
         "You may not watch etcdoperatortasks.druid.gardener.cloud in namespace shoot: ask for that permission."
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn people_are_told_that_nobody_looks_at_a_task() {
+async fn follow_reports_a_task_that_the_operator_does_not_reconcile() {
     let script = std::iter::repeat_with(|| ("watch", events(vec![]))).take(5);
     let end: Script = ("watch", events(vec![event("DELETED", "11", &json!({}))]));
     let (shown, _) = followed(script.chain([end]).collect()).await;
-    assert_eq!(shown, ["New: waits for the operator", "New: nobody has looked at it for 10 s: does the operator run?"]);
+    assert_eq!(
+        shown,
+        [
+            "New: waiting for the operator",
+            "New: the operator has not reconciled it for 10 s: check that the operator runs"
+        ]
+    );
 }

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use super::*;
 use crate::etcd::{
     create::Listed,
-    words::tests::{operation, task},
+    messages::tests::{operation, task},
 };
 
-/// Not in order, as the API server gives them by name.
+/// Tasks, by name as the API server lists them.
 fn all() -> Vec<EtcdOperatorTask> {
     let at = |mut task: EtcdOperatorTask, second: u32, uid: &str, kind: &str| {
         task.metadata.creation_timestamp =
@@ -47,9 +47,9 @@ fn all() -> Vec<EtcdOperatorTask> {
 }
 
 fn shown(all: &[EtcdOperatorTask], namespace: Option<&str>, etcd: Option<&str>) -> String {
-    let listed = Listed { tasks: all.to_vec(), is_everywhere: true };
+    let listed = Listed { tasks: all.to_vec(), all_namespaces_listed: true };
     let tasks = Tasks::new(&listed, namespace.map(str::to_owned), etcd.map(str::to_owned));
-    text(&tasks, "2026-11-15T00:02:30Z".parse().unwrap(), Look::default())
+    text(&tasks, "2026-11-15T00:02:30Z".parse().unwrap(), Style::default())
 }
 
 fn fits(text: &str) {
@@ -59,14 +59,14 @@ fn fits(text: &str) {
 }
 
 #[test]
-fn tasks_are_in_line() {
+fn tasks_are_listed_in_the_order_of_the_queue() {
     let shown = shown(&all(), Some("shoot"), Some("main"));
     fits(&shown);
     assert_snapshot!(shown);
 }
 
 #[test]
-fn all_etcds_and_all_namespaces() {
+fn tasks_of_all_etcds_and_all_namespaces_are_listed() {
     let here = shown(&all(), Some("shoot"), None);
     fits(&here);
     assert!(here.contains("of-events") && here.contains("garden/by-another"), "{here}");
@@ -76,7 +76,7 @@ fn all_etcds_and_all_namespaces() {
 }
 
 #[test]
-fn long_names_have_their_facts_below() {
+fn long_names_move_the_columns_to_the_next_line() {
     let mut all = all();
     all.truncate(2);
     all[1].metadata.name = Some("compact-the-etcd-of-the-control-plane-in-europe-8hq2v".into());
@@ -86,18 +86,18 @@ fn long_names_have_their_facts_below() {
 }
 
 #[test]
-fn nothing_is_there() {
+fn no_tasks_are_found() {
     assert_snapshot!(shown(&[], Some("shoot"), None), @r"
     There are no tasks on etcd clusters in namespace shoot.
-    Look in all namespaces with -A.
+    Use -A to search all namespaces.
     ");
     assert_snapshot!(shown(&all(), Some("shoot"), Some("other")), @"There are no tasks on the Etcd other in namespace shoot.");
     assert_snapshot!(shown(&[], None, None), @"There are no tasks on etcd clusters in any namespace.");
 }
 
 #[test]
-fn a_document_for_programs() {
-    let listed = Listed { tasks: all(), is_everywhere: true };
+fn json_document_has_all_tasks() {
+    let listed = Listed { tasks: all(), all_namespaces_listed: true };
     let tasks = Tasks::new(&listed, Some("shoot".into()), Some("main".into()));
     let document = serde_json::to_value(&tasks).unwrap();
     let ahead: Vec<(&str, &Value)> = document["tasks"]
@@ -127,22 +127,22 @@ fn a_document_for_programs() {
     );
 }
 
-/// Whose turn it is cannot be told from the tasks of one namespace.
+/// The tasks of one namespace do not show which task is next.
 #[test]
-fn a_turn_is_not_announced_where_other_tasks_may_not_be_listed() {
+fn next_task_is_not_named_where_other_tasks_may_not_be_listed() {
     let tasks = all().into_iter().filter(|task| task.metadata.namespace.as_deref() == Some("shoot")).collect();
-    let listed = Listed { tasks, is_everywhere: false };
+    let listed = Listed { tasks, all_namespaces_listed: false };
     let tasks = Tasks::new(&listed, Some("shoot".into()), None);
-    let shown = text(&tasks, "2026-11-15T00:02:30Z".parse().unwrap(), Look::default());
+    let shown = text(&tasks, "2026-11-15T00:02:30Z".parse().unwrap(), Style::default());
     fits(&shown);
-    assert!(!shown.contains("Its turn has come"), "{shown}");
+    assert!(!shown.contains("next in the queue"), "{shown}");
     assert_snapshot!(shown);
-    let empty = Tasks::new(&Listed { tasks: vec![], is_everywhere: false }, Some("shoot".into()), None);
-    assert!(text(&empty, Timestamp::UNIX_EPOCH, Look::default()).contains("You may not list"));
+    let empty = Tasks::new(&Listed { tasks: vec![], all_namespaces_listed: false }, Some("shoot".into()), None);
+    assert!(text(&empty, Timestamp::UNIX_EPOCH, Style::default()).contains("You may not list"));
 }
 
 #[test]
-fn ages_are_short() {
+fn ages_have_one_unit() {
     let now: Timestamp = "2026-11-15T00:00:00Z".parse().unwrap();
     for (seconds, expected) in [(-5, "0s"), (119, "119s"), (120, "2m"), (7199, "119m"), (7200, "2h"), (172_800, "2d")] {
         assert_eq!(age(now - jiff::SignedDuration::from_secs(seconds), now), expected);

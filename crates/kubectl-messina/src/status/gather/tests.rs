@@ -10,7 +10,7 @@ use crate::testing::{answer, failure, list};
 
 const HOST_ID: &str = "0f3e4a5b-0000-4000-8000-000000000000";
 
-/// An API server that knows one datacenter with two pods, and refuses what is named.
+/// An API server with one datacenter, which forbids requests whose path contains `refused`.
 fn server(refused: &'static str) -> Client {
     let service = service_fn(move |request: Request<Body>| async move {
         let path = request.uri().path().to_owned();
@@ -41,7 +41,7 @@ fn server(refused: &'static str) -> Client {
                     "address": "10.0.0.1", "hostID": HOST_ID, "state": "UN", "datacenter": "dc1", "rack": "a", "tokens": 16,
                 }],
             })),
-            // As long as it takes.
+            // It never answers.
             "/namespaces/scylla/pods/orders-dc1-b-0:8080/proxy/nodes" => std::future::pending().await,
             _ => failure(StatusCode::NOT_FOUND, "not found", &json!({"name": "other"})),
         }
@@ -67,26 +67,26 @@ fn pod(rack: &str, ready: bool, owner: &str) -> Value {
         "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}]}})
 }
 
-fn in_scylla(name: Option<&str>) -> Question {
-    Question { namespace: Some("scylla".into()), name: name.map(str::to_owned), ..Question::default() }
+fn in_scylla(name: Option<&str>) -> Query {
+    Query { namespace: Some("scylla".into()), name: name.map(str::to_owned), ..Query::default() }
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_that_are_ready_are_asked_and_silence_is_told() {
+async fn gather_queries_ready_nodes_and_reports_timeouts() {
     for name in [None, Some("orders")] {
         let found = gather(&server(""), &in_scylla(name)).await.unwrap();
         assert_eq!(found.problems, Vec::<String>::new());
         let answers = &found.datacenters[0].answers;
         assert_eq!(answers["orders-dc1-a-0"].as_ref().unwrap().host_id, HOST_ID);
         assert_eq!(answers["orders-dc1-b-0"].as_ref().unwrap_err(), "it did not answer within 3 seconds");
-        assert!(!answers.contains_key("orders-dc1-c-0"), "it is not ready, and others are");
+        assert!(!answers.contains_key("orders-dc1-c-0"), "it is not ready, and other nodes are");
         assert_eq!(found.datacenters[0].pods.len(), 3);
     }
 }
 
-/// Whoever may create pods and Services may give them labels.
+/// Any user who may create pods and Services can set their labels.
 #[tokio::test(start_paused = true)]
-async fn what_only_bears_the_labels_is_neither_shown_nor_asked() {
+async fn gather_ignores_objects_that_only_have_the_labels() {
     let found = gather(&server(""), &in_scylla(None)).await.unwrap();
     let [datacenter] = &found.datacenters[..] else { panic!("{found:?}") };
     let pods: Vec<String> = datacenter.pods.iter().map(ResourceExt::name_any).collect();
@@ -95,11 +95,11 @@ async fn what_only_bears_the_labels_is_neither_shown_nor_asked() {
     let services: Vec<String> = datacenter.services.iter().map(ResourceExt::name_any).collect();
     assert_eq!(services, ["orders-dc1-a-0"]);
     let unknown = gather(&server("statefulsets"), &in_scylla(None)).await.unwrap();
-    assert_eq!((unknown.datacenters[0].pods.len(), unknown.datacenters[0].knows_pods), (0, false));
+    assert_eq!((unknown.datacenters[0].pods.len(), unknown.datacenters[0].pods_known), (0, false));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_not_be_seen_is_named_and_the_rest_is_gathered() {
+async fn gather_reports_missing_permissions_and_reads_the_rest() {
     for (refused, words) in [
         ("proxy", "You may not get pods/proxy in namespace scylla"),
         ("services", "You may not list services in namespace scylla"),

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A datacenter whose racks have one node each, all of them well and of one mind.
+/// A datacenter whose racks have one node each. All nodes are up, and agree on the ring.
 pub(in crate::status) fn healthy(racks: &[&str]) -> Datacenter {
     named("orders", racks)
 }
@@ -28,7 +28,7 @@ pub(in crate::status) fn named(name: &str, racks: &[&str]) -> Datacenter {
     let mut datacenter = Datacenter {
         object: serde_json::from_value(object).unwrap(),
         pods: Vec::new(),
-        knows_pods: true,
+        pods_known: true,
         services: Vec::new(),
         answers: BTreeMap::new(),
     };
@@ -77,8 +77,8 @@ pub(in crate::status) fn container(name: &str, restarts: i32, state: &Value) -> 
 }
 
 impl Datacenter {
-    /// The node at this position is not ready, with this in its pod's status; it is not asked, and others see it so.
-    pub(in crate::status) fn ails(&mut self, number: usize, state: &str, status: &Value) {
+    /// Makes the node at this position not ready, merges `status` into its pod's status, and has all others see it in `state`.
+    pub(in crate::status) fn set_unready(&mut self, number: usize, state: &str, status: &Value) {
         let pod = &mut self.pods[number];
         let mut all = serde_json::to_value(pod.status.clone()).unwrap();
         all["conditions"] = json!([{"type": "Ready", "status": "False"}]);
@@ -87,14 +87,14 @@ impl Datacenter {
         }
         pod.status = serde_json::from_value(all).unwrap();
         self.answers.remove(&pod.metadata.name.clone().unwrap());
-        self.noted(number);
+        self.set_host_id_annotation(number);
         for viewer in 0..self.pods.len() {
-            self.sees(viewer, number, state);
+            self.set_view(viewer, number, state);
         }
     }
 
-    /// The node's Service knows its host ID.
-    fn noted(&mut self, number: usize) {
+    /// Annotates the node's Service with the host ID.
+    fn set_host_id_annotation(&mut self, number: usize) {
         let service = json!({"metadata": {
             "name": self.pods[number].metadata.name, "namespace": "scylla",
             "annotations": {annotation::HOST_ID: host_id(number)},
@@ -102,15 +102,15 @@ impl Datacenter {
         self.services.push(serde_json::from_value(service).unwrap());
     }
 
-    /// One node sees another in this state.
-    pub(in crate::status) fn sees(&mut self, viewer: usize, number: usize, state: &str) {
+    /// Has one node see another in this state.
+    pub(in crate::status) fn set_view(&mut self, viewer: usize, number: usize, state: &str) {
         let pod = self.pods[viewer].metadata.name.clone().unwrap();
         if let Some(Ok(ring)) = self.answers.get_mut(&pod) {
             ring.nodes[number].state = state.into();
         }
     }
 
-    pub(in crate::status) fn has_condition(&mut self, name: &str, status: &str, reason: &str, message: &str) {
+    pub(in crate::status) fn set_condition(&mut self, name: &str, status: &str, reason: &str, message: &str) {
         let conditions = self.object.status.as_mut().unwrap().conditions.as_mut().unwrap();
         conditions.retain(|condition| condition.type_ != name);
         let condition = json!({"type": name, "status": status, "reason": reason, "message": message,
@@ -124,43 +124,43 @@ fn cluster(datacenter: &Datacenter) -> Cluster {
 }
 
 #[test]
-fn what_most_nodes_say_is_the_state_and_of_two_the_worse() {
+fn state_is_that_of_most_nodes_and_the_worse_one_in_a_tie() {
     let mut datacenter = healthy(&["a", "b", "c"]);
-    datacenter.sees(0, 1, "DN");
+    datacenter.set_view(0, 1, "DN");
     let node = cluster(&datacenter).racks[1].nodes[0].clone();
-    assert_eq!((node.state.as_deref(), node.dissent()), (Some("UN"), vec![("DN", 1)]));
+    assert_eq!((node.state.as_deref(), node.other_views()), (Some("UN"), vec![("DN", 1)]));
     let mut datacenter = healthy(&["a", "b"]);
-    datacenter.sees(0, 1, "DN");
+    datacenter.set_view(0, 1, "DN");
     let node = cluster(&datacenter).racks[1].nodes[0].clone();
-    assert_eq!((node.state.as_deref(), node.dissent()), (Some("DN"), vec![("UN", 1)]));
+    assert_eq!((node.state.as_deref(), node.other_views()), (Some("DN"), vec![("UN", 1)]));
 }
 
 #[test]
-fn a_pod_is_found_in_the_ring_by_host_id_whatever_its_address() {
+fn pod_is_found_in_the_ring_by_host_id_when_its_address_changes() {
     let mut datacenter = healthy(&["a", "b"]);
-    datacenter.ails(1, "DN", &json!({"podIP": "10.96.9.9"}));
+    datacenter.set_unready(1, "DN", &json!({"podIP": "10.96.9.9"}));
     let racks = cluster(&datacenter).racks;
     assert_eq!(racks[1].nodes.len(), 1, "it is one node: {racks:?}");
     assert_eq!(racks[1].nodes[0].state.as_deref(), Some("DN"));
     // Another node has the address by now, so the address does not make it the same.
     datacenter.services.clear();
-    datacenter.ails(1, "DN", &json!({"podIP": "10.96.1.0"}));
+    datacenter.set_unready(1, "DN", &json!({"podIP": "10.96.1.0"}));
     let racks = cluster(&datacenter).racks;
     assert_eq!(racks[0].nodes[0].state.as_deref(), Some("UN"));
     assert_eq!(racks[1].nodes[0].host_id, Some(host_id(1)));
 }
 
 #[test]
-fn a_node_that_joins_has_no_host_id_in_the_ring_and_is_found_by_address() {
+fn joining_node_without_host_id_is_found_by_address() {
     let mut datacenter = healthy(&["a", "b"]);
-    datacenter.ails(1, "UJ", &json!({}));
+    datacenter.set_unready(1, "UJ", &json!({}));
     for answer in datacenter.answers.values_mut() {
         answer.as_mut().unwrap().nodes[1].host_id = None;
     }
     let racks = cluster(&datacenter).racks;
     assert_eq!((racks[1].nodes.len(), racks[1].nodes[0].state.as_deref()), (1, Some("UJ")));
     // Behind a Service, the ring has the Service's address.
-    datacenter.ails(1, "UJ", &json!({"podIP": "10.0.0.1"}));
+    datacenter.set_unready(1, "UJ", &json!({"podIP": "10.0.0.1"}));
     datacenter.services = vec![
         serde_json::from_value(json!({
             "metadata": {"name": "orders-dc1-b-0"}, "spec": {"clusterIPs": ["10.96.1.1"]},
@@ -172,7 +172,7 @@ fn a_node_that_joins_has_no_host_id_in_the_ring_and_is_found_by_address() {
 }
 
 #[test]
-fn nodes_of_other_datacenters_are_not_shown_and_nodes_without_a_pod_are() {
+fn status_shows_nodes_without_a_pod_but_not_those_of_other_datacenters() {
     let mut datacenter = healthy(&["a"]);
     let ring = datacenter.answers.values_mut().next().unwrap().as_mut().unwrap();
     ring.nodes.push(RingNode { datacenter: "dc2".into(), ..ring_node(7, "a") });
@@ -185,9 +185,9 @@ fn nodes_of_other_datacenters_are_not_shown_and_nodes_without_a_pod_are() {
     assert!(cluster.next.iter().any(|next| next.command == Some(format!("nodetool removenode {}", host_id(8)))));
 }
 
-/// A pod answers what it likes.
+/// A pod can answer anything.
 #[test]
-fn answers_of_nodes_are_fit_to_be_shown_and_copied() {
+fn answers_of_nodes_are_sanitized() {
     let ring = |own: &str, other: &str| Ring {
         host_id: own.into(),
         version: "2026\u{1b}[2J".into(),
@@ -198,23 +198,23 @@ fn answers_of_nodes_are_fit_to_be_shown_and_copied() {
             ..ring_node(1, "a")
         }],
     };
-    let fit = ring(&host_id(0), &host_id(1)).fit().unwrap();
-    assert_eq!((fit.version.as_str(), fit.nodes[0].state.as_str()), ("2026", "DN rm"));
-    assert_eq!(fit.nodes[0].rack.len(), LONGEST);
+    let sanitize = ring(&host_id(0), &host_id(1)).sanitize().unwrap();
+    assert_eq!((sanitize.version.as_str(), sanitize.nodes[0].state.as_str()), ("2026", "DN rm"));
+    assert_eq!(sanitize.nodes[0].rack.len(), MAX_VALUE_LENGTH);
     for (own, other) in [(host_id(0), "x; rm -rf /\u{1b}[8m".to_owned()), (String::new(), host_id(1))] {
-        let why = ring(&own, &other).fit().unwrap_err();
-        assert!(why.starts_with("it answered with a host ID that is no UUID: ") && !why.contains('\u{1b}'), "{why}");
+        let why = ring(&own, &other).sanitize().unwrap_err();
+        assert!(why.starts_with("its answer has a host ID that is not a UUID: ") && !why.contains('\u{1b}'), "{why}");
     }
 }
 
 #[test]
-fn what_is_no_host_id_or_no_container_is_in_no_command() {
+fn invalid_host_ids_and_container_names_are_not_in_commands() {
     let mut datacenter = healthy(&["a"]);
     let ring = datacenter.answers.values_mut().next().unwrap().as_mut().unwrap();
     ring.nodes.push(RingNode { host_id: Some("$(reboot)".into()), state: "DN".into(), ..ring_node(8, "a") });
     let waiting = json!({"waiting": {"reason": "CrashLoopBackOff"}});
     let mut crashing = named("orders", &["b"]);
-    crashing.ails(0, "DN", &json!({"containerStatuses": [container("x; reboot", 3, &waiting)]}));
+    crashing.set_unready(0, "DN", &json!({"containerStatuses": [container("x; reboot", 3, &waiting)]}));
     crashing.services[0].annotations_mut().insert(annotation::HOST_ID.into(), "$(reboot)".into());
     for datacenter in [datacenter, crashing] {
         let next = cluster(&datacenter).next;
@@ -223,40 +223,44 @@ fn what_is_no_host_id_or_no_container_is_in_no_command() {
 }
 
 #[test]
-fn a_healthy_cluster_needs_nothing() {
+fn healthy_cluster_has_no_next_steps() {
     let cluster = cluster(&healthy(&["a", "b", "c"]));
     assert_eq!((cluster.next, cluster.conditions), (vec![], vec![]));
 }
 
-/// The operator leaves the rest of the status of a refused specification as it was.
+/// For a refused specification, the operator updates only a condition.
 #[test]
-fn a_refused_specification_is_seen_and_not_taken_for_an_unseen_one() {
+fn refused_specification_counts_as_observed() {
     let mut datacenter = healthy(&["a"]);
     datacenter.object.metadata.generation = Some(2);
     let unseen = cluster(&datacenter);
     assert_eq!((unseen.observed, unseen.refused), (false, false));
-    assert!(unseen.next[0].text.starts_with("The operator has not seen the latest change yet"), "{:?}", unseen.next);
+    assert!(
+        unseen.next[0].text.starts_with("The operator has not observed the latest change yet"),
+        "{:?}",
+        unseen.next
+    );
 
     let message = "spec.racks[1].name: is a duplicate";
-    datacenter.has_condition("ObservationDegraded", "True", INVALID_SPECIFICATION, message);
+    datacenter.set_condition("ObservationDegraded", "True", INVALID_SPECIFICATION, message);
     let conditions = datacenter.object.status.as_mut().unwrap().conditions.as_mut().unwrap();
     conditions.last_mut().unwrap().observed_generation = Some(2);
     let refused = cluster(&datacenter);
     assert_eq!((refused.observed, refused.refused), (true, true));
     let texts: Vec<&str> = refused.next.iter().map(|next| next.text.as_str()).collect();
-    assert_eq!(texts, ["Correct the specification: the operator refuses it, and changes nothing before."]);
+    assert_eq!(texts, ["Correct the specification: the operator refuses it, and changes nothing until then."]);
 
     datacenter.object.metadata.generation = Some(3);
     let corrected = cluster(&datacenter);
-    assert_eq!((corrected.observed, corrected.refused), (false, false), "the operator has not seen the correction");
+    assert_eq!((corrected.observed, corrected.refused), (false, false), "the operator has not observed the correction");
 }
 
 #[test]
-fn what_the_operator_has_seen_and_cannot_do_is_not_unseen() {
+fn paused_or_unreadable_object_counts_as_observed() {
     for (name, reason) in [("Paused", "Paused"), ("ObservationDegraded", "NoAnswer")] {
         let mut datacenter = healthy(&["a"]);
         datacenter.object.metadata.generation = Some(2);
-        datacenter.has_condition(name, "True", reason, "x");
+        datacenter.set_condition(name, "True", reason, "x");
         let conditions = datacenter.object.status.as_mut().unwrap().conditions.as_mut().unwrap();
         conditions.last_mut().unwrap().observed_generation = Some(2);
         let cluster = cluster(&datacenter);
@@ -265,30 +269,30 @@ fn what_the_operator_has_seen_and_cannot_do_is_not_unseen() {
 }
 
 #[test]
-fn nothing_is_said_of_pods_that_may_not_be_listed() {
+fn ready_nodes_are_unknown_where_pods_may_not_be_listed() {
     let mut datacenter = healthy(&["a"]);
-    (datacenter.pods, datacenter.knows_pods) = (vec![], false);
+    (datacenter.pods, datacenter.pods_known) = (vec![], false);
     datacenter.answers.clear();
     assert_eq!(cluster(&datacenter).racks[0].ready, None);
 }
 
 #[test]
-fn sums_of_conditions_are_left_out_where_the_parts_are_there() {
+fn summary_conditions_are_left_out_where_components_have_their_own() {
     let mut datacenter = healthy(&["a"]);
-    datacenter.has_condition("Degraded", "True", "Sum", "parts");
+    datacenter.set_condition("Degraded", "True", "Sum", "parts");
     assert_eq!(cluster(&datacenter).conditions[0].condition_type, "Degraded");
-    datacenter.has_condition("ConfigControllerDegraded", "True", "Bad", "it is bad");
+    datacenter.set_condition("ConfigControllerDegraded", "True", "Bad", "it is bad");
     let shown = cluster(&datacenter).conditions;
     assert_eq!(shown.iter().map(|one| one.condition_type.as_str()).collect::<Vec<_>>(), ["ConfigControllerDegraded"]);
 }
 
-/// Programs rely on these names.
+/// Programs depend on these names.
 #[test]
-fn the_document_has_the_names_that_are_documented() {
+fn json_document_has_the_documented_fields() {
     let mut datacenter = healthy(&["a", "b"]);
     let waiting = json!({"waiting": {"reason": "CrashLoopBackOff"}});
-    datacenter.ails(1, "DN", &json!({"containerStatuses": [container("scylla", 2, &waiting)]}));
-    datacenter.has_condition("Available", "False", "MembersNotReady", "1 of 2 node(s) are ready");
+    datacenter.set_unready(1, "DN", &json!({"containerStatuses": [container("scylla", 2, &waiting)]}));
+    datacenter.set_condition("Available", "False", "MembersNotReady", "1 of 2 node(s) are ready");
     let status = Status::new(&[datacenter], vec!["a problem".into()], Some("scylla".into()));
     let document = serde_json::to_value(status).unwrap();
     let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");

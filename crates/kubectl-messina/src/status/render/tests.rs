@@ -8,15 +8,15 @@ use crate::status::model::{
 };
 
 fn shown(datacenters: &[Datacenter]) -> String {
-    shown_in(datacenters, Look::default())
+    shown_in(datacenters, Style::default())
 }
 
-fn shown_in(datacenters: &[Datacenter], look: Look) -> String {
-    text(&Status::new(datacenters, vec![], Some("scylla".into())), look)
+fn shown_in(datacenters: &[Datacenter], style: Style) -> String {
+    text(&Status::new(datacenters, vec![], Some("scylla".into())), style)
 }
 
-/// Whatever can be broken is broken; commands are copied, so they are not.
-fn fits(text: &str) {
+/// Checks the width of all lines except commands, which are not wrapped.
+fn assert_fits(text: &str) {
     for line in text.lines().filter(|line| !line.starts_with("    kubectl") && !line.starts_with("    nodetool")) {
         assert!(line.chars().count() <= WIDTH, "{} columns: {line}", line.chars().count());
     }
@@ -25,24 +25,24 @@ fn fits(text: &str) {
 const ZONES: [&str; 3] = ["us-east-1a", "us-east-1b", "us-east-1c"];
 
 #[test]
-fn all_is_well() {
+fn healthy_cluster() {
     let shown = shown(&[healthy(&ZONES)]);
-    fits(&shown);
+    assert_fits(&shown);
     assert_snapshot!(shown);
 }
 
 #[test]
-fn one_node_is_down() {
+fn node_down() {
     let mut datacenter = healthy(&ZONES);
     let waiting = json!({"waiting": {
         "reason": "CrashLoopBackOff",
         "message": "back-off 5m0s restarting failed container=scylla pod=orders-dc1-us-east-1b-0_scylla(6a2c)",
     }});
-    datacenter.ails(1, "DN", &json!({"containerStatuses": [container("scylla", 7, &waiting)]}));
-    datacenter.has_condition("Available", "False", "Sum", "");
-    datacenter.has_condition("StatefulSetControllerAvailable", "False", "MembersNotReady", "2 of 3 node(s) are ready");
-    datacenter.has_condition("Progressing", "True", "Sum", "");
-    datacenter.has_condition(
+    datacenter.set_unready(1, "DN", &json!({"containerStatuses": [container("scylla", 7, &waiting)]}));
+    datacenter.set_condition("Available", "False", "Sum", "");
+    datacenter.set_condition("StatefulSetControllerAvailable", "False", "MembersNotReady", "2 of 3 node(s) are ready");
+    datacenter.set_condition("Progressing", "True", "Sum", "");
+    datacenter.set_condition(
         "StatefulSetControllerProgressing",
         "True",
         "WaitingForStatefulSetRollout",
@@ -50,23 +50,55 @@ fn one_node_is_down() {
          when all are",
     );
     let shown = shown(&[datacenter]);
-    fits(&shown);
+    assert_fits(&shown);
     assert_snapshot!(shown);
+}
+
+#[test]
+fn consequences_of_a_degraded_component_are_counted() {
+    let mut datacenter = healthy(&["a"]);
+    let rejected = "admission webhook denied RoleBinding scylla/orders-member";
+    datacenter.set_condition("RoleBindingControllerDegraded", "True", "Forbidden", rejected);
+    datacenter.set_condition("StatefulSetControllerAvailable", "False", "MembersNotReady", "0 of 1 node(s) are ready");
+    datacenter.set_condition(
+        "StatefulSetControllerProgressing",
+        "True",
+        "Waiting",
+        "It needs RoleBindingController first.",
+    );
+    datacenter.set_condition("JobControllerProgressing", "True", "Waiting", "one\ntwo");
+    let many = "1\n2\n3\n4";
+    datacenter.set_condition("StorageControllerProgressing", "True", "ExpandingVolumes", many);
+    let cluster = Status::new(&[datacenter], vec![], None).clusters.remove(0);
+    let mut page = Page::new(Style::default());
+    page.conditions(&cluster);
+    assert_snapshot!(format!("Conditions:\n{}", page.text()), @r"
+    Conditions:
+      Degraded (RoleBinding, Forbidden): admission webhook denied RoleBinding
+        scylla/orders-member.
+      4 more messages follow from this, and 1 more message is not shown. See them
+        with:
+        kubectl messina why sdc/orders -n scylla --all
+      Progressing (Storage, ExpandingVolumes): 1
+        2
+        3.
+    ");
+    assert_eq!(cluster.conditions.len(), 5, "the JSON document has all conditions");
 }
 
 #[test]
 fn nodes_disagree() {
     let mut datacenter = healthy(&ZONES);
-    datacenter.sees(2, 0, "DN");
+    datacenter.set_view(2, 0, "DN");
     let shown = shown(&[datacenter]);
-    fits(&shown);
+    assert_fits(&shown);
     assert_snapshot!(shown);
 }
 
 #[test]
-fn a_node_joins_and_another_is_to_come() {
+fn node_joins_and_another_has_no_pod() {
     let mut datacenter = healthy(&ZONES);
-    datacenter.ails(1, "UJ", &json!({}));
+    datacenter.set_unready(1, "UJ", &json!({}));
     for answer in datacenter.answers.values_mut().flatten() {
         answer.nodes[1].host_id = None;
         answer.nodes[1].tokens = 0;
@@ -75,20 +107,20 @@ fn a_node_joins_and_another_is_to_come() {
     datacenter.services.clear();
     datacenter.answers.remove("orders-dc1-us-east-1c-0");
     datacenter.pods.truncate(2);
-    datacenter.has_condition("Available", "False", "MembersNotReady", "1 of 3 node(s) are ready");
-    datacenter.has_condition("Progressing", "True", "Rollout", "rack us-east-1c is created when the others are there");
+    datacenter.set_condition("Available", "False", "MembersNotReady", "1 of 3 node(s) are ready");
+    datacenter.set_condition("Progressing", "True", "Rollout", "rack us-east-1c is created when the others are there");
     let shown = shown(&[datacenter]);
-    fits(&shown);
+    assert_fits(&shown);
     assert_snapshot!(shown);
 }
 
 #[test]
-fn nothing_answers() {
+fn no_node_answers() {
     let mut datacenter = healthy(&["a", "b"]);
     datacenter.answers.clear();
     let answer = Err("it did not answer within 3 seconds".to_owned());
     datacenter.answers.insert("orders-dc1-a-0".into(), answer);
-    datacenter.ails(
+    datacenter.set_unready(
         1,
         "UN",
         &json!({"phase": "Pending", "podIP": null, "conditions": [{
@@ -98,12 +130,12 @@ fn nothing_answers() {
         }], "containerStatuses": []}),
     );
     let shown = shown(&[datacenter]);
-    fits(&shown);
+    assert_fits(&shown);
     assert_snapshot!(shown);
 }
 
 #[test]
-fn a_node_without_a_pod_is_shown() {
+fn ring_node_without_pod_is_shown() {
     let mut datacenter = healthy(&["a"]);
     for answer in datacenter.answers.values_mut().flatten() {
         let mut gone = ring_node(9, "b");
@@ -111,86 +143,86 @@ fn a_node_without_a_pod_is_shown() {
         answer.nodes.push(gone);
     }
     let shown = shown(&[datacenter]);
-    fits(&shown);
+    assert_fits(&shown);
     assert_snapshot!(shown);
 }
 
 #[test]
-fn long_names_have_their_facts_below() {
+fn long_names_move_the_columns_to_the_next_line() {
     let name = "warehouse-inventory-history";
     let shown = shown(&[named(name, &["europe-west-1-zone-a", "b"])]);
-    fits(&shown);
+    assert_fits(&shown);
     assert_snapshot!(shown);
 }
 
 #[test]
-fn nothing_is_there() {
+fn no_datacenters_are_found() {
     assert_snapshot!(shown(&[]), @r"
     There are no ScyllaDBDatacenters in namespace scylla.
-    Look in all namespaces with -A.
+    Use -A to search all namespaces.
     ");
-    assert_snapshot!(text(&Status::new(&[], vec![], None), Look::default()), @"There are no ScyllaDBDatacenters in any namespace.");
+    assert_snapshot!(text(&Status::new(&[], vec![], None), Style::default()), @"There are no ScyllaDBDatacenters in any namespace.");
 }
 
 #[test]
-fn what_may_not_be_seen_is_told() {
+fn missing_permissions_are_reported() {
     let mut datacenter = healthy(&["a"]);
-    datacenter.answers.insert("orders-dc1-a-0".into(), Err("you may not ask it".into()));
-    let problem = "You may not get pods/proxy in namespace scylla, so it is not known how ScyllaDB sees its nodes: ask \
-                   for that permission.";
-    let shown = text(&Status::new(&[datacenter], vec![problem.into()], None), Look::default());
-    fits(&shown);
+    datacenter.answers.insert("orders-dc1-a-0".into(), Err("you may not query it".into()));
+    let problem = "You may not get pods/proxy in namespace scylla, so the state of nodes in ScyllaDB is unknown: ask for \
+                   that permission.";
+    let shown = text(&Status::new(&[datacenter], vec![problem.into()], None), Style::default());
+    assert_fits(&shown);
     assert_snapshot!(shown);
 }
 
 #[test]
-fn a_specification_that_is_refused() {
+fn refused_specification() {
     let mut datacenter = healthy(&["a"]);
     datacenter.object.metadata.generation = Some(2);
     let message = "spec.racks[1].name: is a duplicate\nspec.racks[1].nodes: must not be negative";
-    datacenter.has_condition("ObservationDegraded", "True", "InvalidSpecification", message);
-    datacenter.has_condition("Degraded", "True", "InvalidSpecification", "the sum");
+    datacenter.set_condition("ObservationDegraded", "True", "InvalidSpecification", message);
+    datacenter.set_condition("Degraded", "True", "InvalidSpecification", "the sum");
     for condition in datacenter.object.status.iter_mut().flat_map(|status| status.conditions.iter_mut().flatten()) {
         condition.observed_generation = Some(2);
     }
     let shown = shown(&[datacenter]);
-    fits(&shown);
+    assert_fits(&shown);
     assert_snapshot!(shown);
 }
 
 #[test]
-fn pods_that_may_not_be_listed_are_not_missing() {
+fn pods_that_may_not_be_listed_are_not_reported_as_missing() {
     let mut datacenter = healthy(&["a"]);
-    (datacenter.pods, datacenter.knows_pods) = (vec![], false);
+    (datacenter.pods, datacenter.pods_known) = (vec![], false);
     datacenter.answers.clear();
     let shown = shown(&[datacenter]);
     assert!(shown.contains("a  ?/1 ready") && !shown.contains("no pod yet"), "{shown}");
 }
 
 #[test]
-fn a_new_object_that_no_operator_has_seen() {
+fn object_without_status() {
     let mut datacenter = healthy(&["a", "b"]);
     datacenter.object.status = None;
     datacenter.pods.clear();
     datacenter.answers.clear();
     let shown = shown(&[datacenter]);
-    fits(&shown);
+    assert_fits(&shown);
     assert_snapshot!(shown);
 }
 
 #[test]
-fn colours_and_letters_are_a_matter_of_choice() {
+fn colours_and_ascii_change_only_the_style() {
     let mut datacenter = healthy(&["a", "b"]);
-    datacenter.sees(0, 1, "DN");
+    datacenter.set_view(0, 1, "DN");
     let plain = shown(std::slice::from_ref(&datacenter));
     assert!(!plain.contains('\x1b'));
-    let coloured = shown_in(std::slice::from_ref(&datacenter), Look { colours: true, ascii: false });
+    let coloured = shown_in(std::slice::from_ref(&datacenter), Style { colours: true, ascii: false });
     assert!(coloured.contains("\x1b[32mUN\x1b[0m") && coloured.contains("\x1b[31mDN\x1b[0m"), "{coloured}");
     let mut stripped = coloured;
     for code in ["0", "1", "2", "31", "32", "33"] {
         stripped = stripped.replace(&format!("\x1b[{code}m"), "");
     }
     assert_eq!(stripped, plain, "colours change nothing but the colour");
-    let ascii = shown_in(&[datacenter], Look { colours: false, ascii: true });
+    let ascii = shown_in(&[datacenter], Style { colours: false, ascii: true });
     assert!(ascii.is_ascii(), "{ascii}");
 }

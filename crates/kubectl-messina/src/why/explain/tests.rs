@@ -16,8 +16,8 @@ fn condition(name: &str, status: &str, reason: &str, message: &str) -> Value {
 }
 
 /// A datacenter with these conditions.
-fn datacenter(conditions: &[Value]) -> Found {
-    Found {
+fn datacenter(conditions: &[Value]) -> Explained {
+    Explained {
         kind: "ScyllaDBDatacenter",
         resource: "scylladbdatacenters.scylla.scylladb.com",
         object: of(json!({
@@ -33,12 +33,12 @@ fn datacenter(conditions: &[Value]) -> Found {
     }
 }
 
-fn task(status: Value) -> Found {
+fn task(status: Value) -> Explained {
     let object = json!({
         "apiVersion": "druid.gardener.cloud/v1alpha1", "kind": "EtcdOperatorTask",
         "metadata": {"name": "nightly", "namespace": "shoot", "uid": "nightly-uid"}, "status": status,
     });
-    Found {
+    Explained {
         kind: "EtcdOperatorTask",
         resource: "etcdoperatortasks.druid.gardener.cloud",
         object: of(object),
@@ -53,15 +53,19 @@ fn event(uid: &str, kind: &str, reason: &str, message: &str, time: &str) -> Even
     }))
 }
 
-fn shown(found: &Found) -> String {
-    let text = text(found, "2026-11-15T12:00:00Z".parse().unwrap(), Look::default());
+fn shown(found: &Explained) -> String {
+    explain(found, false)
+}
+
+fn explain(found: &Explained, shows_all: bool) -> String {
+    let text = text(found, "2026-11-15T12:00:00Z".parse().unwrap(), Style::default(), shows_all);
     for line in text.lines().filter(|line| !line.starts_with("    kubectl")) {
         assert!(line.chars().count() <= WIDTH, "{} columns: {line}", line.chars().count());
     }
     text
 }
 
-fn well() -> Vec<Value> {
+fn as_expected() -> Vec<Value> {
     ["StatefulSetControllerDegraded", "Degraded", "StatefulSetControllerProgressing", "Progressing"]
         .map(|name| condition(name, "False", "AsExpected", ""))
         .into_iter()
@@ -69,8 +73,8 @@ fn well() -> Vec<Value> {
         .collect()
 }
 
-/// A rack whose only node does not come up.
-fn crashing() -> Found {
+/// A datacenter with a rack whose only node crashes.
+fn crashing() -> Explained {
     let mut found = datacenter(&[
         condition("StatefulSetControllerAvailable", "False", "MembersNotReady", "2 of 3 node(s) are ready"),
         condition("Available", "False", "MembersNotReady", "StatefulSetControllerAvailable: 2 of 3 node(s) are ready"),
@@ -111,30 +115,120 @@ fn crashing() -> Found {
 }
 
 #[test]
-fn all_is_well() {
-    assert_snapshot!(shown(&datacenter(&well())), @"ScyllaDBDatacenter scylla/orders is done: nothing is awaited.");
+fn healthy_object_is_up_to_date() {
+    assert_snapshot!(shown(&datacenter(&as_expected())), @"ScyllaDBDatacenter scylla/orders is up to date: no work is pending.");
 }
 
 #[test]
-fn what_the_operator_cannot_do_here_is_told_though_all_is_well() {
+fn note_is_shown_for_an_object_that_is_up_to_date() {
     let why = "Volume expansion is disabled, because the operator may not read StorageClasses.";
-    let mut conditions = well();
+    let mut conditions = as_expected();
     conditions.push(condition("StorageControllerProgressing", "False", "PermissionMissing", why));
     assert_snapshot!(shown(&datacenter(&conditions)), @r"
-    ScyllaDBDatacenter scylla/orders is done: nothing is awaited.
+    ScyllaDBDatacenter scylla/orders is up to date: no work is pending.
 
-      Good to know: Volume expansion is disabled, because the operator may not read
+      Note: Volume expansion is disabled, because the operator may not read
         StorageClasses.
     ");
 }
 
 #[test]
-fn a_node_that_does_not_come_up() {
+fn crash_looping_node_is_explained() {
     assert_snapshot!(shown(&crashing()));
 }
 
+/// A new datacenter whose racks name a Secret that does not exist.
+fn without_secret() -> Explained {
+    let stateful_sets = "Secret scylla/agent, which rack a names, does not exist: create it, or remove its name from the rack\n\
+                         StatefulSet scylla/orders-dc1-a is created when the settings of its rack exist\n\
+                         StatefulSet scylla/orders-dc1-b is created when the settings of its rack exist\n\
+                         StatefulSet scylla/orders-dc1-c is created when the settings of its rack exist";
+    let jobs = "Service scylla/orders-dc1-a-0 does not exist yet\nService scylla/orders-dc1-b-0 does not exist yet\n\
+                Service scylla/orders-dc1-c-0 does not exist yet";
+    let agent = "Secret scylla/agent does not exist: the agents take their token from it, and no node starts before";
+    datacenter(&[
+        condition("StatefulSetControllerAvailable", "False", "MembersNotReady", "0 of 3 node(s) are ready"),
+        condition("Available", "False", "MembersNotReady", "the sum"),
+        condition("AgentTokenControllerProgressing", "True", "WaitingForSecret", agent),
+        condition("StatefulSetControllerProgressing", "True", "WaitingForSecret", stateful_sets),
+        condition("JobControllerProgressing", "True", "WaitingForService", jobs),
+        condition(
+            "CertControllerProgressing",
+            "True",
+            "WaitingForAddresses",
+            "the certificates of nodes wait for their addresses",
+        ),
+        condition("Progressing", "True", "WaitingForSecret", "the sum"),
+    ])
+}
+
 #[test]
-fn nodes_are_cleaned_up_in_vain() {
+fn missing_secret_comes_first_and_its_consequences_are_counted() {
+    assert_snapshot!(shown(&without_secret()), @r"
+    ScyllaDBDatacenter scylla/orders is not available.
+
+      Progressing (AgentToken): Secret scylla/agent does not exist: the agents take
+        their token from it, and no node starts before.
+      Progressing (StatefulSet): Secret scylla/agent, which rack a names, does not
+        exist: create it, or remove its name from the rack.
+      8 more messages follow from these; --all shows them.
+    ");
+}
+
+#[test]
+fn all_shows_the_consequences_of_a_missing_secret() {
+    assert_snapshot!(explain(&without_secret(), true), @r"
+    ScyllaDBDatacenter scylla/orders is not available.
+
+      Progressing (AgentToken): Secret scylla/agent does not exist: the agents take
+        their token from it, and no node starts before.
+      Progressing (StatefulSet): Secret scylla/agent, which rack a names, does not
+        exist: create it, or remove its name from the rack.
+      Not available (StatefulSet): 0 of 3 node(s) are ready.
+      Progressing (StatefulSet): StatefulSet scylla/orders-dc1-a is created when the
+        settings of its rack exist.
+      Progressing (StatefulSet): StatefulSet scylla/orders-dc1-b is created when the
+        settings of its rack exist.
+      Progressing (StatefulSet): StatefulSet scylla/orders-dc1-c is created when the
+        settings of its rack exist.
+      Progressing (Job): Service scylla/orders-dc1-a-0 does not exist yet.
+      Progressing (Job): Service scylla/orders-dc1-b-0 does not exist yet.
+      Progressing (Job): Service scylla/orders-dc1-c-0 does not exist yet.
+      Progressing (Cert): the certificates of nodes wait for their addresses.
+    ");
+}
+
+#[test]
+fn degraded_component_comes_first_and_independent_ones_follow() {
+    let found = datacenter(&[
+        condition(
+            "StorageControllerProgressing",
+            "True",
+            "ExpandingVolumes",
+            "PersistentVolumeClaim scylla/data-orders-dc1-a-0 is being resized",
+        ),
+        condition("StatefulSetControllerProgressing", "True", "Waiting", "It needs RoleBindingController first."),
+        condition("StatefulSetControllerAvailable", "False", "MembersNotReady", "0 of 3 node(s) are ready"),
+        condition(
+            "RoleBindingControllerDegraded",
+            "True",
+            "Forbidden",
+            "RoleBinding scylla/orders-member: the API server rejects it: admission webhook denied the request",
+        ),
+    ]);
+    assert_snapshot!(shown(&found), @r"
+    ScyllaDBDatacenter scylla/orders is degraded and not available.
+
+      Degraded (RoleBinding): RoleBinding scylla/orders-member: the API server
+        rejects it: admission webhook denied the request.
+      2 more messages follow from this; --all shows them.
+      Progressing (Storage): PersistentVolumeClaim scylla/data-orders-dc1-a-0 is
+        being resized.
+    ");
+}
+
+#[test]
+fn failed_cleanup_job_is_explained() {
     let mut found = datacenter(&[condition(
         "JobControllerDegraded",
         "True",
@@ -154,7 +248,7 @@ fn nodes_are_cleaned_up_in_vain() {
 }
 
 #[test]
-fn a_pause_comes_first() {
+fn pause_comes_first() {
     let mut found = crashing();
     let sentence = "The annotation messina.scylladb.com/pause has stopped all work on this object (until Monday).";
     found.object.data["status"]["conditions"]
@@ -169,42 +263,42 @@ fn a_pause_comes_first() {
 }
 
 #[test]
-fn a_specification_that_is_refused() {
+fn refused_specification_lists_all_faults() {
     let message = "spec.racks[1].name: is a duplicate\nspec.racks[1].nodes: must not be negative";
     let mut refusal = condition("ObservationDegraded", "True", "InvalidSpecification", message);
     refusal["observedGeneration"] = json!(3);
-    let mut found = datacenter(&[well(), vec![refusal]].concat());
+    let mut found = datacenter(&[as_expected(), vec![refusal]].concat());
     found.object.metadata.generation = Some(3);
     assert_snapshot!(shown(&found), @r"
-    The specification of ScyllaDBDatacenter scylla/orders is refused: nothing is
-    changed before it is corrected.
+    The operator refuses the specification of ScyllaDBDatacenter scylla/orders: it
+    changes nothing until you correct it.
 
       Refused: spec.racks[1].name: is a duplicate.
       Refused: spec.racks[1].nodes: must not be negative.
     ");
     found.object.metadata.generation = Some(4);
     let corrected = shown(&found);
-    assert!(corrected.contains("generation 3 of it, and it is at 4"), "{corrected}");
+    assert!(corrected.contains("generation 3, and the object is at 4"), "{corrected}");
 }
 
 #[test]
-fn a_change_that_nobody_has_seen_and_a_deletion_that_is_held_up() {
-    let mut found = datacenter(&well());
+fn unobserved_change_and_blocked_deletion_are_explained() {
+    let mut found = datacenter(&as_expected());
     found.object.metadata.generation = Some(3);
     let unseen = shown(&found);
-    assert!(unseen.contains("generation 2 of it, and it is at 3"), "{unseen}");
+    assert!(unseen.contains("generation 2, and the object is at 3"), "{unseen}");
     found.object.data["status"] = Value::Null;
     let new = shown(&found);
-    assert!(new.contains("The operator has not looked at it yet"), "{new}");
+    assert!(new.contains("The operator has not reconciled it yet"), "{new}");
     found.object.metadata.deletion_timestamp = of(json!("2026-11-15T11:00:00Z"));
     found.object.metadata.finalizers = Some(vec!["example.com/last".into()]);
     let going = shown(&found);
     assert!(going.starts_with("ScyllaDBDatacenter scylla/orders is being deleted."), "{going}");
-    assert!(going.contains("these hold it up: example.com/last."), "{going}");
+    assert!(going.contains("these finalizers block the deletion: example.com/last."), "{going}");
 }
 
 #[test]
-fn tasks_tell_their_state_and_their_errors() {
+fn task_shows_its_state_and_its_errors() {
     let waits = json!({"state": "Pending", "place": 2, "lastOperation": {"description": "It waits for its turn."}});
     let failed = json!({
         "state": "Failed", "lastOperation": {"description": "It took too long."},
@@ -215,17 +309,21 @@ fn tasks_tell_their_state_and_their_errors() {
 }
 
 #[test]
-fn a_task_that_is_paused_has_no_condition_and_says_so_all_the_same() {
+fn paused_task_without_conditions_is_reported() {
     let mut found = task(json!({"state": "Pending"}));
     found.object.annotations_mut().insert(annotation::PAUSE.into(), "true".into());
-    assert!(shown(&found).starts_with("Work on EtcdOperatorTask shoot/nightly is paused.\n\n  The annotation"));
+    assert!(
+        shown(&found).starts_with(
+            "EtcdOperatorTask shoot/nightly is paused: the operator does no work on it.\n\n  The annotation"
+        )
+    );
     found.object.annotations_mut().insert(annotation::PAUSE.into(), "false".into());
     assert!(shown(&found).starts_with("EtcdOperatorTask shoot/nightly is not done yet."));
 }
 
 #[test]
-fn what_may_not_be_seen_is_said_last() {
-    let mut found = datacenter(&well());
+fn missing_permissions_come_last() {
+    let mut found = datacenter(&as_expected());
     found.problems.push("You may not list jobs in namespace scylla.".into());
     assert!(shown(&found).ends_with("\n  You may not list jobs in namespace scylla.\n"));
 }

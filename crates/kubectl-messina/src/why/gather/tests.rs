@@ -3,7 +3,7 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{super::subject::parse, *};
+use super::{super::kinds::parse, *};
 use crate::testing::{answer, failure, list, server};
 
 fn owned(name: &str, owner: &str) -> Value {
@@ -21,7 +21,7 @@ fn event(uid: &str) -> Value {
     json!({"metadata": {"name": uid}, "involvedObject": {"uid": uid}, "reason": uid})
 }
 
-/// An API server that knows one datacenter, and refuses what is named.
+/// An API server with one datacenter, which forbids requests whose path ends with `refused`.
 fn cluster(refused: &'static str) -> Client {
     server(move |request| {
         let (path, query) = (request.uri().path().to_owned(), request.uri().query().unwrap_or_default().to_owned());
@@ -48,24 +48,24 @@ fn cluster(refused: &'static str) -> Client {
     })
 }
 
-async fn gathered(refused: &'static str, name: &str) -> Result<Found, Error> {
-    let (subject, name) = parse(&format!("sdc/{name}")).unwrap();
-    gather(&cluster(refused), subject, "scylla", &name).await
+async fn gathered(refused: &'static str, name: &str) -> Result<Explained, Error> {
+    let (kind, name) = parse(&format!("sdc/{name}")).unwrap();
+    gather(&cluster(refused), kind, "scylla", &name).await
 }
 
 #[tokio::test]
-async fn what_the_object_has_is_found_by_its_owners() {
+async fn gather_finds_owned_objects_by_owner_references() {
     let found = gathered("", "orders").await.unwrap();
     assert_eq!(found.problems, Vec::<String>::new());
     assert_eq!(found.stateful_sets.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["set"]);
     assert_eq!(found.jobs.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["job"]);
     assert_eq!(found.pods.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["set-0", "job-0"]);
     let events: Vec<_> = found.events.iter().map(|event| event.reason.clone().unwrap()).collect();
-    assert_eq!(events, ["own", "set-0"], "each once, and none of others");
+    assert_eq!(events, ["own", "set-0"], "each event once, and none of other objects");
 }
 
 #[tokio::test]
-async fn what_may_not_be_seen_is_named_and_the_rest_is_gathered() {
+async fn gather_reports_missing_permissions_and_reads_the_rest() {
     for refused in ["statefulsets", "jobs", "pods", "events"] {
         let found = gathered(refused, "orders").await.unwrap();
         assert_eq!(found.problems.len(), 1, "{refused}: {:?}", found.problems);

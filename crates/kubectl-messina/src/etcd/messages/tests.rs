@@ -26,7 +26,7 @@ pub(in crate::etcd) fn operation(state: &str, description: &str) -> Value {
 }
 
 #[test]
-fn a_task_under_way_is_one_line() {
+fn unfinished_task_is_described_in_one_line() {
     let waits =
         operation("InProgress", "Waits for its turn: the task shoot/a on the same etcd cluster comes before it.");
     let one = operation("InProgress", "The member main-0 is defragmented.");
@@ -45,17 +45,17 @@ fn a_task_under_way_is_one_line() {
         json!({"state": "Paused"}),
     ]
     .iter()
-    .map(|status| format!("{}\n", sight(&task("t", status), None)))
+    .map(|status| format!("{}\n", task_line(&task("t", status), None)))
     .collect();
     assert_snapshot!(lines.concat());
     let mut leaving = task("t", &json!({"state": "InProgress", "lastOperation": one}));
     leaving.metadata.deletion_timestamp = leaving.metadata.creation_timestamp.clone();
-    assert_snapshot!(sight(&leaving, None), @"InProgress: it is being deleted");
-    assert_snapshot!(sight(&task("t", &json!({})), Some(Duration::from_secs(10))), @"New: nobody has looked at it for 10 s: does the operator run?");
+    assert_snapshot!(task_line(&leaving, None), @"InProgress: it is being deleted");
+    assert_snapshot!(task_line(&task("t", &json!({})), Some(Duration::from_secs(10))), @"New: the operator has not reconciled it for 10 s: check that the operator runs");
 }
 
 #[test]
-fn the_end_says_what_was_made_or_what_went_wrong() {
+fn finished_task_is_described_by_its_result_or_error() {
     let done = operation("Completed", "Nothing has changed since the last snapshot, so none was taken.");
     let member =
         |name: &str, before: Option<i64>| json!({"name": name, "sizeBefore": before, "sizeAfter": 310_000_000});
@@ -76,27 +76,27 @@ fn the_end_says_what_was_made_or_what_went_wrong() {
         json!({"state": "Rejected", "lastErrors": [{"code": "ERR_INVALID_CONFIG", "description": "config: 7 is no object."}]}),
     ]
     .iter()
-    .map(|status| format!("{}\n", ending(&task("t", status))))
+    .map(|status| format!("{}\n", describe_end(&task("t", status))))
     .collect();
     assert_snapshot!(lines.concat());
 }
 
 #[test]
-fn a_new_task_comes_with_what_to_do_next() {
+fn created_task_is_described_with_commands() {
     let new = task("snapshot-main-x7k2p", &json!({}));
     let full = Request::Snapshot { is_delta: false, is_final: false };
-    let shown = created(&new, &full, "shoot", " -n shoot", false, Look::default());
+    let shown = created(&new, &full, "shoot", " -n shoot", false, Style::default());
     assert_snapshot!(shown);
-    let followed = created(&new, &full, "shoot", " -n shoot", true, Look::default());
+    let followed = created(&new, &full, "shoot", " -n shoot", true, Style::default());
     assert_snapshot!(followed, @"Task snapshot-main-x7k2p was created.");
-    assert_snapshot!(left_alone("snapshot-main-x7k2p", " -n shoot"), @r"
-    The task goes on. Follow it again:
+    assert_snapshot!(interrupted("snapshot-main-x7k2p", " -n shoot"), @r"
+    The task continues. Follow it again:
         kubectl messina etcd wait snapshot-main-x7k2p -n shoot
     ");
 }
 
 #[test]
-fn proposed_commands_mean_the_same_place() {
+fn suggested_commands_use_the_same_cluster_and_namespace() {
     let access = Access { kubeconfig: Some(PathBuf::from("/home/me/my config")), context: Some("prod@eu".into()) };
     assert_eq!(arguments("shoot", &access), " -n shoot --context prod@eu --kubeconfig '/home/me/my config'");
     assert_eq!(arguments("shoot", &Access::default()), " -n shoot");
@@ -104,7 +104,7 @@ fn proposed_commands_mean_the_same_place() {
 }
 
 #[test]
-fn times_are_short() {
+fn durations_have_no_zero_units() {
     for (seconds, expected) in [(3600, "1h"), (5400, "1h30m"), (61, "1m1s"), (7, "7s")] {
         assert_eq!(time(seconds), expected);
     }

@@ -1,4 +1,4 @@
-//! What is said of a task.
+//! Describes tasks in sentences.
 
 use std::{fmt, time::Duration};
 
@@ -12,65 +12,65 @@ use serde::Serialize;
 use super::request::Request;
 use crate::{
     cluster::{Access, one_line},
-    page::{Colour, Look, Page},
+    page::{Colour, Page, Style},
 };
 
-/// How a task is seen that is not at its end. Its text is one line.
+/// The progress of a task that is not finished, as one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Sight {
+pub(super) struct TaskLine {
     pub(super) state: String,
-    /// Steps that are done, and all.
+    /// The number of steps that are done, and of all steps.
     pub(super) progress: Option<(u64, u64)>,
-    pub(super) words: String,
+    pub(super) message: String,
 }
 
-impl Sight {
-    /// Without the steps.
+impl TaskLine {
+    /// The line without the steps.
     pub(super) fn headline(&self) -> String {
-        if self.words.is_empty() { self.state.clone() } else { format!("{}: {}", self.state, self.words) }
+        if self.message.is_empty() { self.state.clone() } else { format!("{}: {}", self.state, self.message) }
     }
 }
 
-impl fmt::Display for Sight {
+impl fmt::Display for TaskLine {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.state)?;
         if let Some((done, total)) = self.progress {
             write!(formatter, " {done}/{total}")?;
         }
-        if self.words.is_empty() { Ok(()) } else { write!(formatter, ": {}", self.words) }
+        if self.message.is_empty() { Ok(()) } else { write!(formatter, ": {}", self.message) }
     }
 }
 
-/// How a task is seen; and, if nobody has looked at it, since when that is odd.
-pub(super) fn sight(task: &EtcdOperatorTask, unseen: Option<Duration>) -> Sight {
+/// Describes a task. `unseen` is for how long the operator has not given a new task a state, where that is too long.
+pub(super) fn task_line(task: &EtcdOperatorTask, unseen: Option<Duration>) -> TaskLine {
     let status = task.status.as_ref();
     let state = status.and_then(|status| status.state.as_ref());
-    let words = match (state, unseen) {
+    let message = match (state, unseen) {
         _ if task.metadata.deletion_timestamp.is_some() => "it is being deleted".to_owned(),
         (None, Some(unseen)) => {
-            format!("nobody has looked at it for {} s: does the operator run?", unseen.as_secs())
+            format!("the operator has not reconciled it for {} s: check that the operator runs", unseen.as_secs())
         }
-        (None, None) => "waits for the operator".to_owned(),
+        (None, None) => "waiting for the operator".to_owned(),
         (Some(TaskState::Pending), _) => status
             .and_then(|status| status.place)
             .and_then(|place| usize::try_from(place).ok())
             .filter(|place| *place > 0)
-            .map_or_else(|| said(task), ahead),
-        _ => said(task),
+            .map_or_else(|| operator_message(task), ahead),
+        _ => operator_message(task),
     };
-    Sight { state: state.map_or("New".to_owned(), name_of), progress: progress(task), words }
+    TaskLine { state: state.map_or("New".to_owned(), name_of), progress: progress(task), message }
 }
 
-/// How a task is seen while the API server does not answer.
-pub(super) fn away(task: &EtcdOperatorTask) -> Sight {
-    Sight { words: "the Kubernetes cluster does not answer; it is asked again".into(), ..sight(task, None) }
+/// Describes a task while the API server does not answer.
+pub(super) fn unreachable(task: &EtcdOperatorTask) -> TaskLine {
+    TaskLine { message: "the Kubernetes cluster does not answer; retrying".into(), ..task_line(task, None) }
 }
 
 fn ahead(count: usize) -> String {
     if count == 1 { "1 task ahead".to_owned() } else { format!("{count} tasks ahead") }
 }
 
-/// Steps that are done, and all; while the task runs.
+/// The number of steps that are done, and of all steps; none where the task does not run.
 pub(super) fn progress(task: &EtcdOperatorTask) -> Option<(u64, u64)> {
     let status = task.status.as_ref().filter(|status| status.state == Some(TaskState::InProgress))?;
     let progress = status.progress.as_ref()?;
@@ -79,8 +79,8 @@ pub(super) fn progress(task: &EtcdOperatorTask) -> Option<(u64, u64)> {
     (total > 0).then_some((done, total))
 }
 
-/// What the operator says of a task, in one line; with the code of the error, if it speaks of one.
-pub(super) fn said(task: &EtcdOperatorTask) -> String {
+/// The last message of the operator about a task, in one line; with the code of the error, if there is one.
+pub(super) fn operator_message(task: &EtcdOperatorTask) -> String {
     let Some(status) = &task.status else { return String::new() };
     let operation = status.last_operation.as_ref();
     let description = operation.and_then(|operation| operation.description.as_deref());
@@ -101,46 +101,46 @@ fn is_failure(status: &EtcdOperatorTaskStatus) -> bool {
     matches!(status.state, Some(TaskState::Failed | TaskState::Rejected))
 }
 
-/// What a task has made; else what the operator says. In one line.
-pub(super) fn made(task: &EtcdOperatorTask) -> String {
-    one_line(&made_of(task))
+/// The result of a task, else the last message of the operator; in one line.
+pub(super) fn result(task: &EtcdOperatorTask) -> String {
+    one_line(&describe_result(task))
 }
 
-fn made_of(task: &EtcdOperatorTask) -> String {
+fn describe_result(task: &EtcdOperatorTask) -> String {
     let Some(status) = &task.status else { return String::new() };
     if status.state != Some(TaskState::Succeeded) {
-        return said(task);
+        return operator_message(task);
     }
     let members = status.members.as_deref().unwrap_or_default();
     if let Some(snapshot) = &status.snapshot {
-        taken(snapshot)
+        describe_snapshot(snapshot)
     } else if !members.is_empty() {
-        defragmented(members)
+        describe_defragmentation(members)
     } else if let Some(revision) = status.compacted_revision {
-        format!("Revisions before {revision} are forgotten.")
+        format!("Revisions before {revision} are compacted.")
     } else {
-        said(task)
+        operator_message(task)
     }
 }
 
-fn taken(snapshot: &TakenSnapshot) -> String {
+fn describe_snapshot(snapshot: &TakenSnapshot) -> String {
     let kind = match snapshot.kind.as_deref() {
         Some("Full") => "full snapshot",
-        Some("Incr") => "delta",
+        Some("Incr") => "delta snapshot",
         _ => "snapshot",
     };
     let name = snapshot.name.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
     let revision = snapshot.revision.map(|revision| format!(", up to revision {revision}")).unwrap_or_default();
-    let mark = if snapshot.is_final == Some(true) { "; it is marked as the last one" } else { "" };
+    let mark = if snapshot.is_final == Some(true) { "; it is marked as final" } else { "" };
     format!("The {kind}{name} was taken{revision}{mark}.")
 }
 
-fn defragmented(members: &[MemberOutcome]) -> String {
+fn describe_defragmentation(members: &[MemberOutcome]) -> String {
     let all = match members {
         [one] => format!("The member {} is defragmented", one.name.as_deref().unwrap_or_default()),
         many => format!("All {} members are defragmented", many.len()),
     };
-    // A sum of what is known only in part would be wrong.
+    // A sum is only right where all sizes are known.
     let total = |size: fn(&MemberOutcome) -> Option<i64>| {
         members.iter().map(|member| size(member).and_then(|size| u64::try_from(size).ok())).sum::<Option<u64>>()
     };
@@ -150,67 +150,67 @@ fn defragmented(members: &[MemberOutcome]) -> String {
     }
 }
 
-/// The last thing that is said of a task that was followed.
-pub(super) fn ending(task: &EtcdOperatorTask) -> String {
+/// Describes how a task has finished.
+pub(super) fn describe_end(task: &EtcdOperatorTask) -> String {
     let state = task.status.as_ref().and_then(|status| status.state.as_ref());
-    let became = match state {
+    let verb = match state {
         Some(TaskState::Succeeded) => "succeeded",
         Some(TaskState::Failed) => "failed",
         _ => "was rejected",
     };
-    let made = made(task);
-    let (colon, made) = if made.is_empty() { (".", "") } else { (": ", made.as_str()) };
-    format!("{} {became}{colon}{made}", task.name_any())
+    let result = result(task);
+    let (colon, result) = if result.is_empty() { (".", "") } else { (": ", result.as_str()) };
+    format!("{} {verb}{colon}{result}", task.name_any())
 }
 
-/// What is said when a task has been created.
+/// Describes a task that was just created, with commands to follow it.
 pub(super) fn created(
     task: &EtcdOperatorTask,
     request: &Request,
     namespace: &str,
     arguments: &str,
     is_followed: bool,
-    look: Look,
+    style: Style,
 ) -> String {
     let (name, etcd) =
         (task.name_any(), task.spec.etcd_reference().and_then(|etcd| etcd.name.clone()).unwrap_or_default());
     let does = match request {
-        Request::Snapshot { is_delta: true, .. } => "takes a delta",
-        Request::Snapshot { is_final: true, .. } => "takes the last full snapshot",
+        Request::Snapshot { is_delta: true, .. } => "takes a delta snapshot",
+        Request::Snapshot { is_final: true, .. } => "takes the final full snapshot",
         Request::Snapshot { .. } => "takes a full snapshot",
         Request::Defragment => "defragments the members",
-        Request::Compact { .. } => "forgets old revisions",
+        Request::Compact { .. } => "compacts old revisions",
     };
-    let mut page = Page::new(look);
+    let mut page = Page::new(style);
     if is_followed {
         page.line(format!("Task {name} was created."));
         return page.text();
     }
-    let goes = match task.spec.ttl_seconds_after_finished {
-        Some(0) => "; it is deleted as soon as it has ended".to_owned(),
-        Some(seconds) => format!("; it is deleted {} after its end", time(seconds.into())),
+    let deletion = match task.spec.ttl_seconds_after_finished {
+        Some(0) => "; it is deleted as soon as it is finished".to_owned(),
+        Some(seconds) => format!("; it is deleted {} after it is finished", time(seconds.into())),
         None => String::new(),
     };
     page.paragraph(
         "",
         "",
-        &format!("Task {name} was created. It {does} of the Etcd {namespace}/{etcd}{goes}."),
+        &format!("Task {name} was created. It {does} of the Etcd {namespace}/{etcd}{deletion}."),
         Colour::Plain,
     );
     page.line(String::new());
     page.paragraph("  ", "  ", "Follow it:", Colour::Plain);
     page.command(&format!("kubectl messina etcd wait {name}{arguments}"));
-    page.paragraph("  ", "  ", "See the tasks on this Etcd:", Colour::Plain);
+    page.paragraph("  ", "  ", "List the tasks on this Etcd:", Colour::Plain);
     page.command(&format!("kubectl messina etcd tasks {etcd}{arguments}"));
     page.text()
 }
 
-/// What is said when nobody waits any longer.
-pub(super) fn left_alone(name: &str, arguments: &str) -> String {
-    format!("The task goes on. Follow it again:\n    kubectl messina etcd wait {name}{arguments}")
+/// Says how to follow a task again.
+pub(super) fn interrupted(name: &str, arguments: &str) -> String {
+    format!("The task continues. Follow it again:\n    kubectl messina etcd wait {name}{arguments}")
 }
 
-/// What commands that are proposed end with, so that they mean the same place.
+/// The arguments that make a suggested command use the same cluster and namespace.
 pub(super) fn arguments(namespace: &str, access: &Access) -> String {
     let mut arguments = format!(" -n {namespace}");
     if let Some(context) = &access.context {
@@ -222,7 +222,7 @@ pub(super) fn arguments(namespace: &str, access: &Access) -> String {
     arguments
 }
 
-/// As a shell takes it for one word.
+/// Quotes a word for a shell, if necessary.
 fn quoted(word: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:@=+,".contains(letter);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -232,13 +232,13 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// A time in seconds, in its greatest units.
+/// Formats a number of seconds, such as 1h30m.
 fn time(seconds: i64) -> String {
     let parts = [(seconds / 3600, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
     parts.iter().filter(|(count, _)| *count > 0).map(|(count, unit)| format!("{count}{unit}")).collect()
 }
 
-/// The word for a value on the wire.
+/// The serialized name of a value.
 pub(super) fn name_of(value: &impl Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|name| name.as_str().map(one_line)).unwrap_or_default()
 }
