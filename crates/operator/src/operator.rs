@@ -180,9 +180,9 @@ pub fn controllers(
 /// What all controllers share.
 pub fn context(metrics: Metrics, events: Events) -> SharedContext {
     SharedContext::new(metrics, events, FIELD_MANAGER, annotation::APPLIED_HASH)
-        .paused_by(annotation::PAUSE)
-        .adopting_by(annotation::ADOPT)
-        .taking_over(PREDECESSOR)
+        .with_pause_annotation(annotation::PAUSE)
+        .with_adoption_annotation(annotation::ADOPT)
+        .with_predecessor(PREDECESSOR)
 }
 
 /// Runs until it is told to stop, and tells of it.

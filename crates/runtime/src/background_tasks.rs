@@ -9,7 +9,7 @@ use std::{
 
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::{panics::contained, queue::ObjectKey};
+use crate::{panics::catch_panic, queue::ObjectKey};
 
 type Listener = Box<dyn Fn(ObjectKey) + Send + Sync>;
 
@@ -90,7 +90,7 @@ impl<T: Send + 'static> BackgroundTasks<T> {
         while tasks.try_join_next().is_some() {}
         // It cannot be back before it is entered as under way: the state is locked until then.
         let handle = tasks.spawn(async move {
-            let result = contained(task).await.unwrap_or_else(panicked);
+            let result = catch_panic(task).await.unwrap_or_else(panicked);
             let is_current = {
                 let mut state = locked(&shared);
                 let is_current =

@@ -30,7 +30,7 @@ impl Limits {
     fn of(request: &Request<Body>) -> Self {
         let is_watch = request.uri().query().is_some_and(|query| query.split('&').any(|one| one == "watch=true"));
         match is_watch {
-            true => Self { pause: crate::watch::SILENCE, whole: None },
+            true => Self { pause: crate::watch::IDLE_TIMEOUT, whole: None },
             false => Self { pause: Duration::from_secs(30), whole: Some(Duration::from_secs(300)) },
         }
     }
@@ -167,7 +167,7 @@ mod tests {
     async fn a_watch_may_be_silent_for_as_long_as_it_lasts() {
         let limits = Limits::of(&request("/api/v1/pods?&watch=true&timeoutSeconds=290"));
         let (read, time, _) = parts_read(10, Duration::from_secs(290), limits).await;
-        assert_eq!((read, time), (10, Duration::from_secs(2900) + crate::watch::SILENCE));
+        assert_eq!((read, time), (10, Duration::from_secs(2900) + crate::watch::IDLE_TIMEOUT));
     }
 
     #[tokio::test(start_paused = true)]

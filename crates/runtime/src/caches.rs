@@ -6,7 +6,7 @@ use kube::{Client, Resource, api::ObjectMeta};
 use tokio::task::JoinSet;
 
 use crate::{
-    apply::{Collection, Shelf},
+    apply::{Collection, StoreCollection},
     events::Events,
     queue::ObjectKey,
     references::{self, References},
@@ -54,7 +54,7 @@ impl Caches {
 
     /// All objects of a kind that is in no namespace. Where they may not be read, nobody waits for them: see
     /// [`Store::is_forbidden`].
-    pub fn watch_unnamespaced<K: Kind>(&mut self, trim: fn(&mut K)) -> Arc<Store<K>> {
+    pub fn watch_cluster_scoped<K: Kind>(&mut self, trim: fn(&mut K)) -> Arc<Store<K>> {
         let store = self.watch_in(None, Scope::default(), trim);
         store.may_be_forbidden();
         store
@@ -62,7 +62,7 @@ impl Caches {
 
     /// The metadata of all objects of a kind that is in no namespace. Where they may not be read, nobody waits for them: see
     /// [`Store::is_forbidden`].
-    pub fn watch_unnamespaced_metadata<K>(
+    pub fn watch_cluster_scoped_metadata<K>(
         &mut self,
         trim: fn(&mut kube::core::PartialObjectMeta<K>),
     ) -> Arc<Store<kube::core::PartialObjectMeta<K>>>
@@ -133,8 +133,8 @@ impl Caches {
         trim: fn(&mut K),
         filter: Option<Filter>,
     ) {
-        store.min_resource_version(self.min_resource_version);
-        self.collections.insert(path, Arc::new(Shelf { store: Arc::clone(&store), name }));
+        store.set_min_resource_version(self.min_resource_version);
+        self.collections.insert(path, Arc::new(StoreCollection { store: Arc::clone(&store), name }));
         let watch = Watch {
             store,
             scope,

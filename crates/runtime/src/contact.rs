@@ -143,7 +143,7 @@ fn apart() -> EnteredSpan {
 }
 
 /// Whether an error is of a kind that is told here, or nothing to tell: whoever meets it need not tell it again.
-pub(crate) fn is_told(error: &(dyn StdError + 'static)) -> bool {
+pub(crate) fn is_reported_elsewhere(error: &(dyn StdError + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
         match error.downcast_ref::<kube::Error>() {
@@ -211,12 +211,12 @@ mod tests {
     #[test]
     fn an_error_is_told_here_if_nothing_was_answered_or_the_client_is_not_known() {
         let refused = |code: u16| kube::Error::Api(Box::new(Status { code, ..Status::default() }));
-        assert!(is_told(&kube::Error::Service("connection refused".into())));
-        assert!(is_told(&refused(401)));
-        assert!(!is_told(&refused(403)));
-        assert!(is_told(&NotLeading));
+        assert!(is_reported_elsewhere(&kube::Error::Service("connection refused".into())));
+        assert!(is_reported_elsewhere(&refused(401)));
+        assert!(!is_reported_elsewhere(&refused(403)));
+        assert!(is_reported_elsewhere(&NotLeading));
         let watching = kube::runtime::watcher::Error::WatchFailed(kube::Error::Service("gone".into()));
-        assert!(is_told(&watching), "whoever wraps it");
-        assert!(!is_told(&std::io::Error::other("disk")));
+        assert!(is_reported_elsewhere(&watching), "whoever wraps it");
+        assert!(!is_reported_elsewhere(&std::io::Error::other("disk")));
     }
 }

@@ -28,7 +28,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::{debug, info, warn};
 
 use crate::{
-    contact::is_told,
+    contact::is_reported_elsewhere,
     error::chain,
     fence::Fence,
     queue,
@@ -90,7 +90,7 @@ impl Candidate {
     }
 
     /// What it waits for, but for its turn.
-    pub(crate) fn waits_for(&self) -> impl Fn() -> Vec<String> + Send + Sync + 'static {
+    pub(crate) fn blocked_on(&self) -> impl Fn() -> Vec<String> + Send + Sync + 'static {
         let (is_usable, lease) =
             (Arc::clone(&self.is_usable), format!("{}/{}", self.settings.namespace, self.settings.name));
         move || {
@@ -103,7 +103,7 @@ impl Candidate {
     }
 
     /// Waits until this candidate holds the lease.
-    pub async fn wins(&self) -> Holder<'_> {
+    pub async fn acquire(&self) -> Holder<'_> {
         self.is_usable.store(false, Ordering::Relaxed);
         let retries = Retries { longest: self.settings.pause(), failures: 0 };
         let versions = watcher::watch_object(self.leases.clone(), &self.settings.name).backoff(retries);
@@ -183,7 +183,7 @@ impl Candidate {
         }
     }
 
-    async fn write_renewed(&self, mut lease: Lease) -> kube::Result<Lease> {
+    async fn write_renewal(&self, mut lease: Lease) -> kube::Result<Lease> {
         lease.spec.get_or_insert_default().renew_time = Some(MicroTime(Timestamp::now()));
         self.replace(lease).await
     }
@@ -224,7 +224,7 @@ struct Told(String);
 impl Told {
     fn tell(&mut self, error: &(dyn std::error::Error + 'static), lease: &str, what: &str) {
         let problem = chain(error);
-        if is_told(error) || self.0 == problem {
+        if is_reported_elsewhere(error) || self.0 == problem {
             debug!(lease, problem, "{what}");
         } else {
             warn!(lease, problem, "{what}");
@@ -252,7 +252,7 @@ impl Holder<'_> {
     }
 
     /// Renews the lease for as long as that succeeds. Returns when it is lost; the fence is closed by then.
-    pub async fn holds(&mut self) {
+    pub async fn renew_until_lost(&mut self) {
         let Candidate { settings, fence, .. } = self.candidate;
         let mut pause = settings.pause();
         let mut told = Told::default();
@@ -261,7 +261,7 @@ impl Holder<'_> {
             let before = Instant::now();
             let Some(until) = fence.until().filter(|until| before < *until) else { break };
             // One answer that does not come may not use up the time for a second try.
-            match timeout_at(until.min(before + settings.pause()), self.renew()).await {
+            match timeout_at(until.min(before + settings.pause()), self.try_renew()).await {
                 Ok(Ok(true)) => {
                     fence.open_until(before + settings.certain());
                     pause = settings.pause();
@@ -283,8 +283,8 @@ impl Holder<'_> {
 
     /// Renews the lease; false when it is somebody else's, or when the API server shows an older state than before: what this
     /// process has cached is then of a future that was undone.
-    async fn renew(&mut self) -> kube::Result<bool> {
-        match self.candidate.write_renewed(self.lease.clone()).await {
+    async fn try_renew(&mut self) -> kube::Result<bool> {
+        match self.candidate.write_renewal(self.lease.clone()).await {
             Ok(lease) => self.lease = lease,
             Err(error) if is_outdated(&error) => {
                 // It has another version: because it is somebody else's, or because the answer to a renewal was lost.
@@ -304,7 +304,7 @@ impl Holder<'_> {
                     return Ok(false);
                 }
                 // When that version was written is not known, so it does not count; this one does.
-                self.lease = self.candidate.write_renewed(lease).await?;
+                self.lease = self.candidate.write_renewal(lease).await?;
             }
             Err(error) => return Err(error),
         }
@@ -313,7 +313,7 @@ impl Holder<'_> {
 
     /// Gives the lease back, so that another need not wait for it to run out. A lease under which a write was given up just
     /// now is left to run out: that write may still be on its way, and would arrive while another leads.
-    pub async fn releases(self) -> kube::Result<()> {
+    pub async fn release(self) -> kube::Result<()> {
         let Candidate { settings, fence, .. } = self.candidate;
         // Closed first: between the two nobody leads, which is better than two.
         fence.close();

@@ -5,7 +5,7 @@ use std::{any::Any, future::Future, panic::AssertUnwindSafe};
 use futures::FutureExt;
 
 /// What comes of `work`, or the text of its panic. Whatever `work` changes must be usable in whichever state it is left.
-pub(crate) async fn contained<T>(work: impl Future<Output = T>) -> Result<T, String> {
+pub(crate) async fn catch_panic<T>(work: impl Future<Output = T>) -> Result<T, String> {
     AssertUnwindSafe(work).catch_unwind().await.map_err(|panic| text(panic.as_ref()))
 }
 
@@ -22,8 +22,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_an_error_with_its_text() {
-        assert_eq!(contained(async { 1 }).await, Ok(1));
-        assert_eq!(contained(async { panic!("it broke") }).await, Err::<(), _>("it broke".to_owned()));
-        assert_eq!(contained(async { panic!("{} broke", 2) }).await, Err::<(), _>("2 broke".to_owned()));
+        assert_eq!(catch_panic(async { 1 }).await, Ok(1));
+        assert_eq!(catch_panic(async { panic!("it broke") }).await, Err::<(), _>("it broke".to_owned()));
+        assert_eq!(catch_panic(async { panic!("{} broke", 2) }).await, Err::<(), _>("2 broke".to_owned()));
     }
 }

@@ -75,23 +75,23 @@ impl Process {
         let candidate = Candidate::new(self.lease_client.clone(), lease, self.fence.clone());
         loop {
             // One that waits for its turn is as ready as can be.
-            self.readiness.is_told_by(candidate.waits_for(), Vec::new);
+            self.readiness.is_told_by(candidate.blocked_on(), Vec::new);
             info!(lease = name, "waiting to lead");
             let mut holder = tokio::select! {
-                holder = candidate.wins() => holder,
+                holder = candidate.acquire() => holder,
                 () = &mut stop => return,
             };
             info!(lease = name, "leading");
             self.context.metrics.leading(true);
             let version = holder.version();
-            let end = self.work(&controllers, version, holder.holds()).until(&mut stop).await;
+            let end = self.work(&controllers, version, holder.renew_until_lost()).until(&mut stop).await;
             self.context.metrics.leading(false);
             self.context.metrics.forget_refreshes();
             if end == End::LeaseLost {
                 warn!(lease = name, "the lease is lost; nothing more is written");
                 continue;
             }
-            let problem = match timeout(RELEASE, holder.releases()).await {
+            let problem = match timeout(RELEASE, holder.release()).await {
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => Some(crate::error::chain(&error)),
                 Err(_) => Some("the API server does not answer".into()),
@@ -126,12 +126,12 @@ impl Process {
         let working: Vec<Weak<dyn AnyController>> = controllers.iter().map(Arc::downgrade).collect();
         let watched = working.clone();
         let stuck = move || watched.iter().filter_map(|controller| controller.upgrade()?.stuck()).collect();
-        let waits_for = move || {
-            let missing = collections.values().filter(|collection| collection.is_awaited());
-            let waiting = working.iter().filter_map(|controller| controller.upgrade()?.waits_for());
+        let blocked_on = move || {
+            let missing = collections.values().filter(|collection| collection.is_unsynced());
+            let waiting = working.iter().filter_map(|controller| controller.upgrade()?.blocked_on());
             missing.map(|collection| collection.name().to_owned()).chain(waiting).collect()
         };
-        self.readiness.is_told_by(waits_for, stuck);
+        self.readiness.is_told_by(blocked_on, stuck);
         let (mut watches, mut workers) = (JoinSet::new(), JoinSet::new());
         caches.start(&mut watches);
         for controller in &controllers {

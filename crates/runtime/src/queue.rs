@@ -303,7 +303,7 @@ impl State {
 impl Work {
     /// Forgets earlier failures, because the work got further this time: one that gets a step further each time does not
     /// have to wait longer each time.
-    pub fn forgive(&self) {
+    pub fn reset_backoff(&self) {
         self.queue.locked().failures.remove(&self.key);
     }
 
@@ -430,7 +430,7 @@ mod tests {
         queue.add(key("a", "x"));
         let mut work = queue.next().await.unwrap();
         for _ in 0..5 {
-            work.forgive();
+            work.reset_backoff();
             work.finish(&Outcome::Failed("Broken"));
             let failed = Instant::now();
             work = queue.next().await.unwrap();

@@ -163,7 +163,7 @@ where
             let version = version_of(object.meta());
             let mut metadata = object.meta().clone().into_response_partial::<K>();
             trim(&mut metadata);
-            self.metadata.learn(key.clone(), Entry { version, object: Ok(Arc::new(metadata)) });
+            self.metadata.put_read(key.clone(), Entry { version, object: Ok(Arc::new(metadata)) });
         }
         Ok(object)
     }

@@ -17,7 +17,7 @@ type Problems = Box<dyn Fn() -> Vec<String> + Send + Sync>;
 
 /// What keeps a process from being ready, and what from being healthy.
 struct Sources {
-    waits_for: Problems,
+    blocked_on: Problems,
     stuck: Problems,
 }
 
@@ -27,19 +27,19 @@ pub struct Readiness(Arc<RwLock<Option<Sources>>>);
 
 impl std::fmt::Debug for Readiness {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_tuple("Readiness").field(&self.waits_for()).finish()
+        formatter.debug_tuple("Readiness").field(&self.blocked_on()).finish()
     }
 }
 
 impl Readiness {
-    /// From now on `waits_for` says what is missing; nothing means that the process is ready. `stuck` says what does not get
+    /// From now on `blocked_on` says what is missing; nothing means that the process is ready. `stuck` says what does not get
     /// any further; nothing means that the process is healthy.
     pub fn is_told_by(
         &self,
-        waits_for: impl Fn() -> Vec<String> + Send + Sync + 'static,
+        blocked_on: impl Fn() -> Vec<String> + Send + Sync + 'static,
         stuck: impl Fn() -> Vec<String> + Send + Sync + 'static,
     ) {
-        let sources = Sources { waits_for: Box::new(waits_for), stuck: Box::new(stuck) };
+        let sources = Sources { blocked_on: Box::new(blocked_on), stuck: Box::new(stuck) };
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(sources);
     }
 
@@ -49,9 +49,9 @@ impl Readiness {
     }
 
     /// What is missing.
-    pub fn waits_for(&self) -> Vec<String> {
+    pub fn blocked_on(&self) -> Vec<String> {
         match self.0.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
-            Some(told) => (told.waits_for)(),
+            Some(told) => (told.blocked_on)(),
             None => vec!["the API server".into()],
         }
     }
@@ -91,10 +91,10 @@ async fn tell_health(State((_, readiness)): Told) -> (StatusCode, String) {
 }
 
 async fn tell_readiness(State((_, readiness)): Told) -> (StatusCode, String) {
-    let waits_for = readiness.waits_for();
-    if waits_for.is_empty() {
+    let blocked_on = readiness.blocked_on();
+    if blocked_on.is_empty() {
         (StatusCode::OK, "ready\n".into())
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, format!("waiting for {}\n", waits_for.join(", ")))
+        (StatusCode::SERVICE_UNAVAILABLE, format!("waiting for {}\n", blocked_on.join(", ")))
     }
 }

@@ -116,7 +116,7 @@ fn readable(version: Version) -> Entry<Secret> {
 }
 
 /// Which object is asked for now, if any is.
-async fn asked_for(running: &Running<Nothing>) -> Option<String> {
+async fn next_queued(running: &Running<Nothing>) -> Option<String> {
     let work = tokio::time::timeout(Duration::from_millis(1), running.queue.next()).await.ok()??;
     let name = work.key.name.clone();
     work.finish(&Outcome::Done);
@@ -147,8 +147,8 @@ async fn owners_and_watchers_hear_of_objects_that_cannot_be_read() {
             Some(entry) => store.put(key.clone(), entry),
             None => store.remove(key.clone(), 5),
         }
-        assert_eq!(asked_for(&owner).await.as_deref(), Some("owner"), "{step}");
-        assert_eq!(asked_for(&watcher).await.as_deref(), Some("labelled"), "{step}");
+        assert_eq!(next_queued(&owner).await.as_deref(), Some("owner"), "{step}");
+        assert_eq!(next_queued(&watcher).await.as_deref(), Some("labelled"), "{step}");
         let losses = owner.losses().drain().count();
         assert_eq!(losses, usize::from(is_gone), "{step}: only what is gone is lost");
     }
@@ -187,7 +187,7 @@ async fn met(there: ObjectMeta, labelled: ObjectMeta, known: Version) -> (Vec<Ap
         ComponentPlan { name: "token", objects: vec![secret], ..ComponentPlan::default() },
         ComponentPlan { name: "pods", needs: &["token"], objects: vec![map], ..ComponentPlan::default() },
     ];
-    let decision = Decision { versions: running.applier.versions(), has_lost: &|| false };
+    let decision = Decision { versions: running.applier.versions(), has_lost_dependents: &|| false };
     let (owner, mut expectations) = (Owner { uid: "owner-uid".into() }, Vec::new());
     let applied = running.applier.apply(&owner, components, &decision, &mut expectations).await;
     let requests = requests.lock().unwrap().iter().map(|one| one.replace("/api/v1/namespaces/shop/", "")).collect();
@@ -199,10 +199,10 @@ async fn met(there: ObjectMeta, labelled: ObjectMeta, known: Version) -> (Vec<Ap
 async fn what_needs_an_object_that_the_cache_does_not_show_is_decided_anew() {
     let (applied, expectations, requests) = met(metadata(7), metadata(8), 5).await;
     assert!(matches!(applied[0].failure, Some(Error::Conflict { .. })), "{:?}", applied[0].failure);
-    assert!(applied[1].waits_for.is_some());
+    assert!(applied[1].progressing.is_some());
     assert_eq!(requests, ["POST secrets", "GET secrets/one"]);
     assert_eq!(expectations.len(), 1, "it is looked at again when the cache shows the Secret");
-    assert!(!expectations[0].is_of_a_write(), "nothing is done, so that pauses grow");
+    assert!(!expectations[0].is_write(), "nothing is done, so that pauses grow");
 }
 
 #[tokio::test]
@@ -211,7 +211,7 @@ async fn an_object_that_has_lost_its_labels_gets_them_back() {
     let (applied, expectations, requests) = met(bare(), metadata(8), 5).await;
     assert!(matches!(applied[0].failure, Some(Error::Conflict { .. })), "{:?}", applied[0].failure);
     assert_eq!(requests, ["POST secrets", "GET secrets/one", "PATCH secrets/one"]);
-    assert!(expectations.iter().all(Expectation::is_of_a_write) && expectations.len() == 1);
+    assert!(expectations.iter().all(Expectation::is_write) && expectations.len() == 1);
 
     let (applied, expectations, _) = met(bare(), bare(), 5).await;
     let told = applied[0].failure.as_ref().unwrap();
@@ -223,8 +223,8 @@ async fn an_object_that_has_lost_its_labels_gets_them_back() {
 async fn an_object_that_is_being_deleted_and_is_not_found_by_its_labels_is_tried_again_before_what_needs_it() {
     let going = ObjectMeta { labels: None, deletion_timestamp: Some(Time(Timestamp::UNIX_EPOCH)), ..metadata(4) };
     let (applied, expectations, requests) = met(going, metadata(8), 5).await;
-    assert!(matches!(applied[0].failure, Some(Error::Taken { .. })), "{:?}", applied[0].failure);
-    assert!(applied[1].waits_for.is_some());
+    assert!(matches!(applied[0].failure, Some(Error::NameTaken { .. })), "{:?}", applied[0].failure);
+    assert!(applied[1].progressing.is_some());
     assert_eq!(requests, ["POST secrets", "GET secrets/one"]);
     assert_eq!(expectations.len(), 0);
 }
@@ -248,10 +248,10 @@ async fn a_permission_that_comes_or_goes_has_all_objects_looked_at_and_keeps_no_
     running.watch_changes(&running.objects, |_| Vec::new());
     let object = ConfigMap { metadata: metadata(1), ..ConfigMap::default() };
     running.objects.put(key_of(&object.metadata), Entry { version: 1, object: Ok(Arc::new(object)) });
-    assert_eq!(asked_for(&running).await.as_deref(), Some("one"), "it is new");
+    assert_eq!(next_queued(&running).await.as_deref(), Some("one"), "it is new");
     for (is_forbidden, expected) in [(false, None), (true, Some("one")), (true, None), (false, Some("one"))] {
         optional.set_forbidden(is_forbidden);
-        assert_eq!(asked_for(&running).await.as_deref(), expected, "{is_forbidden}");
+        assert_eq!(next_queued(&running).await.as_deref(), expected, "{is_forbidden}");
     }
     let store = Arc::downgrade(&running.objects);
     drop(running);

@@ -32,7 +32,7 @@ use messina_plan::{
 use messina_runtime::{
     apply::{Applied, ComponentPlan},
     caches::Caches,
-    controller::{Controller, Hold, Running},
+    controller::{Controller, Suspension, Running},
     error::Error,
     queue::{Backoff, ObjectKey},
     references::References,
@@ -126,9 +126,9 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
         jobs: Arc::clone(jobs),
         pods: caches.watch(Some(&nodes), |one| trimmed(one, cached::trim_pod)),
         claims: caches.watch(Some(&ours), |one| trimmed(one, cached::trim_claim)),
-        storage_classes: caches.watch_unnamespaced(|one| trimmed(one, cached::trim_class)),
-        volumes: caches.watch_unnamespaced(|one| trimmed(one, cached::trim_volume)),
-        machines: caches.watch_unnamespaced_metadata(trim_machine),
+        storage_classes: caches.watch_cluster_scoped(|one| trimmed(one, cached::trim_class)),
+        volumes: caches.watch_cluster_scoped(|one| trimmed(one, cached::trim_volume)),
+        machines: caches.watch_cluster_scoped_metadata(trim_machine),
         named_config_maps: caches.references(&[datacenter::USUAL_CONFIG_MAP]),
         named_secrets: caches.references(&[datacenter::USUAL_AGENT_SECRET]),
         proven: Arc::clone(&proven),
@@ -265,9 +265,9 @@ impl Controller for DatacenterController {
     type Plan = Plan;
     const NAME: &'static str = "datacenter";
 
-    const HELD: &'static str = scylla_operator::CONDITION;
+    const SUSPENDED: &'static str = scylla_operator::CONDITION;
 
-    fn held(&self, object: &ScyllaDBDatacenter) -> Option<Hold> {
+    fn suspended(&self, object: &ScyllaDBDatacenter) -> Option<Suspension> {
         // What cannot be read is told when it is observed.
         let uid = object.metadata.uid.as_deref().unwrap_or_default();
         let hold = self.scylla_operator.holds(&self.stateful_sets.controlled_by(uid).unwrap_or_default());
@@ -277,8 +277,8 @@ impl Controller for DatacenterController {
         hold
     }
 
-    fn waits_for(&self) -> Option<String> {
-        self.scylla_operator.waits_for()
+    fn blocked_on(&self) -> Option<String> {
+        self.scylla_operator.blocked_on()
     }
 
     fn observe(&self, object: &Arc<ScyllaDBDatacenter>) -> impl Future<Output = Result<Observed, Error>> + Send {

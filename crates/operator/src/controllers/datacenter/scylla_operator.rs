@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::{apps::v1::StatefulSet, coordination::v1::Lease};
 use messina_plan::datacenter::takeover::{Active, has_written, is_led};
 use messina_runtime::{
-    controller::Hold,
+    controller::Suspension,
     queue::ObjectKey,
     store::{Change, Store},
 };
@@ -71,7 +71,7 @@ impl ScyllaOperator {
     }
 
     /// What the process waits for while scylla-operator leads.
-    pub(super) fn waits_for(&self) -> Option<String> {
+    pub(super) fn blocked_on(&self) -> Option<String> {
         if self.is_unknown() {
             return Some(format!("permission to read scylla-operator's Lease {}", self.name));
         }
@@ -80,7 +80,7 @@ impl ScyllaOperator {
     }
 
     /// Whether a datacenter with these StatefulSets is left to scylla-operator.
-    pub(super) fn holds(&self, stateful_sets: &[Arc<StatefulSet>]) -> Option<Hold> {
+    pub(super) fn holds(&self, stateful_sets: &[Arc<StatefulSet>]) -> Option<Suspension> {
         let now = Timestamp::now();
         if self.is_unknown() {
             let message = format!(
@@ -89,7 +89,7 @@ impl ScyllaOperator {
                  it with --scylla-operator-absent if scylla-operator does not run in this cluster.",
                 self.name
             );
-            return Some(Hold { message, requeue_after: UNKNOWN });
+            return Some(Suspension { message, requeue_after: UNKNOWN });
         }
         let active = self.leads(now).or_else(|| has_written(stateful_sets.iter().map(Arc::as_ref), now))?;
         let message = format!(
@@ -99,7 +99,7 @@ impl ScyllaOperator {
             active.evidence
         );
         let rest = Duration::try_from(active.until.duration_since(now)).unwrap_or_default();
-        Some(Hold { message, requeue_after: rest.max(Duration::from_secs(1)) })
+        Some(Suspension { message, requeue_after: rest.max(Duration::from_secs(1)) })
     }
 }
 

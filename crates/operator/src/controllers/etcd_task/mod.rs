@@ -238,7 +238,7 @@ fn tell(events: &Events, change: &Change<EtcdOperatorTask>) {
         _ => return,
     };
     let said = task.status.as_ref().and_then(|status| status.last_operation.as_ref()?.description.clone());
-    events.tell(reference(task.as_ref()), Note::warning(reason, said.unwrap_or_default()));
+    events.emit(reference(task.as_ref()), Note::warning(reason, said.unwrap_or_default()));
 }
 
 fn type_of(task: &EtcdOperatorTask) -> String {
@@ -357,7 +357,7 @@ impl TaskController {
     fn report_failed_cleanup(&self, task: &EtcdOperatorTask, result: &TaskResult) {
         if let Some(fault) = &result.error {
             warn!(code = fault.code, problem = fault.description, "the cleanup of the task failed");
-            self.events.tell(reference(task), Note::warning("CleanupFailed", fault.description.clone()));
+            self.events.emit(reference(task), Note::warning("CleanupFailed", fault.description.clone()));
         }
     }
 }
