@@ -122,7 +122,10 @@ async fn a_holder_whose_lease_somebody_took_stops_at_its_next_renewal() {
             leases.patch("leader", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
         };
         touch(json!({"metadata": {"labels": {"touched": "by-hand"}}})).await;
-        assert!(tokio::time::timeout(DURATION, holder.renew_until_lost()).await.is_err(), "another version is not another holder");
+        assert!(
+            tokio::time::timeout(DURATION, holder.renew_until_lost()).await.is_err(),
+            "another version is not another holder"
+        );
         touch(json!({"spec": {"holderIdentity": "somebody"}})).await;
         tokio::time::timeout(DURATION, holder.renew_until_lost()).await.expect("the lease is lost");
         assert!(!fence.is_open());

@@ -156,7 +156,9 @@ async fn program(namespace: &str, faults: &Faults) -> Program {
         lease: None,
         namespace: Some(namespace.into()),
         workers: 2,
-        context: Arc::new(SharedContext::new(metrics, events, MANAGER, "messina.test/hash").with_pause_annotation(PAUSE)),
+        context: Arc::new(
+            SharedContext::new(metrics, events, MANAGER, "messina.test/hash").with_pause_annotation(PAUSE),
+        ),
         readiness: Readiness::default(),
     };
     let controllers = |caches: &mut Caches| {

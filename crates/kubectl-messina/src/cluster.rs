@@ -68,7 +68,7 @@ const LONGEST_ERROR: usize = 1000;
 /// all that is read from the API server is made fit before anything is made of it.
 pub(crate) fn fit<K: Serialize + DeserializeOwned>(object: K) -> kube::Result<K> {
     let mut value = serde_json::to_value(object).map_err(kube::Error::SerdeError)?;
-    messina_text::make_fit(&mut value, LONGEST);
+    messina_text::sanitize(&mut value, LONGEST);
     serde_json::from_value(value).map_err(kube::Error::SerdeError)
 }
 

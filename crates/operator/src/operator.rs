@@ -125,7 +125,7 @@ impl Options {
     fn source(&self) -> Source {
         match &self.kubeconfig {
             Some(path) => Source::File { path: path.clone(), context: self.context.clone() },
-            None => Source::Usual,
+            None => Source::Inferred,
         }
     }
 

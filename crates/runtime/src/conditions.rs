@@ -53,8 +53,9 @@ impl AggregateCondition {
     }
 }
 
-/// Aggregates the conditions of components. `healthy` is the result if all components have its status. Otherwise the result has
-/// the reasons and messages of the components with the opposite status or, if there are none, of those with status Unknown.
+/// Aggregates the conditions of components. `healthy` is the result if all components have its status. Otherwise the
+/// result has the reasons and messages of the components with the opposite status or, if there are none, of those with
+/// status Unknown.
 pub fn aggregate(healthy: Condition, components: &[Condition]) -> Condition {
     let opposite = if healthy.status == "True" { "False" } else { "True" };
     for status in [opposite, "Unknown"] {
@@ -88,8 +89,8 @@ fn joined(texts: &[String], separator: &str, limit: usize, left_out: impl Fn(usi
         .unwrap_or_default()
 }
 
-/// Returns the desired conditions with their transition times. The time of a condition whose status is the same in `current` is
-/// kept, so that a condition that did not change is identical.
+/// Returns the desired conditions with their transition times. The time of a condition whose status is the same in
+/// `current` is kept, so that a condition that did not change is identical.
 pub fn with_transition_times(current: &[Condition], desired: Vec<Condition>, now: Timestamp) -> Vec<Condition> {
     let since = |condition: &Condition| {
         let same = current.iter().find(|one| one.type_ == condition.type_ && one.status == condition.status);

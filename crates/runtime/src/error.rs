@@ -53,8 +53,8 @@ pub enum Error {
     },
     /// An owned object exists without the labels that the watch selects: another program removes them.
     #[error(
-        "{named} exists, but lacks the labels by which the operator selects it. Add the labels that the operator's other objects \
-         have, and stop the program that removes them"
+        "{named} exists, but lacks the labels by which the operator selects it. Add the labels that the operator's other \
+         objects have, and stop the program that removes them"
     )]
     NotFoundByLabels {
         /// The object.
@@ -125,11 +125,12 @@ impl Error {
         matches!(self, Self::NotLeading(_) | Self::Unreadable(_) | Self::Invalid { .. } | Self::NotJson { .. })
     }
 
-    /// Whether the error needs no warning for this object: it is reported once for the whole process, or a retry resolves it.
+    /// Whether the error needs no warning for this object: it is reported once for the whole process, or a retry
+    /// resolves it.
     pub(crate) fn is_reported_elsewhere(&self) -> bool {
         match self {
             Self::NotLeading(_) | Self::Conflict { .. } => true,
-            Self::NoAnswer { source, .. } => crate::contact::is_reported_elsewhere(source.as_ref()),
+            Self::NoAnswer { source, .. } => crate::connectivity::is_reported_elsewhere(source.as_ref()),
             Self::Refused { status, .. } => status.code == 401,
             _ => false,
         }

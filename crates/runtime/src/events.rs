@@ -14,7 +14,7 @@ use kube::{Api, Client, api::PostParams};
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
-use crate::{contact::is_reported_elsewhere, metrics::Metrics};
+use crate::{connectivity::is_reported_elsewhere, metrics::Metrics};
 
 /// The same event of an object is written again only after this time.
 const REPEAT_AFTER: Duration = Duration::from_secs(600);

@@ -1,7 +1,7 @@
 //! The fence: a process writes to the API server only while it is the leader.
 //!
-//! It is a layer of the client. While it is closed, requests that could change objects fail at once. The holder of the lease
-//! opens it, each time for no longer than the lease is certain to last.
+//! It is a layer of the client. While it is closed, requests that could change objects fail at once. The holder of the
+//! lease opens it, each time for no longer than the lease is certain to last.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},

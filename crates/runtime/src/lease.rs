@@ -1,9 +1,9 @@
 //! Leader election: of several replicas of the operator, the holder of a Lease leads.
 //!
-//! The holder renews the lease three times as often as needed and keeps its [`Fence`] open while the lease is certain to be its
-//! own, measured on its own clock from before each renewal was sent. A candidate watches the lease and acquires it when it was
-//! released, or when it has observed no renewal for the whole duration, measured on the candidate's own clock. So clocks need not
-//! agree, and the old holder's fence is closed before the new holder's opens.
+//! The holder renews the lease three times as often as needed and keeps its [`Fence`] open while the lease is certain
+//! to be its own, measured on its own clock from before each renewal was sent. A candidate watches the lease and
+//! acquires it when it was released, or when it has observed no renewal for the whole duration, measured on the
+//! candidate's own clock. So clocks need not agree, and the old holder's fence is closed before the new holder's opens.
 
 use std::{
     sync::{
@@ -28,7 +28,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::{debug, info, warn};
 
 use crate::{
-    contact::is_reported_elsewhere,
+    connectivity::is_reported_elsewhere,
     error::chain,
     fence::Fence,
     queue,
@@ -62,8 +62,8 @@ impl Settings {
         self.duration() / 3
     }
 
-    /// Returns how long a candidate waits for a lease that was renewed just now. Never less than the holder relies on, even if the
-    /// lease has a shorter duration: a user may have edited it.
+    /// Returns how long a candidate waits for a lease that was renewed just now. Never less than the holder relies on,
+    /// even if the lease has a shorter duration: a user may have edited it.
     fn remaining(&self, lease: &Lease) -> Duration {
         let spec = lease.spec.as_ref();
         let is_held = spec.and_then(|spec| spec.holder_identity.as_deref()).is_some_and(|holder| !holder.is_empty());
@@ -217,7 +217,8 @@ impl Backoff for Retries {
     }
 }
 
-/// Logs failures of a lease: the same failure is a warning once, and a failure to reach the API server is reported elsewhere.
+/// Logs failures of a lease: the same failure is a warning once, and a failure to reach the API server is reported
+/// elsewhere.
 #[derive(Debug, Default)]
 struct FailureLog(String);
 
@@ -281,8 +282,8 @@ impl Holder<'_> {
         fence.close();
     }
 
-    /// Renews the lease. Returns false if another process holds it, or if the API server shows an older state than before: its
-    /// storage was restored from a backup, and the caches contain changes that the restore has reverted.
+    /// Renews the lease. Returns false if another process holds it, or if the API server shows an older state than
+    /// before: its storage was restored from a backup, and the caches contain changes that the restore has reverted.
     async fn try_renew(&mut self) -> kube::Result<bool> {
         match self.candidate.write_renewal(self.lease.clone()).await {
             Ok(lease) => self.lease = lease,
@@ -298,8 +299,8 @@ impl Holder<'_> {
                 if version_of(&lease.metadata) < self.version() {
                     warn!(
                         lease = self.candidate.settings.name,
-                        "the API server shows an older state than before, as after a restore of its storage: restarting \
-                         with new caches"
+                        "the API server shows an older state than before, as after a restore of its storage: \
+                         restarting with new caches"
                     );
                     return Ok(false);
                 }
@@ -311,8 +312,8 @@ impl Holder<'_> {
         Ok(true)
     }
 
-    /// Releases the lease, so that the next holder need not wait until it expires. If a write has recently timed out, the lease is
-    /// not released: that write may still be executed, and must not be while another process leads.
+    /// Releases the lease, so that the next holder need not wait until it expires. If a write has recently timed out,
+    /// the lease is not released: that write may still be executed, and must not be while another process leads.
     pub async fn release(self) -> kube::Result<()> {
         let Candidate { settings, fence, .. } = self.candidate;
         // Closed first: for a moment no process leads, which is better than two.

@@ -1,7 +1,7 @@
 //! Expectations: no object is reconciled from a cache that is older than the operator's own last write for it.
 //!
-//! Every write records what the caches must show before the object that it was made for is reconciled again. If it is unknown
-//! whether a write was executed, the written object is read from the API server first.
+//! Every write records what the caches must show before the object that it was made for is reconciled again. If it is
+//! unknown whether a write was executed, the written object is read from the API server first.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -33,7 +33,8 @@ enum What {
     Read(Version),
     /// That the object with this UID is deleted, or being deleted.
     Gone(String),
-    /// Unknown: the answer to a write was lost, or was a conflict. The object is read at this URL path of its collection.
+    /// Unknown: the answer to a write was lost, or was a conflict. The object is read at this URL path of its
+    /// collection.
     Unknown(String),
 }
 

@@ -5,11 +5,11 @@
 //! ```
 //!
 //! A [`watch`] per kind keeps a [`store`] in sync, one for the whole process ([`caches`]). A change adds objects to the
-//! [`queue`] of a [`controller`], which plans the desired state. [`apply`] writes what differs, [`status`] updates the status,
-//! [`events`] records events, [`background_tasks`] run outside of the reconcile, and [`references`] caches objects that others
-//! refer to but do not own. The `ledger` has expectations, so that no object is reconciled from a cache that is older than
-//! our own last write. [`lease`] elects the leader, and [`fence`] blocks the writes of every other process.
-//! [`process`] starts and stops all of it.
+//! [`queue`] of a [`controller`], which plans the desired state. [`apply`] writes what differs, [`status`] updates the
+//! status, [`events`] records events, [`background_tasks`] run outside of the reconcile, and [`references`] caches
+//! objects that others refer to but do not own. The `ledger` has expectations, so that no object is reconciled from a
+//! cache that is older than our own last write. [`lease`] elects the leader, and [`fence`] blocks the writes of every
+//! other process. [`process`] starts and stops all of it.
 
 pub mod apply;
 pub mod background_tasks;
@@ -17,7 +17,7 @@ mod body;
 pub mod caches;
 pub mod client;
 pub mod conditions;
-mod contact;
+mod connectivity;
 pub mod controller;
 mod difference;
 pub mod error;

@@ -161,7 +161,8 @@ enum End {
 }
 
 impl<L: Future<Output = ()>> Working<L> {
-    /// Runs until the lease is lost, `stop` completes, or a watch or worker ends. All tasks have ended when this returns.
+    /// Runs until the lease is lost, `stop` completes, or a watch or worker ends. All tasks have ended when this
+    /// returns.
     async fn until(mut self, stop: impl Future<Output = ()>) -> End {
         let mut lost = std::pin::pin!(self.lost);
         let end = tokio::select! {
@@ -190,7 +191,9 @@ impl<L: Future<Output = ()>> Working<L> {
 fn task_ended(task: &str, ended: &Result<(), JoinError>) -> End {
     let problem = ended.as_ref().err().map(|error| crate::error::chain(error));
     match problem {
-        Some(problem) => error!(task, problem, "internal error: restarting with new caches; please report this as a bug"),
+        Some(problem) => {
+            error!(task, problem, "internal error: restarting with new caches; please report this as a bug")
+        }
         // The task has logged why.
         None => warn!(task, "restarting with new caches"),
     }

@@ -1,8 +1,8 @@
 //! The work queue of a controller.
 //!
-//! An object is reconciled by one worker at a time, and is queued at most once. Namespaces take turns, so that one with many
-//! objects does not delay the others. A failed object is requeued with a backoff that grows with every failure for the same
-//! reason.
+//! An object is reconciled by one worker at a time, and is queued at most once. Namespaces take turns, so that one with
+//! many objects does not delay the others. A failed object is requeued with a backoff that grows with every failure for
+//! the same reason.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
@@ -26,8 +26,8 @@ pub struct ObjectKey {
 }
 
 impl ObjectKey {
-    /// Whether an object can have this name. A name that a user writes into another object may be any text, and would lead to
-    /// other URL paths of the API server.
+    /// Whether an object can have this name. A name that a user writes into another object may be any text, and would
+    /// lead to other URL paths of the API server.
     pub fn is_possible(&self) -> bool {
         let is_part_of_path = |text: &str| {
             !text.is_empty() && text != "." && text != ".." && !text.contains(['/', '%', '?', '#']) && text.len() <= 253
@@ -61,8 +61,8 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// Returns the backoff after `failures` in a row. `chance`, from 0 to 1, is the jitter: it spreads objects that failed together
-    /// over the second half of the backoff.
+    /// Returns the backoff after `failures` in a row. `chance`, from 0 to 1, is the jitter: it spreads objects that
+    /// failed together over the second half of the backoff.
     pub fn wait(self, failures: u32, chance: f64) -> Duration {
         let doubled = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
         let longest = self.first.saturating_mul(doubled).min(self.longest);
@@ -196,13 +196,16 @@ impl Queue {
         }
     }
 
-    /// Returns the evidence that the queue is stuck: a reconcile has taken longer than `limit`, or an object has waited for longer
-    /// and no worker has taken any since.
+    /// Returns the evidence that the queue is stuck: a reconcile has taken longer than `limit`, or an object has waited
+    /// for longer and no worker has taken any since.
     pub(crate) fn stuck(&self, limit: Duration) -> Option<String> {
         let state = self.locked();
         let oldest = state.running.iter().min_by_key(|(_, running)| running.since);
         if let Some((key, running)) = oldest.filter(|(_, running)| running.since.elapsed() > limit) {
-            return Some(format!("the reconcile of {key} has been running for {} s", running.since.elapsed().as_secs()));
+            return Some(format!(
+                "the reconcile of {key} has been running for {} s",
+                running.since.elapsed().as_secs()
+            ));
         }
         let waiting = state.ready.values().filter_map(|line| line.front()).map(|(_, since)| *since).min()?;
         // Workers begin when the caches have synced, which may take any time.
@@ -302,8 +305,8 @@ impl State {
 }
 
 impl Work {
-    /// Resets the backoff, because this reconcile made progress: an object that progresses with each reconcile is not delayed more
-    /// each time.
+    /// Resets the backoff, because this reconcile made progress: an object that progresses with each reconcile is not
+    /// delayed more each time.
     pub fn reset_backoff(&self) {
         self.queue.locked().failures.remove(&self.key);
     }
@@ -461,10 +464,7 @@ mod tests {
         tokio::time::advance(SECOND * 11).await;
         assert_eq!(queue.stuck(SECOND * 10).unwrap(), "the reconcile of a/x has been running for 11 s");
         work.finish(&Outcome::Done);
-        assert_eq!(
-            queue.stuck(SECOND * 10).unwrap(),
-            "1 objects are queued, and no worker has taken any for 11 s"
-        );
+        assert_eq!(queue.stuck(SECOND * 10).unwrap(), "1 objects are queued, and no worker has taken any for 11 s");
         queue.next().await.unwrap().finish(&Outcome::Done);
         queue.add_after(key("a", "z"), SECOND * 1000);
         tokio::time::advance(SECOND * 500).await;

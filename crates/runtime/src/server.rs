@@ -32,7 +32,8 @@ impl std::fmt::Debug for Readiness {
 }
 
 impl Readiness {
-    /// Sets the checks. The process is ready while `blocked_on` returns nothing, and healthy while `stuck` returns nothing.
+    /// Sets the checks. The process is ready while `blocked_on` returns nothing, and healthy while `stuck` returns
+    /// nothing.
     pub fn set_checks(
         &self,
         blocked_on: impl Fn() -> Vec<String> + Send + Sync + 'static,

@@ -95,7 +95,8 @@ impl SharedContext {
             field_path: None,
         };
         let message = format!(
-            "The object cannot be read: {}. The operator changes nothing for it. Correct it: the operator then reconciles it again.",
+            "The object cannot be read: {}. The operator changes nothing for it. Correct it: the operator then \
+             reconciles it again.",
             unreadable.problem
         );
         self.events.emit(reference, Note::warning("Unreadable", message));

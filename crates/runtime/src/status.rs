@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     apply::{Applied, Progress},
-    conditions::{MESSAGE_LIMIT, AggregateCondition, with_transition_times},
+    conditions::{AggregateCondition, MESSAGE_LIMIT, with_transition_times},
     error::{Error, chain},
 };
 
@@ -91,8 +91,8 @@ pub(crate) fn complete(
     status
 }
 
-/// Returns the status to write when the object could not be observed or planned: the current one, with a condition for the error.
-/// `suspensions` are the types of the conditions of paused and suspended objects, which are removed.
+/// Returns the status to write when the object could not be observed or planned: the current one, with a condition for
+/// the error. `suspensions` are the types of the conditions of paused and suspended objects, which are removed.
 pub(crate) fn failed(
     error: &Error,
     suspensions: [&str; 2],
@@ -103,9 +103,8 @@ pub(crate) fn failed(
     const OBSERVATION: &str = "ObservationDegraded";
     // An object that is reconciled is neither paused nor suspended.
     let mut status = if current.is_object() { current.clone() } else { json!({}) };
-    let is_replaced = |name: &str| {
-        [OBSERVATION, AggregateCondition::Degraded.name()].contains(&name) || suspensions.contains(&name)
-    };
+    let is_replaced =
+        |name: &str| [OBSERVATION, AggregateCondition::Degraded.name()].contains(&name) || suspensions.contains(&name);
     let mut conditions: Vec<Condition> =
         conditions_of(current).into_iter().filter(|condition| !is_replaced(&condition.type_)).collect();
     conditions.push(condition(OBSERVATION, true, error.reason(), &chain(error), generation));
@@ -114,8 +113,8 @@ pub(crate) fn failed(
     status
 }
 
-/// Returns the status of a paused or suspended object: the current one, with a condition of the first of these types, and without
-/// the one of the second.
+/// Returns the status of a paused or suspended object: the current one, with a condition of the first of these types,
+/// and without the one of the second.
 pub(crate) fn suspended(
     [kind, other]: [&str; 2],
     message: &str,
@@ -139,8 +138,8 @@ fn conditions_of(status: &Value) -> Vec<Condition> {
     status.get("conditions").and_then(|all| serde_json::from_value(all.clone()).ok()).unwrap_or_default()
 }
 
-/// Sanitizes the texts of a status: its messages contain texts of other programs, and users read them in terminals. Longer texts
-/// than the API server accepts are cut.
+/// Sanitizes the texts of a status: its messages contain texts of other programs, and users read them in terminals.
+/// Longer texts than the API server accepts are cut.
 pub(crate) fn sanitized(status: &Value) -> Value {
     let mut sanitized = status.clone();
     messina_text::sanitize(&mut sanitized, MESSAGE_LIMIT);
@@ -267,7 +266,11 @@ mod tests {
         let conditions = conditions_of(&during);
         let own = conditions.iter().find(|condition| condition.type_ == PAUSED).unwrap();
         assert_eq!((own.status.as_str(), own.message.as_str(), own.observed_generation), ("True", "paused", Some(2)));
-        assert_eq!(patch(&during, &suspended(SUSPENSIONS, "paused", Some(2), &during, at(3))), None, "it is written once");
+        assert_eq!(
+            patch(&during, &suspended(SUSPENSIONS, "paused", Some(2), &during, at(3))),
+            None,
+            "it is written once"
+        );
 
         let is_paused = |status: &Value| conditions_of(status).iter().any(|condition| condition.type_ == PAUSED);
         assert!(!is_paused(&complete(report(), &[applied(None, None)], Some(2), &during, at(4))));
@@ -276,7 +279,9 @@ mod tests {
         assert!(is_paused(&suspended(SUSPENSIONS, "paused", None, &Value::Null, at(1))), "an object may be new");
         let suspended = suspended(["Held", PAUSED], "another program works on it", Some(2), &during, at(3));
         assert!(!is_paused(&suspended), "one of the two is said");
-        assert!(conditions_of(&suspended).iter().any(|condition| condition.type_ == "Held" && condition.status == "True"));
+        assert!(
+            conditions_of(&suspended).iter().any(|condition| condition.type_ == "Held" && condition.status == "True")
+        );
     }
 
     #[test]

@@ -112,8 +112,8 @@ impl<K: Kind> Change<K> {
         metadata(self.after.as_ref(), self.unreadable_after.as_ref())
     }
 
-    /// Returns the metadata before and after the change. Which objects to requeue is decided from these: an object that cannot be
-    /// read blocks the objects that need it, which must be requeued when it can be read again or is deleted.
+    /// Returns the metadata before and after the change. Which objects to requeue is decided from these: an object that
+    /// cannot be read blocks the objects that need it, which must be requeued when it can be read again or is deleted.
     pub fn metadata(&self) -> impl Iterator<Item = &ObjectMeta> {
         [self.metadata_before(), self.metadata_after()].into_iter().flatten()
     }
@@ -194,8 +194,8 @@ impl<K: Kind> Store<K> {
         self.read().objects.get(key).map(|entry| entry.object.clone()).transpose()
     }
 
-    /// Returns the objects whose controller has this UID, in the order of their names. Fails if one of them cannot be read: it
-    /// exists, so it must not be taken for missing.
+    /// Returns the objects whose controller has this UID, in the order of their names. Fails if one of them cannot be
+    /// read: it exists, so it must not be taken for missing.
     pub fn controlled_by(&self, uid: &str) -> Result<Vec<Arc<K>>, Arc<Unreadable>> {
         let state = self.read();
         let keys = state.by_controller.get(uid).into_iter().flatten();
@@ -223,8 +223,8 @@ impl<K: Kind> Store<K> {
         self.len() == 0
     }
 
-    /// Returns the objects that are selected by key and labels. Fails if one of them cannot be read: it exists, so it must not be
-    /// taken for missing.
+    /// Returns the objects that are selected by key and labels. Fails if one of them cannot be read: it exists, so it
+    /// must not be taken for missing.
     pub fn select(
         &self,
         is_selected: impl Fn(&ObjectKey, &BTreeMap<String, String>) -> bool,

@@ -1,8 +1,8 @@
 //! The list and watch of one kind, which keep a [`Store`] in sync with the API server.
 //!
-//! The initial list is streamed as part of the watch if the API server supports that, and is always a consistent read. A watch
-//! that ends resumes at its last resource version; if that has expired, it begins with a new list. Lists that are older than the
-//! cache are refused, and watch events that are older than the cached object are ignored.
+//! The initial list is streamed as part of the watch if the API server supports that, and is always a consistent read.
+//! A watch that ends resumes at its last resource version; if that has expired, it begins with a new list. Lists that
+//! are older than the cache are refused, and watch events that are older than the cached object are ignored.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
 use crate::{
-    contact::is_reported_elsewhere,
+    connectivity::is_reported_elsewhere,
     queue::{ObjectKey, chance},
     shared_context::SharedContext,
     store::{Entry, Kind, Outdated, Store, Unreadable, Version, key_of, version_of},
@@ -98,8 +98,8 @@ impl Ended {
 }
 
 impl Ended {
-    /// Whether the end needs no warning for this watch: it is normal, or is reported once for the whole process. A watch that was
-    /// interrupted is restarted, and only a failure of that needs a warning.
+    /// Whether the end needs no warning for this watch: it is normal, or is reported once for the whole process. A
+    /// watch that was interrupted is restarted, and only a failure of that needs a warning.
     fn is_reported_elsewhere(&self) -> bool {
         match self {
             Self::Closed | Self::Expired | Self::Silent | Self::Interrupted(_) => true,
@@ -169,8 +169,9 @@ pub(crate) struct Watch<K> {
 }
 
 impl<K: Kind> Watch<K> {
-    /// Keeps the store in sync. Ends only if the API server has returned lists older than the cache for [`OUTDATED_LIMIT`]: then its
-    /// storage was restored from a backup, and the caches contain changes that the restore has reverted.
+    /// Keeps the store in sync. Ends only if the API server has returned lists older than the cache for
+    /// [`OUTDATED_LIMIT`]: then its storage was restored from a backup, and the caches contain changes that the restore
+    /// has reverted.
     pub(crate) async fn run(mut self) {
         // The resource version at which the watch resumes; zero to begin with a list.
         let mut position: Version = 0;

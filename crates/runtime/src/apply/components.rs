@@ -51,8 +51,8 @@ impl Desired {
         Self { preconditions, ..self }
     }
 
-    /// Writes the object only at its observed resource version: a process that was suspended for a while and is no longer the
-    /// leader must not revert what the new leader has written.
+    /// Writes the object only at its observed resource version: a process that was suspended for a while and is no
+    /// longer the leader must not revert what the new leader has written.
     #[must_use]
     pub fn matching_observed_version(self) -> Self {
         Self { must_match_version: true, ..self }
@@ -63,7 +63,8 @@ impl Desired {
         &self.key
     }
 
-    /// Adds the annotation with the hash of the desired object, which shows when another object is desired. Returns the hash, too.
+    /// Adds the annotation with the hash of the desired object, which shows when another object is desired. Returns the
+    /// hash, too.
     pub(super) fn with_hash(mut self, annotation: &str) -> (Self, String) {
         let hash = BASE64_STANDARD_NO_PAD.encode(&Sha256::digest(self.value.to_string())[..15]);
         self.value["metadata"]["annotations"][annotation] = hash.clone().into();

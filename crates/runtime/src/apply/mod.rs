@@ -1,9 +1,9 @@
 //! Applies the desired objects in order, and writes only what differs.
 //!
-//! A missing object is created with POST, so that an object of another owner with the same name is never overwritten. An existing
-//! object is changed by server-side apply, so that the fields of other managers stay; the first time, only at the observed
-//! resource version. An owned object that is no longer desired is deleted by UID.
-//! Whether anything differs is decided from the caches alone.
+//! A missing object is created with POST, so that an object of another owner with the same name is never overwritten.
+//! An existing object is changed by server-side apply, so that the fields of other managers stay; the first time, only
+//! at the observed resource version. An owned object that is no longer desired is deleted by UID. Whether anything
+//! differs is decided from the caches alone.
 
 mod collection;
 mod components;
@@ -92,7 +92,8 @@ pub(crate) struct Decision<'a> {
     pub(crate) has_lost_dependents: &'a (dyn Fn() -> bool + Send + Sync),
 }
 
-/// An object whose labels are missing again within this time after they were restored is reported: another program removes them.
+/// An object whose labels are missing again within this time after they were restored is reported: another program
+/// removes them.
 const LABEL_RESTORE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Writes objects to the API server.
@@ -102,11 +103,12 @@ pub(crate) struct Applier {
     pub(crate) context: Arc<SharedContext>,
     /// See [`Applier::adopted`].
     pub(crate) adopted: Mutex<BTreeSet<String>>,
-    /// Objects that are known to match: the hash of the desired object, and the resource version it was compared with. This
-    /// saves the comparison, and keeps the operator from writing a field that the API server drops again and again.
+    /// Objects that are known to match: the hash of the desired object, and the resource version it was compared with.
+    /// This saves the comparison, and keeps the operator from writing a field that the API server drops again and
+    /// again.
     pub(crate) up_to_date: Mutex<HashMap<(String, ObjectKey), (String, Version)>>,
-    /// Objects that this process has written, with their UIDs: expectations ensure that no older state of them is used. The
-    /// cached state of all others may be older than a write of the previous leader.
+    /// Objects that this process has written, with their UIDs: expectations ensure that no older state of them is used.
+    /// The cached state of all others may be older than a write of the previous leader.
     pub(crate) written: Mutex<HashMap<(String, ObjectKey), String>>,
     /// When the labels of objects were restored, by the objects' URL paths.
     pub(crate) labelled: Mutex<HashMap<String, Instant>>,
@@ -118,8 +120,9 @@ impl Applier {
         self.collections.iter().map(|(name, collection)| (name.clone(), collection.version())).collect()
     }
 
-    /// Applies components in order. A component that fails blocks only the components that need it. Every write is recorded in
-    /// `expectations`. An object that was changed or deleted since `decision` is not written: the plan did not know of it.
+    /// Applies components in order. A component that fails blocks only the components that need it. Every write is
+    /// recorded in `expectations`. An object that was changed or deleted since `decision` is not written: the plan did
+    /// not know of it.
     pub(crate) async fn apply(
         &self,
         owner: &Owner,
@@ -144,7 +147,8 @@ impl Applier {
                 result.progressing = Some(Progress { reason: "Waiting", message });
             } else {
                 let fault = component.fault.clone();
-                result.failure = self.apply_component(owner, component, decision, &mut result, expectations).await.err();
+                result.failure =
+                    self.apply_component(owner, component, decision, &mut result, expectations).await.err();
                 result.failure = result.failure.or(fault);
             }
             let is_final = matches!(result.failure, Some(Error::NotLeading(_)));
@@ -183,8 +187,8 @@ impl Applier {
         Ok(())
     }
 
-    /// Patches single fields of an object. They have a field manager of their own, so that applying the whole object neither
-    /// includes nor removes them.
+    /// Patches single fields of an object. They have a field manager of their own, so that applying the whole object
+    /// neither includes nor removes them.
     async fn patch_fields(
         &self,
         change: &FieldPatch,
@@ -206,7 +210,8 @@ impl Applier {
         }
     }
 
-    /// Reads the preconditions of a write from the API server. Where a cache lags behind, an expectation defers the next decision.
+    /// Reads the preconditions of a write from the API server. Where a cache lags behind, an expectation defers the
+    /// next decision.
     async fn check_preconditions(
         &self,
         doing: impl Fn() -> String,
@@ -289,7 +294,8 @@ impl Applier {
             };
             let is_update = |(_, entry): &(usize, &ManagedFieldsEntry)| entry.operation.as_deref() == Some("Update");
             if !former.is_empty() || ours.iter().any(is_update) {
-                // A predecessor may still write: its managed fields are taken over at the observed version, or not at all.
+                // A predecessor may still write: its managed fields are taken over at the observed version, or not at
+                // all.
                 let seen = live.metadata.resource_version.as_deref().filter(|_| !former.is_empty());
                 let tested = seen.or(of_version.as_deref());
                 let taken_over = self.own_as_applied(&desired, &live.metadata, tested, expectations).await?;
@@ -344,7 +350,8 @@ impl Applier {
             }
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
                 self.check_existing(owner, desired, decision, expectations).await?;
-                // Components that need it were planned without it: a pod would start with a token that is not the stored one.
+                // Components that need it were planned without it: a pod would start with a token that is not the
+                // stored one.
                 Err(Error::Conflict { doing: doing() })
             }
             Err(error) => {
@@ -353,9 +360,10 @@ impl Applier {
         }
     }
 
-    /// Checks an existing object that the cache does not show. Either the owner controls it, and the cache lags behind or the
-    /// object has lost the labels that the watch selects; or it belongs to another owner. Missing labels are restored; nothing
-    /// else is written, because the desired object was planned without it. Returns an error where no watch event will follow.
+    /// Checks an existing object that the cache does not show. Either the owner controls it, and the cache lags behind
+    /// or the object has lost the labels that the watch selects; or it belongs to another owner. Missing labels are
+    /// restored; nothing else is written, because the desired object was planned without it. Returns an error where no
+    /// watch event will follow.
     async fn check_existing(
         &self,
         owner: &Owner,
@@ -421,8 +429,8 @@ impl Applier {
         }
     }
 
-    /// Returns the error for a name that an object of another owner has. Its advice must not lead to data loss: the object may be
-    /// an orphan of a former object.
+    /// Returns the error for a name that an object of another owner has. Its advice must not lead to data loss: the
+    /// object may be an orphan of a former object.
     fn name_taken(&self, desired: &Desired, metadata: &ObjectMeta) -> Error {
         let is_namesake = |other: &&OwnerReference| {
             let owners = desired.value["metadata"]["ownerReferences"].as_array();
@@ -430,7 +438,8 @@ impl Applier {
         };
         let remedy = match controller_of(metadata) {
             Some(former) if is_namesake(&former) => {
-                "belongs to a deleted object of the same name. The operator recreates it when the garbage collector has deleted it"
+                "belongs to a deleted object of the same name. The operator recreates it when the garbage collector has \
+                 deleted it"
                     .into()
             }
             Some(other) => {
@@ -440,12 +449,13 @@ impl Applier {
                 )
             }
             None if !self.adopted().contains(&desired.collection) => {
-                "has no controller, so the operator does not change it. Rename it, or delete it if it is not in use".into()
+                "has no controller, so the operator does not change it. Rename it, or delete it if it is not in use"
+                    .into()
             }
             None => format!(
-                "has no controller, so the operator does not change it. If it is an orphan of a former object of this name, add the \
-                 labels that the operator's objects have and the annotation {} with the name of the new object: the operator then \
-                 adopts it. Only if it is not in use, rename or delete it",
+                "has no controller, so the operator does not change it. If it is an orphan of a former object of this \
+                 name, add the labels that the operator's objects have and the annotation {} with the name of the new \
+                 object: the operator then adopts it. Only if it is not in use, rename or delete it",
                 self.context.adoption_annotation.unwrap_or_default()
             ),
         };
@@ -478,8 +488,8 @@ impl Applier {
         }
     }
 
-    /// Applies the desired object to an existing one with server-side apply. The UID is a precondition, and so is `of_version`
-    /// where it is given. Returns the new version.
+    /// Applies the desired object to an existing one with server-side apply. The UID is a precondition, and so is
+    /// `of_version` where it is given. Returns the new version.
     async fn patch(
         &self,
         desired: &Desired,
@@ -506,8 +516,9 @@ impl Applier {
         }
     }
 
-    /// Rewrites `managedFields` so that all fields that we created, or that a predecessor wrote, are recorded as applied by us.
-    /// Otherwise server-side apply would keep those of them that are no longer desired. Returns the new version.
+    /// Rewrites `managedFields` so that all fields that we created, or that a predecessor wrote, are recorded as
+    /// applied by us. Otherwise server-side apply would keep those of them that are no longer desired. Returns the new
+    /// version.
     async fn own_as_applied(
         &self,
         desired: &Desired,
@@ -560,8 +571,8 @@ impl Applier {
         Ok(())
     }
 
-    /// Converts the error of a write. A write without an answer may have been executed, and a conflict means that the cache lags
-    /// behind: in both cases an expectation has the object read before the next decision.
+    /// Converts the error of a write. A write without an answer may have been executed, and a conflict means that the
+    /// cache lags behind: in both cases an expectation has the object read before the next decision.
     fn failed(
         &self,
         doing: impl FnOnce() -> String,

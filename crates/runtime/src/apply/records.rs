@@ -13,8 +13,8 @@ pub struct Predecessor {
     pub state_labels: &'static [&'static str],
 }
 
-/// Returns the JSON patch that merges our entries and those of a predecessor into one Apply entry of ours. The patch addresses
-/// entries by index, so it tests that they have not moved.
+/// Returns the JSON patch that merges our entries and those of a predecessor into one Apply entry of ours. The patch
+/// addresses entries by index, so it tests that they have not moved.
 pub(super) fn applied_records(
     uid: Option<&str>,
     of_version: Option<&str>,
@@ -53,9 +53,9 @@ fn forget_labels(fields: &mut Value, labels: &[&str]) {
     }
 }
 
-/// Compacts `managedFields`, which are most of a small object. The fields of other managers are dropped, because the operator does
-/// not read them. Those of our manager and of a predecessor become a string, because a tree takes many times the memory. Indexes
-/// stay the same, and the time of the predecessor's last write is kept.
+/// Compacts `managedFields`, which are most of a small object. The fields of other managers are dropped, because the
+/// operator does not read them. Those of our manager and of a predecessor become a string, because a tree takes many
+/// times the memory. Indexes stay the same, and the time of the predecessor's last write is kept.
 pub fn compact_records(metadata: &mut ObjectMeta, field_manager: &str, predecessor: Option<Predecessor>) {
     for entry in metadata.managed_fields.iter_mut().flatten() {
         let manager = entry.manager.as_deref().filter(|_| entry.subresource.is_none());
@@ -123,7 +123,8 @@ mod tests {
         assert_eq!(entries.iter().map(|entry| entry.time.is_some()).collect::<Vec<_>>(), [true, false]);
     }
 
-    /// Server-side apply then removes what the predecessor wrote and we do not apply; its state labels stay, without a manager.
+    /// Server-side apply then removes what the predecessor wrote and we do not apply; its state labels stay, without a
+    /// manager.
     #[test]
     fn records_of_a_predecessor_become_ours_except_its_state_labels() {
         let records = json!([

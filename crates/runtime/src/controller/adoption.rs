@@ -18,13 +18,14 @@ use crate::{
     store::{Change, Kind, Store, controller_of, key_of},
 };
 
-/// A new object waits at most this many seconds for the garbage collector to delete or orphan the dependents of a former object of
-/// its name.
+/// A new object waits at most this many seconds for the garbage collector to delete or orphan the dependents of a
+/// former object of its name.
 const FORMER_SECONDS: i64 = 60;
 
 impl<C: Controller> Running<C> {
-    /// Adopts orphans of a kind. `named` returns the owner that their labels name. An orphan is adopted only if this field manager
-    /// has written it, which excludes a copy with the same labels, or if the user has assigned it by annotation.
+    /// Adopts orphans of a kind. `named` returns the owner that their labels name. An orphan is adopted only if this
+    /// field manager has written it, which excludes a copy with the same labels, or if the user has assigned it by
+    /// annotation.
     pub fn adopts<K: Kind>(
         self: &Arc<Self>,
         store: &Arc<Store<K>>,
@@ -62,8 +63,9 @@ impl<C: Controller> Running<C> {
         kinds.iter().flat_map(|kind| (kind.orphans)(key)).collect()
     }
 
-    /// Whether an object is new, and the garbage collector has yet to delete or orphan the dependents of a former object of its
-    /// name. It is not reconciled until then. If that takes longer than [`FORMER_SECONDS`], `NameTaken` is reported.
+    /// Whether an object is new, and the garbage collector has yet to delete or orphan the dependents of a former
+    /// object of its name. It is not reconciled until then. If that takes longer than [`FORMER_SECONDS`], `NameTaken`
+    /// is reported.
     pub(super) fn awaits_garbage_collection(&self, key: &ObjectKey, object: &C::Object) -> bool {
         let created = object.meta().creation_timestamp.as_ref().map(|time| time.0);
         let is_new = created.is_some_and(|created| Timestamp::now().duration_since(created).as_secs() < FORMER_SECONDS);

@@ -21,7 +21,9 @@ impl<C: Controller> Running<C> {
             // A finalization has few steps, and the user waits for it.
             memory.pace.reset();
             let current = status_of(object.as_ref());
-            if self.write_status(object.meta(), &current, &desired, StatusChange::Transition, memory).await? != StatusWrite::Unchanged {
+            if self.write_status(object.meta(), &current, &desired, StatusChange::Transition, memory).await?
+                != StatusWrite::Unchanged
+            {
                 return Ok(Outcome::After(CACHE_LAG_REQUEUE));
             }
         }

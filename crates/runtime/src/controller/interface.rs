@@ -53,13 +53,13 @@ pub trait Controller: Send + Sync + 'static {
     fn components(&self, observed: &Self::Observed, plan: &Self::Plan) -> Result<Vec<ComponentPlan>, Error>;
     /// Returns the status.
     fn report(&self, observed: &Self::Observed, plan: &Self::Plan, applied: &[Applied]) -> Report;
-    /// Whether an object may adopt orphans of a former object of its name. When it is deleted, they are deleted with it, so an
-    /// invalid object adopts nothing.
+    /// Whether an object may adopt orphans of a former object of its name. When it is deleted, they are deleted with
+    /// it, so an invalid object adopts nothing.
     fn may_adopt(&self, _object: &Self::Object) -> Result<(), Error> {
         Ok(())
     }
-    /// Does what was planned outside of Kubernetes, or starts it. It is called when the caches show that all planned objects and the
-    /// status are written, so that a decision is recorded before it is carried out.
+    /// Does what was planned outside of Kubernetes, or starts it. It is called when the caches show that all planned
+    /// objects and the status are written, so that a decision is recorded before it is carried out.
     fn act(&self, _object: &Arc<Self::Object>, _observed: &Self::Observed, _plan: &Self::Plan) {}
     /// Does what has to precede the removal of our finalizer, and reports its progress.
     fn finalize(&self, _object: &Arc<Self::Object>) -> impl Future<Output = Result<Finalize, Error>> + Send {

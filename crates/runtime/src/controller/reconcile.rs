@@ -27,8 +27,8 @@ use crate::{
     status::{self, Report},
 };
 
-/// Requeue interval while the name of an owned object is taken, or an owned object lacks its labels. The other object is not
-/// among those that are watched, so no watch event reports when it is gone or has its labels.
+/// Requeue interval while the name of an owned object is taken, or an owned object lacks its labels. The other object
+/// is not among those that are watched, so no watch event reports when it is gone or has its labels.
 const NAME_TAKEN_REQUEUE: Duration = Duration::from_secs(10);
 
 /// A reconcile that takes longer is stuck. That of the largest datacenter takes less, even if each write takes seconds.
@@ -115,8 +115,8 @@ impl<C: Controller> Running<C> {
         self.forgets.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|forget| forget(key));
     }
 
-    /// Reports in the status that the object is paused by the user, or suspended because another operator manages it. Returns
-    /// none where it is to be reconciled.
+    /// Reports in the status that the object is paused by the user, or suspended because another operator manages it.
+    /// Returns none where it is to be reconciled.
     async fn check_suspension(&self, object: &C::Object, memory: &mut Memory) -> Result<Option<Outcome>, Error> {
         if let Some(message) = self.pause_message(object.meta()) {
             let suspending = self.suspend(object, [pause::PAUSED, C::SUSPENDED], message, Outcome::Done, memory);
@@ -138,8 +138,8 @@ impl<C: Controller> Running<C> {
         Ok(None)
     }
 
-    /// Does what has to precede planning: adds our finalizer, and adopts orphans of a former object of the same name. Returns the
-    /// outcome of this reconcile; none where it goes on.
+    /// Does what has to precede planning: adds our finalizer, and adopts orphans of a former object of the same name.
+    /// Returns the outcome of this reconcile; none where it goes on.
     async fn prepare(
         &self,
         key: &ObjectKey,
@@ -254,9 +254,9 @@ impl<C: Controller> Running<C> {
         self.write_status(object.meta(), &current, &desired, change, memory).await
     }
 
-    /// Whether an object with a deleted dependent still exists itself. When an object is deleted, its own watch may report that
-    /// later than the watches of its dependents, which must not be recreated then. The API server is asked only if a dependent was
-    /// deleted and the watch of the object has not reached that resource version.
+    /// Whether an object with a deleted dependent still exists itself. When an object is deleted, its own watch may
+    /// report that later than the watches of its dependents, which must not be recreated then. The API server is asked
+    /// only if a dependent was deleted and the watch of the object has not reached that resource version.
     async fn is_present(&self, key: &ObjectKey, metadata: &ObjectMeta) -> Result<bool, Error> {
         let Some(lost) = self.losses().get(key).copied() else { return Ok(true) };
         let is_same = |now: &ObjectMeta| now.uid == metadata.uid && now.deletion_timestamp.is_none();

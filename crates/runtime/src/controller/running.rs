@@ -22,7 +22,7 @@ use crate::{
     error::{Error, chain},
     events::Note,
     ledger::Expectation,
-    pace::{StatusChange, Pace},
+    pace::{Pace, StatusChange},
     pause,
     queue::{Backoff, ObjectKey, Outcome, Queue},
     references::References,
@@ -169,8 +169,8 @@ impl<C: Controller> Running<C> {
         });
     }
 
-    /// Reconciles the objects that `concerns` returns whenever an object in `store` changes. `concerns` gets its metadata before
-    /// and after the change, which are known even of objects that cannot be read.
+    /// Reconciles the objects that `concerns` returns whenever an object in `store` changes. `concerns` gets its
+    /// metadata before and after the change, which are known even of objects that cannot be read.
     pub fn watches<K: Kind>(
         self: &Arc<Self>,
         store: &Store<K>,
@@ -241,8 +241,8 @@ impl<C: Controller> Running<C> {
         }
     }
 
-    /// Reports that an object is paused or suspended, and does nothing else for it: its finalizer stays, too. `types` are the types
-    /// of the condition to set and of the one to remove.
+    /// Reports that an object is paused or suspended, and does nothing else for it: its finalizer stays, too. `types`
+    /// are the types of the condition to set and of the one to remove.
     pub(super) async fn suspend(
         &self,
         object: &C::Object,
@@ -297,7 +297,9 @@ impl<C: Controller> Running<C> {
         change: StatusChange,
         memory: &mut Memory,
     ) -> Result<StatusWrite, Error> {
-        let Some(patch) = status::patch(current, &status::sanitized(desired)) else { return Ok(StatusWrite::Unchanged) };
+        let Some(patch) = status::patch(current, &status::sanitized(desired)) else {
+            return Ok(StatusWrite::Unchanged);
+        };
         let now = Instant::now();
         let wait = memory.pace.wait(change, now);
         if !wait.is_zero() {

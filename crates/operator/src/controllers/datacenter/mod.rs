@@ -32,7 +32,7 @@ use messina_plan::{
 use messina_runtime::{
     apply::{Applied, ComponentPlan},
     caches::Caches,
-    controller::{Controller, Suspension, Running},
+    controller::{Controller, Running, Suspension},
     error::Error,
     queue::{Backoff, ObjectKey},
     references::References,

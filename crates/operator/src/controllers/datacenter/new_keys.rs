@@ -79,7 +79,7 @@ impl NewKeys {
             debug!(?missing, "making keys");
             let making = make(self.kind, missing.clone(), Arc::clone(&self.turns));
             let failed = |problem: String| missing.into_iter().map(|secret| (secret, Err(problem.clone()))).collect();
-            self.background_tasks.send(datacenter.clone(), making, failed);
+            self.background_tasks.start(datacenter.clone(), making, failed);
         }
         made
     }

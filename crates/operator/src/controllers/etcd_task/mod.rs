@@ -326,7 +326,7 @@ impl TaskController {
             self.background_tasks.forget(&key);
             let (task, tools) = (Arc::clone(&observed.task), Arc::clone(&self.tools));
             let cleanup = async move { (stage, clean_up(handler.as_ref(), &task, &tools).await) };
-            self.background_tasks.send(key, cleanup, panicked(stage));
+            self.background_tasks.start(key, cleanup, panicked(stage));
             return;
         }
         let Some(etcd) = observed.etcd.clone() else { return };
@@ -351,7 +351,7 @@ impl TaskController {
             };
             (stage, result)
         };
-        self.background_tasks.send(key, asking, panicked(stage));
+        self.background_tasks.start(key, asking, panicked(stage));
     }
 
     fn report_failed_cleanup(&self, task: &EtcdOperatorTask, result: &TaskResult) {
