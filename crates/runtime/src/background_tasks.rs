@@ -138,28 +138,28 @@ mod tests {
     #[tokio::test]
     async fn one_task_runs_at_a_time_and_listeners_are_notified() {
         let background_tasks = BackgroundTasks::default();
-        let (told, mut hears) = mpsc::unbounded_channel();
-        background_tasks.on_done(move |key| told.send(key).unwrap());
+        let (sender, mut done) = mpsc::unbounded_channel();
+        background_tasks.on_done(move |key| sender.send(key).unwrap());
         let (finish, finished) = oneshot::channel::<()>();
         background_tasks.start(key("a"), async move { finished.await.map(|()| 1).unwrap_or_default() }, |_| 0);
         background_tasks.start(key("a"), async { 2 }, |_| 0);
         assert_eq!(background_tasks.state(&key("a")), BackgroundTaskState::Running);
         assert_eq!(background_tasks.state(&key("b")), BackgroundTaskState::None);
         finish.send(()).unwrap();
-        assert_eq!(hears.recv().await, Some(key("a")));
+        assert_eq!(done.recv().await, Some(key("a")));
         assert_eq!(background_tasks.state(&key("a")), BackgroundTaskState::Done(1), "the second was not started");
         background_tasks.start(key("a"), async { 3 }, |_| 0);
-        assert_eq!(hears.recv().await, Some(key("a")));
+        assert_eq!(done.recv().await, Some(key("a")));
         assert_eq!(background_tasks.state(&key("a")), BackgroundTaskState::Done(3));
     }
 
     #[tokio::test]
     async fn task_that_panics_is_done_with_the_text_of_the_panic() {
         let background_tasks = BackgroundTasks::default();
-        let (told, mut hears) = mpsc::unbounded_channel();
-        background_tasks.on_done(move |key| told.send(key).unwrap());
+        let (sender, mut done) = mpsc::unbounded_channel();
+        background_tasks.on_done(move |key| sender.send(key).unwrap());
         background_tasks.start(key("a"), async { panic!("it broke") }, |text| text);
-        assert_eq!(hears.recv().await, Some(key("a")));
+        assert_eq!(done.recv().await, Some(key("a")));
         assert_eq!(background_tasks.state(&key("a")), BackgroundTaskState::Done("it broke".to_owned()));
     }
 

@@ -155,9 +155,9 @@ mod tests {
         assert_eq!([&turned[0].last_transition_time, &turned[1].last_transition_time], [&Time(at(2)), &Time(at(2))]);
     }
 
-    /// Runs every case of scylla-operator. Conditions in the cases have no transition time, and ours need one.
+    /// Runs every compatibility case. Conditions in the cases have no transition time, and ours need one.
     #[test]
-    fn conditions_are_aggregated_as_by_the_peers() {
+    fn conditions_are_aggregated_as_in_the_compatibility_cases() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/compat/cases/conditions/aggregate");
         let Ok(files) = fs::read_dir(&folder) else {
             return eprintln!("skipped: {} does not exist, so there are no cases to run", folder.display());

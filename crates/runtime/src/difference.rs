@@ -35,7 +35,7 @@ fn in_value(desired: &Value, live: Option<&Value>, owned: &[&Value]) -> Option<S
     }
     let Some(live) = live else { return Some(" is missing".into()) };
     if owned.is_empty() {
-        return Some(" is no longer ours".into());
+        return Some(" is no longer owned by this field manager".into());
     }
     match desired {
         Value::Object(members) if owned.iter().any(|fields| has_children(fields, "f:")) => {
@@ -64,7 +64,9 @@ fn in_item(desired: &Value, live: &Value, owned: &[&Value]) -> Option<String> {
         .filter_map(|(name, record)| Some((serde_json::from_str(name.strip_prefix("k:")?).ok()?, record)))
         .filter(|(key, _)| is_within(key, desired))
         .collect();
-    let Some((key, _)) = records.first() else { return Some(" has an item that is not ours".into()) };
+    let Some((key, _)) = records.first() else {
+        return Some(" has an item that this field manager does not own".into());
+    };
     let live = live.as_array().into_iter().flatten().find(|item| is_within(key, item));
     let owned: Vec<&Value> = records.iter().map(|(_, record)| *record).collect();
     in_value(desired, live, &owned).map(|rest| format!("[{key}]{rest}"))

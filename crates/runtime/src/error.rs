@@ -168,8 +168,8 @@ mod tests {
 
     #[test]
     fn message_of_the_api_server_is_one_line_of_bounded_length() {
-        let said = format!("denied:\u{1b}[2J\nspec\u{202e}{}", "x".repeat(10_000));
-        let status = Status { message: said, code: 422, ..Status::default() };
+        let message = format!("denied:\u{1b}[2J\nspec\u{202e}{}", "x".repeat(10_000));
+        let status = Status { message, code: 422, ..Status::default() };
         let error = Error::of(|| "creating Service a/b".into(), kube::Error::Api(Box::new(status))).to_string();
         assert!(error.starts_with("creating Service a/b: the API server refused it: denied: specxxx"), "{error}");
         assert!(error.ends_with("xxx...") && error.len() < LONGEST + 100, "{}", error.len());

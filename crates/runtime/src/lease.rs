@@ -351,7 +351,7 @@ mod tests {
     fn candidate_waits_at_least_as_long_as_the_holder_relies_on_its_lease() {
         let settings = Settings { namespace: "a".into(), name: "b".into(), identity: "me".into(), seconds: 15 };
         for (lease, seconds, why) in [
-            (held_by(Some("other"), Some(15)), 15, "as it says"),
+            (held_by(Some("other"), Some(15)), 15, "its own duration"),
             (held_by(Some("other"), Some(60)), 60, "another version may hold it for longer"),
             (held_by(Some("other"), Some(1)), 15, "edited by hand"),
             (held_by(Some("other"), Some(-1)), 15, "nonsense"),

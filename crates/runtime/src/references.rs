@@ -303,15 +303,15 @@ mod tests {
                 async move { Ok::<_, Infallible>(response.unwrap()) }
             });
             let references = References::new(Client::new(server, "shop"), Arc::default(), &["usual"]);
-            let ear = Arc::clone(&requeued);
-            references.on_change("toy", move |key| locked(&ear).push(key.name));
+            let requeued_keys = Arc::clone(&requeued);
+            references.on_change("toy", move |key| locked(&requeued_keys).push(key.name));
             let world = Self { there, requests, requeued, references };
-            world.lists(1);
+            world.list(1);
             world
         }
 
         /// The watch begins with a list of the objects that pass the filter.
-        fn lists(&self, version: Version) {
+        fn list(&self, version: Version) {
             let filter = self.references.filter();
             let all = locked(&self.there).clone();
             let kept = all.into_iter().map(|(name, version)| (key(name), entry(name, version)));
@@ -319,24 +319,24 @@ mod tests {
         }
 
         /// An object changes, and the watch reports it.
-        fn changes(&self, name: &'static str, version: Version) {
+        fn change(&self, name: &'static str, version: Version) {
             locked(&self.there).insert(name, version);
-            self.tells(name, version);
+            self.report(name, version);
         }
 
-        fn tells(&self, name: &'static str, version: Version) {
+        fn report(&self, name: &'static str, version: Version) {
             if self.references.filter()(&key(name)) {
                 self.references.metadata.put(key(name), entry(name, version));
             }
         }
 
-        fn goes(&self, name: &'static str, version: Version) {
+        fn delete(&self, name: &'static str, version: Version) {
             locked(&self.there).remove(name);
             self.references.metadata.remove(key(name), version);
         }
 
         /// Returns what a referrer reads.
-        async fn reads(&self, referrer: &str, names: &[&str]) -> Vec<String> {
+        async fn read(&self, referrer: &str, names: &[&str]) -> Vec<String> {
             let names = names.iter().map(|name| (*name).to_owned()).collect();
             let found = self.references.read("toy", &key(referrer), names).await.unwrap();
             found
@@ -368,55 +368,55 @@ mod tests {
     #[tokio::test]
     async fn object_is_read_once_and_again_after_it_has_changed() {
         let world = World::new(&[("mine", 5)]);
-        assert_eq!(world.reads("a", &["mine"]).await, ["mine 5"]);
-        assert_eq!(world.reads("a", &["mine"]).await, ["mine 5"]);
-        assert_eq!(world.reads("b", &["mine"]).await, ["mine 5"]);
+        assert_eq!(world.read("a", &["mine"]).await, ["mine 5"]);
+        assert_eq!(world.read("a", &["mine"]).await, ["mine 5"]);
+        assert_eq!(world.read("b", &["mine"]).await, ["mine 5"]);
         assert_eq!(world.requests(), ["mine"], "one request for all referrers");
-        world.tells("mine", 5);
+        world.report("mine", 5);
         assert_eq!(world.requeued(), [""; 0], "the same version is no change");
-        world.changes("mine", 7);
+        world.change("mine", 7);
         assert_eq!(world.requeued(), ["a", "b"]);
-        assert_eq!(world.reads("a", &["mine"]).await, ["mine 7"]);
-        world.goes("mine", 9);
+        assert_eq!(world.read("a", &["mine"]).await, ["mine 7"]);
+        world.delete("mine", 9);
         assert_eq!(world.requeued(), ["a", "b"]);
-        assert_eq!(world.reads("b", &["mine"]).await, [""; 0]);
-        assert_eq!(world.reads("a", &["mine"]).await, [""; 0]);
+        assert_eq!(world.read("b", &["mine"]).await, [""; 0]);
+        assert_eq!(world.read("a", &["mine"]).await, [""; 0]);
         assert_eq!(world.requests(), ["mine", "mine"]);
-        world.changes("mine", 11);
+        world.change("mine", 11);
         assert_eq!(world.requeued(), ["a", "b"]);
-        assert_eq!(world.reads("a", &["mine"]).await, ["mine 11"]);
+        assert_eq!(world.read("a", &["mine"]).await, ["mine 11"]);
     }
 
     #[tokio::test]
     async fn missing_objects_with_well_known_names_cost_no_request() {
         let world = World::new(&[]);
-        assert_eq!(world.reads("a", &["usual"]).await, [""; 0]);
+        assert_eq!(world.read("a", &["usual"]).await, [""; 0]);
         assert_eq!(world.requests(), [""; 0]);
-        world.changes("usual", 5);
+        world.change("usual", 5);
         assert_eq!(world.requeued(), ["a"]);
-        assert_eq!(world.reads("a", &["usual"]).await, ["usual 5"]);
+        assert_eq!(world.read("a", &["usual"]).await, ["usual 5"]);
     }
 
     #[tokio::test]
     async fn deletion_that_the_watch_missed_is_found_in_its_next_list() {
         let world = World::new(&[("mine", 5)]);
-        assert_eq!(world.reads("a", &["mine"]).await, ["mine 5"]);
+        assert_eq!(world.read("a", &["mine"]).await, ["mine 5"]);
         locked(&world.there).clear();
-        world.lists(20);
+        world.list(20);
         assert_eq!(world.requeued(), ["a"]);
-        assert_eq!(world.reads("a", &["mine"]).await, [""; 0]);
+        assert_eq!(world.read("a", &["mine"]).await, [""; 0]);
     }
 
     #[tokio::test]
     async fn objects_without_a_referrer_are_not_cached() {
         let world = World::new(&[("mine", 5), ("other", 6)]);
         assert!(world.references.metadata.is_empty());
-        world.changes("other", 8);
+        world.change("other", 8);
         assert!(world.references.metadata.is_empty());
-        world.reads("a", &["mine"]).await;
-        world.reads("a", &["other"]).await;
+        world.read("a", &["mine"]).await;
+        world.read("a", &["other"]).await;
         assert_eq!(locked(&world.references.state).referenced.len(), 1);
-        world.changes("mine", 10);
+        world.change("mine", 10);
         assert_eq!(world.requeued(), [""; 0], "it has no referrer any more");
         world.references.forget("toy", &key("a"));
         let state = locked(&world.references.state);
@@ -430,12 +430,12 @@ mod tests {
         let key = key("mine");
         // The answer is under way when the watch reports the deletion.
         let read = world.references.one(&key);
-        let told = async { world.references.metadata.remove(key.clone(), 7) };
-        let (object, ()) = tokio::join!(read, told);
+        let reported = async { world.references.metadata.remove(key.clone(), 7) };
+        let (object, ()) = tokio::join!(read, reported);
         assert!(object.unwrap().is_some(), "the answer is older");
         assert_eq!(world.requeued(), ["a"]);
         locked(&world.there).clear();
-        assert_eq!(world.reads("a", &["mine"]).await, [""; 0]);
+        assert_eq!(world.read("a", &["mine"]).await, [""; 0]);
     }
 
     #[tokio::test]
@@ -445,10 +445,10 @@ mod tests {
         // The answer is under way when the watch reports a later version.
         let key = key("mine");
         let read = world.references.one(&key);
-        let told = async { world.tells("mine", 7) };
-        let (object, ()) = tokio::join!(read, told);
+        let reported = async { world.report("mine", 7) };
+        let (object, ()) = tokio::join!(read, reported);
         assert_eq!(version_of(&object.unwrap().unwrap().metadata), 5);
         locked(&world.there).insert("mine", 7);
-        assert_eq!(world.reads("a", &["mine"]).await, ["mine 7"]);
+        assert_eq!(world.read("a", &["mine"]).await, ["mine 7"]);
     }
 }

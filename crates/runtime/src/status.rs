@@ -278,7 +278,7 @@ mod tests {
         assert!(!is_paused(&failed(&fault, SUSPENSIONS, Some(2), &during, at(4))));
         assert!(is_paused(&suspended(SUSPENSIONS, "paused", None, &Value::Null, at(1))), "an object may be new");
         let suspended = suspended(["Held", PAUSED], "another program works on it", Some(2), &during, at(3));
-        assert!(!is_paused(&suspended), "one of the two is said");
+        assert!(!is_paused(&suspended), "an object has one of the two conditions");
         assert!(
             conditions_of(&suspended).iter().any(|condition| condition.type_ == "Held" && condition.status == "True")
         );

@@ -490,19 +490,19 @@ mod tests {
 
     /// Returns a store, and the changes that its listener was called with.
     fn store() -> (Store<ConfigMap>, Arc<Mutex<Vec<String>>>) {
-        let heard = Arc::<Mutex<Vec<String>>>::default();
+        let notified = Arc::<Mutex<Vec<String>>>::default();
         let store = Store::default();
-        let ear = Arc::clone(&heard);
+        let own = Arc::clone(&notified);
         store.on_change(move |change: &Change<ConfigMap>| {
-            let word = match (&change.before, &change.after) {
-                (None, Some(_)) => "came",
-                (Some(_), Some(_)) => "changed",
-                (Some(_), None) => "went",
+            let what = match (&change.before, &change.after) {
+                (None, Some(_)) => "created",
+                (Some(_), Some(_)) => "updated",
+                (Some(_), None) => "deleted",
                 (None, None) => "unknown",
             };
-            ear.lock().unwrap().push(format!("{} {word}", change.key.name));
+            own.lock().unwrap().push(format!("{} {what}", change.key.name));
         });
-        (store, heard)
+        (store, notified)
     }
 
     fn names(objects: Result<Vec<Arc<ConfigMap>>, Arc<Unreadable>>) -> Vec<String> {
@@ -511,15 +511,15 @@ mod tests {
 
     #[test]
     fn list_replaces_all_objects_and_notifies_only_of_changes() {
-        let (store, heard) = store();
+        let (store, notified) = store();
         assert_eq!(store.version(), 0);
         store.replace([entry("x", None, 1), entry("y", None, 2)].into(), 5).unwrap();
         assert_eq!(store.version(), 5);
-        heard.lock().unwrap().clear();
+        notified.lock().unwrap().clear();
         store.replace([entry("y", None, 2), entry("z", None, 7)].into(), 8).unwrap();
-        let mut heard = heard.lock().unwrap().clone();
-        heard.sort();
-        assert_eq!(heard, ["x went", "z came"]);
+        let mut notified = notified.lock().unwrap().clone();
+        notified.sort();
+        assert_eq!(notified, ["x deleted", "z created"]);
     }
 
     #[test]
@@ -535,13 +535,13 @@ mod tests {
 
     #[test]
     fn event_older_than_the_cached_object_is_ignored() {
-        let (store, heard) = store();
+        let (store, notified) = store();
         store.replace([entry("x", Some("new"), 7)].into(), 7).unwrap();
         let (key, old) = entry("x", Some("old"), 3);
         store.put(key.clone(), old);
         store.remove(key, 6);
         assert_eq!(names(store.controlled_by("new")), ["x"]);
-        assert_eq!(*heard.lock().unwrap(), ["x came"]);
+        assert_eq!(*notified.lock().unwrap(), ["x created"]);
     }
 
     #[test]
@@ -602,8 +602,8 @@ mod tests {
         assert!(store.get(&key("x")).is_err());
         assert!(store.controlled_by("owner").is_err());
         assert_eq!(names(Ok(store.all())), ["y"]);
-        let of = |whom: &'static str| {
-            move |_: &ObjectKey, labels: &BTreeMap<String, String>| labels.get("of").is_some_and(|one| one == whom)
+        let of = |owner: &'static str| {
+            move |_: &ObjectKey, labels: &BTreeMap<String, String>| labels.get("of").is_some_and(|one| one == owner)
         };
         assert!(store.select(of("one")).is_err(), "it is selected by its labels");
         assert_eq!(names(store.select(of("another"))), Vec::<String>::new(), "and not by others");

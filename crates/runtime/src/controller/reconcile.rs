@@ -56,7 +56,7 @@ impl<C: Controller> Running<C> {
         if !memory.is_empty() {
             self.memories().insert(key.clone(), memory);
         }
-        let (outcome, word, reason) = match &result {
+        let (outcome, label, reason) = match &result {
             Ok(outcome) => (outcome.clone(), "done", "AsExpected"),
             Err(error @ (Error::NameTaken { .. } | Error::NotFoundByLabels { .. })) => {
                 (Outcome::After(NAME_TAKEN_REQUEUE), "failed", error.reason())
@@ -67,11 +67,11 @@ impl<C: Controller> Running<C> {
             Err(error) => (Outcome::Failed(error.reason()), "failed", error.reason()),
         };
         let span = Span::current();
-        span.record("result", word).record("reason", reason);
-        if word == "failed" {
+        span.record("result", label).record("reason", reason);
+        if label == "failed" {
             span.record("otel.status_code", "ERROR");
         }
-        self.context.metrics.reconciled(C::NAME, word, reason, began.elapsed());
+        self.context.metrics.reconciled(C::NAME, label, reason, began.elapsed());
         if has_progressed {
             work.reset_backoff();
         }
@@ -139,7 +139,7 @@ impl<C: Controller> Running<C> {
     }
 
     /// Does what has to precede planning: adds our finalizer, and adopts orphans of a former object of the same name.
-    /// Returns the outcome of this reconcile; none where it goes on.
+    /// Returns the outcome of this reconcile; none if the reconcile continues.
     async fn prepare(
         &self,
         key: &ObjectKey,
