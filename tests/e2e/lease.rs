@@ -62,13 +62,13 @@ async fn a_lease_that_is_given_back_is_taken_at_once() {
     in_a_namespace("lease", async |client, namespace| {
         let (first, first_fence) = candidate(client, namespace, "first");
         let (second, second_fence) = candidate(client, namespace, "second");
-        let holder = first.wins().await;
+        let holder = first.acquire().await;
         assert!(first_fence.is_open());
-        let waiting = second.wins();
+        let waiting = second.acquire();
         tokio::pin!(waiting);
         assert!(tokio::time::timeout(DURATION / 4, &mut waiting).await.is_err(), "one leads at a time");
         assert!(!second_fence.is_open());
-        holder.releases().await.unwrap();
+        holder.release().await.unwrap();
         assert!(!first_fence.is_open());
         let released = Moment::now();
         let _second = waiting.await;
@@ -85,9 +85,9 @@ async fn a_holder_renews_and_one_that_is_cut_off_stops_writing_before_another_be
         let (first, first_fence) = candidate(&can_be_cut_off(&cut).await, namespace, "first");
         let (second, second_fence) = candidate(client, namespace, "second");
 
-        let mut holder = first.wins().await;
-        let holds = holder.holds();
-        let takes_over = second.wins();
+        let mut holder = first.acquire().await;
+        let holds = holder.renew_until_lost();
+        let takes_over = second.acquire();
         tokio::pin!(holds, takes_over);
         let renewing = tokio::time::timeout(DURATION * 2, async { tokio::join!(&mut holds, &mut takes_over) }).await;
         assert!(renewing.is_err(), "for twice its duration, the lease is renewed and nobody takes it");
@@ -116,15 +116,18 @@ async fn a_holder_renews_and_one_that_is_cut_off_stops_writing_before_another_be
 async fn a_holder_whose_lease_somebody_took_stops_at_its_next_renewal() {
     in_a_namespace("lease", async |client, namespace| {
         let (first, fence) = candidate(client, namespace, "first");
-        let mut holder = first.wins().await;
+        let mut holder = first.acquire().await;
         let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
         let touch = async |change: Value| {
             leases.patch("leader", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
         };
         touch(json!({"metadata": {"labels": {"touched": "by-hand"}}})).await;
-        assert!(tokio::time::timeout(DURATION, holder.holds()).await.is_err(), "another version is not another holder");
+        assert!(
+            tokio::time::timeout(DURATION, holder.renew_until_lost()).await.is_err(),
+            "another version is not another holder"
+        );
         touch(json!({"spec": {"holderIdentity": "somebody"}})).await;
-        tokio::time::timeout(DURATION, holder.holds()).await.expect("the lease is lost");
+        tokio::time::timeout(DURATION, holder.renew_until_lost()).await.expect("the lease is lost");
         assert!(!fence.is_open());
     })
     .await;
@@ -144,7 +147,7 @@ async fn only_who_leads_can_write() {
         let refused = create().await.unwrap_err();
         assert!(format!("{refused:?}").contains("NotLeading"), "{refused:?}");
         assert!(maps.get_opt("written").await.unwrap().is_none(), "reading is free, and nothing was written");
-        let holder = leader.wins().await;
+        let holder = leader.acquire().await;
         create().await.unwrap();
         drop(holder);
         assert!(maps.delete("written", &Default::default()).await.is_err());
@@ -163,13 +166,13 @@ async fn a_lease_is_not_given_back_while_a_write_may_be_on_its_way() {
         let maps: Api<ConfigMap> = Api::namespaced(fenced, namespace);
         let map: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "late"}})).unwrap();
 
-        let holder = leader.wins().await;
+        let holder = leader.acquire().await;
         let parameters = PostParams::default();
         tokio::select! {
             _ = maps.create(&parameters, &map) => panic!("it is held"),
             () = faults.held() => {}
         }
-        holder.releases().await.unwrap();
+        holder.release().await.unwrap();
         let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
         let held_by = leases.get("leader").await.unwrap().spec.unwrap().holder_identity;
         assert_eq!(held_by.as_deref(), Some("leader"), "who comes next waits until it has run out");

@@ -115,7 +115,7 @@ impl Controller for Toy {
     fn components(&self, observed: &Family, plan: &Vec<Secret>) -> Result<Vec<ComponentPlan>, Error> {
         let desired = |secret: &Secret| -> Result<Desired, Error> {
             let desired = Desired::new(secret)?;
-            let desired = if has(secret, EXACT) { desired.as_seen() } else { desired };
+            let desired = if has(secret, EXACT) { desired.matching_observed_version() } else { desired };
             if !has(secret, RESTS) {
                 return Ok(desired);
             }
@@ -156,7 +156,9 @@ async fn program(namespace: &str, faults: &Faults) -> Program {
         lease: None,
         namespace: Some(namespace.into()),
         workers: 2,
-        context: Arc::new(SharedContext::new(metrics, events, MANAGER, "messina.test/hash").paused_by(PAUSE)),
+        context: Arc::new(
+            SharedContext::new(metrics, events, MANAGER, "messina.test/hash").with_pause_annotation(PAUSE),
+        ),
         readiness: Readiness::default(),
     };
     let controllers = |caches: &mut Caches| {

@@ -68,7 +68,7 @@ const MAX_ERROR_LENGTH: usize = 1000;
 /// what users read here, and copy from here, so everything from the API server is sanitized before it is used.
 pub(crate) fn sanitize<K: Serialize + DeserializeOwned>(object: K) -> kube::Result<K> {
     let mut value = serde_json::to_value(object).map_err(kube::Error::SerdeError)?;
-    messina_text::make_fit(&mut value, MAX_TEXT_LENGTH);
+    messina_text::sanitize(&mut value, MAX_TEXT_LENGTH);
     serde_json::from_value(value).map_err(kube::Error::SerdeError)
 }
 

@@ -126,7 +126,7 @@ impl Options {
     fn source(&self) -> Source {
         match &self.kubeconfig {
             Some(path) => Source::File { path: path.clone(), context: self.context.clone() },
-            None => Source::Usual,
+            None => Source::Inferred,
         }
     }
 
@@ -183,9 +183,9 @@ pub fn controllers(
 /// Creates the context that all controllers share.
 pub fn context(metrics: Metrics, events: Events) -> SharedContext {
     SharedContext::new(metrics, events, FIELD_MANAGER, annotation::APPLIED_HASH)
-        .paused_by(annotation::PAUSE)
-        .adopting_by(annotation::ADOPT)
-        .taking_over(PREDECESSOR)
+        .with_pause_annotation(annotation::PAUSE)
+        .with_adoption_annotation(annotation::ADOPT)
+        .with_predecessor(PREDECESSOR)
 }
 
 /// Runs the operator until it receives SIGTERM or SIGINT, and logs what it does.

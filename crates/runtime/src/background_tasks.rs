@@ -1,5 +1,5 @@
-//! What takes time outside of Kubernetes: one errand for each object at most, beside the workers, so that a slow answer keeps
-//! nobody waiting. They end with the leadership in which they were begun.
+//! Background tasks outside of Kubernetes: at most one for each object, besides the workers, so that a slow answer does
+//! not block a worker. They are aborted when the process loses the lease.
 
 use std::{
     collections::HashMap,
@@ -9,21 +9,21 @@ use std::{
 
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::{panics::contained, queue::ObjectKey};
+use crate::{panics::catch_panic, queue::ObjectKey};
 
 type Listener = Box<dyn Fn(ObjectKey) + Send + Sync>;
 
-/// Errands that bring back a `T`.
+/// Background tasks with a result of type `T`.
 pub struct BackgroundTasks<T> {
     state: Arc<Mutex<State<T>>>,
-    /// Those that are under way; all of them end with this.
+    /// The running tasks, which are aborted when this is dropped.
     tasks: Mutex<JoinSet<()>>,
     listeners: Arc<Mutex<Vec<Listener>>>,
 }
 
 struct State<T> {
     background_tasks: HashMap<ObjectKey, Task<T>>,
-    /// Tells errands of one object apart.
+    /// Numbers the tasks, to tell apart those of one object.
     count: u64,
 }
 
@@ -32,14 +32,14 @@ enum Task<T> {
     Done(T),
 }
 
-/// What has become of an errand.
+/// The state of a background task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BackgroundTaskState<T> {
-    /// There is none.
+    /// There is no task.
     None,
-    /// It is under way.
+    /// The task is running.
     Running,
-    /// It is back with this.
+    /// The task is done with this result.
     Done(T),
 }
 
@@ -53,14 +53,14 @@ impl<T> Default for BackgroundTasks<T> {
 impl<T> std::fmt::Debug for BackgroundTasks<T> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
-            .debug_struct("Errands")
+            .debug_struct("BackgroundTasks")
             .field("count", &locked(&self.state).background_tasks.len())
             .finish_non_exhaustive()
     }
 }
 
 impl<T: Clone + Send + 'static> BackgroundTasks<T> {
-    /// What has become of the errand for an object.
+    /// Returns the state of the task for an object.
     pub fn state(&self, key: &ObjectKey) -> BackgroundTaskState<T> {
         match locked(&self.state).background_tasks.get(key) {
             None => BackgroundTaskState::None,
@@ -71,9 +71,9 @@ impl<T: Clone + Send + 'static> BackgroundTasks<T> {
 }
 
 impl<T: Send + 'static> BackgroundTasks<T> {
-    /// Begins an errand for an object, in place of one that is back. One that is under way goes on, and this one is not
-    /// begun. `panicked` makes of the text of a panic what the errand brings back instead.
-    pub fn send(
+    /// Starts a task for an object, in place of one that is done. If one is running, the new one is not started.
+    /// `panicked` returns the result for the text of a panic.
+    pub fn start(
         &self,
         key: ObjectKey,
         task: impl Future<Output = T> + Send + 'static,
@@ -88,9 +88,9 @@ impl<T: Send + 'static> BackgroundTasks<T> {
         let (shared, listeners, own_key) = (Arc::clone(&self.state), Arc::clone(&self.listeners), key.clone());
         let mut tasks = locked(&self.tasks);
         while tasks.try_join_next().is_some() {}
-        // It cannot be back before it is entered as under way: the state is locked until then.
+        // It cannot be done before it is recorded as running: the state is locked until then.
         let handle = tasks.spawn(async move {
-            let result = contained(task).await.unwrap_or_else(panicked);
+            let result = catch_panic(task).await.unwrap_or_else(panicked);
             let is_current = {
                 let mut state = locked(&shared);
                 let is_current =
@@ -107,14 +107,14 @@ impl<T: Send + 'static> BackgroundTasks<T> {
         state.background_tasks.insert(key, Task::Running(number, handle));
     }
 
-    /// Breaks off the errand for an object and forgets what it brought.
+    /// Aborts the task for an object, and drops its result.
     pub fn forget(&self, key: &ObjectKey) {
         if let Some(Task::Running(_, handle)) = locked(&self.state).background_tasks.remove(key) {
             handle.abort();
         }
     }
 
-    /// Calls `listener` whenever an errand is back.
+    /// Calls `listener` whenever a task is done.
     pub(crate) fn on_done(&self, listener: impl Fn(ObjectKey) + Send + Sync + 'static) {
         locked(&self.listeners).push(Box::new(listener));
     }
@@ -136,57 +136,57 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_errand_at_a_time_and_whoever_waits_is_told() {
+    async fn one_task_runs_at_a_time_and_listeners_are_notified() {
         let background_tasks = BackgroundTasks::default();
-        let (told, mut hears) = mpsc::unbounded_channel();
-        background_tasks.on_done(move |key| told.send(key).unwrap());
+        let (sender, mut done) = mpsc::unbounded_channel();
+        background_tasks.on_done(move |key| sender.send(key).unwrap());
         let (finish, finished) = oneshot::channel::<()>();
-        background_tasks.send(key("a"), async move { finished.await.map(|()| 1).unwrap_or_default() }, |_| 0);
-        background_tasks.send(key("a"), async { 2 }, |_| 0);
+        background_tasks.start(key("a"), async move { finished.await.map(|()| 1).unwrap_or_default() }, |_| 0);
+        background_tasks.start(key("a"), async { 2 }, |_| 0);
         assert_eq!(background_tasks.state(&key("a")), BackgroundTaskState::Running);
         assert_eq!(background_tasks.state(&key("b")), BackgroundTaskState::None);
         finish.send(()).unwrap();
-        assert_eq!(hears.recv().await, Some(key("a")));
-        assert_eq!(background_tasks.state(&key("a")), BackgroundTaskState::Done(1), "the second was not begun");
-        background_tasks.send(key("a"), async { 3 }, |_| 0);
-        assert_eq!(hears.recv().await, Some(key("a")));
+        assert_eq!(done.recv().await, Some(key("a")));
+        assert_eq!(background_tasks.state(&key("a")), BackgroundTaskState::Done(1), "the second was not started");
+        background_tasks.start(key("a"), async { 3 }, |_| 0);
+        assert_eq!(done.recv().await, Some(key("a")));
         assert_eq!(background_tasks.state(&key("a")), BackgroundTaskState::Done(3));
     }
 
     #[tokio::test]
-    async fn an_errand_that_panics_is_back_with_the_text_of_the_panic() {
+    async fn task_that_panics_is_done_with_the_text_of_the_panic() {
         let background_tasks = BackgroundTasks::default();
-        let (told, mut hears) = mpsc::unbounded_channel();
-        background_tasks.on_done(move |key| told.send(key).unwrap());
-        background_tasks.send(key("a"), async { panic!("it broke") }, |text| text);
-        assert_eq!(hears.recv().await, Some(key("a")));
+        let (sender, mut done) = mpsc::unbounded_channel();
+        background_tasks.on_done(move |key| sender.send(key).unwrap());
+        background_tasks.start(key("a"), async { panic!("it broke") }, |text| text);
+        assert_eq!(done.recv().await, Some(key("a")));
         assert_eq!(background_tasks.state(&key("a")), BackgroundTaskState::Done("it broke".to_owned()));
     }
 
-    /// Sends an errand that never comes back, and tells when it is broken off.
-    fn send_for_ever(background_tasks: &BackgroundTasks<u8>) -> oneshot::Receiver<()> {
+    /// Starts a task that never ends. The receiver fails when it is aborted.
+    fn start_for_ever(background_tasks: &BackgroundTasks<u8>) -> oneshot::Receiver<()> {
         let (alive, ended) = oneshot::channel();
         let task = async move {
             let _alive: oneshot::Sender<()> = alive;
             std::future::pending().await
         };
-        background_tasks.send(key("a"), task, |_| 0);
+        background_tasks.start(key("a"), task, |_| 0);
         ended
     }
 
     #[tokio::test]
-    async fn what_is_forgotten_is_broken_off_and_brings_nothing() {
+    async fn forgotten_task_is_aborted_without_a_result() {
         let background_tasks = BackgroundTasks::default();
-        let ended = send_for_ever(&background_tasks);
+        let ended = start_for_ever(&background_tasks);
         background_tasks.forget(&key("a"));
-        assert!(ended.await.is_err(), "it was broken off");
+        assert!(ended.await.is_err(), "it was aborted");
         assert_eq!(background_tasks.state(&key("a")), BackgroundTaskState::None);
     }
 
     #[tokio::test]
-    async fn all_end_with_their_owner() {
+    async fn tasks_are_aborted_when_they_are_dropped() {
         let background_tasks = BackgroundTasks::default();
-        let ended = send_for_ever(&background_tasks);
+        let ended = start_for_ever(&background_tasks);
         drop(background_tasks);
         assert!(ended.await.is_err());
     }

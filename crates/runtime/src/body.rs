@@ -1,5 +1,5 @@
-//! Bodies of answers that end in time. An API server that vanishes in the middle of an answer closes no connection, and whoever
-//! reads the answer would wait for ever.
+//! Response bodies with timeouts. An API server that crashes during a response closes no connection, and the reader of
+//! the response would wait for ever.
 
 use std::{
     future::Future,
@@ -16,21 +16,21 @@ use kube::client::Body;
 use tokio::time::{Instant, Sleep, sleep};
 use tower::{BoxError, Layer, Service};
 
-/// How long an answer may take.
+/// Timeouts of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// The longest pause.
+    /// Longest time without data.
     pub(crate) pause: Duration,
-    /// The time until it is complete; none for a watch, which goes on.
+    /// Longest time until it is complete; none for a watch, which does not end.
     pub(crate) whole: Option<Duration>,
 }
 
 impl Limits {
-    /// For the answer to a request.
+    /// Returns the timeouts of the response to a request.
     fn of(request: &Request<Body>) -> Self {
         let is_watch = request.uri().query().is_some_and(|query| query.split('&').any(|one| one == "watch=true"));
         match is_watch {
-            true => Self { pause: crate::watch::SILENCE, whole: None },
+            true => Self { pause: crate::watch::IDLE_TIMEOUT, whole: None },
             false => Self { pause: Duration::from_secs(30), whole: Some(Duration::from_secs(300)) },
         }
     }
@@ -38,7 +38,7 @@ impl Limits {
 
 /// Why a body ended early.
 #[derive(Debug, thiserror::Error)]
-#[error("the API server began to answer, and nothing came for {} s", .0.as_secs())]
+#[error("the response of the API server stalled: no data, or no end, for {} s", .0.as_secs())]
 struct Stalled(Duration);
 
 /// A body with [`Limits`].
@@ -87,7 +87,7 @@ where
     }
 }
 
-/// Gives the answers of a service limits.
+/// The layer that limits the responses of a service.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing;
 
@@ -135,9 +135,9 @@ mod tests {
         Request::builder().uri(uri).body(Body::empty()).unwrap()
     }
 
-    /// A body of so many parts with pauses in between, after which nothing comes and it does not end either.
-    async fn parts_read(components: u32, pause: Duration, limits: Limits) -> (u32, Duration, String) {
-        let stream = stream::iter(0..components).then(move |_| async move {
+    /// Reads a body of so many frames with pauses in between, after which it sends nothing and does not end.
+    async fn frames_read(frames: u32, pause: Duration, limits: Limits) -> (u32, Duration, String) {
+        let stream = stream::iter(0..frames).then(move |_| async move {
             sleep(pause).await;
             Ok::<_, BoxError>(Frame::data(Bytes::from_static(b"x")))
         });
@@ -156,22 +156,22 @@ mod tests {
     async fn an_answer_that_stops_in_the_middle_is_given_up() {
         let second = Duration::from_secs(1);
         let limits = Limits::of(&request("/api/v1/namespaces/a/pods?limit=500"));
-        let (read, time, problem) = parts_read(3, second, limits).await;
+        let (read, time, problem) = frames_read(3, second, limits).await;
         assert_eq!((read, time), (3, second * 33));
-        assert_eq!(problem, "the API server began to answer, and nothing came for 30 s");
-        let (read, time, _) = parts_read(1000, second * 20, limits).await;
-        assert_eq!((read, time), (14, second * 300), "however little comes");
+        assert_eq!(problem, "the response of the API server stalled: no data, or no end, for 30 s");
+        let (read, time, _) = frames_read(1000, second * 20, limits).await;
+        assert_eq!((read, time), (14, second * 300), "even if data arrive slowly");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_watch_may_be_silent_for_as_long_as_it_lasts() {
+    async fn watch_may_be_idle_for_as_long_as_it_lasts() {
         let limits = Limits::of(&request("/api/v1/pods?&watch=true&timeoutSeconds=290"));
-        let (read, time, _) = parts_read(10, Duration::from_secs(290), limits).await;
-        assert_eq!((read, time), (10, Duration::from_secs(2900) + crate::watch::SILENCE));
+        let (read, time, _) = frames_read(10, Duration::from_secs(290), limits).await;
+        assert_eq!((read, time), (10, Duration::from_secs(2900) + crate::watch::IDLE_TIMEOUT));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_whole_answer_is_passed_on() {
+    async fn complete_response_is_passed_on() {
         let body = Timed::new(Body::from(b"whole".to_vec()), Limits::of(&request("/version")));
         assert_eq!(body.collect().await.unwrap().to_bytes(), "whole");
     }

@@ -1,4 +1,4 @@
-//! The watches of a process: one for each kind, whoever reads it.
+//! The caches of a process: one watch for each kind, shared by all controllers.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -6,7 +6,7 @@ use kube::{Client, Resource, api::ObjectMeta};
 use tokio::task::JoinSet;
 
 use crate::{
-    apply::{Collection, Shelf},
+    apply::{Collection, StoreCollection},
     events::Events,
     queue::ObjectKey,
     references::{self, References},
@@ -28,7 +28,7 @@ pub struct Caches {
 }
 
 impl Caches {
-    /// Of one namespace, or of all. Lists that are older than `min_resource_version` are refused.
+    /// Creates caches of one namespace, or of all. Lists that are older than `min_resource_version` are refused.
     pub fn new(
         client: Client,
         namespace: Option<String>,
@@ -38,31 +38,30 @@ impl Caches {
         Self { client, namespace, context, min_resource_version, collections: BTreeMap::new(), starts: Vec::new() }
     }
 
-    /// The objects of a kind that have these labels. To be asked for once for each kind; `trim` takes away what nobody
-    /// reads.
+    /// Watches the objects of a kind that the label selector matches. To be called once per kind. `trim` removes fields
+    /// that the operator does not read.
     pub fn watch<K: Kind>(&mut self, labels: Option<&str>, trim: fn(&mut K)) -> Arc<Store<K>> {
         self.watch_scope(Scope { labels: labels.map(str::to_owned), ..Scope::default() }, trim)
     }
 
-    /// The objects of a kind that have this name, in all namespaces, whichever are looked at else. Where they may not be read,
-    /// nobody waits for them: see [`Store::is_forbidden`].
+    /// Watches the objects of a kind with this name in all namespaces, even if the operator watches only one. The
+    /// permission is optional: see [`Store::is_forbidden`].
     pub fn watch_named<K: Kind>(&mut self, name: &str, trim: fn(&mut K)) -> Arc<Store<K>> {
         let store = self.watch_in(None, Scope { name: Some(name.to_owned()), ..Scope::default() }, trim);
         store.may_be_forbidden();
         store
     }
 
-    /// All objects of a kind that is in no namespace. Where they may not be read, nobody waits for them: see
-    /// [`Store::is_forbidden`].
-    pub fn watch_unnamespaced<K: Kind>(&mut self, trim: fn(&mut K)) -> Arc<Store<K>> {
+    /// Watches all objects of a cluster-scoped kind. The permission is optional: see [`Store::is_forbidden`].
+    pub fn watch_cluster_scoped<K: Kind>(&mut self, trim: fn(&mut K)) -> Arc<Store<K>> {
         let store = self.watch_in(None, Scope::default(), trim);
         store.may_be_forbidden();
         store
     }
 
-    /// The metadata of all objects of a kind that is in no namespace. Where they may not be read, nobody waits for them: see
+    /// Watches the metadata of all objects of a cluster-scoped kind. The permission is optional: see
     /// [`Store::is_forbidden`].
-    pub fn watch_unnamespaced_metadata<K>(
+    pub fn watch_cluster_scoped_metadata<K>(
         &mut self,
         trim: fn(&mut kube::core::PartialObjectMeta<K>),
     ) -> Arc<Store<kube::core::PartialObjectMeta<K>>>
@@ -75,14 +74,14 @@ impl Caches {
         store
     }
 
-    /// The objects of a kind that may not be installed at all: nobody waits for it.
+    /// Watches the objects of an optional kind, which need not be installed: see [`Store::is_missing`].
     pub fn watch_if_served<K: Kind>(&mut self, trim: fn(&mut K)) -> Arc<Store<K>> {
         let store = self.watch_scope(Scope::default(), trim);
         store.may_be_missing();
         store
     }
 
-    /// The metadata of all objects of a kind that may be neither installed nor readable: no controller waits for it.
+    /// Watches the metadata of all objects of a kind that may be neither installed nor readable: no controller waits for it.
     pub fn watch_optional_metadata<K>(
         &mut self,
         trim: fn(&mut kube::core::PartialObjectMeta<K>),
@@ -97,8 +96,8 @@ impl Caches {
         store
     }
 
-    /// The metadata of objects of a kind that have these labels. `trim` takes away what nobody reads: who owns which field
-    /// is most of the metadata of many kinds.
+    /// Watches the metadata of objects of a kind that the label selector matches. `trim` removes fields that the
+    /// operator does not read: `managedFields` are most of the metadata of many kinds.
     pub fn watch_metadata<K>(
         &mut self,
         labels: Option<&str>,
@@ -112,15 +111,15 @@ impl Caches {
         self.watch_scope(scope, trim)
     }
 
-    /// The objects of a kind that others name. To be asked for once for each kind, whoever names them; metadata of objects
-    /// with the usual names is kept in any case, so that those which are not there cost no request.
-    pub fn references<K>(&mut self, usual_names: &[&'static str]) -> Arc<References<K>>
+    /// Watches the objects of a kind that other objects refer to. To be called once per kind. Metadata of objects with
+    /// the well-known names are always cached, so that missing ones cost no request.
+    pub fn references<K>(&mut self, well_known_names: &[&'static str]) -> Arc<References<K>>
     where
         K: Kind,
         kube::core::PartialObjectMeta<K>: Kind,
     {
         let store = Arc::new(Store::default());
-        let references = References::new(self.client.clone(), Arc::clone(&store), usual_names);
+        let references = References::new(self.client.clone(), Arc::clone(&store), well_known_names);
         let scope = Scope { namespace: self.namespace.clone(), is_metadata_only: true, ..Scope::default() };
         let name = format!("{} (references)", K::plural(&()));
         let filter: Filter = Box::new(references.filter());
@@ -148,8 +147,8 @@ impl Caches {
         trim: fn(&mut K),
         filter: Option<Filter>,
     ) {
-        store.min_resource_version(self.min_resource_version);
-        self.collections.insert(path, Arc::new(Shelf { store: Arc::clone(&store), name }));
+        store.set_min_resource_version(self.min_resource_version);
+        self.collections.insert(path, Arc::new(StoreCollection { store: Arc::clone(&store), name }));
         let watch = Watch {
             store,
             scope,
@@ -162,7 +161,7 @@ impl Caches {
         self.starts.push(Box::new(move |tasks| drop(tasks.spawn(watch.run()))));
     }
 
-    /// Begins to watch. Whoever wants to hear of changes has said so by now.
+    /// Starts the watches. All listeners must be registered by now.
     pub(crate) fn start(&mut self, tasks: &mut JoinSet<()>) {
         for start in self.starts.drain(..) {
             start(tasks);
@@ -173,12 +172,12 @@ impl Caches {
         Arc::new(self.collections.clone())
     }
 
-    /// The one namespace that is watched; none for all.
+    /// The namespace to watch; none for all.
     pub fn namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
 
-    /// What people are told.
+    /// The recorder of events.
     pub fn events(&self) -> &Events {
         &self.context.events
     }
@@ -187,7 +186,7 @@ impl Caches {
         &self.context
     }
 
-    /// Reaches the API server through the fence.
+    /// The client behind the fence.
     pub fn client(&self) -> &Client {
         &self.client
     }
@@ -199,7 +198,7 @@ impl std::fmt::Debug for Caches {
     }
 }
 
-/// The key of the object that keeps another, if it is of this kind.
+/// Returns the key of an object's controller, if that is of this kind.
 pub fn controller_key<K: Kind>(metadata: &ObjectMeta) -> Option<ObjectKey> {
     let owner = crate::store::controller_of(metadata)?;
     let group = owner.api_version.rsplit_once('/').map_or("", |(group, _)| group);

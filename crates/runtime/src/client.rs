@@ -1,11 +1,11 @@
-//! The one way to the API server.
+//! The client of the API server.
 //!
 //! ```text
 //! counted  ->  fenced  ->  timed  ->  (faults, in tests)  ->  transport
 //! ```
 //!
-//! The transport is made anew from its source when it no longer works: a certificate or token that has run out may have
-//! been replaced by now.
+//! The transport is recreated from its source when requests fail: an expired certificate or token may have been
+//! replaced.
 
 use std::{
     fmt::{self, Debug},
@@ -29,57 +29,57 @@ use tracing::{Instrument, Span, debug_span, field::Empty};
 
 use crate::{
     body::Timing,
-    contact::{Contact, Starting},
+    connectivity::{Connectivity, Starting},
     fence::Fence,
     metrics::Metrics,
 };
 
-/// Longest time until an answer begins.
-const LONGEST: Duration = Duration::from_secs(30);
-/// After this time without an answer to anything it is told that there is none.
-const SLOW: Duration = Duration::from_secs(3);
-/// The source is not read again before this time is over.
-const RELOAD: Duration = Duration::from_secs(2);
+/// Longest time until the response to a request begins.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+/// After this time without an answer to any request, the API server is reported as unreachable.
+const SLOW_AFTER: Duration = Duration::from_secs(3);
+/// Shortest interval between two reads of the source.
+const MIN_RELOAD_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Where it is said how to reach the API server.
+/// The source of the client's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Where kubectl would look, then the pod's service account.
-    Usual,
-    /// A kubeconfig.
+    /// The kubeconfig that kubectl would use, else the pod's service account.
+    Inferred,
+    /// A kubeconfig file.
     File {
-        /// Where it is.
+        /// Its path.
         path: PathBuf,
-        /// Which of its contexts; its current one, if none is named.
+        /// The context to use; none for the current one.
         context: Option<String>,
     },
 }
 
-/// The API server cannot be reached in the way that was named.
+/// Why no client can be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// There is nothing that says how to reach it.
-    #[error("it is not known how to reach the API server: give a kubeconfig, or run in a pod")]
+    /// There is neither a kubeconfig nor a service account.
+    #[error("found neither a kubeconfig nor a service account: set a kubeconfig, or run in a pod")]
     Unknown(#[source] kube::config::InferConfigError),
-    /// The kubeconfig cannot be used.
+    /// The kubeconfig is invalid or cannot be read.
     #[error("the kubeconfig {} cannot be used", path.display())]
     Kubeconfig {
-        /// Which one.
+        /// Its path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         #[source]
         source: kube::config::KubeconfigError,
     },
-    /// A client cannot be made of it.
-    #[error("no client can be made of what is known of the API server")]
+    /// A client cannot be created from the configuration.
+    #[error("no client can be created from the configuration of the API server")]
     Client(#[source] kube::Error),
 }
 
 impl Source {
-    /// How to reach the API server, as of now.
+    /// Reads the current configuration.
     pub async fn config(&self) -> Result<Config, ConnectError> {
         let mut config = match self {
-            Self::Usual => Config::infer().await.map_err(ConnectError::Unknown)?,
+            Self::Inferred => Config::infer().await.map_err(ConnectError::Unknown)?,
             Self::File { path, context } => {
                 let wrong = |source| ConnectError::Kubeconfig { path: path.clone(), source };
                 let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
@@ -87,31 +87,31 @@ impl Source {
                 Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(wrong)?
             }
         };
-        // A write that is sent again by somebody else could pass after the fence is closed.
+        // A write that the transport retries could be sent after the fence is closed.
         config.default_retry = false;
         config.connect_timeout = Some(Duration::from_secs(10));
         Ok(config)
     }
 
     async fn client(&self) -> Result<Client, ConnectError> {
-        // Another part of the process may have been first, which is as good.
+        // Fails if another part of the process has installed it already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = ClientBuilder::try_from(self.config().await?).map_err(ConnectError::Client)?;
         Ok(builder.build())
     }
 }
 
-/// The way to the API server, without fence and counters.
+/// The transport to the API server, without fence and metrics.
 #[derive(Clone)]
 pub struct Transport {
     source: Source,
     state: Arc<Mutex<State>>,
-    contact: Contact,
+    connectivity: Connectivity,
 }
 
 struct State {
     client: Client,
-    made: Instant,
+    created: Instant,
 }
 
 impl Debug for Transport {
@@ -121,14 +121,14 @@ impl Debug for Transport {
 }
 
 impl Transport {
-    /// As the source says.
+    /// Creates a transport from its source.
     pub async fn new(source: Source) -> Result<Self, ConnectError> {
         let client = source.client().await?;
-        let state = Arc::new(Mutex::new(State { client, made: Instant::now() }));
-        Ok(Self { source, state, contact: Contact::new() })
+        let state = Arc::new(Mutex::new(State { client, created: Instant::now() }));
+        Ok(Self { source, state, connectivity: Connectivity::new() })
     }
 
-    /// The namespace that the source names.
+    /// The default namespace of the source.
     pub fn default_namespace(&self) -> String {
         self.client().default_namespace().to_owned()
     }
@@ -137,21 +137,21 @@ impl Transport {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).client.clone()
     }
 
-    /// Makes a new connection from what the source says now.
-    async fn renew(&self) {
+    /// Recreates the client from the source.
+    async fn reload(&self) {
         {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            if state.made.elapsed() < RELOAD {
+            if state.created.elapsed() < MIN_RELOAD_INTERVAL {
                 return;
             }
-            state.made = Instant::now();
+            state.created = Instant::now();
         }
         match self.source.client().await {
             Ok(client) => {
                 self.state.lock().unwrap_or_else(PoisonError::into_inner).client = client;
-                self.contact.read_anew(None);
+                self.connectivity.reloaded(None);
             }
-            Err(error) => self.contact.read_anew(Some(crate::error::chain(&error))),
+            Err(error) => self.connectivity.reloaded(Some(crate::error::chain(&error))),
         }
     }
 
@@ -160,30 +160,30 @@ impl Transport {
         let client = self.client();
         let mut answer = std::pin::pin!(client.send(request));
         let slow = async {
-            sleep(SLOW).await;
-            self.contact.is_slow(sent);
+            sleep(SLOW_AFTER).await;
+            self.connectivity.is_slow(sent);
             pending().await
         };
         let answer = async {
             tokio::select! { answer = &mut answer => answer, () = slow => pending().await }
         };
-        // That of a watch too: it begins to answer at once.
-        match timeout(LONGEST, answer).await {
-            Ok(Ok(response)) if self.contact.is_starting(response.status()) => Err(Starting.into()),
+        // For a watch, too: its response begins at once.
+        match timeout(RESPONSE_TIMEOUT, answer).await {
+            Ok(Ok(response)) if self.connectivity.is_starting(response.status()) => Err(Starting.into()),
             Ok(Ok(response)) => {
-                self.contact.answered(response.status());
+                self.connectivity.answered(response.status());
                 if response.status() == StatusCode::UNAUTHORIZED {
-                    self.renew().await;
+                    self.reload().await;
                 }
                 Ok(response)
             }
             Ok(Err(error)) => {
-                self.contact.failed(&crate::error::chain(&error));
-                self.renew().await;
+                self.connectivity.failed(&crate::error::chain(&error));
+                self.reload().await;
                 Err(error.into())
             }
             Err(elapsed) => {
-                self.contact.is_slow(sent);
+                self.connectivity.is_slow(sent);
                 Err(elapsed.into())
             }
         }
@@ -205,7 +205,7 @@ impl Service<Request<Body>> for Transport {
     }
 }
 
-/// A client that counts what it sends, and whose writes a fence may keep back.
+/// Creates a client with metrics, timeouts and an optional fence for its writes.
 pub fn client<S, B>(transport: S, namespace: &str, metrics: Metrics, fence: Option<Fence>) -> Client
 where
     S: Service<Request<Body>, Response = Response<B>, Error = BoxError> + Clone + Send + 'static,
@@ -222,7 +222,7 @@ where
     Client::new(service, namespace)
 }
 
-/// Counts requests.
+/// The layer that counts requests.
 #[derive(Clone, Debug)]
 struct Counting(Metrics);
 
@@ -284,7 +284,7 @@ fn is_watch(uri: &Uri) -> bool {
     uri.query().unwrap_or_default().split('&').any(|pair| pair == "watch=true")
 }
 
-/// What a request does, and to objects of which kind.
+/// Returns verb and resource of a request.
 fn describe(method: &Method, uri: &Uri) -> (&'static str, String) {
     let segments: Vec<&str> = uri.path().split('/').filter(|segment| !segment.is_empty()).collect();
     let rest = match segments.as_slice() {
@@ -306,7 +306,7 @@ fn describe(method: &Method, uri: &Uri) -> (&'static str, String) {
         Method::DELETE => "delete",
         _ => "other",
     };
-    // Names that users give may end up in paths, and never in labels.
+    // Paths contain names from users, which must not become labels of metrics.
     let subresource = subresource.filter(|subresource| ["status", "scale"].contains(subresource));
     (verb, subresource.map_or_else(|| resource.to_owned(), |subresource| format!("{resource}/{subresource}")))
 }
@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_told_apart() {
+    fn requests_have_a_verb_and_a_resource() {
         for (method, uri, verb, resource) in [
             (Method::GET, "/api/v1/services?watch=true&x=y", "watch", "services"),
             (Method::GET, "/api/v1/namespaces/a/services", "list", "services"),

@@ -1,26 +1,26 @@
-//! Conditions: how the parts of an object add up, and when a condition has changed.
+//! Conditions: how those of components are aggregated, and when a condition has changed.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-/// Longest message that the API server takes, in characters.
+/// Longest message that the API server accepts, in characters.
 pub(crate) const MESSAGE_LIMIT: usize = 32 * 1024;
-/// Longest reason that the API server takes, in characters.
+/// Longest reason that the API server accepts, in characters.
 const REASON_LIMIT: usize = 1024;
 
-/// The conditions that every object has: what they are called, and what they are when all is well.
+/// The conditions that every object has, aggregated from those of its components.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Summary {
-    /// The object serves its purpose.
+pub enum AggregateCondition {
+    /// The object can be used.
     Available,
-    /// Something is still to be done.
+    /// The object is being changed towards its desired state.
     Progressing,
-    /// Something is wrong.
+    /// The object cannot reach its desired state.
     Degraded,
 }
 
-impl Summary {
-    /// The type of the condition; the conditions of parts end in it.
+impl AggregateCondition {
+    /// The type of the condition, with which the types of the components' conditions end.
     pub fn name(self) -> &'static str {
         match self {
             Self::Available => "Available",
@@ -29,54 +29,55 @@ impl Summary {
         }
     }
 
-    fn when_all_is_well(self) -> &'static str {
+    fn healthy_status(self) -> &'static str {
         match self {
             Self::Available => "True",
             Self::Progressing | Self::Degraded => "False",
         }
     }
 
-    /// Adds up those of `conditions` that are called after a part and this summary, such as `AgentDegraded`.
+    /// Aggregates those of `conditions` whose types end with this type, such as `AgentDegraded`.
     pub fn of(self, conditions: &[Condition], generation: Option<i64>) -> Condition {
-        let is_of_a_part =
+        let is_of_a_component =
             |condition: &&Condition| condition.type_ != self.name() && condition.type_.ends_with(self.name());
-        let components: Vec<Condition> = conditions.iter().filter(is_of_a_part).cloned().collect();
-        let well = Condition {
+        let components: Vec<Condition> = conditions.iter().filter(is_of_a_component).cloned().collect();
+        let healthy = Condition {
             type_: self.name().into(),
-            status: self.when_all_is_well().into(),
+            status: self.healthy_status().into(),
             reason: "AsExpected".into(),
             message: "AsExpected".into(),
             observed_generation: generation,
             last_transition_time: Time(Timestamp::UNIX_EPOCH),
         };
-        aggregate(well, &components)
+        aggregate(healthy, &components)
     }
 }
 
-/// Adds up the conditions of parts. `well` is the result when every part is as `well` is; else the result speaks of the
-/// parts that are the opposite or, where there are none, of those of which nothing is known.
-pub fn aggregate(well: Condition, components: &[Condition]) -> Condition {
-    let opposite = if well.status == "True" { "False" } else { "True" };
+/// Aggregates the conditions of components. `healthy` is the result if all components have its status. Otherwise the
+/// result has the reasons and messages of the components with the opposite status or, if there are none, of those with
+/// status Unknown.
+pub fn aggregate(healthy: Condition, components: &[Condition]) -> Condition {
+    let opposite = if healthy.status == "True" { "False" } else { "True" };
     for status in [opposite, "Unknown"] {
-        let speaking: Vec<&Condition> = components.iter().filter(|component| component.status == status).collect();
-        if !speaking.is_empty() {
+        let matching: Vec<&Condition> = components.iter().filter(|component| component.status == status).collect();
+        if !matching.is_empty() {
             let messages: Vec<String> =
-                speaking.iter().map(|component| format!("{}: {}", component.type_, component.message)).collect();
-            let reasons: Vec<String> = speaking.iter().map(|component| component.reason.clone()).collect();
+                matching.iter().map(|component| format!("{}: {}", component.type_, component.message)).collect();
+            let reasons: Vec<String> = matching.iter().map(|component| component.reason.clone()).collect();
             let left_out = |count| format!("({count} more omitted)");
             let unnamed = |count| format!("And{count}MoreOmitted");
             return Condition {
                 status: status.into(),
                 message: joined(&messages, "\n", MESSAGE_LIMIT, left_out),
                 reason: joined(&reasons, ",", REASON_LIMIT, unnamed),
-                ..well
+                ..healthy
             };
         }
     }
-    well
+    healthy
 }
 
-/// Joins as many texts as have room, and says how many do not.
+/// Joins as many texts as fit, and appends how many do not.
 fn joined(texts: &[String], separator: &str, limit: usize, left_out: impl Fn(usize) -> String) -> String {
     (0..=texts.len())
         .rev()
@@ -88,8 +89,8 @@ fn joined(texts: &[String], separator: &str, limit: usize, left_out: impl Fn(usi
         .unwrap_or_default()
 }
 
-/// The conditions to write: `desired`, each with the time at which its status last changed. The time of a condition
-/// whose status is as in `current` is kept, so that a condition that did not change is the same to the letter.
+/// Returns the desired conditions with their transition times. The time of a condition whose status is the same in
+/// `current` is kept, so that a condition that did not change is identical.
 pub fn with_transition_times(current: &[Condition], desired: Vec<Condition>, now: Timestamp) -> Vec<Condition> {
     let since = |condition: &Condition| {
         let same = current.iter().find(|one| one.type_ == condition.type_ && one.status == condition.status);
@@ -123,30 +124,30 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_speaks_of_its_own_parts_only() {
+    fn aggregate_has_messages_of_its_own_type_only() {
         let conditions =
             [condition("AgentDegraded", "True"), condition("AgentProgressing", "True"), condition("Degraded", "True")];
-        let degraded = Summary::Degraded.of(&conditions, Some(7));
+        let degraded = AggregateCondition::Degraded.of(&conditions, Some(7));
         assert_eq!(degraded.status, "True");
         assert_eq!(degraded.message, "AgentDegraded: AgentDegraded message");
         assert_eq!(degraded.observed_generation, Some(7));
-        assert_eq!(Summary::Available.of(&conditions, None).status, "True", "no part says otherwise");
+        assert_eq!(AggregateCondition::Available.of(&conditions, None).status, "True", "no component is unavailable");
     }
 
     #[test]
-    fn what_is_wrong_comes_before_what_is_unknown() {
+    fn unhealthy_components_take_precedence_over_unknown_ones() {
         let components = [condition("A", "Unknown"), condition("B", "False"), condition("C", "True")];
         let available = aggregate(condition("Available", "True"), &components);
         assert_eq!((available.status.as_str(), available.reason.as_str()), ("False", "BReason"));
     }
 
     #[test]
-    fn a_time_moves_only_with_the_status() {
+    fn transition_time_changes_only_with_the_status() {
         let mut before = condition("Available", "False");
         before.last_transition_time = Time(at(1));
-        let mut other_words = condition("Available", "False");
-        other_words.message = "for another reason".into();
-        let kept = with_transition_times(&[before.clone()], vec![other_words.clone()], at(2));
+        let mut other_message = condition("Available", "False");
+        other_message.message = "for another reason".into();
+        let kept = with_transition_times(&[before.clone()], vec![other_message.clone()], at(2));
         assert_eq!(kept[0].last_transition_time, Time(at(1)));
         assert_eq!(kept[0].message, "for another reason");
         let turned =
@@ -154,12 +155,12 @@ mod tests {
         assert_eq!([&turned[0].last_transition_time, &turned[1].last_transition_time], [&Time(at(2)), &Time(at(2))]);
     }
 
-    /// Every case of the peers; a condition there has no time, and ours needs one.
+    /// Runs every compatibility case. Conditions in the cases have no transition time, and ours need one.
     #[test]
-    fn parts_add_up_as_with_the_peers() {
+    fn conditions_are_aggregated_as_in_the_compatibility_cases() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/compat/cases/conditions/aggregate");
         let Ok(files) = fs::read_dir(&folder) else {
-            return eprintln!("skipped: {} is not there, so there are no cases to run", folder.display());
+            return eprintln!("skipped: {} does not exist, so there are no cases to run", folder.display());
         };
         let timeless = |mut value: Value| {
             value["lastTransitionTime"] = "1970-01-01T00:00:00Z".into();
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn writing_again_what_was_written_changes_nothing() {
+    fn conditions_stay_identical_if_nothing_changes() {
         let written = with_transition_times(&[], vec![condition("A", "True"), condition("B", "Unknown")], at(1));
         assert_eq!(with_transition_times(&written, written.clone(), at(9)), written);
     }

@@ -1,16 +1,16 @@
-//! Whether an object is as we want it, decided from what the watch has shown, without asking the API server.
+//! Whether an object differs from the desired one, decided from the cache without a request.
 //!
-//! The API server records who owns which field. So an object is as wanted when each field that we want is recorded as
-//! ours and has the value that we want. What we no longer want is noticed in another way: the object says, in an
-//! annotation, by the hash of what it was last written.
+//! The API server records the manager of each field in `managedFields`. So an object matches if each desired field is
+//! recorded as ours and has the desired value. A field that is no longer desired is noticed in another way: an
+//! annotation has the hash of the last applied object.
 
 use serde_json::{Map, Value};
 
-/// The first field of `live` that is missing or different, or is no longer ours. `owned` is what is recorded as ours, in
-/// the API server's notation (FieldsV1).
+/// Returns the first field of `live` that is missing or different, or no longer ours. `owned` are our fields in the
+/// format of `managedFields` (FieldsV1).
 pub(crate) fn difference(desired: &Value, live: &Value, owned: &[&Value]) -> Option<String> {
     desired.as_object().into_iter().flatten().find_map(|(name, value)| match name.as_str() {
-        // These say which object it is, and nobody owns them.
+        // These identify the object, and have no manager.
         "apiVersion" | "kind" => None,
         "metadata" => {
             let is_a_field = |name: &str| !matches!(name, "name" | "namespace" | "uid");
@@ -22,20 +22,20 @@ pub(crate) fn difference(desired: &Value, live: &Value, owned: &[&Value]) -> Opt
     })
 }
 
-/// The difference in a member of an object.
+/// Returns the difference in a member of an object.
 fn in_member(name: &str, desired: &Value, live: Option<&Value>, owned: &[&Value]) -> Option<String> {
     let below: Vec<&Value> = owned.iter().filter_map(|fields| fields.get(format!("f:{name}"))).collect();
     in_value(desired, live.and_then(|live| live.get(name)), &below).map(|rest| format!(".{name}{rest}"))
 }
 
-/// The difference in a value. `owned` is what is recorded for it; nothing means that it is not ours.
+/// Returns the difference in a value. `owned` are its managed fields; if there are none, it is not ours.
 fn in_value(desired: &Value, live: Option<&Value>, owned: &[&Value]) -> Option<String> {
     if is_empty(desired) && (owned.is_empty() || live.is_none_or(is_empty)) {
         return None;
     }
     let Some(live) = live else { return Some(" is missing".into()) };
     if owned.is_empty() {
-        return Some(" is no longer ours".into());
+        return Some(" is no longer owned by this field manager".into());
     }
     match desired {
         Value::Object(members) if owned.iter().any(|fields| has_children(fields, "f:")) => {
@@ -50,12 +50,12 @@ fn in_value(desired: &Value, live: Option<&Value>, owned: &[&Value]) -> Option<S
                 && live.as_array().is_some_and(|live| live.contains(item));
             (!is_there).then(|| format!(" lacks {item}"))
         }),
-        // Owned as a whole: what the server filled in may be there too, but nothing of anybody else.
+        // Atomic: defaults of the API server may be added, but no fields of other managers.
         _ => (!is_within(desired, live)).then(|| " is different".into()),
     }
 }
 
-/// The difference in an item of a list in which items are told apart by some of their members.
+/// Returns the difference in an item of an associative list (`x-kubernetes-list-type: map`).
 fn in_item(desired: &Value, live: &Value, owned: &[&Value]) -> Option<String> {
     let records: Vec<(Value, &Value)> = owned
         .iter()
@@ -64,7 +64,9 @@ fn in_item(desired: &Value, live: &Value, owned: &[&Value]) -> Option<String> {
         .filter_map(|(name, record)| Some((serde_json::from_str(name.strip_prefix("k:")?).ok()?, record)))
         .filter(|(key, _)| is_within(key, desired))
         .collect();
-    let Some((key, _)) = records.first() else { return Some(" has an item that is not ours".into()) };
+    let Some((key, _)) = records.first() else {
+        return Some(" has an item that this field manager does not own".into());
+    };
     let live = live.as_array().into_iter().flatten().find(|item| is_within(key, item));
     let owned: Vec<&Value> = records.iter().map(|(_, record)| *record).collect();
     in_value(desired, live, &owned).map(|rest| format!("[{key}]{rest}"))
@@ -83,17 +85,16 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Whether everything in `component` is in `whole`. Lists have to be equally long.
-fn is_within(component: &Value, whole: &Value) -> bool {
-    match (component, whole) {
-        (Value::Object(component), Value::Object(whole)) => component
+/// Whether everything in `part` is in `whole`. Lists have to be equally long.
+fn is_within(part: &Value, whole: &Value) -> bool {
+    match (part, whole) {
+        (Value::Object(part), Value::Object(whole)) => part
             .iter()
             .all(|(name, value)| whole.get(name).map_or_else(|| is_empty(value), |whole| is_within(value, whole))),
-        (Value::Array(component), Value::Array(whole)) => {
-            component.len() == whole.len()
-                && component.iter().zip(whole).all(|(component, whole)| is_within(component, whole))
+        (Value::Array(part), Value::Array(whole)) => {
+            part.len() == whole.len() && part.iter().zip(whole).all(|(part, whole)| is_within(part, whole))
         }
-        (component, whole) => component == whole,
+        (part, whole) => part == whole,
     }
 }
 
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_as_wanted_when_each_wanted_field_is_ours_and_right() {
+    fn object_matches_if_each_desired_field_is_ours_and_has_the_desired_value() {
         let desired = json!({
             "apiVersion": "v1", "kind": "X", "metadata": {"name": "x", "labels": {"a": "1"}},
             "spec": {"n": 3, "ports": [{"port": 80, "protocol": "TCP", "name": "web"}], "tolerations": [{"key": "k"}],
@@ -141,11 +142,11 @@ mod tests {
         };
         for (path, value, why) in [
             ("/metadata/labels/a", json!("other"), "a value was changed"),
-            ("/metadata/labels", json!({}), "a label was taken away"),
+            ("/metadata/labels", json!({}), "a label was removed"),
             ("/spec/n", json!(4), "a number was changed"),
-            ("/spec/ports", json!([{"port": 443, "protocol": "TCP"}]), "our item was taken away"),
+            ("/spec/ports", json!([{"port": 443, "protocol": "TCP"}]), "our item was removed"),
             ("/spec/ports/1/name", json!("other"), "our item was changed"),
-            ("/spec/tolerations", json!([{"key": "k"}, {"key": "more"}]), "somebody added to what is ours as a whole"),
+            ("/spec/tolerations", json!([{"key": "k"}, {"key": "more"}]), "an item was added to our atomic list"),
         ] {
             assert!(differs(&desired, &changed(path, value), &[&owned]), "{why}");
         }
@@ -154,13 +155,13 @@ mod tests {
         if let Some(spec) = lost.pointer_mut("/f:spec").and_then(Value::as_object_mut) {
             spec.remove("f:tolerations");
         }
-        assert!(differs(&desired, &live, &[&lost]), "somebody else owns a field, though its value is right");
+        assert!(differs(&desired, &live, &[&lost]), "another manager owns a field, though its value is right");
         assert!(!differs(&desired, &live, &[&lost, &owned]), "one of two records is enough");
         assert!(differs(&desired, &live, &[]), "nothing is recorded as ours");
     }
 
     #[test]
-    fn what_is_empty_need_not_be_there() {
+    fn empty_value_matches_a_missing_one() {
         let desired = json!({"metadata": {"name": "x", "annotations": {}}, "spec": {"affinity": {}}});
         let owned = json!({"f:spec": {"f:affinity": {}}});
         assert!(!differs(&desired, &json!({"metadata": {"name": "x"}, "spec": {"affinity": {}}}), &[&owned]));

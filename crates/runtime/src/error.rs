@@ -1,4 +1,4 @@
-//! What can go wrong between a controller and the API server, in words for people and for metrics.
+//! Errors of a reconcile: their messages for people, and their reasons for conditions, events and metrics.
 
 use std::{error::Error as StdError, sync::Arc};
 
@@ -6,78 +6,78 @@ use kube::core::Status;
 
 use crate::{fence::NotLeading, queue::ObjectKey, store::Unreadable};
 
-/// How much of what the API server says is kept, in characters.
+/// Longest part of the API server's message that is kept, in characters.
 const LONGEST: usize = 2048;
 
-/// Why an object could not be brought to where it should be.
+/// Why an object could not be reconciled.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// This process does not lead.
+    /// This process is not the leader.
     #[error(transparent)]
     NotLeading(#[from] NotLeading),
-    /// An object that is needed cannot be read.
+    /// A required object is in the cluster, but does not match the type of its kind.
     #[error(transparent)]
     Unreadable(#[from] Arc<Unreadable>),
-    /// The API server did not answer, so the request may or may not have been carried out.
+    /// The API server did not answer, so the request may or may not have been executed.
     #[error("{doing}: no answer from the API server")]
     NoAnswer {
-        /// What was asked for.
+        /// The operation.
         doing: String,
         /// Why there was no answer.
         #[source]
         source: Arc<kube::Error>,
     },
-    /// The object has changed, or has been replaced by another of its name, since it was looked at.
-    #[error("{doing}: it has changed meanwhile")]
+    /// The object was changed or recreated since it was observed.
+    #[error("{doing}: conflict, the object has changed since it was observed")]
     Conflict {
-        /// What was asked for.
+        /// The operation.
         doing: String,
     },
-    /// The API server does not want it.
-    #[error("{doing}: the API server says: {}", status.message)]
+    /// The API server refused the request.
+    #[error("{doing}: the API server refused it: {}", status.message)]
     Refused {
-        /// What was asked for.
+        /// The operation.
         doing: String,
-        /// The API server's own words.
+        /// The API server's response.
         status: Box<Status>,
     },
-    /// The name is taken by an object that is not ours.
-    #[error("{kind} {key} is there already, and {remedy}")]
-    Taken {
+    /// An object that another owner has, or that has no owner, already has the name.
+    #[error("{kind} {key} already exists and {remedy}")]
+    NameTaken {
         /// The kind of the object.
         kind: String,
         /// The name that is taken.
         key: ObjectKey,
-        /// Whose it is, and what to do.
+        /// Who owns it, and what the operator or the user does next.
         remedy: String,
     },
-    /// An object of ours is there and has not the labels by which it is found: another program takes them away.
+    /// An owned object exists without the labels that the watch selects: another program removes them.
     #[error(
-        "{named} is there, but it has not the labels by which it is found: give it those that the others have, and let no other \
-         program take them away"
+        "{named} exists, but lacks the labels by which the operator selects it. Add the labels that the operator's other \
+         objects have, and stop the program that removes them"
     )]
     NotFoundByLabels {
         /// The object.
         named: String,
     },
-    /// What was given makes no sense.
+    /// The object's specification is invalid, or an object that it depends on is.
     #[error("{message}")]
     Invalid {
-        /// One word.
+        /// The reason of the condition, in CamelCase.
         reason: &'static str,
-        /// What is wrong, where, and what to do.
+        /// Which field is wrong, why, and what the user has to do.
         message: String,
     },
-    /// A fault of this program.
-    #[error("the operator failed with an internal error: {message}. It tries again; please report this")]
+    /// A panic in the operator.
+    #[error("the operator failed with an internal error: {message}. It retries; please report this as a bug")]
     Internal {
         /// The text of the panic.
         message: String,
     },
-    /// A value that cannot be written as JSON.
-    #[error("{doing}: it cannot be written as JSON")]
+    /// An object cannot be serialized as JSON.
+    #[error("{doing}: the object cannot be serialized as JSON")]
     NotJson {
-        /// What was to be written.
+        /// The object.
         doing: String,
         /// Why not.
         #[source]
@@ -86,14 +86,14 @@ pub enum Error {
 }
 
 impl Error {
-    /// What came of a request.
+    /// Converts the error of a request. `doing` describes the operation.
     pub(crate) fn of(doing: impl FnOnce() -> String, error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) if status.is_conflict() && !status.is_already_exists() => {
                 Self::Conflict { doing: doing() }
             }
             kube::Error::Api(mut status) => {
-                // Webhooks write it.
+                // Admission webhooks write this text.
                 status.message = messina_text::line(&status.message, LONGEST);
                 Self::Refused { doing: doing(), status }
             }
@@ -102,7 +102,7 @@ impl Error {
         }
     }
 
-    /// One word: the condition's reason, the event's reason and the metric's label.
+    /// Returns the reason in CamelCase, for the condition, the event and the metric's label.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::NotLeading(_) => "NotLeading",
@@ -112,7 +112,7 @@ impl Error {
             Self::Refused { status, .. } if status.is_forbidden() => "Forbidden",
             Self::Refused { status, .. } if status.code == 422 || status.code == 400 => "Rejected",
             Self::Refused { .. } => "Refused",
-            Self::Taken { .. } => "NameTaken",
+            Self::NameTaken { .. } => "NameTaken",
             Self::NotFoundByLabels { .. } => "NotFoundByLabels",
             Self::Invalid { reason, .. } => reason,
             Self::Internal { .. } => "InternalError",
@@ -120,39 +120,40 @@ impl Error {
         }
     }
 
-    /// Whether it is no use to try again before something changes.
-    pub fn needs_a_change(&self) -> bool {
+    /// Whether a retry is useless until an object changes.
+    pub fn is_terminal(&self) -> bool {
         matches!(self, Self::NotLeading(_) | Self::Unreadable(_) | Self::Invalid { .. } | Self::NotJson { .. })
     }
 
-    /// Whether it is told elsewhere, for all at once, or is nothing to tell.
-    pub(crate) fn is_told(&self) -> bool {
+    /// Whether the error needs no warning for this object: it is reported once for the whole process, or a retry
+    /// resolves it.
+    pub(crate) fn is_reported_elsewhere(&self) -> bool {
         match self {
             Self::NotLeading(_) | Self::Conflict { .. } => true,
-            Self::NoAnswer { source, .. } => crate::contact::is_told(source.as_ref()),
+            Self::NoAnswer { source, .. } => crate::connectivity::is_reported_elsewhere(source.as_ref()),
             Self::Refused { status, .. } => status.code == 401,
             _ => false,
         }
     }
 
-    /// Whether it is not known what the object is like now.
-    pub(crate) fn leaves_doubt(&self) -> bool {
+    /// Whether the current state of the object is unknown, so that it must be read before the next decision.
+    pub(crate) fn leaves_state_unknown(&self) -> bool {
         matches!(self, Self::NoAnswer { .. } | Self::Conflict { .. })
     }
 
-    /// Whether the object was not even harmed: somebody was faster, and it is simply looked at again.
+    /// Whether another writer was faster: nothing was written, and the object is reconciled again.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Conflict { .. })
     }
 }
 
-/// An error with all its causes, in one line.
+/// Formats an error with all its causes, in one line.
 pub fn chain(error: &dyn StdError) -> String {
     let mut texts = vec![error.to_string()];
     let mut cause = error.source();
     while let Some(error) = cause {
         let text = error.to_string();
-        // Some errors say what their cause says.
+        // Some errors include the text of their cause.
         if !texts.last().is_some_and(|last| last.ends_with(&text)) {
             texts.push(text);
         }
@@ -166,11 +167,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_api_server_says_is_one_line_of_bounded_length() {
-        let said = format!("denied:\u{1b}[2J\nspec\u{202e}{}", "x".repeat(10_000));
-        let status = Status { message: said, code: 422, ..Status::default() };
+    fn message_of_the_api_server_is_one_line_of_bounded_length() {
+        let message = format!("denied:\u{1b}[2J\nspec\u{202e}{}", "x".repeat(10_000));
+        let status = Status { message, code: 422, ..Status::default() };
         let error = Error::of(|| "creating Service a/b".into(), kube::Error::Api(Box::new(status))).to_string();
-        assert!(error.starts_with("creating Service a/b: the API server says: denied: specxxx"), "{error}");
+        assert!(error.starts_with("creating Service a/b: the API server refused it: denied: specxxx"), "{error}");
         assert!(error.ends_with("xxx...") && error.len() < LONGEST + 100, "{}", error.len());
     }
 }

@@ -1,4 +1,4 @@
-//! What people are told of an object, without storms: the same thing is said once in a while, and no object says much.
+//! Events about objects, rate-limited: the same event is recorded once in a while, and each object has a budget.
 
 use std::{
     collections::HashMap,
@@ -14,98 +14,98 @@ use kube::{Api, Client, api::PostParams};
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
-use crate::{contact::is_told, metrics::Metrics};
+use crate::{connectivity::is_reported_elsewhere, metrics::Metrics};
 
-/// The same thing is not said again before this time is over.
-const SAME: Duration = Duration::from_secs(600);
-/// So many things may be said of one object at once ...
+/// The same event of an object is written again only after this time.
+const REPEAT_AFTER: Duration = Duration::from_secs(600);
+/// Burst of events of one object.
 const BURST: u32 = 20;
-/// ... and one more each time that this much time is over.
+/// Time until an object may have one more event.
 const REFILL: Duration = Duration::from_secs(30);
-/// Longest text that the API server takes, in bytes.
+/// Longest note that the API server accepts, in bytes.
 const LONGEST: usize = 1024;
-/// What waits to be written; more than this is dropped, and counted.
-const WAITING: usize = 256;
+/// Capacity of the buffer; events beyond it are dropped and counted.
+const CAPACITY: usize = 256;
 
-/// One thing to say of an object.
+/// Type, reason and note of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Note {
-    /// Whether it is a warning.
+    /// Whether the type is Warning.
     pub is_warning: bool,
-    /// One word.
+    /// The reason, in CamelCase.
     pub reason: String,
-    /// A sentence: what happened, and what to do where something is to be done.
+    /// What happened, and what the operator or the user does next.
     pub message: String,
 }
 
 impl Note {
-    /// All is well.
+    /// A note of type Normal.
     pub fn normal(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self { is_warning: false, reason: reason.into(), message: message.into() }
     }
 
-    /// Something is wrong.
+    /// A note of type Warning.
     pub fn warning(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self { is_warning: true, reason: reason.into(), message: message.into() }
     }
 }
 
-/// Tells people of objects. Clones tell through the same writer.
+/// Emits events. Clones share one writer.
 #[derive(Clone, Debug)]
 pub struct Events {
-    waiting: mpsc::Sender<(ObjectReference, Note)>,
+    buffer: mpsc::Sender<(ObjectReference, Note)>,
     metrics: Metrics,
 }
 
-/// Writes what is told.
+/// Writes emitted events to the API server.
 #[derive(Debug)]
 pub struct Writer {
-    waiting: mpsc::Receiver<(ObjectReference, Note)>,
+    buffer: mpsc::Receiver<(ObjectReference, Note)>,
     metrics: Metrics,
 }
 
 impl Events {
-    /// The one end and the other.
+    /// Creates a recorder of events and their writer.
     pub fn new(metrics: Metrics) -> (Self, Writer) {
-        let (sender, receiver) = mpsc::channel(WAITING);
-        (Self { waiting: sender, metrics: metrics.clone() }, Writer { waiting: receiver, metrics })
+        let (sender, receiver) = mpsc::channel(CAPACITY);
+        (Self { buffer: sender, metrics: metrics.clone() }, Writer { buffer: receiver, metrics })
     }
 
-    /// Says something of an object. It is written when there is time; nobody waits for it.
-    pub fn tell(&self, regarding: ObjectReference, note: Note) {
-        // Texts of others are in it, and people read it in terminals.
+    /// Emits an event about an object, without waiting for its write.
+    pub fn emit(&self, regarding: ObjectReference, note: Note) {
+        // It contains texts of other programs, and users read it in terminals.
         let note = Note { message: messina_text::lines(&note.message, LONGEST), ..note };
-        if self.waiting.try_send((regarding, note)).is_err() {
+        if self.buffer.try_send((regarding, note)).is_err() {
             self.metrics.event("Dropped");
         }
     }
 }
 
 impl Writer {
-    /// Writes until nobody has anything to say any more. `reporter` is the program, `instance` this copy of it.
+    /// Writes events until all [`Events`] are dropped. `reporter` is the reporting controller, `instance` its replica.
     pub async fn run(mut self, client: Client, reporter: &str, instance: &str) {
-        let mut restraint = Restraint::default();
-        while let Some((regarding, note)) = self.waiting.recv().await {
-            if !restraint.allows(&regarding, &note, Instant::now()) {
+        let mut limiter = RateLimiter::default();
+        while let Some((regarding, note)) = self.buffer.recv().await {
+            if !limiter.allows(&regarding, &note, Instant::now()) {
                 self.metrics.event("HeldBack");
                 continue;
             }
-            let about = (regarding.uid.clone(), note.clone());
+            let id = (regarding.uid.clone(), note.clone());
             let namespace = regarding.namespace.clone().unwrap_or_else(|| "default".into());
             let event = event(regarding, note, reporter, instance, Timestamp::now());
             match Api::<Event>::namespaced(client.clone(), &namespace).create(&PostParams::default(), &event).await {
                 Ok(_) => self.metrics.event("Written"),
                 Err(error) => {
                     self.metrics.event("Failed");
-                    // It may be told again, when the API server is there again.
-                    restraint.said.remove(&about);
-                    // An object's namespace that is being removed takes no more events; that is no trouble of ours.
+                    // It may be emitted again, once the API server can be reached.
+                    limiter.written.remove(&id);
+                    // A namespace that is being deleted accepts no more events: that needs no warning.
                     if matches!(&error, kube::Error::Api(status) if status.is_forbidden() || status.is_not_found())
-                        || is_told(&error)
+                        || is_reported_elsewhere(&error)
                     {
-                        debug!(%error, "an event could not be written");
+                        debug!(%error, "cannot write an event");
                     } else {
-                        warn!(%error, "an event could not be written");
+                        warn!(%error, "cannot write an event");
                     }
                 }
             }
@@ -122,7 +122,7 @@ fn event(regarding: ObjectReference, note: Note, reporter: &str, instance: &str,
     }
     Event {
         metadata: ObjectMeta {
-            // A dot at the end is refused.
+            // The API server rejects a dot at the end.
             generate_name: Some(format!("{}-", regarding.name.as_deref().unwrap_or("object"))),
             namespace: Some(regarding.namespace.clone().unwrap_or_else(|| "default".into())),
             ..ObjectMeta::default()
@@ -139,32 +139,33 @@ fn event(regarding: ObjectReference, note: Note, reporter: &str, instance: &str,
     }
 }
 
-/// Keeps storms back.
+/// Limits how many events are written: by a token bucket for each object, and by leaving out repetitions.
 #[derive(Debug, Default)]
-struct Restraint {
-    said: HashMap<(Option<String>, Note), Instant>,
-    /// How much each object may still say, and as of when.
-    left: HashMap<Option<String>, (u32, Instant)>,
+struct RateLimiter {
+    /// Events that were written, by the UID of their object, and when.
+    written: HashMap<(Option<String>, Note), Instant>,
+    /// The tokens of each object, and when they were last refilled.
+    tokens: HashMap<Option<String>, (u32, Instant)>,
 }
 
-impl Restraint {
+impl RateLimiter {
     fn allows(&mut self, regarding: &ObjectReference, note: &Note, now: Instant) -> bool {
-        self.said.retain(|_, when| now.duration_since(*when) < SAME);
-        self.left.retain(|_, (_, when)| now.duration_since(*when) < REFILL * BURST);
-        let about = (regarding.uid.clone(), note.clone());
-        if self.said.contains_key(&about) {
+        self.written.retain(|_, when| now.duration_since(*when) < REPEAT_AFTER);
+        self.tokens.retain(|_, (_, when)| now.duration_since(*when) < REFILL * BURST);
+        let id = (regarding.uid.clone(), note.clone());
+        if self.written.contains_key(&id) {
             return false;
         }
-        let (left, when) = self.left.entry(regarding.uid.clone()).or_insert((BURST, now));
+        let (tokens, when) = self.tokens.entry(regarding.uid.clone()).or_insert((BURST, now));
         let more = (now.duration_since(*when).as_secs() / REFILL.as_secs()) as u32;
         if more > 0 {
-            (*left, *when) = ((*left + more).min(BURST), now);
+            (*tokens, *when) = ((*tokens + more).min(BURST), now);
         }
-        if *left == 0 {
+        if *tokens == 0 {
             return false;
         }
-        *left -= 1;
-        self.said.insert(about, now);
+        *tokens -= 1;
+        self.written.insert(id, now);
         true
     }
 }
@@ -178,38 +179,38 @@ mod tests {
     }
 
     #[test]
-    fn the_same_thing_is_said_once_in_a_while() {
-        let mut restraint = Restraint::default();
+    fn same_event_is_written_again_only_after_a_while() {
+        let mut limiter = RateLimiter::default();
         let now = Instant::now();
         let note = Note::normal("Grown", "It has grown.");
-        assert!(restraint.allows(&object("a"), &note, now));
-        assert!(!restraint.allows(&object("a"), &note, now + SAME / 2));
-        assert!(restraint.allows(&object("b"), &note, now), "another object");
-        assert!(restraint.allows(&object("a"), &note, now + SAME));
+        assert!(limiter.allows(&object("a"), &note, now));
+        assert!(!limiter.allows(&object("a"), &note, now + REPEAT_AFTER / 2));
+        assert!(limiter.allows(&object("b"), &note, now), "another object");
+        assert!(limiter.allows(&object("a"), &note, now + REPEAT_AFTER));
     }
 
     #[test]
-    fn an_object_that_says_ever_new_things_is_held_back_and_others_are_not() {
-        let mut restraint = Restraint::default();
+    fn events_of_one_object_are_limited_and_those_of_others_are_not() {
+        let mut limiter = RateLimiter::default();
         let now = Instant::now();
-        let said =
-            (0..1000).filter(|n| restraint.allows(&object("a"), &Note::warning("Odd", n.to_string()), now)).count();
-        assert_eq!(said, BURST as usize);
-        assert!(restraint.allows(&object("b"), &Note::warning("Odd", "1"), now));
-        assert!(restraint.allows(&object("a"), &Note::warning("Odd", "later"), now + REFILL));
-        assert!(!restraint.allows(&object("a"), &Note::warning("Odd", "too soon"), now + REFILL));
+        let written =
+            (0..1000).filter(|n| limiter.allows(&object("a"), &Note::warning("Odd", n.to_string()), now)).count();
+        assert_eq!(written, BURST as usize);
+        assert!(limiter.allows(&object("b"), &Note::warning("Odd", "1"), now));
+        assert!(limiter.allows(&object("a"), &Note::warning("Odd", "later"), now + REFILL));
+        assert!(!limiter.allows(&object("a"), &Note::warning("Odd", "too soon"), now + REFILL));
     }
 
     #[test]
-    fn texts_of_others_are_made_fit() {
+    fn texts_of_other_programs_are_sanitized() {
         let (events, mut writer) = Events::new(Metrics::default());
-        events.tell(object("a"), Note::warning("Failed", "ScyllaDB says \u{1b}[2Jno\u{202e}\rdone"));
-        let note = writer.waiting.try_recv().map(|(_, note)| note);
+        events.emit(object("a"), Note::warning("Failed", "ScyllaDB says \u{1b}[2Jno\u{202e}\rdone"));
+        let note = writer.buffer.try_recv().map(|(_, note)| note);
         assert_eq!(note, Ok(Note::warning("Failed", "ScyllaDB says no\ndone")));
     }
 
     #[test]
-    fn a_long_text_is_cut_where_a_letter_ends() {
+    fn long_note_is_cut_at_a_character_boundary() {
         let note = Note::normal("Long", "ä".repeat(LONGEST));
         let event = event(object("a"), note, "messina", "me", Timestamp::UNIX_EPOCH);
         let text = event.note.unwrap_or_default();

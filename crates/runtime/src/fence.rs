@@ -1,7 +1,7 @@
-//! No write leaves the process unless it leads.
+//! The fence: a process writes to the API server only while it is the leader.
 //!
-//! The fence stands in front of the API server: while it is closed, requests that could change anything fail at once.
-//! Whoever holds the lease opens it, each time for no longer than the lease is certain to last.
+//! It is a layer of the client. While it is closed, requests that could change objects fail at once. The holder of the
+//! lease opens it, each time for no longer than the lease is certain to last.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -15,27 +15,27 @@ use kube::client::Body;
 use tokio::time::Instant;
 use tower::{BoxError, Layer, Service};
 
-/// Why a write was not sent.
+/// The error of a write that was not sent, because this process is not the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this process does not hold the lease, so it changes nothing")]
+#[error("this process does not hold the lease, so the write was not sent")]
 pub struct NotLeading;
 
-/// Open as long as this process leads. Clones are the same fence.
+/// Open while this process is the leader. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub struct Fence(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
     open_until: Option<Instant>,
-    /// When a write was last given up without an answer: it may yet be carried out.
+    /// When a write last ended without an answer: it may yet be executed.
     gave_up: Option<Instant>,
 }
 
 impl Fence {
-    /// A fence for a process that is alone.
+    /// Creates a fence for a process without leader election.
     pub fn open_for_ever() -> Self {
         let fence = Self::default();
-        // So far that clocks can still express it.
+        // A time that the clock can still represent.
         fence.open_until(Instant::now() + Duration::from_secs(100 * 365 * 24 * 3600));
         fence
     }
@@ -44,12 +44,12 @@ impl Fence {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a write may leave now.
+    /// Whether writes are sent now.
     pub fn is_open(&self) -> bool {
         self.until().is_some_and(|until| Instant::now() < until)
     }
 
-    /// When it closes by itself; none when it is closed for good.
+    /// Returns when it closes by itself; none if it is closed.
     pub(crate) fn until(&self) -> Option<Instant> {
         self.state().open_until
     }
@@ -62,7 +62,7 @@ impl Fence {
         self.state().open_until = None;
     }
 
-    /// Whether a write was given up without an answer, no longer ago than this.
+    /// Whether a write ended without an answer within this time.
     pub(crate) fn gave_up_within(&self, time: Duration) -> bool {
         self.state().gave_up.is_some_and(|when| when.elapsed() < time)
     }
@@ -76,7 +76,7 @@ impl<S> Layer<S> for Fence {
     }
 }
 
-/// A way to the API server with a fence in front of it.
+/// A service behind a fence.
 #[derive(Clone, Debug)]
 pub struct Fenced<S> {
     inner: S,
@@ -97,13 +97,13 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        // The service that was asked whether it is ready is the one to use.
+        // The service whose `poll_ready` was called is the one to use.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let fence = self.fence.clone();
         let only_reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
         async move {
-            // Not before the request is on its way: on a busy machine, time passes until this is first polled.
+            // Checked here and not in `call`: on a busy Kubernetes node, time passes until this is first polled.
             if only_reads {
                 return inner.call(request).await;
             }
@@ -112,7 +112,7 @@ where
             }
             let mut write = Write { fence, is_answered: false };
             let answer = inner.call(request).await;
-            // A server that is in trouble may carry it out all the same.
+            // A server that answers with an error of its own may still execute the write.
             write.is_answered = answer.as_ref().is_ok_and(|answer| !answer.status().is_server_error());
             answer
         }
@@ -120,7 +120,7 @@ where
     }
 }
 
-/// A write that has left.
+/// A write that was sent.
 struct Write {
     fence: Fence,
     is_answered: bool,
@@ -141,7 +141,7 @@ mod tests {
 
     use super::*;
 
-    /// What becomes of a request with this method.
+    /// Sends a request with this method.
     async fn send(fence: &Fence, method: Method) -> Result<(), String> {
         let server = service_fn(|_: Request<Body>| async { Ok::<_, BoxError>(Response::new(())) });
         let request = Request::builder().method(method).body(Body::empty()).unwrap();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn writes_pass_an_open_fence_only_and_reads_pass_any() {
+    async fn writes_pass_only_an_open_fence_and_reads_pass_any() {
         let fence = Fence::default();
         for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
             fence.close();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_asked_for_in_time_and_is_sent_too_late_does_not_pass() {
+    async fn write_that_is_polled_after_the_fence_has_closed_does_not_pass() {
         let fence = Fence::default();
         let mut fenced = fence.layer(service_fn(|_: Request<Body>| async { Ok::<_, BoxError>(Response::new(())) }));
         fence.open_until(Instant::now() + Duration::from_secs(1));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_that_was_given_up_is_remembered_for_as_long_as_it_may_matter() {
+    async fn write_without_an_answer_is_remembered() {
         let fence = Fence::open_for_ever();
         send(&fence, Method::POST).await.unwrap();
         let second = Duration::from_secs(1);
@@ -190,7 +190,7 @@ mod tests {
         let failing =
             service_fn(|_: Request<Body>| async { Err::<Response<()>, _>(BoxError::from("the connection broke")) });
         fence.layer(failing).oneshot(request(Method::DELETE)).await.unwrap_err();
-        assert!(fence.gave_up_within(second), "whether it was carried out is not known");
+        assert!(fence.gave_up_within(second), "it is unknown whether it was executed");
         tokio::time::advance(second).await;
         for (status, is_given_up) in [(409, false), (503, true)] {
             let server = service_fn(move |_: Request<Body>| async move {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_fence_closes_by_itself_when_its_time_is_up() {
+    async fn fence_closes_by_itself_when_its_time_is_up() {
         let fence = Fence::default();
         fence.open_until(Instant::now() + Duration::from_secs(1));
         tokio::time::advance(Duration::from_millis(999)).await;

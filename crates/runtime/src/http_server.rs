@@ -1,8 +1,9 @@
-//! An HTTP server for probes whose clients are not known: whatever they do, the kubelet's probes are answered.
+//! An HTTP server for probes and unauthenticated clients: whatever a client does, the kubelet's probes are answered.
 //!
-//! Each connection serves one request. There are at most [`MOST_CONNECTIONS`]; one more takes the place of the oldest one that is
-//! not a probe, such as one that sends its request slowly, or does not read its response. Probes are never closed in favor of
-//! others: they are answered within seconds. Nor is a connection that is new, because it may be a probe.
+//! Each connection serves one request. There are at most [`MOST_CONNECTIONS`]; one more takes the place of the oldest
+//! one that is not a probe, such as one that sends its request slowly, or does not read its response. Probes are never
+//! closed in favor of others: they are answered within seconds. Nor is a connection that is new, because it may be a
+//! probe.
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +26,8 @@ use tokio::{
 };
 use tracing::{debug, warn};
 
-/// How many connections are open at a time. The probe of a node has 40Mi of memory; with [`MOST_BUFFERED`] they take a tenth of that.
+/// How many connections are open at a time. The probe of a node has 40Mi of memory; with [`MOST_BUFFERED`] they take a
+/// tenth of that.
 pub const MOST_CONNECTIONS: usize = 128;
 /// Bytes that are read of a request before it is refused as too large.
 const MOST_BUFFERED: usize = 16 << 10;
@@ -33,15 +35,15 @@ const MOST_BUFFERED: usize = 16 << 10;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a connection may be open. The kubelet waits for a probe for 30 seconds at most.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(40);
-/// For how long a connection is new. As long as all connections are new, this limits how many are accepted: a full queue of the
-/// kernel, 1024, is worked off in two seconds.
+/// For how long a connection is new. As long as all connections are new, this limits how many are accepted: a full
+/// queue of the kernel, 1024, is worked off in two seconds.
 const NEW: Duration = Duration::from_millis(250);
 /// The pause after a connection that could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What the kubelet requests.
 const PROBES: [&str; 2] = ["/healthz", "/readyz"];
 
-/// Answers requests for ever.
+/// Serves requests for ever.
 pub async fn serve<F, A, B>(listener: TcpListener, answer: F) -> Infallible
 where
     F: Fn(Request<Incoming>) -> A + Clone + Send + 'static,
@@ -64,7 +66,7 @@ where
                 sleep(ACCEPT_PAUSE).await;
             }
         }
-        // Others have their turn, however many connections there are to accept.
+        // Other tasks run in between, however many connections there are to accept.
         yield_now().await;
     }
 }
@@ -113,8 +115,8 @@ impl Connections {
         }
     }
 
-    /// Closes the oldest connection that may be closed, if there are as many as there may be. Where none may, says when to try
-    /// again.
+    /// Closes the oldest connection that may be closed, if there are as many as there may be. Where none may, says when
+    /// to try again.
     fn close_oldest(&self) -> Result<(), Duration> {
         let mut open = self.lock();
         if open.len() < MOST_CONNECTIONS {

@@ -1,9 +1,9 @@
-//! Of several copies of the operator one leads: whoever holds a Lease.
+//! Leader election: of several replicas of the operator, the holder of a Lease leads.
 //!
-//! The holder renews the lease three times as often as needed and keeps its [`Fence`] open for as long as the lease is
-//! certain to be its own, counted on its own clock from before each renewal was sent. A candidate watches the lease and
-//! takes it when it was given back, or when it has seen no renewal for the whole duration, counted on the candidate's own
-//! clock. So clocks need not agree, and the old holder's fence is closed before the new one's opens.
+//! The holder renews the lease three times as often as needed and keeps its [`Fence`] open while the lease is certain
+//! to be its own, measured on its own clock from before each renewal was sent. A candidate watches the lease and
+//! acquires it when it was released, or when it has observed no renewal for the whole duration, measured on the
+//! candidate's own clock. So clocks need not agree, and the old holder's fence is closed before the new holder's opens.
 
 use std::{
     sync::{
@@ -28,23 +28,23 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::{debug, info, warn};
 
 use crate::{
-    contact::is_told,
+    connectivity::is_reported_elsewhere,
     error::chain,
     fence::Fence,
     queue,
     store::{Version, version_of},
 };
 
-/// Which lease, and for whom.
+/// Settings of the leader election.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The lease's namespace.
     pub namespace: String,
     /// The lease's name.
     pub name: String,
-    /// Whom the lease is for; no two processes may say the same.
+    /// The holder identity of this process, which must be unique.
     pub identity: String,
-    /// How many seconds the lease holds without being renewed.
+    /// After how many seconds without a renewal the lease expires.
     pub seconds: u16,
 }
 
@@ -53,7 +53,7 @@ impl Settings {
         Duration::from_secs(self.seconds.into())
     }
 
-    /// How long a holder relies on a renewal: a little less than others do.
+    /// How long the holder relies on a renewal: a little less than candidates do.
     fn certain(&self) -> Duration {
         self.duration().mul_f64(0.9)
     }
@@ -62,14 +62,14 @@ impl Settings {
         self.duration() / 3
     }
 
-    /// How long a lease that was renewed just now keeps others out. Never less than its holder relies on, whatever the
-    /// lease says: somebody may have edited it.
+    /// Returns how long a candidate waits for a lease that was renewed just now. Never less than the holder relies on,
+    /// even if the lease has a shorter duration: a user may have edited it.
     fn remaining(&self, lease: &Lease) -> Duration {
         let spec = lease.spec.as_ref();
         let is_held = spec.and_then(|spec| spec.holder_identity.as_deref()).is_some_and(|holder| !holder.is_empty());
-        let said = spec.and_then(|spec| spec.lease_duration_seconds).and_then(|seconds| u64::try_from(seconds).ok());
-        let said = Duration::from_secs(said.unwrap_or_default());
-        if is_held { said.max(self.duration()) } else { Duration::ZERO }
+        let seconds = spec.and_then(|spec| spec.lease_duration_seconds).and_then(|seconds| u64::try_from(seconds).ok());
+        let duration = Duration::from_secs(seconds.unwrap_or_default());
+        if is_held { duration.max(self.duration()) } else { Duration::ZERO }
     }
 }
 
@@ -79,7 +79,7 @@ pub struct Candidate {
     leases: Api<Lease>,
     settings: Settings,
     fence: Fence,
-    /// Whether the lease can be read and, where it was tried, written.
+    /// Whether the lease can be read and, as far as that was tried, written.
     is_usable: Arc<AtomicBool>,
 }
 
@@ -89,8 +89,8 @@ impl Candidate {
         Self { leases: Api::namespaced(client, &settings.namespace), settings, fence, is_usable: Arc::default() }
     }
 
-    /// What it waits for, but for its turn.
-    pub(crate) fn waits_for(&self) -> impl Fn() -> Vec<String> + Send + Sync + 'static {
+    /// Returns what keeps this candidate from acquiring the lease, other than another holder.
+    pub(crate) fn blocked_on(&self) -> impl Fn() -> Vec<String> + Send + Sync + 'static {
         let (is_usable, lease) =
             (Arc::clone(&self.is_usable), format!("{}/{}", self.settings.namespace, self.settings.name));
         move || {
@@ -103,14 +103,14 @@ impl Candidate {
     }
 
     /// Waits until this candidate holds the lease.
-    pub async fn wins(&self) -> Holder<'_> {
+    pub async fn acquire(&self) -> Holder<'_> {
         self.is_usable.store(false, Ordering::Relaxed);
         let retries = Retries { longest: self.settings.pause(), failures: 0 };
         let versions = watcher::watch_object(self.leases.clone(), &self.settings.name).backoff(retries);
         let mut versions = std::pin::pin!(versions);
         let mut seen: Option<Lease> = None;
-        let mut told = Told::default();
-        // When the lease that was seen may be taken; none while nothing is known of it.
+        let mut log = FailureLog::default();
+        // When the observed lease may be acquired; none while it was not observed.
         let mut free_at: Option<Instant> = None;
         loop {
             let until_free = async {
@@ -126,19 +126,19 @@ impl Candidate {
                         free_at = Some(Instant::now() + lease.as_ref().map_or(Duration::ZERO, |lease| self.settings.remaining(lease)));
                         seen = lease;
                     }
-                    // What was seen stays seen: without news the lease runs out.
-                    Err(error) => told.tell(&error, &self.settings.name, "the lease cannot be watched"),
+                    // The observed lease stays valid: without further events it expires.
+                    Err(error) => log.log(&error, &self.settings.name, "the lease cannot be watched"),
                 },
                 () = until_free => {
                     let before = Instant::now();
-                    match self.take(seen.clone()).await {
+                    match self.try_acquire(seen.clone()).await {
                         Ok(lease) => {
                             self.fence.open_until(before + self.settings.certain());
                             self.is_usable.store(true, Ordering::Relaxed);
                             return Holder { candidate: self, lease };
                         }
-                        // Another candidate was faster, or the storage was restored and the watch is of a future that was
-                        // undone: the lease is read, because the watch may stay silent.
+                        // Another candidate was faster, or the storage was restored from a backup and the watch is at a
+                        // later resource version: the lease is read, because the watch may send no event.
                         Err(error) if is_outdated(&error) => {
                             let now = Instant::now();
                             match self.leases.get_opt(&self.settings.name).await {
@@ -153,7 +153,7 @@ impl Candidate {
                         }
                         Err(error) => {
                             self.is_usable.store(false, Ordering::Relaxed);
-                            told.tell(&error, &self.settings.name, "the lease cannot be taken");
+                            log.log(&error, &self.settings.name, "the lease cannot be acquired");
                             free_at = Some(Instant::now() + self.settings.pause());
                         }
                     }
@@ -162,8 +162,8 @@ impl Candidate {
         }
     }
 
-    /// Writes this candidate into the lease, unless it has changed since it was seen.
-    async fn take(&self, seen: Option<Lease>) -> kube::Result<Lease> {
+    /// Makes this candidate the holder, unless the lease has changed since it was observed.
+    async fn try_acquire(&self, seen: Option<Lease>) -> kube::Result<Lease> {
         let now = MicroTime(Timestamp::now());
         let transitions = seen.as_ref().and_then(|lease| lease.spec.as_ref()?.lease_transitions);
         let spec = LeaseSpec {
@@ -183,18 +183,18 @@ impl Candidate {
         }
     }
 
-    async fn write_renewed(&self, mut lease: Lease) -> kube::Result<Lease> {
+    async fn write_renewal(&self, mut lease: Lease) -> kube::Result<Lease> {
         lease.spec.get_or_insert_default().renew_time = Some(MicroTime(Timestamp::now()));
         self.replace(lease).await
     }
 
-    /// The API server refuses it when the lease has another version by now.
+    /// Updates the lease. The API server refuses it if the lease has another resource version.
     async fn replace(&self, lease: Lease) -> kube::Result<Lease> {
         self.leases.replace(&lease.name_any(), &PostParams::default(), &lease).await
     }
 }
 
-/// When the lease is watched again after a failure: never so much later that somebody who could lead waits for it.
+/// Backoff of the watch of the lease: never so long that it delays the election noticeably.
 #[derive(Debug)]
 struct Retries {
     longest: Duration,
@@ -217,14 +217,15 @@ impl Backoff for Retries {
     }
 }
 
-/// What was told of a lease: the same trouble is told once, and that of the whole way to the API server elsewhere.
+/// Logs failures of a lease: the same failure is a warning once, and a failure to reach the API server is reported
+/// elsewhere.
 #[derive(Debug, Default)]
-struct Told(String);
+struct FailureLog(String);
 
-impl Told {
-    fn tell(&mut self, error: &(dyn std::error::Error + 'static), lease: &str, what: &str) {
+impl FailureLog {
+    fn log(&mut self, error: &(dyn std::error::Error + 'static), lease: &str, what: &str) {
         let problem = chain(error);
-        if is_told(error) || self.0 == problem {
+        if is_reported_elsewhere(error) || self.0 == problem {
             debug!(lease, problem, "{what}");
         } else {
             warn!(lease, problem, "{what}");
@@ -233,12 +234,12 @@ impl Told {
     }
 }
 
-/// Whether the lease is not as it was when it was last seen.
+/// Whether the lease has changed since it was observed.
 fn is_outdated(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_conflict() || status.is_not_found() || status.is_already_exists())
 }
 
-/// Who holds the lease. When it is dropped the fence closes, and the lease runs out by itself.
+/// The holder of the lease. When it is dropped the fence closes, and the lease expires.
 #[derive(Debug)]
 pub struct Holder<'a> {
     candidate: &'a Candidate,
@@ -246,34 +247,34 @@ pub struct Holder<'a> {
 }
 
 impl Holder<'_> {
-    /// The state of the API server's storage when the lease was taken. Whatever former holders wrote is older.
+    /// Returns the resource version of the lease. All writes of former holders are older.
     pub fn version(&self) -> Version {
         version_of(&self.lease.metadata)
     }
 
-    /// Renews the lease for as long as that succeeds. Returns when it is lost; the fence is closed by then.
-    pub async fn holds(&mut self) {
+    /// Renews the lease until it is lost. The fence is closed when this returns.
+    pub async fn renew_until_lost(&mut self) {
         let Candidate { settings, fence, .. } = self.candidate;
         let mut pause = settings.pause();
-        let mut told = Told::default();
+        let mut log = FailureLog::default();
         loop {
             sleep(pause).await;
             let before = Instant::now();
             let Some(until) = fence.until().filter(|until| before < *until) else { break };
-            // One answer that does not come may not use up the time for a second try.
-            match timeout_at(until.min(before + settings.pause()), self.renew()).await {
+            // One lost answer must not use up the time for a second attempt.
+            match timeout_at(until.min(before + settings.pause()), self.try_renew()).await {
                 Ok(Ok(true)) => {
                     fence.open_until(before + settings.certain());
                     pause = settings.pause();
-                    told = Told::default();
+                    log = FailureLog::default();
                 }
                 Ok(Ok(false)) => break,
                 Ok(Err(error)) => {
-                    told.tell(&error, &settings.name, "the lease could not be renewed");
+                    log.log(&error, &settings.name, "the lease could not be renewed");
                     pause = settings.pause() / 5;
                 }
                 Err(_) => {
-                    debug!(lease = settings.name, "the API server did not answer when the lease was to be renewed");
+                    debug!(lease = settings.name, "the API server did not answer the renewal of the lease");
                     pause = settings.pause() / 5;
                 }
             }
@@ -281,13 +282,13 @@ impl Holder<'_> {
         fence.close();
     }
 
-    /// Renews the lease; false when it is somebody else's, or when the API server shows an older state than before: what this
-    /// process has cached is then of a future that was undone.
-    async fn renew(&mut self) -> kube::Result<bool> {
-        match self.candidate.write_renewed(self.lease.clone()).await {
+    /// Renews the lease. Returns false if another process holds it, or if the API server shows an older state than
+    /// before: its storage was restored from a backup, and the caches contain changes that the restore has reverted.
+    async fn try_renew(&mut self) -> kube::Result<bool> {
+        match self.candidate.write_renewal(self.lease.clone()).await {
             Ok(lease) => self.lease = lease,
             Err(error) if is_outdated(&error) => {
-                // It has another version: because it is somebody else's, or because the answer to a renewal was lost.
+                // It has another version: another process holds it, or the answer to a renewal was lost.
                 let Some(lease) = self.candidate.leases.get_opt(&self.candidate.settings.name).await? else {
                     return Ok(false);
                 };
@@ -298,27 +299,27 @@ impl Holder<'_> {
                 if version_of(&lease.metadata) < self.version() {
                     warn!(
                         lease = self.candidate.settings.name,
-                        "the API server shows an older state than before, as after a restore of its storage: starting over \
-                         with new caches"
+                        "the API server shows an older state than before, as after a restore of its storage: \
+                         restarting with new caches"
                     );
                     return Ok(false);
                 }
-                // When that version was written is not known, so it does not count; this one does.
-                self.lease = self.candidate.write_renewed(lease).await?;
+                // When that version was written is unknown, so the lease is renewed once more.
+                self.lease = self.candidate.write_renewal(lease).await?;
             }
             Err(error) => return Err(error),
         }
         Ok(true)
     }
 
-    /// Gives the lease back, so that another need not wait for it to run out. A lease under which a write was given up just
-    /// now is left to run out: that write may still be on its way, and would arrive while another leads.
-    pub async fn releases(self) -> kube::Result<()> {
+    /// Releases the lease, so that the next holder need not wait until it expires. If a write has recently timed out,
+    /// the lease is not released: that write may still be executed, and must not be while another process leads.
+    pub async fn release(self) -> kube::Result<()> {
         let Candidate { settings, fence, .. } = self.candidate;
-        // Closed first: between the two nobody leads, which is better than two.
+        // Closed first: for a moment no process leads, which is better than two.
         fence.close();
         if fence.gave_up_within(settings.duration()) {
-            info!(lease = settings.name, "a write was not answered; the lease is left to run out");
+            info!(lease = settings.name, "a write was not answered: the lease is not released, but expires");
             return Ok(());
         }
         let mut lease = self.lease.clone();
@@ -347,17 +348,17 @@ mod tests {
     }
 
     #[test]
-    fn a_held_lease_keeps_others_out_for_as_long_as_its_holder_relies_on_it() {
+    fn candidate_waits_at_least_as_long_as_the_holder_relies_on_its_lease() {
         let settings = Settings { namespace: "a".into(), name: "b".into(), identity: "me".into(), seconds: 15 };
         for (lease, seconds, why) in [
-            (held_by(Some("other"), Some(15)), 15, "as it says"),
+            (held_by(Some("other"), Some(15)), 15, "its own duration"),
             (held_by(Some("other"), Some(60)), 60, "another version may hold it for longer"),
             (held_by(Some("other"), Some(1)), 15, "edited by hand"),
             (held_by(Some("other"), Some(-1)), 15, "nonsense"),
-            (held_by(Some("other"), None), 15, "nothing said"),
-            (held_by(Some("me"), Some(15)), 15, "of an earlier life, whose writes may be under way"),
-            (held_by(None, Some(15)), 0, "given back"),
-            (held_by(Some(""), Some(15)), 0, "given back by others' custom"),
+            (held_by(Some("other"), None), 15, "without a duration"),
+            (held_by(Some("me"), Some(15)), 15, "of a former process, whose writes may be under way"),
+            (held_by(None, Some(15)), 0, "released"),
+            (held_by(Some(""), Some(15)), 0, "released as by client-go"),
         ] {
             assert_eq!(settings.remaining(&lease), Duration::from_secs(seconds), "{why}");
         }
@@ -365,12 +366,12 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_cannot_be_watched_is_looked_for_often_enough_to_take_it_in_time() {
+    fn backoff_of_the_watch_is_short_enough_to_acquire_the_lease_in_time() {
         let mut retries = Retries { longest: Duration::from_secs(5), failures: 0 };
         let waits: Vec<_> = retries.by_ref().take(40).collect();
         assert!(waits[0] <= Duration::from_millis(500), "the first comes soon: {waits:?}");
         assert!(waits.iter().all(|wait| *wait <= Duration::from_secs(5)), "{waits:?}");
-        assert!(waits[39] >= Duration::from_millis(2500), "an API server in trouble is not pressed: {waits:?}");
+        assert!(waits[39] >= Duration::from_millis(2500), "a failing API server is not overloaded: {waits:?}");
         retries.reset();
         assert!(retries.next() <= Some(Duration::from_millis(500)));
     }

@@ -1,7 +1,7 @@
-//! Nothing is decided from a cache that is older than our own last write.
+//! Expectations: no object is reconciled from a cache that is older than the operator's own last write for it.
 //!
-//! For every write it is noted what the caches must show before the object that it was for is looked at again. A write of
-//! which it is not known whether it was carried out is asked about first.
+//! Every write records what the caches must show before the object that it was made for is reconciled again. If it is
+//! unknown whether a write was executed, the written object is read from the API server first.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,7 +17,7 @@ use crate::{
     store::{Version, version_of},
 };
 
-/// What a cache must show.
+/// What a cache must show before an object is reconciled again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Expectation {
     collection: String,
@@ -27,14 +27,15 @@ pub(crate) struct Expectation {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum What {
-    /// The object as of this version, or a later state of things.
+    /// The resource version of a write, or a later one.
     Version(Version),
-    /// The same of an object that was read, not written.
+    /// The resource version of a read, or a later one.
     Read(Version),
-    /// That the object with this UID is gone, or going.
+    /// That the object with this UID is deleted, or being deleted.
     Gone(String),
-    /// Nobody knows: the answer to a write was lost. The path is where its objects are.
-    Doubt(String),
+    /// Unknown: the answer to a write was lost, or was a conflict. The object is read at this URL path of its
+    /// collection.
+    Unknown(String),
 }
 
 impl Expectation {
@@ -50,16 +51,16 @@ impl Expectation {
         Self { collection: collection.into(), key: key.clone(), what: What::Gone(uid.into()) }
     }
 
-    pub(crate) fn doubt(collection: &str, path: &str, key: &ObjectKey) -> Self {
-        Self { collection: collection.into(), key: key.clone(), what: What::Doubt(path.into()) }
+    pub(crate) fn unknown(collection: &str, path: &str, key: &ObjectKey) -> Self {
+        Self { collection: collection.into(), key: key.clone(), what: What::Unknown(path.into()) }
     }
 
-    /// Whether a write is known to have been carried out.
-    pub(crate) fn is_of_a_write(&self) -> bool {
-        !matches!(self.what, What::Read(_) | What::Doubt(_))
+    /// Whether it results from a write that is known to be executed.
+    pub(crate) fn is_write(&self) -> bool {
+        !matches!(self.what, What::Read(_) | What::Unknown(_))
     }
 
-    /// Whether the cache shows it.
+    /// Whether the cache meets it.
     fn is_met(&self, collections: &BTreeMap<String, Arc<dyn Collection>>) -> bool {
         let Some(collection) = collections.get(&self.collection) else { return true };
         match &self.what {
@@ -70,25 +71,25 @@ impl Expectation {
                     live.is_some_and(|live| live.metadata.deletion_timestamp.is_some())
                 }
             }
-            What::Doubt(_) => false,
+            What::Unknown(_) => false,
         }
     }
 
-    /// Asks what became of a write whose answer was lost.
+    /// Reads the object of a write whose result is unknown.
     async fn resolve(&mut self, client: &Client) -> Result<(), Error> {
-        let What::Doubt(path) = &self.what else { return Ok(()) };
+        let What::Unknown(path) = &self.what else { return Ok(()) };
         let path = format!("{path}/{}", self.key.name);
         self.what = match send(client, Method::GET, &path, "", &Value::Null).await {
             Ok(metadata) => What::Version(version_of(&metadata)),
-            // Not created, or gone: the cache shows that or will, and neither does harm.
+            // Not created, or deleted: neither needs a certain version of the cache.
             Err(kube::Error::Api(status)) if status.is_not_found() => What::Version(0),
-            Err(error) => return Err(Error::of(|| format!("looking at {}", self.key), error)),
+            Err(error) => return Err(Error::of(|| format!("reading {}", self.key), error)),
         };
         Ok(())
     }
 }
 
-/// Whether the caches show everything that is expected of them; what is met is forgotten.
+/// Whether the caches meet all expectations. Those that are met are removed.
 pub(crate) async fn is_caught_up(
     expectations: &mut Vec<Expectation>,
     client: &Client,

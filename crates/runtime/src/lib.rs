@@ -1,15 +1,15 @@
 //! The generic controller runtime. It knows Kubernetes, and nothing of ScyllaDB or etcd.
 //!
 //! ```text
-//! API server -> watch -> store -> queue -> controller: observe, plan, parts -> apply -> report -> API server
+//! API server -> watch -> store -> queue -> controller: observe, plan, components -> apply -> report -> API server
 //! ```
 //!
-//! [`watch`] keeps a [`store`] for each kind, one for the whole process ([`caches`]). A change puts objects into the
-//! [`queue`] of a [`controller`], which decides what there should be. [`apply`] writes what differs, [`status`] writes how
-//! the object stands, [`events`] tells people, [`background_tasks`] take time outside of Kubernetes, [`references`] are objects that others
-//! name and do not own. The ledger keeps anything from being decided from a cache that is older than
-//! our own last write. [`lease`] says whether this process leads, and [`fence`] keeps its writes back when it does not.
-//! [`process`] holds it all together.
+//! A [`watch`] per kind keeps a [`store`] in sync, one for the whole process ([`caches`]). A change adds objects to the
+//! [`queue`] of a [`controller`], which plans the desired state. [`apply`] writes what differs, [`status`] updates the
+//! status, [`events`] records events, [`background_tasks`] run outside of the reconcile, and [`references`] caches
+//! objects that others refer to but do not own. The `ledger` has expectations, so that no object is reconciled from a
+//! cache that is older than our own last write. [`lease`] elects the leader, and [`fence`] blocks the writes of every
+//! other process. [`process`] starts and stops all of it.
 
 pub mod apply;
 pub mod background_tasks;
@@ -17,7 +17,7 @@ mod body;
 pub mod caches;
 pub mod client;
 pub mod conditions;
-mod contact;
+mod connectivity;
 pub mod controller;
 mod difference;
 pub mod error;

@@ -1,4 +1,4 @@
-//! What is counted, and how it is told to Prometheus.
+//! Metrics for Prometheus.
 
 use std::{
     fmt::{self, Debug},
@@ -12,7 +12,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// Seconds at which buckets of durations end.
+/// Upper bounds of the histogram buckets, in seconds.
 const BUCKETS: [f64; 10] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -69,13 +69,13 @@ fn histogram() -> Histogram {
     Histogram::new(BUCKETS)
 }
 
-/// All that is counted. Clones count together.
+/// The metrics of a process. Clones share them.
 #[derive(Clone)]
 pub struct Metrics(Arc<Inner>);
 
 struct Inner {
     registry: Mutex<Registry>,
-    /// Brings gauges up to date before they are read.
+    /// Update gauges before they are read.
     refreshes: Mutex<Vec<Refresh>>,
     reconciles: Family<Reconcile, Counter>,
     reconcile_seconds: Seconds,
@@ -125,24 +125,25 @@ impl Default for Metrics {
 impl Inner {
     fn register(&self) {
         let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
-        registry.register("reconciles", "Looks at objects, by what came of them", self.reconciles.clone());
-        registry.register("reconcile_seconds", "How long a look at an object took", self.reconcile_seconds.clone());
-        registry.register("queue_objects", "Objects that wait or are worked on", self.queue.clone());
-        registry.register("queue_age_seconds", "How long the first in line has waited", self.queue_age.clone());
-        registry.register("api_requests", "Requests to the API server", self.requests.clone());
-        registry.register("api_request_seconds", "How long the API server took", self.request_seconds.clone());
+        registry.register("reconciles", "Reconciles, by result and reason", self.reconciles.clone());
+        registry.register("reconcile_seconds", "Duration of reconciles", self.reconcile_seconds.clone());
+        registry.register("queue_objects", "Objects that are queued or being reconciled, by state", self.queue.clone());
+        registry.register("queue_age_seconds", "Time that the oldest queued object has waited", self.queue_age.clone());
+        registry.register("api_requests", "Requests to the API server, by code", self.requests.clone());
+        registry.register("api_request_seconds", "Duration of API server requests", self.request_seconds.clone());
         registry.register("cache_objects", "Objects in the caches", self.cached.clone());
-        registry.register("cache_unreadable_objects", "Objects that cannot be read", self.unreadable.clone());
-        registry.register("unreadable_objects_seen", "Unreadable objects that were met", self.unreadable_seen.clone());
-        registry.register("watch_ends", "Watches that ended and were begun again", self.watch_ends.clone());
+        registry.register("cache_unreadable_objects", "Cached objects that cannot be read", self.unreadable.clone());
+        let help = "Times that a watch has shown an object that cannot be read";
+        registry.register("unreadable_objects_seen", help, self.unreadable_seen.clone());
+        registry.register("watch_ends", "Watches that ended and were restarted, by reason", self.watch_ends.clone());
         registry.register("leading", "1 while this process holds the lease", self.leading.clone());
-        registry.register("panics", "Internal errors of the operator, by controller", self.panics.clone());
-        registry.register("events", "Events about objects, by what became of them", self.events.clone());
+        registry.register("panics", "Panics of the operator, by controller", self.panics.clone());
+        registry.register("events", "Events about objects, by result", self.events.clone());
     }
 }
 
 impl Metrics {
-    /// Everything, as Prometheus reads it.
+    /// Returns all metrics in the OpenMetrics text format.
     pub fn text(&self) -> Result<String, fmt::Error> {
         for refresh in self.0.refreshes.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             refresh(self);
@@ -152,7 +153,7 @@ impl Metrics {
         Ok(text)
     }
 
-    /// Registers what a controller counts for itself.
+    /// Registers the metrics of a controller.
     pub fn register(&self, register: impl FnOnce(&mut Registry)) {
         register(&mut self.0.registry.lock().unwrap_or_else(PoisonError::into_inner));
     }
@@ -162,7 +163,7 @@ impl Metrics {
         self.0.refreshes.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(refresh));
     }
 
-    /// What was refreshed belongs to a leadership that is over.
+    /// Drops all `refresh` functions: they belong to a term as the leader that is over.
     pub(crate) fn forget_refreshes(&self) {
         self.0.refreshes.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
@@ -224,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_that_is_counted_is_told() -> Result<(), fmt::Error> {
+    fn text_has_all_metrics() -> Result<(), fmt::Error> {
         let metrics = Metrics::default();
         metrics.reconciled("datacenter", "failed", "Conflict", Duration::from_millis(3));
         metrics.request("patch", "services".into(), "200".into(), None);

@@ -1,60 +1,60 @@
-//! How often the status of an object is written.
+//! Rate limit of status updates.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The status of one object is written no more often than this: what changes in between is written together.
-const SHORTEST: Duration = Duration::from_secs(1);
-/// The same as long as all conditions hold, or do not, as before: nobody waits for a count or a word.
-const WORDS: Duration = Duration::from_secs(20);
-/// While one word follows another, each pause is twice as long as the one before, up to this.
-const LONGEST: Duration = Duration::from_secs(80);
+/// Shortest interval between two status updates of an object: changes in between are written together.
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
+/// Shortest interval while no condition changes its status: users and programs do not wait for counts and messages.
+const DETAILS_INTERVAL: Duration = Duration::from_secs(20);
+/// While such updates follow one another, the interval doubles each time, up to this.
+const MAX_INTERVAL: Duration = Duration::from_secs(80);
 
-/// What is new in a status.
+/// What changes in a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum News {
-    /// A condition holds that did not, or the other way round: somebody may wait for it.
-    Awaited,
-    /// Counts and messages.
-    Words,
+pub(crate) enum StatusChange {
+    /// The status of a condition, for which a user or a program may wait.
+    Transition,
+    /// Only counts and messages.
+    Details,
 }
 
-/// When the status of an object was written, and when it may be again.
+/// When the status of an object was last written, and when it may be written again.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     written: Option<Instant>,
-    words: Option<Duration>,
+    details_interval: Option<Duration>,
 }
 
 impl Pace {
-    /// Whether nothing was written yet.
+    /// Whether the status was not written yet.
     pub(crate) fn is_new(&self) -> bool {
         self.written.is_none()
     }
 
-    /// The next status is written at once.
-    pub(crate) fn hurry(&mut self) {
+    /// Allows the next status update at once.
+    pub(crate) fn reset(&mut self) {
         self.written = None;
     }
 
-    /// How long to wait with what is new.
-    pub(crate) fn rest(&self, news: News, now: Instant) -> Duration {
-        let pause = match news {
-            News::Awaited => SHORTEST,
-            News::Words => self.words.unwrap_or(WORDS),
+    /// Returns how long to wait until a change may be written.
+    pub(crate) fn wait(&self, change: StatusChange, now: Instant) -> Duration {
+        let pause = match change {
+            StatusChange::Transition => MIN_INTERVAL,
+            StatusChange::Details => self.details_interval.unwrap_or(DETAILS_INTERVAL),
         };
         self.written.map(|written| pause.saturating_sub(now.duration_since(written))).unwrap_or_default()
     }
 
-    /// The status is written now.
-    pub(crate) fn writes(&mut self, news: News, now: Instant) {
-        let last = self.words.unwrap_or(WORDS);
+    /// Records that the status is written now.
+    pub(crate) fn record_write(&mut self, change: StatusChange, now: Instant) {
+        let last = self.details_interval.unwrap_or(DETAILS_INTERVAL);
         let follows = self.written.is_some_and(|written| now.duration_since(written) < 2 * last);
-        self.words = match news {
+        self.details_interval = match change {
             _ if !follows => None,
-            News::Awaited => self.words,
-            News::Words => Some((2 * last).min(LONGEST)),
+            StatusChange::Transition => self.details_interval,
+            StatusChange::Details => Some((2 * last).min(MAX_INTERVAL)),
         };
         self.written = Some(now);
     }
@@ -64,14 +64,14 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// When something was written, in seconds, of news that come every second.
-    fn written(news: News, seconds: u64) -> Vec<u64> {
+    /// Returns the seconds at which the status is written if it changes every second.
+    fn written(change: StatusChange, seconds: u64) -> Vec<u64> {
         let (mut pace, began) = (Pace::default(), Instant::now());
         let mut written = Vec::new();
         for second in 0..seconds {
             let now = began + Duration::from_secs(second);
-            if pace.rest(news, now).is_zero() {
-                pace.writes(news, now);
+            if pace.wait(change, now).is_zero() {
+                pace.record_write(change, now);
                 written.push(second);
             }
         }
@@ -79,25 +79,25 @@ mod tests {
     }
 
     #[test]
-    fn words_are_written_ever_less_often() {
-        assert_eq!(written(News::Words, 400), [0, 20, 60, 140, 220, 300, 380]);
-        assert_eq!(written(News::Awaited, 4), [0, 1, 2, 3]);
+    fn interval_of_details_doubles_up_to_its_limit() {
+        assert_eq!(written(StatusChange::Details, 400), [0, 20, 60, 140, 220, 300, 380]);
+        assert_eq!(written(StatusChange::Transition, 4), [0, 1, 2, 3]);
     }
 
     #[test]
-    fn a_condition_does_not_wait_for_words_and_silence_begins_anew() {
+    fn transition_does_not_wait_for_details_and_the_interval_is_reset_after_a_while() {
         let (mut pace, began) = (Pace::default(), Instant::now());
         let at = |seconds| began + Duration::from_secs(seconds);
         for seconds in [0, 20, 60] {
-            pace.writes(News::Words, at(seconds));
+            pace.record_write(StatusChange::Details, at(seconds));
         }
-        assert_eq!(pace.rest(News::Words, at(61)), Duration::from_secs(79));
-        assert_eq!(pace.rest(News::Awaited, at(61)), Duration::ZERO);
-        pace.writes(News::Awaited, at(61));
-        assert_eq!(pace.rest(News::Words, at(61)), LONGEST, "words still follow one another");
-        pace.writes(News::Awaited, at(1000));
-        assert_eq!(pace.rest(News::Words, at(1000)), WORDS);
-        pace.hurry();
-        assert_eq!(pace.rest(News::Words, at(1000)), Duration::ZERO);
+        assert_eq!(pace.wait(StatusChange::Details, at(61)), Duration::from_secs(79));
+        assert_eq!(pace.wait(StatusChange::Transition, at(61)), Duration::ZERO);
+        pace.record_write(StatusChange::Transition, at(61));
+        assert_eq!(pace.wait(StatusChange::Details, at(61)), MAX_INTERVAL, "details still follow one another");
+        pace.record_write(StatusChange::Transition, at(1000));
+        assert_eq!(pace.wait(StatusChange::Details, at(1000)), DETAILS_INTERVAL);
+        pace.reset();
+        assert_eq!(pace.wait(StatusChange::Details, at(1000)), Duration::ZERO);
     }
 }

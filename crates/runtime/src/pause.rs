@@ -1,22 +1,22 @@
-//! Objects for which nothing is to be done for a while, by the will of their users.
+//! Objects whose reconciliation the user has paused by an annotation.
 
 use kube::api::ObjectMeta;
 
-/// The condition of an object for which nothing is done. One that has no such condition is not paused.
+/// The type of the condition of a paused object. An object without this condition is not paused.
 pub const PAUSED: &str = "Paused";
 
-/// What the annotation says, if it pauses the object. "false" does not; other values may give a reason.
+/// Returns the value of the annotation if it pauses the object. "false" does not; other values may give a reason.
 pub fn pause<'a>(metadata: &'a ObjectMeta, annotation: Option<&str>) -> Option<&'a str> {
     let value = metadata.annotations.as_ref()?.get(annotation?)?.trim();
     (value != "false").then_some(value)
 }
 
-/// In a sentence, that an object is paused, why, and how that ends.
-pub(crate) fn sentence(annotation: &str, value: &str) -> String {
+/// Returns the message of the condition and event of a paused object: that it is paused, why, and how to resume.
+pub(crate) fn message(annotation: &str, value: &str) -> String {
     let why = if ["", "true"].contains(&value) { String::new() } else { format!(" ({value})") };
     format!(
-        "The annotation {annotation} has stopped all work on this object{why}; its status stays as it was. Remove the \
-         annotation to go on."
+        "Paused by the annotation {annotation}{why}: the operator does not reconcile this object, and its status is not \
+         updated. Remove the annotation to resume."
     )
 }
 
@@ -30,7 +30,7 @@ mod tests {
     }
 
     #[test]
-    fn any_value_but_false_pauses() {
+    fn annotation_pauses_with_any_value_but_false() {
         let cases = [
             (None, None),
             (Some("false"), None),
@@ -46,9 +46,11 @@ mod tests {
     }
 
     #[test]
-    fn the_sentence_says_why_and_how_it_ends() {
-        let told = sentence("example.com/pause", "until Monday");
-        assert!(told.contains("example.com/pause") && told.contains("(until Monday)") && told.contains("Remove"));
-        assert!(!sentence("example.com/pause", "true").contains('('));
+    fn message_gives_the_reason_and_how_to_resume() {
+        let message = |value| super::message("example.com/pause", value);
+        let reported = message("until Monday");
+        assert!(reported.contains("example.com/pause"));
+        assert!(reported.contains("(until Monday)") && reported.contains("Remove"));
+        assert!(!message("true").contains('('));
     }
 }

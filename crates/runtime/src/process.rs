@@ -1,4 +1,4 @@
-//! A process from its start to its end: it leads or waits to lead, and works while it leads.
+//! A process from start to end: it takes part in the leader election, and runs its controllers while it leads.
 
 use std::{
     future::Future,
@@ -23,30 +23,30 @@ use crate::{
     store::Version,
 };
 
-/// Time for workers to finish what they are at, when the process is to end.
-const FINISH: Duration = Duration::from_secs(5);
-/// Pause before starting over, should a part of the work have ended by itself.
-const RESTART: Duration = Duration::from_secs(5);
-/// Time to give the lease back. An API server that is away is not waited for.
-const RELEASE: Duration = Duration::from_secs(2);
+/// Time for workers to finish their current objects when the process is stopped.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause before the controllers are restarted after a watch or a worker has ended by itself.
+const RESTART_PAUSE: Duration = Duration::from_secs(5);
+/// Time to release the lease, so that an API server that does not answer does not delay the end.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a process needs to work.
+/// The settings of a process.
 pub struct Process {
-    /// Reaches the API server through the fence.
+    /// The client behind the fence.
     pub client: Client,
-    /// Reaches the API server past the fence, for the lease alone.
+    /// The client without the fence, for the lease alone.
     pub lease_client: Client,
-    /// Keeps writes back while the process does not lead.
+    /// Blocks writes while the process is not the leader.
     pub fence: Fence,
-    /// The lease; none for a process that is alone, whose fence is open.
+    /// The lease; none without leader election, with an open fence.
     pub lease: Option<Settings>,
-    /// The one namespace that is looked at; none for all.
+    /// The namespace to watch; none for all.
     pub namespace: Option<String>,
-    /// How many objects each controller works on at once.
+    /// How many objects each controller reconciles concurrently.
     pub workers: usize,
-    /// What everything shares.
+    /// The context that all controllers share.
     pub context: Arc<SharedContext>,
-    /// Told what is missing.
+    /// Reports whether the process is ready and healthy.
     pub readiness: Readiness,
 }
 
@@ -57,7 +57,7 @@ impl std::fmt::Debug for Process {
 }
 
 impl Process {
-    /// Runs until `stop` is there. `controllers` says what is watched and who works on it.
+    /// Runs until `stop` completes. `controllers` registers the watches and returns the controllers.
     pub async fn run(
         self,
         controllers: impl Fn(&mut Caches) -> Vec<Arc<dyn AnyController>>,
@@ -67,42 +67,42 @@ impl Process {
         let Some(lease) = self.lease.clone() else {
             while self.work(&controllers, 0, std::future::pending()).until(&mut stop).await != End::Stopped {
                 self.context.metrics.forget_refreshes();
-                sleep(RESTART).await;
+                sleep(RESTART_PAUSE).await;
             }
             return;
         };
         let name = format!("{}/{}", lease.namespace, lease.name);
         let candidate = Candidate::new(self.lease_client.clone(), lease, self.fence.clone());
         loop {
-            // One that waits for its turn is as ready as can be.
-            self.readiness.is_told_by(candidate.waits_for(), Vec::new);
+            // A candidate that waits for the lease is ready.
+            self.readiness.set_checks(candidate.blocked_on(), Vec::new);
             info!(lease = name, "waiting to lead");
             let mut holder = tokio::select! {
-                holder = candidate.wins() => holder,
+                holder = candidate.acquire() => holder,
                 () = &mut stop => return,
             };
             info!(lease = name, "leading");
             self.context.metrics.leading(true);
             let version = holder.version();
-            let end = self.work(&controllers, version, holder.holds()).until(&mut stop).await;
+            let end = self.work(&controllers, version, holder.renew_until_lost()).until(&mut stop).await;
             self.context.metrics.leading(false);
             self.context.metrics.forget_refreshes();
             if end == End::LeaseLost {
-                warn!(lease = name, "the lease is lost; nothing more is written");
+                warn!(lease = name, "the lease is lost; this process writes nothing until it holds it again");
                 continue;
             }
-            let problem = match timeout(RELEASE, holder.releases()).await {
+            let problem = match timeout(RELEASE_TIMEOUT, holder.release()).await {
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => Some(crate::error::chain(&error)),
                 Err(_) => Some("the API server does not answer".into()),
             };
             if let Some(problem) = problem {
-                warn!(problem, lease = name, "the lease could not be given back; it runs out by itself");
+                warn!(problem, lease = name, "the lease could not be released; it expires by itself");
             }
             if end == End::Stopped {
                 return;
             }
-            sleep(RESTART).await;
+            sleep(RESTART_PAUSE).await;
         }
     }
 
@@ -122,16 +122,16 @@ impl Process {
                 metrics.cached(collection.name(), objects, unreadable);
             }
         });
-        // They end with the lease, whoever asks whether the process is ready.
+        // Weak references: the controllers end with the lease, even while a probe runs.
         let working: Vec<Weak<dyn AnyController>> = controllers.iter().map(Arc::downgrade).collect();
         let watched = working.clone();
         let stuck = move || watched.iter().filter_map(|controller| controller.upgrade()?.stuck()).collect();
-        let waits_for = move || {
-            let missing = collections.values().filter(|collection| collection.is_awaited());
-            let waiting = working.iter().filter_map(|controller| controller.upgrade()?.waits_for());
+        let blocked_on = move || {
+            let missing = collections.values().filter(|collection| collection.is_unsynced());
+            let waiting = working.iter().filter_map(|controller| controller.upgrade()?.blocked_on());
             missing.map(|collection| collection.name().to_owned()).chain(waiting).collect()
         };
-        self.readiness.is_told_by(waits_for, stuck);
+        self.readiness.set_checks(blocked_on, stuck);
         let (mut watches, mut workers) = (JoinSet::new(), JoinSet::new());
         caches.start(&mut watches);
         for controller in &controllers {
@@ -141,7 +141,7 @@ impl Process {
     }
 }
 
-/// A time of leading.
+/// The watches and workers of one term as the leader.
 struct Working<L> {
     controllers: Vec<Arc<dyn AnyController>>,
     watches: JoinSet<()>,
@@ -149,19 +149,20 @@ struct Working<L> {
     lost: L,
 }
 
-/// Why a time of leading ended.
+/// Why a term as the leader ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// Another process may lead.
     LeaseLost,
-    /// The process is to end.
+    /// The process is stopped.
     Stopped,
-    /// A watch or a worker ended, which none of them does by itself: what is cached is not to be trusted any longer.
+    /// A watch or a worker ended, which none of them normally does: the caches are no longer reliable.
     TaskEnded,
 }
 
 impl<L: Future<Output = ()>> Working<L> {
-    /// Works until the lease is lost, `stop` is there, or a part of the work has ended. Nothing goes on afterwards.
+    /// Runs until the lease is lost, `stop` completes, or a watch or worker ends. All tasks have ended when this
+    /// returns.
     async fn until(mut self, stop: impl Future<Output = ()>) -> End {
         let mut lost = std::pin::pin!(self.lost);
         let end = tokio::select! {
@@ -174,10 +175,10 @@ impl<L: Future<Output = ()>> Working<L> {
             controller.stop();
         }
         if end != End::LeaseLost {
-            // The lease is renewed meanwhile; what is not done in time is broken off.
+            // The lease is renewed meanwhile; workers that do not finish in time are aborted.
             let finished = async { while self.workers.join_next().await.is_some() {} };
             tokio::select! {
-                _ = timeout(FINISH, finished) => {}
+                _ = timeout(FINISH_TIMEOUT, finished) => {}
                 () = &mut lost => {}
             }
         }
@@ -190,9 +191,11 @@ impl<L: Future<Output = ()>> Working<L> {
 fn task_ended(task: &str, ended: &Result<(), JoinError>) -> End {
     let problem = ended.as_ref().err().map(|error| crate::error::chain(error));
     match problem {
-        Some(problem) => error!(task, problem, "internal error: starting over with new caches; please report this"),
-        // It has said why.
-        None => warn!(task, "starting over with new caches"),
+        Some(problem) => {
+            error!(task, problem, "internal error: restarting with new caches; please report this as a bug")
+        }
+        // The task has logged why.
+        None => warn!(task, "restarting with new caches"),
     }
     End::TaskEnded
 }

@@ -1,8 +1,8 @@
-//! Which object is next.
+//! The work queue of a controller.
 //!
-//! An object is worked on by one worker at a time, however often it is asked for meanwhile; being asked for twice is
-//! being asked for once. Namespaces take turns, so that one with many objects keeps no other waiting. What fails is tried
-//! again after a pause that grows with every failure for the same reason.
+//! An object is reconciled by one worker at a time, and is queued at most once. Namespaces take turns, so that one with
+//! many objects does not delay the others. A failed object is requeued with a backoff that grows with every failure for
+//! the same reason.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
@@ -16,18 +16,18 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// An object of one kind.
+/// Namespace and name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectKey {
-    /// Its namespace; none where the kind has none.
+    /// Its namespace; none if the kind is cluster-scoped.
     pub namespace: Option<String>,
     /// Its name.
     pub name: String,
 }
 
 impl ObjectKey {
-    /// Whether an object can have this name. What users name elsewhere may be any text, and would lead to other paths of the API
-    /// server.
+    /// Whether an object can have this name. A name that a user writes into another object may be any text, and would
+    /// lead to other URL paths of the API server.
     pub fn is_possible(&self) -> bool {
         let is_part_of_path = |text: &str| {
             !text.is_empty() && text != "." && text != ".." && !text.contains(['/', '%', '?', '#']) && text.len() <= 253
@@ -45,12 +45,12 @@ impl std::fmt::Display for ObjectKey {
     }
 }
 
-/// How long to wait after failures.
+/// Exponential backoff after failures.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
-    /// Longest wait after the first failure.
+    /// Backoff after the first failure.
     pub first: Duration,
-    /// Longest wait of all.
+    /// Longest backoff.
     pub longest: Duration,
 }
 
@@ -61,8 +61,8 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The wait after `failures` in a row. `chance`, from 0 to 1, spreads the waits of objects that failed together over
-    /// the second half of the longest.
+    /// Returns the backoff after `failures` in a row. `chance`, from 0 to 1, is the jitter: it spreads objects that
+    /// failed together over the second half of the backoff.
     pub fn wait(self, failures: u32, chance: f64) -> Duration {
         let doubled = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
         let longest = self.first.saturating_mul(doubled).min(self.longest);
@@ -70,27 +70,27 @@ impl Backoff {
     }
 }
 
-/// What came of the work on an object.
+/// The outcome of a reconcile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// There is nothing to do until something changes.
+    /// Nothing is to be done until something changes.
     Done,
-    /// The object is to be looked at again after this time, whatever happens.
+    /// Requeue the object after this time.
     After(Duration),
-    /// It failed for this reason.
+    /// It failed for this reason: requeue the object with backoff.
     Failed(&'static str),
 }
 
-/// How much is in a queue.
+/// The depth of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     /// Objects that wait for a worker.
     pub ready: usize,
-    /// Objects that wait for their time.
+    /// Objects that are requeued for a later time.
     pub later: usize,
-    /// Objects that are worked on.
+    /// Objects that are being reconciled.
     pub running: usize,
-    /// How long the first in line has been waiting for a worker.
+    /// How long the oldest object has been waiting for a worker.
     pub age: Duration,
 }
 
@@ -104,15 +104,15 @@ pub struct Queue {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Objects that wait for a worker, by namespace, each since when.
+    /// Objects that wait for a worker, by namespace, each with the time since when.
     ready: BTreeMap<Option<String>, VecDeque<(ObjectKey, Instant)>>,
-    /// The namespaces that have such objects, the next one first.
+    /// The namespaces of these objects, the next one first.
     turns: VecDeque<Option<String>>,
     is_ready: HashSet<ObjectKey>,
-    /// Objects that wait for their time, the earliest first; and the time of each.
+    /// Objects that are requeued for a later time, the earliest first; and the time of each.
     later: BTreeSet<(Instant, ObjectKey)>,
     due: HashMap<ObjectKey, Instant>,
-    /// Objects that are worked on.
+    /// Objects that are being reconciled.
     running: HashMap<ObjectKey, Active>,
     /// When a worker last took an object.
     last_taken: Option<Instant>,
@@ -120,15 +120,15 @@ struct State {
     is_closed: bool,
 }
 
-/// An object that is worked on.
+/// An object that is being reconciled.
 #[derive(Debug)]
 struct Active {
     since: Instant,
-    /// When it is to be looked at again, if it was asked for meanwhile.
-    asked: Option<Instant>,
+    /// When it is to be reconciled again, if it was added meanwhile.
+    requeue_at: Option<Instant>,
 }
 
-/// An object to work on. Nobody else gets it until it is given back with what came of it.
+/// An object that a worker has taken. No other worker gets it until this one finishes it.
 #[derive(Debug)]
 pub struct Work {
     /// The object.
@@ -138,24 +138,24 @@ pub struct Work {
 }
 
 impl Queue {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub fn new(backoff: Backoff) -> Arc<Self> {
         Arc::new(Self { backoff, state: Mutex::default(), changed: Notify::new() })
     }
 
-    /// Asks for an object to be looked at now.
+    /// Adds an object to be reconciled now.
     pub fn add(&self, key: ObjectKey) {
         self.add_after(key, Duration::ZERO);
     }
 
-    /// Asks for an object to be looked at after this time at the latest.
+    /// Adds an object to be reconciled after this time at the latest.
     pub fn add_after(&self, key: ObjectKey, wait: Duration) {
         let now = Instant::now();
-        self.locked().ask(key, now, now + wait);
+        self.locked().add(key, now, now + wait);
         self.changed.notify_one();
     }
 
-    /// Waits for an object to work on. None when the queue is closed.
+    /// Waits for an object to reconcile. Returns none when the queue is closed.
     pub async fn next(self: &Arc<Self>) -> Option<Work> {
         loop {
             let changed = self.changed.notified();
@@ -165,7 +165,7 @@ impl Queue {
                     return None;
                 }
                 if let Some(key) = state.take(Instant::now()) {
-                    // There may be more than the one for which this worker was woken.
+                    // There may be more objects than the one for which this worker was woken.
                     self.changed.notify_one();
                     return Some(Work { key, queue: Arc::clone(self), is_finished: false });
                 }
@@ -178,13 +178,13 @@ impl Queue {
         }
     }
 
-    /// Gives out no more work. What is being worked on may be finished.
+    /// Closes the queue: workers get no more objects, and may finish their current ones.
     pub fn close(&self) {
         self.locked().is_closed = true;
         self.changed.notify_waiters();
     }
 
-    /// How much there is to do.
+    /// Returns the depth of the queue.
     pub fn load(&self) -> Load {
         let state = self.locked();
         let since = state.ready.values().filter_map(|line| line.front()).map(|(_, since)| *since).min();
@@ -196,27 +196,31 @@ impl Queue {
         }
     }
 
-    /// What shows that nothing has moved for this time: an object is worked on for as long, or one has waited for as long and
-    /// no worker has taken any since.
+    /// Returns the evidence that the queue is stuck: a reconcile has taken longer than `limit`, or an object has waited
+    /// for longer and no worker has taken any since.
     pub(crate) fn stuck(&self, limit: Duration) -> Option<String> {
         let state = self.locked();
         let oldest = state.running.iter().min_by_key(|(_, running)| running.since);
         if let Some((key, running)) = oldest.filter(|(_, running)| running.since.elapsed() > limit) {
-            return Some(format!("{key} has been worked on for {} s", running.since.elapsed().as_secs()));
+            return Some(format!(
+                "the reconcile of {key} has been running for {} s",
+                running.since.elapsed().as_secs()
+            ));
         }
         let waiting = state.ready.values().filter_map(|line| line.front()).map(|(_, since)| *since).min()?;
-        // Workers begin when the caches are complete, which may take any time.
+        // Workers begin when the caches have synced, which may take any time.
         let since = state.last_taken?.max(waiting);
         let is_stuck = since.elapsed() > limit && !state.is_closed;
         is_stuck.then(|| {
-            format!("{} objects wait, and no worker took one for {} s", state.is_ready.len(), since.elapsed().as_secs())
+            let (count, seconds) = (state.is_ready.len(), since.elapsed().as_secs());
+            format!("{count} objects are queued, and no worker has taken any for {seconds} s")
         })
     }
 
     fn finish(&self, key: &ObjectKey, outcome: &Outcome) {
         let now = Instant::now();
         let mut state = self.locked();
-        let asked = state.running.remove(key).and_then(|running| running.asked);
+        let requeue_at = state.running.remove(key).and_then(|running| running.requeue_at);
         let again = match outcome {
             Outcome::Done => {
                 state.failures.remove(key);
@@ -233,9 +237,9 @@ impl Queue {
                 Some(now + self.backoff.wait(count, chance()))
             }
         };
-        // A change that came meanwhile may be what was missing, so it does not wait for the pause to end.
-        if let Some(time) = asked.into_iter().chain(again).min() {
-            state.ask(key.clone(), now, time);
+        // A change that came meanwhile may resolve a failure, so it does not wait for the backoff to end.
+        if let Some(time) = requeue_at.into_iter().chain(again).min() {
+            state.add(key.clone(), now, time);
         }
         drop(state);
         self.changed.notify_one();
@@ -247,9 +251,9 @@ impl Queue {
 }
 
 impl State {
-    fn ask(&mut self, key: ObjectKey, now: Instant, time: Instant) {
-        if let Some(Active { asked, .. }) = self.running.get_mut(&key) {
-            *asked = Some(asked.map_or(time, |earlier| earlier.min(time)));
+    fn add(&mut self, key: ObjectKey, now: Instant, time: Instant) {
+        if let Some(Active { requeue_at, .. }) = self.running.get_mut(&key) {
+            *requeue_at = Some(requeue_at.map_or(time, |earlier| earlier.min(time)));
             return;
         }
         if self.is_ready.contains(&key) || self.due.get(&key).is_some_and(|due| *due <= time) {
@@ -260,11 +264,11 @@ impl State {
             self.due.insert(key.clone(), time);
             self.later.insert((time, key));
         } else {
-            self.line_up(key, now);
+            self.push_ready(key, now);
         }
     }
 
-    fn line_up(&mut self, key: ObjectKey, since: Instant) {
+    fn push_ready(&mut self, key: ObjectKey, since: Instant) {
         let line = self.ready.entry(key.namespace.clone()).or_default();
         if line.is_empty() {
             self.turns.push_back(key.namespace.clone());
@@ -279,11 +283,11 @@ impl State {
         }
     }
 
-    /// The first object of the namespace whose turn it is.
+    /// Takes the first object of the namespace whose turn it is.
     fn take(&mut self, now: Instant) -> Option<ObjectKey> {
         while let Some((time, key)) = self.later.first().filter(|(time, _)| *time <= now).cloned() {
             self.forget_time(&key);
-            self.line_up(key, time);
+            self.push_ready(key, time);
         }
         let namespace = self.turns.pop_front()?;
         let line = self.ready.get_mut(&namespace)?;
@@ -294,20 +298,20 @@ impl State {
             self.turns.push_back(namespace);
         }
         self.is_ready.remove(&key);
-        self.running.insert(key.clone(), Active { since: now, asked: None });
+        self.running.insert(key.clone(), Active { since: now, requeue_at: None });
         self.last_taken = Some(now);
         Some(key)
     }
 }
 
 impl Work {
-    /// Forgets earlier failures, because the work got further this time: one that gets a step further each time does not
-    /// have to wait longer each time.
-    pub fn forgive(&self) {
+    /// Resets the backoff, because this reconcile made progress: an object that progresses with each reconcile is not
+    /// delayed more each time.
+    pub fn reset_backoff(&self) {
         self.queue.locked().failures.remove(&self.key);
     }
 
-    /// Gives the object back.
+    /// Finishes the reconcile of the object, and requeues it according to the outcome.
     pub fn finish(mut self, outcome: &Outcome) {
         self.is_finished = true;
         self.queue.finish(&self.key, outcome);
@@ -316,16 +320,16 @@ impl Work {
 
 impl Drop for Work {
     fn drop(&mut self) {
-        // The worker panicked, or was stopped: the object must not be lost with it.
+        // The worker panicked or was aborted: the object is requeued.
         if !self.is_finished {
             self.queue.finish(&self.key, &Outcome::Failed("Abandoned"));
         }
     }
 }
 
-/// A number from 0 to 1.
+/// Returns a random number from 0 to 1, for jitter.
 pub(crate) fn chance() -> f64 {
-    // Each of these states is seeded anew by the system; what it is asked to hash does not matter.
+    // Each `RandomState` has other random keys; the hashed value does not matter.
     f64::from((RandomState::new().hash_one(0) >> 32) as u32) / f64::from(u32::MAX)
 }
 
@@ -342,7 +346,7 @@ mod tests {
         ObjectKey { namespace: Some(namespace.into()), name: name.into() }
     }
 
-    /// The work that can be had at once.
+    /// Returns the work that is available at once.
     async fn at_once(queue: &Arc<Queue>) -> Option<Work> {
         tokio::time::timeout(Duration::from_millis(1), queue.next()).await.ok().flatten()
     }
@@ -358,7 +362,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn asking_twice_is_asking_once() {
+    async fn object_is_queued_at_most_once() {
         let queue = Queue::new(Backoff::default());
         queue.add(key("a", "x"));
         queue.add(key("a", "x"));
@@ -369,7 +373,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_asked_for_while_it_is_worked_on_comes_again_afterwards() {
+    async fn object_that_is_added_during_its_reconcile_is_requeued_afterwards() {
         let queue = Queue::new(Backoff::default());
         queue.add(key("a", "x"));
         let work = at_once(&queue).await.unwrap();
@@ -396,7 +400,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_time_is_kept_and_an_earlier_one_wins() {
+    async fn earliest_time_of_an_object_applies() {
         let queue = Queue::new(Backoff::default());
         queue.add_after(key("a", "x"), SECOND * 10);
         queue.add_after(key("a", "x"), SECOND * 5);
@@ -408,7 +412,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failures_for_one_reason_wait_longer_each_time_and_another_reason_starts_anew() {
+    async fn backoff_grows_with_failures_for_one_reason_and_another_reason_resets_it() {
         let queue = Queue::new(Backoff { first: SECOND, longest: SECOND * 4 });
         queue.add(key("a", "x"));
         let mut work = queue.next().await.unwrap();
@@ -425,12 +429,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failures_after_a_step_forward_do_not_wait_longer_each_time() {
+    async fn backoff_does_not_grow_if_each_reconcile_makes_progress() {
         let queue = Queue::new(Backoff { first: SECOND, longest: SECOND * 60 });
         queue.add(key("a", "x"));
         let mut work = queue.next().await.unwrap();
         for _ in 0..5 {
-            work.forgive();
+            work.reset_backoff();
             work.finish(&Outcome::Failed("Broken"));
             let failed = Instant::now();
             work = queue.next().await.unwrap();
@@ -439,7 +443,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_object_of_a_worker_that_dies_is_not_lost() {
+    async fn object_of_an_aborted_worker_is_requeued() {
         let queue = Queue::new(Backoff::default());
         queue.add(key("a", "x"));
         drop(queue.next().await);
@@ -447,20 +451,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_queue_is_stuck_when_work_neither_ends_nor_begins() {
+    async fn queue_is_stuck_if_a_reconcile_does_not_end_or_no_worker_takes_objects() {
         let queue = Queue::new(Backoff::default());
         tokio::time::advance(SECOND * 100).await;
         assert_eq!(queue.stuck(SECOND * 10), None, "there is nothing to do");
         queue.add(key("a", "x"));
         tokio::time::advance(SECOND * 11).await;
-        assert_eq!(queue.stuck(SECOND * 10), None, "no worker has begun");
+        assert_eq!(queue.stuck(SECOND * 10), None, "no worker has started");
         let work = queue.next().await.unwrap();
         queue.add(key("a", "y"));
         assert_eq!(queue.stuck(SECOND * 10), None, "one was taken");
         tokio::time::advance(SECOND * 11).await;
-        assert_eq!(queue.stuck(SECOND * 10).unwrap(), "a/x has been worked on for 11 s");
+        assert_eq!(queue.stuck(SECOND * 10).unwrap(), "the reconcile of a/x has been running for 11 s");
         work.finish(&Outcome::Done);
-        assert_eq!(queue.stuck(SECOND * 10).unwrap(), "1 objects wait, and no worker took one for 11 s");
+        assert_eq!(queue.stuck(SECOND * 10).unwrap(), "1 objects are queued, and no worker has taken any for 11 s");
         queue.next().await.unwrap().finish(&Outcome::Done);
         queue.add_after(key("a", "z"), SECOND * 1000);
         tokio::time::advance(SECOND * 500).await;
@@ -468,7 +472,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn closing_ends_waiting() {
+    async fn closed_queue_gives_out_no_objects() {
         let queue = Queue::new(Backoff::default());
         let waiting = tokio::spawn({
             let queue = Arc::clone(&queue);
@@ -482,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_grow_to_their_limit_and_no_further() {
+    fn backoff_doubles_up_to_its_limit() {
         let backoff = Backoff { first: SECOND, longest: SECOND * 60 };
         assert_eq!(backoff.wait(1, 1.0), SECOND);
         assert_eq!(backoff.wait(1, 0.0), SECOND / 2);
@@ -511,12 +515,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_order_of_events_loses_an_object_or_gives_it_out_twice(steps in vec(step(), 1..60)) {
+        fn queue_neither_loses_an_object_nor_gives_it_out_twice(steps in vec(step(), 1..60)) {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
             runtime.block_on(async {
                 let queue = Queue::new(Backoff { first: SECOND, longest: SECOND });
                 let mut held: Vec<Work> = vec![];
-                // Objects that were asked for and not given out since.
+                // Objects that were added and not given out since.
                 let mut owed = HashSet::new();
                 for step in steps {
                     match step {

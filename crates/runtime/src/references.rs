@@ -1,8 +1,8 @@
-//! Objects that others name and do not own, such as a user's Secret.
+//! Objects that others refer to but do not own, such as a user's Secret.
 //!
-//! One watch for each kind tells what changes, and of all objects nothing but their metadata; what nobody names is left out
-//! while it streams. An object that somebody names is read when it is needed for the first time, and again after it has
-//! changed. So memory goes with what is named, and requests go with its changes.
+//! One watch per kind reports changes, with metadata only; events of objects without a referrer are dropped as they
+//! arrive. A referenced object is read when it is first needed, and again after it has changed. So memory is
+//! proportional to the number of referenced objects, and requests to the number of their changes.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -24,14 +24,14 @@ use crate::{
 
 type Listener = Box<dyn Fn(ObjectKey) + Send + Sync>;
 
-/// The objects of one kind that others name.
+/// The objects of one kind that others refer to.
 pub struct References<K> {
     client: Client,
     metadata: Arc<Store<PartialObjectMeta<K>>>,
     state: Arc<Mutex<State<K>>>,
 }
 
-/// Who names an object.
+/// An object of a controller that refers to another object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Referrer {
     controller: &'static str,
@@ -39,23 +39,23 @@ struct Referrer {
 }
 
 struct State<K> {
-    /// Of objects with these names metadata is always kept, so that nobody has to ask whether they are there.
-    usual_names: BTreeSet<&'static str>,
-    named: HashMap<ObjectKey, Named<K>>,
+    /// Metadata of objects with these names are always cached, so that no request is needed if they do not exist.
+    well_known_names: BTreeSet<&'static str>,
+    referenced: HashMap<ObjectKey, Referenced<K>>,
     by_referrer: HashMap<Referrer, BTreeSet<ObjectKey>>,
     listeners: HashMap<&'static str, Listener>,
 }
 
-/// An object that somebody names.
-struct Named<K> {
+/// An object with at least one referrer.
+struct Referenced<K> {
     referrers: BTreeSet<Referrer>,
-    known: Known<K>,
-    /// How often the watch told of it.
+    cached: Cached<K>,
+    /// The number of changes that the watch has reported.
     changes: u64,
 }
 
-enum Known<K> {
-    /// It is to be read.
+enum Cached<K> {
+    /// It is yet to be read.
     Nothing,
     Absent,
     Present(Arc<K>),
@@ -63,7 +63,10 @@ enum Known<K> {
 
 impl<K> Debug for References<K> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("References").field("named", &locked(&self.state).named.len()).finish_non_exhaustive()
+        formatter
+            .debug_struct("References")
+            .field("named", &locked(&self.state).referenced.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -75,11 +78,11 @@ where
     pub(crate) fn new(
         client: Client,
         metadata: Arc<Store<PartialObjectMeta<K>>>,
-        usual_names: &[&'static str],
+        well_known_names: &[&'static str],
     ) -> Arc<Self> {
         let state = State {
-            usual_names: usual_names.iter().copied().collect(),
-            named: HashMap::new(),
+            well_known_names: well_known_names.iter().copied().collect(),
+            referenced: HashMap::new(),
             by_referrer: HashMap::new(),
             listeners: HashMap::new(),
         };
@@ -87,28 +90,28 @@ where
         let own_state = Arc::downgrade(&state);
         metadata.on_change(move |change| {
             if let Some(state) = own_state.upgrade() {
-                locked(&state).take_in(change);
+                locked(&state).handle_change(change);
             }
         });
         Arc::new(Self { client, metadata, state })
     }
 
-    /// What the store of their metadata is called among those of a process.
+    /// The name of the collection of their metadata.
     pub(crate) fn collection() -> String {
         format!("{} by reference", K::url_path(&(), None))
     }
 
-    /// What the watch keeps of what it hears.
+    /// Returns the filter of the watch: whether the metadata of an object are cached.
     pub(crate) fn filter(&self) -> impl Fn(&ObjectKey) -> bool + Send + Sync + 'static {
         let state = Arc::clone(&self.state);
         move |key| {
             let state = locked(&state);
-            state.usual_names.contains(key.name.as_str()) || state.named.contains_key(key)
+            state.well_known_names.contains(key.name.as_str()) || state.referenced.contains_key(key)
         }
     }
 
-    /// Those of the objects that an object of a controller names that are there, by name. They are in its namespace. It is
-    /// looked at again when one of them changes, until it names others.
+    /// Reads the objects with these names in the referrer's namespace, and returns those that exist, by name. The
+    /// referrer is requeued when one of them changes, until it refers to others.
     pub async fn read(
         &self,
         controller: &'static str,
@@ -117,7 +120,7 @@ where
     ) -> Result<BTreeMap<String, Arc<K>>, Error> {
         let key_of = |name: &String| ObjectKey { namespace: referrer.namespace.clone(), name: name.clone() };
         let referrer = Referrer { controller, key: referrer.clone() };
-        // Before anything is read: from now on nothing is missed that changes.
+        // Before anything is read, so that no change is missed.
         locked(&self.state).refer(referrer, names.iter().map(key_of).collect());
         let mut objects = BTreeMap::new();
         for name in names {
@@ -128,42 +131,43 @@ where
         Ok(objects)
     }
 
-    /// An object names nothing any more.
+    /// Removes a referrer.
     pub(crate) fn forget(&self, controller: &'static str, referrer: &ObjectKey) {
         locked(&self.state).refer(Referrer { controller, key: referrer.clone() }, BTreeSet::new());
     }
 
-    /// Calls `listener` with the objects of a controller that name something that has changed.
+    /// Calls `listener` with the objects of a controller that refer to a changed object.
     pub(crate) fn on_change(&self, controller: &'static str, listener: impl Fn(ObjectKey) + Send + Sync + 'static) {
         locked(&self.state).listeners.insert(controller, Box::new(listener));
     }
 
     async fn one(&self, key: &ObjectKey) -> Result<Option<Arc<K>>, Error> {
-        let (changes, is_usual) = {
+        let (changes, is_well_known) = {
             let state = locked(&self.state);
-            let changes = match state.named.get(key) {
-                Some(Named { known: Known::Present(object), .. }) => return Ok(Some(Arc::clone(object))),
-                Some(Named { known: Known::Absent, .. }) => return Ok(None),
-                Some(named) => named.changes,
-                // It is named by another object meanwhile, or by none: whatever is read now is not kept.
+            let changes = match state.referenced.get(key) {
+                Some(Referenced { cached: Cached::Present(object), .. }) => return Ok(Some(Arc::clone(object))),
+                Some(Referenced { cached: Cached::Absent, .. }) => return Ok(None),
+                Some(referenced) => referenced.changes,
+                // It has no referrer any more: the object that is read now is not cached.
                 None => u64::MAX,
             };
-            (changes, state.usual_names.contains(key.name.as_str()))
+            (changes, state.well_known_names.contains(key.name.as_str()))
         };
-        let is_known_absent = is_usual && self.metadata.version() > 0 && self.metadata.get(key)?.is_none();
+        let is_known_absent = is_well_known && self.metadata.version() > 0 && self.metadata.get(key)?.is_none();
         let object = if is_known_absent { None } else { self.get(key).await? };
-        let is_kept = match locked(&self.state).named.get_mut(key).filter(|named| named.changes == changes) {
-            Some(named) => {
-                named.known = object.clone().map_or(Known::Absent, Known::Present);
-                true
-            }
-            None => false,
-        };
+        let is_kept =
+            match locked(&self.state).referenced.get_mut(key).filter(|referenced| referenced.changes == changes) {
+                Some(referenced) => {
+                    referenced.cached = object.clone().map_or(Cached::Absent, Cached::Present);
+                    true
+                }
+                None => false,
+            };
         if let Some(object) = object.as_ref().filter(|_| is_kept) {
             let version = version_of(object.meta());
             let mut metadata = object.meta().clone().into_response_partial::<K>();
             trim(&mut metadata);
-            self.metadata.learn(key.clone(), Entry { version, object: Ok(Arc::new(metadata)) });
+            self.metadata.put_read(key.clone(), Entry { version, object: Ok(Arc::new(metadata)) });
         }
         Ok(object)
     }
@@ -174,7 +178,7 @@ where
         }
         let doing = || format!("reading {} {key}", K::kind(&()));
         let request = Request::new(K::url_path(&(), key.namespace.as_deref()));
-        // Without a version: the newest that there is.
+        // Without a resource version, it is a consistent read.
         let request = request.get(&key.name, &kube::api::GetParams::default());
         let request = request.map_err(|error| Error::of(doing, kube::Error::BuildRequest(error)))?;
         match self.client.request::<K>(request).await {
@@ -189,41 +193,41 @@ where
 }
 
 impl<K: Kind> State<K> {
-    /// What an object names from now on.
+    /// Replaces the objects that a referrer refers to.
     fn refer(&mut self, referrer: Referrer, keys: BTreeSet<ObjectKey>) {
         let before = match keys.is_empty() {
             true => self.by_referrer.remove(&referrer),
             false => self.by_referrer.insert(referrer.clone(), keys.clone()),
         };
         for key in before.iter().flatten().filter(|key| !keys.contains(*key)) {
-            if let Some(named) = self.named.get_mut(key) {
-                named.referrers.remove(&referrer);
-                if named.referrers.is_empty() {
-                    self.named.remove(key);
+            if let Some(referenced) = self.referenced.get_mut(key) {
+                referenced.referrers.remove(&referrer);
+                if referenced.referrers.is_empty() {
+                    self.referenced.remove(key);
                 }
             }
         }
         for key in keys {
-            let new = || Named { referrers: BTreeSet::new(), known: Known::Nothing, changes: 0 };
-            self.named.entry(key).or_insert_with(new).referrers.insert(referrer.clone());
+            let new = || Referenced { referrers: BTreeSet::new(), cached: Cached::Nothing, changes: 0 };
+            self.referenced.entry(key).or_insert_with(new).referrers.insert(referrer.clone());
         }
     }
 
-    /// What the watch says of an object: whoever names it is looked at again, and reads it.
-    fn take_in(&mut self, change: &Change<PartialObjectMeta<K>>)
+    /// Handles a change that the watch reports: requeues the referrers, which read the object again.
+    fn handle_change(&mut self, change: &Change<PartialObjectMeta<K>>)
     where
         PartialObjectMeta<K>: Kind,
     {
-        let Some(named) = self.named.get_mut(&change.key) else { return };
+        let Some(referenced) = self.referenced.get_mut(&change.key) else { return };
         let version = change.after.as_ref().map(|metadata| version_of(&metadata.metadata));
-        if let Known::Present(object) = &named.known
+        if let Cached::Present(object) = &referenced.cached
             && version == Some(version_of(object.meta()))
         {
             return;
         }
-        named.known = Known::Nothing;
-        named.changes += 1;
-        for referrer in &named.referrers {
+        referenced.cached = Cached::Nothing;
+        referenced.changes += 1;
+        for referrer in &referenced.referrers {
             if let Some(listener) = self.listeners.get(referrer.controller) {
                 listener(referrer.key.clone());
             }
@@ -231,7 +235,7 @@ impl<K: Kind> State<K> {
     }
 }
 
-/// Leaves of an object which one it is.
+/// Removes all metadata but those that identify the object and its version.
 pub(crate) fn trim<K>(object: &mut PartialObjectMeta<K>) {
     let metadata = std::mem::take(&mut object.metadata);
     object.metadata = kube::api::ObjectMeta {
@@ -261,11 +265,11 @@ mod tests {
     use super::*;
     use crate::store::Version;
 
-    /// An API server with ConfigMaps by name and version, a watch that is told what to say, and who was looked at again.
+    /// An API server with ConfigMaps by name and version, a simulated watch, and the referrers that were requeued.
     struct World {
         there: Arc<Mutex<BTreeMap<&'static str, Version>>>,
         requests: Arc<Mutex<Vec<String>>>,
-        looked_at: Arc<Mutex<Vec<String>>>,
+        requeued: Arc<Mutex<Vec<String>>>,
         references: Arc<References<ConfigMap>>,
     }
 
@@ -276,7 +280,7 @@ mod tests {
     impl World {
         fn new(there: &[(&'static str, Version)]) -> Self {
             let there = Arc::new(Mutex::new(there.iter().copied().collect::<BTreeMap<_, _>>()));
-            let (requests, looked_at) = (Arc::<Mutex<Vec<String>>>::default(), Arc::<Mutex<Vec<String>>>::default());
+            let (requests, requeued) = (Arc::<Mutex<Vec<String>>>::default(), Arc::<Mutex<Vec<String>>>::default());
             let (kept, asked) = (Arc::clone(&there), Arc::clone(&requests));
             let server = service_fn(move |request: HttpRequest<Body>| {
                 let name = request.uri().path().rsplit('/').next().unwrap().to_owned();
@@ -299,40 +303,40 @@ mod tests {
                 async move { Ok::<_, Infallible>(response.unwrap()) }
             });
             let references = References::new(Client::new(server, "shop"), Arc::default(), &["usual"]);
-            let ear = Arc::clone(&looked_at);
-            references.on_change("toy", move |key| locked(&ear).push(key.name));
-            let world = Self { there, requests, looked_at, references };
-            world.lists(1);
+            let requeued_keys = Arc::clone(&requeued);
+            references.on_change("toy", move |key| locked(&requeued_keys).push(key.name));
+            let world = Self { there, requests, requeued, references };
+            world.list(1);
             world
         }
 
-        /// The watch begins with a list of what the filter keeps.
-        fn lists(&self, version: Version) {
+        /// The watch begins with a list of the objects that pass the filter.
+        fn list(&self, version: Version) {
             let filter = self.references.filter();
             let all = locked(&self.there).clone();
             let kept = all.into_iter().map(|(name, version)| (key(name), entry(name, version)));
             self.references.metadata.replace(kept.filter(|(key, _)| filter(key)).collect(), version).unwrap();
         }
 
-        /// An object changes, and the watch says so.
-        fn changes(&self, name: &'static str, version: Version) {
+        /// An object changes, and the watch reports it.
+        fn change(&self, name: &'static str, version: Version) {
             locked(&self.there).insert(name, version);
-            self.tells(name, version);
+            self.report(name, version);
         }
 
-        fn tells(&self, name: &'static str, version: Version) {
+        fn report(&self, name: &'static str, version: Version) {
             if self.references.filter()(&key(name)) {
                 self.references.metadata.put(key(name), entry(name, version));
             }
         }
 
-        fn goes(&self, name: &'static str, version: Version) {
+        fn delete(&self, name: &'static str, version: Version) {
             locked(&self.there).remove(name);
             self.references.metadata.remove(key(name), version);
         }
 
-        /// What an object reads that names these.
-        async fn reads(&self, referrer: &str, names: &[&str]) -> Vec<String> {
+        /// Returns what a referrer reads.
+        async fn read(&self, referrer: &str, names: &[&str]) -> Vec<String> {
             let names = names.iter().map(|name| (*name).to_owned()).collect();
             let found = self.references.read("toy", &key(referrer), names).await.unwrap();
             found
@@ -341,13 +345,13 @@ mod tests {
                 .collect()
         }
 
-        /// What was asked for since the last time.
+        /// Returns the requests since the last call.
         fn requests(&self) -> Vec<String> {
             std::mem::take(&mut *locked(&self.requests))
         }
 
-        fn looked_at(&self) -> Vec<String> {
-            std::mem::take(&mut *locked(&self.looked_at))
+        fn requeued(&self) -> Vec<String> {
+            std::mem::take(&mut *locked(&self.requeued))
         }
     }
 
@@ -362,89 +366,89 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_object_is_read_once_and_again_after_it_has_changed() {
+    async fn object_is_read_once_and_again_after_it_has_changed() {
         let world = World::new(&[("mine", 5)]);
-        assert_eq!(world.reads("a", &["mine"]).await, ["mine 5"]);
-        assert_eq!(world.reads("a", &["mine"]).await, ["mine 5"]);
-        assert_eq!(world.reads("b", &["mine"]).await, ["mine 5"]);
-        assert_eq!(world.requests(), ["mine"], "one request, whoever asks and how often");
-        world.tells("mine", 5);
-        assert_eq!(world.looked_at(), [""; 0], "what is known is no news");
-        world.changes("mine", 7);
-        assert_eq!(world.looked_at(), ["a", "b"]);
-        assert_eq!(world.reads("a", &["mine"]).await, ["mine 7"]);
-        world.goes("mine", 9);
-        assert_eq!(world.looked_at(), ["a", "b"]);
-        assert_eq!(world.reads("b", &["mine"]).await, [""; 0]);
-        assert_eq!(world.reads("a", &["mine"]).await, [""; 0]);
+        assert_eq!(world.read("a", &["mine"]).await, ["mine 5"]);
+        assert_eq!(world.read("a", &["mine"]).await, ["mine 5"]);
+        assert_eq!(world.read("b", &["mine"]).await, ["mine 5"]);
+        assert_eq!(world.requests(), ["mine"], "one request for all referrers");
+        world.report("mine", 5);
+        assert_eq!(world.requeued(), [""; 0], "the same version is no change");
+        world.change("mine", 7);
+        assert_eq!(world.requeued(), ["a", "b"]);
+        assert_eq!(world.read("a", &["mine"]).await, ["mine 7"]);
+        world.delete("mine", 9);
+        assert_eq!(world.requeued(), ["a", "b"]);
+        assert_eq!(world.read("b", &["mine"]).await, [""; 0]);
+        assert_eq!(world.read("a", &["mine"]).await, [""; 0]);
         assert_eq!(world.requests(), ["mine", "mine"]);
-        world.changes("mine", 11);
-        assert_eq!(world.looked_at(), ["a", "b"]);
-        assert_eq!(world.reads("a", &["mine"]).await, ["mine 11"]);
+        world.change("mine", 11);
+        assert_eq!(world.requeued(), ["a", "b"]);
+        assert_eq!(world.read("a", &["mine"]).await, ["mine 11"]);
     }
 
     #[tokio::test]
-    async fn objects_with_the_usual_names_cost_no_request_when_they_are_not_there() {
+    async fn missing_objects_with_well_known_names_cost_no_request() {
         let world = World::new(&[]);
-        assert_eq!(world.reads("a", &["usual"]).await, [""; 0]);
+        assert_eq!(world.read("a", &["usual"]).await, [""; 0]);
         assert_eq!(world.requests(), [""; 0]);
-        world.changes("usual", 5);
-        assert_eq!(world.looked_at(), ["a"]);
-        assert_eq!(world.reads("a", &["usual"]).await, ["usual 5"]);
+        world.change("usual", 5);
+        assert_eq!(world.requeued(), ["a"]);
+        assert_eq!(world.read("a", &["usual"]).await, ["usual 5"]);
     }
 
     #[tokio::test]
-    async fn a_deletion_that_the_watch_missed_is_seen_in_its_next_list() {
+    async fn deletion_that_the_watch_missed_is_found_in_its_next_list() {
         let world = World::new(&[("mine", 5)]);
-        assert_eq!(world.reads("a", &["mine"]).await, ["mine 5"]);
+        assert_eq!(world.read("a", &["mine"]).await, ["mine 5"]);
         locked(&world.there).clear();
-        world.lists(20);
-        assert_eq!(world.looked_at(), ["a"]);
-        assert_eq!(world.reads("a", &["mine"]).await, [""; 0]);
+        world.list(20);
+        assert_eq!(world.requeued(), ["a"]);
+        assert_eq!(world.read("a", &["mine"]).await, [""; 0]);
     }
 
     #[tokio::test]
-    async fn nothing_is_kept_of_what_nobody_names() {
+    async fn objects_without_a_referrer_are_not_cached() {
         let world = World::new(&[("mine", 5), ("other", 6)]);
         assert!(world.references.metadata.is_empty());
-        world.changes("other", 8);
+        world.change("other", 8);
         assert!(world.references.metadata.is_empty());
-        world.reads("a", &["mine"]).await;
-        world.reads("a", &["other"]).await;
-        assert_eq!(locked(&world.references.state).named.len(), 1);
-        world.changes("mine", 10);
-        assert_eq!(world.looked_at(), [""; 0], "it is not named any more");
+        world.read("a", &["mine"]).await;
+        world.read("a", &["other"]).await;
+        assert_eq!(locked(&world.references.state).referenced.len(), 1);
+        world.change("mine", 10);
+        assert_eq!(world.requeued(), [""; 0], "it has no referrer any more");
         world.references.forget("toy", &key("a"));
         let state = locked(&world.references.state);
-        assert!(state.named.is_empty() && state.by_referrer.is_empty());
+        assert!(state.referenced.is_empty() && state.by_referrer.is_empty());
     }
 
     #[tokio::test]
-    async fn what_is_deleted_while_it_is_read_for_the_first_time_is_read_again() {
+    async fn object_that_is_deleted_during_its_first_read_is_read_again() {
         let world = World::new(&[("mine", 5)]);
         locked(&world.references.state).refer(Referrer { controller: "toy", key: key("a") }, [key("mine")].into());
         let key = key("mine");
-        // The answer was on its way when the watch told that it is gone.
+        // The answer is under way when the watch reports the deletion.
         let read = world.references.one(&key);
-        let told = async { world.references.metadata.remove(key.clone(), 7) };
-        let (object, ()) = tokio::join!(read, told);
+        let reported = async { world.references.metadata.remove(key.clone(), 7) };
+        let (object, ()) = tokio::join!(read, reported);
         assert!(object.unwrap().is_some(), "the answer is older");
-        assert_eq!(world.looked_at(), ["a"]);
+        assert_eq!(world.requeued(), ["a"]);
         locked(&world.there).clear();
-        assert_eq!(world.reads("a", &["mine"]).await, [""; 0]);
+        assert_eq!(world.read("a", &["mine"]).await, [""; 0]);
     }
 
     #[tokio::test]
-    async fn what_changes_while_it_is_read_is_read_again() {
+    async fn object_that_changes_during_a_read_is_read_again() {
         let world = World::new(&[("mine", 5)]);
         locked(&world.references.state).refer(Referrer { controller: "toy", key: key("a") }, [key("mine")].into());
-        // The answer is on its way when the watch tells of a later version.
+        // The answer is under way when the watch reports a later version.
         let key = key("mine");
         let read = world.references.one(&key);
-        let told = async { world.tells("mine", 7) };
-        let (object, ()) = tokio::join!(read, told);
+        let reported = async { world.report("mine", 7) };
+        let (object, ()) = tokio::join!(read, reported);
         assert_eq!(version_of(&object.unwrap().unwrap().metadata), 5);
         locked(&world.there).insert("mine", 7);
-        assert_eq!(world.reads("a", &["mine"]).await, ["mine 7"]);
+        assert_eq!(world.read("a", &["mine"]).await, ["mine 7"]);
     }
 }

@@ -4,7 +4,7 @@ use http::{Method, Request, header::CONTENT_TYPE};
 use kube::{Client, api::ObjectMeta};
 use serde_json::Value;
 
-/// Sends a request about one object, and reads no more of the answer than its metadata.
+/// Sends a request about one object, and decodes only the metadata of the response.
 pub(crate) async fn send(
     client: &Client,
     method: Method,

@@ -1,4 +1,4 @@
-//! What a process tells over HTTP: `/metrics`, `/healthz`, `/readyz`.
+//! The HTTP endpoints of a process: `/metrics`, `/healthz` and `/readyz`.
 
 use std::{
     convert::Infallible,
@@ -15,54 +15,54 @@ use crate::{http_server, metrics::Metrics};
 
 type Problems = Box<dyn Fn() -> Vec<String> + Send + Sync>;
 
-/// What keeps a process from being ready, and what from being healthy.
-struct Sources {
-    waits_for: Problems,
+/// Return what keeps the process from being ready, and what from being healthy.
+struct Checks {
+    blocked_on: Problems,
     stuck: Problems,
 }
 
-/// Whether a process is ready and healthy, as it knows itself.
+/// Whether the process is ready and healthy.
 #[derive(Clone, Default)]
-pub struct Readiness(Arc<RwLock<Option<Sources>>>);
+pub struct Readiness(Arc<RwLock<Option<Checks>>>);
 
 impl std::fmt::Debug for Readiness {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_tuple("Readiness").field(&self.waits_for()).finish()
+        formatter.debug_tuple("Readiness").field(&self.blocked_on()).finish()
     }
 }
 
 impl Readiness {
-    /// From now on `waits_for` says what is missing; nothing means that the process is ready. `stuck` says what does not get
-    /// any further; nothing means that the process is healthy.
-    pub fn is_told_by(
+    /// Sets the checks. The process is ready while `blocked_on` returns nothing, and healthy while `stuck` returns
+    /// nothing.
+    pub fn set_checks(
         &self,
-        waits_for: impl Fn() -> Vec<String> + Send + Sync + 'static,
+        blocked_on: impl Fn() -> Vec<String> + Send + Sync + 'static,
         stuck: impl Fn() -> Vec<String> + Send + Sync + 'static,
     ) {
-        let sources = Sources { waits_for: Box::new(waits_for), stuck: Box::new(stuck) };
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(sources);
+        let checks = Checks { blocked_on: Box::new(blocked_on), stuck: Box::new(stuck) };
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(checks);
     }
 
-    /// What does not get any further.
+    /// Returns the controllers that are stuck.
     pub fn stuck(&self) -> Vec<String> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).as_ref().map_or_else(Vec::new, |told| (told.stuck)())
+        self.0.read().unwrap_or_else(PoisonError::into_inner).as_ref().map_or_else(Vec::new, |checks| (checks.stuck)())
     }
 
-    /// What is missing.
-    pub fn waits_for(&self) -> Vec<String> {
+    /// Returns what the process waits for before it is ready.
+    pub fn blocked_on(&self) -> Vec<String> {
         match self.0.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
-            Some(told) => (told.waits_for)(),
+            Some(checks) => (checks.blocked_on)(),
             None => vec!["the API server".into()],
         }
     }
 }
 
-/// Answers until the process ends.
+/// Serves the endpoints until the process ends.
 pub async fn serve(listener: TcpListener, metrics: Metrics, readiness: Readiness) -> Infallible {
     let router = Router::new()
-        .route("/metrics", get(tell_metrics))
-        .route("/healthz", get(tell_health))
-        .route("/readyz", get(tell_readiness))
+        .route("/metrics", get(metrics_text))
+        .route("/healthz", get(health))
+        .route("/readyz", get(ready))
         .with_state((metrics, readiness));
     let answer = move |request: Request<Incoming>| {
         let router = router.clone();
@@ -74,14 +74,14 @@ pub async fn serve(listener: TcpListener, metrics: Metrics, readiness: Readiness
     http_server::serve(listener, answer).await
 }
 
-type Told = State<(Metrics, Readiness)>;
+type Served = State<(Metrics, Readiness)>;
 
-async fn tell_metrics(State((metrics, _)): Told) -> Result<([(&'static str, &'static str); 1], String), StatusCode> {
+async fn metrics_text(State((metrics, _)): Served) -> Result<([(&'static str, &'static str); 1], String), StatusCode> {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     metrics.text().map(|text| ([("content-type", kind)], text)).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-async fn tell_health(State((_, readiness)): Told) -> (StatusCode, String) {
+async fn health(State((_, readiness)): Served) -> (StatusCode, String) {
     let stuck = readiness.stuck();
     if stuck.is_empty() {
         (StatusCode::OK, "ok\n".into())
@@ -90,11 +90,11 @@ async fn tell_health(State((_, readiness)): Told) -> (StatusCode, String) {
     }
 }
 
-async fn tell_readiness(State((_, readiness)): Told) -> (StatusCode, String) {
-    let waits_for = readiness.waits_for();
-    if waits_for.is_empty() {
+async fn ready(State((_, readiness)): Served) -> (StatusCode, String) {
+    let blocked_on = readiness.blocked_on();
+    if blocked_on.is_empty() {
         (StatusCode::OK, "ready\n".into())
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, format!("waiting for {}\n", waits_for.join(", ")))
+        (StatusCode::SERVICE_UNAVAILABLE, format!("waiting for {}\n", blocked_on.join(", ")))
     }
 }

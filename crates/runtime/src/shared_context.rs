@@ -1,4 +1,4 @@
-//! What everything that runs in a process shares.
+//! The context that all controllers, watches and writers of a process share.
 
 use std::time::Duration;
 
@@ -12,32 +12,32 @@ use crate::{
     store::{Kind, Unreadable},
 };
 
-/// How long a watch that failed waits.
+/// Backoff of watches that failed.
 pub(crate) const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(10) };
 
-/// What everything that runs in a process shares.
+/// The context that all controllers, watches and writers of a process share.
 #[derive(Debug)]
 pub struct SharedContext {
-    /// What is counted.
+    /// The metrics of the process.
     pub metrics: Metrics,
-    /// What people are told.
+    /// The recorder of events.
     pub events: Events,
-    /// How long watches wait after failures.
+    /// Backoff of watches after failures.
     pub backoff: Backoff,
-    /// In whose name objects are written.
+    /// The field manager of all writes.
     pub field_manager: &'static str,
-    /// The annotation that says what was last written to an object.
+    /// The annotation with the hash of the last applied object.
     pub hash_annotation: &'static str,
-    /// The annotation by which users stop all work on an object, if there is one.
+    /// The annotation by which users pause the reconciliation of an object, if there is one.
     pub pause_annotation: Option<&'static str>,
-    /// The annotation by which users give an object that nobody owns to one that would own it, by that one's name.
+    /// The annotation by which users let a new object adopt an orphan. Its value is the name of the new owner.
     pub adoption_annotation: Option<&'static str>,
-    /// Whose fields are taken over.
+    /// The operator whose managed fields are taken over.
     pub predecessor: Option<Predecessor>,
 }
 
 impl SharedContext {
-    /// With the ordinary waits.
+    /// Creates a context with the default backoff.
     pub fn new(metrics: Metrics, events: Events, field_manager: &'static str, hash_annotation: &'static str) -> Self {
         Self {
             metrics,
@@ -51,38 +51,38 @@ impl SharedContext {
         }
     }
 
-    /// The same, with an annotation by which users stop all work on an object.
+    /// Sets the annotation by which users pause the reconciliation of an object.
     #[must_use]
-    pub fn paused_by(self, annotation: &'static str) -> Self {
+    pub fn with_pause_annotation(self, annotation: &'static str) -> Self {
         Self { pause_annotation: Some(annotation), ..self }
     }
 
-    /// The same, with an annotation by which users give away an object that nobody owns.
+    /// Sets the annotation by which users let a new object adopt an orphan.
     #[must_use]
-    pub fn adopting_by(self, annotation: &'static str) -> Self {
+    pub fn with_adoption_annotation(self, annotation: &'static str) -> Self {
         Self { adoption_annotation: Some(annotation), ..self }
     }
 
-    /// The same, where another program kept the objects before: its fields are taken over with the first write.
+    /// Sets the operator that managed the objects before: its fields are taken over with the first write.
     #[must_use]
-    pub fn taking_over(self, predecessor: Predecessor) -> Self {
+    pub fn with_predecessor(self, predecessor: Predecessor) -> Self {
         Self { predecessor: Some(predecessor), ..self }
     }
 
-    /// Whether an object was written in our name.
+    /// Whether this field manager has written the object.
     pub(crate) fn has_written(&self, metadata: &ObjectMeta) -> bool {
         let mut records = metadata.managed_fields.iter().flatten();
         records.any(|record| record.manager.as_deref() == Some(self.field_manager) && record.subresource.is_none())
     }
 
-    /// Whether the user gives an object to the one with this name.
-    pub(crate) fn is_given_to(&self, metadata: &ObjectMeta, name: &str) -> bool {
+    /// Whether the user has assigned an orphan to the owner with this name.
+    pub(crate) fn is_assigned_to(&self, metadata: &ObjectMeta, name: &str) -> bool {
         let given = |annotation| metadata.annotations.as_ref()?.get(annotation);
         self.adoption_annotation.and_then(given).is_some_and(|given| given == name)
     }
 
-    /// One object that cannot be read stops nothing; but somebody should know.
-    pub(crate) fn tell_of_unreadable<K: Kind>(&self, unreadable: &Unreadable) {
+    /// Reports an object that cannot be read, by an event and a metric. Other objects are reconciled as before.
+    pub(crate) fn report_unreadable<K: Kind>(&self, unreadable: &Unreadable) {
         self.metrics.unreadable(&K::plural(&()));
         let metadata = unreadable.metadata.clone();
         let reference = k8s_openapi::api::core::v1::ObjectReference {
@@ -95,9 +95,10 @@ impl SharedContext {
             field_path: None,
         };
         let message = format!(
-            "The object is left alone, because it cannot be read: {}. Correct it, and it is taken up again.",
+            "The object cannot be read: {}. The operator changes nothing for it. Correct it: the operator then \
+             reconciles it again.",
             unreadable.problem
         );
-        self.events.tell(reference, Note::warning("Unreadable", message));
+        self.events.emit(reference, Note::warning("Unreadable", message));
     }
 }

@@ -1,4 +1,4 @@
-//! Writes the status of an object, and only what has changed of it.
+//! The status of an object: its conditions, and the patch of what has changed.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -7,25 +7,25 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    apply::{Applied, Waiting},
-    conditions::{MESSAGE_LIMIT, Summary, with_transition_times},
+    apply::{Applied, Progress},
+    conditions::{AggregateCondition, MESSAGE_LIMIT, with_transition_times},
     error::{Error, chain},
 };
 
-/// How an object stands, as a controller reports it.
+/// The status of an object, as its controller reports it.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// The status without its conditions.
     pub status: Value,
-    /// Conditions besides those of the parts.
+    /// Conditions besides those of the components.
     pub conditions: Vec<Condition>,
-    /// Written at once, however short a time ago the status was written last.
+    /// Whether the status is written at once, even if the last write is recent.
     pub is_urgent: bool,
-    /// When the object is to be looked at again, should nothing change until then.
+    /// When the object is reconciled again, if nothing changes before.
     pub requeue_after: Option<Duration>,
 }
 
-/// A condition of which nobody knows yet since when it holds.
+/// Returns a condition without its transition time, which [`with_transition_times`] sets.
 pub fn condition(
     name: impl Into<String>,
     status: bool,
@@ -43,42 +43,46 @@ pub fn condition(
     }
 }
 
-/// The conditions of parts: what is wrong with each, and whether it is done.
-pub(crate) fn part_conditions(applied: &[Applied], generation: Option<i64>) -> Vec<Condition> {
-    let of_part = |Applied { component, written, failure, waits_for, remark, .. }: &Applied| {
+/// Returns the Degraded and Progressing conditions of components.
+pub(crate) fn component_conditions(applied: &[Applied], generation: Option<i64>) -> Vec<Condition> {
+    let of_component = |Applied { component, written, failure, progressing, remark, .. }: &Applied| {
         let degraded = match failure {
-            // Somebody was faster: it is looked at again at once, and nobody has to do anything.
+            // Another writer was faster: the object is reconciled again, and the user need not act.
             Some(error) if !error.is_conflict() => (true, error.reason(), chain(error)),
             _ => (false, AS_EXPECTED, String::new()),
         };
-        let progressing = match (failure, waits_for, remark) {
+        let progressing = match (failure, progressing, remark) {
             (Some(error), ..) if error.is_conflict() => (true, error.reason(), chain(error)),
-            (_, Some(Waiting { reason, message }), _) => (true, *reason, message.clone()),
-            _ if !written.is_empty() => (true, "Written", format!("Just written: {}.", written.join(", "))),
-            (.., Some(Waiting { reason, message })) => (false, *reason, message.clone()),
+            (_, Some(Progress { reason, message }), _) => (true, *reason, message.clone()),
+            _ if !written.is_empty() => {
+                let message = format!("Wrote {}. Waiting for the watch to show the changes.", written.join(", "));
+                (true, "Written", message)
+            }
+            (.., Some(Progress { reason, message })) => (false, *reason, message.clone()),
             _ => (false, AS_EXPECTED, String::new()),
         };
         [("Degraded", degraded), ("Progressing", progressing)].map(|(kind, (status, reason, message))| {
             condition(format!("{component}{kind}"), status, reason, &message, generation)
         })
     };
-    applied.iter().flat_map(of_part).collect()
+    applied.iter().flat_map(of_component).collect()
 }
 
 const AS_EXPECTED: &str = "AsExpected";
 
-/// The whole status to be written: the report, with conditions of parts, their sums, and their times.
-pub(crate) fn whole(
+/// Returns the status to write: the report with the conditions of components, their aggregates, and transition times.
+pub(crate) fn complete(
     report: Report,
     applied: &[Applied],
     generation: Option<i64>,
     current: &Value,
     now: Timestamp,
 ) -> Value {
-    let mut conditions = part_conditions(applied, generation);
+    let mut conditions = component_conditions(applied, generation);
     conditions.extend(report.conditions);
-    let sums = [Summary::Available, Summary::Progressing, Summary::Degraded].map(|sum| sum.of(&conditions, generation));
-    conditions.extend(sums);
+    let aggregates = [AggregateCondition::Available, AggregateCondition::Progressing, AggregateCondition::Degraded]
+        .map(|aggregate| aggregate.of(&conditions, generation));
+    conditions.extend(aggregates);
     let mut status = report.status;
     if !status.is_object() {
         status = json!({});
@@ -87,29 +91,31 @@ pub(crate) fn whole(
     status
 }
 
-/// The status to be written when the object could not even be looked at: as it is, with a condition that says so.
-/// `rests` are the types of conditions that say that no work is done.
+/// Returns the status to write when the object could not be observed or planned: the current one, with a condition for
+/// the error. `suspensions` are the types of the conditions of paused and suspended objects, which are removed.
 pub(crate) fn failed(
     error: &Error,
-    rests: [&str; 2],
+    suspensions: [&str; 2],
     generation: Option<i64>,
     current: &Value,
     now: Timestamp,
 ) -> Value {
     const OBSERVATION: &str = "ObservationDegraded";
-    // An object that is looked at is neither paused nor held.
+    // An object that is reconciled is neither paused nor suspended.
     let mut status = if current.is_object() { current.clone() } else { json!({}) };
-    let is_replaced = |name: &str| [OBSERVATION, Summary::Degraded.name()].contains(&name) || rests.contains(&name);
+    let is_replaced =
+        |name: &str| [OBSERVATION, AggregateCondition::Degraded.name()].contains(&name) || suspensions.contains(&name);
     let mut conditions: Vec<Condition> =
         conditions_of(current).into_iter().filter(|condition| !is_replaced(&condition.type_)).collect();
     conditions.push(condition(OBSERVATION, true, error.reason(), &chain(error), generation));
-    conditions.push(Summary::Degraded.of(&conditions, generation));
+    conditions.push(AggregateCondition::Degraded.of(&conditions, generation));
     status["conditions"] = timed(conditions, current, now);
     status
 }
 
-/// The status of an object on which no work is done: as it is, with the first of these types of conditions, and without the second.
-pub(crate) fn paused(
+/// Returns the status of a paused or suspended object: the current one, with a condition of the first of these types,
+/// and without the one of the second.
+pub(crate) fn suspended(
     [kind, other]: [&str; 2],
     message: &str,
     generation: Option<i64>,
@@ -132,24 +138,24 @@ fn conditions_of(status: &Value) -> Vec<Condition> {
     status.get("conditions").and_then(|all| serde_json::from_value(all.clone()).ok()).unwrap_or_default()
 }
 
-/// What is written of a status: texts of others are in its messages, and people read them in terminals. The API server takes
-/// none that are longer.
-pub(crate) fn fit(status: &Value) -> Value {
-    let mut fit = status.clone();
-    messina_text::make_fit(&mut fit, MESSAGE_LIMIT);
-    fit
+/// Sanitizes the texts of a status: its messages contain texts of other programs, and users read them in terminals.
+/// Longer texts than the API server accepts are cut.
+pub(crate) fn sanitized(status: &Value) -> Value {
+    let mut sanitized = status.clone();
+    messina_text::sanitize(&mut sanitized, MESSAGE_LIMIT);
+    sanitized
 }
 
-/// Whether a condition holds that did not, or the other way round, or they are of another generation.
+/// Whether the status of a condition changes, or its observed generation.
 pub(crate) fn is_transition(current: &Value, desired: &Value) -> bool {
-    let standing = |status: &Value| -> BTreeSet<_> {
+    let states = |status: &Value| -> BTreeSet<_> {
         let conditions = conditions_of(status).into_iter();
         conditions.map(|one| (one.type_, one.status, one.observed_generation)).collect()
     };
-    standing(current) != standing(desired)
+    states(current) != states(desired)
 }
 
-/// What has to be sent so that `current` becomes `desired`; none where that is nothing.
+/// Returns the merge patch from `current` to `desired`; none if they are equal.
 pub(crate) fn patch(current: &Value, desired: &Value) -> Option<Value> {
     let empty = Map::new();
     let (current, desired) = (current.as_object().unwrap_or(&empty), desired.as_object().unwrap_or(&empty));
@@ -163,7 +169,7 @@ pub(crate) fn patch(current: &Value, desired: &Value) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-/// A merge patch: members that are gone have to be named.
+/// Returns the merge patch of a value. Fields that are to be removed are null in it.
 fn merge_patch(current: Option<&Value>, desired: &Value) -> Value {
     match (current, desired) {
         (Some(Value::Object(_)), Value::Object(_)) => {
@@ -179,26 +185,26 @@ mod tests {
     use super::*;
     use crate::pause::PAUSED;
 
-    const RESTS: [&str; 2] = [PAUSED, "Held"];
+    const SUSPENSIONS: [&str; 2] = [PAUSED, "Held"];
 
     #[test]
-    fn texts_of_others_are_made_fit_before_they_are_written() {
+    fn texts_of_other_programs_are_sanitized_before_they_are_written() {
         let report = Report {
             status: json!({"lastErrors": [{"description": "etcd says \u{1b}[31mno\u{202e}"}]}),
             conditions: vec![condition("JobDegraded", true, "Failed", &"\u{7}x".repeat(MESSAGE_LIMIT), None)],
             ..Report::default()
         };
-        let whole = fit(&whole(report, &[], Some(1), &Value::Null, at(1)));
-        assert_eq!(whole["lastErrors"][0]["description"], "etcd says no");
-        let conditions = conditions_of(&whole);
+        let written = sanitized(&complete(report, &[], Some(1), &Value::Null, at(1)));
+        assert_eq!(written["lastErrors"][0]["description"], "etcd says no");
+        let conditions = conditions_of(&written);
         let message = &conditions.iter().find(|one| one.type_ == "JobDegraded").unwrap().message;
         assert!(message.chars().count() <= MESSAGE_LIMIT && message.starts_with("xxx"));
-        assert!(conditions.iter().all(|one| !one.message.contains('\u{7}')), "sums are made of them, too");
-        assert_eq!(patch(&whole, &fit(&whole)), None, "it is written once");
+        assert!(conditions.iter().all(|one| !one.message.contains('\u{7}')), "aggregates contain them, too");
+        assert_eq!(patch(&written, &sanitized(&written)), None, "it is written once");
     }
 
     #[test]
-    fn words_and_counts_are_no_transition() {
+    fn messages_and_counts_are_no_transition() {
         let status = |holds: bool, message: &str, generation: i64, nodes: i32| {
             let one = condition("Progressing", holds, "Reason", message, Some(generation));
             json!({"conditions": [one], "nodes": nodes})
@@ -210,9 +216,9 @@ mod tests {
         assert!(is_transition(&json!({}), &before));
     }
 
-    fn applied(failure: Option<Error>, waits_for: Option<&str>) -> Applied {
-        let waits_for = waits_for.map(|message| Waiting { reason: "RollingOut", message: message.into() });
-        Applied { component: "Service", written: vec![], events: vec![], failure, waits_for, remark: None }
+    fn applied(failure: Option<Error>, progressing: Option<&str>) -> Applied {
+        let progressing = progressing.map(|message| Progress { reason: "RollingOut", message: message.into() });
+        Applied { component: "Service", written: vec![], events: vec![], failure, progressing, remark: None }
     }
 
     fn at(seconds: i64) -> Timestamp {
@@ -220,77 +226,83 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_change_is_not_written() {
+    fn status_is_patched_only_where_it_has_changed() {
         let report = || Report { status: json!({"nodes": 3}), ..Report::default() };
-        let first = whole(report(), &[applied(None, None)], Some(1), &Value::Null, at(1));
+        let first = complete(report(), &[applied(None, None)], Some(1), &Value::Null, at(1));
         assert!(patch(&Value::Null, &first).is_some());
-        let second = whole(report(), &[applied(None, None)], Some(1), &first, at(2));
+        let second = complete(report(), &[applied(None, None)], Some(1), &first, at(2));
         assert_eq!(patch(&first, &second), None, "times stay as they are");
-        let third = whole(report(), &[applied(None, Some("one more"))], Some(1), &second, at(3));
+        let third = complete(report(), &[applied(None, Some("one more"))], Some(1), &second, at(3));
         let patched = patch(&second, &third).unwrap();
         assert_eq!(patched.as_object().unwrap().keys().collect::<Vec<_>>(), ["conditions"]);
     }
 
     #[test]
-    fn a_remark_is_told_where_nothing_else_is() {
-        let remark = Some(Waiting { reason: "GoodToKnow", message: "this".into() });
-        for (waits_for, told) in [(None, ("False", "GoodToKnow")), (Some("more"), ("True", "RollingOut"))] {
-            let applied = Applied { remark: remark.clone(), ..applied(None, waits_for) };
-            let conditions = part_conditions(&[applied], None);
+    fn remark_is_the_message_of_a_component_that_is_not_progressing() {
+        let remark = Some(Progress { reason: "GoodToKnow", message: "this".into() });
+        for (progressing, expected) in [(None, ("False", "GoodToKnow")), (Some("more"), ("True", "RollingOut"))] {
+            let applied = Applied { remark: remark.clone(), ..applied(None, progressing) };
+            let conditions = component_conditions(&[applied], None);
             let progressing = conditions.iter().find(|one| one.type_ == "ServiceProgressing").unwrap();
-            assert_eq!((progressing.status.as_str(), progressing.reason.as_str()), told);
+            assert_eq!((progressing.status.as_str(), progressing.reason.as_str()), expected);
         }
     }
 
     #[test]
-    fn what_is_gone_is_named_in_the_patch() {
+    fn removed_fields_are_null_in_the_patch() {
         let patched = patch(&json!({"a": 1, "b": {"c": 1, "d": 2}, "e": null}), &json!({"b": {"d": 3}})).unwrap();
         assert_eq!(patched, json!({"a": null, "b": {"c": null, "d": 3}, "e": null}));
         assert_eq!(patch(&json!({"a": 1}), &json!({"a": 1, "b": null})), None);
     }
 
     #[test]
-    fn a_pause_changes_nothing_but_its_own_condition_and_leaves_no_trace() {
+    fn pause_changes_only_its_own_condition_which_is_removed_afterwards() {
         let report = || Report { status: json!({"nodes": 3}), ..Report::default() };
-        let before = whole(report(), &[applied(None, Some("for x"))], Some(1), &Value::Null, at(1));
-        let during = paused(RESTS, "resting", Some(2), &before, at(2));
+        let before = complete(report(), &[applied(None, Some("for x"))], Some(1), &Value::Null, at(1));
+        let during = suspended(SUSPENSIONS, "paused", Some(2), &before, at(2));
         let mut rest = during.clone();
         rest["conditions"].as_array_mut().unwrap().retain(|condition| condition["type"] != PAUSED);
         assert_eq!(rest, before, "all else stays, times and generations included");
         let conditions = conditions_of(&during);
         let own = conditions.iter().find(|condition| condition.type_ == PAUSED).unwrap();
-        assert_eq!((own.status.as_str(), own.message.as_str(), own.observed_generation), ("True", "resting", Some(2)));
-        assert_eq!(patch(&during, &paused(RESTS, "resting", Some(2), &during, at(3))), None, "it is written once");
+        assert_eq!((own.status.as_str(), own.message.as_str(), own.observed_generation), ("True", "paused", Some(2)));
+        assert_eq!(
+            patch(&during, &suspended(SUSPENSIONS, "paused", Some(2), &during, at(3))),
+            None,
+            "it is written once"
+        );
 
         let is_paused = |status: &Value| conditions_of(status).iter().any(|condition| condition.type_ == PAUSED);
-        assert!(!is_paused(&whole(report(), &[applied(None, None)], Some(2), &during, at(4))));
+        assert!(!is_paused(&complete(report(), &[applied(None, None)], Some(2), &during, at(4))));
         let fault = Error::Invalid { reason: "Invalid", message: "spec.racks".into() };
-        assert!(!is_paused(&failed(&fault, RESTS, Some(2), &during, at(4))));
-        assert!(is_paused(&paused(RESTS, "resting", None, &Value::Null, at(1))), "an object may be new");
-        let held = paused(["Held", PAUSED], "another program works on it", Some(2), &during, at(3));
-        assert!(!is_paused(&held), "one of the two is said");
-        assert!(conditions_of(&held).iter().any(|condition| condition.type_ == "Held" && condition.status == "True"));
+        assert!(!is_paused(&failed(&fault, SUSPENSIONS, Some(2), &during, at(4))));
+        assert!(is_paused(&suspended(SUSPENSIONS, "paused", None, &Value::Null, at(1))), "an object may be new");
+        let suspended = suspended(["Held", PAUSED], "another program works on it", Some(2), &during, at(3));
+        assert!(!is_paused(&suspended), "an object has one of the two conditions");
+        assert!(
+            conditions_of(&suspended).iter().any(|condition| condition.type_ == "Held" && condition.status == "True")
+        );
     }
 
     #[test]
-    fn a_fault_makes_the_whole_degraded_and_a_wait_makes_it_progress() {
+    fn object_is_degraded_or_progressing_if_a_component_is() {
         let find = |status: &Value, name: &str| {
             conditions_of(status).into_iter().find(|condition| condition.type_ == name).unwrap()
         };
         let fault = Error::Invalid { reason: "Invalid", message: "spec.racks[1].name: is a duplicate".into() };
-        let status = whole(Report::default(), &[applied(Some(fault.clone()), None)], Some(4), &Value::Null, at(1));
+        let status = complete(Report::default(), &[applied(Some(fault.clone()), None)], Some(4), &Value::Null, at(1));
         assert_eq!(find(&status, "Degraded").message, "ServiceDegraded: spec.racks[1].name: is a duplicate");
         assert_eq!(find(&status, "Progressing").status, "False");
-        let status = whole(Report::default(), &[applied(None, Some("for x"))], Some(4), &Value::Null, at(1));
+        let status = complete(Report::default(), &[applied(None, Some("for x"))], Some(4), &Value::Null, at(1));
         assert_eq!(
             (find(&status, "Progressing").status, find(&status, "Degraded").status),
             ("True".into(), "False".into())
         );
 
-        let unseen = failed(&fault, RESTS, Some(5), &status, at(2));
+        let unseen = failed(&fault, SUSPENSIONS, Some(5), &status, at(2));
         assert_eq!(find(&unseen, "ObservationDegraded").message, "spec.racks[1].name: is a duplicate");
         assert_eq!(find(&unseen, "Degraded").status, "True");
-        let well = whole(Report::default(), &[applied(None, None)], Some(5), &unseen, at(3));
+        let well = complete(Report::default(), &[applied(None, None)], Some(5), &unseen, at(3));
         assert!(!conditions_of(&well).iter().any(|condition| condition.type_ == "ObservationDegraded"));
         assert_eq!(find(&well, "Degraded").status, "False");
     }

@@ -1,4 +1,4 @@
-//! What is known of the objects of one kind, fed by one watch and shared by all who read it.
+//! The cache of the objects of one kind, fed by one watch and shared by all its readers.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -28,37 +28,37 @@ impl<K> Kind for K where
 {
 }
 
-/// A state of the API server's storage. Later states have greater numbers.
+/// A resource version. Later ones are greater.
 pub type Version = u64;
 
-/// The version that an object says it has.
+/// Returns the resource version of an object.
 pub fn version_of(metadata: &ObjectMeta) -> Version {
     metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or_default()
 }
 
-/// Which object it is.
+/// Returns namespace and name of an object.
 pub fn key_of(metadata: &ObjectMeta) -> ObjectKey {
     ObjectKey { namespace: metadata.namespace.clone(), name: metadata.name.clone().unwrap_or_default() }
 }
 
-/// The one owner that keeps the object.
+/// Returns the owner reference to the controller of an object.
 pub fn controller_of(metadata: &ObjectMeta) -> Option<&OwnerReference> {
     metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
-/// An object that is there and cannot be read.
+/// An object that exists and cannot be read, because it does not match the type of its kind.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{kind} {} cannot be read: {problem}", key_of(metadata))]
 pub struct Unreadable {
     /// Its kind.
     pub kind: String,
-    /// Its metadata, by which it is found and whom it concerns.
+    /// Its metadata, which identify it, its owner and the objects that it concerns.
     pub metadata: ObjectMeta,
-    /// What is wrong.
+    /// The error of decoding it.
     pub problem: String,
 }
 
-/// An object as it was last seen.
+/// A cached object and its version.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry<K> {
     pub(crate) version: Version,
@@ -74,46 +74,46 @@ impl<K: Kind> Entry<K> {
     }
 }
 
-/// What became of an object.
+/// A change of an object: created, updated or deleted.
 #[derive(Clone, Debug)]
 pub struct Change<K> {
-    /// Which object.
+    /// Namespace and name of the object.
     pub key: ObjectKey,
-    /// What it was; none where it was not there or could not be read.
+    /// The object before; none if it did not exist or could not be read.
     pub before: Option<Arc<K>>,
-    /// What it is; none where it is gone or cannot be read.
+    /// The object after; none if it is deleted or cannot be read.
     pub after: Option<Arc<K>>,
-    /// What it was where it was there and could not be read.
+    /// The object before, if it existed and could not be read.
     pub unreadable_before: Option<Arc<Unreadable>>,
-    /// What it is where it is there and cannot be read.
+    /// The object after, if it exists and cannot be read.
     pub unreadable_after: Option<Arc<Unreadable>>,
 }
 
 impl<K> Change<K> {
-    /// The change of an object that can be read, or is not there.
+    /// The change of an object that could be read before and after, if it existed.
     pub fn new(key: ObjectKey, before: Option<Arc<K>>, after: Option<Arc<K>>) -> Self {
         Self { key, before, after, unreadable_before: None, unreadable_after: None }
     }
 
-    /// Whether the object is gone. One that cannot be read is not.
+    /// Whether the object was deleted. One that cannot be read was not.
     pub fn is_gone(&self) -> bool {
         self.after.is_none() && self.unreadable_after.is_none()
     }
 }
 
 impl<K: Kind> Change<K> {
-    /// The metadata that the object had, whether or not it could be read.
+    /// Returns the metadata before the change, whether or not the object could be read.
     pub fn metadata_before(&self) -> Option<&ObjectMeta> {
         metadata(self.before.as_ref(), self.unreadable_before.as_ref())
     }
 
-    /// The metadata that the object has, whether or not it can be read.
+    /// Returns the metadata after the change, whether or not the object can be read.
     pub fn metadata_after(&self) -> Option<&ObjectMeta> {
         metadata(self.after.as_ref(), self.unreadable_after.as_ref())
     }
 
-    /// Both. Whom a change concerns is decided from these: an object that cannot be read holds up whoever needs it, and they
-    /// have to be woken when it can be read again, or is gone.
+    /// Returns the metadata before and after the change. Which objects to requeue is decided from these: an object that
+    /// cannot be read blocks the objects that need it, which must be requeued when it can be read again or is deleted.
     pub fn metadata(&self) -> impl Iterator<Item = &ObjectMeta> {
         [self.metadata_before(), self.metadata_after()].into_iter().flatten()
     }
@@ -128,17 +128,17 @@ fn metadata<'a, K: Kind>(
 
 type Listener<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
 
-/// The objects of one kind, as far as the watch has told of them.
+/// The cache of the objects of one kind, like an informer's.
 pub struct Store<K> {
     state: RwLock<State<K>>,
     listeners: RwLock<Vec<Listener<K>>>,
-    /// The state of the storage that this store shows; zero until it is complete for the first time.
+    /// The resource version of the cache; zero until it has synced for the first time.
     version: watch::Sender<Version>,
-    /// Whether the kind is known not to be installed; none where it has to be.
+    /// Whether the kind is known not to be installed; none if it is required.
     is_missing: watch::Sender<Option<bool>>,
-    /// Whether the API server does not let us read the kind; none where it has to.
+    /// Whether the API server forbids reading the kind; none if the permission is required.
     is_forbidden: watch::Sender<Option<bool>>,
-    /// Whether it does not, though it has to: what the store shows is old.
+    /// Whether the API server forbids reading the kind although the permission is required: the cache is stale.
     is_refused: AtomicBool,
     permission_listeners: RwLock<Vec<Box<dyn Fn() + Send + Sync>>>,
 }
@@ -148,18 +148,18 @@ struct State<K> {
     objects: HashMap<ObjectKey, Entry<K>>,
     by_controller: HashMap<String, BTreeSet<ObjectKey>>,
     /// Those that have no controller.
-    alone: BTreeSet<ObjectKey>,
-    /// No list of an earlier state is believed.
-    floor: Version,
+    without_controller: BTreeSet<ObjectKey>,
+    /// Lists of an earlier resource version are refused.
+    min_version: Version,
 }
 
-/// A list shows a state that is older than one that is known to have been.
+/// A list is older than a resource version that was already observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the API server gave a list of version {given}, although version {known} has already been")]
+#[error("the API server returned a list at resource version {given}, older than the observed resource version {known}")]
 pub struct Outdated {
-    /// What the list shows.
+    /// The resource version of the list.
     pub given: Version,
-    /// What was already seen.
+    /// The resource version that was already observed.
     pub known: Version,
 }
 
@@ -169,8 +169,8 @@ impl<K> Default for Store<K> {
             state: RwLock::new(State {
                 objects: HashMap::new(),
                 by_controller: HashMap::new(),
-                alone: BTreeSet::new(),
-                floor: 0,
+                without_controller: BTreeSet::new(),
+                min_version: 0,
             }),
             listeners: RwLock::default(),
             version: watch::Sender::new(0),
@@ -189,42 +189,42 @@ impl<K> Debug for Store<K> {
 }
 
 impl<K: Kind> Store<K> {
-    /// One object.
+    /// Returns an object; none if it does not exist.
     pub fn get(&self, key: &ObjectKey) -> Result<Option<Arc<K>>, Arc<Unreadable>> {
         self.read().objects.get(key).map(|entry| entry.object.clone()).transpose()
     }
 
-    /// The objects whose controller has this UID, in order of their names. Fails when one of them cannot be read: it is
-    /// there, so it may not be taken for missing.
+    /// Returns the objects whose controller has this UID, in the order of their names. Fails if one of them cannot be
+    /// read: it exists, so it must not be taken for missing.
     pub fn controlled_by(&self, uid: &str) -> Result<Vec<Arc<K>>, Arc<Unreadable>> {
         let state = self.read();
         let keys = state.by_controller.get(uid).into_iter().flatten();
         keys.filter_map(|key| state.objects.get(key)).map(|entry| entry.object.clone()).collect()
     }
 
-    /// The objects that have no controller and can be read, in order of their names.
+    /// Returns the objects that have no controller and can be read, in the order of their names.
     pub fn without_controller(&self) -> Vec<Arc<K>> {
         let state = self.read();
-        state.alone.iter().filter_map(|key| state.objects.get(key)?.object.clone().ok()).collect()
+        state.without_controller.iter().filter_map(|key| state.objects.get(key)?.object.clone().ok()).collect()
     }
 
-    /// All objects that can be read.
+    /// Returns all objects that can be read.
     pub fn all(&self) -> Vec<Arc<K>> {
         self.read().objects.values().filter_map(|entry| entry.object.clone().ok()).collect()
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub fn len(&self) -> usize {
         self.read().objects.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no objects.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The objects for which this holds, by where they are and their labels. Fails when one of them cannot be read: it is
-    /// there, so it may not be taken for missing.
+    /// Returns the objects that are selected by key and labels. Fails if one of them cannot be read: it exists, so it
+    /// must not be taken for missing.
     pub fn select(
         &self,
         is_selected: impl Fn(&ObjectKey, &BTreeMap<String, String>) -> bool,
@@ -238,42 +238,42 @@ impl<K: Kind> Store<K> {
         state.objects.iter().filter(is_one).map(|(_, entry)| entry.object.clone()).collect()
     }
 
-    /// How many of them cannot be read.
+    /// Returns the number of objects that cannot be read.
     pub fn unreadable(&self) -> usize {
         self.read().objects.values().filter(|entry| entry.object.is_err()).count()
     }
 
-    /// Calls `listener` at every change from now on.
+    /// Calls `listener` on every change from now on.
     pub fn on_change(&self, listener: impl Fn(&Change<K>) + Send + Sync + 'static) {
         self.listeners.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(listener));
     }
 
-    /// The state of the storage that this store shows; zero until it is complete.
+    /// Returns the resource version of the cache; zero until it has synced.
     pub fn version(&self) -> Version {
         *self.version.borrow()
     }
 
-    /// Whether the kind is known not to be installed, where that may be.
+    /// Whether the kind is optional and known not to be installed.
     pub fn is_missing(&self) -> bool {
         self.version() == 0 && *self.is_missing.borrow() == Some(true)
     }
 
-    /// Whether the API server does not let us read the kind, where that may be. What the store shows is then nothing, or old.
+    /// Whether the permission to read the kind is optional and missing. The cache is then empty or stale.
     pub fn is_forbidden(&self) -> bool {
         *self.is_forbidden.borrow() == Some(true)
     }
 
-    /// Whether it is still to be seen what there is.
-    pub(crate) fn is_awaited(&self) -> bool {
+    /// Whether the cache has not synced, or is stale because a required permission is missing.
+    pub(crate) fn is_unsynced(&self) -> bool {
         let is_unknown = self.version() == 0 && !self.is_missing() && !self.is_forbidden();
         is_unknown || self.is_refused.load(Ordering::Relaxed)
     }
 
-    /// Waits until the store is complete; where the kind need not be installed or readable, until that is known.
-    pub async fn complete(&self) {
+    /// Waits until the cache has synced or, for an optional kind, until it is known to be missing or forbidden.
+    pub async fn wait_until_synced(&self) {
         let (mut version, mut is_missing) = (self.version.subscribe(), self.is_missing.subscribe());
         let mut is_forbidden = self.is_forbidden.subscribe();
-        // The senders live as long as the store, so they cannot be gone.
+        // The senders live as long as the store, so no channel is closed.
         tokio::select! {
             _ = version.wait_for(|version| *version > 0) => {}
             _ = is_missing.wait_for(|is_missing| *is_missing == Some(true)) => {}
@@ -281,106 +281,105 @@ impl<K: Kind> Store<K> {
         }
     }
 
-    /// The work goes on without this kind, should the API server not let us read it.
+    /// Makes the permission to read the kind optional: controllers work without it.
     pub(crate) fn may_be_forbidden(&self) {
         self.is_forbidden.send_replace(Some(false));
     }
 
-    /// Calls `listener` when the API server lets us read the kind from now on, or does not, where either may be.
+    /// Calls `listener` when an optional permission to read the kind is granted or revoked.
     pub(crate) fn on_permission_change(&self, listener: impl Fn() + Send + Sync + 'static) {
         self.permission_listeners.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(listener));
     }
 
-    /// Whether the API server lets us read the kind.
+    /// Records whether the API server forbids reading the kind.
     pub(crate) fn set_forbidden(&self, is_forbidden: bool) {
         self.is_refused.store(is_forbidden && self.is_forbidden.borrow().is_none(), Ordering::Relaxed);
-        let is_news = self.is_forbidden.send_if_modified(|known| {
+        let is_changed = self.is_forbidden.send_if_modified(|known| {
             known.is_some_and(|known| known != is_forbidden) && {
                 *known = Some(is_forbidden);
                 true
             }
         });
-        if is_news {
+        if is_changed {
             let listeners = self.permission_listeners.read().unwrap_or_else(PoisonError::into_inner);
             listeners.iter().for_each(|listener| listener());
         }
     }
 
-    /// The kind need not be installed.
+    /// Makes the kind optional: it need not be installed.
     pub(crate) fn may_be_missing(&self) {
         self.is_missing.send_replace(Some(false));
     }
 
-    /// The API server does not know the kind.
-    pub(crate) fn not_served(&self) {
+    /// Records that the API server does not serve the kind.
+    pub(crate) fn set_not_served(&self) {
         self.is_missing.send_if_modified(|is_missing| *is_missing == Some(false) && is_missing.replace(true).is_some());
     }
 
-    /// No list that is older than this is believed.
-    pub(crate) fn min_resource_version(&self, version: Version) {
-        let mut state = self.write();
-        state.floor = state.floor.max(version);
+    /// Refuses lists that are older than this resource version.
+    pub(crate) fn set_min_resource_version(&self, version: Version) {
+        self.write().raise_min_version(version);
     }
 
-    /// Replaces everything by a list that shows the state `version`.
+    /// Replaces all objects by a list at resource version `version`.
     pub(crate) fn replace(&self, objects: HashMap<ObjectKey, Entry<K>>, version: Version) -> Result<(), Outdated> {
         let changes = {
             let mut state = self.write();
-            if version < state.floor {
-                return Err(Outdated { given: version, known: state.floor });
+            if version < state.min_version {
+                return Err(Outdated { given: version, known: state.min_version });
             }
             let gone: Vec<ObjectKey> =
                 state.objects.keys().filter(|key| !objects.contains_key(*key)).cloned().collect();
             let mut changes: Vec<Change<K>> = gone.into_iter().filter_map(|key| state.put(key, None)).collect();
             changes.extend(objects.into_iter().filter_map(|(key, entry)| state.put(key, Some(entry))));
-            state.floor = version;
+            state.min_version = version;
             changes
         };
-        self.advance_and_tell(version, changes);
+        self.advance_and_notify(version, changes);
         Ok(())
     }
 
-    /// Takes in what the watch says of one object. What is older than what is known is left out.
+    /// Stores an object from a watch event. An event that is older than the cached object is ignored.
     pub(crate) fn put(&self, key: ObjectKey, entry: Entry<K>) {
         let version = entry.version;
         let change = self.write().put_newer(key, version, Some(entry));
-        self.advance_and_tell(version, change);
+        self.advance_and_notify(version, change);
     }
 
-    /// Takes in an object that was read beside the watch, which may not have come as far.
-    pub(crate) fn learn(&self, key: ObjectKey, entry: Entry<K>) {
+    /// Stores an object that was read with a GET. The version of the cache stays, because the watch may lag behind.
+    pub(crate) fn put_read(&self, key: ObjectKey, entry: Entry<K>) {
         let version = entry.version;
         let change = self.write().put_newer(key, version, Some(entry));
-        self.tell(change);
+        self.notify(change);
     }
 
-    /// Takes in that an object went at this version.
+    /// Removes an object that was deleted at this resource version.
     pub(crate) fn remove(&self, key: ObjectKey, version: Version) {
         let change = self.write().put_newer(key, version, None);
-        self.advance_and_tell(version, change);
+        self.advance_and_notify(version, change);
     }
 
-    /// The watch says that nothing else happened up to this version.
+    /// Raises the resource version of the cache: the watch has reached it, as a bookmark says.
     pub(crate) fn advance(&self, version: Version) {
-        self.write().floor_at_least(version);
+        self.write().raise_min_version(version);
         self.version.send_if_modified(|known| {
-            let is_news = version > *known;
+            let is_newer = version > *known;
             *known = version.max(*known);
-            is_news
+            is_newer
         });
     }
 
-    /// Whoever hears of a change finds the store up to date.
-    fn advance_and_tell(&self, version: Version, changes: impl IntoIterator<Item = Change<K>>) {
+    /// Advances first, so that listeners find the cache up to date.
+    fn advance_and_notify(&self, version: Version, changes: impl IntoIterator<Item = Change<K>>) {
         self.advance(version);
-        self.tell(changes);
+        self.notify(changes);
     }
 
-    fn tell(&self, changes: impl IntoIterator<Item = Change<K>>) {
+    fn notify(&self, changes: impl IntoIterator<Item = Change<K>>) {
         let listeners = self.listeners.read().unwrap_or_else(PoisonError::into_inner);
         for change in changes {
             for listener in listeners.iter() {
-                // The watch and the other listeners go on; the panic itself is logged where it happens.
+                // The watch and the other listeners continue; the panic itself is logged by the panic hook.
                 let _ = std::panic::catch_unwind(AssertUnwindSafe(|| listener(&change)));
             }
         }
@@ -396,8 +395,8 @@ impl<K: Kind> Store<K> {
 }
 
 impl<K: Kind> State<K> {
-    fn floor_at_least(&mut self, version: Version) {
-        self.floor = self.floor.max(version);
+    fn raise_min_version(&mut self, version: Version) {
+        self.min_version = self.min_version.max(version);
     }
 
     fn put_newer(&mut self, key: ObjectKey, version: Version, entry: Option<Entry<K>>) -> Option<Change<K>> {
@@ -405,7 +404,7 @@ impl<K: Kind> State<K> {
         if version < known { None } else { self.put(key, entry) }
     }
 
-    /// What changed, if anything did.
+    /// Stores or removes an object. Returns the change, if there is any.
     fn put(&mut self, key: ObjectKey, entry: Option<Entry<K>>) -> Option<Change<K>> {
         let after = entry.as_ref().map(|entry| entry.object.clone());
         let version = entry.as_ref().map(|entry| entry.version);
@@ -424,13 +423,13 @@ impl<K: Kind> State<K> {
         }
         match controller {
             Some(uid) => {
-                self.alone.remove(&key);
+                self.without_controller.remove(&key);
                 self.by_controller.entry(uid).or_default().insert(key.clone());
             }
-            None if version.is_some() => _ = self.alone.insert(key.clone()),
-            None => _ = self.alone.remove(&key),
+            None if version.is_some() => _ = self.without_controller.insert(key.clone()),
+            None => _ = self.without_controller.remove(&key),
         }
-        // That something is gone is news, also where it was not known.
+        // A deletion is a change even if the object was not cached.
         if version.is_some() && old.as_ref().map(|old| old.version) == version {
             return None;
         }
@@ -440,7 +439,7 @@ impl<K: Kind> State<K> {
     }
 }
 
-/// An object that can be read, or one that cannot.
+/// Splits an object into a readable and an unreadable one.
 fn split<K>(object: Option<Result<Arc<K>, Arc<Unreadable>>>) -> (Option<Arc<K>>, Option<Arc<Unreadable>>) {
     match object {
         Some(Ok(object)) => (Some(object), None),
@@ -489,21 +488,21 @@ mod tests {
         (key(name), Entry { version, object: Err(Arc::new(problem)) })
     }
 
-    /// A store, and what its listener heard.
+    /// Returns a store, and the changes that its listener was called with.
     fn store() -> (Store<ConfigMap>, Arc<Mutex<Vec<String>>>) {
-        let heard = Arc::<Mutex<Vec<String>>>::default();
+        let notified = Arc::<Mutex<Vec<String>>>::default();
         let store = Store::default();
-        let ear = Arc::clone(&heard);
+        let own = Arc::clone(&notified);
         store.on_change(move |change: &Change<ConfigMap>| {
-            let word = match (&change.before, &change.after) {
-                (None, Some(_)) => "came",
-                (Some(_), Some(_)) => "changed",
-                (Some(_), None) => "went",
+            let what = match (&change.before, &change.after) {
+                (None, Some(_)) => "created",
+                (Some(_), Some(_)) => "updated",
+                (Some(_), None) => "deleted",
                 (None, None) => "unknown",
             };
-            ear.lock().unwrap().push(format!("{} {word}", change.key.name));
+            own.lock().unwrap().push(format!("{} {what}", change.key.name));
         });
-        (store, heard)
+        (store, notified)
     }
 
     fn names(objects: Result<Vec<Arc<ConfigMap>>, Arc<Unreadable>>) -> Vec<String> {
@@ -511,38 +510,38 @@ mod tests {
     }
 
     #[test]
-    fn a_list_replaces_what_was_known_and_tells_only_of_changes() {
-        let (store, heard) = store();
+    fn list_replaces_all_objects_and_notifies_only_of_changes() {
+        let (store, notified) = store();
         assert_eq!(store.version(), 0);
         store.replace([entry("x", None, 1), entry("y", None, 2)].into(), 5).unwrap();
         assert_eq!(store.version(), 5);
-        heard.lock().unwrap().clear();
+        notified.lock().unwrap().clear();
         store.replace([entry("y", None, 2), entry("z", None, 7)].into(), 8).unwrap();
-        let mut heard = heard.lock().unwrap().clone();
-        heard.sort();
-        assert_eq!(heard, ["x went", "z came"]);
+        let mut notified = notified.lock().unwrap().clone();
+        notified.sort();
+        assert_eq!(notified, ["x deleted", "z created"]);
     }
 
     #[test]
-    fn a_list_older_than_what_was_seen_is_refused() {
+    fn list_older_than_the_cache_is_refused() {
         let (store, _) = store();
         store.replace([entry("x", None, 1)].into(), 5).unwrap();
         store.advance(9);
         assert_eq!(store.replace(HashMap::new(), 8), Err(Outdated { given: 8, known: 9 }));
         assert_eq!(store.len(), 1);
-        store.min_resource_version(20);
+        store.set_min_resource_version(20);
         assert_eq!(store.replace(HashMap::new(), 19), Err(Outdated { given: 19, known: 20 }));
     }
 
     #[test]
-    fn news_older_than_what_is_known_is_left_out() {
-        let (store, heard) = store();
+    fn event_older_than_the_cached_object_is_ignored() {
+        let (store, notified) = store();
         store.replace([entry("x", Some("new"), 7)].into(), 7).unwrap();
         let (key, old) = entry("x", Some("old"), 3);
         store.put(key.clone(), old);
         store.remove(key, 6);
         assert_eq!(names(store.controlled_by("new")), ["x"]);
-        assert_eq!(*heard.lock().unwrap(), ["x came"]);
+        assert_eq!(*notified.lock().unwrap(), ["x created"]);
     }
 
     #[test]
@@ -559,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_of_unreadable_objects_name_whom_they_concern() {
+    fn changes_of_unreadable_objects_have_their_metadata() {
         let store = Store::<ConfigMap>::default();
         let seen = Arc::<Mutex<Vec<(Option<String>, Option<String>, bool)>>>::default();
         let own = Arc::clone(&seen);
@@ -579,35 +578,35 @@ mod tests {
             assert_eq!(seen.lock().unwrap().pop(), Some(expected));
         }
         store.remove(key("x"), 5);
-        assert_eq!(seen.lock().unwrap().pop(), Some((owner(), None, true)), "whoever it held up is woken");
+        assert_eq!(seen.lock().unwrap().pop(), Some((owner(), None, true)), "its owner is requeued");
     }
 
     #[test]
-    fn a_kind_that_may_not_be_read_any_more_is_awaited_where_it_has_to_be_read() {
+    fn store_is_unsynced_without_a_required_permission() {
         let [required, optional] = [Store::<ConfigMap>::default(), Store::<ConfigMap>::default()];
         optional.may_be_forbidden();
         for store in [&required, &optional] {
             store.replace(HashMap::new(), 1).unwrap();
-            assert!(!store.is_awaited());
+            assert!(!store.is_unsynced());
             store.set_forbidden(true);
         }
-        assert_eq!((required.is_awaited(), optional.is_awaited()), (true, false));
+        assert_eq!((required.is_unsynced(), optional.is_unsynced()), (true, false));
         required.set_forbidden(false);
-        assert!(!required.is_awaited());
+        assert!(!required.is_unsynced());
     }
 
     #[test]
-    fn what_cannot_be_read_is_not_missing() {
+    fn unreadable_object_is_not_missing() {
         let (store, _) = store();
         store.replace([unreadable("x", 1), entry("y", Some("owner"), 1)].into(), 1).unwrap();
         assert!(store.get(&key("x")).is_err());
         assert!(store.controlled_by("owner").is_err());
         assert_eq!(names(Ok(store.all())), ["y"]);
-        let of = |whom: &'static str| {
-            move |_: &ObjectKey, labels: &BTreeMap<String, String>| labels.get("of").is_some_and(|one| one == whom)
+        let of = |owner: &'static str| {
+            move |_: &ObjectKey, labels: &BTreeMap<String, String>| labels.get("of").is_some_and(|one| one == owner)
         };
-        assert!(store.select(of("one")).is_err(), "it concerns those whose it is");
-        assert_eq!(names(store.select(of("another"))), Vec::<String>::new(), "and nobody else");
+        assert!(store.select(of("one")).is_err(), "it is selected by its labels");
+        assert_eq!(names(store.select(of("another"))), Vec::<String>::new(), "and not by others");
         assert_eq!((store.len(), store.unreadable()), (2, 1));
     }
 }

@@ -1,8 +1,8 @@
-//! One watch for one kind: keeps a [`Store`] as the API server says, whatever happens in between.
+//! The list and watch of one kind, which keep a [`Store`] in sync with the API server.
 //!
-//! The first list is streamed as part of the watch where the server can do that, and is always a consistent one. A watch
-//! that ends is taken up where it ended; one whose place the server has forgotten begins with a new list. Lists older than
-//! what is already known are refused, and so is what the watch says of an object out of order.
+//! The initial list is streamed as part of the watch if the API server supports that, and is always a consistent read.
+//! A watch that ends resumes at its last resource version; if that has expired, it begins with a new list. Lists that
+//! are older than the cache are refused, and watch events that are older than the cached object are ignored.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -20,33 +20,33 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
 use crate::{
-    contact::is_told,
+    connectivity::is_reported_elsewhere,
     queue::{ObjectKey, chance},
     shared_context::SharedContext,
     store::{Entry, Kind, Outdated, Store, Unreadable, Version, key_of, version_of},
 };
 
-/// After this many seconds the server ends a watch, and another one takes its place.
-const SECONDS: u32 = 290;
-/// A connection that says nothing for longer than a watch lasts is dead.
-pub(crate) const SILENCE: Duration = Duration::from_secs(SECONDS as u64 + 10);
-/// A kind that is not installed is asked for this often, where definitions may not be read.
-const UNDEFINED: Duration = Duration::from_secs(30);
-/// Lists may be older than what is known for this time, as those of an API server that lags behind another.
-const OUTDATED: Duration = Duration::from_secs(60);
-/// Lines are read into the same memory, unless one was longer than this.
+/// `timeoutSeconds` of a watch, after which the API server ends it and the operator starts another one.
+const TIMEOUT_SECONDS: u32 = 290;
+/// A connection without data for longer than a watch lasts is dead.
+pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(TIMEOUT_SECONDS as u64 + 10);
+/// Retry interval for a kind that is not installed, where the operator may not read CustomResourceDefinitions.
+const NOT_SERVED_RETRY: Duration = Duration::from_secs(30);
+/// How long lists may be older than the cache, as those of an API server that lags behind another.
+const OUTDATED_LIMIT: Duration = Duration::from_secs(60);
+/// The buffer for lines is reused up to this size.
 const LINE: usize = 256 * 1024;
-/// Objects of a page, where lists are not streamed.
+/// Objects per page, where lists are not streamed.
 const PAGE: u32 = 500;
 
-/// Which objects of a kind are watched, and how much of them.
+/// Which objects of a kind are watched, and whether only their metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
-    /// Only those of this namespace.
+    /// Only those in this namespace.
     pub namespace: Option<String>,
-    /// Only those with these labels.
+    /// Only those that this label selector matches.
     pub labels: Option<String>,
-    /// Only those of this name.
+    /// Only those with this name.
     pub name: Option<String>,
     /// Only their metadata, for a store of [`kube::core::PartialObjectMeta`].
     pub is_metadata_only: bool,
@@ -61,23 +61,23 @@ impl Scope {
 /// Why a watch ended.
 #[derive(Debug, thiserror::Error)]
 enum Ended {
-    #[error("the API server ended it")]
+    #[error("the API server closed the watch")]
     Closed,
-    #[error("the API server has forgotten where it was")]
+    #[error("the resource version of the watch has expired")]
     Expired,
-    #[error("the API server does not know this kind: its CustomResourceDefinition is not installed")]
+    #[error("the API server does not serve this kind: its CustomResourceDefinition is not installed")]
     NotServed,
-    #[error("nothing was heard for {} s", SILENCE.as_secs())]
+    #[error("no data for {} s", IDLE_TIMEOUT.as_secs())]
     Silent,
     #[error(transparent)]
     Outdated(#[from] Outdated),
-    #[error("the API server says: {}", .0.message)]
+    #[error("the API server refused the watch: {}", .0.message)]
     Refused(Box<Status>),
-    #[error("a line of it cannot be read")]
+    #[error("a watch event cannot be decoded")]
     Malformed(#[source] serde_json::Error),
-    #[error("it was interrupted")]
+    #[error("the watch was interrupted")]
     Interrupted(#[source] std::io::Error),
-    #[error("it cannot be begun")]
+    #[error("the watch cannot be started")]
     Failed(#[source] kube::Error),
 }
 
@@ -98,13 +98,13 @@ impl Ended {
 }
 
 impl Ended {
-    /// Whether it is nothing to tell, or told elsewhere for all watches at once. One that was interrupted is begun anew,
-    /// and only if that fails something is wrong.
-    fn is_told(&self) -> bool {
+    /// Whether the end needs no warning for this watch: it is normal, or is reported once for the whole process. A
+    /// watch that was interrupted is restarted, and only a failure of that needs a warning.
+    fn is_reported_elsewhere(&self) -> bool {
         match self {
             Self::Closed | Self::Expired | Self::Silent | Self::Interrupted(_) => true,
             Self::Refused(status) => status.code == StatusCode::UNAUTHORIZED,
-            Self::Failed(error) => is_told(error),
+            Self::Failed(error) => is_reported_elsewhere(error),
             Self::NotServed | Self::Outdated(_) | Self::Malformed(_) => false,
         }
     }
@@ -121,7 +121,7 @@ impl From<kube::Error> for Ended {
     }
 }
 
-/// A line of a watch: what happened, and to what.
+/// A watch event.
 #[derive(Deserialize)]
 struct Line<'a> {
     r#type: &'a str,
@@ -149,7 +149,7 @@ struct ListMetadata {
     r#continue: Option<String>,
 }
 
-/// Which objects of a watch are kept.
+/// Whether an object is stored.
 pub(crate) type Filter = Box<dyn Fn(&ObjectKey) -> bool + Send + Sync>;
 
 type Objects<K> = HashMap<ObjectKey, Entry<K>>;
@@ -159,20 +159,21 @@ pub(crate) struct Watch<K> {
     pub(crate) store: Arc<Store<K>>,
     pub(crate) scope: Scope,
     pub(crate) client: Client,
-    /// Takes away what nobody reads.
+    /// Removes fields that the operator does not read.
     pub(crate) trim: fn(&mut K),
-    /// Which objects are kept; all where there is none.
+    /// Whether an object is stored; none for all.
     pub(crate) filter: Option<Filter>,
     pub(crate) context: Arc<SharedContext>,
-    /// Whether the server streams lists; true until it says otherwise.
+    /// Whether the API server streams lists; true until it refuses that.
     pub(crate) streams_lists: bool,
 }
 
 impl<K: Kind> Watch<K> {
-    /// Keeps the store as the API server says. Ends only when the API server has shown an older state than before for
-    /// [`OUTDATED`]: then its storage was restored, and what is in the stores is of a future that was undone.
+    /// Keeps the store in sync. Ends only if the API server has returned lists older than the cache for
+    /// [`OUTDATED_LIMIT`]: then its storage was restored from a backup, and the caches contain changes that the restore
+    /// has reverted.
     pub(crate) async fn run(mut self) {
-        // Where the watch is taken up again; zero when it is to begin anew.
+        // The resource version at which the watch resumes; zero to begin with a list.
         let mut position: Version = 0;
         let mut failures = 0;
         let mut last_warning = String::new();
@@ -186,54 +187,54 @@ impl<K: Kind> Watch<K> {
             self.context.metrics.watch_ended(&K::plural(&()), ended.reason());
             if matches!(&ended, Ended::Refused(status) if status.code == StatusCode::FORBIDDEN) {
                 self.store.set_forbidden(true);
-                // From now on something may be missed, and the whole list is read when that is allowed again.
+                // Changes are missed from now on, so the watch begins with a list once it is allowed again.
                 position = 0;
             }
             let is_outdated = matches!(ended, Ended::Outdated(_));
-            if is_outdated && outdated_since.get_or_insert_with(Instant::now).elapsed() > OUTDATED {
+            if is_outdated && outdated_since.get_or_insert_with(Instant::now).elapsed() > OUTDATED_LIMIT {
                 let what = "the API server shows an older state than before, as after a restore of its storage";
                 warn!(kind = %K::kind(&()), problem = %ended, "{what}");
                 return;
             }
             if !is_outdated && position > 0 {
-                // A list was taken in meanwhile.
+                // A list was stored meanwhile.
                 outdated_since = None;
             }
             if matches!(ended, Ended::Expired | Ended::NotServed | Ended::Outdated(_) | Ended::Malformed(_)) {
                 position = 0;
             }
             if began.elapsed() > Duration::from_secs(60) {
-                // All was well for a while, so that old trouble is news again.
+                // The watch worked for a while, so the same failure is worth a warning again.
                 failures = 0;
                 last_warning.clear();
             }
             match ended {
-                // One that lasted is taken up at once; one that did not is not asked for without a pause.
+                // A watch that lasted resumes at once; one that ended soon is retried with backoff.
                 Ended::Closed | Ended::Expired if began.elapsed() > Duration::from_secs(5) => failures = 0,
                 Ended::NotServed => {
                     failures += 1;
-                    self.store.not_served();
+                    self.store.set_not_served();
                     self.store.set_forbidden(false);
                     let warning = ended.to_string();
                     if warning != last_warning {
                         if self.store.is_missing() {
-                            info!(kind = %K::kind(&()), "{ended}; it need not be");
+                            info!(kind = %K::kind(&()), "{ended}. It is optional");
                         } else {
-                            warn!(kind = %K::kind(&()), "{ended}; waiting for it");
+                            warn!(kind = %K::kind(&()), "{ended}. Waiting for it: install it");
                         }
                         last_warning = warning;
                     }
-                    self.is_served().await;
-                    // A definition is there a little before its objects are served.
+                    self.wait_until_served().await;
+                    // A definition is established a little before its objects are served.
                     sleep(self.context.backoff.wait(failures, chance())).await;
                 }
                 ended => {
                     failures += 1;
                     let warning = crate::error::chain(&ended);
-                    if ended.is_told() || warning == last_warning {
-                        debug!(kind = %K::kind(&()), problem = warning, "the watch ended; trying again");
+                    if ended.is_reported_elsewhere() || warning == last_warning {
+                        debug!(kind = %K::kind(&()), problem = warning, "the watch ended; retrying");
                     } else {
-                        warn!(kind = %K::kind(&()), problem = warning, "the watch ended; trying again");
+                        warn!(kind = %K::kind(&()), problem = warning, "the watch ended; retrying");
                         last_warning = warning;
                     }
                     sleep(self.context.backoff.wait(failures, chance())).await;
@@ -249,11 +250,11 @@ impl<K: Kind> Watch<K> {
             self.store.set_forbidden(false);
             *position = version;
         }
-        // What the streamed list has shown so far; none once it is complete.
+        // The objects of the streamed list so far; none once it is complete.
         let mut listed: Option<Objects<K>> = (*position == 0).then(HashMap::new);
-        let mut lines = match self.begin(*position).await {
+        let mut lines = match self.open_stream(*position).await {
             Err(Ended::Refused(status)) if listed.is_some() && is_about_streaming(&status) => {
-                info!(kind = %K::kind(&()), "the API server does not stream lists; asking for pages");
+                info!(kind = %K::kind(&()), "the API server does not stream lists; listing in pages");
                 self.streams_lists = false;
                 return Err(Ended::Closed);
             }
@@ -263,7 +264,7 @@ impl<K: Kind> Watch<K> {
         loop {
             line.clear();
             line.shrink_to(LINE);
-            let length = timeout(SILENCE, lines.read_until(b'\n', &mut line)).await.map_err(|_| Ended::Silent)?;
+            let length = timeout(IDLE_TIMEOUT, lines.read_until(b'\n', &mut line)).await.map_err(|_| Ended::Silent)?;
             if length.map_err(Ended::Interrupted)? == 0 || !line.ends_with(b"\n") {
                 return Err(Ended::Closed);
             }
@@ -320,21 +321,21 @@ impl<K: Kind> Watch<K> {
                         Ended::Refused(status.boxed())
                     });
                 }
-                // Something that servers of today do not say.
+                // An unknown type of event.
                 _ => {}
             }
         }
     }
 
-    async fn begin(&self, position: Version) -> Result<impl AsyncBufRead + Unpin + use<K>, Ended> {
+    async fn open_stream(&self, position: Version) -> Result<impl AsyncBufRead + Unpin + use<K>, Ended> {
         let parameters = WatchParams {
             label_selector: self.scope.labels.clone(),
             field_selector: self.scope.fields(),
-            timeout: Some(SECONDS),
+            timeout: Some(TIMEOUT_SECONDS),
             send_initial_events: position == 0,
             ..WatchParams::default()
         };
-        // No version asks for a list that is no older than the request.
+        // Without a resource version, the list is a consistent read.
         let from = if position == 0 { String::new() } else { position.to_string() };
         let request = match self.scope.is_metadata_only {
             true => self.request().watch_metadata(&parameters, &from),
@@ -382,7 +383,7 @@ impl<K: Kind> Watch<K> {
         self.filter.as_ref().is_none_or(|filter| filter(key))
     }
 
-    /// An object, or what is wrong with it.
+    /// Decodes an object. One that does not match its type is stored and reported as unreadable.
     fn read(&self, object: &RawValue) -> Result<(ObjectKey, Entry<K>), Ended> {
         match serde_json::from_str::<K>(object.get()) {
             Ok(mut read) => {
@@ -392,32 +393,32 @@ impl<K: Kind> Watch<K> {
             }
             Err(problem) => {
                 let mut metadata = metadata_of(object)?;
-                // Nobody asks who wrote what of an object that cannot be read, and that is most of it.
+                // Managed fields are most of the metadata, and are not used for an object that cannot be read.
                 metadata.managed_fields = None;
                 let (key, version) = (key_of(&metadata), version_of(&metadata));
                 let unreadable =
                     Arc::new(Unreadable { kind: K::kind(&()).into_owned(), metadata, problem: problem.to_string() });
-                warn!(kind = unreadable.kind, object = %key, problem = unreadable.problem, "an object cannot be read");
-                self.context.tell_of_unreadable::<K>(&unreadable);
+                warn!(kind = unreadable.kind, object = %key, problem = unreadable.problem, "the object cannot be read");
+                self.context.report_unreadable::<K>(&unreadable);
                 Ok((key, Entry { version, object: Err(unreadable) }))
             }
         }
     }
 
-    /// Waits until the definition of the kind is there. Says so for itself: nothing is asked again and again.
-    async fn is_served(&self) {
+    /// Waits until the CustomResourceDefinition of the kind is established, by a watch instead of polling.
+    async fn wait_until_served(&self) {
         let name = format!("{}.{}", K::plural(&()), K::group(&()));
         let request = Request::new(CustomResourceDefinition::url_path(&(), None));
-        let parameters = WatchParams::default().fields(&format!("metadata.name={name}")).timeout(SECONDS);
+        let parameters = WatchParams::default().fields(&format!("metadata.name={name}")).timeout(TIMEOUT_SECONDS);
         let mut failures = 0;
         loop {
-            // Without a version, the watch begins with what is there.
-            match self.established(request.watch(&parameters, "")).await {
+            // Without a resource version, the watch begins with the existing definition.
+            match self.is_established(request.watch(&parameters, "")).await {
                 Ok(true) => return,
                 Ok(false) => failures = 0,
-                // Who may not read definitions finds out by asking for the kind itself.
+                // Without permission to read definitions, the kind itself is polled.
                 Err(Ended::Refused(status)) if status.code == StatusCode::FORBIDDEN => {
-                    return sleep(UNDEFINED).await;
+                    return sleep(NOT_SERVED_RETRY).await;
                 }
                 Err(_) => failures += 1,
             }
@@ -425,7 +426,7 @@ impl<K: Kind> Watch<K> {
         }
     }
 
-    async fn established(
+    async fn is_established(
         &self,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<bool, Ended> {
@@ -452,7 +453,7 @@ fn metadata_of(object: &RawValue) -> Result<ObjectMeta, Ended> {
     serde_json::from_str(object.get()).map(|only: OnlyMetadata| only.metadata).map_err(Ended::Malformed)
 }
 
-/// Whether a refusal says that lists are not streamed.
+/// Whether the API server refused a request because it does not stream lists.
 fn is_about_streaming(status: &Status) -> bool {
     (status.code == StatusCode::UNPROCESSABLE_ENTITY || status.code == StatusCode::BAD_REQUEST)
         && (status.message.contains("sendInitialEvents") || status.message.contains("resourceVersionMatch"))

@@ -1,60 +1,60 @@
-//! Text that others wrote, made fit to be shown to people.
+//! Sanitizes text of other programs and of users before people see it.
 //!
-//! What pods, ScyllaDB, etcd, sidecars, webhooks and users wrote ends in conditions, events and terminals. There it must not
-//! move the cursor, hide or turn other text around, pretend to be another line, or be of any length. It is made fit where it
-//! comes in (clients, the API server's answers) and once more where it goes out (statuses, events, what `kubectl messina`
-//! reads).
+//! Text of pods, ScyllaDB, etcd, sidecars, webhooks and users ends up in conditions, events and terminals. There it
+//! must not move the cursor, hide or reverse other text, pretend to be another line, or be of any length. It is
+//! sanitized where it comes in (clients, the API server's responses) and once more where it goes out (statuses, events,
+//! what `kubectl messina` reads).
 
 mod reason;
 
 pub use reason::Reason;
 use serde_json::Value;
 
-/// What stands for what was cut off.
+/// Replaces the text that was cut off.
 const CUT: &str = "...";
 
-/// One line without control characters, of so many characters at most.
+/// Returns one line without control characters, of at most `longest` characters.
 pub fn line(text: &str, longest: usize) -> String {
     let words = visible(text);
     cut(&words.split_whitespace().collect::<Vec<_>>().join(" "), longest)
 }
 
-/// Lines without other control characters, of so many characters at most, all together.
+/// Returns lines without other control characters, of at most `longest` characters altogether.
 pub fn lines(text: &str, longest: usize) -> String {
-    let is_fit = |letter: char| letter == '\n' || !is_unfit(letter);
-    if text.chars().all(is_fit) { cut(text, longest) } else { cut(&visible(text), longest) }
+    let is_safe = |letter: char| letter == '\n' || !is_unsafe(letter);
+    if text.chars().all(is_safe) { cut(text, longest) } else { cut(&visible(text), longest) }
 }
 
-/// Makes all texts in a value fit, each for itself. Names of fields are left as they are.
-pub fn make_fit(value: &mut Value, longest: usize) {
+/// Sanitizes all texts in a value, each to at most `longest` characters. Names of fields stay as they are.
+pub fn sanitize(value: &mut Value, longest: usize) {
     match value {
         Value::String(text) => {
-            // Most are.
-            let fit = lines(text, longest);
-            if fit != *text {
-                *text = fit;
+            // Most texts need no change.
+            let safe = lines(text, longest);
+            if safe != *text {
+                *text = safe;
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| make_fit(item, longest)),
-        Value::Object(fields) => fields.values_mut().for_each(|field| make_fit(field, longest)),
+        Value::Array(items) => items.iter_mut().for_each(|item| sanitize(item, longest)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| sanitize(field, longest)),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
-/// Whether it is a UUID, as ScyllaDB writes host IDs.
+/// Whether a text is a UUID, as ScyllaDB writes host IDs.
 pub fn is_uuid(text: &str) -> bool {
     let groups: Vec<&str> = text.split('-').collect();
     groups.iter().map(|group| group.len()).eq([8, 4, 4, 4, 12])
         && groups.iter().all(|group| group.bytes().all(|letter| letter.is_ascii_hexdigit()))
 }
 
-/// Without escape sequences and all that cannot be seen; other ends of lines are line feeds.
+/// Removes escape sequences and invisible characters, and replaces other line ends by line feeds.
 fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut letters = text.chars().peekable();
     while let Some(letter) = letters.next() {
         match letter {
-            // A carriage return alone goes back to where the line began.
+            // A terminal would overwrite the line after a lone carriage return.
             '\r' | '\n' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}' => {
                 if letter == '\r' {
                     letters.next_if_eq(&'\n');
@@ -68,21 +68,21 @@ fn visible(text: &str) -> String {
                 }
             }
             '\u{9b}' => skip_sequence(&mut letters),
-            letter if is_unfit(letter) => {}
+            letter if is_unsafe(letter) => {}
             letter => shown.push(letter),
         }
     }
     shown
 }
 
-/// The rest of a control sequence: parameters, and the letter that ends it. What is none is left.
+/// Skips the rest of a control sequence: parameters, and the letter that ends it. Other characters are left.
 fn skip_sequence(letters: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     while letters.next_if(|letter| (' '..='?').contains(letter)).is_some() {}
     letters.next_if(|letter| ('@'..='~').contains(letter));
 }
 
-/// Control characters, and those that cannot be seen or turn others around.
-fn is_unfit(letter: char) -> bool {
+/// Whether it is a control character, is invisible, or reverses other characters.
+fn is_unsafe(letter: char) -> bool {
     letter.is_control()
         || matches!(letter,
             '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_moves_hides_or_turns_text_is_taken_away() {
+    fn characters_that_move_hide_or_reverse_text_are_removed() {
         for (text, expected) in [
             ("plain, with an ä and a 節", "plain, with an ä and a 節"),
             ("\u{1b}[2J\u{1b}[1;31mred\u{1b}[0m", "red"),
@@ -129,16 +129,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_cut_where_a_letter_ends() {
+    fn long_text_is_cut_at_a_character_boundary() {
         assert_eq!(lines("ääää", 4), "ääää");
         assert_eq!(lines("äääää", 4), "ä...");
         assert_eq!(line("abcdef", 5), "ab...");
     }
 
     #[test]
-    fn all_texts_of_a_value_are_made_fit() {
+    fn all_texts_of_a_value_are_sanitized() {
         let mut value = json!({"a": ["x\u{1b}[1m", {"b": "\u{202e}y\nz", "c": 1}], "d": null});
-        make_fit(&mut value, 100);
+        sanitize(&mut value, 100);
         assert_eq!(value, json!({"a": ["x", {"b": "y\nz", "c": 1}], "d": null}));
     }
 
@@ -160,11 +160,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_unfit_is_left_and_it_is_made_fit_once(text in any::<String>(), longest in 3_usize..50) {
+        fn sanitized_text_has_no_unsafe_characters_and_stays_the_same(text in any::<String>(), longest in 3_usize..50) {
             let one = line(&text, longest);
-            prop_assert!(!one.chars().any(is_unfit) && one.chars().count() <= longest, "{one:?}");
+            prop_assert!(!one.chars().any(is_unsafe) && one.chars().count() <= longest, "{one:?}");
             let many = lines(&text, longest);
-            prop_assert!(!many.chars().any(|letter| letter != '\n' && is_unfit(letter)), "{many:?}");
+            prop_assert!(!many.chars().any(|letter| letter != '\n' && is_unsafe(letter)), "{many:?}");
             prop_assert_eq!(lines(&many, longest), many);
         }
 

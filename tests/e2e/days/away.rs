@@ -140,7 +140,7 @@ async fn a_certificate_that_runs_out_is_told_once_and_read_again_when_it_is_repl
         let mut operator = Operator::start(&credentials.kubeconfig(None), namespace, &[]);
         apply(client, namespace, &datacenter("dc")).await;
         is_made(client, namespace, "dc").await;
-        let told = operator.says(0, "the API server does not know this client").await;
+        let told = operator.says(0, "the API server rejects this client").await;
         assert!(told["message"].as_str().unwrap().contains("Replace it"), "{told}");
         // A renewal of the lease fails a few times more; nothing more is said of it.
         let refused = "messina_api_requests_total{verb=\"update\",resource=\"leases\",code=\"401\"}";
@@ -153,7 +153,7 @@ async fn a_certificate_that_runs_out_is_told_once_and_read_again_when_it_is_repl
         assert_eq!(operator.warnings(0).len(), 1, "{:?}", operator.warnings(0));
 
         credentials.certify("days-operator", Duration::from_secs(3600));
-        operator.says(0, "the API server knows this client again").await;
+        operator.says(0, "the API server accepts this client again").await;
         is_tended(client, namespace, "dc").await;
         few_words(&operator.warnings(0), 2);
         operator.goes_on();

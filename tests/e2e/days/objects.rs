@@ -222,7 +222,7 @@ async fn a_name_that_is_taken_stays_with_its_owner_until_it_is_free() {
 
         let told = condition(client, namespace, "dc", "ServiceControllerDegraded", |one| one.status == "True").await;
         assert_eq!(told.reason, "NameTaken");
-        assert!(told.message.contains(&name) && told.message.contains("Only if nobody needs it"), "{}", told.message);
+        assert!(told.message.contains(&name) && told.message.contains("Only if it is not in use"), "{}", told.message);
         condition(client, namespace, "dc", "Degraded", |one| one.status == "True").await;
         let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
         accounts.get(&member_service_account("dc")).await.expect("other parts are done");

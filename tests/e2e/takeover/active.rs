@@ -101,7 +101,7 @@ async fn nothing_changes_while_scylla_operator_holds_its_lease() {
         let message = left_alone(client, namespace, &golden.name, 1).await;
         assert!(message.contains("scylla-operator-1 holds Lease"), "{message}");
         readiness(&operator, 503, "scylla-operator to stop").await;
-        operator.says(0, "left alone").await;
+        operator.says(0, "reconciliation of the object is suspended").await;
         let after = golden.now(client, namespace).await;
         assert_eq!(versions(&before), versions(&after));
 

@@ -1,4 +1,4 @@
-//! The objects of one kind, for whom it does not matter which kind that is.
+//! Caches without the type of their kind, for code that handles all kinds alike.
 
 use std::sync::Arc;
 
@@ -12,34 +12,34 @@ use crate::{
     store::{Kind, Store, Version, version_of},
 };
 
-/// An object as the cache has it.
+/// A cached object.
 pub(crate) struct Live {
     pub(crate) metadata: ObjectMeta,
     pub(crate) value: Value,
 }
 
-/// What is known of the objects of one kind, whatever kind it is.
+/// The cache of one kind, without its type.
 pub(crate) trait Collection: Send + Sync {
     fn live(&self, key: &ObjectKey) -> Result<Option<Live>, Error>;
-    /// Version and UID of an object; no object is no error here, and neither is one that cannot be read.
+    /// Returns version and UID of an object, also of one that cannot be read; none if it is not cached.
     fn seen(&self, key: &ObjectKey) -> Option<(Version, String)>;
     fn version(&self) -> Version;
-    fn complete(&self) -> BoxFuture<'_, ()>;
-    /// Whether it is still to be seen what there is.
-    fn is_awaited(&self) -> bool;
+    fn wait_until_synced(&self) -> BoxFuture<'_, ()>;
+    /// Whether the cache has not synced yet, or may no longer be read.
+    fn is_unsynced(&self) -> bool;
     fn size(&self) -> (usize, usize);
-    /// What it is called in metrics.
+    /// The name in metrics.
     fn name(&self) -> &str;
 }
 
-/// A store as a collection.
-pub(crate) struct Shelf<K> {
+/// A store and its name.
+pub(crate) struct StoreCollection<K> {
     pub(crate) store: Arc<Store<K>>,
-    /// What it is called in metrics.
+    /// The name in metrics.
     pub(crate) name: String,
 }
 
-impl<K: Kind> Collection for Shelf<K> {
+impl<K: Kind> Collection for StoreCollection<K> {
     fn live(&self, key: &ObjectKey) -> Result<Option<Live>, Error> {
         let Some(object) = self.store.get(key)? else { return Ok(None) };
         let value = serde_json::to_value(object.as_ref())
@@ -60,12 +60,12 @@ impl<K: Kind> Collection for Shelf<K> {
         self.store.version()
     }
 
-    fn complete(&self) -> BoxFuture<'_, ()> {
-        self.store.complete().boxed()
+    fn wait_until_synced(&self) -> BoxFuture<'_, ()> {
+        self.store.wait_until_synced().boxed()
     }
 
-    fn is_awaited(&self) -> bool {
-        self.store.is_awaited()
+    fn is_unsynced(&self) -> bool {
+        self.store.is_unsynced()
     }
 
     fn size(&self) -> (usize, usize) {

@@ -1,4 +1,4 @@
-//! What a controller wants: objects, changes and deletions, in parts.
+//! The desired state that a controller plans: components with objects, field patches and deletions.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -9,13 +9,13 @@ use sha2::{Digest, Sha256};
 
 use crate::{error::Error, events::Note, queue::ObjectKey, store::Kind};
 
-/// An object as it should be, of whatever kind.
+/// A desired object of any kind.
 #[derive(Clone, Debug)]
 pub struct Desired {
     pub(super) kind: String,
-    /// Where objects of this kind are, in all namespaces.
+    /// URL path of the kind, in all namespaces.
     pub(super) collection: String,
-    /// Where objects of this kind are, in the object's namespace.
+    /// URL path of the kind, in the object's namespace.
     pub(super) path: String,
     pub(super) key: ObjectKey,
     pub(super) value: Value,
@@ -24,7 +24,7 @@ pub struct Desired {
 }
 
 impl Desired {
-    /// An object as it should be.
+    /// Converts a desired object.
     pub fn new<K: Kind>(object: &K) -> Result<Self, Error> {
         let metadata = object.meta();
         let key = crate::store::key_of(metadata);
@@ -45,25 +45,26 @@ impl Desired {
         })
     }
 
-    /// Written only if all of these are as they were seen.
+    /// Writes the object only if these other objects still have their observed versions.
     #[must_use]
     pub fn with_preconditions(self, preconditions: Vec<ObservedVersion>) -> Self {
         Self { preconditions, ..self }
     }
 
-    /// Written only if it is of the version that was seen: a process that was stopped for a while, and leads no longer, must not
-    /// undo what another one has done since.
+    /// Writes the object only at its observed resource version: a process that was suspended for a while and is no
+    /// longer the leader must not revert what the new leader has written.
     #[must_use]
-    pub fn as_seen(self) -> Self {
+    pub fn matching_observed_version(self) -> Self {
         Self { must_match_version: true, ..self }
     }
 
-    /// Which object it is.
+    /// Namespace and name of the object.
     pub fn key(&self) -> &ObjectKey {
         &self.key
     }
 
-    /// Writes into the object by what it can be told that something else is wanted.
+    /// Adds the annotation with the hash of the desired object, which shows when another object is desired. Returns the
+    /// hash, too.
     pub(super) fn with_hash(mut self, annotation: &str) -> (Self, String) {
         let hash = BASE64_STANDARD_NO_PAD.encode(&Sha256::digest(self.value.to_string())[..15]);
         self.value["metadata"]["annotations"][annotation] = hash.clone().into();
@@ -75,7 +76,7 @@ impl Desired {
     }
 }
 
-/// Another object that something rests on which is to be written.
+/// The observed version of another object: a precondition of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedVersion {
     pub(super) kind: String,
@@ -86,7 +87,7 @@ pub struct ObservedVersion {
 }
 
 impl ObservedVersion {
-    /// The object has this version, or is not there.
+    /// The object has this resource version; none if it does not exist.
     pub fn new<K: Kind>(key: ObjectKey, version: Option<String>) -> Self {
         Self {
             kind: K::kind(&()).into_owned(),
@@ -97,44 +98,44 @@ impl ObservedVersion {
         }
     }
 
-    /// Whether the object is as it was seen, when this is what it is now.
-    pub(super) fn is(&self, now: Option<&ObjectMeta>) -> bool {
+    /// Whether the object, whose current metadata is given, still has the observed version.
+    pub(super) fn matches(&self, now: Option<&ObjectMeta>) -> bool {
         self.version.as_ref() == now.and_then(|metadata| metadata.resource_version.as_ref())
     }
 }
 
-/// Something that has to come about outside before a part is done.
+/// Reason and message of a component's Progressing condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Waiting {
-    /// One word.
+pub struct Progress {
+    /// The reason, in CamelCase.
     pub reason: &'static str,
-    /// What is awaited, and what happens then; of a remark, what is good to know.
+    /// What the component waits for, and what happens next.
     pub message: String,
 }
 
-/// Objects that belong together. Each part has a condition that says whether it is done, and one that says what is wrong.
+/// The plan of a component: objects that belong together. Each component has a Progressing and a Degraded condition.
 #[derive(Clone, Debug, Default)]
 pub struct ComponentPlan {
-    /// Its name; conditions begin with it.
+    /// The name, with which the types of its conditions begin.
     pub name: &'static str,
-    /// Parts that have to be in place before.
+    /// Components that have to be applied before.
     pub needs: &'static [&'static str],
-    /// The objects, in order.
+    /// The desired objects, in the order in which they are applied.
     pub objects: Vec<Desired>,
-    /// Changes of single fields, after the objects.
+    /// Patches of single fields, made after the objects are applied.
     pub changes: Vec<FieldPatch>,
-    /// Objects that are to go, though they were ours: what the plan does not name stays.
+    /// Owned objects to delete. An object that the plan does not name is not deleted.
     pub deletions: Vec<Deletion>,
-    /// What is awaited.
-    pub waits_for: Option<Waiting>,
-    /// What is wrong, though all objects are in place.
+    /// Why the component is progressing, although all objects are applied.
+    pub progressing: Option<Progress>,
+    /// Why the component is degraded, although all objects are applied.
     pub fault: Option<Error>,
-    /// What is good to know where nothing is awaited.
-    pub remark: Option<Waiting>,
+    /// Reason and message while the component is not progressing.
+    pub remark: Option<Progress>,
 }
 
-/// A change of single fields of an object that may be kept by others too. It is made for one version of the object, and
-/// for no other: what was decided from that version does not hold for the next one.
+/// A patch of single fields of an object that other field managers may write, too. The observed resource version is its
+/// precondition: what was decided from that version may not hold for the next one.
 #[derive(Clone, Debug)]
 pub struct FieldPatch {
     pub(super) kind: String,
@@ -147,7 +148,7 @@ pub struct FieldPatch {
 }
 
 impl FieldPatch {
-    /// A merge patch for the object as it was seen. `event` is told when it is done.
+    /// A merge patch for the observed version of an object. `event` is emitted when it is done.
     pub fn new<K: Kind>(object: &K, mut patch: Value, event: Option<Note>) -> Self {
         let metadata = object.meta();
         let key = crate::store::key_of(metadata);
@@ -164,14 +165,14 @@ impl FieldPatch {
         }
     }
 
-    /// Only if all of these are as they were seen.
+    /// Patches only if these other objects still have their observed versions.
     #[must_use]
     pub fn with_preconditions(self, preconditions: Vec<ObservedVersion>) -> Self {
         Self { preconditions, ..self }
     }
 }
 
-/// An object that is to go.
+/// The deletion of an object.
 #[derive(Clone, Debug)]
 pub struct Deletion {
     pub(super) kind: String,
@@ -179,21 +180,21 @@ pub struct Deletion {
     pub(super) path: String,
     pub(super) key: ObjectKey,
     pub(super) uid: String,
-    /// The version that was seen, where it must be no other one.
+    /// The resource version that is a precondition, if any.
     version: Option<String>,
-    /// Whether what it owns stays.
+    /// Whether its dependents are orphaned instead of deleted.
     orphans: bool,
     pub(super) preconditions: Vec<ObservedVersion>,
     pub(super) event: Option<Note>,
 }
 
 impl Deletion {
-    /// Which object it is.
+    /// Namespace and name of the object.
     pub fn key(&self) -> &ObjectKey {
         &self.key
     }
 
-    /// This very object, and no other of its name.
+    /// Deletes the object with this UID, and no other of the same name.
     pub fn new<K: Kind>(object: &K) -> Self {
         let metadata = object.meta();
         let key = crate::store::key_of(metadata);
@@ -210,32 +211,32 @@ impl Deletion {
         }
     }
 
-    /// Only if all of these are as they were seen.
+    /// Deletes only if these other objects still have their observed versions.
     #[must_use]
     pub fn with_preconditions(self, preconditions: Vec<ObservedVersion>) -> Self {
         Self { preconditions, ..self }
     }
 
-    /// Only if it is still of this version, where there is one.
+    /// Deletes only at this resource version, if one is given.
     #[must_use]
-    pub fn of_version(self, version: Option<String>) -> Self {
+    pub fn with_resource_version(self, version: Option<String>) -> Self {
         Self { version, ..self }
     }
 
-    /// With what it owns, or without.
+    /// Orphans its dependents instead of deleting them.
     #[must_use]
     pub fn orphaning(self, orphans: bool) -> Self {
         Self { orphans, ..self }
     }
 
-    /// With an event to tell when it is done.
+    /// Emits an event when it is done.
     #[must_use]
-    pub fn telling(self, event: Option<Note>) -> Self {
+    pub fn with_event(self, event: Option<Note>) -> Self {
         Self { event, ..self }
     }
 
-    /// What the API server is told to do with it.
-    pub(super) fn deletion(&self) -> Value {
+    /// Returns the DeleteOptions.
+    pub(super) fn options(&self) -> Value {
         let policy = if self.orphans { "Orphan" } else { "Background" };
         let mut options = json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy, "preconditions": {"uid": self.uid},
@@ -247,7 +248,7 @@ impl Deletion {
     }
 }
 
-/// Those of `owned` that are not among `desired`.
+/// Returns deletions of the owned objects that are not desired.
 pub fn no_longer_desired<K: Kind>(owned: &[Arc<K>], desired: &[Desired]) -> Vec<Deletion> {
     let collection = K::url_path(&(), None);
     let names: HashSet<&ObjectKey> =
@@ -265,21 +266,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deletion_is_for_one_object_and_takes_along_what_it_is_to() {
+    fn deletion_has_the_uid_as_precondition_and_a_propagation_policy() {
         let metadata = json!({"name": "a", "namespace": "shop", "uid": "u", "resourceVersion": "7"});
         let service: Service = serde_json::from_value(json!({"metadata": metadata})).unwrap_or_default();
-        let with_all = Deletion::new(&service).deletion();
+        let with_all = Deletion::new(&service).options();
         assert_eq!(
             (&with_all["propagationPolicy"], &with_all["preconditions"]),
             (&json!("Background"), &json!({"uid": "u"}))
         );
-        let alone = Deletion::new(&service).of_version(Some("7".into())).orphaning(true).deletion();
+        let alone = Deletion::new(&service).with_resource_version(Some("7".into())).orphaning(true).options();
         let preconditions = json!({"uid": "u", "resourceVersion": "7"});
         assert_eq!((&alone["propagationPolicy"], &alone["preconditions"]), (&json!("Orphan"), &preconditions));
     }
 
     #[test]
-    fn an_amendment_is_for_one_version_of_one_object() {
+    fn field_patch_has_uid_and_version_as_preconditions() {
         let metadata = json!({"name": "a", "namespace": "shop", "uid": "u", "resourceVersion": "7"});
         let service: Service = serde_json::from_value(json!({"metadata": metadata})).unwrap_or_default();
         let change = FieldPatch::new(&service, json!({"metadata": {"labels": {"x": null}}}), None);

@@ -1,9 +1,9 @@
-//! Brings objects to where they should be: in order, writing only what differs.
+//! Applies the desired objects in order, and writes only what differs.
 //!
-//! What is not there is created: a name that somebody else has stays theirs. What is there is changed by
-//! server-side apply, so that fields of others stay as they are; the first time, only if nobody has changed it since it was
-//! looked at. What we own and no longer want is deleted, by UID.
-//! Whether anything is to be written is decided from the caches alone.
+//! A missing object is created with POST, so that an object of another owner with the same name is never overwritten.
+//! An existing object is changed by server-side apply, so that the fields of other managers stay; the first time, only
+//! at the observed resource version. An owned object that is no longer desired is deleted by UID. Whether anything
+//! differs is decided from the caches alone.
 
 mod collection;
 mod components;
@@ -22,10 +22,10 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::info;
 
-pub(crate) use self::collection::{Collection, Shelf};
+pub(crate) use self::collection::{Collection, StoreCollection};
 use self::records::{applied_records, fields};
 pub use self::{
-    components::{ComponentPlan, Deletion, Desired, FieldPatch, ObservedVersion, Waiting, no_longer_desired},
+    components::{ComponentPlan, Deletion, Desired, FieldPatch, ObservedVersion, Progress, no_longer_desired},
     records::{Predecessor, compact_records},
 };
 
@@ -40,31 +40,31 @@ use crate::{
     store::{Kind, Version, controller_of, key_of, version_of},
 };
 
-/// For whom objects are kept.
+/// The controller of the applied objects, in the sense of an owner reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// UID of the object that has them.
+    /// UID of the object that owns them.
     pub uid: String,
 }
 
-/// What came of a part.
+/// The result of applying a component.
 #[derive(Clone, Debug)]
 pub struct Applied {
-    /// The part.
+    /// The name of the component.
     pub component: &'static str,
-    /// What was written, by name.
+    /// The objects that were written, each as kind and name.
     pub written: Vec<String>,
-    /// What is to be told of what was written.
+    /// The events to emit for what was written.
     pub events: Vec<Note>,
-    /// What went wrong, or is wrong.
+    /// The error of a write, or the fault that the plan reports: the component is degraded.
     pub failure: Option<Error>,
-    /// What is awaited.
-    pub waits_for: Option<Waiting>,
-    /// What is good to know where nothing is awaited.
-    pub remark: Option<Waiting>,
+    /// Why the component is progressing.
+    pub progressing: Option<Progress>,
+    /// The reason and message while the component is not progressing.
+    pub remark: Option<Progress>,
 }
 
-/// An object that has no controller any more.
+/// An object whose owner was deleted without it.
 pub(crate) struct Orphan {
     kind: String,
     collection: String,
@@ -84,42 +84,45 @@ impl Orphan {
     }
 }
 
-/// What was known when it was decided what there should be.
+/// The state of the caches from which the desired objects were planned.
 pub(crate) struct Decision<'a> {
-    /// The state of things that each cache showed, by where its objects are.
+    /// The resource version of each cache, by the URL path of its collection.
     pub(crate) versions: BTreeMap<String, Version>,
-    /// Whether anything of the owner's has gone since.
-    pub(crate) has_lost: &'a (dyn Fn() -> bool + Send + Sync),
+    /// Whether a dependent of the owner was deleted since.
+    pub(crate) has_lost_dependents: &'a (dyn Fn() -> bool + Send + Sync),
 }
 
-/// Whoever takes the labels of an object away within this time after they were given is another program, and not a user's slip.
-const LABELLED: Duration = Duration::from_secs(60);
+/// An object whose labels are missing again within this time after they were restored is reported: another program
+/// removes them.
+const LABEL_RESTORE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Writes objects.
+/// Writes objects to the API server.
 pub(crate) struct Applier {
     pub(crate) client: Client,
     pub(crate) collections: Arc<BTreeMap<String, Arc<dyn Collection>>>,
     pub(crate) context: Arc<SharedContext>,
     /// See [`Applier::adopted`].
     pub(crate) adopted: Mutex<BTreeSet<String>>,
-    /// Objects that are as wanted for certain: the hash of what was wanted, and the version that was looked at. It saves
-    /// the comparison, and keeps a field that the server will not have from being written for ever.
-    pub(crate) certain: Mutex<HashMap<(String, ObjectKey), (String, Version)>>,
-    /// Objects that this process has written, with their UIDs: the ledger sees to it that no older state of them is looked
-    /// at. Of others, what is looked at may be older than what was written before this process began.
+    /// Objects that are known to match: the hash of the desired object, and the resource version it was compared with.
+    /// This saves the comparison, and keeps the operator from writing a field that the API server drops again and
+    /// again.
+    pub(crate) up_to_date: Mutex<HashMap<(String, ObjectKey), (String, Version)>>,
+    /// Objects that this process has written, with their UIDs: expectations ensure that no older state of them is used.
+    /// The cached state of all others may be older than a write of the previous leader.
     pub(crate) written: Mutex<HashMap<(String, ObjectKey), String>>,
-    /// When objects were given their labels back, by their paths.
+    /// When the labels of objects were restored, by the objects' URL paths.
     pub(crate) labelled: Mutex<HashMap<String, Instant>>,
 }
 
 impl Applier {
-    /// Which state of things each cache shows. To be asked for before anything is decided.
+    /// Returns the resource version of each cache. To be called before the caches are read for a decision.
     pub(crate) fn versions(&self) -> BTreeMap<String, Version> {
         self.collections.iter().map(|(name, collection)| (name.clone(), collection.version())).collect()
     }
 
-    /// Brings parts in place. What fails keeps only those parts back that need it. Whatever was written is noted in
-    /// `expectations`. What has changed or gone since it was decided is not written: who decided did not know of it.
+    /// Applies components in order. A component that fails blocks only the components that need it. Every write is
+    /// recorded in `expectations`. An object that was changed or deleted since `decision` is not written: the plan did
+    /// not know of it.
     pub(crate) async fn apply(
         &self,
         owner: &Owner,
@@ -134,17 +137,18 @@ impl Applier {
                 written: Vec::new(),
                 events: Vec::new(),
                 failure: None,
-                waits_for: component.waits_for.clone(),
+                progressing: component.progressing.clone(),
                 remark: component.remark.clone(),
             };
             let missing =
                 results.iter().find(|done| done.failure.is_some() && component.needs.contains(&done.component));
             if let Some(missing) = missing {
-                result.waits_for =
-                    Some(Waiting { reason: "Waiting", message: format!("It needs {} first.", missing.component) });
+                let message = format!("Waiting for component {}, which could not be applied.", missing.component);
+                result.progressing = Some(Progress { reason: "Waiting", message });
             } else {
                 let fault = component.fault.clone();
-                result.failure = self.apply_part(owner, component, decision, &mut result, expectations).await.err();
+                result.failure =
+                    self.apply_component(owner, component, decision, &mut result, expectations).await.err();
                 result.failure = result.failure.or(fault);
             }
             let is_final = matches!(result.failure, Some(Error::NotLeading(_)));
@@ -156,7 +160,7 @@ impl Applier {
         results
     }
 
-    async fn apply_part(
+    async fn apply_component(
         &self,
         owner: &Owner,
         component: ComponentPlan,
@@ -171,7 +175,7 @@ impl Applier {
             }
         }
         for change in component.changes {
-            self.amend(&change, decision, expectations).await?;
+            self.patch_fields(&change, decision, expectations).await?;
             result.written.push(format!("{} {}", change.kind, change.key));
             result.events.extend(change.event);
         }
@@ -183,16 +187,16 @@ impl Applier {
         Ok(())
     }
 
-    /// Changes single fields. They are recorded under a name of their own: what is applied as a whole neither has them
-    /// nor takes them away.
-    async fn amend(
+    /// Patches single fields of an object. They have a field manager of their own, so that applying the whole object
+    /// neither includes nor removes them.
+    async fn patch_fields(
         &self,
         change: &FieldPatch,
         decision: &Decision<'_>,
         expectations: &mut Vec<Expectation>,
     ) -> Result<(), Error> {
         let doing = || format!("changing {} {}", change.kind, change.key);
-        self.are_as_seen(doing, &change.preconditions, decision, expectations).await?;
+        self.check_preconditions(doing, &change.preconditions, decision, expectations).await?;
         let path = format!("{}/{}?fieldManager={}-steps", change.path, change.key.name, self.context.field_manager);
         match self.send(Method::PATCH, &path, "application/merge-patch+json", &change.patch).await {
             Ok(metadata) => {
@@ -200,14 +204,15 @@ impl Applier {
                 expectations.push(Expectation::seen(&change.collection, &change.key, &metadata));
                 Ok(())
             }
-            // It is gone, which the watch will tell.
+            // It was deleted: the watch reports that.
             Err(kube::Error::Api(status)) if status.is_not_found() => Err(Error::Conflict { doing: doing() }),
             Err(error) => Err(self.failed(doing, error, &change.collection, &change.path, &change.key, expectations)),
         }
     }
 
-    /// Looks at what a write rests on, past the caches. Where one is behind, nothing is decided before it has caught up.
-    async fn are_as_seen(
+    /// Reads the preconditions of a write from the API server. Where a cache lags behind, an expectation defers the
+    /// next decision.
+    async fn check_preconditions(
         &self,
         doing: impl Fn() -> String,
         all: &[ObservedVersion],
@@ -220,22 +225,22 @@ impl Applier {
             let now = match self.send(Method::GET, &path, "", &Value::Null).await {
                 Ok(metadata) => Some(metadata),
                 Err(kube::Error::Api(status)) if status.is_not_found() => None,
-                Err(error) => return Err(Error::of(|| format!("looking at {named}"), error)),
+                Err(error) => return Err(Error::of(|| format!("reading {named}"), error)),
             };
-            if one.is(now.as_ref()) {
+            if one.matches(now.as_ref()) {
                 continue;
             }
             let was_known = |now: &ObjectMeta| decision.versions.get(&one.collection) >= Some(&version_of(now));
             if one.version.is_none() && now.as_ref().is_some_and(was_known) {
                 return Err(Error::NotFoundByLabels { named });
             }
-            expectations.push(Expectation::doubt(&one.collection, &one.path, &one.key));
-            return Err(Error::Conflict { doing: format!("{}, which rests on {named}", doing()) });
+            expectations.push(Expectation::unknown(&one.collection, &one.path, &one.key));
+            return Err(Error::Conflict { doing: format!("{} with precondition {named}", doing()) });
         }
         Ok(())
     }
 
-    /// Writes an object, if it is not as it should be.
+    /// Creates or changes an object where it differs from the desired one. Returns whether it was written.
     async fn reconcile_object(
         &self,
         owner: &Owner,
@@ -245,55 +250,56 @@ impl Applier {
     ) -> Result<bool, Error> {
         let collection = self.collections.get(&desired.collection).ok_or_else(|| Error::Invalid {
             reason: "NotWatched",
-            message: format!("{} are written but not watched", desired.collection),
+            message: format!("internal error: the operator writes {} but does not watch them", desired.collection),
         })?;
         let (desired, hash) = desired.with_hash(self.context.hash_annotation);
         let Some(live) = collection.live(&desired.key)? else {
-            if (decision.has_lost)() {
+            if (decision.has_lost_dependents)() {
                 return Err(Error::Conflict { doing: format!("creating {}", desired.named()) });
             }
             return self.create(owner, &desired, decision, expectations).await;
         };
         if controller_of(&live.metadata).is_none_or(|controller| controller.uid != owner.uid) {
-            return Err(self.taken(&desired, &live.metadata));
+            return Err(self.name_taken(&desired, &live.metadata));
         }
-        // What is about to go comes back by itself once it is gone.
+        // It is recreated once it is gone.
         if live.metadata.deletion_timestamp.is_some() {
             return Ok(false);
         }
         let version = version_of(&live.metadata);
         let id = (desired.collection.clone(), desired.key.clone());
-        if self.certain().get(&id).is_some_and(|certain| *certain == (hash.clone(), version)) {
+        if self.up_to_date().get(&id).is_some_and(|certain| *certain == (hash.clone(), version)) {
             return Ok(false);
         }
         let (ours, former) = (self.records(&live.metadata), self.former_records(&live.metadata));
-        let said = live.metadata.annotations.as_ref().and_then(|all| all.get(self.context.hash_annotation));
-        let why = match said {
-            _ if !former.is_empty() => Some("its fields are taken over".into()),
-            Some(said) if *said == hash => {
+        let applied_hash = live.metadata.annotations.as_ref().and_then(|all| all.get(self.context.hash_annotation));
+        let why = match applied_hash {
+            _ if !former.is_empty() => Some("the fields of the previous operator are taken over".into()),
+            Some(applied) if *applied == hash => {
                 let fields: Vec<Value> = ours.iter().filter_map(|(_, entry)| fields(entry)).collect();
                 difference(&desired.value, &live.value, &fields.iter().collect::<Vec<_>>())
             }
-            _ => Some("something else is wanted".into()),
+            _ => Some("the desired object has changed".into()),
         };
         if let Some(why) = why {
             if decision.versions.get(&desired.collection).is_none_or(|decided| version > *decided) {
                 return Err(Error::Conflict { doing: format!("changing {}", desired.named()) });
             }
             let doing = || format!("changing {}", desired.named());
-            self.are_as_seen(doing, &desired.preconditions, decision, expectations).await?;
-            // Whoever wrote it before may have written later than what is seen here.
+            self.check_preconditions(doing, &desired.preconditions, decision, expectations).await?;
+            // A previous leader may have written a later version than the cached one.
             let mut of_version = match self.written().get(&id) {
                 Some(uid) if Some(uid) == live.metadata.uid.as_ref() && !desired.must_match_version => None,
                 _ => live.metadata.resource_version.clone(),
             };
             let is_update = |(_, entry): &(usize, &ManagedFieldsEntry)| entry.operation.as_deref() == Some("Update");
             if !former.is_empty() || ours.iter().any(is_update) {
-                // A predecessor may still write: its records are taken over as they were seen, or not at all.
+                // A predecessor may still write: its managed fields are taken over at the observed version, or not at
+                // all.
                 let seen = live.metadata.resource_version.as_deref().filter(|_| !former.is_empty());
                 let tested = seen.or(of_version.as_deref());
                 let taken_over = self.own_as_applied(&desired, &live.metadata, tested, expectations).await?;
-                // What a predecessor writes meanwhile is not overwritten unseen.
+                // What a predecessor writes meanwhile is not overwritten.
                 of_version = if former.is_empty() { of_version.and(taken_over) } else { taken_over };
             }
             let new = self.patch(&desired, &live.metadata, of_version, expectations).await?;
@@ -303,11 +309,11 @@ impl Applier {
                 return Ok(true);
             }
         }
-        self.certain().insert(id, (hash, version));
+        self.up_to_date().insert(id, (hash, version));
         Ok(false)
     }
 
-    /// What is recorded as ours, with its place in the list.
+    /// Returns our entries of `managedFields`, with their indexes.
     fn records<'a>(&self, metadata: &'a ObjectMeta) -> Vec<(usize, &'a ManagedFieldsEntry)> {
         let is_ours = |entry: &ManagedFieldsEntry| {
             entry.manager.as_deref() == Some(self.context.field_manager) && entry.subresource.is_none()
@@ -315,7 +321,7 @@ impl Applier {
         metadata.managed_fields.iter().flatten().enumerate().filter(|(_, entry)| is_ours(entry)).collect()
     }
 
-    /// What is recorded as a predecessor's.
+    /// Returns the predecessor's entries of `managedFields`, with their indexes.
     fn former_records<'a>(&self, metadata: &'a ObjectMeta) -> Vec<(usize, &'a ManagedFieldsEntry)> {
         let Some(predecessor) = self.context.predecessor else { return Vec::new() };
         let is_former = |entry: &ManagedFieldsEntry| {
@@ -332,7 +338,7 @@ impl Applier {
         expectations: &mut Vec<Expectation>,
     ) -> Result<bool, Error> {
         let doing = || format!("creating {}", desired.named());
-        self.are_as_seen(doing, &desired.preconditions, decision, expectations).await?;
+        self.check_preconditions(doing, &desired.preconditions, decision, expectations).await?;
         let path = format!("{}?fieldManager={}", desired.path, self.context.field_manager);
         match self.send(Method::POST, &path, "application/json", &desired.value).await {
             Ok(metadata) => {
@@ -344,7 +350,8 @@ impl Applier {
             }
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
                 self.check_existing(owner, desired, decision, expectations).await?;
-                // Whatever needs it was decided without knowing it: a pod would start with a token that nobody has stored.
+                // Components that need it were planned without it: a pod would start with a token that is not the
+                // stored one.
                 Err(Error::Conflict { doing: doing() })
             }
             Err(error) => {
@@ -353,9 +360,10 @@ impl Applier {
         }
     }
 
-    /// The object is there although the cache does not show it. Either it is ours, and the cache is late or the object
-    /// has lost the labels by which it is found; or it is somebody else's. It is not written as a whole: what is wanted was
-    /// decided without knowing it. An error where no watch tells when that is over.
+    /// Checks an existing object that the cache does not show. Either the owner controls it, and the cache lags behind
+    /// or the object has lost the labels that the watch selects; or it belongs to another owner. Missing labels are
+    /// restored; nothing else is written, because the desired object was planned without it. Returns an error where no
+    /// watch event will follow.
     async fn check_existing(
         &self,
         owner: &Owner,
@@ -363,13 +371,13 @@ impl Applier {
         decision: &Decision<'_>,
         expectations: &mut Vec<Expectation>,
     ) -> Result<(), Error> {
-        let doing = || format!("looking at {}", desired.named());
+        let doing = || format!("reading {}", desired.named());
         let path = format!("{}/{}", desired.path, desired.key.name);
         let metadata = self.send(Method::GET, &path, "", &Value::Null).await.map_err(|error| {
             self.failed(doing, error, &desired.collection, &desired.path, &desired.key, expectations)
         })?;
         if controller_of(&metadata).is_none_or(|controller| controller.uid != owner.uid) {
-            return Err(self.taken(desired, &metadata));
+            return Err(self.name_taken(desired, &metadata));
         }
         let labels = &desired.value["metadata"]["labels"];
         let is_labelled = |metadata: &ObjectMeta| {
@@ -383,9 +391,9 @@ impl Applier {
             expectations.push(Expectation::read(&desired.collection, &desired.key, &metadata));
         }
         if metadata.deletion_timestamp.is_some() && !is_late {
-            // No watch tells when it is gone.
-            let remedy = "is being deleted: it is recreated when it is gone".into();
-            return Err(Error::Taken { kind: desired.kind.clone(), key: desired.key.clone(), remedy });
+            // Without its labels, no watch reports when it is gone.
+            let remedy = "is being deleted. The operator recreates it when it is gone".into();
+            return Err(Error::NameTaken { kind: desired.kind.clone(), key: desired.key.clone(), remedy });
         }
         if metadata.deletion_timestamp.is_none() && !is_labelled(&metadata) {
             if !self.may_label(&path) {
@@ -408,10 +416,10 @@ impl Applier {
         Ok(())
     }
 
-    /// Whether an object was not given its labels a moment ago already.
+    /// Whether the labels of an object may be restored: not twice within [`LABEL_RESTORE_INTERVAL`].
     pub(crate) fn may_label(&self, path: &str) -> bool {
         let mut labelled = self.labelled.lock().unwrap_or_else(PoisonError::into_inner);
-        labelled.retain(|_, when| when.elapsed() < LABELLED);
+        labelled.retain(|_, when| when.elapsed() < LABEL_RESTORE_INTERVAL);
         match labelled.entry(path.to_owned()) {
             Entry::Occupied(_) => false,
             Entry::Vacant(entry) => {
@@ -421,36 +429,40 @@ impl Applier {
         }
     }
 
-    /// The error for a name that another object has. Its advice must not lead to a loss: orphaned objects look like this, too.
-    fn taken(&self, desired: &Desired, metadata: &ObjectMeta) -> Error {
+    /// Returns the error for a name that an object of another owner has. Its advice must not lead to data loss: the
+    /// object may be an orphan of a former object.
+    fn name_taken(&self, desired: &Desired, metadata: &ObjectMeta) -> Error {
         let is_namesake = |other: &&OwnerReference| {
             let owners = desired.value["metadata"]["ownerReferences"].as_array();
             owners.into_iter().flatten().any(|own| own["kind"] == other.kind && own["name"] == other.name)
         };
         let remedy = match controller_of(metadata) {
             Some(former) if is_namesake(&former) => {
-                "belongs to a former object of this name that was deleted: it is recreated when it is gone".into()
+                "belongs to a deleted object of the same name. The operator recreates it when the garbage collector has \
+                 deleted it"
+                    .into()
             }
             Some(other) => {
                 format!(
-                    "belongs to {} {}, so it is left alone: give one of the two another name",
+                    "belongs to {} {}, so the operator does not change it. Rename one of the two objects",
                     other.kind, other.name
                 )
             }
             None if !self.adopted().contains(&desired.collection) => {
-                "has no owner, so it is left alone: rename it, or delete it if nobody needs it".into()
+                "has no controller, so the operator does not change it. Rename it, or delete it if it is not in use"
+                    .into()
             }
             None => format!(
-                "has no owner, so it is left alone. If a former object of this name left it, add the labels that the operator's \
-                 objects have and the annotation {} with the name of the new object: the operator adopts it. Only if nobody needs \
-                 it, rename or delete it",
+                "has no controller, so the operator does not change it. If it is an orphan of a former object of this \
+                 name, add the labels that the operator's objects have and the annotation {} with the name of the new \
+                 object: the operator then adopts it. Only if it is not in use, rename or delete it",
                 self.context.adoption_annotation.unwrap_or_default()
             ),
         };
-        Error::Taken { kind: desired.kind.clone(), key: desired.key.clone(), remedy }
+        Error::NameTaken { kind: desired.kind.clone(), key: desired.key.clone(), remedy }
     }
 
-    /// Makes `owner` the controller of an orphan; false where the orphan is gone.
+    /// Makes `owner` the controller of an orphan. Returns false if the orphan is gone.
     pub(crate) async fn adopt(
         &self,
         orphan: &Orphan,
@@ -470,14 +482,14 @@ impl Applier {
                 expectations.push(Expectation::seen(collection, &key, &metadata));
                 Ok(true)
             }
-            // It is gone, which the watch will tell.
+            // It was deleted: the watch reports that.
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(false),
             Err(error) => Err(self.failed(doing, error, collection, path, &key, expectations)),
         }
     }
 
-    /// Applies what is wanted to an object that is there, and to no other of its name, nor to another version of it where
-    /// one is given.
+    /// Applies the desired object to an existing one with server-side apply. The UID is a precondition, and so is
+    /// `of_version` where it is given. Returns the new version.
     async fn patch(
         &self,
         desired: &Desired,
@@ -504,9 +516,9 @@ impl Applier {
         }
     }
 
-    /// What we created is recorded as ours in another way than what we apply, and what a predecessor wrote is recorded as its
-    /// own, so that fields which we do not apply would stay. This records all of it as applied by us, and returns the version
-    /// that comes of it.
+    /// Rewrites `managedFields` so that all fields that we created, or that a predecessor wrote, are recorded as
+    /// applied by us. Otherwise server-side apply would keep those of them that are no longer desired. Returns the new
+    /// version.
     async fn own_as_applied(
         &self,
         desired: &Desired,
@@ -516,7 +528,7 @@ impl Applier {
     ) -> Result<Option<String>, Error> {
         let doing = || format!("taking over the fields of {}", desired.named());
         let mut records = [self.records(metadata), self.former_records(metadata)].concat();
-        // Those behind the first are removed from the last one on.
+        // All but the first are removed, from the last one on.
         records.sort_by_key(|(place, _)| *place);
         let state_labels = self.context.predecessor.map_or(&[][..], |predecessor| predecessor.state_labels);
         let manager = self.context.field_manager;
@@ -527,9 +539,9 @@ impl Applier {
                 expectations.push(Expectation::seen(&desired.collection, &desired.key, &metadata));
                 Ok(metadata.resource_version)
             }
-            // A test that fails says that the object has changed meanwhile.
+            // A failed `test` operation means that the object has changed.
             Err(kube::Error::Api(status)) if status.code == 422 => {
-                expectations.push(Expectation::doubt(&desired.collection, &desired.path, &desired.key));
+                expectations.push(Expectation::unknown(&desired.collection, &desired.path, &desired.key));
                 Err(Error::Conflict { doing: doing() })
             }
             Err(error) => {
@@ -545,9 +557,9 @@ impl Applier {
         expectations: &mut Vec<Expectation>,
     ) -> Result<(), Error> {
         let doing = || format!("deleting {} {}", object.kind, object.key);
-        self.are_as_seen(doing, &object.preconditions, decision, expectations).await?;
+        self.check_preconditions(doing, &object.preconditions, decision, expectations).await?;
         let path = format!("{}/{}", object.path, object.key.name);
-        let options = object.deletion();
+        let options = object.options();
         match self.send(Method::DELETE, &path, "application/json", &options).await {
             Ok(_) => info!(kind = object.kind, object = %object.key, "deleted"),
             Err(kube::Error::Api(status)) if status.is_not_found() => {}
@@ -559,8 +571,8 @@ impl Applier {
         Ok(())
     }
 
-    /// A request that was not answered may have been carried out, and one that met another version was made from a cache
-    /// that is late: nothing more is written before it is known what there is.
+    /// Converts the error of a write. A write without an answer may have been executed, and a conflict means that the
+    /// cache lags behind: in both cases an expectation has the object read before the next decision.
     fn failed(
         &self,
         doing: impl FnOnce() -> String,
@@ -571,8 +583,8 @@ impl Applier {
         expectations: &mut Vec<Expectation>,
     ) -> Error {
         let error = Error::of(doing, error);
-        if error.leaves_doubt() {
-            expectations.push(Expectation::doubt(collection, path, key));
+        if error.leaves_state_unknown() {
+            expectations.push(Expectation::unknown(collection, path, key));
         }
         error
     }
@@ -581,25 +593,25 @@ impl Applier {
         send(&self.client, method, path, content, value).await
     }
 
-    /// Collections of which orphaned objects are adopted.
+    /// Returns the collections whose orphans are adopted.
     pub(crate) fn adopted(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
         self.adopted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn certain(&self) -> std::sync::MutexGuard<'_, HashMap<(String, ObjectKey), (String, Version)>> {
-        self.certain.lock().unwrap_or_else(PoisonError::into_inner)
+    fn up_to_date(&self) -> std::sync::MutexGuard<'_, HashMap<(String, ObjectKey), (String, Version)>> {
+        self.up_to_date.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn written(&self) -> std::sync::MutexGuard<'_, HashMap<(String, ObjectKey), String>> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets objects that are gone.
+    /// Drops what is remembered of objects that are gone.
     pub(crate) fn forget_missing(&self) {
         let is_there = |(collection, key): &(String, ObjectKey)| {
             self.collections.get(collection).is_some_and(|collection| collection.seen(key).is_some())
         };
-        self.certain().retain(|id, _| is_there(id));
+        self.up_to_date().retain(|id, _| is_there(id));
         self.written().retain(|id, _| is_there(id));
     }
 }

@@ -1,20 +1,20 @@
-//! What is recorded of who owns which field of an object.
+//! `managedFields`: which field manager owns which field of an object.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
 use kube::api::ObjectMeta;
 use serde_json::{Value, json};
 
-/// Another program that kept the same objects before, and whose fields are taken over.
+/// The operator that managed the objects before, and whose fields are taken over.
 #[derive(Clone, Copy, Debug)]
 pub struct Predecessor {
-    /// Whether a field manager is one of its own.
+    /// Whether a field manager belongs to it.
     pub is_manager: fn(&str) -> bool,
-    /// Labels of its objects that hold state: they stay, and belong to no field manager then.
+    /// Labels of its objects that hold state: they are kept, and have no field manager afterwards.
     pub state_labels: &'static [&'static str],
 }
 
-/// The change that makes one record of ours, of the applied sort, out of all: ours, and those of a predecessor. Records are found
-/// by their places, so it tests that they are still there.
+/// Returns the JSON patch that merges our entries and those of a predecessor into one Apply entry of ours. The patch
+/// addresses entries by index, so it tests that they have not moved.
 pub(super) fn applied_records(
     uid: Option<&str>,
     of_version: Option<&str>,
@@ -40,22 +40,22 @@ pub(super) fn applied_records(
         patch.push(json!({"op": "replace", "path": place(*first, "/manager"), "value": field_manager}));
         patch.push(json!({"op": "replace", "path": place(*first, "/operation"), "value": "Apply"}));
         patch.push(json!({"op": "replace", "path": place(*first, "/fieldsV1"), "value": fields}));
-        // From the last to the first, so that places stay what they are.
+        // From the last to the first, so that indexes stay valid.
         patch.extend(others.iter().rev().map(|(index, _)| json!({"op": "remove", "path": place(*index, "")})));
     }
     Value::Array(patch)
 }
 
-/// Removes labels from what is recorded.
+/// Removes labels from an entry's fields.
 fn forget_labels(fields: &mut Value, labels: &[&str]) {
     if let Some(recorded) = fields.pointer_mut("/f:metadata/f:labels").and_then(Value::as_object_mut) {
         recorded.retain(|name, _| !labels.iter().any(|label| name.strip_prefix("f:") == Some(label)));
     }
 }
 
-/// Makes what is recorded of who owns which field small: it is most of a small object. What is recorded for others goes,
-/// because nobody reads it, and what is recorded for us or for a predecessor becomes a text, because a tree takes many times the
-/// room. Places stay the same, and when the predecessor wrote last is kept.
+/// Compacts `managedFields`, which are most of a small object. The fields of other managers are dropped, because the
+/// operator does not read them. Those of our manager and of a predecessor become a string, because a tree takes many
+/// times the memory. Indexes stay the same, and the time of the predecessor's last write is kept.
 pub fn compact_records(metadata: &mut ObjectMeta, field_manager: &str, predecessor: Option<Predecessor>) {
     for entry in metadata.managed_fields.iter_mut().flatten() {
         let manager = entry.manager.as_deref().filter(|_| entry.subresource.is_none());
@@ -66,7 +66,7 @@ pub fn compact_records(metadata: &mut ObjectMeta, field_manager: &str, predecess
     }
 }
 
-/// The fields that are recorded, whether as a text or not.
+/// Returns the fields of an entry, compacted or not.
 pub(super) fn fields(entry: &ManagedFieldsEntry) -> Option<Value> {
     match &entry.fields_v1.as_ref()?.0 {
         Value::String(text) => serde_json::from_str(text).ok(),
@@ -74,7 +74,7 @@ pub(super) fn fields(entry: &ManagedFieldsEntry) -> Option<Value> {
     }
 }
 
-/// Adds what is recorded in one place to what is recorded in another.
+/// Merges the fields of one entry into those of another.
 fn merge(into: &mut Value, from: &Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_are_kept_small_and_stay_readable() {
+    fn compacted_records_stay_readable() {
         let recorded = json!({"f:metadata": {"f:labels": {"f:x": {}}}});
         let records = json!([
             {"manager": "other", "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {}}},
@@ -110,7 +110,7 @@ mod tests {
     const FORMER: Predecessor = Predecessor { is_manager: |manager| manager == "former", state_labels: &["state"] };
 
     #[test]
-    fn records_of_a_predecessor_are_kept_with_their_time() {
+    fn compaction_keeps_records_of_a_predecessor_with_their_time() {
         let time = "2026-01-02T03:04:05Z";
         let records = json!([
             {"manager": "former", "operation": "Update", "time": time, "fieldsV1": {"f:data": {}}},
@@ -123,9 +123,10 @@ mod tests {
         assert_eq!(entries.iter().map(|entry| entry.time.is_some()).collect::<Vec<_>>(), [true, false]);
     }
 
-    /// Server-side apply then removes what the predecessor wrote and we do not apply; its state stays, without an owner.
+    /// Server-side apply then removes what the predecessor wrote and we do not apply; its state labels stay, without a
+    /// manager.
     #[test]
-    fn records_of_a_predecessor_become_ours_but_for_its_state() {
+    fn records_of_a_predecessor_become_ours_except_its_state_labels() {
         let records = json!([
             {"manager": "user", "operation": "Update", "fieldsV1": {"f:metadata": {"f:annotations": {"f:note": {}}}}},
             {"manager": "former", "operation": "Update", "fieldsV1": {
@@ -148,6 +149,6 @@ mod tests {
         let merged = json!({"f:metadata": {"f:labels": {"f:app": {}}}, "f:spec": {"f:hook": {}, "f:replicas": {}}});
         assert_eq!(change("replace", "/metadata/managedFields/1/fieldsV1"), Some(merged));
         assert_eq!(change("remove", "/metadata/managedFields/2"), Some(Value::Null));
-        assert_eq!(change("test", "/metadata/managedFields/0/manager"), None, "the user's record is left alone");
+        assert_eq!(change("test", "/metadata/managedFields/0/manager"), None, "the user's record is not changed");
     }
 }

@@ -1,4 +1,4 @@
-//! Adoption: an object takes over what a former one of the same name left behind without a controller.
+//! Adoption: an object becomes the controller of orphans that a former object of the same name left.
 
 use std::sync::{Arc, PoisonError};
 
@@ -7,7 +7,7 @@ use kube::Resource as _;
 
 use super::{
     interface::Controller,
-    running::{Adoptable, CATCHING_UP, Memory, Running, reference, status_of},
+    running::{Adoptable, CACHE_LAG_REQUEUE, Memory, Running, reference, status_of},
 };
 use crate::{
     apply::Orphan,
@@ -18,13 +18,14 @@ use crate::{
     store::{Change, Kind, Store, controller_of, key_of},
 };
 
-/// A new object waits for at most this many seconds for the garbage collector to delete or release what a former object of its
-/// name owned.
+/// A new object waits at most this many seconds for the garbage collector to delete or orphan the dependents of a
+/// former object of its name.
 const FORMER_SECONDS: i64 = 60;
 
 impl<C: Controller> Running<C> {
-    /// Adopts objects of a kind that have no controller. `named` names the object that they belong to by their labels. Only what
-    /// this field manager wrote is adopted, which a copy with the same labels is not, or what the user gives away by annotation.
+    /// Adopts orphans of a kind. `named` returns the owner that their labels name. An orphan is adopted only if this
+    /// field manager has written it, which excludes a copy with the same labels, or if the user has assigned it by
+    /// annotation.
     pub fn adopts<K: Kind>(
         self: &Arc<Self>,
         store: &Arc<Store<K>>,
@@ -45,13 +46,13 @@ impl<C: Controller> Running<C> {
         };
         let (store, context) = (Arc::clone(store), Arc::clone(&self.context));
         let orphans = move |key: &ObjectKey| {
-            let is_theirs = |one: &&Arc<K>| {
+            let is_adoptable = |one: &&Arc<K>| {
                 named(one).as_ref() == Some(key)
                     && one.meta().deletion_timestamp.is_none()
-                    && (context.has_written(one.meta()) || context.is_given_to(one.meta(), &key.name))
+                    && (context.has_written(one.meta()) || context.is_assigned_to(one.meta(), &key.name))
             };
-            let alone = store.without_controller();
-            alone.iter().filter(is_theirs).map(|one| Orphan::new(one.as_ref())).collect()
+            let orphans = store.without_controller();
+            orphans.iter().filter(is_adoptable).map(|one| Orphan::new(one.as_ref())).collect()
         };
         let adoptable = Adoptable { orphans: Box::new(orphans), has_former: Box::new(has_former) };
         self.adoptable.lock().unwrap_or_else(PoisonError::into_inner).push(adoptable);
@@ -62,9 +63,10 @@ impl<C: Controller> Running<C> {
         kinds.iter().flat_map(|kind| (kind.orphans)(key)).collect()
     }
 
-    /// Whether an object is new, and the garbage collector has yet to delete or release what a former object of its name owned.
-    /// Nothing is decided until then. What takes longer is reported as `NameTaken`.
-    pub(super) fn awaits_former(&self, key: &ObjectKey, object: &C::Object) -> bool {
+    /// Whether an object is new, and the garbage collector has yet to delete or orphan the dependents of a former
+    /// object of its name. It is not reconciled until then. If that takes longer than [`FORMER_SECONDS`], `NameTaken`
+    /// is reported.
+    pub(super) fn awaits_garbage_collection(&self, key: &ObjectKey, object: &C::Object) -> bool {
         let created = object.meta().creation_timestamp.as_ref().map(|time| time.0);
         let is_new = created.is_some_and(|created| Timestamp::now().duration_since(created).as_secs() < FORMER_SECONDS);
         if !is_new || !status_of(object).is_null() {
@@ -74,8 +76,7 @@ impl<C: Controller> Running<C> {
         kinds.iter().any(|kind| (kind.has_former)(key, object.meta().uid.as_deref()))
     }
 
-    /// Adopts orphans, before anything is decided from what the object owns. An orphan that cannot be adopted does not keep the
-    /// others from it.
+    /// Adopts orphans before the object's dependents are observed. If one cannot be adopted, the others still are.
     pub(super) async fn adopt(
         &self,
         object: &C::Object,
@@ -87,8 +88,8 @@ impl<C: Controller> Running<C> {
         let key = key_of(object.meta());
         let (mut adopted, mut failure) = (Vec::new(), None);
         for orphan in orphans {
-            // Read past the cache, for each: the garbage collector deletes what an owner that is gone adopts.
-            let now = self.asked(&key).await?;
+            // Read from the API server for each: the garbage collector deletes what an owner adopts that is gone.
+            let now = self.read_metadata(&key).await?;
             if !now.is_some_and(|now| now.uid == object.meta().uid && now.deletion_timestamp.is_none()) {
                 break;
             }
@@ -101,11 +102,11 @@ impl<C: Controller> Running<C> {
         if !adopted.is_empty() {
             memory.has_progressed = true;
             let message = format!(
-                "Adopted objects that a former object of this name left: {}. From now on, they are deleted with this one.",
+                "Adopted orphans of a former object of this name: {}. They are deleted together with this object.",
                 adopted.join(", ")
             );
-            self.context.events.tell(reference(object), Note::normal("Adopted", message));
+            self.context.events.emit(reference(object), Note::normal("Adopted", message));
         }
-        failure.map_or(Ok(Outcome::After(CATCHING_UP)), Err)
+        failure.map_or(Ok(Outcome::After(CACHE_LAG_REQUEUE)), Err)
     }
 }

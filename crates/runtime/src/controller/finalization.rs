@@ -1,4 +1,4 @@
-//! Finalization: what is done between the deletion of an object and its removal.
+//! Finalization: what the operator does between the deletion of an object and the removal of its finalizer.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use serde_json::json;
 
 use super::{
     interface::{Controller, Finalize, FinalizeStep},
-    running::{CATCHING_UP, Memory, Running, Written, status_of},
+    running::{CACHE_LAG_REQUEUE, Memory, Running, StatusWrite, status_of},
 };
-use crate::{error::Error, pace::News, queue::Outcome};
+use crate::{error::Error, pace::StatusChange, queue::Outcome};
 
 impl<C: Controller> Running<C> {
     pub(super) async fn finalize(&self, object: &Arc<C::Object>, memory: &mut Memory) -> Result<Outcome, Error> {
@@ -18,11 +18,13 @@ impl<C: Controller> Running<C> {
         };
         let Finalize { status, step } = self.controller.finalize(object).await?;
         if let Some(desired) = status {
-            // A deletion has few steps, and a user waits for it.
-            memory.pace.hurry();
+            // A finalization has few steps, and the user waits for it.
+            memory.pace.reset();
             let current = status_of(object.as_ref());
-            if self.write_status(object.meta(), &current, &desired, News::Awaited, memory).await? != Written::Not {
-                return Ok(Outcome::After(CATCHING_UP));
+            if self.write_status(object.meta(), &current, &desired, StatusChange::Transition, memory).await?
+                != StatusWrite::Unchanged
+            {
+                return Ok(Outcome::After(CACHE_LAG_REQUEUE));
             }
         }
         match step {
@@ -42,7 +44,7 @@ impl<C: Controller> Running<C> {
     ) -> Result<(), Error> {
         let mut all = finalizers(metadata);
         change(&mut all);
-        // The list is replaced as a whole, so it must not have changed meanwhile.
+        // A merge patch replaces the whole list, so the resource version is a precondition.
         let patch = json!({"metadata": {
             "finalizers": all, "uid": metadata.uid, "resourceVersion": metadata.resource_version,
         }});

@@ -1,4 +1,4 @@
-//! What is written for one kind of object.
+//! The interface that a controller of one kind implements.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -11,77 +11,77 @@ use crate::{
     store::Kind,
 };
 
-/// That nothing is done for an object for now, because another program works on it.
+/// The suspension of an object's reconciliation, because another operator manages the object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hold {
-    /// Who works on it, how that shows, and how it ends.
+pub struct Suspension {
+    /// Which operator manages the object, the evidence for that, and how the suspension ends.
     pub message: String,
-    /// When the object is looked at again, should nothing change until then.
+    /// When the object is reconciled again, if nothing changes before.
     pub requeue_after: Duration,
 }
 
-/// The steps for one kind of object.
+/// The steps of a reconcile for one kind of object.
 pub trait Controller: Send + Sync + 'static {
     /// The kind.
     type Object: Kind;
-    /// What is known when it is decided.
+    /// The observed state.
     type Observed: Send + Sync;
-    /// What was decided.
+    /// The desired state, and the status.
     type Plan: Send + Sync;
     /// Name of the controller, in logs and metrics.
     const NAME: &'static str;
-    /// What keeps an object from going before [`Controller::finalize`] is done.
+    /// The finalizer that keeps a deleted object until [`Controller::finalize`] is done.
     const FINALIZER: Option<&'static str> = None;
-    /// Whether the status has conditions, which are made of what comes of the parts.
+    /// Whether the status has conditions, which the runtime derives from the results of the components.
     const HAS_CONDITIONS: bool = true;
-    /// The type and the reason of the condition of an object that [`Controller::held`] holds.
-    const HELD: &'static str = "Held";
+    /// Type and reason of the condition of an object for which [`Controller::suspended`] returns a suspension.
+    const SUSPENDED: &'static str = "Held";
 
-    /// Whether another program works on the object: then nothing is done for it but to say so.
-    fn held(&self, _object: &Self::Object) -> Option<Hold> {
+    /// Returns a suspension if another operator manages the object: the operator then only reports that.
+    fn suspended(&self, _object: &Self::Object) -> Option<Suspension> {
         None
     }
-    /// What keeps the controller from all of its work, for those who ask whether the process is ready.
-    fn waits_for(&self) -> Option<String> {
+    /// Returns what blocks the whole controller, for `/readyz`.
+    fn blocked_on(&self) -> Option<String> {
         None
     }
-    /// Reads everything that the decision needs.
+    /// Reads everything that the plan depends on.
     fn observe(&self, object: &Arc<Self::Object>) -> impl Future<Output = Result<Self::Observed, Error>> + Send;
-    /// Decides what there should be.
+    /// Decides the desired state.
     fn plan(&self, observed: &Self::Observed) -> Self::Plan;
-    /// Says what was decided as objects, in order.
+    /// Returns the plan as components with objects, in the order in which they are applied.
     fn components(&self, observed: &Self::Observed, plan: &Self::Plan) -> Result<Vec<ComponentPlan>, Error>;
-    /// Says how the object stands.
+    /// Returns the status.
     fn report(&self, observed: &Self::Observed, plan: &Self::Plan, applied: &[Applied]) -> Report;
-    /// Whether an object may adopt what a former one of its name left behind. It is deleted together with what it owns, so an
-    /// invalid object adopts nothing.
+    /// Whether an object may adopt orphans of a former object of its name. When it is deleted, they are deleted with
+    /// it, so an invalid object adopts nothing.
     fn may_adopt(&self, _object: &Self::Object) -> Result<(), Error> {
         Ok(())
     }
-    /// Does what was decided outside of Kubernetes, or begins to: first the word, then the deed. It is called when all
-    /// that was decided is seen to be written, the status included.
+    /// Does what was planned outside of Kubernetes, or starts it. It is called when the caches show that all planned
+    /// objects and the status are written, so that a decision is recorded before it is carried out.
     fn act(&self, _object: &Arc<Self::Object>, _observed: &Self::Observed, _plan: &Self::Plan) {}
-    /// Does what has to be done before an object with our finalizer is removed, and reports on it.
+    /// Does what has to precede the removal of our finalizer, and reports its progress.
     fn finalize(&self, _object: &Arc<Self::Object>) -> impl Future<Output = Result<Finalize, Error>> + Send {
         async { Ok(Finalize { status: None, step: FinalizeStep::RemoveFinalizer }) }
     }
 }
 
-/// The result of [`Controller::finalize`]: how far the finalization of an object is.
+/// The result of [`Controller::finalize`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finalize {
-    /// The status of the object, if there is something to write. The object is finalized again once the write is seen, and
-    /// `step` is taken only when the status already is as given here.
+    /// The desired status, if any. If it differs from the current one, it is written and the object is finalized again:
+    /// `step` is taken only when the status is as given here.
     pub status: Option<Value>,
-    /// What follows.
+    /// The next step.
     pub step: FinalizeStep,
 }
 
-/// What follows a call of [`Controller::finalize`].
+/// The step that follows a call of [`Controller::finalize`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinalizeStep {
-    /// The finalizer is removed: everything is done.
+    /// Remove the finalizer: everything is done.
     RemoveFinalizer,
-    /// The object is finalized again after this time.
+    /// Finalize the object again after this time.
     After(Duration),
 }

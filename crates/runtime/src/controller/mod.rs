@@ -1,15 +1,15 @@
-//! A controller: five steps for one kind of object.
+//! A controller: the steps of a reconcile for one kind of object.
 //!
 //! ```text
-//! observe   read what the object depends on, from the stores (and from outside)
-//! plan      decide, from that alone, what there should be
-//! parts     say it as objects
-//! (apply    the runtime writes what differs)
-//! report    say how the object stands; the runtime writes what changed
-//! act       do what is to be done outside, once there is nothing left to write
+//! observe      read the observed state from the stores, and from outside of Kubernetes
+//! plan         decide the desired state from the observed state alone
+//! components   return the plan as objects
+//! (apply       the runtime writes what differs)
+//! report       return the status; the runtime writes what changed
+//! act          do what is planned outside of Kubernetes, once there is nothing left to write
 //! ```
 //!
-//! Validation is the first thing that planning does, or the last that observing does: its faults are values, not errors.
+//! Validation is the first step of `plan` or the last of `observe`: invalid fields are values, not errors.
 
 mod adoption;
 mod finalization;
@@ -20,7 +20,7 @@ mod running;
 mod tests;
 
 pub use self::{
-    interface::{Controller, Finalize, FinalizeStep, Hold},
+    interface::{Controller, Finalize, FinalizeStep, Suspension},
     reconcile::AnyController,
     running::{Running, reference},
 };

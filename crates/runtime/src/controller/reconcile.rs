@@ -1,4 +1,4 @@
-//! A look at one object, from its queue to its status.
+//! The reconcile of one object, from the queue to the status.
 
 use std::{
     sync::{Arc, PoisonError},
@@ -12,89 +12,90 @@ use tracing::{Instrument, Span, debug_span, field::Empty, info_span, warn};
 
 use super::{
     finalization::finalizers,
-    interface::{Controller, Hold},
-    running::{CATCHING_UP, Memory, Running, Written, reference, status_of},
+    interface::{Controller, Suspension},
+    running::{CACHE_LAG_REQUEUE, Memory, Running, StatusWrite, reference, status_of},
 };
 use crate::{
     apply::{Applied, Decision, Owner},
     error::Error,
     events::Note,
     ledger::{Expectation, is_caught_up},
-    pace::News,
-    panics::contained,
+    pace::StatusChange,
+    panics::catch_panic,
     pause,
     queue::{ObjectKey, Outcome, Work},
     status::{self, Report},
 };
 
-/// How often it is tried to create an object whose name is taken, or to find one that has lost its labels: nobody tells when that
-/// one is gone or has them, because it is not among those that are watched.
-const TAKEN: Duration = Duration::from_secs(10);
+/// Requeue interval while the name of an owned object is taken, or an owned object lacks its labels. The other object
+/// is not among those that are watched, so no watch event reports when it is gone or has its labels.
+const NAME_TAKEN_REQUEUE: Duration = Duration::from_secs(10);
 
-/// A reconcile of the largest datacenter takes less, though the API server takes seconds for each of its writes.
-const STUCK: Duration = Duration::from_secs(3600);
+/// A reconcile that takes longer is stuck. That of the largest datacenter takes less, even if each write takes seconds.
+const STUCK_AFTER: Duration = Duration::from_secs(3600);
 
-/// So many looks in a row may write without a word on how the object stands.
+/// So many reconciles in a row may write objects without an update of the status.
 const MAX_UNREPORTED_WRITES: u8 = 3;
 
 impl<C: Controller> Running<C> {
+    /// Reconciles the object that a worker has taken from the queue, and requeues it.
     pub(super) async fn work(&self, work: Work) {
         let began = Instant::now();
         let key = work.key.clone();
         let mut memory = self.memories().remove(&key).unwrap_or_default();
         (memory.has_progressed, memory.requeue_after) = (false, None);
-        let result = match contained(self.look(&key, &mut memory)).await {
+        let result = match catch_panic(self.reconcile(&key, &mut memory)).await {
             Ok(result) => result,
             Err(message) => self.report_panic(&key, message, &mut memory).await,
         };
         let (has_progressed, requeue_after) = (memory.has_progressed, memory.requeue_after);
         match &result {
-            Ok(_) => memory.told = None,
-            Err(error) => memory.tell(error),
+            Ok(_) => memory.reported = None,
+            Err(error) => memory.log_failure(error),
         }
         if !memory.is_empty() {
             self.memories().insert(key.clone(), memory);
         }
-        let (outcome, word, reason) = match &result {
+        let (outcome, label, reason) = match &result {
             Ok(outcome) => (outcome.clone(), "done", "AsExpected"),
-            Err(error @ (Error::Taken { .. } | Error::NotFoundByLabels { .. })) => {
-                (Outcome::After(TAKEN), "failed", error.reason())
+            Err(error @ (Error::NameTaken { .. } | Error::NotFoundByLabels { .. })) => {
+                (Outcome::After(NAME_TAKEN_REQUEUE), "failed", error.reason())
             }
-            Err(error) if error.needs_a_change() => {
+            Err(error) if error.is_terminal() => {
                 (requeue_after.map_or(Outcome::Done, Outcome::After), "failed", error.reason())
             }
             Err(error) => (Outcome::Failed(error.reason()), "failed", error.reason()),
         };
         let span = Span::current();
-        span.record("result", word).record("reason", reason);
-        if word == "failed" {
+        span.record("result", label).record("reason", reason);
+        if label == "failed" {
             span.record("otel.status_code", "ERROR");
         }
-        self.context.metrics.reconciled(C::NAME, word, reason, began.elapsed());
+        self.context.metrics.reconciled(C::NAME, label, reason, began.elapsed());
         if has_progressed {
-            work.forgive();
+            work.reset_backoff();
         }
         work.finish(&outcome);
     }
 
-    /// Other objects are not affected; this one waits longer each time.
+    /// Reports a panic in the status. Other objects are not affected; this one is retried with backoff.
     async fn report_panic(&self, key: &ObjectKey, message: String, memory: &mut Memory) -> Result<Outcome, Error> {
         self.context.metrics.panicked(C::NAME);
         let error = Error::Internal { message };
         let Some(object) = self.objects.get(key)? else { return Err(error) };
-        let reported = contained(self.tell_of_failure(&object, error.clone(), memory)).await;
+        let reported = catch_panic(self.report_failure(&object, error.clone(), memory)).await;
         reported.unwrap_or(Err(error))
     }
 
-    async fn look(&self, key: &ObjectKey, memory: &mut Memory) -> Result<Outcome, Error> {
+    async fn reconcile(&self, key: &ObjectKey, memory: &mut Memory) -> Result<Outcome, Error> {
         if !is_caught_up(&mut memory.expectations, &self.applier.client, &self.applier.collections).await? {
-            return Ok(Outcome::After(CATCHING_UP));
+            return Ok(Outcome::After(CACHE_LAG_REQUEUE));
         }
         let Some(object) = self.objects.get(key)? else {
             self.forget(key, memory);
             return Ok(Outcome::Done);
         };
-        if let Some(outcome) = self.rests(object.as_ref(), memory).await? {
+        if let Some(outcome) = self.check_suspension(object.as_ref(), memory).await? {
             return Ok(outcome);
         }
         if object.meta().deletion_timestamp.is_some() {
@@ -103,10 +104,10 @@ impl<C: Controller> Running<C> {
         if let Some(outcome) = self.prepare(key, &object, memory).await? {
             return Ok(outcome);
         }
-        self.reconcile(key, &object, memory).await
+        self.reconcile_spec(key, &object, memory).await
     }
 
-    /// The object is gone.
+    /// Drops what is remembered of an object that is gone.
     fn forget(&self, key: &ObjectKey, memory: &mut Memory) {
         *memory = Memory::default();
         self.losses().remove(key);
@@ -114,29 +115,31 @@ impl<C: Controller> Running<C> {
         self.forgets.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|forget| forget(key));
     }
 
-    /// What comes of a look at an object on which no work is to be done, by the will of its user or because another program works
-    /// on it; none where work is to be done.
-    async fn rests(&self, object: &C::Object, memory: &mut Memory) -> Result<Option<Outcome>, Error> {
-        if let Some(sentence) = self.pause_of(object.meta()) {
-            let resting = self.rest(object, [pause::PAUSED, C::HELD], sentence, Outcome::Done, memory);
-            return resting.await.map(Some);
+    /// Reports in the status that the object is paused by the user, or suspended because another operator manages it.
+    /// Returns none where it is to be reconciled.
+    async fn check_suspension(&self, object: &C::Object, memory: &mut Memory) -> Result<Option<Outcome>, Error> {
+        if let Some(message) = self.pause_message(object.meta()) {
+            let suspending = self.suspend(object, [pause::PAUSED, C::SUSPENDED], message, Outcome::Done, memory);
+            return suspending.await.map(Some);
         }
-        if let Some(Hold { message, requeue_after }) = self.controller.held(object) {
+        if let Some(Suspension { message, requeue_after }) = self.controller.suspended(object) {
             if !memory.is_paused {
-                warn!(reason = C::HELD, problem = message, "left alone");
+                warn!(reason = C::SUSPENDED, problem = message, "the reconciliation of the object is suspended");
             }
-            let resting = self.rest(object, [C::HELD, pause::PAUSED], message, Outcome::After(requeue_after), memory);
-            return resting.await.map(Some);
+            let requeue = Outcome::After(requeue_after);
+            let suspending = self.suspend(object, [C::SUSPENDED, pause::PAUSED], message, requeue, memory);
+            return suspending.await.map(Some);
         }
         if std::mem::take(&mut memory.is_paused) {
-            let note = Note::normal("Resumed", "Nothing stops the work on this object any more: it goes on.");
-            self.context.events.tell(reference(object), note);
+            let message = "This object is no longer paused or suspended: the operator reconciles it again.";
+            let note = Note::normal("Resumed", message);
+            self.context.events.emit(reference(object), note);
         }
         Ok(None)
     }
 
-    /// What has to be done before anything is decided: our finalizer is set, and what a former object of the name left is adopted.
-    /// Gives what comes of the look; none where nothing is left to do.
+    /// Does what has to precede planning: adds our finalizer, and adopts orphans of a former object of the same name.
+    /// Returns the outcome of this reconcile; none if the reconcile continues.
     async fn prepare(
         &self,
         key: &ObjectKey,
@@ -147,29 +150,34 @@ impl<C: Controller> Running<C> {
             && !finalizers(object.meta()).contains(&finalizer)
         {
             self.set_finalizers(object.meta(), memory, |all| all.push(finalizer)).await?;
-            return Ok(Some(Outcome::After(CATCHING_UP)));
+            return Ok(Some(Outcome::After(CACHE_LAG_REQUEUE)));
         }
-        if self.awaits_former(key, object.as_ref()) {
-            return Ok(Some(Outcome::After(CATCHING_UP)));
+        if self.awaits_garbage_collection(key, object.as_ref()) {
+            return Ok(Some(Outcome::After(CACHE_LAG_REQUEUE)));
         }
         let orphans = self.orphans_of(key);
         if !orphans.is_empty() {
             return match self.adopt(object.as_ref(), &orphans, memory).await {
                 Ok(outcome) => Ok(Some(outcome)),
-                Err(error) => self.tell_of_failure(object, error, memory).await.map(Some),
+                Err(error) => self.report_failure(object, error, memory).await.map(Some),
             };
         }
-        // Before anything is read: what goes from now on is not made anew from what was decided when it was there.
-        let is_still_there = self.is_still_there(key, object.meta()).await?;
-        Ok((!is_still_there).then_some(Outcome::After(CATCHING_UP)))
+        // Before the caches are read: a dependent that is deleted from now on is not recreated from an older plan.
+        let is_present = self.is_present(key, object.meta()).await?;
+        Ok((!is_present).then_some(Outcome::After(CACHE_LAG_REQUEUE)))
     }
 
     /// Observes, plans, applies and reports.
-    async fn reconcile(&self, key: &ObjectKey, object: &Arc<C::Object>, memory: &mut Memory) -> Result<Outcome, Error> {
+    async fn reconcile_spec(
+        &self,
+        key: &ObjectKey,
+        object: &Arc<C::Object>,
+        memory: &mut Memory,
+    ) -> Result<Outcome, Error> {
         let versions = self.applier.versions();
         let observed = match self.controller.observe(object).instrument(debug_span!("observe")).await {
             Ok(observed) => observed,
-            Err(error) => return self.tell_of_failure(object, error, memory).await,
+            Err(error) => return self.report_failure(object, error, memory).await,
         };
         let planned = debug_span!("plan").in_scope(|| {
             let plan = self.controller.plan(&observed);
@@ -177,26 +185,26 @@ impl<C: Controller> Running<C> {
         });
         let (plan, components) = match planned {
             Ok(planned) => planned,
-            Err(error) => return self.tell_of_failure(object, error, memory).await,
+            Err(error) => return self.report_failure(object, error, memory).await,
         };
         let owner = Owner { uid: object.meta().uid.clone().unwrap_or_default() };
-        let has_lost = || self.losses().contains_key(key);
-        let decision = Decision { versions, has_lost: &has_lost };
+        let has_lost_dependents = || self.losses().contains_key(key);
+        let decision = Decision { versions, has_lost_dependents: &has_lost_dependents };
         let applying = self.applier.apply(&owner, components, &decision, &mut memory.expectations);
         let applied = applying.instrument(debug_span!("apply")).await;
         for note in applied.iter().flat_map(|component| &component.events) {
-            self.context.events.tell(reference(object.as_ref()), note.clone());
+            self.context.events.emit(reference(object.as_ref()), note.clone());
         }
-        memory.has_progressed = memory.expectations.iter().any(Expectation::is_of_a_write);
+        memory.has_progressed = memory.expectations.iter().any(Expectation::is_write);
         let failure = applied.iter().find_map(|component| component.failure.clone());
         if let Some(Error::NotLeading(not_leading)) = failure {
             return Err(not_leading.into());
         }
-        // What was written is seen in a moment; then there is more to say, and it is said once.
+        // The watch shows the written objects soon. The status is updated then, once.
         let has_written = applied.iter().any(|component| !component.written.is_empty());
         if has_written && failure.is_none() && memory.unreported_writes < MAX_UNREPORTED_WRITES {
             memory.unreported_writes += 1;
-            return Ok(Outcome::After(CATCHING_UP));
+            return Ok(Outcome::After(CACHE_LAG_REQUEUE));
         }
         memory.unreported_writes = 0;
         let report = self.controller.report(&observed, &plan, &applied);
@@ -205,24 +213,24 @@ impl<C: Controller> Running<C> {
         let reporting = self.report(object, report, &applied, failure.is_some(), memory);
         let written = reporting.instrument(debug_span!("report")).await?;
         match (failure, written) {
-            (Some(error), Written::Not | Written::Now) => {
-                self.tell(object.as_ref(), &error);
+            (Some(error), StatusWrite::Unchanged | StatusWrite::Written) => {
+                self.emit_failure(object.as_ref(), &error);
                 Err(error)
             }
-            // Whatever failed, its condition is still to be written: it is looked at again, and fails then.
-            (_, Written::Later(pause)) => {
+            // The condition of the failure is yet to be written: the object is reconciled again, and fails then.
+            (_, StatusWrite::Deferred(pause)) => {
                 Ok(Outcome::After(requeue_after.map_or(pause, |requeue_after| pause.min(requeue_after))))
             }
-            // What was written is seen in a moment, and looked at then.
-            (None, Written::Now) => Ok(Outcome::Done),
-            (None, Written::Not) => {
+            // The watch shows the new status soon, and requeues the object.
+            (None, StatusWrite::Written) => Ok(Outcome::Done),
+            (None, StatusWrite::Unchanged) => {
                 debug_span!("act").in_scope(|| self.controller.act(object, &observed, &plan));
                 Ok(requeue_after.map_or(Outcome::Done, Outcome::After))
             }
         }
     }
 
-    /// Writes the status, if it is to say something else.
+    /// Updates the status where it differs.
     async fn report(
         &self,
         object: &C::Object,
@@ -230,60 +238,60 @@ impl<C: Controller> Running<C> {
         applied: &[Applied],
         has_failed: bool,
         memory: &mut Memory,
-    ) -> Result<Written, Error> {
+    ) -> Result<StatusWrite, Error> {
         if report.is_urgent {
-            memory.pace.hurry();
+            memory.pace.reset();
         }
         let current = status_of(object);
         let desired = if C::HAS_CONDITIONS {
-            status::whole(report, applied, object.meta().generation, &current, Timestamp::now())
+            status::complete(report, applied, object.meta().generation, &current, Timestamp::now())
         } else {
             report.status
         };
-        // What has failed is tried again before long, and its condition comes first.
-        let is_awaited = has_failed || !C::HAS_CONDITIONS || status::is_transition(&current, &desired);
-        let news = if is_awaited { News::Awaited } else { News::Words };
-        self.write_status(object.meta(), &current, &desired, news, memory).await
+        // A failure is retried soon, and its condition is written before.
+        let is_transition = has_failed || !C::HAS_CONDITIONS || status::is_transition(&current, &desired);
+        let change = if is_transition { StatusChange::Transition } else { StatusChange::Details };
+        self.write_status(object.meta(), &current, &desired, change, memory).await
     }
 
-    /// Whether what an object owns is missing for another reason than that the object is gone itself: when it is deleted,
-    /// its watch may tell of that later than others tell of what goes with it, and nothing may be made anew then. The
-    /// API server is asked only where something has gone and the watch of the object has not come as far.
-    async fn is_still_there(&self, key: &ObjectKey, metadata: &ObjectMeta) -> Result<bool, Error> {
+    /// Whether an object with a deleted dependent still exists itself. When an object is deleted, its own watch may
+    /// report that later than the watches of its dependents, which must not be recreated then. The API server is asked
+    /// only if a dependent was deleted and the watch of the object has not reached that resource version.
+    async fn is_present(&self, key: &ObjectKey, metadata: &ObjectMeta) -> Result<bool, Error> {
         let Some(lost) = self.losses().get(key).copied() else { return Ok(true) };
         let is_same = |now: &ObjectMeta| now.uid == metadata.uid && now.deletion_timestamp.is_none();
-        let is_there = if self.objects.version() >= lost {
+        let is_present = if self.objects.version() >= lost {
             self.objects.get(key)?.is_some_and(|object| is_same(object.meta()))
         } else {
-            self.asked(key).await?.is_some_and(|now| is_same(&now))
+            self.read_metadata(key).await?.is_some_and(|now| is_same(&now))
         };
-        if is_there {
-            // Something else may have gone meanwhile, which is another reason to ask.
+        if is_present {
+            // A later deletion of a dependent has to be checked again.
             let mut losses = self.losses();
             if losses.get(key) == Some(&lost) {
                 losses.remove(key);
             }
         }
-        Ok(is_there)
+        Ok(is_present)
     }
 
-    /// That no work is to be done on an object, in a sentence.
-    fn pause_of(&self, metadata: &ObjectMeta) -> Option<String> {
+    /// Returns the message of an object that the user has paused.
+    fn pause_message(&self, metadata: &ObjectMeta) -> Option<String> {
         let annotation = self.context.pause_annotation;
         let value = pause::pause(metadata, annotation)?;
-        annotation.map(|annotation| pause::sentence(annotation, value))
+        annotation.map(|annotation| pause::message(annotation, value))
     }
 }
 
-/// A controller of whatever kind.
+/// A controller of any kind.
 pub trait AnyController: Send + Sync {
-    /// Works with so many workers, once everything that it reads is complete.
+    /// Starts the workers. They begin once all caches that the controller reads have synced.
     fn start(self: Arc<Self>, workers: usize, tasks: &mut JoinSet<()>);
-    /// Lets workers finish what they are at, and begin nothing.
+    /// Lets workers finish their current objects and take no more.
     fn stop(&self);
-    /// What keeps it from all of its work.
-    fn waits_for(&self) -> Option<String>;
-    /// What shows that it does not get any further, though there is work.
+    /// Returns what blocks the whole controller, for `/readyz`.
+    fn blocked_on(&self) -> Option<String>;
+    /// Returns the evidence that the controller is stuck, for `/healthz`.
     fn stuck(&self) -> Option<String>;
 }
 
@@ -294,7 +302,7 @@ impl<C: Controller> AnyController for Running<C> {
             tasks.spawn(async move {
                 let needs = running.needs.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 for collection in needs.iter().filter_map(|need| running.applier.collections.get(need)) {
-                    collection.complete().await;
+                    collection.wait_until_synced().await;
                 }
                 while let Some(work) = running.queue.next().await {
                     let span = info_span!(
@@ -311,11 +319,11 @@ impl<C: Controller> AnyController for Running<C> {
         self.queue.close();
     }
 
-    fn waits_for(&self) -> Option<String> {
-        self.controller.waits_for()
+    fn blocked_on(&self) -> Option<String> {
+        self.controller.blocked_on()
     }
 
     fn stuck(&self) -> Option<String> {
-        self.queue.stuck(STUCK).map(|problem| format!("controller {}: {problem}", C::NAME))
+        self.queue.stuck(STUCK_AFTER).map(|problem| format!("controller {}: {problem}", C::NAME))
     }
 }

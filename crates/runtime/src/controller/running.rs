@@ -1,4 +1,4 @@
-//! A controller with its queue and what it remembers.
+//! A controller with its queue, its watches and what it remembers of objects between reconciles.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -22,7 +22,7 @@ use crate::{
     error::{Error, chain},
     events::Note,
     ledger::Expectation,
-    pace::{News, Pace},
+    pace::{Pace, StatusChange},
     pause,
     queue::{Backoff, ObjectKey, Outcome, Queue},
     references::References,
@@ -32,67 +32,68 @@ use crate::{
     store::{Change, Kind, Store, Version},
 };
 
-/// A cache that has not shown our write is looked at again after this time, should its watch say nothing.
-pub(super) const CATCHING_UP: Duration = Duration::from_secs(10);
+/// An object whose expectations are not met is requeued after this time, unless a watch event requeues it before.
+pub(super) const CACHE_LAG_REQUEUE: Duration = Duration::from_secs(10);
 
-/// The same trouble with an object is not told again before this time is over.
-pub(super) const SAME_TROUBLE: Duration = Duration::from_secs(600);
+/// The same failure of an object is logged as a warning again only after this time.
+pub(super) const REPEAT_REPORT_AFTER: Duration = Duration::from_secs(600);
 
-/// What is remembered of an object from one look to the next.
+/// What is remembered of an object from one reconcile to the next.
 #[derive(Default)]
 pub(super) struct Memory {
     pub(super) expectations: Vec<Expectation>,
     pub(super) pace: Pace,
     pub(super) unreported_writes: u8,
-    /// The trouble that was last told, and when.
-    pub(super) told: Option<(String, Instant)>,
-    /// Whether the last look wrote something, whatever came of the rest.
+    /// The failure that was last logged as a warning, and when.
+    pub(super) reported: Option<(String, Instant)>,
+    /// Whether the last reconcile wrote something, even if it failed.
     pub(super) has_progressed: bool,
-    /// When the object is to be looked at again, whatever fails.
+    /// When the object is requeued, even if the reconcile failed.
     pub(super) requeue_after: Option<Duration>,
-    /// Whether no work was done at the last look, by the will of the user or because another program works on the object.
+    /// Whether the object was paused or suspended at the last reconcile.
     pub(super) is_paused: bool,
 }
 
 impl Memory {
     pub(super) fn is_empty(&self) -> bool {
-        let has_nothing_to_say = self.unreported_writes == 0 && self.told.is_none() && !self.is_paused;
-        self.expectations.is_empty() && self.pace.is_new() && has_nothing_to_say
+        let has_nothing_reported = self.unreported_writes == 0 && self.reported.is_none() && !self.is_paused;
+        self.expectations.is_empty() && self.pace.is_new() && has_nothing_reported
     }
 }
 
 impl Memory {
-    /// Trouble that stays the same is told now and then, however often it is met.
-    pub(super) fn tell(&mut self, error: &Error) {
+    /// Logs why a reconcile failed. A failure that repeats is a warning only once in [`REPEAT_REPORT_AFTER`].
+    pub(super) fn log_failure(&mut self, error: &Error) {
         let problem = chain(error);
-        let is_old = |(told, when): &(String, Instant)| *told == problem && when.elapsed() < SAME_TROUBLE;
-        if error.is_told() || self.told.as_ref().is_some_and(is_old) {
-            debug!(problem, "not done");
+        let is_repeated =
+            |(reported, when): &(String, Instant)| *reported == problem && when.elapsed() < REPEAT_REPORT_AFTER;
+        if error.is_reported_elsewhere() || self.reported.as_ref().is_some_and(is_repeated) {
+            debug!(problem, "the reconcile failed");
         } else {
-            warn!(problem, "not done");
-            self.told = Some((problem, Instant::now()));
+            warn!(problem, "the reconcile failed");
+            self.reported = Some((problem, Instant::now()));
         }
     }
 }
 
-/// What became of a status.
+/// The result of a status update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Written {
-    /// It says what it should.
-    Not,
-    /// It was written.
-    Now,
-    /// It was written a moment ago, and is written again after this time.
-    Later(Duration),
+pub(super) enum StatusWrite {
+    /// The status is as desired already.
+    Unchanged,
+    /// The status was written.
+    Written,
+    /// The last write is too recent: the status may be written after this time.
+    Deferred(Duration),
 }
 
 pub(super) type Forget = Box<dyn Fn(&ObjectKey) + Send + Sync>;
 
-/// What a former object of the same name had of one kind.
+/// Finds objects of one kind that belonged to a former object of the same name.
 pub(super) struct Adoptable {
-    /// Objects without a controller that an object of this name may adopt.
+    /// Returns the orphans that an object of this name may adopt.
     pub(super) orphans: FindOrphans,
-    /// Whether an object is still owned by another UID of this name.
+    /// Whether an object of this name with another UID still owns any.
     pub(super) has_former: HasFormer,
 }
 
@@ -100,7 +101,7 @@ pub(super) type FindOrphans = Box<dyn Fn(&ObjectKey) -> Vec<Orphan> + Send + Syn
 
 pub(super) type HasFormer = Box<dyn Fn(&ObjectKey, Option<&str>) -> bool + Send + Sync>;
 
-/// A controller with its queue.
+/// A controller with its queue and its watches.
 pub struct Running<C: Controller> {
     pub(super) controller: C,
     pub(super) objects: Arc<Store<C::Object>>,
@@ -108,18 +109,18 @@ pub struct Running<C: Controller> {
     pub(super) applier: Applier,
     pub(super) context: Arc<SharedContext>,
     pub(super) memories: Mutex<HashMap<ObjectKey, Memory>>,
-    /// Objects of which something that they own has gone, and as of which version.
+    /// Objects with a deleted dependent, and the resource version of that deletion.
     pub(super) losses: Arc<Mutex<HashMap<ObjectKey, Version>>>,
-    /// What has to be complete before anything is decided.
+    /// The collections whose caches must have synced before the first reconcile.
     pub(super) needs: Mutex<BTreeSet<String>>,
-    /// Called with an object that is gone, when nobody works on it any more.
+    /// Called with an object that is gone, when no worker reconciles it any more.
     pub(super) forgets: Mutex<Vec<Forget>>,
-    /// Finds what a former object of the same name had.
+    /// Finds objects of a former object of the same name.
     pub(super) adoptable: Mutex<Vec<Adoptable>>,
 }
 
 impl<C: Controller> Running<C> {
-    /// A controller of the objects in `objects`.
+    /// Creates a controller of the objects in `objects`.
     pub fn new(caches: &Caches, controller: C, objects: Arc<Store<C::Object>>, backoff: Backoff) -> Arc<Self> {
         let context = Arc::clone(caches.context());
         let applier = Applier {
@@ -127,7 +128,7 @@ impl<C: Controller> Running<C> {
             collections: caches.collections(),
             context: Arc::clone(&context),
             adopted: Mutex::default(),
-            certain: Mutex::default(),
+            up_to_date: Mutex::default(),
             written: Mutex::default(),
             labelled: Mutex::default(),
         };
@@ -151,7 +152,7 @@ impl<C: Controller> Running<C> {
         Arc::new(running)
     }
 
-    /// Looks at an object again whenever something changes of which it is the controller.
+    /// Reconciles an object whenever a dependent changes whose controller it is.
     pub fn owns<K: Kind>(self: &Arc<Self>, store: &Arc<Store<K>>) {
         self.needs::<K>();
         let (queue, losses, own_store) = (Arc::clone(&self.queue), Arc::clone(&self.losses), Arc::downgrade(store));
@@ -168,8 +169,8 @@ impl<C: Controller> Running<C> {
         });
     }
 
-    /// Looks at the objects that `concerns` names whenever something changes. It decides by metadata, which is known of objects
-    /// that cannot be read, too.
+    /// Reconciles the objects that `concerns` returns whenever an object in `store` changes. `concerns` gets its
+    /// metadata before and after the change, which are known even of objects that cannot be read.
     pub fn watches<K: Kind>(
         self: &Arc<Self>,
         store: &Store<K>,
@@ -178,21 +179,21 @@ impl<C: Controller> Running<C> {
         self.watch_changes(store, move |change| change.metadata().flat_map(&concerns).collect());
     }
 
-    /// Looks at the objects that `concerns` names, which knows what has changed.
+    /// Reconciles the objects that `concerns` returns for a change in `store`.
     pub fn watch_changes<K: Kind>(
         self: &Arc<Self>,
         store: &Store<K>,
         concerns: impl Fn(&Change<K>) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) {
         self.needs::<K>();
-        self.looks_at_all_when_permissions_change(store);
+        self.requeue_all_on_permission_change(store);
         let queue = Arc::clone(&self.queue);
         store.on_change(move |change: &Change<K>| concerns(change).into_iter().for_each(|key| queue.add(key)));
     }
 
-    /// What may not be read is told of in each object's conditions.
-    pub(super) fn looks_at_all_when_permissions_change<K: Kind>(&self, store: &Store<K>) {
-        // The store may be the one of these objects.
+    /// Reconciles all objects when a permission is granted or revoked: their conditions report missing permissions.
+    pub(super) fn requeue_all_on_permission_change<K: Kind>(&self, store: &Store<K>) {
+        // A weak reference, because the store may be the one of these objects.
         let (queue, objects) = (Arc::clone(&self.queue), Arc::downgrade(&self.objects));
         store.on_permission_change(move || {
             let objects = objects.upgrade().map(|objects| objects.all()).unwrap_or_default();
@@ -200,19 +201,19 @@ impl<C: Controller> Running<C> {
         });
     }
 
-    /// Looks at an object again whenever something that was done for it outside has come to an end.
+    /// Reconciles an object whenever a background task for it is done.
     pub fn on_task_done<T: Send + 'static>(self: &Arc<Self>, background_tasks: &BackgroundTasks<T>) {
         let queue = Arc::clone(&self.queue);
         background_tasks.on_done(move |key| queue.add(key));
     }
 
-    /// Looks at an object again whenever this is called.
+    /// Returns a function that requeues an object.
     pub fn waker(self: &Arc<Self>) -> impl Fn(ObjectKey) + Send + Sync + 'static {
         let queue = Arc::clone(&self.queue);
         move |key| queue.add(key)
     }
 
-    /// Looks at an object again whenever something changes that it names.
+    /// Reconciles an object whenever an object changes that it refers to.
     pub fn refers_to<K>(self: &Arc<Self>, references: &Arc<References<K>>)
     where
         K: Kind,
@@ -230,44 +231,45 @@ impl<C: Controller> Running<C> {
         self.needs.lock().unwrap_or_else(PoisonError::into_inner).insert(K::url_path(&(), None));
     }
 
-    /// The metadata of an object as the API server has it; none where it is gone.
-    pub(super) async fn asked(&self, key: &ObjectKey) -> Result<Option<ObjectMeta>, Error> {
+    /// Reads the metadata of an object from the API server; none if it does not exist.
+    pub(super) async fn read_metadata(&self, key: &ObjectKey) -> Result<Option<ObjectMeta>, Error> {
         let path = format!("{}/{}", C::Object::url_path(&(), key.namespace.as_deref()), key.name);
         match send(&self.applier.client, Method::GET, &path, "", &Value::Null).await {
             Ok(now) => Ok(Some(now)),
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
-            Err(error) => Err(Error::of(|| format!("looking at {} {key}", C::Object::kind(&())), error)),
+            Err(error) => Err(Error::of(|| format!("reading {} {key}", C::Object::kind(&())), error)),
         }
     }
 
-    /// Nothing is done for an object but to say so. Its own deletion waits, too, where something has to come before.
-    pub(super) async fn rest(
+    /// Reports that an object is paused or suspended, and does nothing else for it: its finalizer stays, too. `types`
+    /// are the types of the condition to set and of the one to remove.
+    pub(super) async fn suspend(
         &self,
         object: &C::Object,
-        rests: [&'static str; 2],
-        sentence: String,
+        types: [&'static str; 2],
+        message: String,
         outcome: Outcome,
         memory: &mut Memory,
     ) -> Result<Outcome, Error> {
         if C::HAS_CONDITIONS {
             let current = status_of(object);
-            let desired = status::paused(rests, &sentence, object.meta().generation, &current, Timestamp::now());
-            if let Written::Later(rest) =
-                self.write_status(object.meta(), &current, &desired, News::Awaited, memory).await?
+            let desired = status::suspended(types, &message, object.meta().generation, &current, Timestamp::now());
+            if let StatusWrite::Deferred(wait) =
+                self.write_status(object.meta(), &current, &desired, StatusChange::Transition, memory).await?
             {
-                return Ok(Outcome::After(rest));
+                return Ok(Outcome::After(wait));
             }
         }
         if !std::mem::replace(&mut memory.is_paused, true) {
-            // A pause is somebody's wish; what else holds work up has to be dealt with.
-            let note = if rests[0] == pause::PAUSED { Note::normal } else { Note::warning };
-            self.context.events.tell(reference(object), note(rests[0], sentence));
+            // The user has set a pause; any other suspension needs the user's attention.
+            let note = if types[0] == pause::PAUSED { Note::normal } else { Note::warning };
+            self.context.events.emit(reference(object), note(types[0], message));
         }
         Ok(outcome)
     }
 
-    /// The object could not be looked at, or makes no sense: nothing is changed but what its status says.
-    pub(super) async fn tell_of_failure(
+    /// Reports that an object could not be observed or planned, in its status and by an event. Nothing else is written.
+    pub(super) async fn report_failure(
         &self,
         object: &C::Object,
         error: Error,
@@ -275,15 +277,15 @@ impl<C: Controller> Running<C> {
     ) -> Result<Outcome, Error> {
         if C::HAS_CONDITIONS {
             let current = status_of(object);
-            let rests = [pause::PAUSED, C::HELD];
-            let desired = status::failed(&error, rests, object.meta().generation, &current, Timestamp::now());
-            let writing = self.write_status(object.meta(), &current, &desired, News::Awaited, memory);
-            if let Written::Later(pause) = writing.instrument(debug_span!("report")).await? {
-                // The condition is still to be written: it is looked at again, and fails then.
+            let types = [pause::PAUSED, C::SUSPENDED];
+            let desired = status::failed(&error, types, object.meta().generation, &current, Timestamp::now());
+            let writing = self.write_status(object.meta(), &current, &desired, StatusChange::Transition, memory);
+            if let StatusWrite::Deferred(pause) = writing.instrument(debug_span!("report")).await? {
+                // The condition is yet to be written: the object is reconciled again, and fails then.
                 return Ok(Outcome::After(pause));
             }
         }
-        self.tell(object, &error);
+        self.emit_failure(object, &error);
         Err(error)
     }
 
@@ -292,19 +294,21 @@ impl<C: Controller> Running<C> {
         metadata: &ObjectMeta,
         current: &Value,
         desired: &Value,
-        news: News,
+        change: StatusChange,
         memory: &mut Memory,
-    ) -> Result<Written, Error> {
-        let Some(patch) = status::patch(current, &status::fit(desired)) else { return Ok(Written::Not) };
+    ) -> Result<StatusWrite, Error> {
+        let Some(patch) = status::patch(current, &status::sanitized(desired)) else {
+            return Ok(StatusWrite::Unchanged);
+        };
         let now = Instant::now();
-        let rest = memory.pace.rest(news, now);
-        if !rest.is_zero() {
-            return Ok(Written::Later(rest));
+        let wait = memory.pace.wait(change, now);
+        if !wait.is_zero() {
+            return Ok(StatusWrite::Deferred(wait));
         }
-        memory.pace.writes(news, now);
+        memory.pace.record_write(change, now);
         let patch = json!({"metadata": {"uid": metadata.uid}, "status": patch});
         self.patch(metadata, "/status", &patch, memory).await?;
-        Ok(Written::Now)
+        Ok(StatusWrite::Written)
     }
 
     pub(super) async fn patch(
@@ -323,21 +327,22 @@ impl<C: Controller> Running<C> {
                 memory.expectations.push(Expectation::seen(&collection, &key, &metadata));
                 Ok(())
             }
-            // It is gone, which the watch will tell.
+            // It was deleted: the watch reports that.
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
             Err(error) => {
                 let error = Error::of(|| format!("writing {} {key}{subresource}", C::Object::kind(&())), error);
-                if error.leaves_doubt() {
-                    memory.expectations.push(Expectation::doubt(&collection, &place, &key));
+                if error.leaves_state_unknown() {
+                    memory.expectations.push(Expectation::unknown(&collection, &place, &key));
                 }
                 Err(error)
             }
         }
     }
 
-    pub(super) fn tell(&self, object: &C::Object, error: &Error) {
+    /// Emits an event for a failure. Conflicts, an API server without an answer and a lost lease need none.
+    pub(super) fn emit_failure(&self, object: &C::Object, error: &Error) {
         if !matches!(error, Error::Conflict { .. } | Error::NoAnswer { .. } | Error::NotLeading(_)) {
-            self.context.events.tell(reference(object), Note::warning(error.reason(), chain(error)));
+            self.context.events.emit(reference(object), Note::warning(error.reason(), chain(error)));
         }
     }
 
@@ -350,7 +355,7 @@ impl<C: Controller> Running<C> {
     }
 }
 
-/// Which object something is said of.
+/// Returns the reference to an object, for events.
 pub fn reference<K: Kind>(object: &K) -> ObjectReference {
     let metadata = object.meta();
     ObjectReference {

@@ -48,7 +48,7 @@ impl Controller for Nothing {
     }
 }
 
-/// What is wrong stays wrong, and there is something to do in an hour all the same.
+/// A controller with a permanent fault, which still requests a requeue after an hour.
 struct Faulty;
 
 impl Controller for Faulty {
@@ -65,7 +65,7 @@ impl Controller for Faulty {
     fn plan(&self, (): &()) {}
 
     fn components(&self, (): &(), (): &()) -> Result<Vec<ComponentPlan>, Error> {
-        let fault = Some(Error::Invalid { reason: "Odd", message: "nobody can do this".into() });
+        let fault = Some(Error::Invalid { reason: "Odd", message: "this cannot be applied".into() });
         Ok(vec![ComponentPlan { name: "Part", fault, ..ComponentPlan::default() }])
     }
 
@@ -115,8 +115,8 @@ fn readable(version: Version) -> Entry<Secret> {
     Entry { version, object: Ok(Arc::new(Secret { metadata: metadata(version), ..Secret::default() })) }
 }
 
-/// Which object is asked for now, if any is.
-async fn asked_for(running: &Running<Nothing>) -> Option<String> {
+/// Returns the name of the next object in the queue, if there is one.
+async fn next_queued(running: &Running<Nothing>) -> Option<String> {
     let work = tokio::time::timeout(Duration::from_millis(1), running.queue.next()).await.ok()??;
     let name = work.key.name.clone();
     work.finish(&Outcome::Done);
@@ -124,7 +124,7 @@ async fn asked_for(running: &Running<Nothing>) -> Option<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn owners_and_watchers_hear_of_objects_that_cannot_be_read() {
+async fn unreadable_objects_requeue_their_owners_and_watchers() {
     let [owner, watcher] = [running(), running()];
     let store = Arc::new(Store::<Secret>::default());
     owner.owns(&store);
@@ -139,7 +139,7 @@ async fn owners_and_watchers_hear_of_objects_that_cannot_be_read() {
         ("it cannot be read any more", Some(unreadable(3))),
         ("it has changed and cannot be read", Some(unreadable(4))),
         ("it is gone", None),
-        ("there is another one", Some(readable(6))),
+        ("it is recreated", Some(readable(6))),
     ];
     for (step, entry) in steps {
         let is_gone = entry.is_none();
@@ -147,17 +147,21 @@ async fn owners_and_watchers_hear_of_objects_that_cannot_be_read() {
             Some(entry) => store.put(key.clone(), entry),
             None => store.remove(key.clone(), 5),
         }
-        assert_eq!(asked_for(&owner).await.as_deref(), Some("owner"), "{step}");
-        assert_eq!(asked_for(&watcher).await.as_deref(), Some("labelled"), "{step}");
+        assert_eq!(next_queued(&owner).await.as_deref(), Some("owner"), "{step}");
+        assert_eq!(next_queued(&watcher).await.as_deref(), Some("labelled"), "{step}");
         let losses = owner.losses().drain().count();
-        assert_eq!(losses, usize::from(is_gone), "{step}: only what is gone is lost");
+        assert_eq!(losses, usize::from(is_gone), "{step}: only a deletion is a loss");
     }
     assert_eq!(store.get(&key).unwrap().unwrap().metadata.resource_version.as_deref(), Some("6"));
 }
 
-/// What comes of two parts, the second of which needs the first, when the object of the first is there although its cache does not
-/// show it; what is expected of caches then; and what was requested.
-async fn met(there: ObjectMeta, labelled: ObjectMeta, known: Version) -> (Vec<Applied>, Vec<Expectation>, Vec<String>) {
+/// Applies two components, the second of which needs the first, while the object of the first exists but is not cached.
+/// Returns the results, the expectations and the requests.
+async fn apply_with_existing(
+    there: ObjectMeta,
+    labelled: ObjectMeta,
+    known: Version,
+) -> (Vec<Applied>, Vec<Expectation>, Vec<String>) {
     let requests = Arc::<std::sync::Mutex<Vec<String>>>::default();
     let asked = Arc::clone(&requests);
     let service = tower::service_fn(move |request: http::Request<Body>| {
@@ -187,50 +191,51 @@ async fn met(there: ObjectMeta, labelled: ObjectMeta, known: Version) -> (Vec<Ap
         ComponentPlan { name: "token", objects: vec![secret], ..ComponentPlan::default() },
         ComponentPlan { name: "pods", needs: &["token"], objects: vec![map], ..ComponentPlan::default() },
     ];
-    let decision = Decision { versions: running.applier.versions(), has_lost: &|| false };
+    let decision = Decision { versions: running.applier.versions(), has_lost_dependents: &|| false };
     let (owner, mut expectations) = (Owner { uid: "owner-uid".into() }, Vec::new());
     let applied = running.applier.apply(&owner, components, &decision, &mut expectations).await;
     let requests = requests.lock().unwrap().iter().map(|one| one.replace("/api/v1/namespaces/shop/", "")).collect();
     (applied, expectations, requests)
 }
 
-/// What a cache does not show yet was not known when it was decided what there should be: what needs it waits for the next decision.
+/// The plan was made without the object that the cache does not show yet, so the dependent component waits for the next
+/// plan.
 #[tokio::test]
-async fn what_needs_an_object_that_the_cache_does_not_show_is_decided_anew() {
-    let (applied, expectations, requests) = met(metadata(7), metadata(8), 5).await;
+async fn component_waits_for_the_next_plan_if_the_cache_lags_behind() {
+    let (applied, expectations, requests) = apply_with_existing(metadata(7), metadata(8), 5).await;
     assert!(matches!(applied[0].failure, Some(Error::Conflict { .. })), "{:?}", applied[0].failure);
-    assert!(applied[1].waits_for.is_some());
+    assert!(applied[1].progressing.is_some());
     assert_eq!(requests, ["POST secrets", "GET secrets/one"]);
-    assert_eq!(expectations.len(), 1, "it is looked at again when the cache shows the Secret");
-    assert!(!expectations[0].is_of_a_write(), "nothing is done, so that pauses grow");
+    assert_eq!(expectations.len(), 1, "the owner is reconciled again when the cache shows the Secret");
+    assert!(!expectations[0].is_write(), "nothing was written, so the backoff grows");
 }
 
 #[tokio::test]
-async fn an_object_that_has_lost_its_labels_gets_them_back() {
+async fn lost_labels_of_an_object_are_restored() {
     let bare = || ObjectMeta { labels: None, ..metadata(4) };
-    let (applied, expectations, requests) = met(bare(), metadata(8), 5).await;
+    let (applied, expectations, requests) = apply_with_existing(bare(), metadata(8), 5).await;
     assert!(matches!(applied[0].failure, Some(Error::Conflict { .. })), "{:?}", applied[0].failure);
     assert_eq!(requests, ["POST secrets", "GET secrets/one", "PATCH secrets/one"]);
-    assert!(expectations.iter().all(Expectation::is_of_a_write) && expectations.len() == 1);
+    assert!(expectations.iter().all(Expectation::is_write) && expectations.len() == 1);
 
-    let (applied, expectations, _) = met(bare(), bare(), 5).await;
-    let told = applied[0].failure.as_ref().unwrap();
-    assert_eq!((told.reason(), expectations.len()), ("NotFoundByLabels", 0), "another program takes them away again");
+    let (applied, expectations, _) = apply_with_existing(bare(), bare(), 5).await;
+    let failure = applied[0].failure.as_ref().unwrap();
+    assert_eq!((failure.reason(), expectations.len()), ("NotFoundByLabels", 0), "another program removes them again");
 }
 
-/// What needs it was decided without knowing it, and no watch tells when it is gone.
+/// The dependent component was planned without it, and no watch reports when it is gone.
 #[tokio::test]
-async fn an_object_that_is_being_deleted_and_is_not_found_by_its_labels_is_tried_again_before_what_needs_it() {
+async fn component_waits_for_an_unlabelled_object_that_is_being_deleted() {
     let going = ObjectMeta { labels: None, deletion_timestamp: Some(Time(Timestamp::UNIX_EPOCH)), ..metadata(4) };
-    let (applied, expectations, requests) = met(going, metadata(8), 5).await;
-    assert!(matches!(applied[0].failure, Some(Error::Taken { .. })), "{:?}", applied[0].failure);
-    assert!(applied[1].waits_for.is_some());
+    let (applied, expectations, requests) = apply_with_existing(going, metadata(8), 5).await;
+    assert!(matches!(applied[0].failure, Some(Error::NameTaken { .. })), "{:?}", applied[0].failure);
+    assert!(applied[1].progressing.is_some());
     assert_eq!(requests, ["POST secrets", "GET secrets/one"]);
     assert_eq!(expectations.len(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_whose_labels_are_taken_away_again_and_again_is_told_of() {
+async fn labels_are_restored_at_most_once_a_minute() {
     let running = running();
     assert!(running.applier.may_label("one"));
     assert!(!running.applier.may_label("one"), "a moment later");
@@ -240,7 +245,7 @@ async fn an_object_whose_labels_are_taken_away_again_and_again_is_told_of() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_permission_that_comes_or_goes_has_all_objects_looked_at_and_keeps_no_store_alive() {
+async fn permission_change_requeues_all_objects_and_keeps_no_store_alive() {
     let running = running();
     let optional = Store::<Secret>::default();
     optional.may_be_forbidden();
@@ -248,10 +253,10 @@ async fn a_permission_that_comes_or_goes_has_all_objects_looked_at_and_keeps_no_
     running.watch_changes(&running.objects, |_| Vec::new());
     let object = ConfigMap { metadata: metadata(1), ..ConfigMap::default() };
     running.objects.put(key_of(&object.metadata), Entry { version: 1, object: Ok(Arc::new(object)) });
-    assert_eq!(asked_for(&running).await.as_deref(), Some("one"), "it is new");
+    assert_eq!(next_queued(&running).await.as_deref(), Some("one"), "it is new");
     for (is_forbidden, expected) in [(false, None), (true, Some("one")), (true, None), (false, Some("one"))] {
         optional.set_forbidden(is_forbidden);
-        assert_eq!(asked_for(&running).await.as_deref(), expected, "{is_forbidden}");
+        assert_eq!(next_queued(&running).await.as_deref(), expected, "{is_forbidden}");
     }
     let store = Arc::downgrade(&running.objects);
     drop(running);
@@ -259,7 +264,7 @@ async fn a_permission_that_comes_or_goes_has_all_objects_looked_at_and_keeps_no_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_to_be_done_in_time_is_done_whatever_is_wrong() {
+async fn requested_requeue_happens_despite_a_fault() {
     let running = running_with(Faulty);
     let object = ConfigMap { metadata: metadata(1), ..ConfigMap::default() };
     running.objects.put(key_of(&object.metadata), Entry { version: 1, object: Ok(Arc::new(object)) });

@@ -74,7 +74,7 @@ const MORE_CHANCES: [MoreChances; 4] = [
     MoreChances {
         what: "properties in 10 times as many cases",
         program: "runtime unit",
-        tests: &["queue::tests::no_order_of_events_loses_an_object_or_gives_it_out_twice"],
+        tests: &["queue::tests::queue_neither_loses_an_object_nor_gives_it_out_twice"],
         variables: &TEN_TIMES_AS_MANY,
     },
 ];

@@ -15,7 +15,7 @@ use messina_plan::datacenter::{
     ObservedVersion as Observation, Plan, State,
 };
 use messina_runtime::{
-    apply::{ComponentPlan, Deletion, Desired, FieldPatch, ObservedVersion, Waiting, no_longer_desired},
+    apply::{ComponentPlan, Deletion, Desired, FieldPatch, ObservedVersion, Progress, no_longer_desired},
     error::Error,
     events,
     queue::ObjectKey,
@@ -59,7 +59,7 @@ pub(super) fn components(observed: &Observed, plan: &Plan) -> Result<Vec<Compone
     let (ingresses, jobs) = (desired(ingresses)?, desired(cleanup_jobs)?);
     let stateful_sets = desired(stateful_sets)?.into_iter().map(|one| {
         let preconditions = preconditions(observed, plan, ObjectKind::StatefulSet, &one.key().name);
-        one.with_preconditions(preconditions).as_seen()
+        one.with_preconditions(preconditions).matching_observed_version()
     });
     let stateful_sets = stateful_sets.collect();
     // The CA bundles are ConfigMaps, too.
@@ -73,7 +73,7 @@ pub(super) fn components(observed: &Observed, plan: &Plan) -> Result<Vec<Compone
             objects,
             changes: patches(component, observed, plan),
             deletions: deletions(component, observed, plan),
-            waits_for: waits.map(progressing),
+            progressing: waits.map(progressing),
             fault: degraded.map(fault),
             remark: warning.map(progressing),
             ..ComponentPlan::default()
@@ -197,15 +197,15 @@ fn deletions(component: datacenter::Component, observed: &Observed, plan: &Plan)
                 Deletion::new(&known::<PersistentVolumeClaim>(observed, name, uid, None))
             }
         };
-        let written = written.of_version(deletion.version.clone()).orphaning(deletion.orphans);
+        let written = written.with_resource_version(deletion.version.clone()).orphaning(deletion.orphans);
         let written = written.with_preconditions(preconditions(observed, plan, deletion.kind, name));
-        written.telling(event(deletion.event.as_ref()))
+        written.with_event(event(deletion.event.as_ref()))
     };
     of_component.map(to_write).collect()
 }
 
-fn progressing(Explanation { reason, message }: Explanation) -> Waiting {
-    Waiting { reason, message }
+fn progressing(Explanation { reason, message }: Explanation) -> Progress {
+    Progress { reason, message }
 }
 
 fn fault(Explanation { reason, message }: Explanation) -> Error {

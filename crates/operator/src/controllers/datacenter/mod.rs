@@ -32,7 +32,7 @@ use messina_plan::{
 use messina_runtime::{
     apply::{Applied, ComponentPlan},
     caches::Caches,
-    controller::{Controller, Hold, Running},
+    controller::{Controller, Running, Suspension},
     error::Error,
     queue::{Backoff, ObjectKey},
     references::References,
@@ -128,9 +128,9 @@ pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) ->
         jobs: Arc::clone(jobs),
         pods: caches.watch(Some(&nodes), |one| trimmed(one, cached::trim_pod)),
         claims: caches.watch(Some(&ours), |one| trimmed(one, cached::trim_claim)),
-        storage_classes: caches.watch_unnamespaced(|one| trimmed(one, cached::trim_class)),
-        volumes: caches.watch_unnamespaced(|one| trimmed(one, cached::trim_volume)),
-        kubernetes_nodes: caches.watch_unnamespaced_metadata(trim_kubernetes_node),
+        storage_classes: caches.watch_cluster_scoped(|one| trimmed(one, cached::trim_class)),
+        volumes: caches.watch_cluster_scoped(|one| trimmed(one, cached::trim_volume)),
+        kubernetes_nodes: caches.watch_cluster_scoped_metadata(trim_kubernetes_node),
         named_config_maps: caches.references(&[datacenter::USUAL_CONFIG_MAP]),
         named_secrets: caches.references(&[datacenter::USUAL_AGENT_SECRET]),
         proof_cache: Arc::clone(&proof_cache),
@@ -272,9 +272,9 @@ impl Controller for DatacenterController {
     type Plan = Plan;
     const NAME: &'static str = "datacenter";
 
-    const HELD: &'static str = scylla_operator::CONDITION;
+    const SUSPENDED: &'static str = scylla_operator::CONDITION;
 
-    fn held(&self, object: &ScyllaDBDatacenter) -> Option<Hold> {
+    fn suspended(&self, object: &ScyllaDBDatacenter) -> Option<Suspension> {
         // StatefulSets that cannot be parsed are reported by `observe`.
         let uid = object.metadata.uid.as_deref().unwrap_or_default();
         let hold = self.scylla_operator.hold(&self.stateful_sets.controlled_by(uid).unwrap_or_default());

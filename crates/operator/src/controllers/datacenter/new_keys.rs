@@ -80,7 +80,7 @@ impl NewKeys {
             debug!(?missing, "generating keys");
             let generating = generate(self.kind, missing.clone(), Arc::clone(&self.permits));
             let failed = |problem: String| missing.into_iter().map(|secret| (secret, Err(problem.clone()))).collect();
-            self.background_tasks.send(datacenter.clone(), generating, failed);
+            self.background_tasks.start(datacenter.clone(), generating, failed);
         }
         keys_by_secret
     }

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::{apps::v1::StatefulSet, coordination::v1::Lease};
 use messina_plan::datacenter::takeover::{ScyllaOperatorActivity, active_by_write, active_by_lease};
 use messina_runtime::{
-    controller::Hold,
+    controller::Suspension,
     queue::ObjectKey,
     store::{Change, Store},
 };
@@ -83,7 +83,7 @@ impl ScyllaOperator {
     }
 
     /// Returns why this operator must not change a datacenter with these StatefulSets.
-    pub(super) fn hold(&self, stateful_sets: &[Arc<StatefulSet>]) -> Option<Hold> {
+    pub(super) fn hold(&self, stateful_sets: &[Arc<StatefulSet>]) -> Option<Suspension> {
         let now = Timestamp::now();
         if self.is_unknown() {
             let message = format!(
@@ -92,7 +92,7 @@ impl ScyllaOperator {
                  namespaces, or start it with --scylla-operator-absent if scylla-operator does not run in this cluster.",
                 self.name
             );
-            return Some(Hold { message, requeue_after: UNKNOWN_REQUEUE });
+            return Some(Suspension { message, requeue_after: UNKNOWN_REQUEUE });
         }
         let active = self.active_lease(now).or_else(|| active_by_write(stateful_sets.iter().map(Arc::as_ref), now))?;
         let message = format!(
@@ -102,7 +102,7 @@ impl ScyllaOperator {
             active.evidence
         );
         let delay = Duration::try_from(active.until.duration_since(now)).unwrap_or_default();
-        Some(Hold { message, requeue_after: delay.max(Duration::from_secs(1)) })
+        Some(Suspension { message, requeue_after: delay.max(Duration::from_secs(1)) })
     }
 }
 

@@ -240,7 +240,7 @@ fn emit_warning(events: &Events, change: &Change<EtcdOperatorTask>) {
         _ => return,
     };
     let description = task.status.as_ref().and_then(|status| status.last_operation.as_ref()?.description.clone());
-    events.tell(reference(task.as_ref()), Note::warning(reason, description.unwrap_or_default()));
+    events.emit(reference(task.as_ref()), Note::warning(reason, description.unwrap_or_default()));
 }
 
 fn type_of(task: &EtcdOperatorTask) -> String {
@@ -330,7 +330,7 @@ impl TaskController {
             self.background_tasks.forget(&key);
             let (task, dependencies) = (Arc::clone(&observed.task), Arc::clone(&self.dependencies));
             let cleanup = async move { (stage, clean_up(handler.as_ref(), &task, &dependencies).await) };
-            self.background_tasks.send(key, cleanup, panicked(stage));
+            self.background_tasks.start(key, cleanup, panicked(stage));
             return;
         }
         let Some(etcd) = observed.etcd.clone() else { return };
@@ -355,13 +355,13 @@ impl TaskController {
             };
             (stage, result)
         };
-        self.background_tasks.send(key, call, panicked(stage));
+        self.background_tasks.start(key, call, panicked(stage));
     }
 
     fn report_failed_cleanup(&self, task: &EtcdOperatorTask, result: &TaskResult) {
         if let Some(error) = &result.error {
             warn!(code = error.code, problem = error.description, "cleanup of the task failed");
-            self.events.tell(reference(task), Note::warning("CleanupFailed", error.description.clone()));
+            self.events.emit(reference(task), Note::warning("CleanupFailed", error.description.clone()));
         }
     }
 }
