@@ -26,7 +26,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use crate::testbed::machine;
+use crate::testbed::skip_if_unsuitable;
 
 const POD: &str = "orders-dc-a-0";
 const SERVING: &str = "orders-local-serving-certs";
@@ -105,7 +105,8 @@ async fn data(datacenter: &TestDatacenter, secret: &str) -> (Vec<u8>, Vec<u8>) {
     (data.remove("tls.crt").unwrap().0, data.remove("tls.key").unwrap().0)
 }
 
-/// Waits until a client that reads everything anew is shown what the Secret holds, another one than before, and gives it.
+/// Waits until a client that reads everything anew is shown what the Secret holds, another one than before, and gives
+/// it.
 async fn shown(datacenter: &TestDatacenter, what: &str, before: &[u8]) -> Vec<u8> {
     eventually(what, SEEN_BY_NODES, async || {
         let stored = certificates(&data(datacenter, SERVING).await.0).remove(0).to_vec();
@@ -135,7 +136,7 @@ async fn replaced(datacenter: &TestDatacenter, name: &str) {
 
 #[tokio::test]
 async fn a_client_sees_certificates_and_their_rotation() {
-    machine!();
+    skip_if_unsuitable!();
     let datacenter = TestDatacenter::create("certificates", &[]).await;
     let observer = datacenter.observe();
     datacenter.apply(&manifest(&[("a", 1)])).await;

@@ -28,7 +28,7 @@ use messina_testbed::{
 };
 use serde_json::{Value, json};
 
-use crate::testbed::machine;
+use crate::testbed::skip_if_unsuitable;
 
 /// The ring as a node sees it: states by host ID.
 async fn ring(datacenter: &TestDatacenter, pod: &str) -> BTreeMap<String, String> {
@@ -64,7 +64,7 @@ fn requests(datacenter: &TestDatacenter, log: &Log) -> Vec<Request> {
 
 #[tokio::test]
 async fn a_datacenter_lives_and_dies() {
-    machine!();
+    skip_if_unsuitable!();
     let datacenter = TestDatacenter::create("datacenter", &[SHORT_LEASE]).await;
 
     let began = Instant::now();
@@ -90,7 +90,8 @@ async fn a_datacenter_lives_and_dies() {
 }
 
 async fn nothing_is_asked_when_nothing_changes(datacenter: &TestDatacenter) {
-    // The operator may have to write a last status; meanwhile the test reads the ring, which it does with requests of its own.
+    // The operator may have to write a last status; meanwhile the test reads the ring, which it does with requests of
+    // its own.
     let last_status = tokio::time::sleep(Duration::from_secs(3));
     tokio::join!(last_status, all_see_all(datacenter, &["orders-dc-a-0", "orders-dc-b-0", "orders-dc-c-0"]));
     let log = datacenter.log_from_now();
@@ -150,8 +151,8 @@ async fn the_other_copy_takes_over(datacenter: &TestDatacenter) {
     .unwrap();
 }
 
-/// A node without room on its disk cuts itself off until somebody sees to it, and the datacenter says which one it is. When
-/// there is room again and the node was started anew, all goes on; the operator has not been restarted.
+/// A node without room on its disk cuts itself off until somebody sees to it, and the datacenter says which one it is.
+/// When there is room again and the node was started anew, all goes on; the operator has not been restarted.
 async fn a_full_disk_is_told_and_got_over(datacenter: &TestDatacenter) {
     const NODE: &str = "orders-dc-b-0";
     let before = operator_restarts(datacenter).await;
@@ -178,8 +179,8 @@ async fn uid_of_claim(datacenter: &TestDatacenter, claim: &str) -> Option<String
     claims.get_opt(claim).await.unwrap().and_then(|claim| claim.metadata.uid)
 }
 
-/// Scaled in, the last node hands over its data; scaled out, another one joins with an empty disk. A label that somebody
-/// set by hand skips nothing.
+/// Scaled in, the last node hands over its data; scaled out, another one joins with an empty disk. A label that
+/// somebody set by hand skips nothing.
 async fn a_node_leaves_and_comes_back_empty(datacenter: &TestDatacenter) {
     let others = ["orders-dc-a-0", "orders-dc-b-0", "orders-dc-c-0"];
     let (before, claim) =
@@ -326,7 +327,7 @@ mod slow {
     /// The operator as users deploy it, with its own settings, serves datacenters of the same name in two namespaces.
     #[tokio::test]
     async fn one_operator_serves_all_namespaces() {
-        machine!();
+        skip_if_unsuitable!();
         let cluster = Started::up("all-namespaces", &[]);
         let client = cluster.client().await;
         deploy::images(&cluster_named("all-namespaces"), &Steps::quiet()).unwrap();
@@ -350,7 +351,8 @@ mod slow {
         cluster.down();
     }
 
-    /// A setting of the operator that is in every pod: one datacenter restarts its nodes, and the other one when it is back.
+    /// A setting of the operator that is in every pod: one datacenter restarts its nodes, and the other one when it is
+    /// back.
     async fn they_take_turns(client: &Client, [first, second]: &[String; 2]) {
         let pod = |namespace: &String| (Api::<Pod>::namespaced(client.clone(), namespace), "orders-dc-a-0");
         let mut before = Vec::new();

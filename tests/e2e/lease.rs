@@ -23,9 +23,9 @@ use messina_runtime::{
     metrics::Metrics,
 };
 use messina_testbed::{
+    deadline::Moment,
     faults::{Fault, Faults},
     harness,
-    patience::Moment,
 };
 use serde_json::{Value, json};
 use tower::{BoxError, Layer, filter::FilterLayer};

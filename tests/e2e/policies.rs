@@ -17,7 +17,7 @@ use messina_e2e::{
 use messina_testbed::harness::{Seen, eventually};
 use serde_json::{Value, json};
 
-use crate::testbed::machine;
+use crate::testbed::skip_if_unsuitable;
 
 const NODE: &str = "orders-dc-a-0";
 const ACCOUNT: &str = "orders-member";
@@ -28,7 +28,7 @@ const OTHER: &str = "other";
 
 #[tokio::test]
 async fn the_token_of_a_node_updates_its_own_service_and_only_what_its_sidecar_writes() {
-    machine!();
+    skip_if_unsuitable!();
     let datacenter = TestDatacenter::create("policies", &[]).await;
     datacenter.apply(&manifest(&[("a", 1)])).await;
     // The sidecar has written who the node is.

@@ -38,7 +38,7 @@ use messina_runtime::{
     store::Store,
 };
 use messina_testbed::{
-    faults::{Asked, Fault, Faults},
+    faults::{ApiRequest, Fault, Faults},
     harness::{self, Seen, eventually},
 };
 use serde_json::json;
@@ -485,7 +485,7 @@ async fn a_crash_before_or_after_any_write_changes_nothing_about_the_end() {
         let mut crashes = 0;
         for (number, fault) in (0..writes).flat_map(|n| [(n, Fault::CrashBefore), (n, Fault::CrashAfter)]) {
             let faults =
-                Faults::new(move |asked: &Asked| if asked.write == Some(number) { fault } else { Fault::None });
+                Faults::new(move |asked: &ApiRequest| if asked.write == Some(number) { fault } else { Fault::None });
             let name = format!("{namespace}-{number}-{}", if fault == Fault::CrashBefore { "b" } else { "a" });
             new_namespace(client, &name).await;
             crashes += life(client, &name, &faults, 1).await;

@@ -13,13 +13,13 @@ use messina_e2e::datacenter::{LONG, SHORT_LEASE, TestDatacenter, manifest};
 use messina_testbed::harness::{Seen, until};
 use serde_json::{Value, json};
 
-use crate::testbed::machine;
+use crate::testbed::skip_if_unsuitable;
 
 const NODE: &str = "orders-dc-a-0";
 
 #[tokio::test]
 async fn what_users_put_beside_a_datacenter_reaches_its_nodes() {
-    machine!();
+    skip_if_unsuitable!();
     let datacenter = TestDatacenter::create("settings", &[SHORT_LEASE]).await;
     let mut named = manifest(&[("a", 1)]);
     let template = &mut named["spec"]["rackTemplate"];

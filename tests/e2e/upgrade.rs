@@ -26,13 +26,13 @@ use messina_e2e::{
     observer::Observer,
 };
 use messina_testbed::{
+    deadline::Deadline,
     deploy,
     harness::{Seen, eventually, until},
-    patience::Patience,
 };
 use serde_json::Value;
 
-use crate::testbed::machine;
+use crate::testbed::skip_if_unsuitable;
 
 const NODES: [&str; 3] = ["orders-dc-a-0", "orders-dc-b-0", "orders-dc-c-0"];
 
@@ -44,7 +44,7 @@ fn with_image(image: &str) -> Value {
 
 #[tokio::test]
 async fn a_version_changes_node_by_node() {
-    machine!();
+    skip_if_unsuitable!();
     let datacenter = TestDatacenter::create("upgrade", &[SHORT_LEASE]).await;
     let observer = datacenter.observe();
     datacenter.apply(&with_image(deploy::SCYLLA_IMAGE)).await;
@@ -62,8 +62,8 @@ async fn a_version_changes_node_by_node() {
     datacenter.remove().await;
 }
 
-/// One node has another schema: nothing restarts, and it is told which node it is. When it agrees again, the upgrade goes on
-/// by itself, and the operator is killed while nodes prepare, while they restart, and while they clear up.
+/// One node has another schema: nothing restarts, and it is told which node it is. When it agrees again, the upgrade
+/// goes on by itself, and the operator is killed while nodes prepare, while they restart, and while they clear up.
 async fn a_disagreement_on_the_schema_is_told_and_got_over(
     datacenter: &TestDatacenter,
     services: &mut Versions,
@@ -235,14 +235,14 @@ impl Versions {
 
     /// Waits until a Service is, or was, so.
     async fn has_one(&mut self, what: &str, is_so: impl Fn(&Service) -> bool) {
-        let (mut patience, mut seen) = (Patience::new(LONG), String::new());
-        while let Some(left) = patience.left() {
+        let (mut deadline, mut seen) = (Deadline::new(LONG), String::new());
+        while let Some(left) = deadline.left() {
             let Ok(event) = tokio::time::timeout(left, self.0.next()).await else { continue };
             let Some(Ok(watcher::Event::Apply(service) | watcher::Event::InitApply(service))) = event else { continue };
             if is_so(&service) {
                 return;
             }
-            patience.progress();
+            deadline.progress();
             seen = format!("{}: {:?}", service.name_any(), service.annotations());
         }
         panic!("{what} is not so: {seen}");
@@ -251,8 +251,8 @@ impl Versions {
 
 /// Watches pods: never are two nodes down at once.
 ///
-/// A node is up from when its pod is ready until that is deleted, or its container restarts. A pod whose probe gets no answer in
-/// time, on processors that others use, is not down: nobody has stopped it.
+/// A node is up from when its pod is ready until that is deleted, or its container restarts. A pod whose probe gets no
+/// answer in time, on processors that others use, is not down: nobody has stopped it.
 struct Watch {
     task: tokio::task::JoinHandle<()>,
     is_broken: Arc<AtomicBool>,

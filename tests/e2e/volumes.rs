@@ -22,7 +22,7 @@ use messina_testbed::{
 };
 use serde_json::{Value, json};
 
-use crate::testbed::machine;
+use crate::testbed::skip_if_unsuitable;
 
 const RACKS: [&str; 3] = ["orders-dc-a", "orders-dc-b", "orders-dc-c"];
 /// The member whose pod is on the Kubernetes node that this test deletes.
@@ -33,8 +33,8 @@ fn class_name(datacenter: &TestDatacenter) -> String {
     format!("local-{}", datacenter.namespace)
 }
 
-/// Three nodes with disks of this size. One of them runs on the Kubernetes node that is reserved for this test, as long as
-/// there is that one.
+/// Three nodes with disks of this size. One of them runs on the Kubernetes node that is reserved for this test, as long
+/// as there is that one.
 fn with_capacity(datacenter: &TestDatacenter, capacity: &str) -> Value {
     let mut manifest = manifest(&[("a", 1), ("b", 1), ("c", 1)]);
     let storage = &mut manifest["spec"]["rackTemplate"]["scyllaDB"]["storage"];
@@ -86,7 +86,7 @@ async fn await_condition(datacenter: &TestDatacenter, name: &str, words: &str) -
 
 #[tokio::test]
 async fn disks_grow_while_nodes_run() {
-    machine!();
+    skip_if_unsuitable!();
     let datacenter = &TestDatacenter::create("volumes", &[]).await;
     let observer = datacenter.observe();
     create_class(datacenter).await;
@@ -213,15 +213,16 @@ async fn somebody_works_on_a_node(datacenter: &TestDatacenter) {
     };
     ready("False").await;
     // One more node, and a restart of all, are wanted; neither begins.
-    let mut wish = with_capacity(datacenter, "90Mi");
-    wish["spec"]["racks"][0]["nodes"] = 2.into();
-    wish["spec"]["forceRedeploymentReason"] = "maintenance".into();
-    datacenter.apply(&wish).await;
+    let mut spec = with_capacity(datacenter, "90Mi");
+    spec["spec"]["racks"][0]["nodes"] = 2.into();
+    spec["spec"]["forceRedeploymentReason"] = "maintenance".into();
+    datacenter.apply(&spec).await;
     let change = format!("StatefulSet {namespace}/orders-dc-a is to change");
     await_condition(datacenter, "StatefulSetControllerProgressing", &change).await;
     assert_eq!(datacenter.nodes().await.pods, before, "no pod comes, goes or is restarted");
     datacenter.apply(&with_capacity(datacenter, "90Mi")).await;
-    // The operator hears of Services and of datacenters by different watches: it is to know that nothing is wanted any more.
+    // The operator hears of Services and of datacenters by different watches: it is to know that nothing is wanted any
+    // more.
     datacenter.condition("StatefulSetControllerProgressing", "True", |one| !one.message.contains(&change)).await;
     mark(None).await;
     ready("True").await;
@@ -229,8 +230,8 @@ async fn somebody_works_on_a_node(datacenter: &TestDatacenter) {
     assert_eq!(datacenter.nodes().await.pods, before, "and none was");
 }
 
-/// The Kubernetes node of one pod is deleted, and its disk with it. The test creates it again, whatever the outcome: the kubelet
-/// goes on writing its status, and the next run needs it.
+/// The Kubernetes node of one pod is deleted, and its disk with it. The test creates it again, whatever the outcome:
+/// the kubelet goes on writing its status, and the next run needs it.
 async fn a_kubernetes_node_goes_for_good(datacenter: &TestDatacenter) {
     let nodes: Api<Node> = Api::all(datacenter.client.clone());
     let pods = datacenter.api::<Pod>().list(&ListParams::default().labels(NODE_PODS)).await.unwrap();

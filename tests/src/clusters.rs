@@ -12,7 +12,7 @@ use messina_testbed::{
 
 use serde_json::json;
 
-use crate::{SOON, well};
+use crate::{SOON, expect_ok};
 
 /// Why these tests do not run here, if they do not.
 pub fn unsuitable() -> Option<&'static str> {
@@ -42,7 +42,7 @@ impl Started {
 
     /// Reaches it.
     pub async fn client(&self) -> Client {
-        well(harness::client(&cluster_named(self.0).kubeconfig()).await)
+        expect_ok(harness::client(&cluster_named(self.0).kubeconfig()).await)
     }
 }
 
@@ -56,12 +56,12 @@ impl Drop for Started {
 
 /// The cluster of this name.
 pub fn cluster_named(name: &str) -> Cluster {
-    well(cluster::find(name))
+    expect_ok(cluster::find(name))
 }
 
 /// The program `testbed` with these arguments, not started yet.
 pub fn testbed(arguments: &[&str]) -> Command {
-    let mut command = Command::new(well(harness::program("testbed")));
+    let mut command = Command::new(expect_ok(harness::program("testbed")));
     command.args(arguments);
     command
 }
@@ -93,7 +93,7 @@ pub async fn output_of(client: &Client, namespace: &str, pod: &str, command: &st
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod},
         "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": BUSYBOX_IMAGE, "command": ["sh", "-c", command]}]},
     });
-    well(harness::apply(client, &manifest.to_string(), Some(namespace)).await);
+    expect_ok(harness::apply(client, &manifest.to_string(), Some(namespace)).await);
     log_when_done(client, namespace, pod).await
 }
 
@@ -108,6 +108,6 @@ pub async fn log_when_done(client: &Client, namespace: &str, pod: &str) -> Strin
             _ => Seen::NotYet(format!("{status:?}")),
         }
     });
-    well(done.await);
-    well(pods.logs(pod, &Default::default()).await)
+    expect_ok(done.await);
+    expect_ok(pods.logs(pod, &Default::default()).await)
 }

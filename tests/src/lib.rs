@@ -7,10 +7,10 @@
 
 pub mod clusters;
 pub mod datacenter;
+mod failure_report;
 pub mod observer;
 pub mod operator;
 pub mod permissions;
-mod witness;
 
 use std::{env, ffi::OsStr, fmt::Display, path::PathBuf, process::Command, sync::LazyLock, time::Duration};
 
@@ -31,22 +31,22 @@ pub const SOON: Duration = Duration::from_secs(60);
 
 /// A client for the light cluster, with our definitions in it.
 pub async fn light() -> Client {
-    well(harness::light().await)
+    expect_ok(harness::light().await)
 }
 
 /// Runs a test in a new namespace of the light cluster. The namespace is removed afterwards, and kept for a look when
 /// the test fails.
 pub async fn in_a_namespace(test: &str, body: impl AsyncFnOnce(&Client, &str)) {
     let client = light().await;
-    let namespace = well(harness::namespace(&client, test).await);
+    let namespace = expect_ok(harness::namespace(&client, test).await);
     body(&client, &namespace).await;
-    well(harness::remove_namespace(&client, &namespace).await);
+    expect_ok(harness::remove_namespace(&client, &namespace).await);
     for definition in DEFINITIONS.iter().filter(|definition| definition.spec.scope == "Cluster") {
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource(definition));
-        for object in well(api.list(&ListParams::default()).await) {
+        for object in expect_ok(api.list(&ListParams::default()).await) {
             let name = object.name_any();
             if name.ends_with(&format!("-{namespace}")) {
-                well(api.delete(&name, &DeleteParams::default()).await);
+                expect_ok(api.delete(&name, &DeleteParams::default()).await);
             }
         }
     }
@@ -56,24 +56,24 @@ pub async fn in_a_namespace(test: &str, body: impl AsyncFnOnce(&Client, &str)) {
 pub fn light_kubeconfig() -> PathBuf {
     match env::var_os(harness::KUBECONFIG_VARIABLE) {
         Some(given) => PathBuf::from(given),
-        None => well(cluster::find(harness::LIGHT)).kubeconfig(),
+        None => expect_ok(cluster::find(harness::LIGHT)).kubeconfig(),
     }
 }
 
 /// Runs `kubectl` on the light cluster and gives what it prints, or what it complains of.
 pub fn kubectl<Argument: AsRef<OsStr>>(arguments: impl IntoIterator<Item = Argument>) -> Result<String, String> {
-    let mut command = Command::new(well(Tools::control_plane(&Steps::quiet())).program("kubectl"));
+    let mut command = Command::new(expect_ok(Tools::control_plane(&Steps::quiet())).program("kubectl"));
     command.arg("--kubeconfig").arg(light_kubeconfig()).arg("--request-timeout=60s").args(arguments);
     exec::output("kubectl", &mut command).map_err(|error| error.to_string())
 }
 
 /// A program of this workspace, as it was built with the tests.
 pub fn program(name: &str) -> PathBuf {
-    well(harness::program(name))
+    expect_ok(harness::program(name))
 }
 
 /// What came of something that a test needs and is not about.
-fn well<T, E: Display>(outcome: Result<T, E>) -> T {
+fn expect_ok<T, E: Display>(outcome: Result<T, E>) -> T {
     outcome.unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -150,16 +150,16 @@ async fn send(client: &Client, write: Write, namespace: &str, object: &Value) ->
     let name = text(&object["metadata"]["name"]).to_owned();
     let request = Request::new(DynamicObject::url_path(&kind, namespaced.then_some(namespace)));
     if !matches!(write, Write::Create) {
-        let stored: Value = well(client.request(well(request.get(&name, &GetParams::default()))).await);
+        let stored: Value = expect_ok(client.request(expect_ok(request.get(&name, &GetParams::default()))).await);
         object["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].clone();
     }
     let (params, body) = (PostParams::default(), object.to_string().into_bytes());
-    let mut request = well(match write {
+    let mut request = expect_ok(match write {
         Write::Create => request.create(&params, body),
         Write::Change => request.replace(&name, &params, body),
         Write::Status => request.replace_subresource("status", &name, &params, body),
     });
-    *request.uri_mut() = well(format!("{}&fieldValidation=Strict", request.uri()).parse());
+    *request.uri_mut() = expect_ok(format!("{}&fieldValidation=Strict", request.uri()).parse());
     answer(client.request(request).await)
 }
 

@@ -19,7 +19,7 @@ use messina_testbed::faults::Faults;
 use tokio::{sync::oneshot, task::JoinHandle};
 use tower::Layer;
 
-use crate::well;
+use crate::expect_ok;
 
 /// An operator for one namespace. It ends at once, as by a crash, when this is dropped.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl Operator {
         lease: Option<(lease::Settings, &Faults, Fence)>,
         controllers: impl Controllers,
     ) -> Self {
-        let transport = well(Transport::new(Source::File { path: kubeconfig.into(), context: None }).await);
+        let transport = expect_ok(Transport::new(Source::File { path: kubeconfig.into(), context: None }).await);
         let metrics = Metrics::default();
         let fence = lease.as_ref().map_or_else(Fence::open_for_ever, |(.., fence)| fence.clone());
         let client = client::client(faults.layer(transport.clone()), "default", metrics.clone(), Some(fence.clone()));
@@ -86,7 +86,7 @@ impl Operator {
 
     /// What it has counted, as Prometheus reads it.
     pub fn metrics(&self) -> String {
-        well(self.metrics.text())
+        expect_ok(self.metrics.text())
     }
 
     /// Asks it to end in good order, and waits until it has.

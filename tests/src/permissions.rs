@@ -6,7 +6,7 @@ use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::{Api, Client};
 use messina_testbed::audit::{Log, Request};
 
-use crate::well;
+use crate::expect_ok;
 
 /// Group, resource and verb.
 pub type Permission = (String, String, String);
@@ -22,7 +22,7 @@ pub struct Permissions {
 
 /// What the operator may do, and what it did, by this user's requests in the log. The API server refused none of them.
 pub async fn permissions(client: &Client, log: &Log, user: &str) -> Permissions {
-    let requests = well(log.requests_by(&[user]));
+    let requests = expect_ok(log.requests_by(&[user]));
     let refused: Vec<&Request> = requests.iter().filter(|request| request.is_unauthorized).collect();
     assert!(refused.is_empty(), "the API server refused {refused:?}");
     let used = requests
@@ -32,7 +32,7 @@ pub async fn permissions(client: &Client, log: &Log, user: &str) -> Permissions 
         .map(|request| (request.group.clone(), request.resource.clone(), request.verb.clone()))
         .collect();
     let roles: Api<ClusterRole> = Api::all(client.clone());
-    let rules = well(roles.get("messina").await).rules.unwrap_or_default();
+    let rules = expect_ok(roles.get("messina").await).rules.unwrap_or_default();
     let mut allowed = BTreeSet::new();
     for rule in &rules {
         for group in rule.api_groups.iter().flatten() {

@@ -22,8 +22,8 @@ use kube::{
 use messina_api::{names::datacenter::identity_service, scylla::v1alpha1::ScyllaDBDatacenter};
 use messina_testbed::{
     cluster::{self, Cluster},
+    deadline::Deadline,
     harness::{self, Seen},
-    patience::Patience,
 };
 use serde_json::{Value, json};
 
@@ -169,11 +169,11 @@ struct Written {
 
 /// Waits until something holds that has no watch.
 async fn holds(what: &str, mut look: impl AsyncFnMut() -> Result<(), String>) {
-    let patience = Patience::new(LIMIT);
+    let deadline = Deadline::new(LIMIT);
     loop {
         match look().await {
             Ok(()) => return,
-            Err(seen) => assert!(patience.left().is_some(), "waited for {what}; last seen: {seen}"),
+            Err(seen) => assert!(deadline.left().is_some(), "waited for {what}; last seen: {seen}"),
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

@@ -9,8 +9,8 @@ use std::{
 };
 
 use messina_testbed::{
+    deadline::{Deadline, Moment},
     harness,
-    patience::{Moment, Patience},
 };
 use nix::{
     sys::signal::{Signal, kill},
@@ -107,14 +107,14 @@ impl Operator {
 
     /// Waits until it has said these words, since the mark. Gives the line.
     pub(crate) async fn says(&self, mark: usize, words: &str) -> Value {
-        let patience = Patience::new(LIMIT);
+        let deadline = Deadline::new(LIMIT);
         loop {
             let lines = self.logged(mark);
             let said = |line: &&Value| line["message"].as_str().is_some_and(|message| message.contains(words));
             if let Some(line) = lines.iter().find(said) {
                 return line.clone();
             }
-            assert!(patience.left().is_some(), "the operator should say {words:?}");
+            assert!(deadline.left().is_some(), "the operator should say {words:?}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -148,7 +148,8 @@ impl Operator {
         self.logged(0);
     }
 
-    /// Asks it to end, and waits until it has. Gives how it ended, and how long it took while the processors were there.
+    /// Asks it to end, and waits until it has. Gives how it ended, and how long it took while the processors were
+    /// there.
     pub(crate) async fn stops(&mut self) -> (ExitStatus, Duration) {
         let asked = Moment::now();
         kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM).unwrap();

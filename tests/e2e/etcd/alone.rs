@@ -23,7 +23,7 @@ use messina_testbed::{
     audit::Log,
     cluster::Cluster,
     deploy,
-    etcd::{self, EtcdCluster, Part, STORES, Shape},
+    etcd::{self, EtcdCluster, MemberProcess, STORES, Shape},
     faults::{Fault, Faults},
     harness::{self, Seen, eventually},
     node,
@@ -397,7 +397,8 @@ async fn an_operator_in_the_cluster_finds_its_way(world: &World, cluster: &Clust
     assert!(unused.is_empty(), "allowed and not needed: {unused:?}");
 }
 
-/// A store that is broken and a sidecar that is away are got over within the time of the task, or it fails with the reason.
+/// A store that is broken and a sidecar that is away are got over within the time of the task, or it fails with the
+/// reason.
 async fn trouble_is_got_over(world: &World) {
     let faults = Faults::named("messina-real", |_| Fault::None);
     let _operator = world.operator(&faults).await;
@@ -413,7 +414,7 @@ async fn trouble_is_got_over(world: &World) {
     assert_eq!((status.state.clone(), world.count()), (Some(TaskState::Succeeded), before + 1), "{}", json!(status));
     println!("a broken store: {:?}", codes(&status));
 
-    for (name, part) in [("sidecar", Part::Sidecar), ("etcd", Part::Etcd)] {
+    for (name, part) in [("sidecar", MemberProcess::Sidecar), ("etcd", MemberProcess::Etcd)] {
         world.write().await;
         let before = world.count();
         let began = Instant::now();
@@ -428,12 +429,12 @@ async fn trouble_is_got_over(world: &World) {
         println!("{name} killed: {:?}, {:.1} s", codes(&status), began.elapsed().as_secs_f64());
     }
 
-    world.etcd.pause(0, Part::Sidecar).await.unwrap();
+    world.etcd.pause(0, MemberProcess::Sidecar).await.unwrap();
     let status = super::done(&world.client, &world.namespace, &patient("late", 7)).await;
     assert_eq!(status.state, Some(TaskState::Failed), "{}", json!(status));
     assert_eq!(codes(&status).last(), Some(&"ERR_DEADLINE_EXCEEDED"));
     assert!(description(&status).contains("7 s"), "{}", description(&status));
-    world.etcd.resume(0, Part::Sidecar).await.unwrap();
+    world.etcd.resume(0, MemberProcess::Sidecar).await.unwrap();
     for name in ["store", "sidecar", "etcd", "late"] {
         world.delete(name).await;
     }

@@ -19,7 +19,7 @@ use kube::{
 use messina_api::druid::v1alpha1::{EtcdOperatorTask, TaskState};
 use messina_e2e::{light_kubeconfig, operator::Operator};
 use messina_testbed::{
-    faults::{Asked, Fault, Faults},
+    faults::{ApiRequest, Fault, Faults},
     harness::{Seen, eventually},
 };
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ fn copy(name: &str) -> EtcdOperatorTask {
     task(name, "CopyBackups", "main", json!({"targetStore": target}))
 }
 
-fn is_job_deletion(asked: &Asked) -> bool {
+fn is_job_deletion(asked: &ApiRequest) -> bool {
     asked.method == Method::DELETE && asked.uri.path().contains("/jobs/")
 }
 

@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 use super::{
     operator::datacenters,
     scenario::{Baseline, Phase, check_no_harm, run_phases},
-    world::{PATIENCE, Requests, TestCluster, World},
+    world::{Requests, TIMEOUT, TestCluster, World},
 };
 
 /// How many writes lie between one loss of the lease and the next: enough for the leader to make progress.
@@ -60,7 +60,7 @@ const NAMES: [&str; 2] = ["first", "second"];
 
 impl TwoOperators {
     /// The fault of a request of an operator.
-    fn fault(&self, who: usize, asked: &messina_testbed::faults::Asked, loss: Loss) -> Fault {
+    fn fault(&self, who: usize, asked: &messina_testbed::faults::ApiRequest, loss: Loss) -> Fault {
         if self.is_cut[who].load(Ordering::SeqCst) {
             return Fault::LoseRequest;
         }
@@ -147,7 +147,7 @@ pub(crate) async fn run_with_two_operators(
     let requests = Requests(vec![&faults[0][0], &faults[1][0]]);
     world.watch_writes(&[&faults[0][0], &faults[1][0]]);
     let begin = |_| shared.begun.store(shared.writes.load(Ordering::SeqCst), Ordering::SeqCst);
-    let done = tokio::time::timeout(PATIENCE * 4, async {
+    let done = tokio::time::timeout(TIMEOUT * 4, async {
         tokio::select! {
             () = shared.run(0, &cluster.kubeconfig, &world, loss, &faults[0]) => {}
             () = shared.run(1, &cluster.kubeconfig, &world, loss, &faults[1]) => {}

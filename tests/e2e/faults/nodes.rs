@@ -233,11 +233,11 @@ where
         + 'static,
 {
     let config = watcher::Config::default().labels(labels).streaming_lists();
-    let seen_event = move |event| match event {
+    let seen_event = move |seen| match seen {
         Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => Some(event(Box::new(object), true)),
         Ok(watcher::Event::Delete(object)) => Some(event(Box::new(object), false)),
         // The watcher retries by itself.
         _ => None,
     };
-    watcher(api, config).default_backoff().filter_map(move |event| ready(seen_event(event)))
+    watcher(api, config).default_backoff().filter_map(move |seen| ready(seen_event(seen)))
 }

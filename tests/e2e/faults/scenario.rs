@@ -12,7 +12,7 @@ use std::{
 };
 
 use messina_e2e::operator::Operator;
-use messina_testbed::faults::{Asked, Fault, Faults};
+use messina_testbed::faults::{ApiRequest, Fault, Faults};
 
 use super::{
     operator::datacenters,
@@ -79,7 +79,7 @@ impl Writes {
 }
 
 /// Decides which fault a request has, by the request, the phase and the write.
-pub(crate) type FaultRule = Box<dyn Fn(&Asked, Phase, Option<&Write>) -> Fault + Send + Sync>;
+pub(crate) type FaultRule = Box<dyn Fn(&ApiRequest, Phase, Option<&Write>) -> Fault + Send + Sync>;
 
 /// The result of a scenario.
 #[derive(Debug)]
@@ -107,13 +107,13 @@ impl PhaseFaults {
     pub(crate) fn new(name: &str, rule: FaultRule) -> Self {
         let phase = Arc::new(Mutex::new(Phase::Create));
         let log = Arc::<Mutex<WriteLog>>::default();
-        let (now, log) = (Arc::clone(&phase), Arc::clone(&log));
+        let (now, shared) = (Arc::clone(&phase), Arc::clone(&log));
         let faults = Faults::named(name, move |asked| {
             let phase = *now.lock().unwrap();
             if asked.write.is_none() {
                 return rule(asked, phase, None);
             }
-            let mut log = log.lock().unwrap();
+            let mut log = shared.lock().unwrap();
             let write = log.writes.next(phase, &format!("{} {}", asked.method, asked.uri.path()));
             let fault = rule(asked, phase, Some(&write));
             // The operator retries the others.

@@ -24,10 +24,10 @@ use messina_api::{
 };
 use messina_e2e::clusters::{Started, cluster_named};
 use messina_testbed::{
+    deadline::Deadline,
     demo,
     faults::Faults,
     harness::{self, Seen, eventually},
-    patience::Patience,
 };
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -40,7 +40,7 @@ use super::{
 };
 
 /// How long an operator with faults may take to get where one without faults gets, on a busy host.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
 /// The datacenter's name.
 const NAME: &str = "dc";
 /// The pause between two comparisons of all objects of a namespace.
@@ -251,7 +251,7 @@ impl World {
         if phase == Phase::Replace {
             // No condition of the datacenter says that a replacement is pending.
             let lost = format!("host-{LOST}-1");
-            let outcome = eventually("the lost node to be replaced", PATIENCE, async || {
+            let outcome = eventually("the lost node to be replaced", TIMEOUT, async || {
                 let is_there = self.nodes.with(|ring| ring.has(&lost));
                 let says = || self.nodes.with(|ring| format!("the lost node is in the ring: {ring:?}"));
                 Ok(if is_there { Seen::NotYet(says()) } else { Seen::Ready(()) })
@@ -259,7 +259,7 @@ impl World {
             outcome.await.unwrap_or_else(|error| panic!("{}: {error}", self.namespace));
         }
         let what = format!("the datacenter of {} to be done", self.namespace);
-        let seen = harness::until(self.api::<ScyllaDBDatacenter>(), NAME, &what, PATIENCE, |object| {
+        let seen = harness::until(self.api::<ScyllaDBDatacenter>(), NAME, &what, TIMEOUT, |object| {
             let Some(object) = object else { return Seen::NotYet("the datacenter does not exist".into()) };
             let status = object.status.unwrap_or_default();
             let conditions = status.conditions.clone().unwrap_or_default();
@@ -288,7 +288,7 @@ impl World {
             let now = retry(|| async { self.api::<ScyllaDBDatacenter>().get(NAME).await }).await;
             panic!("{error}\nread from the API server: {}\n{}", json!(now.status), self.objects_at_a_glance());
         }
-        let outcome = eventually("each row to have its replicas", PATIENCE, async || {
+        let outcome = eventually("each row to have its replicas", TIMEOUT, async || {
             let missing = self.nodes.with(|ring| ring.under_replicated());
             Ok(if missing.is_empty() { Seen::Ready(()) } else { Seen::NotYet(missing.join("\n")) })
         });
@@ -318,14 +318,14 @@ impl World {
 
     /// Waits until `check` accepts the objects of the namespace.
     async fn await_objects(&self, what: &str, check: impl Fn(&Snapshot) -> Result<(), String>) {
-        let (mut changes, mut patience) = (self.objects.changes(), Patience::new(PATIENCE));
+        let (mut changes, mut deadline) = (self.objects.changes(), Deadline::new(TIMEOUT));
         let mut last = String::new();
         while let Err(now) = check(&self.objects.snapshot()) {
             if now != last {
-                patience.progress();
+                deadline.progress();
                 last = now;
             }
-            let Some(left) = patience.left() else { panic!("{}: waited for {what}; {last}", self.namespace) };
+            let Some(left) = deadline.left() else { panic!("{}: waited for {what}; {last}", self.namespace) };
             // Changes that arrive together are checked together.
             tokio::time::sleep(PAUSE).await;
             let _checked_again_in_any_case = tokio::time::timeout(left, changes.changed()).await;
@@ -344,7 +344,7 @@ impl World {
             let left: Vec<&str> = now.keys().map(String::as_str).filter(|key| !is_claim(key)).collect();
             if left.is_empty() { Ok(()) } else { Err(left.join(", ")) }
         };
-        self.has_condition("the datacenter's objects to be deleted", left).await;
+        self.await_objects("the datacenter's objects to be deleted", left).await;
     }
 
     /// The claims, each with its UID.
@@ -496,7 +496,7 @@ pub(crate) async fn await_no_requests(requests: &Requests<'_>) {
             tokio::time::sleep(SILENCE / 20).await;
         }
     };
-    let outcome = tokio::time::timeout(PATIENCE, quiet).await;
+    let outcome = tokio::time::timeout(TIMEOUT, quiet).await;
     assert!(outcome.is_ok(), "the operator sends requests again and again: {:?}", requests.all().last());
 }
 

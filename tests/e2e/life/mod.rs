@@ -32,14 +32,14 @@ use messina_testbed::{
 };
 use serde_json::json;
 
-use crate::testbed::machine;
+use crate::testbed::skip_if_unsuitable;
 use desired::Desired;
 use phase::Phase;
 use picture::{Picture, differences, kinds, owned, picture};
 
 #[tokio::test]
 async fn datacenter_is_as_before_after_it_grew_shrank_and_lost_a_node() {
-    machine!();
+    skip_if_unsuitable!();
     let datacenter = TestDatacenter::create("life", &[]).await;
     let observer = datacenter.observe();
     it_grows_shrinks_restarts_and_is_mended(&datacenter, &observer).await;
@@ -51,7 +51,7 @@ async fn datacenter_is_as_before_after_it_grew_shrank_and_lost_a_node() {
 #[ignore = "it takes long: `make soak` runs it"]
 async fn damage_and_changes_by_chance_end_well() {
     const CLUSTER: &str = "soak";
-    machine!();
+    skip_if_unsuitable!();
     let started = Started::up(CLUSTER, &[]);
     let (client, cluster) = (started.client().await, cluster_named(CLUSTER));
     deploy::images(&cluster, &Steps::quiet()).unwrap();
@@ -73,7 +73,7 @@ mod slow {
     /// What `make soak` does for long.
     #[tokio::test]
     async fn a_few_changes_by_chance_end_well() {
-        machine!();
+        skip_if_unsuitable!();
         let datacenter = TestDatacenter::create("chance", &[]).await;
         let observer = datacenter.observe();
         let desired = Desired::of(&[("a", 1), ("b", 1), ("c", 1)]);
@@ -93,8 +93,8 @@ fn write_rows(datacenter: &TestDatacenter, observer: &Observer, name: &str) {
     ["rf2", "rf3"].iter().for_each(|keyspace| datacenter.write_rows(observer, FIRST, keyspace, name).unwrap());
 }
 
-/// From three racks of one node to four racks of six and back, restarted node by node, and with one node replaced: in the end it
-/// is as it was, and no replica of a row is missing.
+/// From three racks of one node to four racks of six and back, restarted node by node, and with one node replaced: in
+/// the end it is as it was, and no replica of a row is missing.
 async fn it_grows_shrinks_restarts_and_is_mended(datacenter: &TestDatacenter, observer: &Observer) {
     let mut desired = Desired::of(&[("a", 1), ("b", 1), ("c", 1)]);
     let phase = Phase::begin(datacenter, "3 racks of 1 node");
@@ -248,7 +248,7 @@ async fn a_node_that_lost_its_disk_is_replaced(datacenter: &TestDatacenter, memb
 /// From the manifest to `Available`: hardly more writes than there are objects, and no conflicts.
 #[tokio::test]
 async fn nine_nodes_take_few_writes() {
-    machine!();
+    skip_if_unsuitable!();
     let datacenter = TestDatacenter::create("nine", &[]).await;
     let observer = datacenter.observe();
     let phase = Phase::begin(&datacenter, "3 racks of 3 nodes");

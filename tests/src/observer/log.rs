@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use messina_testbed::audit;
 use serde_json::Value;
 
-use crate::well;
+use crate::expect_ok;
 
 /// A write that was answered.
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ impl Write {
         if ["get", "list", "watch"].contains(&verb.as_str()) || text("/stage") != "ResponseComplete" {
             return None;
         }
-        let time = |path: &str| well(text(path).parse::<Timestamp>());
+        let time = |path: &str| expect_ok(text(path).parse::<Timestamp>());
         let subresource = text("/objectRef/subresource");
         let separator = if subresource.is_empty() { "" } else { "/" };
         let (body, result) = (entry["requestObject"].clone(), entry["responseObject"].clone());
@@ -84,14 +84,14 @@ pub struct Log {
 impl Log {
     /// From now on.
     pub fn from_now(file: PathBuf, namespace: &str) -> Self {
-        Self { log: well(audit::Log::from_now(file)), namespace: namespace.into() }
+        Self { log: expect_ok(audit::Log::from_now(file)), namespace: namespace.into() }
     }
 
     /// What was written since the last time.
     pub fn more(&mut self) -> Vec<Write> {
         // Of the log that many tests share, most lines are of other namespaces: they are not parsed.
         let named = format!(r#""namespace":"{}""#, self.namespace);
-        let text = well(self.log.advance());
+        let text = expect_ok(self.log.advance());
         let writes = text.lines().filter(|line| line.contains(&named)).filter_map(Write::read);
         writes.filter(|write| write.namespace == self.namespace).collect()
     }

@@ -1,6 +1,6 @@
-//! Somebody who watches a datacenter and knows nothing of the operator's code: what is written to the API server, from its
-//! audit log, and who owns tokens and which node holds which row, from what the nodes have on their disks. Whatever is written
-//! is held against a few rules (see [`rules`]).
+//! Somebody who watches a datacenter and knows nothing of the operator's code: what is written to the API server, from
+//! its audit log, and who owns tokens and which node holds which row, from what the nodes have on their disks. Whatever
+//! is written is held against a few rules (see [`rules`]).
 //!
 //! A write is judged when two looks at the nodes lie around it, and against the operator only if the later one
 //! confirms it: a node that has left never comes back, so one that owns tokens afterwards owned them before.
@@ -53,7 +53,7 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     datacenter::{LONG, NODE_PODS},
-    well,
+    expect_ok,
 };
 use log::{Log, Write};
 use rows::Rows;
@@ -115,7 +115,7 @@ impl Observer {
             known: BTreeMap::new(),
         };
         let thread = std::thread::spawn(move || {
-            let runtime = well(tokio::runtime::Builder::new_current_thread().enable_all().build());
+            let runtime = expect_ok(tokio::runtime::Builder::new_current_thread().enable_all().build());
             runtime.block_on(watch.run());
         });
         Self { is_over, findings, rows, sample, thread: Some(thread) }
@@ -139,7 +139,7 @@ impl Observer {
             let missing = sample.under_replicated(&rows);
             Ok(if missing.is_empty() { Seen::Ready(()) } else { Seen::NotYet(missing.join("\n")) })
         });
-        well(replicated.await);
+        expect_ok(replicated.await);
         self.is_content();
     }
 
@@ -188,7 +188,7 @@ struct Watch {
 
 impl Watch {
     async fn run(mut self) {
-        let client = well(harness::client(&self.cluster.kubeconfig()).await);
+        let client = expect_ok(harness::client(&self.cluster.kubeconfig()).await);
         let pods = watched::<Pod>(&client, &self.namespace, Some(NODE_PODS)).await;
         let claims = watched::<PersistentVolumeClaim>(&client, &self.namespace, None).await;
         let budgets = watched::<PodDisruptionBudget>(&client, &self.namespace, None).await;
@@ -198,8 +198,8 @@ impl Watch {
         let mut waiting: Vec<Write> = Vec::new();
         let mut looks_after_end = 0;
         loop {
-            // The last looks come after the end, so that all that was written before is judged. What one look does not find is
-            // lost if the next one does not, either.
+            // The last looks come after the end, so that all that was written before is judged. What one look does not
+            // find is lost if the next one does not, either.
             looks_after_end += usize::from(self.is_over.load(Ordering::SeqCst));
             let after = self.look(&pods, &claims, &budgets);
             waiting.extend(self.log.more());
@@ -295,7 +295,7 @@ where
     let config = selector.map_or_else(watcher::Config::default, |labels| watcher::Config::default().labels(labels));
     let changes = watcher(Api::<K>::namespaced(client.clone(), namespace), config).default_backoff().reflect(writer);
     tokio::spawn(changes.for_each(|_| std::future::ready(())));
-    well(store.wait_until_ready().await);
+    expect_ok(store.wait_until_ready().await);
     store
 }
 

@@ -6,19 +6,19 @@ use messina_testbed::{cluster::Cluster, exec, progress::Steps, tools::Tools};
 use serde_json::Value;
 
 /// How long each question may take, in seconds: what has failed may not answer.
-const PATIENCE: &str = "20";
+const TIMEOUT: &str = "20";
 /// How many last lines of a log are told.
 const LINES: usize = 12;
 
 /// Tells, when it is dropped by a test that fails, what there is in two namespaces: a datacenter's and its operator's.
 #[derive(Debug)]
-pub(crate) struct Witness {
+pub(crate) struct FailureReport {
     cluster: Cluster,
     namespace: String,
     operator: String,
 }
 
-impl Witness {
+impl FailureReport {
     /// Of a datacenter in `namespace`, whose operator is in another.
     pub(crate) fn new(cluster: &Cluster, namespace: &str, operator: String) -> Self {
         Self { cluster: cluster.clone(), namespace: namespace.to_owned(), operator }
@@ -27,13 +27,13 @@ impl Witness {
     fn tell(&self) {
         let now = jiff::Timestamp::now();
         eprintln!("\nwhat there is in {} at {now:.0}:", self.namespace);
-        self.tell_conditions();
+        self.print_conditions();
         self.print(
             &self.namespace,
             &["get", "pods,statefulsets,persistentvolumeclaims,jobs", "--no-headers"],
             usize::MAX,
         );
-        self.tell_services();
+        self.print_services();
         let events = ["get", "events", "--no-headers", "--sort-by=.lastTimestamp"];
         self.print(&self.namespace, &events, 2 * LINES);
         let pods =
@@ -47,7 +47,7 @@ impl Witness {
         }
     }
 
-    fn tell_conditions(&self) {
+    fn print_conditions(&self) {
         let listed = self.ask(&self.namespace, &["get", "scylladbdatacenters", "--output=json"]);
         let listed: Value = serde_json::from_str(&listed).unwrap_or_default();
         for datacenter in listed["items"].as_array().into_iter().flatten() {
@@ -64,7 +64,7 @@ impl Witness {
         }
     }
 
-    fn tell_services(&self) {
+    fn print_services(&self) {
         let listed = self.ask(&self.namespace, &["get", "services", "--output=json"]);
         let listed: Value = serde_json::from_str(&listed).unwrap_or_default();
         for service in listed["items"].as_array().into_iter().flatten() {
@@ -95,13 +95,13 @@ impl Witness {
             Err(error) => return error.to_string(),
         };
         let mut command = Command::new("timeout");
-        command.arg(PATIENCE).arg(kubectl).arg("--kubeconfig").arg(self.cluster.kubeconfig());
+        command.arg(TIMEOUT).arg(kubectl).arg("--kubeconfig").arg(self.cluster.kubeconfig());
         command.args(["--namespace", namespace]).args(arguments);
         exec::output("kubectl", &mut command).unwrap_or_else(|error| error.to_string())
     }
 }
 
-impl Drop for Witness {
+impl Drop for FailureReport {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.tell();
