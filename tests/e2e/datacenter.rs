@@ -63,7 +63,7 @@ fn requests(datacenter: &TestDatacenter, log: &Log) -> Vec<Request> {
 }
 
 #[tokio::test]
-async fn a_datacenter_lives_and_dies() {
+async fn datacenter_scales_recovers_and_is_deleted() {
     skip_if_unsuitable!();
     let datacenter = TestDatacenter::create("datacenter", &[SHORT_LEASE]).await;
 
@@ -76,20 +76,20 @@ async fn a_datacenter_lives_and_dies() {
     assert_eq!(racks, ["a", "b", "c"]);
     datacenter.settled_and_cleaned_up(3).await;
 
-    nothing_is_asked_when_nothing_changes(&datacenter).await;
-    one_more_node_joins(&datacenter).await;
-    nothing_is_done_while_it_is_paused(&datacenter).await;
-    the_other_copy_takes_over(&datacenter).await;
-    a_full_disk_is_told_and_got_over(&datacenter).await;
-    a_node_leaves_and_comes_back_empty(&datacenter).await;
-    a_removed_rack_leaves_node_by_node(&datacenter).await;
-    a_lost_node_is_replaced(&datacenter).await;
-    deletion_keeps_the_volumes(&datacenter).await;
-    only_what_is_needed_is_allowed(&datacenter).await;
+    idle_operator_sends_no_requests(&datacenter).await;
+    scale_out(&datacenter).await;
+    paused_datacenter_is_not_changed(&datacenter).await;
+    other_replica_takes_over(&datacenter).await;
+    full_disk_is_reported_and_recovered_from(&datacenter).await;
+    scale_in_and_out(&datacenter).await;
+    removed_rack_is_decommissioned_node_by_node(&datacenter).await;
+    lost_node_is_replaced(&datacenter).await;
+    deletion_keeps_volumes(&datacenter).await;
+    permissions_are_all_used(&datacenter).await;
     datacenter.remove().await;
 }
 
-async fn nothing_is_asked_when_nothing_changes(datacenter: &TestDatacenter) {
+async fn idle_operator_sends_no_requests(datacenter: &TestDatacenter) {
     // The operator may have to write a last status; meanwhile the test reads the ring, which it does with requests of
     // its own.
     let last_status = tokio::time::sleep(Duration::from_secs(3));
@@ -99,14 +99,14 @@ async fn nothing_is_asked_when_nothing_changes(datacenter: &TestDatacenter) {
     assert_eq!(requests(datacenter, &log), []);
 }
 
-async fn one_more_node_joins(datacenter: &TestDatacenter) {
+async fn scale_out(datacenter: &TestDatacenter) {
     datacenter.apply(&manifest(&[("a", 2), ("b", 1), ("c", 1)])).await;
     datacenter.settled(4).await;
     all_see_all(datacenter, &["orders-dc-a-0", "orders-dc-a-1", "orders-dc-b-0", "orders-dc-c-0"]).await;
     datacenter.settled_and_cleaned_up(4).await;
 }
 
-async fn nothing_is_done_while_it_is_paused(datacenter: &TestDatacenter) {
+async fn paused_datacenter_is_not_changed(datacenter: &TestDatacenter) {
     let api = datacenter.api::<ScyllaDBDatacenter>();
     let is_paused = async |wanted: bool| {
         until(api.clone(), NAME, "the condition Paused", LONG, |seen| {
@@ -135,7 +135,7 @@ async fn nothing_is_done_while_it_is_paused(datacenter: &TestDatacenter) {
 }
 
 /// The copy that leads is removed; the other one reverts damage.
-async fn the_other_copy_takes_over(datacenter: &TestDatacenter) {
+async fn other_replica_takes_over(datacenter: &TestDatacenter) {
     // Only then the damage: the first copy may live long enough to revert it.
     datacenter.replace_leader().await;
     let services = datacenter.api::<Service>();
@@ -153,7 +153,7 @@ async fn the_other_copy_takes_over(datacenter: &TestDatacenter) {
 
 /// A node without room on its disk cuts itself off until somebody sees to it, and the datacenter says which one it is.
 /// When there is room again and the node was started anew, all goes on; the operator has not been restarted.
-async fn a_full_disk_is_told_and_got_over(datacenter: &TestDatacenter) {
+async fn full_disk_is_reported_and_recovered_from(datacenter: &TestDatacenter) {
     const NODE: &str = "orders-dc-b-0";
     let before = operator_restarts(datacenter).await;
     datacenter.exec(NODE, &["simctl", "full-disk", "on"]).unwrap();
@@ -181,7 +181,7 @@ async fn uid_of_claim(datacenter: &TestDatacenter, claim: &str) -> Option<String
 
 /// Scaled in, the last node hands over its data; scaled out, another one joins with an empty disk. A label that
 /// somebody set by hand skips nothing.
-async fn a_node_leaves_and_comes_back_empty(datacenter: &TestDatacenter) {
+async fn scale_in_and_out(datacenter: &TestDatacenter) {
     let others = ["orders-dc-a-0", "orders-dc-b-0", "orders-dc-c-0"];
     let (before, claim) =
         (datacenter.host_id("orders-dc-a-1").await, uid_of_claim(datacenter, "data-orders-dc-a-1").await);
@@ -202,7 +202,7 @@ async fn a_node_leaves_and_comes_back_empty(datacenter: &TestDatacenter) {
     assert_ne!(uid_of_claim(datacenter, "data-orders-dc-a-1").await, claim, "its disk is an empty one");
 }
 
-async fn a_removed_rack_leaves_node_by_node(datacenter: &TestDatacenter) {
+async fn removed_rack_is_decommissioned_node_by_node(datacenter: &TestDatacenter) {
     datacenter.apply(&manifest(&[("a", 2), ("b", 1)])).await;
     datacenter.settled(3).await;
     all_see_all(datacenter, &["orders-dc-a-0", "orders-dc-a-1", "orders-dc-b-0"]).await;
@@ -213,7 +213,7 @@ async fn a_removed_rack_leaves_node_by_node(datacenter: &TestDatacenter) {
 }
 
 /// A node whose disk is of no use any more is replaced, by host ID, when its user says so.
-async fn a_lost_node_is_replaced(datacenter: &TestDatacenter) {
+async fn lost_node_is_replaced(datacenter: &TestDatacenter) {
     let member = "orders-dc-b-0";
     let (before, claim) = (datacenter.host_id(member).await, uid_of_claim(datacenter, "data-orders-dc-b-0").await);
     // The node is kept from starting, as one is whose machine is gone.
@@ -253,7 +253,7 @@ async fn a_lost_node_is_replaced(datacenter: &TestDatacenter) {
     assert_eq!(left, None, "the labels are taken away");
 }
 
-async fn deletion_keeps_the_volumes(datacenter: &TestDatacenter) {
+async fn deletion_keeps_volumes(datacenter: &TestDatacenter) {
     let claims = datacenter.api::<PersistentVolumeClaim>();
     let before: BTreeSet<String> =
         claims.list(&ListParams::default()).await.unwrap().iter().map(ResourceExt::name_any).collect();
@@ -279,14 +279,14 @@ async fn deletion_keeps_the_volumes(datacenter: &TestDatacenter) {
 }
 
 /// What the operator may do and what it did are the same, but for what it does on bad days only.
-async fn only_what_is_needed_is_allowed(datacenter: &TestDatacenter) {
+async fn permissions_are_all_used(datacenter: &TestDatacenter) {
     let Permissions { allowed, used } = datacenter.permissions().await;
-    let unused: Vec<&Permission> = allowed.difference(&used).filter(|one| !is_for_bad_days(one)).collect();
+    let unused: Vec<&Permission> = allowed.difference(&used).filter(|one| !is_for_rare_cases(one)).collect();
     assert!(unused.is_empty(), "allowed and not needed: {unused:?}");
     println!("{} permissions, {} of them used", allowed.len(), allowed.intersection(&used).count());
 }
 
-fn is_for_bad_days((group, resource, verb): &Permission) -> bool {
+fn is_for_rare_cases((group, resource, verb): &Permission) -> bool {
     match (group.as_str(), resource.as_str(), verb.as_str()) {
         // What became of a write whose answer was lost; what stands in the way of a creation.
         (_, _, "get") => true,
@@ -347,13 +347,13 @@ mod slow {
             .await
             .unwrap();
         }
-        they_take_turns(&client, &namespaces).await;
+        datacenters_restart_in_turn(&client, &namespaces).await;
         cluster.down();
     }
 
     /// A setting of the operator that is in every pod: one datacenter restarts its nodes, and the other one when it is
     /// back.
-    async fn they_take_turns(client: &Client, [first, second]: &[String; 2]) {
+    async fn datacenters_restart_in_turn(client: &Client, [first, second]: &[String; 2]) {
         let pod = |namespace: &String| (Api::<Pod>::namespaced(client.clone(), namespace), "orders-dc-a-0");
         let mut before = Vec::new();
         for namespace in [first, second] {

@@ -107,7 +107,7 @@ fn rules(violations: &[Violation]) -> Vec<Rule> {
 const NODES: &[&str] = &["a-0", "a-1", "a-2", "b-0"];
 
 #[test]
-fn disks_and_services_of_nodes_with_tokens_stay() {
+fn deleting_claim_or_service_of_a_token_owner_is_a_violation() {
     let nodes = ring(NODES);
     assert_eq!(judged(&nodes, &[deletes(OPERATOR, "pods", "a-2")]), [], "a pod is made anew on its disk");
     for (resource, name) in [("persistentvolumeclaims", "data-a-2"), ("services", "a-2")] {
@@ -126,7 +126,7 @@ fn disks_and_services_of_nodes_with_tokens_stay() {
 }
 
 #[test]
-fn one_voice_is_enough_for_a_departure_and_none_is_not() {
+fn one_member_confirms_that_a_node_has_left() {
     let mut nodes = ring(NODES);
     let deletion = [deletes(OPERATOR, "persistentvolumeclaims", "data-a-2")];
     // Its own word counts for nothing.
@@ -137,7 +137,7 @@ fn one_voice_is_enough_for_a_departure_and_none_is_not() {
 }
 
 #[test]
-fn a_node_is_given_up_when_that_is_asked_for_and_it_is_down() {
+fn claim_of_a_down_node_may_be_deleted_when_replacement_is_requested() {
     let label = |name: &str| service(PERSON, name, json!({"scylla/replace": ""}), json!({}));
     let given_up = |label: Write| {
         [label, deletes(OPERATOR, "persistentvolumeclaims", "data-a-2"), deletes(OPERATOR, "pods", "a-2")]
@@ -149,7 +149,7 @@ fn a_node_is_given_up_when_that_is_asked_for_and_it_is_down() {
 }
 
 #[test]
-fn stateful_sets_keep_places_for_nodes_with_tokens() {
+fn stateful_set_keeps_replicas_for_token_owners() {
     let nodes = ring(NODES);
     assert_eq!(rules(&judged(&nodes, &[set(OPERATOR, "a", 1)])), [Rule::Place; 2]);
     assert_eq!(rules(&judged(&nodes, &[deletes(OPERATOR, "statefulsets", "a")])), [Rule::Place; 3]);
@@ -161,7 +161,7 @@ fn stateful_sets_keep_places_for_nodes_with_tokens() {
 }
 
 #[test]
-fn what_follows_from_a_persons_deed_is_nobodys_fault() {
+fn consequences_of_a_users_change_are_no_violation() {
     let nodes = ring(NODES);
     assert_eq!(judged(&nodes, &[set(PERSON, "a", 2), deletes(SETS, "pods", "a-2"), set(OPERATOR, "a", 3)]), []);
     assert_eq!(
@@ -188,7 +188,7 @@ fn nodes_join_and_leave_one_at_a_time() {
 }
 
 #[test]
-fn a_change_ends_when_the_ring_says_so() {
+fn topology_change_ends_when_the_ring_confirms_it() {
     let mut judge = Judge::default();
     let (four, joining) = (ring(NODES), joins(ring(NODES), "c-0"));
     assert_eq!(judge.judge(&four, &joining, &[creates_pod("c-0")]), []);
@@ -203,7 +203,7 @@ fn a_change_ends_when_the_ring_says_so() {
 }
 
 #[test]
-fn as_many_nodes_stay_up_as_the_budget_wants() {
+fn restarts_respect_the_disruption_budget() {
     let restart = |name: &str| deletes(SETS, "pods", name);
     assert_eq!(judged(&ring(NODES), &[restart("a-2")]), []);
     assert_eq!(rules(&judged(&ring(NODES), &[restart("a-2"), restart("a-1")])), [Rule::Budget], "two at once");
@@ -219,7 +219,7 @@ fn as_many_nodes_stay_up_as_the_budget_wants() {
 }
 
 #[test]
-fn a_pod_that_is_ready_again_is_up() {
+fn pod_that_is_ready_again_is_up() {
     let mut judge = Judge::default();
     let nodes = ring(NODES);
     assert_eq!(judge.judge(&nodes, &nodes, &[set(OPERATOR, "a", 3), deletes(SETS, "pods", "a-2")]), []);
@@ -229,7 +229,7 @@ fn a_pod_that_is_ready_again_is_up() {
 }
 
 #[test]
-fn reads_are_no_writes() {
+fn reads_are_not_parsed_as_writes() {
     let line = json!({"verb": "list", "stage": "ResponseComplete", "user": {"username": OPERATOR}});
     assert!(Write::read(&line.to_string()).is_none());
 }
@@ -269,7 +269,7 @@ fn without_disk(mut sample: Sample, member: &str) -> Sample {
 }
 
 #[test]
-fn a_row_without_a_replica_is_lost_whoever_is_to_blame() {
+fn row_without_a_replica_is_lost_whichever_user_caused_it() {
     let held = with_row(ring(NODES), "k", &["a-0", "a-2"]);
     let deletion = [deletes(PERSON, "persistentvolumeclaims", "data-a-2")];
     let one_left = without_disk(held.clone(), "a-2");
@@ -283,7 +283,7 @@ fn a_row_without_a_replica_is_lost_whoever_is_to_blame() {
 }
 
 #[test]
-fn one_look_that_misses_a_row_is_not_enough() {
+fn row_is_lost_only_after_two_samples_without_it() {
     let (here, there) = (with_row(ring(NODES), "k", &["a-2"]), with_row(ring(NODES), "k", &["a-0"]));
     // Of the disks, one was read before the row came there, and one when its node had left.
     let between = has_left(with_row(ring(NODES), "k", &["a-2"]), "a-2");
@@ -303,7 +303,7 @@ fn nodes_that_have_left_hold_no_replicas() {
 }
 
 #[test]
-fn another_value_is_no_replica_of_a_row() {
+fn another_value_is_not_a_replica() {
     let held = with_row(ring(NODES), "k", &["a-2"]);
     let mut judge = Judge::default();
     judge.rows.lock().unwrap().acknowledge("ks", "k", "a later one", Timestamp::UNIX_EPOCH);

@@ -20,7 +20,7 @@ const RACK: &str = "orders-dc-a";
 const FIRST: &str = "orders-dc-a-0";
 
 #[tokio::test]
-async fn nodes_come_back_from_their_disks_all_at_once() {
+async fn nodes_of_a_rack_restart_from_their_disks_at_once() {
     skip_if_unsuitable!();
     let datacenter = &TestDatacenter::create("recovery", &[]).await;
     let observer = datacenter.observe();

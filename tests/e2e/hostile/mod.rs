@@ -24,7 +24,7 @@ use messina_testbed::{
     harness::{self, Seen, eventually},
 };
 
-use crate::days::program::Operator;
+use crate::robustness::operator_process::Operator;
 use figures::{Figures, status_field};
 use round::{Kill, NAMES, Round, Setup};
 use servers::{Behaviour, Servers};
@@ -102,7 +102,7 @@ async fn operator_does_not_grow(sizes: Sizes) {
     let hosts = folder.join("operator-hosts");
     fs::write(&hosts, "127.0.0.1 localhost\n").unwrap();
     let mut operator = Operator::start_with_hosts(&kubeconfig, "default", &hosts, &["--cluster-domain=cluster.local"]);
-    operator.counts("messina_leading", "1").await;
+    operator.await_metric("messina_leading", "1").await;
     let setup = Setup { client, servers: Servers::start().await, hosts, folder, sizes };
     let objects = Figures::settled(&operator).await.objects;
     println!("the operator leads after {:.1} s", began.elapsed().as_secs_f64());
@@ -119,7 +119,7 @@ async fn operator_does_not_grow(sizes: Sizes) {
 
     Round::benign(&setup, rounds).await.run(Kill::Never).await;
     println!("a datacenter and tasks are handled after that; all in all {:.1} s", began.elapsed().as_secs_f64());
-    operator.goes_on();
+    operator.check_running();
     let logged = operator.logged(0);
     let panics =
         logged.iter().filter(|line| line["message"].as_str().is_some_and(|text| text.starts_with("internal error")));
@@ -136,7 +136,7 @@ async fn churn(setup: &Setup, operator: &mut Operator, time: Duration, rounds: &
         *rounds += 1;
         let memory = status_field(operator, "VmRSS:");
         println!("round {rounds}: {laps} s; resident memory: {memory} KiB");
-        operator.goes_on();
+        operator.check_running();
     }
 }
 

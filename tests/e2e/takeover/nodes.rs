@@ -186,7 +186,7 @@ fn watch_downtime(pods: Api<Pod>) -> (Arc<Mutex<Downtime>>, JoinHandle<()>) {
 }
 
 #[tokio::test]
-async fn nodes_that_run_restart_once_and_one_at_a_time() {
+async fn running_nodes_restart_once_and_one_at_a_time() {
     skip_if_unsuitable!();
     let datacenter = TestDatacenter::create("takeover-nodes", &[]).await;
     datacenter.apply(&manifest(&[("a", 2), ("b", 1)])).await;

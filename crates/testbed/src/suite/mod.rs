@@ -165,8 +165,8 @@ impl Needs {
             Some("datacenter") if test.contains("::slow::") => Self::Programs,
             Some("fields" | "takeover") if !test.contains("::nodes::") => Self::Light,
             Some(
-                "certificates" | "datacenter" | "fields" | "life" | "policies" | "recovery" | "settings" | "takeover"
-                | "testbed" | "upgrade" | "volumes",
+                "certificates" | "changes" | "datacenter" | "fields" | "policies" | "recovery" | "settings"
+                | "takeover" | "testbed" | "upgrade" | "volumes",
             ) => Self::Full,
             _ => Self::Light,
         }
@@ -334,7 +334,7 @@ fn sorted(mut items: Vec<Item>, last: &HashMap<String, Cost>) -> Vec<Item> {
     // For a first run, an estimate: the longest are among the slow ones and those of datacenters.
     let guess = |item: &Item| {
         let is_long =
-            ["slow::", "etcd::", "life::", "faults::", "datacenter", "volumes", "upgrade", "certificates", "sim"];
+            ["slow::", "etcd::", "changes::", "faults::", "datacenter", "volumes", "upgrade", "certificates", "sim"];
         if is_long.iter().any(|part| item.name.contains(part)) { 100.0 } else { 10.0 }
     };
     let seconds = |item: &Item| last.get(&item.name).map_or_else(|| guess(item), |cost| cost.wall);

@@ -94,7 +94,7 @@ async fn write(members: [Member; 3], is_over: Arc<AtomicBool>, written: Arc<Atom
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn maintenance_of_three_members_disturbs_no_writer() {
+async fn maintenance_of_three_members_does_not_interrupt_writes() {
     if is_unsuitable() {
         return;
     }
