@@ -97,7 +97,7 @@ async fn schema_disagreement_is_reported_and_resolved(
     let leader = datacenter.kill_leader().await;
     println!("clearing: {leader} is killed");
     let is_left_to_another = !left_to_clear(datacenter).await.is_empty();
-    datacenter.another_leads(&leader).await;
+    datacenter.await_other_leader(&leader).await;
     let status = datacenter.settled(3).await;
     println!("3 nodes upgraded after {:.1} s, with the operator killed three times", began.elapsed().as_secs_f64());
     assert_eq!(status.current_version.as_deref(), Some("2026.2.5"));

@@ -14,33 +14,33 @@ use serde_json::json;
 
 use crate::{SOON, expect_ok};
 
-/// Why these tests do not run here, if they do not.
+/// Why clusters with Kubernetes nodes cannot run here, if so.
 pub fn unsuitable() -> Option<&'static str> {
     if std::env::var_os(harness::KUBECONFIG_VARIABLE).is_some() {
-        return Some("an existing cluster was named, so the testbed's own are not tested");
+        return Some("tests run against an existing cluster, and this one needs a cluster of the testbed");
     }
     let id = Command::new("id").arg("-u").output().unwrap_or_else(|error| panic!("id: {error}"));
-    (id.stdout.trim_ascii() != b"0").then_some("clusters with nodes need root")
+    (id.stdout.trim_ascii() != b"0").then_some("clusters with Kubernetes nodes need root")
 }
 
-/// A cluster that a test started, removed when the test ends, however it ends.
+/// A cluster that a test has started. It is removed when the test ends, even by a panic.
 #[derive(Debug)]
 pub struct Started(pub &'static str);
 
 impl Started {
-    /// Starts it.
+    /// Starts a cluster.
     pub fn up(name: &'static str, arguments: &[&str]) -> Self {
         let started = Self(name);
         succeeds(&mut testbed(&[&["up", "--name", name], arguments].concat()));
         started
     }
 
-    /// Removes it now, which must succeed.
+    /// Removes the cluster now, which must succeed.
     pub fn down(self) {
         succeeds(&mut testbed(&["down", "--name", self.0]));
     }
 
-    /// Reaches it.
+    /// A client for the cluster.
     pub async fn client(&self) -> Client {
         expect_ok(harness::client(&cluster_named(self.0).kubeconfig()).await)
     }
@@ -66,14 +66,14 @@ pub fn testbed(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a program and expects it to do what it was asked.
+/// Runs a program, expects it to succeed, and returns its output.
 pub fn succeeds(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(output.status.success(), "{command:?}: {}", all_of(&output));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Runs `testbed` and expects it to refuse, in words that contain these.
+/// Runs `testbed` and expects it to fail with an error that contains these texts.
 pub fn refuses(command: &mut Command, words: &[&str]) {
     let output = command.output().unwrap_or_else(|error| panic!("testbed: {error}"));
     let said = all_of(&output);
@@ -87,7 +87,7 @@ fn all_of(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// What a command prints in a pod of its own.
+/// The output of a command in a new pod.
 pub async fn output_of(client: &Client, namespace: &str, pod: &str, command: &str) -> String {
     let manifest = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod},
@@ -97,7 +97,7 @@ pub async fn output_of(client: &Client, namespace: &str, pod: &str, command: &st
     log_when_done(client, namespace, pod).await
 }
 
-/// What a pod has printed, once it has succeeded.
+/// The log of a pod, once it has succeeded.
 pub async fn log_when_done(client: &Client, namespace: &str, pod: &str) -> String {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let what = format!("{pod} to succeed");

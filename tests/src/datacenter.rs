@@ -54,20 +54,20 @@ use crate::{
 pub const NAME: &str = "orders";
 /// The label by which pods of nodes are distinguished from pods of Jobs.
 pub const NODE_PODS: &str = "scylla-operator.scylladb.com/pod-type=scylladb-node";
-/// How long anything may take while other tests use the same processors.
+/// The timeout of each wait, while other tests use the same CPUs.
 pub const LONG: Duration = Duration::from_secs(420);
-/// A setting for tests that kill the leader: another copy of the operator takes over after so many seconds.
+/// A setting for tests that kill the leader: another replica of the operator takes over after this number of seconds.
 pub const SHORT_LEASE: (&str, &str) = ("MESSINA_LEASE_SECONDS", "4");
-/// The kubelet sees soon that a node is ready.
+/// A setting that lets the kubelet probe nodes every second.
 const FREQUENT_PROBES: (&str, &str) = ("MESSINA_NODE_PROBE_SECONDS", "1");
-/// The name that ScyllaDB knows the datacenter by.
+/// The name of the datacenter in ScyllaDB.
 const DATACENTER: &str = "dc";
 /// How many rows are written at once.
 const ROWS: usize = 20;
 /// The Deployment, the Lease and the container of the operator have this name.
 const OPERATOR: &str = "messina";
 
-/// A small datacenter `orders` with these racks, each with so many nodes.
+/// A small datacenter `orders` with these racks, each with its number of nodes.
 pub fn manifest(racks: &[(&str, i32)]) -> Value {
     let racks: Vec<Value> = racks.iter().map(|(name, nodes)| json!({"name": name, "nodes": nodes})).collect();
     let small = json!({"requests": {"cpu": "5m", "memory": "10Mi"}, "limits": {"cpu": "500m", "memory": "200Mi"}});
@@ -90,7 +90,7 @@ pub fn manifest(racks: &[(&str, i32)]) -> Value {
     })
 }
 
-/// What identifies nodes, by name: what must not change without need.
+/// What identifies nodes, by name: it must not change without need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nodes {
     /// Host IDs, by member.
@@ -145,8 +145,7 @@ impl TestDatacenter {
         }
     }
 
-    /// Asks for the removal of both namespaces, at the end of a test that has passed. What a failed test leaves can be
-    /// inspected.
+    /// Deletes both namespaces, at the end of a test that has passed. Those of a failed test can be inspected.
     pub async fn remove(&self) {
         expect_ok(harness::remove_namespace(&self.client, &self.namespace).await);
         expect_ok(deploy::remove(&self.client, &self.operator).await);
@@ -263,7 +262,7 @@ impl TestDatacenter {
         local.map(|local| local.host_id.to_string())
     }
 
-    /// Runs a command in the container of a node, and returns what it prints.
+    /// Runs a command in the container of a node, and returns its output.
     pub fn exec(&self, pod: &str, command: &[&str]) -> messina_testbed::Result<String> {
         let mut kubectl = Command::new(Tools::control_plane(&Steps::quiet())?.program("kubectl"));
         kubectl.arg("--kubeconfig").arg(self.cluster.kubeconfig());
@@ -271,7 +270,7 @@ impl TestDatacenter {
         exec::output(&command.join(" "), kubectl.args(command))
     }
 
-    /// Creates a keyspace with so many replicas, through the node in this pod.
+    /// Creates a keyspace with this replication factor, through the node in this pod.
     pub fn create_keyspace(&self, pod: &str, keyspace: &str, factor: usize) {
         expect_ok(self.exec(pod, &["simctl", "keyspace", keyspace, &format!("{DATACENTER}={factor}")]));
     }
@@ -304,28 +303,27 @@ impl TestDatacenter {
         self.operator_api::<Pod>().delete(pod, &DeleteParams::default().grace_period(0)).await.map(drop)
     }
 
-    /// Kills the leader, waits until another copy holds the lease, and returns the name of the former leader.
+    /// Kills the leader, waits until another replica holds the lease, and returns the name of the former leader.
     pub async fn replace_leader(&self) -> String {
         let leader = self.kill_leader().await;
-        self.another_leads(&leader).await;
+        self.await_other_leader(&leader).await;
         leader
     }
 
-    /// Kills the leader, and returns its name. One that could not keep its lease gives it back, and another one takes
-    /// it.
+    /// Kills the leader, and returns its name. Waits if no replica holds the lease at the moment.
     pub async fn kill_leader(&self) -> String {
-        let leader = self.leads("a copy of the operator to lead", |_| true).await;
+        let leader = self.await_leader("a replica of the operator to lead", |_| true).await;
         expect_ok(self.kill(&leader).await);
         leader
     }
 
-    /// Waits until another copy than this one leads.
-    pub async fn another_leads(&self, leader: &str) {
-        self.leads("another copy of the operator to lead", |next| next != leader).await;
+    /// Waits until another replica leads.
+    pub async fn await_other_leader(&self, leader: &str) {
+        self.await_leader("another replica of the operator to lead", |next| next != leader).await;
     }
 
-    /// Waits until such a copy leads, and returns its name.
-    async fn leads(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
+    /// Waits until a replica leads that meets the condition, and returns its name.
+    async fn await_leader(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
         let found = until(self.operator_api::<Lease>(), OPERATOR, what, LONG, |seen| {
             match seen.and_then(|lease| lease.spec).and_then(|spec| spec.holder_identity) {
                 Some(holder) if !holder.is_empty() && is_so(&holder) => Seen::Ready(holder),
@@ -345,7 +343,7 @@ impl TestDatacenter {
         expect_ok(Log::from_now(self.cluster.audit_log()))
     }
 
-    /// What is written into the namespace from now on.
+    /// The writes to the namespace from now on.
     pub fn writes_from_now(&self) -> log::Log {
         log::Log::from_now(self.cluster.audit_log(), &self.namespace)
     }
@@ -360,12 +358,12 @@ impl TestDatacenter {
         write.user == format!("{}{NAME}-member", self.pods_user())
     }
 
-    /// What the operator may do, and what it has done up to now.
+    /// The permissions of the operator, and those that it has used up to now.
     pub async fn permissions(&self) -> Permissions {
         permissions(&self.client, &self.log, &self.operator.user()).await
     }
 
-    /// How the name of each ServiceAccount of the namespace begins.
+    /// The prefix of the user names of ServiceAccounts of the namespace.
     fn pods_user(&self) -> String {
         format!("system:serviceaccount:{}:", self.namespace)
     }

@@ -1,16 +1,16 @@
-//! What was there when a test failed: a run on another host leaves nothing but its output.
+//! Prints the objects and logs of a failed test: a run on another host leaves only its output.
 
 use std::process::Command;
 
 use messina_testbed::{cluster::Cluster, exec, progress::Steps, tools::Tools};
 use serde_json::Value;
 
-/// How long each question may take, in seconds: what has failed may not answer.
+/// The timeout of each command, in seconds: a failed component may not answer.
 const TIMEOUT: &str = "20";
-/// How many last lines of a log are told.
+/// How many last lines of a log are printed.
 const LINES: usize = 12;
 
-/// Tells, when it is dropped by a test that fails, what there is in two namespaces: a datacenter's and its operator's.
+/// Prints the state of two namespaces, that of a datacenter and that of its operator, when a failing test drops it.
 #[derive(Debug)]
 pub(crate) struct FailureReport {
     cluster: Cluster,
@@ -19,14 +19,14 @@ pub(crate) struct FailureReport {
 }
 
 impl FailureReport {
-    /// Of a datacenter in `namespace`, whose operator is in another.
+    /// A report on a datacenter in `namespace`, and its operator in another namespace.
     pub(crate) fn new(cluster: &Cluster, namespace: &str, operator: String) -> Self {
         Self { cluster: cluster.clone(), namespace: namespace.to_owned(), operator }
     }
 
     fn tell(&self) {
         let now = jiff::Timestamp::now();
-        eprintln!("\nwhat there is in {} at {now:.0}:", self.namespace);
+        eprintln!("\nstate of the namespace {} at {now:.0}:", self.namespace);
         self.print_conditions();
         self.print(
             &self.namespace,
@@ -70,7 +70,7 @@ impl FailureReport {
         for service in listed["items"].as_array().into_iter().flatten() {
             let metadata = &service["metadata"];
             let texts = ["labels", "annotations"].into_iter().flat_map(|key| metadata[key].as_object()).flatten();
-            // What is as in every namespace is left out.
+            // Without what is the same in every namespace.
             let texts =
                 texts.filter(|(key, _)| !key.starts_with("app.kubernetes.io/") && !key.ends_with("/managed-hash"));
             let texts: Vec<String> = texts.map(|(key, value)| format!("{key}={value}")).collect();
@@ -78,7 +78,7 @@ impl FailureReport {
         }
     }
 
-    /// The last lines that kubectl prints, or why it prints none.
+    /// Prints the last lines of the output of kubectl, or its error.
     fn print(&self, namespace: &str, arguments: &[&str], lines: usize) {
         let said = self.ask(namespace, arguments);
         let said: Vec<&str> = said.lines().collect();
@@ -88,7 +88,7 @@ impl FailureReport {
         }
     }
 
-    /// What kubectl prints, or why it prints nothing.
+    /// The output of kubectl, or its error.
     fn ask(&self, namespace: &str, arguments: &[&str]) -> String {
         let kubectl = match Tools::control_plane(&Steps::quiet()) {
             Ok(tools) => tools.program("kubectl"),

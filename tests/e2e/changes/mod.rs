@@ -62,7 +62,7 @@ async fn datacenter_converges_after_damage_and_random_changes() {
     datacenter.apply(&desired.manifest()).await;
     datacenter.settled_and_cleaned_up(desired.nodes()).await;
     damage::damage_and_repair(&datacenter, &desired).await;
-    println!("the observer: {}", observer.is_content());
+    println!("the observer: {}", observer.check_no_violations());
     random::run_random_changes(&datacenter, &observer, desired, 55).await;
     println!("the observer: {}", observer.ends());
 }
@@ -126,7 +126,7 @@ async fn scale_restart_and_replace(datacenter: &TestDatacenter, observer: &Obser
     datacenter.exec(FIRST, &["simctl", "cleanups", "granted"]).unwrap();
     datacenter.settled_and_cleaned_up(larger.nodes()).await;
     phase.end();
-    assert_eq!(observer.is_content().counts.joins, 6);
+    assert_eq!(observer.check_no_violations().counts.joins, 6);
     write_rows(datacenter, observer, "larger");
     observer.rows_are_replicated().await;
 
@@ -146,7 +146,7 @@ async fn scale_restart_and_replace(datacenter: &TestDatacenter, observer: &Obser
     datacenter.settled_and_cleaned_up(desired.nodes()).await;
     phase.end();
     await_snapshot(datacenter, &kinds, &fresh).await;
-    let (now, seen) = (datacenter.nodes().await, observer.is_content().counts);
+    let (now, seen) = (datacenter.nodes().await, observer.check_no_violations().counts);
     assert_eq!((&now.hosts, &now.pods, seen.departures), (&first.hosts, &first.pods, 3));
     observer.rows_are_replicated().await;
 
@@ -164,7 +164,7 @@ async fn scale_restart_and_replace(datacenter: &TestDatacenter, observer: &Obser
     replace_node_without_disk(datacenter, "orders-dc-b-0").await;
     datacenter.settled_and_cleaned_up(desired.nodes()).await;
     phase.end();
-    assert_eq!(observer.is_content().counts.replacements, 1);
+    assert_eq!(observer.check_no_violations().counts.replacements, 1);
     desired.redeployment = None;
     datacenter.apply(&desired.manifest()).await;
     datacenter.settled_and_cleaned_up(desired.nodes()).await;

@@ -90,7 +90,7 @@ pub(super) async fn run_random_changes(
         };
         datacenter.apply(&desired.manifest()).await;
         println!("{:6.1} s {number:3}: {what}", began.elapsed().as_secs_f64());
-        observer.is_content();
+        observer.check_no_violations();
         write_rows(datacenter, observer, number).await;
         if random.below(12) == 0 && !is_paused {
             datacenter.settled_and_cleaned_up(desired.nodes()).await;
