@@ -77,7 +77,7 @@ soak: build ## Damages all objects of a datacenter in turn, changes it again and
 	@$(REMOVE_CLUSTERS)
 	$(RUN_TESTS) --slow --selftests --only testbed::
 	# No other run of tests begins meanwhile: it would remove the cluster of this one.
-	MESSINA_TEST=soak flock $(CACHE)/test-run.lock cargo test --workspace --test e2e -- --ignored --nocapture damage_and_changes_by_chance_end_well
+	MESSINA_TEST=soak flock $(CACHE)/test-run.lock cargo test --workspace --test e2e -- --ignored --nocapture datacenter_converges_after_damage_and_random_changes
 
 .PHONY: soak-hostile
 soak-hostile: build ## Creates and deletes objects for an hour among hostile etcd servers, and checks that the operator does not grow

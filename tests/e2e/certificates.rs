@@ -26,7 +26,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use crate::testbed::machine;
+use crate::testbed::skip_if_unsuitable;
 
 const POD: &str = "orders-dc-a-0";
 const SERVING: &str = "orders-local-serving-certs";
@@ -105,7 +105,8 @@ async fn data(datacenter: &TestDatacenter, secret: &str) -> (Vec<u8>, Vec<u8>) {
     (data.remove("tls.crt").unwrap().0, data.remove("tls.key").unwrap().0)
 }
 
-/// Waits until a client that reads everything anew is shown what the Secret holds, another one than before, and gives it.
+/// Waits until a client that reads everything anew is shown what the Secret holds, another one than before, and gives
+/// it.
 async fn shown(datacenter: &TestDatacenter, what: &str, before: &[u8]) -> Vec<u8> {
     eventually(what, SEEN_BY_NODES, async || {
         let stored = certificates(&data(datacenter, SERVING).await.0).remove(0).to_vec();
@@ -134,8 +135,8 @@ async fn replaced(datacenter: &TestDatacenter, name: &str) {
 }
 
 #[tokio::test]
-async fn a_client_sees_certificates_and_their_rotation() {
-    machine!();
+async fn client_sees_certificates_and_their_rotation() {
+    skip_if_unsuitable!();
     let datacenter = TestDatacenter::create("certificates", &[]).await;
     let observer = datacenter.observe();
     datacenter.apply(&manifest(&[("a", 1)])).await;
@@ -151,23 +152,23 @@ async fn a_client_sees_certificates_and_their_rotation() {
     let second = shown(&datacenter, "the node to show its new certificate", &first).await;
     assert_eq!(known.ask().await.as_ref(), Ok(&second), "who knew the authority before knows it still");
 
-    new_keys_are_rsa_keys(&datacenter).await;
+    switch_to_rsa_keys(&datacenter).await;
     datacenter.settled(1).await;
     assert_eq!(known.ask().await.as_ref(), Ok(&second), "certificates that are good stay, whatever their keys are");
     replaced(&datacenter, SERVING_AUTHORITY).await;
-    both_are_trusted(&datacenter).await;
+    old_and_new_authority_are_trusted(&datacenter).await;
     let third = shown(&datacenter, "the node to show a certificate of the new authority", &second).await;
     assert_eq!([&first, &second, &third].map(|one| has_rsa_key(one)), [false, false, true]);
     known.ask().await.expect_err("who does not know the new authority is not fooled");
 
-    nobody_changes_a_key(&datacenter).await;
+    foreign_key_is_replaced(&datacenter).await;
     datacenter.settled(1).await;
     println!("the observer: {}", observer.ends());
     datacenter.remove().await;
 }
 
 /// Tells the operator to make RSA keys from now on.
-async fn new_keys_are_rsa_keys(datacenter: &TestDatacenter) {
+async fn switch_to_rsa_keys(datacenter: &TestDatacenter) {
     let deployments = datacenter.operator_api::<Deployment>();
     let settings = json!([
         {"name": "MESSINA_CRYPTO_KEY_TYPE", "value": "RSA"}, {"name": "MESSINA_CRYPTO_RSA_KEY_SIZE", "value": "2048"},
@@ -192,7 +193,7 @@ fn has_rsa_key(certificate: &[u8]) -> bool {
     certificate.windows(RSA.len()).any(|part| part == RSA)
 }
 
-async fn both_are_trusted(datacenter: &TestDatacenter) {
+async fn old_and_new_authority_are_trusted(datacenter: &TestDatacenter) {
     let bundles = datacenter.api::<ConfigMap>();
     until(bundles, SERVING_AUTHORITY, "a bundle of two authorities", SOON, |seen| {
         let text = seen.and_then(|bundle| bundle.data).and_then(|mut data| data.remove("ca-bundle.crt"));
@@ -206,7 +207,7 @@ async fn both_are_trusted(datacenter: &TestDatacenter) {
 }
 
 /// A key that does not belong to its certificate is replaced, together with the certificate.
-async fn nobody_changes_a_key(datacenter: &TestDatacenter) {
+async fn foreign_key_is_replaced(datacenter: &TestDatacenter) {
     let before = data(datacenter, ADMIN).await;
     let damage = json!({"stringData": {"tls.key": "nothing"}});
     datacenter.patch::<Secret>(ADMIN, damage).await;

@@ -28,7 +28,7 @@ use messina_testbed::{
 };
 use serde_json::{Value, json};
 
-use crate::testbed::machine;
+use crate::testbed::skip_if_unsuitable;
 
 /// The ring as a node sees it: states by host ID.
 async fn ring(datacenter: &TestDatacenter, pod: &str) -> BTreeMap<String, String> {
@@ -63,8 +63,8 @@ fn requests(datacenter: &TestDatacenter, log: &Log) -> Vec<Request> {
 }
 
 #[tokio::test]
-async fn a_datacenter_lives_and_dies() {
-    machine!();
+async fn datacenter_scales_recovers_and_is_deleted() {
+    skip_if_unsuitable!();
     let datacenter = TestDatacenter::create("datacenter", &[SHORT_LEASE]).await;
 
     let began = Instant::now();
@@ -76,21 +76,22 @@ async fn a_datacenter_lives_and_dies() {
     assert_eq!(racks, ["a", "b", "c"]);
     datacenter.settled_and_cleaned_up(3).await;
 
-    nothing_is_asked_when_nothing_changes(&datacenter).await;
-    one_more_node_joins(&datacenter).await;
-    nothing_is_done_while_it_is_paused(&datacenter).await;
-    the_other_copy_takes_over(&datacenter).await;
-    a_full_disk_is_told_and_got_over(&datacenter).await;
-    a_node_leaves_and_comes_back_empty(&datacenter).await;
-    a_removed_rack_leaves_node_by_node(&datacenter).await;
-    a_lost_node_is_replaced(&datacenter).await;
-    deletion_keeps_the_volumes(&datacenter).await;
-    only_what_is_needed_is_allowed(&datacenter).await;
+    idle_operator_sends_no_requests(&datacenter).await;
+    scale_out(&datacenter).await;
+    paused_datacenter_is_not_changed(&datacenter).await;
+    other_replica_takes_over(&datacenter).await;
+    full_disk_is_reported_and_recovered_from(&datacenter).await;
+    scale_in_and_out(&datacenter).await;
+    removed_rack_is_decommissioned_node_by_node(&datacenter).await;
+    lost_node_is_replaced(&datacenter).await;
+    deletion_keeps_volumes(&datacenter).await;
+    permissions_are_all_used(&datacenter).await;
     datacenter.remove().await;
 }
 
-async fn nothing_is_asked_when_nothing_changes(datacenter: &TestDatacenter) {
-    // The operator may have to write a last status; meanwhile the test reads the ring, which it does with requests of its own.
+async fn idle_operator_sends_no_requests(datacenter: &TestDatacenter) {
+    // The operator may have to write a last status; meanwhile the test reads the ring, which it does with requests of
+    // its own.
     let last_status = tokio::time::sleep(Duration::from_secs(3));
     tokio::join!(last_status, all_see_all(datacenter, &["orders-dc-a-0", "orders-dc-b-0", "orders-dc-c-0"]));
     let log = datacenter.log_from_now();
@@ -98,14 +99,14 @@ async fn nothing_is_asked_when_nothing_changes(datacenter: &TestDatacenter) {
     assert_eq!(requests(datacenter, &log), []);
 }
 
-async fn one_more_node_joins(datacenter: &TestDatacenter) {
+async fn scale_out(datacenter: &TestDatacenter) {
     datacenter.apply(&manifest(&[("a", 2), ("b", 1), ("c", 1)])).await;
     datacenter.settled(4).await;
     all_see_all(datacenter, &["orders-dc-a-0", "orders-dc-a-1", "orders-dc-b-0", "orders-dc-c-0"]).await;
     datacenter.settled_and_cleaned_up(4).await;
 }
 
-async fn nothing_is_done_while_it_is_paused(datacenter: &TestDatacenter) {
+async fn paused_datacenter_is_not_changed(datacenter: &TestDatacenter) {
     let api = datacenter.api::<ScyllaDBDatacenter>();
     let is_paused = async |wanted: bool| {
         until(api.clone(), NAME, "the condition Paused", LONG, |seen| {
@@ -134,7 +135,7 @@ async fn nothing_is_done_while_it_is_paused(datacenter: &TestDatacenter) {
 }
 
 /// The copy that leads is removed; the other one reverts damage.
-async fn the_other_copy_takes_over(datacenter: &TestDatacenter) {
+async fn other_replica_takes_over(datacenter: &TestDatacenter) {
     // Only then the damage: the first copy may live long enough to revert it.
     datacenter.replace_leader().await;
     let services = datacenter.api::<Service>();
@@ -150,9 +151,9 @@ async fn the_other_copy_takes_over(datacenter: &TestDatacenter) {
     .unwrap();
 }
 
-/// A node without room on its disk cuts itself off until somebody sees to it, and the datacenter says which one it is. When
-/// there is room again and the node was started anew, all goes on; the operator has not been restarted.
-async fn a_full_disk_is_told_and_got_over(datacenter: &TestDatacenter) {
+/// A node without room on its disk cuts itself off until somebody sees to it, and the datacenter says which one it is.
+/// When there is room again and the node was started anew, all goes on; the operator has not been restarted.
+async fn full_disk_is_reported_and_recovered_from(datacenter: &TestDatacenter) {
     const NODE: &str = "orders-dc-b-0";
     let before = operator_restarts(datacenter).await;
     datacenter.exec(NODE, &["simctl", "full-disk", "on"]).unwrap();
@@ -178,9 +179,9 @@ async fn uid_of_claim(datacenter: &TestDatacenter, claim: &str) -> Option<String
     claims.get_opt(claim).await.unwrap().and_then(|claim| claim.metadata.uid)
 }
 
-/// Scaled in, the last node hands over its data; scaled out, another one joins with an empty disk. A label that somebody
-/// set by hand skips nothing.
-async fn a_node_leaves_and_comes_back_empty(datacenter: &TestDatacenter) {
+/// Scaled in, the last node hands over its data; scaled out, another one joins with an empty disk. A label that
+/// somebody set by hand skips nothing.
+async fn scale_in_and_out(datacenter: &TestDatacenter) {
     let others = ["orders-dc-a-0", "orders-dc-b-0", "orders-dc-c-0"];
     let (before, claim) =
         (datacenter.host_id("orders-dc-a-1").await, uid_of_claim(datacenter, "data-orders-dc-a-1").await);
@@ -201,7 +202,7 @@ async fn a_node_leaves_and_comes_back_empty(datacenter: &TestDatacenter) {
     assert_ne!(uid_of_claim(datacenter, "data-orders-dc-a-1").await, claim, "its disk is an empty one");
 }
 
-async fn a_removed_rack_leaves_node_by_node(datacenter: &TestDatacenter) {
+async fn removed_rack_is_decommissioned_node_by_node(datacenter: &TestDatacenter) {
     datacenter.apply(&manifest(&[("a", 2), ("b", 1)])).await;
     datacenter.settled(3).await;
     all_see_all(datacenter, &["orders-dc-a-0", "orders-dc-a-1", "orders-dc-b-0"]).await;
@@ -212,7 +213,7 @@ async fn a_removed_rack_leaves_node_by_node(datacenter: &TestDatacenter) {
 }
 
 /// A node whose disk is of no use any more is replaced, by host ID, when its user says so.
-async fn a_lost_node_is_replaced(datacenter: &TestDatacenter) {
+async fn lost_node_is_replaced(datacenter: &TestDatacenter) {
     let member = "orders-dc-b-0";
     let (before, claim) = (datacenter.host_id(member).await, uid_of_claim(datacenter, "data-orders-dc-b-0").await);
     // The node is kept from starting, as one is whose machine is gone.
@@ -252,7 +253,7 @@ async fn a_lost_node_is_replaced(datacenter: &TestDatacenter) {
     assert_eq!(left, None, "the labels are taken away");
 }
 
-async fn deletion_keeps_the_volumes(datacenter: &TestDatacenter) {
+async fn deletion_keeps_volumes(datacenter: &TestDatacenter) {
     let claims = datacenter.api::<PersistentVolumeClaim>();
     let before: BTreeSet<String> =
         claims.list(&ListParams::default()).await.unwrap().iter().map(ResourceExt::name_any).collect();
@@ -278,14 +279,14 @@ async fn deletion_keeps_the_volumes(datacenter: &TestDatacenter) {
 }
 
 /// What the operator may do and what it did are the same, but for what it does on bad days only.
-async fn only_what_is_needed_is_allowed(datacenter: &TestDatacenter) {
+async fn permissions_are_all_used(datacenter: &TestDatacenter) {
     let Permissions { allowed, used } = datacenter.permissions().await;
-    let unused: Vec<&Permission> = allowed.difference(&used).filter(|one| !is_for_bad_days(one)).collect();
+    let unused: Vec<&Permission> = allowed.difference(&used).filter(|one| !is_for_rare_cases(one)).collect();
     assert!(unused.is_empty(), "allowed and not needed: {unused:?}");
     println!("{} permissions, {} of them used", allowed.len(), allowed.intersection(&used).count());
 }
 
-fn is_for_bad_days((group, resource, verb): &Permission) -> bool {
+fn is_for_rare_cases((group, resource, verb): &Permission) -> bool {
     match (group.as_str(), resource.as_str(), verb.as_str()) {
         // What became of a write whose answer was lost; what stands in the way of a creation.
         (_, _, "get") => true,
@@ -326,7 +327,7 @@ mod slow {
     /// The operator as users deploy it, with its own settings, serves datacenters of the same name in two namespaces.
     #[tokio::test]
     async fn one_operator_serves_all_namespaces() {
-        machine!();
+        skip_if_unsuitable!();
         let cluster = Started::up("all-namespaces", &[]);
         let client = cluster.client().await;
         deploy::images(&cluster_named("all-namespaces"), &Steps::quiet()).unwrap();
@@ -347,7 +348,7 @@ mod slow {
             .unwrap();
         }
         kinds_without_a_controller_are_reported(&client, &namespaces[0]).await;
-        they_take_turns(&client, &namespaces).await;
+        datacenters_restart_in_turn(&client, &namespaces).await;
         cluster.down();
     }
 
@@ -375,7 +376,7 @@ mod slow {
     }
 
     /// A setting of the operator that is in every pod: one datacenter restarts its nodes, and the other one when it is back.
-    async fn they_take_turns(client: &Client, [first, second]: &[String; 2]) {
+    async fn datacenters_restart_in_turn(client: &Client, [first, second]: &[String; 2]) {
         let pod = |namespace: &String| (Api::<Pod>::namespaced(client.clone(), namespace), "orders-dc-a-0");
         let mut before = Vec::new();
         for namespace in [first, second] {

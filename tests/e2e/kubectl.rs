@@ -45,7 +45,7 @@ fn kubeconfig(namespace: &str, change: impl FnOnce(&mut Value)) -> PathBuf {
 }
 
 #[tokio::test]
-async fn what_cannot_be_shown_is_one_sentence() {
+async fn status_reports_an_error_in_one_sentence() {
     in_a_namespace("status", async |_, namespace| {
         let light = light_kubeconfig();
         let light = light.to_str().unwrap();
@@ -108,7 +108,7 @@ async fn has_service_account(client: &Client, namespace: &str) {
 }
 
 #[tokio::test]
-async fn nodes_are_asked_through_the_api_server() {
+async fn status_reaches_nodes_through_the_api_server() {
     let Some(address) = own_address() else {
         return println!(
             "skipped: this machine has no address but loopback, to which the API server passes nothing on"
@@ -197,7 +197,7 @@ async fn nodes_are_asked_through_the_api_server() {
 }
 
 #[tokio::test]
-async fn why_an_object_is_not_done_is_told_in_sentences() {
+async fn why_explains_an_unfinished_object() {
     in_a_namespace("why", async |client, namespace| {
         let light = light_kubeconfig();
         let why = |object: &str| {

@@ -114,7 +114,7 @@ impl Followed {
 }
 
 #[tokio::test]
-async fn a_task_is_followed_until_it_has_succeeded() {
+async fn wait_follows_a_task_until_it_succeeds() {
     in_a_namespace("etcd-wait", async |client, namespace| {
         has_etcd(client, namespace, "main").await;
         let mut followed =
@@ -157,7 +157,7 @@ async fn a_task_is_followed_until_it_has_succeeded() {
 }
 
 #[tokio::test]
-async fn whoever_waits_is_told_of_every_other_end() {
+async fn wait_reports_every_other_end_of_a_task() {
     in_a_namespace("etcd-ends", async |client, namespace| {
         has_etcd(client, namespace, "main").await;
         let tasks: Api<EtcdOperatorTask> = Api::namespaced(client.clone(), namespace);
@@ -195,7 +195,7 @@ async fn whoever_waits_is_told_of_every_other_end() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_done_is_one_sentence_and_leaves_no_task() {
+async fn failed_command_prints_one_sentence_and_leaves_no_task() {
     in_a_namespace("etcd-wrong", async |client, namespace| {
         has_etcd(client, namespace, "main").await;
         let (code, printed, said) = output(namespace, &["snapshot", "events"]).await;
@@ -222,7 +222,7 @@ async fn what_cannot_be_done_is_one_sentence_and_leaves_no_task() {
 }
 
 #[tokio::test]
-async fn tasks_are_shown_in_line() {
+async fn tasks_are_listed_in_order() {
     in_a_namespace("etcd-tasks", async |client, namespace| {
         has_etcd(client, namespace, "main").await;
         let (code, printed, _) = output(namespace, &["tasks", "main"]).await;

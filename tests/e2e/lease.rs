@@ -23,9 +23,9 @@ use messina_runtime::{
     metrics::Metrics,
 };
 use messina_testbed::{
+    deadline::Moment,
     faults::{Fault, Faults},
     harness,
-    patience::Moment,
 };
 use serde_json::{Value, json};
 use tower::{BoxError, Layer, filter::FilterLayer};
@@ -58,7 +58,7 @@ async fn can_be_cut_off(cut: &Arc<AtomicBool>) -> Client {
 }
 
 #[tokio::test]
-async fn a_lease_that_is_given_back_is_taken_at_once() {
+async fn released_lease_is_acquired_at_once() {
     in_a_namespace("lease", async |client, namespace| {
         let (first, first_fence) = candidate(client, namespace, "first");
         let (second, second_fence) = candidate(client, namespace, "second");
@@ -79,7 +79,7 @@ async fn a_lease_that_is_given_back_is_taken_at_once() {
 }
 
 #[tokio::test]
-async fn a_holder_renews_and_one_that_is_cut_off_stops_writing_before_another_begins() {
+async fn disconnected_holder_stops_writing_before_another_begins() {
     in_a_namespace("lease", async |client, namespace| {
         let cut = Arc::new(AtomicBool::new(false));
         let (first, first_fence) = candidate(&can_be_cut_off(&cut).await, namespace, "first");
@@ -113,7 +113,7 @@ async fn a_holder_renews_and_one_that_is_cut_off_stops_writing_before_another_be
 }
 
 #[tokio::test]
-async fn a_holder_whose_lease_somebody_took_stops_at_its_next_renewal() {
+async fn holder_stops_at_its_next_renewal_when_the_lease_was_taken() {
     in_a_namespace("lease", async |client, namespace| {
         let (first, fence) = candidate(client, namespace, "first");
         let mut holder = first.acquire().await;
@@ -134,7 +134,7 @@ async fn a_holder_whose_lease_somebody_took_stops_at_its_next_renewal() {
 }
 
 #[tokio::test]
-async fn only_who_leads_can_write() {
+async fn only_the_leader_can_write() {
     in_a_namespace("lease", async |client, namespace| {
         let (leader, fence) = candidate(client, namespace, "leader");
         let source = Source::File { path: messina_e2e::light_kubeconfig(), context: None };
@@ -156,7 +156,7 @@ async fn only_who_leads_can_write() {
 }
 
 #[tokio::test]
-async fn a_lease_is_not_given_back_while_a_write_may_be_on_its_way() {
+async fn lease_is_not_released_while_a_write_is_in_flight() {
     in_a_namespace("lease", async |client, namespace| {
         let (leader, fence) = candidate(client, namespace, "leader");
         let source = Source::File { path: messina_e2e::light_kubeconfig(), context: None };

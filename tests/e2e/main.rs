@@ -7,8 +7,8 @@
 
 mod api;
 mod certificates;
+mod changes;
 mod datacenter;
-mod days;
 mod etcd;
 mod faults;
 mod fields;
@@ -16,11 +16,11 @@ mod hostile;
 mod kubectl;
 mod kubectl_etcd;
 mod lease;
-mod life;
 mod observer;
 mod plan;
 mod policies;
 mod recovery;
+mod robustness;
 mod runtime;
 mod settings;
 mod takeover;

@@ -1,11 +1,11 @@
-//! The observer finds out who breaks a rule, from made-up logs and nodes, and leaves the others in peace.
+//! Tests of the observer's rules, with made-up logs and nodes.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use messina_e2e::observer::{
     log::Write,
-    rules::{Disk, Judge, PodSeen, Rule, Sample, Stage, Violation},
+    rules::{Disk, PodSeen, Rule, RuleChecker, Sample, Stage, Violation},
 };
 use messina_scylla_sim::data::{Cell, Copies, Keyspace, Owner, Row, token_of};
 use serde_json::{Value, json};
@@ -92,12 +92,12 @@ fn joins(mut sample: Sample, member: &str) -> Sample {
     sample
 }
 
-/// A judge who knows a StatefulSet `a` of three nodes, and what it says of these writes between two equal looks.
-fn judged(sample: &Sample, writes: &[Write]) -> Vec<Violation> {
-    let mut judge = Judge::default();
+/// The violations of these writes between two equal samples, with StatefulSets `a` of three nodes and `b` of one.
+fn check_writes(sample: &Sample, writes: &[Write]) -> Vec<Violation> {
+    let mut checker = RuleChecker::default();
     let known = [set(OPERATOR, "a", 3), set(OPERATOR, "b", 1)];
-    assert_eq!(judge.judge(sample, sample, &known), []);
-    judge.judge(sample, sample, writes)
+    assert_eq!(checker.check(sample, sample, &known), []);
+    checker.check(sample, sample, writes)
 }
 
 fn rules(violations: &[Violation]) -> Vec<Rule> {
@@ -107,129 +107,149 @@ fn rules(violations: &[Violation]) -> Vec<Rule> {
 const NODES: &[&str] = &["a-0", "a-1", "a-2", "b-0"];
 
 #[test]
-fn disks_and_services_of_nodes_with_tokens_stay() {
+fn deleting_claim_or_service_of_a_token_owner_is_a_violation() {
     let nodes = ring(NODES);
-    assert_eq!(judged(&nodes, &[deletes(OPERATOR, "pods", "a-2")]), [], "a pod is made anew on its disk");
+    assert_eq!(
+        check_writes(&nodes, &[deletes(OPERATOR, "pods", "a-2")]),
+        [],
+        "its StatefulSet recreates the pod on its disk"
+    );
     for (resource, name) in [("persistentvolumeclaims", "data-a-2"), ("services", "a-2")] {
-        let violations = judged(&nodes, &[deletes(OPERATOR, resource, name)]);
+        let violations = check_writes(&nodes, &[deletes(OPERATOR, resource, name)]);
         assert_eq!(rules(&violations), [Rule::Data], "{resource}");
-        let told = violations[0].to_string();
+        let text = violations[0].to_string();
         let words = ["2026-01-01T00:00:02Z", "delete", resource, "life/", name, OPERATOR, "Data", "host a-2"];
-        assert!(words.iter().all(|word| told.contains(word)), "{told}");
-        assert_eq!(judged(&nodes, &[deletes(PERSON, resource, name)]), [], "a person may");
+        assert!(words.iter().all(|word| text.contains(word)), "{text}");
+        assert_eq!(check_writes(&nodes, &[deletes(PERSON, resource, name)]), [], "a user may do that");
         let refused = coded(409, OPERATOR, "delete", resource, name, json!({}), Value::Null);
-        assert_eq!(judged(&nodes, &[refused]), [], "it did not come about");
-        assert_eq!(judged(&has_left(nodes.clone(), "a-2"), &[deletes(OPERATOR, resource, name)]), [], "it has left");
-        let of_node_down = judged(&is_down(nodes.clone(), "a-2"), &[deletes(OPERATOR, resource, name)]);
+        assert_eq!(check_writes(&nodes, &[refused]), [], "the request was refused");
+        assert_eq!(
+            check_writes(&has_left(nodes.clone(), "a-2"), &[deletes(OPERATOR, resource, name)]),
+            [],
+            "it has left"
+        );
+        let of_node_down = check_writes(&is_down(nodes.clone(), "a-2"), &[deletes(OPERATOR, resource, name)]);
         assert_eq!(rules(&of_node_down), [Rule::Data], "it may come back: {resource}");
     }
 }
 
 #[test]
-fn one_voice_is_enough_for_a_departure_and_none_is_not() {
+fn one_member_confirms_that_a_node_has_left() {
     let mut nodes = ring(NODES);
     let deletion = [deletes(OPERATOR, "persistentvolumeclaims", "data-a-2")];
-    // Its own word counts for nothing.
+    // What the node says about itself does not count.
     nodes.disks.get_mut("data-a-2").unwrap().stage = Stage::Left;
-    assert_eq!(rules(&judged(&nodes, &deletion)), [Rule::Data]);
+    assert_eq!(rules(&check_writes(&nodes, &deletion)), [Rule::Data]);
     nodes.disks.get_mut("data-b-0").unwrap().knows.insert("host a-2".into(), false);
-    assert_eq!(judged(&nodes, &deletion), []);
+    assert_eq!(check_writes(&nodes, &deletion), []);
 }
 
 #[test]
-fn a_node_is_given_up_when_that_is_asked_for_and_it_is_down() {
+fn claim_of_a_down_node_may_be_deleted_when_replacement_is_requested() {
     let label = |name: &str| service(PERSON, name, json!({"scylla/replace": ""}), json!({}));
     let given_up = |label: Write| {
         [label, deletes(OPERATOR, "persistentvolumeclaims", "data-a-2"), deletes(OPERATOR, "pods", "a-2")]
     };
     let down = is_down(ring(NODES), "a-2");
-    assert_eq!(judged(&down, &given_up(label("a-2"))), []);
-    assert_eq!(rules(&judged(&down, &given_up(label("a-1")))), [Rule::Data], "another one is to be replaced");
-    assert_eq!(rules(&judged(&ring(NODES), &given_up(label("a-2"))))[0], Rule::Data, "it is up");
+    assert_eq!(check_writes(&down, &given_up(label("a-2"))), []);
+    assert_eq!(rules(&check_writes(&down, &given_up(label("a-1")))), [Rule::Data], "another node is to be replaced");
+    assert_eq!(rules(&check_writes(&ring(NODES), &given_up(label("a-2"))))[0], Rule::Data, "it is up");
 }
 
 #[test]
-fn stateful_sets_keep_places_for_nodes_with_tokens() {
+fn stateful_set_keeps_replicas_for_token_owners() {
     let nodes = ring(NODES);
-    assert_eq!(rules(&judged(&nodes, &[set(OPERATOR, "a", 1)])), [Rule::Place; 2]);
-    assert_eq!(rules(&judged(&nodes, &[deletes(OPERATOR, "statefulsets", "a")])), [Rule::Place; 3]);
-    assert_eq!(judged(&has_left(nodes.clone(), "a-2"), &[set(OPERATOR, "a", 2)]), []);
+    assert_eq!(rules(&check_writes(&nodes, &[set(OPERATOR, "a", 1)])), [Rule::Replicas; 2]);
+    assert_eq!(rules(&check_writes(&nodes, &[deletes(OPERATOR, "statefulsets", "a")])), [Rule::Replicas; 3]);
+    assert_eq!(check_writes(&has_left(nodes.clone(), "a-2"), &[set(OPERATOR, "a", 2)]), []);
     let orphans = json!({"propagationPolicy": "Orphan"});
     let leaves_pods = write(OPERATOR, "delete", "statefulsets", "a", orphans, Value::Null);
-    assert_eq!(judged(&nodes, &[leaves_pods.clone(), set(OPERATOR, "a", 3)]), []);
-    assert_eq!(rules(&judged(&nodes, &[leaves_pods, set(OPERATOR, "a", 2)])), [Rule::Place], "made anew, but smaller");
+    assert_eq!(check_writes(&nodes, &[leaves_pods.clone(), set(OPERATOR, "a", 3)]), []);
+    assert_eq!(
+        rules(&check_writes(&nodes, &[leaves_pods, set(OPERATOR, "a", 2)])),
+        [Rule::Replicas],
+        "recreated with fewer replicas"
+    );
 }
 
 #[test]
-fn what_follows_from_a_persons_deed_is_nobodys_fault() {
+fn consequences_of_a_users_change_are_no_violation() {
     let nodes = ring(NODES);
-    assert_eq!(judged(&nodes, &[set(PERSON, "a", 2), deletes(SETS, "pods", "a-2"), set(OPERATOR, "a", 3)]), []);
+    assert_eq!(check_writes(&nodes, &[set(PERSON, "a", 2), deletes(SETS, "pods", "a-2"), set(OPERATOR, "a", 3)]), []);
     assert_eq!(
-        rules(&judged(&nodes, &[set(OPERATOR, "a", 2), deletes(SETS, "pods", "a-2")])),
-        [Rule::Place, Rule::Data]
+        rules(&check_writes(&nodes, &[set(OPERATOR, "a", 2), deletes(SETS, "pods", "a-2")])),
+        [Rule::Replicas, Rule::Data]
     );
 }
 
 #[test]
 fn nodes_join_and_leave_one_at_a_time() {
     let joining = joins(ring(NODES), "a-3");
-    let with = |other: Write| rules(&judged(&joining, &[creates_pod("a-3"), other]));
+    let with = |other: Write| rules(&check_writes(&joining, &[creates_pod("a-3"), other]));
     assert_eq!(with(creates_pod("c-0")), [Rule::OneChange], "two join");
-    assert_eq!(with(asks_to_leave("b-0", "host b-0")), [Rule::OneChange], "one joins, one leaves");
-    assert_eq!(with(creates_pod("a-3")), [], "it is the same one");
+    assert_eq!(with(asks_to_leave("b-0", "host b-0")), [Rule::OneChange], "one node joins, another leaves");
+    assert_eq!(with(creates_pod("a-3")), [], "it is the same node");
     let both = [asks_to_leave("a-2", "host a-2"), asks_to_leave("b-0", "host b-0")];
-    assert_eq!(rules(&judged(&ring(NODES), &both)), [Rule::OneChange], "two leave");
+    assert_eq!(rules(&check_writes(&ring(NODES), &both)), [Rule::OneChange], "two leave");
     let replacing = json!({"internal.scylla-operator.scylladb.com/replacing-node-hostid": "host a-2"});
     let replaced = service(OPERATOR, "a-2", replacing, json!({}));
     let down = is_down(ring(NODES), "a-2");
-    assert_eq!(rules(&judged(&down, &[replaced.clone(), creates_pod("c-0")])), [Rule::OneChange], "one is replaced");
+    assert_eq!(
+        rules(&check_writes(&down, &[replaced.clone(), creates_pod("c-0")])),
+        [Rule::OneChange],
+        "one is replaced"
+    );
     let over = service(OPERATOR, "a-2", json!({}), json!({}));
-    assert_eq!(judged(&down, &[replaced, over, creates_pod("c-0")]), [], "that was over");
+    assert_eq!(check_writes(&down, &[replaced, over, creates_pod("c-0")]), [], "the replacement is complete");
 }
 
 #[test]
-fn a_change_ends_when_the_ring_says_so() {
-    let mut judge = Judge::default();
+fn topology_change_ends_when_the_ring_confirms_it() {
+    let mut checker = RuleChecker::default();
     let (four, joining) = (ring(NODES), joins(ring(NODES), "c-0"));
-    assert_eq!(judge.judge(&four, &joining, &[creates_pod("c-0")]), []);
+    assert_eq!(checker.check(&four, &joining, &[creates_pod("c-0")]), []);
     let five = ring(&[NODES, &["c-0"]].concat());
-    assert_eq!(judge.judge(&joining, &five, &[asks_to_leave("a-2", "host a-2")]), []);
+    assert_eq!(checker.check(&joining, &five, &[asks_to_leave("a-2", "host a-2")]), []);
     let gone = has_left(five.clone(), "a-2");
-    assert_eq!(judge.judge(&five, &gone, &[creates_pod("d-0")]), []);
-    assert_eq!((judge.counts.joins, judge.counts.departures), (2, 1));
-    // A pod that is made anew on a disk that is in the ring is no change of the ring.
-    assert_eq!(judge.judge(&gone, &gone, &[creates_pod("b-0")]), []);
-    assert_eq!(judge.counts.joins, 2);
+    assert_eq!(checker.check(&five, &gone, &[creates_pod("d-0")]), []);
+    assert_eq!((checker.counts.joins, checker.counts.departures), (2, 1));
+    // A pod that is recreated on the disk of a ring member does not change the ring.
+    assert_eq!(checker.check(&gone, &gone, &[creates_pod("b-0")]), []);
+    assert_eq!(checker.counts.joins, 2);
 }
 
 #[test]
-fn as_many_nodes_stay_up_as_the_budget_wants() {
+fn restarts_respect_the_disruption_budget() {
     let restart = |name: &str| deletes(SETS, "pods", name);
-    assert_eq!(judged(&ring(NODES), &[restart("a-2")]), []);
-    assert_eq!(rules(&judged(&ring(NODES), &[restart("a-2"), restart("a-1")])), [Rule::Budget], "two at once");
-    assert_eq!(rules(&judged(&is_down(ring(NODES), "b-0"), &[restart("a-2")])), [Rule::Budget], "another rack's");
-    assert_eq!(judged(&is_down(ring(NODES), "a-2"), &[restart("a-2")]), [], "it is the one that is down");
-    assert_eq!(judged(&joins(ring(NODES), "c-0"), &[restart("a-2")]), [], "one that joins is not missed");
+    assert_eq!(check_writes(&ring(NODES), &[restart("a-2")]), []);
+    assert_eq!(rules(&check_writes(&ring(NODES), &[restart("a-2"), restart("a-1")])), [Rule::Budget], "two at once");
+    assert_eq!(
+        rules(&check_writes(&is_down(ring(NODES), "b-0"), &[restart("a-2")])),
+        [Rule::Budget],
+        "a node of another rack is down"
+    );
+    assert_eq!(check_writes(&is_down(ring(NODES), "a-2"), &[restart("a-2")]), [], "it is the one that is down");
+    assert_eq!(check_writes(&joins(ring(NODES), "c-0"), &[restart("a-2")]), [], "a joining node does not count");
     let mut no_disk = ring(NODES);
     no_disk.disks.insert("data-b-0".into(), Disk::default());
-    assert_eq!(rules(&judged(&no_disk, &[restart("a-2")])), [Rule::Budget], "one has lost its disk");
+    assert_eq!(rules(&check_writes(&no_disk, &[restart("a-2")])), [Rule::Budget], "one has lost its disk");
     let mut more = ring(NODES);
     more.budget = Some(2);
-    assert_eq!(judged(&more, &[restart("a-2"), restart("a-1")]), []);
+    assert_eq!(check_writes(&more, &[restart("a-2"), restart("a-1")]), []);
 }
 
 #[test]
-fn a_pod_that_is_ready_again_is_up() {
-    let mut judge = Judge::default();
+fn pod_that_is_ready_again_is_up() {
+    let mut checker = RuleChecker::default();
     let nodes = ring(NODES);
-    assert_eq!(judge.judge(&nodes, &nodes, &[set(OPERATOR, "a", 3), deletes(SETS, "pods", "a-2")]), []);
+    assert_eq!(checker.check(&nodes, &nodes, &[set(OPERATOR, "a", 3), deletes(SETS, "pods", "a-2")]), []);
     let mut again = nodes.clone();
     again.pods.insert("a-2".into(), PodSeen { uid: "second".into(), is_ready: true });
-    assert_eq!(judge.judge(&nodes, &again, &[deletes(SETS, "pods", "a-1")]), []);
+    assert_eq!(checker.check(&nodes, &again, &[deletes(SETS, "pods", "a-1")]), []);
 }
 
 #[test]
-fn reads_are_no_writes() {
+fn reads_are_not_parsed_as_writes() {
     let line = json!({"verb": "list", "stage": "ResponseComplete", "user": {"username": OPERATOR}});
     assert!(Write::read(&line.to_string()).is_none());
 }
@@ -255,12 +275,12 @@ fn with_row(mut sample: Sample, key: &str, members: &[&str]) -> Sample {
     sample
 }
 
-/// A judge who knows that `key` was acknowledged before all looks, and what it says of these looks, one after another.
-fn judged_rows(key: &str, looks: &[&Sample], writes: &[Write]) -> Vec<Violation> {
-    let mut judge = Judge::default();
-    judge.rows.lock().unwrap().acknowledge("ks", key, "value", Timestamp::UNIX_EPOCH);
-    let pairs = looks.windows(2).enumerate();
-    pairs.flat_map(|(number, pair)| judge.judge(pair[0], pair[1], if number == 1 { writes } else { &[] })).collect()
+/// The violations of these samples, one after another, for a row that was acknowledged before.
+fn check_row_samples(key: &str, samples: &[&Sample], writes: &[Write]) -> Vec<Violation> {
+    let mut checker = RuleChecker::default();
+    checker.rows.lock().unwrap().acknowledge("ks", key, "value", Timestamp::UNIX_EPOCH);
+    let pairs = samples.windows(2).enumerate();
+    pairs.flat_map(|(number, pair)| checker.check(pair[0], pair[1], if number == 1 { writes } else { &[] })).collect()
 }
 
 fn without_disk(mut sample: Sample, member: &str) -> Sample {
@@ -269,26 +289,26 @@ fn without_disk(mut sample: Sample, member: &str) -> Sample {
 }
 
 #[test]
-fn a_row_without_a_replica_is_lost_whoever_is_to_blame() {
+fn row_without_a_replica_is_lost_whichever_user_caused_it() {
     let held = with_row(ring(NODES), "k", &["a-0", "a-2"]);
     let deletion = [deletes(PERSON, "persistentvolumeclaims", "data-a-2")];
     let one_left = without_disk(held.clone(), "a-2");
-    assert_eq!(judged_rows("k", &[&held, &held, &one_left, &one_left], &deletion), [], "a-0 has it");
+    assert_eq!(check_row_samples("k", &[&held, &held, &one_left, &one_left], &deletion), [], "a-0 has it");
     let none_left = without_disk(one_left.clone(), "a-0");
-    let violations = judged_rows("k", &[&held, &held, &none_left, &none_left, &none_left], &deletion);
+    let violations = check_row_samples("k", &[&held, &held, &none_left, &none_left, &none_left], &deletion);
     assert_eq!(rules(&violations), [Rule::Rows], "it is reported once");
-    let told = violations[0].to_string();
+    let text = violations[0].to_string();
     let words = ["row ks.k", "a-0, a-2", "delete persistentvolumeclaims life/data-a-2", PERSON, "2026-01-01T00:00:02Z"];
-    assert!(words.iter().all(|word| told.contains(word)), "{told}");
+    assert!(words.iter().all(|word| text.contains(word)), "{text}");
 }
 
 #[test]
-fn one_look_that_misses_a_row_is_not_enough() {
+fn row_is_lost_only_after_two_samples_without_it() {
     let (here, there) = (with_row(ring(NODES), "k", &["a-2"]), with_row(ring(NODES), "k", &["a-0"]));
-    // Of the disks, one was read before the row came there, and one when its node had left.
+    // One disk was read before the row was written there, and the other after its node had left.
     let between = has_left(with_row(ring(NODES), "k", &["a-2"]), "a-2");
-    assert_eq!(judged_rows("k", &[&here, &between, &there, &there], &[]), []);
-    assert_eq!(rules(&judged_rows("k", &[&here, &between, &between], &[])), [Rule::Rows]);
+    assert_eq!(check_row_samples("k", &[&here, &between, &there, &there], &[]), []);
+    assert_eq!(rules(&check_row_samples("k", &[&here, &between, &between], &[])), [Rule::Rows]);
 }
 
 #[test]
@@ -297,26 +317,26 @@ fn nodes_that_have_left_hold_no_replicas() {
     let rack = ["a-0", "a-1", "a-2"];
     let held = with_row(ring(NODES), "k", &rack);
     let left = rack.iter().fold(held.clone(), |sample, member| has_left(sample, member));
-    assert_eq!(rules(&judged_rows("k", &[&held, &left, &left], &[])), [Rule::Rows]);
+    assert_eq!(rules(&check_row_samples("k", &[&held, &left, &left], &[])), [Rule::Rows]);
     let two_left = has_left(has_left(held.clone(), "a-2"), "a-1");
-    assert_eq!(judged_rows("k", &[&held, &two_left, &two_left], &[]), []);
+    assert_eq!(check_row_samples("k", &[&held, &two_left, &two_left], &[]), []);
 }
 
 #[test]
-fn another_value_is_no_replica_of_a_row() {
+fn another_value_is_not_a_replica() {
     let held = with_row(ring(NODES), "k", &["a-2"]);
-    let mut judge = Judge::default();
-    judge.rows.lock().unwrap().acknowledge("ks", "k", "a later one", Timestamp::UNIX_EPOCH);
-    assert_eq!(rules(&judge.judge(&held, &held, &[])), [Rule::Rows]);
+    let mut checker = RuleChecker::default();
+    checker.rows.lock().unwrap().acknowledge("ks", "k", "a later one", Timestamp::UNIX_EPOCH);
+    assert_eq!(rules(&checker.check(&held, &held, &[])), [Rule::Rows]);
 }
 
 #[test]
 fn replicas_are_counted_where_the_ring_places_them() {
     let members = ["a-0", "a-1", "a-2", "b-0"];
     let keyspace = Keyspace::new("ks", &[("dc", 2)]);
-    let judge = Judge::default();
-    judge.rows.lock().unwrap().acknowledge("ks", "k", "value", Timestamp::UNIX_EPOCH);
-    let count = |sample: &Sample| sample.under_replicated(&judge.rows.lock().unwrap()).len();
+    let checker = RuleChecker::default();
+    checker.rows.lock().unwrap().acknowledge("ks", "k", "value", Timestamp::UNIX_EPOCH);
+    let count = |sample: &Sample| sample.under_replicated(&checker.rows.lock().unwrap()).len();
     let all = with_row(ring(NODES), "k", &members);
     assert_eq!(count(&all), 0);
     let owners = all.disks.values().filter_map(|disk| disk.owner.clone());
@@ -326,7 +346,7 @@ fn replicas_are_counted_where_the_ring_places_them() {
     let others: Vec<&str> = members.into_iter().filter(|member| !replicas.contains(member)).collect();
     assert_eq!((replicas.len(), others.len()), (2, 2));
     assert_eq!(count(&with_row(ring(NODES), "k", &replicas)), 0);
-    assert_eq!(count(&with_row(ring(NODES), "k", &others)), 1, "these hold it and do not own it");
+    assert_eq!(count(&with_row(ring(NODES), "k", &others)), 1, "nodes that are no replicas hold it");
     assert_eq!(count(&is_down(with_row(ring(NODES), "k", &replicas), replicas[0])), 1, "one is not live");
     assert_eq!(count(&without_disk(with_row(ring(NODES), "k", &replicas), replicas[1])), 1);
 }

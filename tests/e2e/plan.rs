@@ -44,7 +44,7 @@ fn planned(program_name: &str, file: &Path) -> Result<String, String> {
 }
 
 #[tokio::test]
-async fn the_api_server_takes_every_planned_object_strictly() {
+async fn planned_objects_pass_strict_validation() {
     in_a_namespace("plan", async |_, namespace| {
         let manifest = file(namespace, "manifest.yaml", &example(namespace).to_string());
         let stream = planned("messina", &manifest).unwrap();
@@ -72,7 +72,7 @@ async fn the_api_server_takes_every_planned_object_strictly() {
 }
 
 #[tokio::test]
-async fn faults_are_told_and_nothing_is_printed() {
+async fn plan_reports_errors_and_prints_no_objects() {
     in_a_namespace("plan-faults", async |_, namespace| {
         let mut wrong = example(namespace);
         wrong["spec"]["minReadySeconds"] = json!(-1);
@@ -114,7 +114,7 @@ fn api(client: &Client, namespace: &str, object: &Value) -> Api<DynamicObject> {
 }
 
 #[tokio::test]
-async fn the_operator_creates_what_was_planned_and_nothing_else() {
+async fn operator_creates_exactly_the_planned_objects() {
     in_a_namespace("plan-operator", async |client, namespace| {
         let mut datacenter = example(namespace);
         // Else racks would wait for nodes, and there are none here.

@@ -17,7 +17,7 @@ use messina_e2e::{
 use messina_testbed::harness::{Seen, eventually};
 use serde_json::{Value, json};
 
-use crate::testbed::machine;
+use crate::testbed::skip_if_unsuitable;
 
 const NODE: &str = "orders-dc-a-0";
 const ACCOUNT: &str = "orders-member";
@@ -27,8 +27,8 @@ const FOREIGN: &str = "x-member";
 const OTHER: &str = "other";
 
 #[tokio::test]
-async fn the_token_of_a_node_updates_its_own_service_and_only_what_its_sidecar_writes() {
-    machine!();
+async fn node_token_may_only_write_the_annotations_of_its_sidecar() {
+    skip_if_unsuitable!();
     let datacenter = TestDatacenter::create("policies", &[]).await;
     datacenter.apply(&manifest(&[("a", 1)])).await;
     // The sidecar has written who the node is.
@@ -51,16 +51,16 @@ async fn the_token_of_a_node_updates_its_own_service_and_only_what_its_sidecar_w
     .await
     .unwrap();
 
-    a_node_writes_what_its_sidecar_writes(&datacenter, &node).await;
-    a_node_writes_nothing_else_on_its_service(&node).await;
-    a_node_does_not_touch_other_services(&node).await;
-    a_node_with_the_permissions_of_scylla_operator_may_do_no_more(&datacenter, &node).await;
-    a_token_without_a_pod_is_refused(&datacenter).await;
-    a_foreign_account_is_left_alone(&datacenter).await;
+    sidecar_annotations_are_allowed(&datacenter, &node).await;
+    other_changes_of_the_service_are_refused(&node).await;
+    other_services_are_refused(&node).await;
+    scylla_operator_permissions_allow_no_more(&datacenter, &node).await;
+    token_without_a_pod_is_refused(&datacenter).await;
+    foreign_service_account_is_ignored(&datacenter).await;
     datacenter.remove().await;
 }
 
-async fn a_node_writes_what_its_sidecar_writes(datacenter: &TestDatacenter, node: &Token) {
+async fn sidecar_annotations_are_allowed(datacenter: &TestDatacenter, node: &Token) {
     for key in annotation::BY_SIDECAR {
         for value in [json!("new"), Value::Null] {
             let patch = json!({"metadata": {"annotations": {key: value}}});
@@ -77,7 +77,7 @@ async fn a_node_writes_what_its_sidecar_writes(datacenter: &TestDatacenter, node
     datacenter.patch::<Service>(NODE, stays).await;
 }
 
-async fn a_node_writes_nothing_else_on_its_service(node: &Token) {
+async fn other_changes_of_the_service_are_refused(node: &Token) {
     let metadata = |field: &str, value: Value| json!({"metadata": {field: value}});
     for patch in [
         json!({"spec": {"selector": {"app": "other"}}}),
@@ -104,7 +104,7 @@ async fn a_node_writes_nothing_else_on_its_service(node: &Token) {
     }
 }
 
-async fn a_node_does_not_touch_other_services(node: &Token) {
+async fn other_services_are_refused(node: &Token) {
     let patch = json!({"metadata": {"annotations": {annotation::RING_ANSWER: "{}"}}});
     for service in ["orders-client", OTHER] {
         refuses(node.update::<Service>(service, patch.clone()).await, service);
@@ -112,7 +112,7 @@ async fn a_node_does_not_touch_other_services(node: &Token) {
 }
 
 /// As long as a take-over lasts, the role of nodes is that of scylla-operator.
-async fn a_node_with_the_permissions_of_scylla_operator_may_do_no_more(datacenter: &TestDatacenter, node: &Token) {
+async fn scylla_operator_permissions_allow_no_more(datacenter: &TestDatacenter, node: &Token) {
     let all = json!(["create", "delete", "patch", "update"]);
     let rules =
         json!([{"apiGroups": [""], "resources": ["pods", "pods/status", "services", "services/status"], "verbs": all}]);
@@ -152,14 +152,14 @@ async fn a_node_with_the_permissions_of_scylla_operator_may_do_no_more(datacente
     refuses(failed(services.replace(NODE, &dry, &service).await), "a label in the whole object");
 }
 
-async fn a_token_without_a_pod_is_refused(datacenter: &TestDatacenter) {
+async fn token_without_a_pod_is_refused(datacenter: &TestDatacenter) {
     let token = Token::create(datacenter, ACCOUNT, None).await;
     let patch = json!({"metadata": {"annotations": {annotation::HOST_ID: "some-host-id"}}});
     refuses(token.update::<Service>(NODE, patch).await, "no pod");
 }
 
 /// Its name alone does not make it one of ours.
-async fn a_foreign_account_is_left_alone(datacenter: &TestDatacenter) {
+async fn foreign_service_account_is_ignored(datacenter: &TestDatacenter) {
     create::<ServiceAccount>(datacenter, json!({"metadata": {"name": FOREIGN}})).await;
     let rules = json!([{"apiGroups": [""], "resources": ["services"], "verbs": ["patch"]}]);
     grant(datacenter, FOREIGN, FOREIGN, rules).await;

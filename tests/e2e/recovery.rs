@@ -14,14 +14,14 @@ use messina_api::{names::annotation, scylla::v1alpha1::ScyllaDBDatacenter};
 use messina_e2e::datacenter::{LONG, NAME, NODE_PODS, TestDatacenter, manifest};
 use messina_testbed::harness::{Seen, eventually};
 
-use crate::testbed::machine;
+use crate::testbed::skip_if_unsuitable;
 
 const RACK: &str = "orders-dc-a";
 const FIRST: &str = "orders-dc-a-0";
 
 #[tokio::test]
-async fn nodes_come_back_from_their_disks_all_at_once() {
-    machine!();
+async fn nodes_of_a_rack_restart_from_their_disks_at_once() {
+    skip_if_unsuitable!();
     let datacenter = &TestDatacenter::create("recovery", &[]).await;
     let observer = datacenter.observe();
     datacenter.apply(&manifest(&[("a", 3)])).await;

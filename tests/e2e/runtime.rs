@@ -38,7 +38,7 @@ use messina_runtime::{
     store::Store,
 };
 use messina_testbed::{
-    faults::{Asked, Fault, Faults},
+    faults::{ApiRequest, Fault, Faults},
     harness::{self, Seen, eventually},
 };
 use serde_json::json;
@@ -213,28 +213,28 @@ fn written(faults: &Faults) -> Vec<String> {
 }
 
 /// Nothing is written for a while. It cannot be awaited, only watched.
-async fn silence(faults: &Faults) {
+async fn check_no_writes(faults: &Faults) {
     let before = written(faults);
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(written(faults)[before.len()..], [] as [String; 0]);
 }
 
 #[tokio::test]
-async fn objects_are_created_changed_and_pruned_with_no_write_too_many() {
+async fn objects_are_created_updated_and_pruned_without_superfluous_writes() {
     in_a_namespace("runtime", async |client, namespace| {
         let faults = Faults::none();
         let program = program(namespace, &faults).await;
         set_parent(client, namespace, &[("a", "x y"), ("b", "z")]).await;
         children_become(client, namespace, "p-a=x+y p-b=z").await;
-        silence(&faults).await;
+        check_no_writes(&faults).await;
         let first = written(&faults).len();
         set_parent(client, namespace, &[("a", "x")]).await;
         // What we no longer want goes, entry or object, although it was created and not applied.
         children_become(client, namespace, "p-a=x").await;
-        silence(&faults).await;
+        check_no_writes(&faults).await;
         set_parent(client, namespace, &[("a", "w")]).await;
         children_become(client, namespace, "p-a=w").await;
-        silence(&faults).await;
+        check_no_writes(&faults).await;
         let place = format!("/api/v1/namespaces/{namespace}");
         let written: Vec<String> = written(&faults).iter().map(|line| line.replace(&place, "")).collect();
         assert_eq!(written[..first], ["PATCH /configmaps/p", "POST /secrets", "POST /secrets"]);
@@ -250,7 +250,7 @@ async fn objects_are_created_changed_and_pruned_with_no_write_too_many() {
 }
 
 #[tokio::test]
-async fn drift_is_reverted_and_what_is_not_ours_is_left_alone() {
+async fn drift_is_reverted_and_foreign_objects_are_not_changed() {
     in_a_namespace("runtime", async |client, namespace| {
         let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
         let theirs = json!({"metadata": {"name": "p-theirs"}, "data": {"mine": "bWluZQ=="}});
@@ -261,7 +261,7 @@ async fn drift_is_reverted_and_what_is_not_ours_is_left_alone() {
         children_become(client, namespace, "p-a=x p-theirs=mine").await;
         set_parent(client, namespace, &[("a", "x"), ("b", "x")]).await;
         children_become(client, namespace, "p-a=x p-b=x p-theirs=mine").await;
-        silence(&faults).await;
+        check_no_writes(&faults).await;
         for (damage, why) in [
             (json!({"data": {"x": "b3RoZXI="}}), "a value"),
             (json!({"data": {"x": null}}), "an entry taken away"),
@@ -282,7 +282,7 @@ async fn drift_is_reverted_and_what_is_not_ours_is_left_alone() {
         }
         let more = json!({"data": {"more": "bW9yZQ=="}});
         secrets.patch("p-b", &PatchParams::default(), &Patch::Merge(&more)).await.unwrap();
-        silence(&faults).await;
+        check_no_writes(&faults).await;
         assert_eq!(children(client, namespace).await, "p-a=x p-b=more+x p-theirs=mine", "what others add stays");
         secrets.delete("p-a", &DeleteParams::default()).await.unwrap();
         children_become(client, namespace, "p-a=x p-b=more+x p-theirs=mine").await;
@@ -293,7 +293,7 @@ async fn drift_is_reverted_and_what_is_not_ours_is_left_alone() {
 }
 
 #[tokio::test]
-async fn what_rests_on_another_object_is_written_when_that_is_as_it_was_seen() {
+async fn write_with_precondition_needs_the_observed_version_of_the_other_object() {
     in_a_namespace("runtime", async |client, namespace| {
         let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
         let other = json!({"metadata": {"name": "p-a-rests"}});
@@ -313,7 +313,7 @@ async fn what_rests_on_another_object_is_written_when_that_is_as_it_was_seen() {
         .await
         .unwrap();
         // What is not found by its labels is not taken for missing, and holds up what comes after it in its part.
-        silence(&faults).await;
+        check_no_writes(&faults).await;
         assert_eq!(children(client, namespace).await, "p-a-rests=");
         for value in [json!(MANAGER), json!(null), json!(MANAGER)] {
             let label = json!({"metadata": {"labels": {"app": value}}});
@@ -330,7 +330,7 @@ async fn what_rests_on_another_object_is_written_when_that_is_as_it_was_seen() {
 
 /// A process that was stopped in the middle of a write goes on when another one leads.
 #[tokio::test]
-async fn a_write_that_comes_late_undoes_nothing_where_it_is_for_what_was_seen() {
+async fn late_write_with_observed_version_reverts_nothing() {
     in_a_namespace("runtime", async |client, namespace| {
         let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
         let faults = Faults::none();
@@ -377,7 +377,7 @@ async fn a_write_that_comes_late_undoes_nothing_where_it_is_for_what_was_seen() 
 }
 
 #[tokio::test]
-async fn a_finalizer_keeps_an_object_until_the_farewell_is_done() {
+async fn finalizer_stays_until_finalization_is_done() {
     in_a_namespace("runtime", async |client, namespace| {
         let parents: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
         let faults = Faults::none();
@@ -400,7 +400,7 @@ async fn a_finalizer_keeps_an_object_until_the_farewell_is_done() {
 }
 
 #[tokio::test]
-async fn nothing_is_written_for_an_object_that_is_paused() {
+async fn paused_object_is_not_written() {
     in_a_namespace("runtime", async |client, namespace| {
         let parents: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
         let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
@@ -412,20 +412,20 @@ async fn nothing_is_written_for_an_object_that_is_paused() {
         let program = program(namespace, &faults).await;
         set_parent(client, namespace, &[("a", "x")]).await;
         children_become(client, namespace, "p-a=x").await;
-        silence(&faults).await;
+        check_no_writes(&faults).await;
         pause(Some("until Monday")).await;
         // It is heard of by another way than the end of a Secret.
-        silence(&faults).await;
+        check_no_writes(&faults).await;
         let before = written(&faults);
         set_parent(client, namespace, &[("a", "y"), ("b", "z")]).await;
         secrets.delete("p-a", &DeleteParams::default()).await.unwrap();
-        silence(&faults).await;
+        check_no_writes(&faults).await;
         assert_eq!((written(&faults), children(client, namespace).await), (before, String::new()));
         pause(Some("false")).await;
         children_become(client, namespace, "p-a=y p-b=z").await;
         pause(Some("true")).await;
         parents.delete("p", &DeleteParams::default()).await.unwrap();
-        silence(&faults).await;
+        check_no_writes(&faults).await;
         assert_eq!(parents.get("p").await.unwrap().finalizers(), [FINALIZER], "its end waits, too");
         pause(None).await;
         eventually("the object's end", SOON, async || {
@@ -441,7 +441,7 @@ async fn nothing_is_written_for_an_object_that_is_paused() {
 
 /// Brings the namespace through a life of changes, with a program that is started again whenever it crashes. Gives how
 /// often that was, once it was as often as expected: a crash after the last write is seen later than the write.
-async fn life(client: &Client, namespace: &str, faults: &Faults, expected: usize) -> usize {
+async fn run_changes(client: &Client, namespace: &str, faults: &Faults, expected: usize) -> usize {
     let keep_running = async {
         let mut crashes = 0;
         let mut running = program(namespace, faults).await;
@@ -477,20 +477,20 @@ async fn life(client: &Client, namespace: &str, faults: &Faults, expected: usize
 }
 
 #[tokio::test]
-async fn a_crash_before_or_after_any_write_changes_nothing_about_the_end() {
+async fn objects_converge_after_a_crash_at_any_write() {
     in_a_namespace("runtime", async |client, namespace| {
         let undisturbed = Faults::none();
         let only = format!("{namespace}-0");
         new_namespace(client, &only).await;
-        assert_eq!(life(client, &only, &undisturbed, 0).await, 0);
+        assert_eq!(run_changes(client, &only, &undisturbed, 0).await, 0);
         let writes = undisturbed.writes();
         let mut crashes = 0;
         for (number, fault) in (0..writes).flat_map(|n| [(n, Fault::CrashBefore), (n, Fault::CrashAfter)]) {
             let faults =
-                Faults::new(move |asked: &Asked| if asked.write == Some(number) { fault } else { Fault::None });
+                Faults::new(move |asked: &ApiRequest| if asked.write == Some(number) { fault } else { Fault::None });
             let name = format!("{namespace}-{number}-{}", if fault == Fault::CrashBefore { "b" } else { "a" });
             new_namespace(client, &name).await;
-            crashes += life(client, &name, &faults, 1).await;
+            crashes += run_changes(client, &name, &faults, 1).await;
             remove_namespace(client, &name).await;
         }
         println!("{writes} writes, {crashes} crashes before and after each");
@@ -502,7 +502,7 @@ async fn a_crash_before_or_after_any_write_changes_nothing_about_the_end() {
 
 /// Removes a namespace, and the finalizer that nobody is there to take away: it would hold the namespace up for ever.
 #[tokio::test]
-async fn a_panic_costs_neither_the_worker_nor_the_object() {
+async fn panic_stops_neither_the_worker_nor_the_object() {
     in_a_namespace("runtime-panic", async |client, namespace| {
         let program = program(namespace, &Faults::none()).await;
         set_parent(client, namespace, &[("a", PANIC)]).await;
@@ -546,7 +546,7 @@ async fn new_namespace(client: &Client, name: &str) {
 }
 
 #[tokio::test]
-async fn lost_answers_conflicts_and_failures_change_nothing_about_the_end() {
+async fn objects_converge_after_lost_responses_conflicts_and_errors() {
     in_a_namespace("runtime", async |client, namespace| {
         for (name, fault) in [
             ("reply", Fault::LoseReply),
@@ -559,7 +559,7 @@ async fn lost_answers_conflicts_and_failures_change_nothing_about_the_end() {
                 Faults::new(move |asked| if asked.write.is_some_and(|n| n % 2 == 0) { fault } else { Fault::None });
             let name = format!("{namespace}-{name}");
             new_namespace(client, &name).await;
-            life(client, &name, &faults, 0).await;
+            run_changes(client, &name, &faults, 0).await;
             remove_namespace(client, &name).await;
         }
     })
@@ -567,7 +567,7 @@ async fn lost_answers_conflicts_and_failures_change_nothing_about_the_end() {
 }
 
 #[tokio::test]
-async fn watches_cut_at_every_line_and_old_lists_change_nothing_about_the_end() {
+async fn objects_converge_with_interrupted_watches_and_old_lists() {
     in_a_namespace("runtime", async |client, namespace| {
         let cut =
             Faults::new(
@@ -575,7 +575,7 @@ async fn watches_cut_at_every_line_and_old_lists_change_nothing_about_the_end() 
             );
         let name = format!("{namespace}-cut");
         new_namespace(client, &name).await;
-        life(client, &name, &cut, 0).await;
+        run_changes(client, &name, &cut, 0).await;
         remove_namespace(client, &name).await;
 
         let old = Faults::new(|asked| match asked.write {
@@ -585,7 +585,7 @@ async fn watches_cut_at_every_line_and_old_lists_change_nothing_about_the_end() 
         });
         let name = format!("{namespace}-old");
         new_namespace(client, &name).await;
-        let crashes = life(client, &name, &old, 0).await;
+        let crashes = run_changes(client, &name, &old, 0).await;
         assert!(crashes > 0, "it was started again, and saw old lists");
         remove_namespace(client, &name).await;
     })

@@ -13,13 +13,13 @@ use messina_e2e::datacenter::{LONG, SHORT_LEASE, TestDatacenter, manifest};
 use messina_testbed::harness::{Seen, until};
 use serde_json::{Value, json};
 
-use crate::testbed::machine;
+use crate::testbed::skip_if_unsuitable;
 
 const NODE: &str = "orders-dc-a-0";
 
 #[tokio::test]
-async fn what_users_put_beside_a_datacenter_reaches_its_nodes() {
-    machine!();
+async fn config_maps_and_secrets_of_users_reach_nodes() {
+    skip_if_unsuitable!();
     let datacenter = TestDatacenter::create("settings", &[SHORT_LEASE]).await;
     let mut named = manifest(&[("a", 1)]);
     let template = &mut named["spec"]["rackTemplate"];
@@ -45,7 +45,7 @@ async fn what_users_put_beside_a_datacenter_reaches_its_nodes() {
     a_change_restarts_the_node(&datacenter).await;
     objects_with_the_usual_names_count_where_none_is_named(&datacenter).await;
     another_objects_token_is_used(&datacenter).await;
-    nobody_deletes_what_is_the_users(&datacenter).await;
+    objects_of_users_are_kept(&datacenter).await;
     another_name_of_the_datacenter_changes_nothing(&datacenter).await;
     datacenter.remove().await;
 }
@@ -117,7 +117,7 @@ async fn another_objects_token_is_used(datacenter: &TestDatacenter) {
     has_another_pod(datacenter, &uid).await;
 }
 
-async fn nobody_deletes_what_is_the_users(datacenter: &TestDatacenter) {
+async fn objects_of_users_are_kept(datacenter: &TestDatacenter) {
     datacenter.settled(1).await;
     for name in ["mine", "others"] {
         assert!(datacenter.api::<Secret>().get_opt(name).await.unwrap().is_some(), "{name}");

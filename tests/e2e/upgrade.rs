@@ -26,13 +26,13 @@ use messina_e2e::{
     observer::Observer,
 };
 use messina_testbed::{
+    deadline::Deadline,
     deploy,
     harness::{Seen, eventually, until},
-    patience::Patience,
 };
 use serde_json::Value;
 
-use crate::testbed::machine;
+use crate::testbed::skip_if_unsuitable;
 
 const NODES: [&str; 3] = ["orders-dc-a-0", "orders-dc-b-0", "orders-dc-c-0"];
 
@@ -43,8 +43,8 @@ fn with_image(image: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_version_changes_node_by_node() {
-    machine!();
+async fn version_changes_node_by_node() {
+    skip_if_unsuitable!();
     let datacenter = TestDatacenter::create("upgrade", &[SHORT_LEASE]).await;
     let observer = datacenter.observe();
     datacenter.apply(&with_image(deploy::SCYLLA_IMAGE)).await;
@@ -53,18 +53,18 @@ async fn a_version_changes_node_by_node() {
     datacenter.write_rows(&observer, NODES[0], "rf3", "old").unwrap();
     let (watch, mut services) = (Watch::begin(&datacenter).await, Versions::begin(&datacenter).await);
 
-    a_disagreement_on_the_schema_is_told_and_got_over(&datacenter, &mut services, &observer).await;
+    schema_disagreement_is_reported_and_resolved(&datacenter, &mut services, &observer).await;
     observer.rows_are_replicated().await;
-    an_image_that_is_missing_is_taken_back(&datacenter, &observer).await;
+    missing_image_is_rolled_back(&datacenter, &observer).await;
     observer.rows_are_replicated().await;
     watch.end();
     println!("the observer: {}", observer.ends());
     datacenter.remove().await;
 }
 
-/// One node has another schema: nothing restarts, and it is told which node it is. When it agrees again, the upgrade goes on
-/// by itself, and the operator is killed while nodes prepare, while they restart, and while they clear up.
-async fn a_disagreement_on_the_schema_is_told_and_got_over(
+/// One node has another schema: nothing restarts, and it is told which node it is. When it agrees again, the upgrade
+/// goes on by itself, and the operator is killed while nodes prepare, while they restart, and while they clear up.
+async fn schema_disagreement_is_reported_and_resolved(
     datacenter: &TestDatacenter,
     services: &mut Versions,
     observer: &Observer,
@@ -97,12 +97,12 @@ async fn a_disagreement_on_the_schema_is_told_and_got_over(
     let leader = datacenter.kill_leader().await;
     println!("clearing: {leader} is killed");
     let is_left_to_another = !left_to_clear(datacenter).await.is_empty();
-    datacenter.another_leads(&leader).await;
+    datacenter.await_other_leader(&leader).await;
     let status = datacenter.settled(3).await;
     println!("3 nodes upgraded after {:.1} s, with the operator killed three times", began.elapsed().as_secs_f64());
     assert_eq!(status.current_version.as_deref(), Some("2026.2.5"));
     datacenter.write_rows(observer, NODES[1], "rf3", "new").unwrap();
-    all_is_cleared(datacenter, "2026.2.5").await;
+    check_all_cleared(datacenter, "2026.2.5").await;
     let expected = BTreeSet::from(["UpgradeBegins", "PreparingNode", "NodeUpgraded", "UpgradeDone"].map(str::to_owned));
     // A copy that is killed when it has just cleared the last node takes its last events with it.
     let expected: BTreeSet<_> =
@@ -116,7 +116,7 @@ async fn a_disagreement_on_the_schema_is_told_and_got_over(
 }
 
 /// The first node cannot start; all others stay as they are, and with the former image it comes back.
-async fn an_image_that_is_missing_is_taken_back(datacenter: &TestDatacenter, observer: &Observer) {
+async fn missing_image_is_rolled_back(datacenter: &TestDatacenter, observer: &Observer) {
     let pods = uids(datacenter).await;
     datacenter.apply(&with_image("localhost/scylladb/scylla:2026.2.99")).await;
     until_version(datacenter, "orders-dc-a-0", "2026.2.99").await;
@@ -127,7 +127,7 @@ async fn an_image_that_is_missing_is_taken_back(datacenter: &TestDatacenter, obs
     datacenter.write_rows(observer, NODES[1], "rf3", "while-a-node-is-down").unwrap();
     datacenter.apply(&with_image(deploy::NEWER_SCYLLA_IMAGE)).await;
     datacenter.settled(3).await;
-    all_is_cleared(datacenter, "2026.2.5").await;
+    check_all_cleared(datacenter, "2026.2.5").await;
     let now = uids(datacenter).await;
     assert_ne!(now["orders-dc-a-0"], pods["orders-dc-a-0"]);
     for other in ["orders-dc-b-0", "orders-dc-c-0"] {
@@ -136,7 +136,7 @@ async fn an_image_that_is_missing_is_taken_back(datacenter: &TestDatacenter, obs
 }
 
 /// All pods run the version, nothing is left on Services and on disks, and partitions are at rest.
-async fn all_is_cleared(datacenter: &TestDatacenter, version: &str) {
+async fn check_all_cleared(datacenter: &TestDatacenter, version: &str) {
     let pods = datacenter.api::<Pod>();
     for node in NODES {
         assert_eq!(pods.get(node).await.unwrap().labels()[label::SCYLLA_VERSION], version, "{node}");
@@ -235,14 +235,14 @@ impl Versions {
 
     /// Waits until a Service is, or was, so.
     async fn has_one(&mut self, what: &str, is_so: impl Fn(&Service) -> bool) {
-        let (mut patience, mut seen) = (Patience::new(LONG), String::new());
-        while let Some(left) = patience.left() {
+        let (mut deadline, mut seen) = (Deadline::new(LONG), String::new());
+        while let Some(left) = deadline.left() {
             let Ok(event) = tokio::time::timeout(left, self.0.next()).await else { continue };
             let Some(Ok(watcher::Event::Apply(service) | watcher::Event::InitApply(service))) = event else { continue };
             if is_so(&service) {
                 return;
             }
-            patience.progress();
+            deadline.progress();
             seen = format!("{}: {:?}", service.name_any(), service.annotations());
         }
         panic!("{what} is not so: {seen}");
@@ -251,8 +251,8 @@ impl Versions {
 
 /// Watches pods: never are two nodes down at once.
 ///
-/// A node is up from when its pod is ready until that is deleted, or its container restarts. A pod whose probe gets no answer in
-/// time, on processors that others use, is not down: nobody has stopped it.
+/// A node is up from when its pod is ready until that is deleted, or its container restarts. A pod whose probe gets no
+/// answer in time, on processors that others use, is not down: nobody has stopped it.
 struct Watch {
     task: tokio::task::JoinHandle<()>,
     is_broken: Arc<AtomicBool>,

@@ -22,7 +22,7 @@ use messina_testbed::{
 };
 use serde_json::{Value, json};
 
-use crate::testbed::machine;
+use crate::testbed::skip_if_unsuitable;
 
 const RACKS: [&str; 3] = ["orders-dc-a", "orders-dc-b", "orders-dc-c"];
 /// The member whose pod is on the Kubernetes node that this test deletes.
@@ -33,8 +33,8 @@ fn class_name(datacenter: &TestDatacenter) -> String {
     format!("local-{}", datacenter.namespace)
 }
 
-/// Three nodes with disks of this size. One of them runs on the Kubernetes node that is reserved for this test, as long as
-/// there is that one.
+/// Three nodes with disks of this size. One of them runs on the Kubernetes node that is reserved for this test, as long
+/// as there is that one.
 fn with_capacity(datacenter: &TestDatacenter, capacity: &str) -> Value {
     let mut manifest = manifest(&[("a", 1), ("b", 1), ("c", 1)]);
     let storage = &mut manifest["spec"]["rackTemplate"]["scyllaDB"]["storage"];
@@ -85,19 +85,19 @@ async fn await_condition(datacenter: &TestDatacenter, name: &str, words: &str) -
 }
 
 #[tokio::test]
-async fn disks_grow_while_nodes_run() {
-    machine!();
+async fn volumes_expand_while_nodes_run() {
+    skip_if_unsuitable!();
     let datacenter = &TestDatacenter::create("volumes", &[]).await;
     let observer = datacenter.observe();
     create_class(datacenter).await;
     datacenter.apply(&with_capacity(datacenter, "50Mi")).await;
     datacenter.settled(3).await;
 
-    all_disks_grow(datacenter, &datacenter.log_from_now()).await;
-    none_becomes_smaller(datacenter).await;
-    a_class_may_forbid_it(datacenter).await;
-    somebody_works_on_a_node(datacenter).await;
-    a_kubernetes_node_goes_for_good(datacenter).await;
+    expand_all_volumes(datacenter, &datacenter.log_from_now()).await;
+    shrinking_is_refused(datacenter).await;
+    storage_class_without_expansion_is_reported(datacenter).await;
+    node_under_maintenance_is_not_changed(datacenter).await;
+    kubernetes_node_is_lost(datacenter).await;
     println!("the observer: {}", observer.ends());
     datacenter.permissions().await;
     classes(datacenter).delete(&class_name(datacenter), &DeleteParams::default()).await.unwrap();
@@ -112,7 +112,7 @@ async fn available_since(datacenter: &TestDatacenter) -> Value {
     json!(available.last_transition_time)
 }
 
-async fn all_disks_grow(datacenter: &TestDatacenter, log: &Log) {
+async fn expand_all_volumes(datacenter: &TestDatacenter, log: &Log) {
     let (pods_before, sets_before) = (datacenter.nodes().await.pods, stateful_sets(datacenter).await);
     let since = available_since(datacenter).await;
     datacenter.apply(&with_capacity(datacenter, "80Mi")).await;
@@ -144,7 +144,7 @@ async fn all_disks_grow(datacenter: &TestDatacenter, log: &Log) {
     }
 }
 
-async fn none_becomes_smaller(datacenter: &TestDatacenter) {
+async fn shrinking_is_refused(datacenter: &TestDatacenter) {
     let before = stateful_sets(datacenter).await;
     datacenter.apply(&with_capacity(datacenter, "60Mi")).await;
     let condition = await_condition(datacenter, "StorageControllerDegraded", "StorageCannotShrink").await;
@@ -172,7 +172,7 @@ async fn allow_expansion(datacenter: &TestDatacenter, is_allowed: bool) {
 }
 
 /// Nothing is changed then; as soon as the class allows it, all goes on.
-async fn a_class_may_forbid_it(datacenter: &TestDatacenter) {
+async fn storage_class_without_expansion_is_reported(datacenter: &TestDatacenter) {
     let before = (claims(datacenter).await, stateful_sets(datacenter).await);
     allow_expansion(datacenter, false).await;
     datacenter.apply(&with_capacity(datacenter, "90Mi")).await;
@@ -189,7 +189,7 @@ async fn a_class_may_forbid_it(datacenter: &TestDatacenter) {
 }
 
 /// It gets no traffic, nothing restarts it, and nothing begins until that is over.
-async fn somebody_works_on_a_node(datacenter: &TestDatacenter) {
+async fn node_under_maintenance_is_not_changed(datacenter: &TestDatacenter) {
     let node = "orders-dc-b-0";
     let before = datacenter.nodes().await.pods;
     let mark = async |value: Option<&str>| {
@@ -213,15 +213,16 @@ async fn somebody_works_on_a_node(datacenter: &TestDatacenter) {
     };
     ready("False").await;
     // One more node, and a restart of all, are wanted; neither begins.
-    let mut wish = with_capacity(datacenter, "90Mi");
-    wish["spec"]["racks"][0]["nodes"] = 2.into();
-    wish["spec"]["forceRedeploymentReason"] = "maintenance".into();
-    datacenter.apply(&wish).await;
+    let mut spec = with_capacity(datacenter, "90Mi");
+    spec["spec"]["racks"][0]["nodes"] = 2.into();
+    spec["spec"]["forceRedeploymentReason"] = "maintenance".into();
+    datacenter.apply(&spec).await;
     let change = format!("StatefulSet {namespace}/orders-dc-a has to be updated");
     await_condition(datacenter, "StatefulSetControllerProgressing", &change).await;
     assert_eq!(datacenter.nodes().await.pods, before, "no pod comes, goes or is restarted");
     datacenter.apply(&with_capacity(datacenter, "90Mi")).await;
-    // The operator hears of Services and of datacenters by different watches: it is to know that nothing is wanted any more.
+    // The operator hears of Services and of datacenters by different watches: it is to know that nothing is wanted any
+    // more.
     datacenter.condition("StatefulSetControllerProgressing", "True", |one| !one.message.contains(&change)).await;
     mark(None).await;
     ready("True").await;
@@ -229,9 +230,9 @@ async fn somebody_works_on_a_node(datacenter: &TestDatacenter) {
     assert_eq!(datacenter.nodes().await.pods, before, "and none was");
 }
 
-/// The Kubernetes node of one pod is deleted, and its disk with it. The test creates it again, whatever the outcome: the kubelet
-/// goes on writing its status, and the next run needs it.
-async fn a_kubernetes_node_goes_for_good(datacenter: &TestDatacenter) {
+/// The Kubernetes node of one pod is deleted, and its disk with it. The test creates it again, whatever the outcome:
+/// the kubelet goes on writing its status, and the next run needs it.
+async fn kubernetes_node_is_lost(datacenter: &TestDatacenter) {
     let nodes: Api<Node> = Api::all(datacenter.client.clone());
     let pods = datacenter.api::<Pod>().list(&ListParams::default().labels(NODE_PODS)).await.unwrap();
     let is_there = |pod: &&Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.as_deref() == Some(reserved::NODE));

@@ -12,37 +12,37 @@ use messina_testbed::{
 
 use serde_json::json;
 
-use crate::{SOON, well};
+use crate::{SOON, expect_ok};
 
-/// Why these tests do not run here, if they do not.
+/// Why clusters with Kubernetes nodes cannot run here, if so.
 pub fn unsuitable() -> Option<&'static str> {
     if std::env::var_os(harness::KUBECONFIG_VARIABLE).is_some() {
-        return Some("an existing cluster was named, so the testbed's own are not tested");
+        return Some("tests run against an existing cluster, and this one needs a cluster of the testbed");
     }
     let id = Command::new("id").arg("-u").output().unwrap_or_else(|error| panic!("id: {error}"));
-    (id.stdout.trim_ascii() != b"0").then_some("clusters with nodes need root")
+    (id.stdout.trim_ascii() != b"0").then_some("clusters with Kubernetes nodes need root")
 }
 
-/// A cluster that a test started, removed when the test ends, however it ends.
+/// A cluster that a test has started. It is removed when the test ends, even by a panic.
 #[derive(Debug)]
 pub struct Started(pub &'static str);
 
 impl Started {
-    /// Starts it.
+    /// Starts a cluster.
     pub fn up(name: &'static str, arguments: &[&str]) -> Self {
         let started = Self(name);
         succeeds(&mut testbed(&[&["up", "--name", name], arguments].concat()));
         started
     }
 
-    /// Removes it now, which must succeed.
+    /// Removes the cluster now, which must succeed.
     pub fn down(self) {
         succeeds(&mut testbed(&["down", "--name", self.0]));
     }
 
-    /// Reaches it.
+    /// A client for the cluster.
     pub async fn client(&self) -> Client {
-        well(harness::client(&cluster_named(self.0).kubeconfig()).await)
+        expect_ok(harness::client(&cluster_named(self.0).kubeconfig()).await)
     }
 }
 
@@ -56,24 +56,24 @@ impl Drop for Started {
 
 /// The cluster of this name.
 pub fn cluster_named(name: &str) -> Cluster {
-    well(cluster::find(name))
+    expect_ok(cluster::find(name))
 }
 
 /// The program `testbed` with these arguments, not started yet.
 pub fn testbed(arguments: &[&str]) -> Command {
-    let mut command = Command::new(well(harness::program("testbed")));
+    let mut command = Command::new(expect_ok(harness::program("testbed")));
     command.args(arguments);
     command
 }
 
-/// Runs a program and expects it to do what it was asked.
+/// Runs a program, expects it to succeed, and returns its output.
 pub fn succeeds(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(output.status.success(), "{command:?}: {}", all_of(&output));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Runs `testbed` and expects it to refuse, in words that contain these.
+/// Runs `testbed` and expects it to fail with an error that contains these texts.
 pub fn refuses(command: &mut Command, words: &[&str]) {
     let output = command.output().unwrap_or_else(|error| panic!("testbed: {error}"));
     let said = all_of(&output);
@@ -87,17 +87,17 @@ fn all_of(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// What a command prints in a pod of its own.
+/// The output of a command in a new pod.
 pub async fn output_of(client: &Client, namespace: &str, pod: &str, command: &str) -> String {
     let manifest = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod},
         "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": BUSYBOX_IMAGE, "command": ["sh", "-c", command]}]},
     });
-    well(harness::apply(client, &manifest.to_string(), Some(namespace)).await);
+    expect_ok(harness::apply(client, &manifest.to_string(), Some(namespace)).await);
     log_when_done(client, namespace, pod).await
 }
 
-/// What a pod has printed, once it has succeeded.
+/// The log of a pod, once it has succeeded.
 pub async fn log_when_done(client: &Client, namespace: &str, pod: &str) -> String {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let what = format!("{pod} to succeed");
@@ -108,6 +108,6 @@ pub async fn log_when_done(client: &Client, namespace: &str, pod: &str) -> Strin
             _ => Seen::NotYet(format!("{status:?}")),
         }
     });
-    well(done.await);
-    well(pods.logs(pod, &Default::default()).await)
+    expect_ok(done.await);
+    expect_ok(pods.logs(pod, &Default::default()).await)
 }

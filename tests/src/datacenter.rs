@@ -1,5 +1,5 @@
-//! A ScyllaDBDatacenter in a namespace of its own, with an operator of its own that watches only this namespace: many tests
-//! share a cluster.
+//! A ScyllaDBDatacenter in a namespace of its own, with an operator of its own that watches only this namespace: many
+//! tests share a cluster.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -41,33 +41,33 @@ use serde_json::{Value, json};
 
 use crate::{
     clusters::cluster_named,
+    expect_ok,
+    failure_report::FailureReport,
     observer::{
         Observer,
         log::{self, Write},
     },
     permissions::{Permissions, permissions},
-    well,
-    witness::Witness,
 };
 
 /// The name of the datacenter, in every namespace.
 pub const NAME: &str = "orders";
 /// The label by which pods of nodes are distinguished from pods of Jobs.
 pub const NODE_PODS: &str = "scylla-operator.scylladb.com/pod-type=scylladb-node";
-/// How long anything may take while other tests use the same processors.
+/// The timeout of each wait, while other tests use the same CPUs.
 pub const LONG: Duration = Duration::from_secs(420);
-/// A setting for tests that kill the leader: another copy of the operator takes over after so many seconds.
+/// A setting for tests that kill the leader: another replica of the operator takes over after this number of seconds.
 pub const SHORT_LEASE: (&str, &str) = ("MESSINA_LEASE_SECONDS", "4");
-/// The kubelet sees soon that a node is ready.
+/// A setting that lets the kubelet probe nodes every second.
 const FREQUENT_PROBES: (&str, &str) = ("MESSINA_NODE_PROBE_SECONDS", "1");
-/// The name that ScyllaDB knows the datacenter by.
+/// The name of the datacenter in ScyllaDB.
 const DATACENTER: &str = "dc";
 /// How many rows are written at once.
 const ROWS: usize = 20;
 /// The Deployment, the Lease and the container of the operator have this name.
 const OPERATOR: &str = "messina";
 
-/// A small datacenter `orders` with these racks, each with so many nodes.
+/// A small datacenter `orders` with these racks, each with its number of nodes.
 pub fn manifest(racks: &[(&str, i32)]) -> Value {
     let racks: Vec<Value> = racks.iter().map(|(name, nodes)| json!({"name": name, "nodes": nodes})).collect();
     let small = json!({"requests": {"cpu": "5m", "memory": "10Mi"}, "limits": {"cpu": "500m", "memory": "200Mi"}});
@@ -90,7 +90,7 @@ pub fn manifest(racks: &[(&str, i32)]) -> Value {
     })
 }
 
-/// What identifies nodes, by name: what must not change without need.
+/// What identifies nodes, by name: it must not change without need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nodes {
     /// Host IDs, by member.
@@ -114,35 +114,41 @@ pub struct TestDatacenter {
     pub operator: Deployed,
     /// The audit log since before the operator was deployed.
     log: Log,
-    _witness: Arc<Witness>,
+    _failure_report: Arc<FailureReport>,
 }
 
 impl TestDatacenter {
     /// Creates a namespace in the shared cluster, and deploys an operator for it with these settings.
     pub async fn create(test: &str, settings: &[(&'static str, &str)]) -> Self {
-        let client = well(harness::full_with_images().await);
+        let client = expect_ok(harness::full_with_images().await);
         Self::create_on(&client, &cluster_named(harness::FULL), test, settings).await
     }
 
     /// As [`TestDatacenter::create`], in a cluster that has the definitions and the images.
     pub async fn create_on(client: &Client, cluster: &Cluster, test: &str, settings: &[(&'static str, &str)]) -> Self {
-        let log = well(Log::from_now(cluster.audit_log()));
-        let namespace = well(harness::namespace(client, test).await);
+        let log = expect_ok(Log::from_now(cluster.audit_log()));
+        let namespace = expect_ok(harness::namespace(client, test).await);
         let settings = [&[FREQUENT_PROBES], settings].concat();
         let operator = Deployed {
             watches: Some(namespace.clone()),
             settings: settings.into_iter().map(|(name, value)| (name, value.to_owned())).collect(),
         };
-        let witness = Arc::new(Witness::new(cluster, &namespace, operator.namespace()));
-        well(deploy::deploy(client, &operator, &Steps::quiet()).await);
-        Self { client: client.clone(), cluster: cluster.clone(), namespace, operator, log, _witness: witness }
+        let failure_report = Arc::new(FailureReport::new(cluster, &namespace, operator.namespace()));
+        expect_ok(deploy::deploy(client, &operator, &Steps::quiet()).await);
+        Self {
+            client: client.clone(),
+            cluster: cluster.clone(),
+            namespace,
+            operator,
+            log,
+            _failure_report: failure_report,
+        }
     }
 
-    /// Asks for the removal of both namespaces, at the end of a test that has passed. What a failed test leaves can be
-    /// inspected.
+    /// Deletes both namespaces, at the end of a test that has passed. Those of a failed test can be inspected.
     pub async fn remove(&self) {
-        well(harness::remove_namespace(&self.client, &self.namespace).await);
-        well(deploy::remove(&self.client, &self.operator).await);
+        expect_ok(harness::remove_namespace(&self.client, &self.namespace).await);
+        expect_ok(deploy::remove(&self.client, &self.operator).await);
     }
 
     /// The objects of a kind in the namespace of the datacenter.
@@ -163,7 +169,7 @@ impl TestDatacenter {
     /// Applies the manifest of the datacenter.
     pub async fn apply(&self, manifest: &Value) {
         let params = PatchParams::apply("test").force();
-        well(self.api::<ScyllaDBDatacenter>().patch(NAME, &params, &Patch::Apply(manifest)).await);
+        expect_ok(self.api::<ScyllaDBDatacenter>().patch(NAME, &params, &Patch::Apply(manifest)).await);
     }
 
     /// Patches an object in the namespace of the datacenter.
@@ -171,7 +177,7 @@ impl TestDatacenter {
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
     {
-        well(self.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await);
+        expect_ok(self.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await);
     }
 
     /// Pauses the datacenter for this reason, or resumes it.
@@ -184,24 +190,24 @@ impl TestDatacenter {
     pub async fn settled(&self, nodes: i32) -> ScyllaDBDatacenterStatus {
         let api = self.api::<ScyllaDBDatacenter>();
         let what = format!("the datacenter to have {nodes} nodes and to be settled");
-        well(until(api, NAME, &what, LONG, |seen| check_settled(seen, nodes)).await)
+        expect_ok(until(api, NAME, &what, LONG, |seen| check_settled(seen, nodes)).await)
     }
 
-    /// As [`TestDatacenter::settled`]; besides, all nodes see the same token ring, were cleaned up for it, and the Jobs that
-    /// did so are gone. Nodes notice only after a while that the ring has changed.
+    /// As [`TestDatacenter::settled`]; besides, all nodes see the same token ring, were cleaned up for it, and the Jobs
+    /// that did so are gone. Nodes notice only after a while that the ring has changed.
     pub async fn settled_and_cleaned_up(&self, nodes: i32) {
         self.settled(nodes).await;
         let what = format!("{nodes} nodes to be cleaned up");
         let cleaned_up = eventually(&what, LONG, async || {
-            let seen = well(self.api::<ScyllaDBDatacenter>().get_opt(NAME).await);
-            let services = well(self.api::<Service>().list(&ListParams::default()).await);
+            let seen = expect_ok(self.api::<ScyllaDBDatacenter>().get_opt(NAME).await);
+            let services = expect_ok(self.api::<Service>().list(&ListParams::default()).await);
             let members: Vec<&Service> = services.iter().filter(|one| one.labels().contains_key(label::RACK)).collect();
             let rings = members.iter().flat_map(|member| {
                 let ring = |key: &str| member.annotations().get(key).cloned();
                 [ring(annotation::CURRENT_TOKEN_RING_HASH), ring(annotation::LAST_CLEANED_UP_TOKEN_RING_HASH)]
             });
             let rings: BTreeSet<Option<String>> = rings.collect();
-            let jobs = well(self.api::<Job>().list(&ListParams::default()).await).items.len();
+            let jobs = expect_ok(self.api::<Job>().list(&ListParams::default()).await).items.len();
             let is_one_ring = rings.len() == 1 && rings.first().is_some_and(Option::is_some);
             Ok(match check_settled(seen, nodes) {
                 Seen::Ready(_) if is_one_ring && jobs == 0 => Seen::Ready(()),
@@ -209,7 +215,7 @@ impl TestDatacenter {
                 Seen::NotYet(open) => Seen::NotYet(open),
             })
         });
-        well(cleaned_up.await);
+        expect_ok(cleaned_up.await);
     }
 
     /// Waits until a condition has this status and the rest of it is as expected.
@@ -222,17 +228,17 @@ impl TestDatacenter {
                 None => Seen::NotYet(format!("{conditions:#?}")),
             }
         });
-        well(found.await)
+        expect_ok(found.await)
     }
 
     /// The nodes as they are now.
     pub async fn nodes(&self) -> Nodes {
-        let services = well(self.api::<Service>().list(&ListParams::default()).await);
+        let services = expect_ok(self.api::<Service>().list(&ListParams::default()).await);
         let hosts = services
             .iter()
             .filter_map(|service| Some((service.name_any(), service.annotations().get(annotation::HOST_ID)?.clone())));
-        let claims = well(self.api::<PersistentVolumeClaim>().list(&ListParams::default()).await);
-        let pods = well(self.api::<Pod>().list(&ListParams::default().labels(NODE_PODS)).await);
+        let claims = expect_ok(self.api::<PersistentVolumeClaim>().list(&ListParams::default()).await);
+        let pods = expect_ok(self.api::<Pod>().list(&ListParams::default().labels(NODE_PODS)).await);
         Nodes {
             hosts: hosts.collect(),
             claims: claims.iter().map(|claim| (claim.name_any(), claim.uid().unwrap_or_default())).collect(),
@@ -242,21 +248,21 @@ impl TestDatacenter {
 
     /// The host ID of a member, by its Service.
     pub async fn host_id(&self, member: &str) -> String {
-        let service = well(self.api::<Service>().get(member).await);
+        let service = expect_ok(self.api::<Service>().get(member).await);
         let host_id = service.annotations().get(annotation::HOST_ID).cloned();
         host_id.unwrap_or_else(|| panic!("Service {member} has no host ID"))
     }
 
     /// The host ID on the disk of a claim.
     pub async fn host_on_disk(&self, claim: &str) -> Option<String> {
-        let claim = well(self.api::<PersistentVolumeClaim>().get(claim).await);
+        let claim = expect_ok(self.api::<PersistentVolumeClaim>().get(claim).await);
         let node = claim.annotations().get("volume.kubernetes.io/selected-node")?;
         let folder = self.cluster.volume(node, &claim.uid().unwrap_or_default());
-        let local = well(Disk::new(folder.clone(), folder.join("data")).load());
+        let local = expect_ok(Disk::new(folder.clone(), folder.join("data")).load());
         local.map(|local| local.host_id.to_string())
     }
 
-    /// Runs a command in the container of a node, and returns what it prints.
+    /// Runs a command in the container of a node, and returns its output.
     pub fn exec(&self, pod: &str, command: &[&str]) -> messina_testbed::Result<String> {
         let mut kubectl = Command::new(Tools::control_plane(&Steps::quiet())?.program("kubectl"));
         kubectl.arg("--kubeconfig").arg(self.cluster.kubeconfig());
@@ -264,13 +270,13 @@ impl TestDatacenter {
         exec::output(&command.join(" "), kubectl.args(command))
     }
 
-    /// Creates a keyspace with so many replicas, through the node in this pod.
+    /// Creates a keyspace with this replication factor, through the node in this pod.
     pub fn create_keyspace(&self, pod: &str, keyspace: &str, factor: usize) {
-        well(self.exec(pod, &["simctl", "keyspace", keyspace, &format!("{DATACENTER}={factor}")]));
+        expect_ok(self.exec(pod, &["simctl", "keyspace", keyspace, &format!("{DATACENTER}={factor}")]));
     }
 
-    /// Writes rows through the node in this pod. The observer knows those that were acknowledged. Each call has a name of its
-    /// own, so that no row is written twice.
+    /// Writes rows through the node in this pod. The observer knows those that were acknowledged. Each call has a name
+    /// of its own, so that no row is written twice.
     pub fn write_rows(
         &self,
         observer: &Observer,
@@ -288,7 +294,7 @@ impl TestDatacenter {
 
     /// The pod of the operator that holds the lease, if one does.
     pub async fn leader(&self) -> Option<String> {
-        let lease = well(self.operator_api::<Lease>().get(OPERATOR).await);
+        let lease = expect_ok(self.operator_api::<Lease>().get(OPERATOR).await);
         lease.spec.and_then(|spec| spec.holder_identity).filter(|holder| !holder.is_empty())
     }
 
@@ -297,47 +303,47 @@ impl TestDatacenter {
         self.operator_api::<Pod>().delete(pod, &DeleteParams::default().grace_period(0)).await.map(drop)
     }
 
-    /// Kills the leader, waits until another copy holds the lease, and returns the name of the former leader.
+    /// Kills the leader, waits until another replica holds the lease, and returns the name of the former leader.
     pub async fn replace_leader(&self) -> String {
         let leader = self.kill_leader().await;
-        self.another_leads(&leader).await;
+        self.await_other_leader(&leader).await;
         leader
     }
 
-    /// Kills the leader, and returns its name. One that could not keep its lease gives it back, and another one takes it.
+    /// Kills the leader, and returns its name. Waits if no replica holds the lease at the moment.
     pub async fn kill_leader(&self) -> String {
-        let leader = self.leads("a copy of the operator to lead", |_| true).await;
-        well(self.kill(&leader).await);
+        let leader = self.await_leader("a replica of the operator to lead", |_| true).await;
+        expect_ok(self.kill(&leader).await);
         leader
     }
 
-    /// Waits until another copy than this one leads.
-    pub async fn another_leads(&self, leader: &str) {
-        self.leads("another copy of the operator to lead", |next| next != leader).await;
+    /// Waits until another replica leads.
+    pub async fn await_other_leader(&self, leader: &str) {
+        self.await_leader("another replica of the operator to lead", |next| next != leader).await;
     }
 
-    /// Waits until such a copy leads, and returns its name.
-    async fn leads(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
+    /// Waits until a replica leads that meets the condition, and returns its name.
+    async fn await_leader(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
         let found = until(self.operator_api::<Lease>(), OPERATOR, what, LONG, |seen| {
             match seen.and_then(|lease| lease.spec).and_then(|spec| spec.holder_identity) {
                 Some(holder) if !holder.is_empty() && is_so(&holder) => Seen::Ready(holder),
                 other => Seen::NotYet(format!("held by {other:?}")),
             }
         });
-        well(found.await)
+        expect_ok(found.await)
     }
 
     /// The requests in a log from the operator and from pods of the datacenter.
     pub fn requests(&self, log: &Log) -> Vec<Request> {
-        well(log.requests_by(&[&self.operator.user(), &self.pods_user()]))
+        expect_ok(log.requests_by(&[&self.operator.user(), &self.pods_user()]))
     }
 
     /// The audit log from now on.
     pub fn log_from_now(&self) -> Log {
-        well(Log::from_now(self.cluster.audit_log()))
+        expect_ok(Log::from_now(self.cluster.audit_log()))
     }
 
-    /// What is written into the namespace from now on.
+    /// The writes to the namespace from now on.
     pub fn writes_from_now(&self) -> log::Log {
         log::Log::from_now(self.cluster.audit_log(), &self.namespace)
     }
@@ -352,12 +358,12 @@ impl TestDatacenter {
         write.user == format!("{}{NAME}-member", self.pods_user())
     }
 
-    /// What the operator may do, and what it has done up to now.
+    /// The permissions of the operator, and those that it has used up to now.
     pub async fn permissions(&self) -> Permissions {
         permissions(&self.client, &self.log, &self.operator.user()).await
     }
 
-    /// How the name of each ServiceAccount of the namespace begins.
+    /// The prefix of the user names of ServiceAccounts of the namespace.
     fn pods_user(&self) -> String {
         format!("system:serviceaccount:{}:", self.namespace)
     }

@@ -1,16 +1,16 @@
-//! What end-to-end tests say in one sentence.
+//! Helpers of end-to-end tests.
 //!
-//! An object is given as YAML and really written, with strict validation: a field that the API server does not know is
-//! refused and not dropped. A sentence that turns out not to be true panics and says what is true instead.
+//! Assertions take an object as YAML and write it to the API server with strict validation: unknown fields are refused
+//! and not dropped. A failed assertion panics with the actual result.
 
 #![expect(clippy::panic, reason = "a test fails by panicking")]
 
 pub mod clusters;
 pub mod datacenter;
+mod failure_report;
 pub mod observer;
 pub mod operator;
 pub mod permissions;
-mod witness;
 
 use std::{env, ffi::OsStr, fmt::Display, path::PathBuf, process::Command, sync::LazyLock, time::Duration};
 
@@ -23,86 +23,86 @@ use kube::{
 use messina_testbed::{cluster, exec, harness, progress::Steps, tools::Tools};
 use serde_json::Value;
 
-/// Every definition that Messina installs.
+/// All CustomResourceDefinitions of Messina.
 pub static DEFINITIONS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(messina_api::crd::all);
 
-/// How long the API server may take to serve what it has just been told.
+/// How long the API server may take to serve a change.
 pub const SOON: Duration = Duration::from_secs(60);
 
-/// A client for the light cluster, with our definitions in it.
+/// A client for the light cluster, which has the definitions of Messina.
 pub async fn light() -> Client {
-    well(harness::light().await)
+    expect_ok(harness::light().await)
 }
 
-/// Runs a test in a new namespace of the light cluster. The namespace is removed afterwards, and kept for a look when
-/// the test fails.
+/// Runs a test in a new namespace of the light cluster. The namespace is removed afterwards, and kept for inspection
+/// if the test fails.
 pub async fn in_a_namespace(test: &str, body: impl AsyncFnOnce(&Client, &str)) {
     let client = light().await;
-    let namespace = well(harness::namespace(&client, test).await);
+    let namespace = expect_ok(harness::namespace(&client, test).await);
     body(&client, &namespace).await;
-    well(harness::remove_namespace(&client, &namespace).await);
+    expect_ok(harness::remove_namespace(&client, &namespace).await);
     for definition in DEFINITIONS.iter().filter(|definition| definition.spec.scope == "Cluster") {
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource(definition));
-        for object in well(api.list(&ListParams::default()).await) {
+        for object in expect_ok(api.list(&ListParams::default()).await) {
             let name = object.name_any();
             if name.ends_with(&format!("-{namespace}")) {
-                well(api.delete(&name, &DeleteParams::default()).await);
+                expect_ok(api.delete(&name, &DeleteParams::default()).await);
             }
         }
     }
 }
 
-/// How to reach the light cluster, once it was asked for.
+/// The kubeconfig of the light cluster, which has to be running.
 pub fn light_kubeconfig() -> PathBuf {
     match env::var_os(harness::KUBECONFIG_VARIABLE) {
         Some(given) => PathBuf::from(given),
-        None => well(cluster::find(harness::LIGHT)).kubeconfig(),
+        None => expect_ok(cluster::find(harness::LIGHT)).kubeconfig(),
     }
 }
 
-/// Runs `kubectl` on the light cluster and gives what it prints, or what it complains of.
+/// Runs `kubectl` on the light cluster and returns its output, or its error.
 pub fn kubectl<Argument: AsRef<OsStr>>(arguments: impl IntoIterator<Item = Argument>) -> Result<String, String> {
-    let mut command = Command::new(well(Tools::control_plane(&Steps::quiet())).program("kubectl"));
+    let mut command = Command::new(expect_ok(Tools::control_plane(&Steps::quiet())).program("kubectl"));
     command.arg("--kubeconfig").arg(light_kubeconfig()).arg("--request-timeout=60s").args(arguments);
     exec::output("kubectl", &mut command).map_err(|error| error.to_string())
 }
 
-/// A program of this workspace, as it was built with the tests.
+/// The path of a program of this workspace that was built with the tests.
 pub fn program(name: &str) -> PathBuf {
-    well(harness::program(name))
+    expect_ok(harness::program(name))
 }
 
-/// What came of something that a test needs and is not about.
-fn well<T, E: Display>(outcome: Result<T, E>) -> T {
+/// The value of a successful result; panics with the error otherwise.
+fn expect_ok<T, E: Display>(outcome: Result<T, E>) -> T {
     outcome.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The API server creates this object. Gives it as it is stored.
+/// Expects the API server to create this object. Returns it as stored.
 pub async fn accepts(client: &Client, namespace: &str, yaml: &str) -> Value {
     accepted(send(client, Write::Create, namespace, &object(yaml)).await, yaml)
 }
 
-/// The API server does not create this object, and says these words.
+/// Expects the API server to refuse the creation of this object with these words.
 pub async fn refuses(client: &Client, namespace: &str, yaml: &str, words: &str) {
     refused(send(client, Write::Create, namespace, &object(yaml)).await, yaml, words);
 }
 
-/// The API server puts this object in place of the one of the same name. Gives it as it is stored.
+/// Expects the API server to replace the object of the same name by this one. Returns it as stored.
 pub async fn accepts_change(client: &Client, namespace: &str, yaml: &str) -> Value {
     accepted(send(client, Write::Change, namespace, &object(yaml)).await, yaml)
 }
 
-/// The API server does not put this object in place of the one of the same name, and says these words.
+/// Expects the API server to refuse the replacement of the object of the same name with these words.
 pub async fn refuses_change(client: &Client, namespace: &str, yaml: &str, words: &str) {
     refused(send(client, Write::Change, namespace, &object(yaml)).await, yaml, words);
 }
 
-/// The API server gives the object of the same name this one's status. Gives it as it is stored.
+/// Expects the API server to accept the status of this object. Returns the object as stored.
 pub async fn accepts_status(client: &Client, namespace: &str, yaml: &str) -> Value {
     accepted(send(client, Write::Status, namespace, &object(yaml)).await, yaml)
 }
 
-/// The API server does not give the object of the same name this one's status, and says these words.
+/// Expects the API server to refuse the status of this object with these words.
 pub async fn refuses_status(client: &Client, namespace: &str, yaml: &str, words: &str) {
     refused(send(client, Write::Status, namespace, &object(yaml)).await, yaml, words);
 }
@@ -137,8 +137,8 @@ enum Write {
     Status,
 }
 
-/// Writes an object into the test's namespace, whatever it names itself. One that can be in no namespace gets the
-/// test's as a part of its name, so that tests do not meet.
+/// Writes an object to the test's namespace, whichever it names. A cluster-scoped object gets the namespace as a part
+/// of its name, so that tests do not conflict.
 async fn send(client: &Client, write: Write, namespace: &str, object: &Value) -> Result<Value, String> {
     let mut object = object.clone();
     let (kind, namespaced) = kind_of(&object);
@@ -150,20 +150,20 @@ async fn send(client: &Client, write: Write, namespace: &str, object: &Value) ->
     let name = text(&object["metadata"]["name"]).to_owned();
     let request = Request::new(DynamicObject::url_path(&kind, namespaced.then_some(namespace)));
     if !matches!(write, Write::Create) {
-        let stored: Value = well(client.request(well(request.get(&name, &GetParams::default()))).await);
+        let stored: Value = expect_ok(client.request(expect_ok(request.get(&name, &GetParams::default()))).await);
         object["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].clone();
     }
     let (params, body) = (PostParams::default(), object.to_string().into_bytes());
-    let mut request = well(match write {
+    let mut request = expect_ok(match write {
         Write::Create => request.create(&params, body),
         Write::Change => request.replace(&name, &params, body),
         Write::Status => request.replace_subresource("status", &name, &params, body),
     });
-    *request.uri_mut() = well(format!("{}&fieldValidation=Strict", request.uri()).parse());
+    *request.uri_mut() = expect_ok(format!("{}&fieldValidation=Strict", request.uri()).parse());
     answer(client.request(request).await)
 }
 
-/// What the API server answers: an object, or why not. Anything else that goes wrong is no answer.
+/// The response of the API server: an object, or the message of its error. Panics if there is no response.
 fn answer(outcome: kube::Result<Value>) -> Result<Value, String> {
     match outcome {
         Ok(object) => Ok(object),

@@ -19,9 +19,9 @@ use messina_testbed::faults::Faults;
 use tokio::{sync::oneshot, task::JoinHandle};
 use tower::Layer;
 
-use crate::well;
+use crate::expect_ok;
 
-/// An operator for one namespace. It ends at once, as by a crash, when this is dropped.
+/// An operator for one namespace. When this is dropped, it ends at once, as in a crash.
 #[derive(Debug)]
 pub struct Operator {
     task: JoinHandle<()>,
@@ -29,7 +29,7 @@ pub struct Operator {
     metrics: Metrics,
 }
 
-/// Who works, and on what.
+/// A function that starts controllers.
 pub trait Controllers: Fn(&mut Caches, &Metrics) -> Vec<Arc<dyn AnyController>> + Send + Sync + 'static {}
 
 impl<F: Fn(&mut Caches, &Metrics) -> Vec<Arc<dyn AnyController>> + Send + Sync + 'static> Controllers for F {}
@@ -41,12 +41,12 @@ impl Drop for Operator {
 }
 
 impl Operator {
-    /// One that is alone.
+    /// Starts an operator without a lease.
     pub async fn start(kubeconfig: &Path, namespace: &str, faults: &Faults, controllers: impl Controllers) -> Self {
         Self::start_with(kubeconfig, namespace, faults, None, controllers).await
     }
 
-    /// One that works while it holds the lease, whose requests pass the second faults, and behind this fence.
+    /// Starts an operator with a lease, for whose requests the second faults apply, and with this fence.
     pub async fn start_with(
         kubeconfig: &Path,
         namespace: &str,
@@ -54,13 +54,13 @@ impl Operator {
         lease: Option<(lease::Settings, &Faults, Fence)>,
         controllers: impl Controllers,
     ) -> Self {
-        let transport = well(Transport::new(Source::File { path: kubeconfig.into(), context: None }).await);
+        let transport = expect_ok(Transport::new(Source::File { path: kubeconfig.into(), context: None }).await);
         let metrics = Metrics::default();
         let fence = lease.as_ref().map_or_else(Fence::open_for_ever, |(.., fence)| fence.clone());
         let client = client::client(faults.layer(transport.clone()), "default", metrics.clone(), Some(fence.clone()));
         let lease_faults = lease.as_ref().map_or(faults, |(_, faults, _)| *faults);
         let lease_client = client::client(lease_faults.layer(transport), "default", metrics.clone(), None);
-        // Events tell people; whether they are written has no bearing on what becomes of objects.
+        // Events are not needed, because they do not influence the state of objects.
         let (events, _) = Events::new(metrics.clone());
         let mut context = context(metrics.clone(), events);
         context.backoff = Backoff { first: Duration::from_millis(20), longest: Duration::from_millis(200) };
@@ -78,18 +78,18 @@ impl Operator {
         let counted = metrics.clone();
         let controllers = move |caches: &mut Caches| controllers(caches, &counted);
         let task = tokio::spawn(process.run(controllers, async {
-            // Whoever drops the sender has the task aborted, too.
+            // If the sender is dropped, the task is aborted, too.
             let _ = stopped.await;
         }));
         Self { task, stop: Some(stop), metrics }
     }
 
-    /// What it has counted, as Prometheus reads it.
+    /// Its metrics in the format of Prometheus.
     pub fn metrics(&self) -> String {
-        well(self.metrics.text())
+        expect_ok(self.metrics.text())
     }
 
-    /// Asks it to end in good order, and waits until it has.
+    /// Stops it gracefully, and waits for its end.
     pub async fn stops(mut self) {
         if let Some(stop) = self.stop.take() {
             let _ = stop.send(());

@@ -1,4 +1,4 @@
-//! What the operator may do, and what it does.
+//! The permissions of the operator, and those that it uses.
 
 use std::collections::BTreeSet;
 
@@ -6,33 +6,34 @@ use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::{Api, Client};
 use messina_testbed::audit::{Log, Request};
 
-use crate::well;
+use crate::expect_ok;
 
 /// Group, resource and verb.
 pub type Permission = (String, String, String);
 
-/// What the operator may do, and what it did.
+/// The permissions of the operator, and those that it has used.
 #[derive(Debug)]
 pub struct Permissions {
-    /// What it may do.
+    /// The permissions of its ClusterRole.
     pub allowed: BTreeSet<Permission>,
-    /// What it did.
+    /// The permissions that it has used.
     pub used: BTreeSet<Permission>,
 }
 
-/// What the operator may do, and what it did, by this user's requests in the log. The API server refused none of them.
+/// The permissions of the operator, and those used by this user's requests in the log. Fails if the API server refused
+/// one.
 pub async fn permissions(client: &Client, log: &Log, user: &str) -> Permissions {
-    let requests = well(log.requests_by(&[user]));
+    let requests = expect_ok(log.requests_by(&[user]));
     let refused: Vec<&Request> = requests.iter().filter(|request| request.is_unauthorized).collect();
     assert!(refused.is_empty(), "the API server refused {refused:?}");
     let used = requests
         .iter()
-        // A Role in its own namespace lets it have its own lease.
+        // A Role in its own namespace allows its lease.
         .filter(|request| request.resource != "leases" || request.namespace.is_empty())
         .map(|request| (request.group.clone(), request.resource.clone(), request.verb.clone()))
         .collect();
     let roles: Api<ClusterRole> = Api::all(client.clone());
-    let rules = well(roles.get("messina").await).rules.unwrap_or_default();
+    let rules = expect_ok(roles.get("messina").await).rules.unwrap_or_default();
     let mut allowed = BTreeSet::new();
     for rule in &rules {
         for group in rule.api_groups.iter().flatten() {

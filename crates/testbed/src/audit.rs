@@ -1,4 +1,4 @@
-//! What the API server was asked, from its audit log.
+//! Reads requests from the audit log of an API server.
 
 use std::{
     fs::{self, File},
@@ -13,25 +13,25 @@ use crate::error::{Doing, Result, malformed};
 /// A request that was answered.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Request {
-    /// Who asked.
+    /// The user.
     pub user: String,
-    /// What was to be done, such as `create` or `watch`.
+    /// The verb, such as `create` or `watch`.
     pub verb: String,
-    /// The group of the kind; empty for the core of Kubernetes.
+    /// The API group; empty for the core group.
     pub group: String,
-    /// The kind in its plural, with the subresource behind a slash.
+    /// The resource, followed by a slash and the subresource if there is one.
     pub resource: String,
-    /// The namespace; empty where there is none.
+    /// The namespace; empty if there is none.
     pub namespace: String,
-    /// The object's name; empty where none was named.
+    /// The object's name; empty if the request has none.
     pub name: String,
-    /// The answer's code.
+    /// The HTTP status code of the response.
     pub code: u16,
-    /// Whether the user lacks the permission. Admission answers with the same code where something else is wrong.
+    /// Whether the user lacks the permission. Admission plugins reject requests with the same code for other reasons.
     pub is_unauthorized: bool,
 }
 
-/// A cluster's audit log, from a place in it on.
+/// A cluster's audit log, from some position on.
 #[derive(Clone, Debug)]
 pub struct Log {
     file: PathBuf,
@@ -46,44 +46,44 @@ impl Log {
 
     /// The log from now on.
     pub fn from_now(file: PathBuf) -> Result<Self> {
-        let from = fs::metadata(&file).doing(|| format!("looking at {}", file.display()))?.len();
+        let from = fs::metadata(&file).doing(|| format!("reading the size of {}", file.display()))?.len();
         Ok(Self { file, from })
     }
 
-    /// What was answered since then. Watches are there when they began and when they ended.
+    /// The requests that were answered since then. A watch appears at its beginning and at its end.
     pub fn requests(&self) -> Result<Vec<Request>> {
         self.text()?.lines().map(request).collect()
     }
 
-    /// What these users were answered since then, each given by how its name begins. Other lines are not parsed: many tests
-    /// share a log.
+    /// The requests since then of users whose names begin with one of these. Other lines are not parsed, because many
+    /// tests share a log.
     pub fn requests_by(&self, users: &[&str]) -> Result<Vec<Request>> {
         let written: Vec<String> = users.iter().map(|user| format!(r#""username":"{user}"#)).collect();
         let text = self.text()?;
         let lines = text.lines().filter(|line| written.iter().any(|user| line.contains(user)));
         let mut requests = lines.map(request).collect::<Result<Vec<_>>>()?;
-        // The text may also stand in what was written.
+        // The text may also occur in the body of a request.
         requests.retain(|request| users.iter().any(|user| request.user.starts_with(user)));
         Ok(requests)
     }
 
-    /// What was written since then. The log of many tests is long, so what comes before is not read.
+    /// The text of the log since then. Earlier text is not read, because the log of many tests is long.
     pub fn text(&self) -> Result<String> {
         self.whole_lines().map(|(text, _)| text)
     }
 
-    /// What was written since then, or since the last call.
+    /// The text of the log since then, or since the last call.
     pub fn advance(&mut self) -> Result<String> {
         let (text, end) = self.whole_lines()?;
         self.from = end;
         Ok(text)
     }
 
-    /// The lines that began since then and are written to their end, and where the last one ends.
+    /// The complete lines that begin after the position, and the position after the last of them.
     fn whole_lines(&self) -> Result<(String, u64)> {
         let doing = || format!("reading {}", self.file.display());
         let mut file = File::open(&self.file).doing(doing)?;
-        // The byte before tells whether the first line began since then.
+        // The byte before shows whether the first line begins at the position.
         let begin = self.from.saturating_sub(1);
         file.seek(SeekFrom::Start(begin)).doing(doing)?;
         let mut bytes = Vec::new();
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn log_gives_only_lines_that_are_whole_and_begin_after_its_place() {
+    fn log_returns_only_complete_lines_after_its_position() {
         let file = std::env::temp_dir().join(format!("messina-audit-test-{}", std::process::id()));
         let write = |text: &str| fs::write(&file, text).unwrap();
         write("one\ntwo\n");
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_by_a_user_are_found_among_those_of_others() {
+    fn requests_are_selected_by_user() {
         let file = std::env::temp_dir().join(format!("messina-audit-users-test-{}", std::process::id()));
         let line =
             |user: &str, said: &str| format!(r#"{{"user":{{"username":"{user}"}},"verb":"get","said":"{said}"}}"#);

@@ -1,4 +1,4 @@
-//! The user's cache folder: where things that are made once are kept, and how they are made only once.
+//! The user's cache folder, and locks that let concurrent runs create each entry only once.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -22,22 +22,22 @@ pub fn root() -> Result<PathBuf> {
     absolute("XDG_CACHE_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
         .map(|cache| cache.join("messina"))
-        .ok_or_else(|| Error::refused("no cache folder is known: set HOME or XDG_CACHE_HOME to an absolute path"))
+        .ok_or_else(|| Error::refused("there is no cache folder: set HOME or XDG_CACHE_HOME to an absolute path"))
 }
 
-/// A lock that is held until it is dropped, and that the system lets go of when its holder dies.
+/// A file lock that is held until it is dropped, and that the kernel releases when its holder dies.
 #[derive(Debug)]
 pub struct Lock(#[expect(dead_code, reason = "held for its effect")] File);
 
 impl Lock {
-    /// Takes the lock, or says who holds it. A holder that was killed is waited for: what it was just starting has the lock too,
-    /// until it runs another program.
+    /// Takes the lock, or returns its holder. Waits if the holder was killed: a child that it has just forked has the
+    /// lock, too, until it executes its program.
     pub fn try_take(path: &Path) -> Result<Result<Self, String>> {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
             let mut file = open(path)?;
             match file.try_lock() {
-                Ok(()) => return sign(file, path).map(Ok),
+                Ok(()) => return write_holder(file, path).map(Ok),
                 Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(source)) => {
                     return Err(Error::Io { doing: format!("locking {}", path.display()), source });
@@ -45,7 +45,7 @@ impl Lock {
             }
             let mut holder = String::new();
             file.read_to_string(&mut holder).doing(|| format!("reading {}", path.display()))?;
-            // Whoever has just taken it has yet to sign.
+            // A new holder may not have written its process ID yet.
             let is_alive = holder.trim().parse().is_ok_and(exec::is_alive);
             if is_alive || Instant::now() > deadline {
                 return Ok(Err(format!("process {}", holder.trim())));
@@ -54,14 +54,14 @@ impl Lock {
         }
     }
 
-    /// Takes the lock of something that is there anyway, as a folder is, waiting for whoever has it.
+    /// Takes the lock of an existing file or folder, and waits for its holder.
     pub fn wait(path: &Path) -> Result<Self> {
         let file = File::open(path).doing(|| format!("opening {}", path.display()))?;
         file.lock().doing(|| format!("locking {}", path.display()))?;
         Ok(Self(file))
     }
 
-    /// Takes the lock; while someone else has it, waits and says so.
+    /// Takes the lock; while another process holds it, waits and prints so.
     pub fn take(path: &Path, steps: &Steps, what: &str) -> Result<Self> {
         if let Ok(lock) = Self::try_take(path)? {
             return Ok(lock);
@@ -70,7 +70,7 @@ impl Lock {
         let file = open(path)?;
         file.lock().doing(|| format!("locking {}", path.display()))?;
         step.done("");
-        sign(file, path)
+        write_holder(file, path)
     }
 }
 
@@ -87,16 +87,16 @@ fn open(path: &Path) -> Result<File> {
         .doing(|| format!("opening {}", path.display()))
 }
 
-/// Leaves the holder's process ID in the file, for whoever finds the lock taken.
-fn sign(mut file: File, path: &Path) -> Result<Lock> {
+/// Writes the process ID of the holder to the file, for other processes.
+fn write_holder(mut file: File, path: &Path) -> Result<Lock> {
     file.set_len(0)
         .and_then(|()| write!(file, "{}", std::process::id()))
         .doing(|| format!("writing {}", path.display()))?;
     Ok(Lock(file))
 }
 
-/// Makes the folder `dir` once, however many ask for it at the same time. It is made beside its place and takes its
-/// name when it is whole, so an interrupted run leaves nothing that looks finished.
+/// Creates the folder `dir` once, however many processes ask for it at the same time. It is created under another name
+/// and renamed when it is complete, so an interrupted run leaves no incomplete `dir`.
 pub fn once(dir: &Path, steps: &Steps, what: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     if dir.exists() {
         return Ok(());
@@ -106,18 +106,18 @@ pub fn once(dir: &Path, steps: &Steps, what: &str, make: impl FnOnce(&Path) -> R
         return Ok(());
     }
     remove_partial(dir)?;
-    // The name is this process's own: what a killed run started may still be writing under the other name.
+    // Each process uses a name of its own: a child of a killed run may still write to the folder of that run.
     let partial = beside(dir, &format!("partial-{}", std::process::id()));
     fs::create_dir_all(&partial).doing(|| format!("creating {}", partial.display()))?;
     if let Err(error) = make(&partial) {
-        // Room on a full disk is worth more than half of a thing.
+        // Frees space on a disk that may be full.
         remove(&partial)?;
         return Err(error);
     }
     fs::rename(&partial, dir).doing(|| format!("renaming {} to {}", partial.display(), dir.display()))
 }
 
-/// Removes what killed runs have left; the caller holds the lock.
+/// Deletes incomplete folders of killed runs; the caller holds the lock.
 fn remove_partial(dir: &Path) -> Result<()> {
     let prefix = beside(dir, "partial-");
     let siblings = dir.parent().into_iter().flat_map(fs::read_dir).flatten().filter_map(|entry| entry.ok());
@@ -134,14 +134,14 @@ fn beside(dir: &Path, suffix: &str) -> PathBuf {
     dir.with_file_name(name)
 }
 
-/// Adds a line of JSON to a file. Lines that several processes add at once stay whole.
+/// Appends a line of JSON to a file, in one write: several processes may append at once.
 pub fn append_line(file: &Path, value: &impl Serialize) -> Result<()> {
     let line = serde_json::to_string(value).map_err(malformed(format!("writing {}", file.display())))? + "\n";
     let opened = File::options().create(true).append(true).open(file);
     opened.and_then(|mut file| file.write_all(line.as_bytes())).doing(|| format!("writing {}", file.display()))
 }
 
-/// Removes a folder or file that may not be there.
+/// Deletes a folder or file that may not exist.
 pub fn remove(path: &Path) -> Result<()> {
     let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
     match removed {
@@ -150,7 +150,7 @@ pub fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// Writes a file and the folders above it. Whoever reads the file sees all of it or none.
+/// Writes a file and the folders above it. Readers see all of its content or none.
 pub fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
     write_with(path, content, 0o644)
 }
@@ -181,7 +181,7 @@ pub fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).doing(|| format!("reading {}", path.display()))
 }
 
-/// Reads a value from a JSON file; none where there is no file.
+/// Reads a value from a JSON file; none if the file does not exist.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     let text = match fs::read(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_refused_by_a_holder_that_lives_and_waited_for_after_one_that_was_killed() {
+    fn lock_names_a_live_holder_and_waits_after_a_killed_one() {
         let path = scratch("killed").join("some.lock");
         let lock = Lock::try_take(&path).unwrap().unwrap();
         let refused = Lock::try_take(&path).unwrap().map(drop);
@@ -220,7 +220,7 @@ mod tests {
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| Lock::try_take(&path).unwrap().map(drop));
             std::thread::sleep(Duration::from_millis(50));
-            assert!(!waits.is_finished(), "what the killed one has started holds it");
+            assert!(!waits.is_finished(), "a child of the killed holder has it");
             drop(lock);
             assert_eq!(waits.join().unwrap(), Ok(()));
         });
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_many_ask_for_is_made_once() {
+    fn folder_is_created_once_for_concurrent_callers() {
         let scratch = scratch("once");
         let (dir, made) = (scratch.join("thing"), AtomicUsize::new(0));
         std::thread::scope(|scope| {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_or_was_interrupted_leaves_nothing_that_looks_whole() {
+    fn failed_or_interrupted_creation_leaves_no_folder() {
         let scratch = scratch("fails");
         let dir = scratch.join("thing");
         let interrupted = scratch.join("thing.partial-1");
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_taken_lock_names_its_holder_and_is_free_again_when_dropped() {
+    fn lock_names_its_holder_and_is_free_when_dropped() {
         let scratch = scratch("lock");
         let file = scratch.join("lock");
         let held = Lock::try_take(&file).unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! The control groups of a cluster's pods.
+//! The cgroups of a cluster's pods.
 
 use std::{
     fs, io,
@@ -10,12 +10,12 @@ use crate::error::{Doing, Error, Result};
 
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// The path, below each hierarchy's root, of the pods of a node.
+/// The path of the pods of a Kubernetes node, below the root of each hierarchy.
 pub fn path(cluster: &str, node: &str) -> String {
     format!("/messina-{cluster}/{node}")
 }
 
-/// The hierarchies of this machine: one in version 2, one for each controller in version 1.
+/// The cgroup hierarchies of this host: one in version 2, one for each controller in version 1.
 fn hierarchies() -> Result<Vec<PathBuf>> {
     if Path::new(ROOT).join("cgroup.controllers").exists() {
         return Ok(vec![ROOT.into()]);
@@ -25,7 +25,7 @@ fn hierarchies() -> Result<Vec<PathBuf>> {
     Ok(folders.filter(|folder| folder.join("cgroup.procs").exists() && !folder.is_symlink()).collect())
 }
 
-/// Makes the groups that a node's kubelet expects to find.
+/// Creates the cgroups that the kubelet of a Kubernetes node expects.
 pub fn make(cluster: &str, node: &str) -> Result<()> {
     for hierarchy in hierarchies()? {
         let mut folder = hierarchy;
@@ -39,7 +39,7 @@ pub fn make(cluster: &str, node: &str) -> Result<()> {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
                 other => other.doing(|| format!("creating {}", folder.display())),
             }?;
-            // In version 1 these start empty, and a group without processors or memory takes no process.
+            // In version 1 these start empty, and a cgroup without CPUs or memory accepts no process.
             for file in ["cpuset.cpus", "cpuset.mems"] {
                 if folder.join(file).exists() && !folder.join("cgroup.controllers").exists() {
                     fs::read(parent.join(file))
@@ -55,7 +55,7 @@ pub fn make(cluster: &str, node: &str) -> Result<()> {
     Ok(())
 }
 
-/// Version 2: lets the groups below use every controller that this one has.
+/// Version 2: lets child cgroups use all controllers of this one.
 fn delegate(folder: &Path) -> Result<()> {
     let controllers =
         fs::read_to_string(folder.join("cgroup.controllers")).doing(|| format!("reading {}", folder.display()))?;
@@ -67,12 +67,12 @@ fn delegate(folder: &Path) -> Result<()> {
     fs::write(&file, enable.trim_end()).doing(|| format!("writing {}", file.display()))
 }
 
-/// Removes all groups of a cluster whose processes have been ended.
+/// Deletes all cgroups of a cluster whose processes have ended.
 pub fn remove(cluster: &str) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(10);
     for hierarchy in hierarchies()? {
         let top = hierarchy.join(format!("messina-{cluster}"));
-        // A process that was killed leaves its group a moment later; there is no event to await in version 1.
+        // A killed process leaves its cgroup a moment later; version 1 has no event for that.
         while let Err(error) = remove_tree(&top) {
             if Instant::now() > deadline {
                 let left = processes(&top);

@@ -1,4 +1,4 @@
-//! The control plane: which processes, with which arguments.
+//! The processes of the control plane and their arguments.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -21,14 +21,14 @@ const API_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 /// The Service of the cluster's DNS.
 pub const DNS_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
 
-/// Where a control plane listens and keeps its files.
+/// The addresses, ports and files of a control plane.
 #[derive(Debug)]
 pub struct ControlPlane<'a> {
     /// The cluster's folder.
     pub folder: &'a Path,
     /// The programs.
     pub tools: &'a Tools,
-    /// The network namespace it runs in; none: the machine's own.
+    /// The network namespace that it runs in; none means this host's own.
     pub netns: Option<String>,
     /// The API server's address.
     pub address: Ipv4Addr,
@@ -38,17 +38,17 @@ pub struct ControlPlane<'a> {
     pub etcd_ports: [u16; 2],
     /// The controller manager's port, on loopback.
     pub controllers_port: u16,
-    /// Whether there are nodes that pods could be scheduled to.
+    /// Whether there are Kubernetes nodes that pods can be scheduled to.
     pub has_scheduler: bool,
 }
 
 impl ControlPlane<'_> {
-    /// Where clients find the API server.
+    /// The URL of the API server.
     pub fn server(&self) -> String {
         format!("https://{}:{}", self.address, self.port)
     }
 
-    /// Makes all keys, certificates and kubeconfigs.
+    /// Creates all keys, certificates and kubeconfigs.
     pub fn make_credentials(&self) -> Result<Pki> {
         let pki = Pki::create(self.pki())?;
         let loopback = Ipv4Addr::LOCALHOST;
@@ -68,7 +68,7 @@ impl ControlPlane<'_> {
     /// The processes, in the order in which they are started.
     pub fn components(&self) -> Result<Vec<Component>> {
         let audit_policy = self.folder.join("audit-policy.yaml");
-        // Reads by name and kind; writes with what was written, so that a test can see every step taken.
+        // Reads without bodies; writes with their request bodies, so that a test can see every change.
         let policy = json!({
             "apiVersion": "audit.k8s.io/v1",
             "kind": "Policy",
@@ -78,7 +78,7 @@ impl ControlPlane<'_> {
                 {"level": "None", "userGroups": ["system:nodes"]},
                 {"level": "Metadata", "verbs": ["get", "list", "watch"]},
                 {"level": "Metadata", "resources": [{"group": "", "resources": ["secrets"]}]},
-                // What nodes depend on, also as it is afterwards: of a patch alone it cannot be told what came of it.
+                // For objects of nodes also the response: a patch alone does not show the resulting object.
                 {"level": "RequestResponse", "resources": [
                     {"group": "", "resources": ["pods", "pods/eviction", "persistentvolumeclaims", "services"]},
                     {"group": "apps", "resources": ["statefulsets", "statefulsets/scale"]},
@@ -95,7 +95,7 @@ impl ControlPlane<'_> {
                 [
                     format!("--kubeconfig={}", kubeconfig.display()),
                     "--leader-elect=false".into(),
-                    // Nobody asks it anything, and two light clusters would want the same port.
+                    // It serves no requests, and two light clusters would use the same port.
                     "--secure-port=0".into(),
                 ],
             ));
@@ -119,7 +119,7 @@ impl ControlPlane<'_> {
                 format!("--listen-peer-urls={peers}"),
                 format!("--initial-advertise-peer-urls={peers}"),
                 format!("--initial-cluster=default={peers}"),
-                // A cluster for tests does not outlive the machine.
+                // A test cluster need not survive a crash of this host.
                 "--unsafe-no-fsync".into(),
             ],
         )
@@ -133,7 +133,7 @@ impl ControlPlane<'_> {
             [
                 format!("--etcd-servers=http://127.0.0.1:{}", self.etcd_ports[0]),
                 format!("--bind-address={}", self.address),
-                // Pods reach it by this address. Loopback may not be one, and where it listens there are no pods.
+                // Pods reach it by this address. Loopback is not allowed, and a cluster on loopback has no pods.
                 format!("--advertise-address={}", if self.address.is_loopback() { API_SERVICE } else { self.address }),
                 format!("--endpoint-reconciler-type={}", if self.address.is_loopback() { "none" } else { "lease" }),
                 format!("--secure-port={}", self.port),
@@ -152,7 +152,7 @@ impl ControlPlane<'_> {
                 "--kubelet-preferred-address-types=InternalIP".into(),
                 format!("--audit-policy-file={}", audit_policy.display()),
                 format!("--audit-log-path={}", self.folder.join("audit.log").display()),
-                // One file, so that a reader need not follow its rotation.
+                // No rotation, so that readers need only one file.
                 "--audit-log-maxsize=2000".into(),
             ],
         )

@@ -1,4 +1,4 @@
-//! `make demo`: a cluster with the operator and a datacenter in it, and what to try next.
+//! `make demo`: a cluster with the operator and a datacenter, and commands to try.
 
 use std::{path::Path, process::Command, time::Duration};
 
@@ -24,10 +24,10 @@ use crate::{
 /// The datacenter of the demonstration.
 const DATACENTER: &str = include_str!("demo.yaml");
 
-/// Starts the operator and a datacenter of three racks, shows how it stands, and says what to try.
+/// Starts the operator and a datacenter of three racks, prints its status and commands to try.
 pub async fn run(cluster: &Cluster, steps: &Steps) -> Result<()> {
     let client = harness::client(&cluster.kubeconfig()).await?;
-    let step = steps.begin("bringing the images into the cluster");
+    let step = steps.begin("importing the images into the cluster");
     deploy::images(cluster, &Steps::quiet())?;
     step.done("operator, simulated ScyllaDB, agent");
     deploy::operator(&client, steps).await?;
@@ -43,12 +43,12 @@ pub async fn run(cluster: &Cluster, steps: &Steps) -> Result<()> {
         match available {
             Some(condition) if condition.status == "True" => Seen::Ready(()),
             Some(condition) => Seen::NotYet(condition.message.clone()),
-            None => Seen::NotYet("nobody has looked at it yet".into()),
+            None => Seen::NotYet("the operator has not reconciled it yet".into()),
         }
     })
     .await?;
     step.done("Available=True");
-    steps.say(format!("\nAll this took {:.1} s.\n", steps.elapsed().as_secs_f64()));
+    steps.print_line(format!("\nThe demo was ready after {:.1} s.\n", steps.elapsed().as_secs_f64()));
     let kubectl_messina = program("kubectl-messina")?;
     let mut status = Command::new(&kubectl_messina);
     status.args(["status", "--namespace", "scylla", "--kubeconfig"]).arg(cluster.kubeconfig());
@@ -57,7 +57,7 @@ pub async fn run(cluster: &Cluster, steps: &Steps) -> Result<()> {
     let folder = |program: &Path| program.parent().unwrap_or(program).display().to_string();
     println!(
         "
-The cluster {:?} is up ({}). In this folder, try:
+The cluster {:?} is up ({}). Commands to try in this folder:
 
   export KUBECONFIG={}
   export PATH={}:{}:$PATH
@@ -66,13 +66,13 @@ The cluster {:?} is up ({}). In this folder, try:
   kubectl patch scylladbdatacenter orders --namespace scylla --type=json \\
     --patch='[{{\"op\": \"replace\", \"path\": \"/spec/racks/0/nodes\", \"value\": 2}}]'
   kubectl exec --namespace scylla orders-messina-1-a-0 -c scylla -- nodetool status
-  kubectl exec --namespace scylla orders-messina-1-b-0 -c scylla -- simctl pause   # it answers nothing now
+  kubectl exec --namespace scylla orders-messina-1-b-0 -c scylla -- simctl pause   # the node stops answering
   kubectl exec --namespace scylla orders-messina-1-b-0 -c scylla -- simctl resume
-  kubectl delete service orders-client --namespace scylla   # it comes back
+  kubectl delete service orders-client --namespace scylla   # the operator recreates it
   kubectl logs --namespace messina deployment/messina
-  kubectl delete scylladbdatacenter orders --namespace scylla   # volumes stay
+  kubectl delete scylladbdatacenter orders --namespace scylla   # the volumes are kept
 
-`make demo-down` removes it all.",
+`make demo-down` removes the cluster.",
         cluster.name,
         cluster.describe(),
         cluster.kubeconfig().display(),
@@ -82,7 +82,7 @@ The cluster {:?} is up ({}). In this folder, try:
     Ok(())
 }
 
-/// Installs every definition and waits until the API server serves it.
+/// Installs all CustomResourceDefinitions and waits until the API server serves them.
 pub async fn install_definitions(client: &Client) -> Result<usize> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let definitions = messina_api::crd::all();
@@ -97,7 +97,7 @@ pub async fn install_definitions(client: &Client) -> Result<usize> {
     Ok(definitions.len())
 }
 
-/// Waits until a kind can be listed; it may be called established a moment before.
+/// Waits until a kind can be listed, which is a moment after its definition is established.
 async fn await_served(client: &Client, definition: &CustomResourceDefinition) -> Result<()> {
     let spec = &definition.spec;
     for version in &spec.versions {

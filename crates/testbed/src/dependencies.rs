@@ -1,7 +1,7 @@
-//! The dependencies of the workspace, held against `deny.toml`: licences, bans and sources.
+//! Checks the dependencies of the workspace against `deny.toml`: licences, bans and sources.
 //!
-//! It is the part of cargo-deny's checks that needs no list from elsewhere, by the crate that cargo-deny itself reads licences
-//! with. cargo-deny takes two minutes to build; `cargo deny check` reads the same file, for those who have it.
+//! These are the checks of cargo-deny that need no advisory database, with the crate by which cargo-deny itself parses
+//! licences. cargo-deny takes two minutes to build; where it is installed, `cargo deny check` reads the same file.
 
 use std::{collections::BTreeSet, path::Path, process::Command};
 
@@ -14,7 +14,7 @@ use crate::{
     exec,
 };
 
-/// What `deny.toml` says, as far as it is checked here. What is not checked here may stand there, too.
+/// The part of `deny.toml` that is checked here; it may have more.
 #[derive(Debug, Deserialize)]
 struct Policy {
     graph: Graph,
@@ -42,7 +42,7 @@ struct Banned {
     name: String,
 }
 
-/// What `cargo metadata` says.
+/// The output of `cargo metadata`.
 #[derive(Debug, Deserialize)]
 struct Metadata {
     packages: Vec<Package>,
@@ -56,7 +56,7 @@ struct Package {
     version: String,
     license: Option<String>,
     source: Option<String>,
-    /// Where it may be published; nowhere if this is empty.
+    /// The registries that it may be published to; none if empty.
     publish: Option<Vec<String>>,
     dependencies: Vec<Dependency>,
 }
@@ -78,7 +78,7 @@ struct Node {
     id: String,
 }
 
-/// Checks the dependencies of the workspace in this folder. Gives how many there are.
+/// Checks the dependencies of the workspace in this folder. Returns their number.
 fn check(workspace: &Path) -> Result<usize> {
     let policy: Policy =
         toml::from_str(&cache::read(&workspace.join("deny.toml"))?).map_err(malformed("reading deny.toml"))?;
@@ -88,11 +88,11 @@ fn check(workspace: &Path) -> Result<usize> {
         command.args(["--filter-platform", target]);
     }
     let said = exec::output("cargo metadata", &mut command)?;
-    let metadata: Metadata = serde_json::from_str(&said).map_err(malformed("reading what cargo says"))?;
+    let metadata: Metadata = serde_json::from_str(&said).map_err(malformed("reading the output of cargo"))?;
     let used: BTreeSet<&str> = metadata.resolve.nodes.iter().map(|node| node.id.as_str()).collect();
     let packages: Vec<&Package> =
         metadata.packages.iter().filter(|package| used.contains(package.id.as_str())).collect();
-    // Where this one is from, all others have to be from.
+    // All others have to be from the same registry.
     let known =
         packages.iter().find(|package| package.name == "serde_json").and_then(|package| package.source.as_deref());
     let usual = known.ok_or_else(|| Error::refused("serde_json is no dependency any more: name another one here"))?;
@@ -107,7 +107,7 @@ fn check(workspace: &Path) -> Result<usize> {
     if faults.is_empty() { Ok(packages.len()) } else { Err(Error::refused(faults.join("\n"))) }
 }
 
-/// What is wrong with a package.
+/// The violations of the policy by a package.
 fn faults(package: &Package, policy: &Policy, usual: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if package.source.is_some() || package.publish.as_ref().is_none_or(|registries| !registries.is_empty()) {
@@ -117,7 +117,7 @@ fn faults(package: &Package, policy: &Policy, usual: &str) -> Vec<String> {
         faults.push("it is banned by deny.toml; use another crate".into());
     }
     let wildcards = package.dependencies.iter().filter(|one| one.req == "*" && one.path.is_none());
-    // A crate from the registry cannot have any.
+    // A crate from a registry cannot have wildcards.
     let wildcards = wildcards.filter(|_| package.source.is_none());
     faults.extend(wildcards.map(|one| format!("it takes any version of {}; name one", one.name)));
     if let Some(source) = package.source.as_ref().filter(|source| *source != usual) {
@@ -161,21 +161,21 @@ mod tests {
     }
 
     #[test]
-    fn the_dependencies_of_this_workspace_keep_to_the_policy() {
+    fn dependencies_of_this_workspace_comply_with_the_policy() {
         let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let count = check(&workspace).unwrap_or_else(|error| panic!("{error}"));
         assert!(count > 100, "{count} packages");
     }
 
     #[test]
-    fn what_the_policy_allows_has_no_fault() {
+    fn allowed_packages_have_no_violation() {
         for good in [
             json!({}),
             json!({"license": "MIT/Apache-2.0"}),
             json!({"license": "Apache-2.0 AND ISC"}),
             json!({"license": "(MIT OR Apache-2.0) AND ISC"}),
             json!({"license": "Apache-2.0 WITH LLVM-exception"}),
-            // Ours, published nowhere.
+            // A package of this workspace, which is not published.
             json!({"license": null, "source": null, "publish": []}),
             json!({"source": null, "dependencies": [{"name": "y", "req": "*", "path": "/y"}]}),
         ] {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_policy_forbids_is_named() {
+    fn forbidden_packages_are_reported() {
         for (bad, words) in [
             (json!({"license": "GPL-3.0"}), "\"GPL-3.0\" is not one"),
             (json!({"license": "MIT AND GPL-3.0"}), "is not one"),

@@ -1,4 +1,4 @@
-//! The operator and simulated nodes in a cluster: their images, and the operator as users deploy it.
+//! Images of the operator and of simulated nodes, and deployment of the operator as users deploy it.
 
 use std::{
     fs,
@@ -27,20 +27,20 @@ use crate::{
 
 /// The operator's image, as `deploy/operator.yaml` names it.
 pub const OPERATOR_IMAGE: &str = "localhost/messina/messina:dev";
-/// The simulated node in the place of ScyllaDB.
+/// The image of simulated nodes, in place of ScyllaDB.
 pub const SCYLLA_IMAGE: &str = "localhost/scylladb/scylla:2026.2.4";
-/// The same, another version.
+/// A newer version of that image.
 pub const NEWER_SCYLLA_IMAGE: &str = "localhost/scylladb/scylla:2026.2.5";
-/// The stand-in for the agent of ScyllaDB Manager.
+/// The image that replaces the agent of ScyllaDB Manager.
 pub const AGENT_IMAGE: &str = "localhost/scylladb/scylla-manager-agent:3.12.0";
 /// Where certificates of public authorities are on Debian, and in the operator's image.
 const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
-/// The operator as users deploy it.
+/// The manifest with which users deploy the operator.
 const OPERATOR: &str = include_str!("../../../deploy/operator.yaml");
 /// The namespace that it deploys to.
 const NAMESPACE: &str = "messina";
 
-/// Imports the images into every node.
+/// Imports the images into every Kubernetes node.
 pub fn images(cluster: &Cluster, steps: &Steps) -> Result<()> {
     for archive in image_archives(steps)? {
         cluster.import(&archive, steps)?;
@@ -48,7 +48,7 @@ pub fn images(cluster: &Cluster, steps: &Steps) -> Result<()> {
     Ok(())
 }
 
-/// Writes the images to a folder, for clusters that are not the testbed's. Returns the archives.
+/// Writes the images to a folder, for clusters that the testbed has not started. Returns the archives.
 pub fn write_images(folder: &Path, steps: &Steps) -> Result<Vec<PathBuf>> {
     fs::create_dir_all(folder).doing(|| format!("creating {}", folder.display()))?;
     let copy = |(archive, name): (PathBuf, &str)| {
@@ -59,7 +59,7 @@ pub fn write_images(folder: &Path, steps: &Steps) -> Result<Vec<PathBuf>> {
     image_archives(steps)?.into_iter().zip(["messina.tar", "scylla-sim.tar"]).map(copy).collect()
 }
 
-/// The images as archives, kept in the cache as long as the programs in them are the same.
+/// The images as archives, cached as long as the programs in them do not change.
 pub fn image_archives(steps: &Steps) -> Result<[PathBuf; 2]> {
     const PROGRAM: &str = "/usr/bin/scylla-sim";
     let operator = archive("operator", &program("messina")?, steps, |program| {
@@ -84,14 +84,14 @@ pub fn image_archives(steps: &Steps) -> Result<[PathBuf; 2]> {
     Ok([operator, node])
 }
 
-/// The archive of an image with this program, without what only a debugger reads of it: every node reads and unpacks it.
+/// The archive of an image with this program, without debug information: every Kubernetes node reads and unpacks it.
 fn archive(name: &str, program: &Path, steps: &Steps, image: impl Fn(&Path) -> Image) -> Result<PathBuf> {
     let metadata = fs::metadata(program).doing(|| format!("reading {}", program.display()))?;
     let images = cache::root()?.join("images");
     let made_from =
         [format!("{:?}", image(program)), format!("{}.{} {}", metadata.mtime(), metadata.mtime_nsec(), metadata.len())];
     let folder = images.join(format!("{name}-{}", key(&made_from)));
-    cache::once(&folder, steps, "making an image", |partial| {
+    cache::once(&folder, steps, "building an image", |partial| {
         let stripped = partial.join(name);
         let mut strip = Command::new("strip");
         strip.args(["--strip-debug", "-o"]).arg(&stripped).arg(program);
@@ -99,13 +99,13 @@ fn archive(name: &str, program: &Path, steps: &Steps, image: impl Fn(&Path) -> I
         image(source).write(&partial.join("image.tar"))?;
         cache::remove(&stripped)
     })?;
-    forget_others(&images, name, &folder)?;
+    remove_old_archives(&images, name, &folder)?;
     Ok(folder.join("image.tar"))
 }
 
-/// Removes archives of earlier builds of the same program: they are large, and of no more use. One that another test run
-/// may still import is left for the next time.
-fn forget_others(images: &Path, name: &str, current: &Path) -> Result<()> {
+/// Deletes archives of earlier builds of the same program, which are large. An archive that another test run may still
+/// import is kept until the next time.
+fn remove_old_archives(images: &Path, name: &str, current: &Path) -> Result<()> {
     let entries = fs::read_dir(images).doing(|| format!("reading {}", images.display()))?;
     let is_old = |folder: &Path| {
         let age = fs::metadata(folder).and_then(|folder| folder.modified()).ok().and_then(|time| time.elapsed().ok());
@@ -122,22 +122,22 @@ fn forget_others(images: &Path, name: &str, current: &Path) -> Result<()> {
     Ok(())
 }
 
-/// How an operator is deployed, where that differs from how users deploy it.
+/// How the deployment of an operator differs from that of users.
 #[derive(Clone, Debug, Default)]
 pub struct Deployed {
-    /// The one namespace that it watches. It is then deployed to a namespace of its own, see [`Deployed::namespace`].
+    /// The only namespace that it watches. It is then deployed to a namespace of its own, see [`Deployed::namespace`].
     pub watches: Option<String>,
-    /// Environment variables, by which each setting can be given.
+    /// Settings, as environment variables.
     pub settings: Vec<(&'static str, String)>,
 }
 
 impl Deployed {
-    /// The namespace that the operator itself is in.
+    /// The namespace of the operator.
     pub fn namespace(&self) -> String {
         self.watches.as_ref().map_or_else(|| NAMESPACE.to_owned(), |watched| format!("{watched}-operator"))
     }
 
-    /// Who the operator is to the API server.
+    /// The operator's user name at the API server.
     pub fn user(&self) -> String {
         format!("system:serviceaccount:{}:messina", self.namespace())
     }
@@ -155,7 +155,7 @@ impl Deployed {
             }
             match object["kind"].as_str() {
                 Some("Namespace") => object["metadata"]["name"] = json!(namespace),
-                // It is the only one that names the operator and is in no namespace.
+                // The only cluster-scoped object that names the operator.
                 Some("ClusterRoleBinding") => object["metadata"]["name"] = json!(namespace),
                 Some("Deployment") => self.add_settings(object),
                 _ => {}
@@ -173,15 +173,15 @@ impl Deployed {
     }
 }
 
-/// Installs the definitions and the operator as users deploy it, and waits until all its copies are ready.
+/// Installs the definitions and the operator as users deploy it, and waits until all its replicas are ready.
 pub async fn operator(client: &Client, steps: &Steps) -> Result<()> {
-    let step = steps.begin("installing the custom resource definitions");
+    let step = steps.begin("installing the CustomResourceDefinitions");
     let count = install_definitions(client).await?;
     step.done(&format!("{count} kinds"));
     deploy(client, &Deployed::default(), steps).await
 }
 
-/// Deploys an operator, and waits until all its copies are ready. The definitions are there already.
+/// Deploys an operator, and waits until all its replicas are ready. The definitions are installed already.
 pub async fn deploy(client: &Client, deployed: &Deployed, steps: &Steps) -> Result<()> {
     let step = steps.begin("starting the operator");
     for object in deployed.objects()?.into_iter().filter(|object| !object.is_null()) {
@@ -192,22 +192,26 @@ pub async fn deploy(client: &Client, deployed: &Deployed, steps: &Steps) -> Resu
         let status = seen.as_ref().and_then(|deployment| deployment.status.clone()).unwrap_or_default();
         let wanted = seen.and_then(|deployment| deployment.spec?.replicas).unwrap_or(1);
         let ready = status.ready_replicas.unwrap_or(0);
-        step.progress(&format!("{ready} of {wanted} copies are ready"));
-        if ready >= wanted { Seen::Ready(ready) } else { Seen::NotYet(format!("{ready} of {wanted} copies are ready")) }
+        step.progress(&format!("{ready} of {wanted} replicas are ready"));
+        if ready >= wanted {
+            Seen::Ready(ready)
+        } else {
+            Seen::NotYet(format!("{ready} of {wanted} replicas are ready"))
+        }
     })
     .await?;
-    step.done(&format!("{copies} copies"));
+    step.done(&format!("{copies} replicas"));
     Ok(())
 }
 
-/// Asks for the removal of an operator, and does not wait for it. ClusterRoles and admission policies stay: all operators share
+/// Deletes an operator, and does not wait for it. ClusterRoles and admission policies are kept: all operators share
 /// them.
 pub async fn remove(client: &Client, deployed: &Deployed) -> Result<()> {
     let name = deployed.namespace();
     harness::remove_namespace(client, &name).await?;
     let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
     let removed = bindings.delete(&name, &DeleteParams::default()).await;
-    removed.map(drop).doing(|| format!("removing the ClusterRoleBinding {name}"))
+    removed.map(drop).doing(|| format!("deleting the ClusterRoleBinding {name}"))
 }
 
 #[cfg(test)]
@@ -218,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_operator_of_one_namespace_shares_only_roles_with_others() {
+    fn operator_of_one_namespace_shares_only_roles_and_policies() {
         let deployed = Deployed { watches: Some("a".into()), settings: vec![("MESSINA_LEASE_SECONDS", "4".into())] };
         let objects = deployed.objects().unwrap();
         let text = |object: &Value, pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
@@ -240,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_may_annotate_their_services_with_what_their_sidecars_write() {
+    fn admission_policy_allows_the_annotations_that_sidecars_write() {
         let objects = Deployed::default().objects().unwrap();
         let policy = objects.iter().find(|object| object["kind"] == "ValidatingAdmissionPolicy").unwrap();
         let own = policy["spec"]["variables"].as_array().unwrap().iter().find(|one| one["name"] == "own").unwrap();
@@ -250,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_for_all_namespaces_is_deployed_as_the_manifest_says() {
+    fn operator_of_all_namespaces_is_deployed_as_in_the_manifest() {
         let objects: Vec<Value> = serde_saphyr::from_multiple(OPERATOR).unwrap();
         assert_eq!(Deployed::default().objects().unwrap(), objects);
     }

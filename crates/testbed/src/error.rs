@@ -1,4 +1,4 @@
-//! What can go wrong, said so that a person knows what to do next.
+//! Errors, with what the user can do about them.
 
 use std::{io, path::PathBuf, process::ExitStatus, time::Duration};
 
@@ -7,73 +7,73 @@ use crate::release::ReleaseError;
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why the testbed could not do what it was asked.
+/// An error of the testbed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The machine or the request cannot be served as it is; the text says why, and what to do.
+    /// The host or the command line does not allow this; the text says why, and what to do.
     #[error("{0}")]
     Refused(String),
-    /// A file, a process or a socket.
+    /// An operation on a file, a process or a socket failed.
     #[error("{doing}: {source}{}", hint(source))]
     Io {
-        /// What was being done.
+        /// The operation.
         doing: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A program ended with an error.
     #[error("{what} failed ({status}){}. Its last lines:\n{tail}The whole log is {}", full_disk(tail), log.display())]
     Program {
-        /// What the program was to do.
+        /// The purpose of the program.
         what: String,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
-        /// The end of what it printed.
+        /// The last lines of its output.
         tail: String,
-        /// Where all of it stands.
+        /// The file with all of its output.
         log: PathBuf,
     },
-    /// The API server, or the way to it.
+    /// A request to the API server failed.
     #[error("{doing}: {source}")]
     Api {
-        /// What was being done.
+        /// The operation.
         doing: String,
-        /// What the client said.
+        /// The error of the client.
         source: Box<kube::Error>,
     },
-    /// A file that should hold structured text does not.
+    /// A text cannot be parsed or serialized.
     #[error("{doing}: {source}")]
     Malformed {
-        /// What was being read or written.
+        /// The operation.
         doing: String,
-        /// What is wrong with it.
+        /// The error of the parser.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The official programs of Kubernetes; without them, they are built.
+    /// The official programs of Kubernetes cannot be downloaded: the testbed builds them instead.
     #[error(transparent)]
     Release(ReleaseError),
-    /// Something awaited did not come.
-    #[error("waited {} s for {what}; last seen: {seen}", waited.as_secs())]
+    /// A wait timed out.
+    #[error("timed out after {} s waiting for {what}; last state: {seen}", waited.as_secs())]
     Late {
-        /// What was awaited.
+        /// The awaited state.
         what: String,
-        /// How long.
+        /// How long the wait took.
         waited: Duration,
-        /// What there was instead.
+        /// The last state that was seen.
         seen: String,
     },
 }
 
 impl Error {
-    /// A refusal with its reason and remedy.
+    /// An error with its reason and remedy.
     pub fn refused(text: impl Into<String>) -> Self {
         Self::Refused(text.into())
     }
 }
 
-/// What to do about a full disk.
+/// The remedy for a full disk.
 const MAKE_ROOM: &str =
-    "; make room on that disk, or point XDG_CACHE_HOME to a larger one, and run the same command again";
+    "; free space on that disk, or set XDG_CACHE_HOME to a larger one, and run the same command again";
 
 fn full_disk(said: &str) -> &'static str {
     if said.contains("no space left on device") { MAKE_ROOM } else { "" }
@@ -87,9 +87,9 @@ fn hint(source: &io::Error) -> &'static str {
     }
 }
 
-/// Says of a failure what was being done.
+/// Adds the operation to an error.
 pub trait Doing<T> {
-    /// Adds what was being done.
+    /// Adds the operation `what` to an error.
     fn doing(self, what: impl FnOnce() -> String) -> Result<T>;
 }
 
@@ -111,7 +111,7 @@ impl<T> Doing<T> for kube::Result<T> {
     }
 }
 
-/// Says of a text that cannot be read what it was to be.
+/// Returns a function that wraps the error of a parser or serializer with the operation `what`.
 pub fn malformed<E: std::error::Error + Send + Sync + 'static>(what: impl Into<String>) -> impl FnOnce(E) -> Error {
     move |source| Error::Malformed { doing: what.into(), source: Box::new(source) }
 }

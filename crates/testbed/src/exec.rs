@@ -1,4 +1,4 @@
-//! Running other programs, with their output in a log and its end in the error.
+//! Runs other programs. Their output goes to a log, and its last lines to the error.
 
 use std::{
     collections::HashMap,
@@ -11,10 +11,10 @@ use std::{
 
 use crate::error::{Doing, Error, Result};
 
-/// How many of a log's last lines an error shows.
+/// How many last lines of a log an error shows.
 const TAIL: usize = 15;
 
-/// Runs a program to its end. Its output goes to `log`; each line of it is also shown to `line`.
+/// Runs a program and waits for it. Its output goes to `log`, and each line of it to `line`.
 pub fn run(what: &str, command: &mut Command, log: &Path, mut line: impl FnMut(&str)) -> Result<()> {
     if let Some(parent) = log.parent() {
         fs::create_dir_all(parent).doing(|| format!("creating {}", parent.display()))?;
@@ -25,7 +25,7 @@ pub fn run(what: &str, command: &mut Command, log: &Path, mut line: impl FnMut(&
     let (reader, writer) = std::io::pipe().doing(|| "making a pipe".into())?;
     command.stdin(Stdio::null()).stdout(writer.try_clone().doing(|| "copying a pipe".into())?).stderr(writer);
     let mut child = command.spawn().doing(|| format!("starting {}", program.display()))?;
-    // The command holds the writing ends; the reading below ends only when they are gone.
+    // The command holds the write ends of the pipe; the loop below ends only when they are closed.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     for text in BufReader::new(reader).split(b'\n') {
         let text = text.doing(|| format!("reading what {} prints", program.display()))?;
@@ -41,7 +41,7 @@ pub fn run(what: &str, command: &mut Command, log: &Path, mut line: impl FnMut(&
     }
 }
 
-/// Runs a short program and gives what it printed.
+/// Runs a short program and returns its output.
 pub fn output(what: &str, command: &mut Command) -> Result<String> {
     let program = command.get_program().to_owned();
     let output = command.stdin(Stdio::null()).output().doing(|| format!("{what}: starting {}", program.display()))?;
@@ -53,38 +53,38 @@ pub fn output(what: &str, command: &mut Command) -> Result<String> {
     }
 }
 
-/// Whether a program of this name is found.
+/// The path of a program of this name, if there is one.
 pub fn find(program: &str) -> Option<std::path::PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| is_executable(file))
 }
 
-/// The program that is running, as an argument for another.
+/// The path of the running program, as an argument for another one.
 pub fn own_program() -> Result<String> {
-    let program = std::env::current_exe().doing(|| "finding the testbed's own program".into())?;
+    let program = std::env::current_exe().doing(|| "finding the path of the testbed".into())?;
     Ok(program.to_string_lossy().into_owned())
 }
 
-/// Whether a process has not ended.
+/// Whether a process is running.
 pub fn is_alive(pid: i32) -> bool {
-    // "123 (name) Z ...": ended, and nobody has asked how yet
+    // "123 (name) Z ...": a zombie, for which its parent has not waited yet
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next());
     state.is_some_and(|state| state != "Z" && state != "X")
 }
 
-/// The processor time of a process and of those of its children that have ended; none when it is gone.
-pub fn processor_time(pid: i32) -> Duration {
+/// The CPU time of a process and of its ended children; zero when the process is gone.
+pub fn cpu_time(pid: i32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // "4711 (name) S ...": the name may hold anything, so what counts comes after the last parenthesis.
+    // "4711 (name) S ...": the name may contain anything, so the fields begin after the last parenthesis.
     let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
     // utime, stime, cutime and cstime, the 14th to 17th of all.
     let ticks: u64 = after.split_whitespace().skip(11).take(4).filter_map(|number| number.parse::<u64>().ok()).sum();
-    // Linux counts in hundredths of a second for everyone who asks.
+    // Linux reports hundredths of a second on all hosts.
     Duration::from_millis(ticks * 10)
 }
 
-/// The process and all that descend from it.
+/// The process and all its descendants.
 pub fn descendants(of: i32) -> Vec<i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -107,7 +107,7 @@ pub fn descendants(of: i32) -> Vec<i32> {
     found
 }
 
-/// Whether a file can be run.
+/// Whether a file is executable.
 pub fn is_executable(file: &Path) -> bool {
     nix::unistd::access(file, nix::unistd::AccessFlags::X_OK).is_ok() && file.is_file()
 }
@@ -117,12 +117,12 @@ pub fn tail(log: &Path) -> String {
     last_lines(log, TAIL)
 }
 
-/// What is in a log; nothing where there is none.
+/// The content of a log; empty if there is none.
 pub fn text_of(log: &Path) -> String {
     fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
-/// So many last lines of a log.
+/// The last `count` lines of a log.
 pub fn last_lines(log: &Path, count: usize) -> String {
     let text = text_of(log);
     let lines: Vec<&str> = text.lines().collect();

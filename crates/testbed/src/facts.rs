@@ -1,5 +1,5 @@
-//! What the API server publishes about Kubernetes' own types and their Rust forms do not say: which lists and maps are
-//! merged how, what is required, and which values absent fields take.
+//! Schema facts of Kubernetes' own types that their Rust types lack: how lists and maps are merged, which fields are
+//! required, and their default values. The API server publishes them.
 
 use kube::Client;
 use serde_json::{Map, Value};
@@ -9,13 +9,13 @@ use crate::{
     harness,
 };
 
-/// The documents that describe the types that our kinds embed.
+/// The OpenAPI documents of the types that Messina's kinds embed.
 const DOCUMENTS: [&str; 2] = ["/openapi/v3/api/v1", "/openapi/v3/apis/apps/v1"];
 
-/// The facts of a field that are kept.
+/// The schema extensions that are kept.
 const KEPT: [&str; 3] = ["x-kubernetes-list-map-keys", "x-kubernetes-list-type", "x-kubernetes-map-type"];
 
-/// Asks an API server for the facts about all types that our kinds embed.
+/// Reads the facts of all types that Messina's kinds embed from an API server.
 pub async fn gather(client: &Client) -> Result<Value> {
     let mut schemas = Map::new();
     for path in DOCUMENTS {
@@ -43,8 +43,8 @@ fn of_type(schema: &Value) -> Value {
     let mut properties = Map::new();
     for (field, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
         let mut facts = kept(property);
-        // The document gives required fields and whole objects the zero value of their Go type: not a default that
-        // anyone set.
+        // Required fields and whole objects have the zero value of their Go type in the document, which is not a
+        // default.
         if let Some(default) =
             property.get("default").filter(|default| !is_required(field) && **default != Value::Object(Map::new()))
         {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_of_which_there_is_nothing_to_say_has_no_facts() {
+    fn type_without_extensions_and_defaults_has_no_facts() {
         assert_eq!(of_type(&json!({"type": "object", "properties": {"a": {"type": "string"}}})), json!({}));
     }
 }

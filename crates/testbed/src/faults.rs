@@ -1,6 +1,6 @@
-//! Faults between a program and the API server, as a layer of its client.
+//! Injects faults between a program and the API server, as a layer of its client.
 //!
-//! A test says for each request what is to happen to it. Nothing happens by chance.
+//! A test decides for each request whether and how it fails. Nothing is random.
 
 use std::{
     collections::HashMap,
@@ -24,53 +24,53 @@ use serde_json::json;
 use tokio::sync::Notify;
 use tower::{BoxError, Layer, Service};
 
-/// A request, as far as a test wants to know it.
+/// A request to the API server, as rules see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
-    /// Its method.
+pub struct ApiRequest {
+    /// The HTTP method.
     pub method: Method,
-    /// Where it goes, with its query.
+    /// The URI, with its query.
     pub uri: Uri,
-    /// The how many-th it is among those that could change something, from 0; none for the others.
+    /// Its number among writes, from 0; none for reads.
     pub write: Option<usize>,
     /// Whether it is a watch.
     pub is_watch: bool,
-    /// Whether it asks for everything there is, as a list or as the beginning of a watch.
+    /// Whether it requests all objects, as a list or as the beginning of a watch.
     pub is_list: bool,
 }
 
-/// What happens to a request.
+/// The fault of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It is answered as it should be.
+    /// No fault.
     None,
-    /// It is answered with this code, and nothing is done.
+    /// The response has this status code, and the request is not carried out.
     Fail(StatusCode),
-    /// It does not get there.
+    /// The request does not reach the API server.
     LoseRequest,
-    /// It is carried out, and the answer is lost.
+    /// The request is carried out, and the response is lost.
     LoseReply,
-    /// It gets there after this time.
+    /// The request is sent after this time.
     Delay(Duration),
-    /// The program ends before it is sent.
+    /// The program crashes before the request is sent.
     CrashBefore,
-    /// The program ends after it was carried out, before the answer is there.
+    /// The program crashes after the request was carried out, before the response arrives.
     CrashAfter,
-    /// It gets there when [`Faults::release`] is called.
+    /// The request is sent when [`Faults::release`] is called.
     Hold,
-    /// A watch ends after so many lines.
+    /// A watch ends after this number of lines.
     CutAfter(usize),
-    /// A watch that begins with a list ends so many lines after the list.
+    /// A watch that begins with a list ends this number of lines after the list.
     CutAfterList(usize),
-    /// Each line of a watch comes late by this time.
+    /// Each line of a watch is delayed by this time.
     DelayLines(Duration),
-    /// A list is answered as it was answered the first time, and a watch that begins with it ends then.
+    /// A list has the same response as the first time, and a watch that begins with it ends after it.
     OldList,
 }
 
-type Rule = Box<dyn Fn(&Asked) -> Fault + Send + Sync>;
+type Rule = Box<dyn Fn(&ApiRequest) -> Fault + Send + Sync>;
 
-/// Faults. Clones share what they have counted and remembered, so that they can outlive the program that they trouble.
+/// A layer that injects faults. Clones share their counts and recorded responses, so that they can outlive the program.
 #[derive(Clone)]
 pub struct Faults(Arc<State>);
 
@@ -80,9 +80,9 @@ struct State {
     crashed: Notify,
     held: Notify,
     released: Notify,
-    /// What the API server is told about who asks.
+    /// The user agent of all requests.
     name: Option<HeaderValue>,
-    /// First answers to lists, by their addresses.
+    /// First responses to lists, by URI.
     lists: Mutex<HashMap<String, Vec<u8>>>,
     log: Mutex<Vec<String>>,
     /// Requests besides watches.
@@ -96,17 +96,17 @@ impl Debug for Faults {
 }
 
 impl Faults {
-    /// What `rule` says happens.
-    pub fn new(rule: impl Fn(&Asked) -> Fault + Send + Sync + 'static) -> Self {
+    /// Injects the faults that `rule` returns.
+    pub fn new(rule: impl Fn(&ApiRequest) -> Fault + Send + Sync + 'static) -> Self {
         Self::with_name(None, rule)
     }
 
-    /// What `rule` says happens. The API server is told `name` with each request, for its audit log.
-    pub fn named(name: &str, rule: impl Fn(&Asked) -> Fault + Send + Sync + 'static) -> Self {
+    /// Injects the faults that `rule` returns. Each request has the user agent `name`, for the audit log.
+    pub fn named(name: &str, rule: impl Fn(&ApiRequest) -> Fault + Send + Sync + 'static) -> Self {
         Self::with_name(HeaderValue::from_str(name).ok(), rule)
     }
 
-    fn with_name(name: Option<HeaderValue>, rule: impl Fn(&Asked) -> Fault + Send + Sync + 'static) -> Self {
+    fn with_name(name: Option<HeaderValue>, rule: impl Fn(&ApiRequest) -> Fault + Send + Sync + 'static) -> Self {
         Self(Arc::new(State {
             rule: Mutex::new(Box::new(rule)),
             writes: AtomicUsize::new(0),
@@ -125,27 +125,27 @@ impl Faults {
         Self::new(|_| Fault::None)
     }
 
-    /// From now on another rule holds.
-    pub fn follow(&self, rule: impl Fn(&Asked) -> Fault + Send + Sync + 'static) {
+    /// Replaces the rule.
+    pub fn follow(&self, rule: impl Fn(&ApiRequest) -> Fault + Send + Sync + 'static) {
         *self.0.rule.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(rule);
     }
 
-    /// How many requests that could change something were made.
+    /// The number of writes.
     pub fn writes(&self) -> usize {
         self.0.writes.load(Ordering::SeqCst)
     }
 
-    /// What was written, in order: method and path.
+    /// The writes in order: method and path.
     pub fn written(&self) -> Vec<String> {
         self.0.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What was asked besides watches, in order: method and path.
+    /// The requests other than watches, in order: method and path.
     pub fn requested(&self) -> Vec<String> {
         self.0.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How many requests besides watches were made.
+    /// The number of requests other than watches.
     pub fn requests(&self) -> usize {
         self.0.requests.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
@@ -155,17 +155,17 @@ impl Faults {
         self.0.held.notified().await;
     }
 
-    /// Lets a request go on that is held, or the next one that will be.
+    /// Releases the held request, or the next one that will be held.
     pub fn release(&self) {
         self.0.released.notify_one();
     }
 
-    /// Waits until a rule says that the program ends. Whoever runs the program ends it then.
+    /// Waits until a rule injects a crash. The test that runs the program then ends it.
     pub async fn crashed(&self) {
         self.0.crashed.notified().await;
     }
 
-    fn asked(&self, request: &Request<Body>) -> Asked {
+    fn asked(&self, request: &Request<Body>) -> ApiRequest {
         let query = request.uri().query().unwrap_or_default();
         let has = |pair: &str| query.split('&').any(|one| one == pair);
         let is_write = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
@@ -177,7 +177,7 @@ impl Faults {
         if is_write {
             self.0.log.lock().unwrap_or_else(PoisonError::into_inner).push(line);
         }
-        Asked {
+        ApiRequest {
             method: request.method().clone(),
             uri: request.uri().clone(),
             write,
@@ -204,15 +204,15 @@ impl<S> Layer<S> for Faults {
     }
 }
 
-/// A way to the API server with faults.
+/// A client service with faults.
 #[derive(Clone, Debug)]
 pub struct Faulty<S> {
     inner: S,
     faults: Faults,
 }
 
-/// The body of an answer that a fault may have changed.
-pub type Answer = UnsyncBoxBody<Bytes, BoxError>;
+/// The body of a response that a fault may have changed.
+pub type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
 
 fn lost(what: &str) -> BoxError {
     io::Error::new(io::ErrorKind::ConnectionReset, what.to_owned()).into()
@@ -223,9 +223,9 @@ where
     S: Service<Request<Body>, Response = Response<Body>, Error = BoxError> + Clone + Send + 'static,
     S::Future: Send,
 {
-    type Response = Response<Answer>;
+    type Response = Response<ResponseBody>;
     type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Response<Answer>, BoxError>>;
+    type Future = BoxFuture<'static, Result<Response<ResponseBody>, BoxError>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.inner.poll_ready(context)
@@ -236,7 +236,7 @@ where
         if let Some(name) = &faults.0.name {
             request.headers_mut().insert(USER_AGENT, name.clone());
         }
-        // The service that was asked whether it is ready is the one to use.
+        // The service that reported to be ready has to be used, not its clone.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
         async move {
@@ -289,20 +289,20 @@ where
     }
 }
 
-/// An answer, read to its end: only then the request was carried out for certain.
+/// Reads a response to its end: only then it is certain that the request was carried out.
 async fn whole(response: Response<Body>) -> Result<Bytes, BoxError> {
     Ok(response.into_body().collect().await?.to_bytes())
 }
 
-fn unchanged(response: Response<Body>) -> Response<Answer> {
+fn unchanged(response: Response<Body>) -> Response<ResponseBody> {
     response.map(|body| body.map_err(BoxError::from).boxed_unsync())
 }
 
-fn said(text: Vec<u8>) -> Answer {
+fn said(text: Vec<u8>) -> ResponseBody {
     Full::from(text).map_err(|never| match never {}).boxed_unsync()
 }
 
-fn refusal(code: StatusCode) -> Result<Response<Answer>, BoxError> {
+fn refusal(code: StatusCode) -> Result<Response<ResponseBody>, BoxError> {
     let reason = match code {
         StatusCode::CONFLICT => "Conflict",
         StatusCode::TOO_MANY_REQUESTS => "TooManyRequests",
@@ -310,14 +310,17 @@ fn refusal(code: StatusCode) -> Result<Response<Answer>, BoxError> {
     };
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": "a fault made by a test", "reason": reason, "code": code.as_u16(),
+        "message": "a fault injected by a test", "reason": reason, "code": code.as_u16(),
     });
     let text = status.to_string().into_bytes();
     Ok(Response::builder().status(code).header("content-type", "application/json").body(said(text))?)
 }
 
-/// Passes on lines for as long as `goes_on` says so, which is told how many there were, and the line.
-fn by_line(response: Response<Body>, goes_on: impl FnMut(usize, &[u8]) -> bool + Send + 'static) -> Response<Answer> {
+/// Forwards lines as long as `goes_on` returns true, which gets the number of earlier lines and the line.
+fn by_line(
+    response: Response<Body>,
+    goes_on: impl FnMut(usize, &[u8]) -> bool + Send + 'static,
+) -> Response<ResponseBody> {
     response.map(|body| {
         let chunks = body.into_data_stream();
         let start = (Box::pin(chunks), Vec::<u8>::new(), 0_usize, goes_on);
@@ -342,7 +345,7 @@ fn by_line(response: Response<Body>, goes_on: impl FnMut(usize, &[u8]) -> bool +
     })
 }
 
-fn delayed(response: Response<Body>, time: Duration) -> Response<Answer> {
+fn delayed(response: Response<Body>, time: Duration) -> Response<ResponseBody> {
     by_line(response, |_, _| true).map(|body| {
         let frames = body.into_data_stream().then(move |chunk| async move {
             tokio::time::sleep(time).await;
@@ -352,8 +355,8 @@ fn delayed(response: Response<Body>, time: Duration) -> Response<Answer> {
     })
 }
 
-/// Remembers the first answer to a list.
-fn remember(response: Response<Body>, asked: &Asked, faults: Faults) -> Response<Answer> {
+/// Records the first response to a list.
+fn remember(response: Response<Body>, asked: &ApiRequest, faults: Faults) -> Response<ResponseBody> {
     let address = asked.uri.to_string();
     if !response.status().is_success() || !asked.is_watch || faults.remembered(&address).is_some() {
         return unchanged(response);

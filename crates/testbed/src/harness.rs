@@ -1,4 +1,4 @@
-//! What tests use: a cluster that a whole test run shares, a namespace for each test, and waiting that ends.
+//! Helpers for tests: clusters that a test run shares, a namespace for each test, and waiting with timeouts.
 
 use std::{
     env,
@@ -23,18 +23,20 @@ use tokio::sync::OnceCell;
 
 use crate::{
     cache::{self, Lock},
-    cluster, demo,
+    cluster,
+    deadline::Deadline,
+    demo,
     error::{Doing, Error, Result, malformed},
     exec,
-    patience::Patience,
     progress::Steps,
     reserved,
 };
 
-/// Names the cluster that tests run against, where it is not to be the testbed's own.
+/// Names the kubeconfig of an existing cluster to run tests against, instead of one of the testbed.
 pub const KUBECONFIG_VARIABLE: &str = "MESSINA_TEST_KUBECONFIG";
 
-/// Set to `1` by a runner of tests that has called [`prepare_light`] and [`prepare_full`]: tests then only connect to the shared clusters.
+/// Set to `1` by a test runner that has called [`prepare_light`] and [`prepare_full`]: tests then only connect to the
+/// shared clusters.
 pub const PREPARED_VARIABLE: &str = "MESSINA_TEST_PREPARED";
 
 /// The name of the light cluster that tests share.
@@ -44,27 +46,27 @@ pub const FULL: &str = "test";
 /// Two Kubernetes nodes for all tests, and one that is reserved, see [`reserved`].
 const FULL_NODES: &str = "3";
 
-/// Who writes what tests and the testbed apply.
+/// The field manager of tests and of the testbed.
 const FIELD_MANAGER: &str = "messina-testbed";
 
-/// How one look at something awaited turned out.
+/// The result of checking an awaited state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen<T> {
-    /// It is as it should be.
+    /// The state is reached.
     Ready(T),
-    /// It is not yet; this is what it is like.
+    /// The state is not reached yet; the text describes the current one.
     NotYet(String),
 }
 
 /// A client for the cluster that a kubeconfig names.
 pub async fn client(kubeconfig: &Path) -> Result<Client> {
     let config = config(kubeconfig).await?;
-    Client::try_from(config).doing(|| format!("making a client from {}", kubeconfig.display()))
+    Client::try_from(config).doing(|| format!("creating a client from {}", kubeconfig.display()))
 }
 
-/// How to reach the cluster that a kubeconfig names, for clients that are made in another way.
+/// The client configuration of a kubeconfig, for clients that are created in another way.
 pub async fn config(kubeconfig: &Path) -> Result<Config> {
-    // Another call may have been first, which is as good.
+    // An earlier call may have installed it already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let read = Kubeconfig::read_from(kubeconfig).map_err(malformed(format!("reading {}", kubeconfig.display())))?;
     Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
@@ -72,19 +74,19 @@ pub async fn config(kubeconfig: &Path) -> Result<Config> {
         .map_err(malformed(format!("reading {}", kubeconfig.display())))
 }
 
-/// A request for a path of the API server that is no object's.
+/// A GET request for a path of the API server that does not belong to an object.
 pub fn get(path: &str) -> Result<http::Request<Vec<u8>>> {
-    http::Request::get(path).body(vec![]).map_err(malformed("making a request"))
+    http::Request::get(path).body(vec![]).map_err(malformed("creating a request"))
 }
 
-/// A client for the light cluster that all tests of a run share, with Messina's definitions in it. The cluster is started
-/// if it is not running, and left running for the next run; `testbed down --name test-light` removes it.
+/// A client for the light cluster that all tests of a run share, with Messina's definitions in it. The cluster is
+/// started if it is not running, and left running for the next run; `testbed down --name test-light` removes it.
 pub async fn light() -> Result<Client> {
-    // Each test has a runtime of its own, and a client does not outlive the one that it was made in.
+    // Each test has a runtime of its own, and a client cannot outlive its runtime.
     client(light_kubeconfig().await?).await
 }
 
-/// How to reach the cluster of [`light`].
+/// The client configuration of the cluster of [`light`].
 pub async fn light_config() -> Result<Config> {
     config(light_kubeconfig().await?).await
 }
@@ -94,7 +96,7 @@ async fn light_kubeconfig() -> Result<&'static Path> {
     CLUSTER.get_or_try_init(|| shared(LIGHT, &["--light"])).await.map(PathBuf::as_path)
 }
 
-/// A client for the cluster with Kubernetes nodes that all tests of a run share; as [`light`] in all else.
+/// A client for the cluster with Kubernetes nodes that all tests of a run share; otherwise as [`light`].
 pub async fn full() -> Result<Client> {
     static CLUSTER: OnceCell<PathBuf> = OnceCell::const_new();
     let kubeconfig = CLUSTER.get_or_try_init(async || {
@@ -121,7 +123,7 @@ pub async fn full_with_images() -> Result<Client> {
     Ok(client)
 }
 
-/// Starts the light cluster and brings into it what tests need: for a runner that then starts many test processes with
+/// Starts the light cluster and installs what tests need, for a test runner that then starts many test processes with
 /// [`PREPARED_VARIABLE`] set.
 pub async fn prepare_light(steps: &Steps) -> Result<()> {
     let step = steps.begin(format!("preparing the cluster {LIGHT:?}"));
@@ -130,7 +132,7 @@ pub async fn prepare_light(steps: &Steps) -> Result<()> {
     Ok(())
 }
 
-/// The same for the cluster with Kubernetes nodes.
+/// Does the same for the cluster with Kubernetes nodes.
 pub async fn prepare_full(steps: &Steps) -> Result<()> {
     let step = steps.begin(format!("preparing the cluster {FULL:?}"));
     full_with_images().await?;
@@ -148,7 +150,7 @@ fn is_existing() -> bool {
     env::var_os(KUBECONFIG_VARIABLE).is_some()
 }
 
-/// The kubeconfig of a shared cluster, which is prepared unless a runner has done so.
+/// Prepares a shared cluster, unless the test runner has done so, and returns its kubeconfig.
 async fn shared(name: &str, arguments: &[&str]) -> Result<PathBuf> {
     if !is_prepared() {
         return started(name, arguments).await;
@@ -159,8 +161,8 @@ async fn shared(name: &str, arguments: &[&str]) -> Result<PathBuf> {
     }
 }
 
-/// Starts a cluster if it is not running, installs Messina's definitions in it, and returns its kubeconfig. Other processes
-/// that start the same cluster wait meanwhile.
+/// Starts a cluster if it is not running, installs Messina's definitions in it, and returns its kubeconfig. Other
+/// processes that start the same cluster wait meanwhile.
 async fn started(name: &str, arguments: &[&str]) -> Result<PathBuf> {
     let _lock = lock(name)?;
     let kubeconfig = match env::var_os(KUBECONFIG_VARIABLE) {
@@ -174,26 +176,28 @@ async fn started(name: &str, arguments: &[&str]) -> Result<PathBuf> {
     Ok(kubeconfig)
 }
 
-/// Held while one process prepares a cluster: `testbed up` refuses where another one is at work.
+/// Locks the preparation of a cluster: `testbed up` fails while another process starts the same cluster.
 fn lock(cluster: &str) -> Result<Lock> {
     let file = cache::root()?.join(format!("prepare-{cluster}.lock"));
     Lock::take(&file, &Steps::quiet(), "preparing a cluster for tests")
 }
 
-/// Runs the program `testbed`, and gives what it printed.
+/// Runs the program `testbed`, and returns its output.
 pub fn testbed(arguments: &[&str]) -> Result<String> {
     exec::output(&format!("testbed {}", arguments.join(" ")), Command::new(program("testbed")?).args(arguments))
 }
 
-/// A program of the workspace that was built with this one, or with this test.
+/// The path of a program of the workspace that was built with this program or test.
 pub fn program(name: &str) -> Result<PathBuf> {
-    let own = env::current_exe().doing(|| "finding the own program".into())?;
-    // Tests are one folder below.
+    let own = env::current_exe().doing(|| "finding the path of this program".into())?;
+    // Test programs are one folder below.
     let beside = own.ancestors().skip(1).take(2).map(|folder| folder.join(name)).find(|file| file.is_file());
-    beside.ok_or_else(|| Error::refused(format!("the program `{name}` is not built: run `cargo build --workspace`")))
+    beside.ok_or_else(|| {
+        Error::refused(format!("the program `{name}` has not been built: run `cargo build --workspace`"))
+    })
 }
 
-/// A new namespace for one test. It is removed by [`remove_namespace`], or with the cluster.
+/// Creates a namespace for one test. [`remove_namespace`] removes it, or the end of the cluster.
 pub async fn namespace(client: &Client, test: &str) -> Result<String> {
     let mut namespace = Namespace::default();
     namespace.metadata.generate_name = Some(format!("{test}-"));
@@ -204,13 +208,13 @@ pub async fn namespace(client: &Client, test: &str) -> Result<String> {
     Ok(created.name_any())
 }
 
-/// Asks for a namespace's removal, and does not wait for it.
+/// Deletes a namespace, and does not wait for it.
 pub async fn remove_namespace(client: &Client, name: &str) -> Result<()> {
     let api: Api<Namespace> = Api::all(client.clone());
-    api.delete(name, &DeleteParams::background()).await.map(drop).doing(|| format!("removing the namespace {name}"))
+    api.delete(name, &DeleteParams::background()).await.map(drop).doing(|| format!("deleting the namespace {name}"))
 }
 
-/// Applies every document of a YAML stream. What names no namespace goes to `namespace`, if that is given.
+/// Applies all documents of a YAML stream. Objects without a namespace go to `namespace`, if that is given.
 pub async fn apply(client: &Client, yaml: &str, namespace: Option<&str>) -> Result<Vec<DynamicObject>> {
     let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple(yaml).map_err(malformed("reading YAML"))?;
     let mut applied = vec![];
@@ -235,58 +239,58 @@ fn dynamic_api(client: &Client, object: &DynamicObject, namespace: Option<&str>)
     })
 }
 
-/// Looks again and again until what is awaited is there. For what has no watch; else use [`until`].
-pub async fn eventually<T, Look, Looking>(what: &str, limit: Duration, mut look: Look) -> Result<T>
+/// Polls until `check` returns [`Seen::Ready`]. For what cannot be watched; otherwise use [`until`].
+pub async fn eventually<T, Check, Checking>(what: &str, limit: Duration, mut check: Check) -> Result<T>
 where
-    Look: FnMut() -> Looking,
-    Looking: Future<Output = Result<Seen<T>>>,
+    Check: FnMut() -> Checking,
+    Checking: Future<Output = Result<Seen<T>>>,
 {
-    let (mut patience, mut last) = (Patience::new(limit), String::new());
+    let (mut deadline, mut last) = (Deadline::new(limit), String::new());
     loop {
-        let seen = match look().await? {
+        let seen = match check().await? {
             Seen::Ready(value) => return Ok(value),
             Seen::NotYet(seen) => seen,
         };
         if seen != last {
-            patience.progress();
+            deadline.progress();
             last = seen;
         }
-        if patience.left().is_none() {
-            return Err(Error::Late { what: what.into(), waited: patience.waited(), seen: last });
+        if deadline.left().is_none() {
+            return Err(Error::Late { what: what.into(), waited: deadline.waited(), seen: last });
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
-/// Watches an object until `look` is content with it; it may not exist yet.
+/// Watches an object, which may not exist yet, until `check` returns [`Seen::Ready`].
 pub async fn until<K, T>(
     api: Api<K>,
     name: &str,
     what: &str,
     limit: Duration,
-    mut look: impl FnMut(Option<K>) -> Seen<T>,
+    mut check: impl FnMut(Option<K>) -> Seen<T>,
 ) -> Result<T>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let (mut patience, mut seen) = (Patience::new(limit), "nothing".to_owned());
+    let (mut deadline, mut seen) = (Deadline::new(limit), "nothing".to_owned());
     let mut versions = Box::pin(watcher::watch_object(api, name));
-    while let Some(left) = patience.left() {
+    while let Some(left) = deadline.left() {
         let now = match tokio::time::timeout(left, versions.try_next()).await {
-            // Whether the limit is over depends on what the processors did meanwhile.
+            // Whether the limit is exceeded depends on the steal time meanwhile.
             Err(_) => continue,
-            Ok(Ok(Some(object))) => match look(object) {
+            Ok(Ok(Some(object))) => match check(object) {
                 Seen::Ready(value) => return Ok(value),
                 Seen::NotYet(now) => now,
             },
-            // The watch starts again by itself; a failure is only worth a note.
+            // The watch restarts by itself, so an error is only reported as the last state.
             Ok(Ok(None)) => "the watch ended".into(),
             Ok(Err(error)) => error.to_string(),
         };
         if now != seen {
-            patience.progress();
+            deadline.progress();
             seen = now;
         }
     }
-    Err(Error::Late { what: what.into(), waited: patience.waited(), seen })
+    Err(Error::Late { what: what.into(), waited: deadline.waited(), seen })
 }

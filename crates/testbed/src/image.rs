@@ -16,7 +16,7 @@ use crate::{
     exec,
 };
 
-/// An image in the making.
+/// An image that is being built.
 #[derive(Clone, Debug)]
 pub struct Image {
     references: Vec<String>,
@@ -47,7 +47,7 @@ impl Image {
         self
     }
 
-    /// Sets whom the program runs as, as USER:GROUP in numbers. Without it, as root.
+    /// Sets the user of the program, as USER:GROUP in numbers. The default is root.
     pub fn user(mut self, user: impl Into<String>) -> Self {
         self.user = user.into();
         self
@@ -177,7 +177,7 @@ fn hex(hash: Sha256) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Passes bytes on and hashes them on the way.
+/// A writer that hashes what it writes.
 struct Hashing<W> {
     inner: W,
     hash: Sha256,
@@ -208,16 +208,19 @@ fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
         )));
     }
     let Ok(said) = exec::output("listing shared libraries", Command::new("ldd").arg(program)) else {
-        // What ldd says of a statically linked program.
+        // ldd fails for a statically linked program.
         return Ok(vec![]);
     };
-    // "libm.so.6 => /lib/x86_64-linux-gnu/libm.so.6 (0x...)", or the loader alone: "/lib64/ld-linux-x86-64.so.2 (0x...)"
+    // "libm.so.6 => /lib/x86_64-linux-gnu/libm.so.6 (0x...)", or the loader alone: "/lib64/ld-linux-x86-64.so.2
+    // (0x...)"
     let paths = said.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
     let libraries: Vec<PathBuf> = paths.map(PathBuf::from).collect();
     match libraries.iter().find(|library| !fs::exists(library).unwrap_or(false)) {
-        Some(missing) => {
-            Err(Error::refused(format!("{} needs {}, which is not here", program.display(), missing.display())))
-        }
+        Some(missing) => Err(Error::refused(format!(
+            "{} needs the library {}, which does not exist on this host",
+            program.display(),
+            missing.display()
+        ))),
         None => Ok(libraries),
     }
 }
@@ -243,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn an_archive_describes_the_layer_that_it_holds() {
+    fn archive_describes_its_layer() {
         let out = std::env::temp_dir().join(format!("messina-image-test-{}.tar", std::process::id()));
         let program = Path::new("/bin/sh");
         let image = Image::new("example/image:1", ["/bin/program"]).also_named("example/image:2").user("1:2");
@@ -264,7 +267,7 @@ mod tests {
         assert_eq!(files["bin/program"].1, fs::read(program).unwrap());
         assert_eq!(files["bin/program"].0.mode().unwrap() & 0o111, 0o111, "a program can be run");
         assert_eq!(files["bin/alias"].0.link_name().unwrap().unwrap(), Path::new("program"));
-        assert_eq!(files["tmp"].0.mode().unwrap(), 0o1777, "everybody may write to /tmp");
+        assert_eq!(files["tmp"].0.mode().unwrap(), 0o1777, "all users may write to /tmp");
         // It is linked against libraries, the loader first of all.
         assert!(files.keys().any(|path| path.contains("ld-linux")), "{:?}", files.keys());
         fs::remove_file(&out).unwrap();

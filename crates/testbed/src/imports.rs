@@ -1,5 +1,5 @@
-//! Which file of a crate imports which others: none may import itself by way of others. A module that only hands on what is in
-//! another one does not count.
+//! Checks that the files of a crate have no import cycles. A module that only re-exports items of another one does not
+//! count.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -17,14 +17,14 @@ use syn::{
 /// The path of a module or an item from the root of its crate.
 type Route = Vec<String>;
 
-/// What one file says.
+/// The imports of one file.
 #[derive(Default)]
 struct Found {
-    /// The module that is read now.
+    /// The current module.
     module: Route,
-    /// The routes that it names, from the module in which it does.
+    /// The paths that it names, each with the module that names it.
     names: Vec<(Route, Route)>,
-    /// What it hands on: module, name, and the route in its own words.
+    /// Its re-exports: module, name, and path as written.
     hands_on: Vec<(Route, String, Route)>,
 }
 
@@ -57,14 +57,14 @@ impl<'a> Visit<'a> for Found {
 
     fn visit_path(&mut self, path: &'a syn::Path) {
         let route: Route = path.segments.iter().map(|one| one.ident.to_string()).collect();
-        // Those that begin with a name of another crate, or of an item, lead nowhere.
+        // Paths that begin with another crate or an item do not count.
         if route.len() > 1 {
             self.names.push((self.module.clone(), route));
         }
         visit::visit_path(self, path);
     }
 
-    /// What a macro is given is no syntax tree, so routes are looked for in its words.
+    /// The arguments of a macro are no syntax tree, so paths are searched in their tokens.
     fn visit_macro(&mut self, item: &'a syn::Macro) {
         let text = item.tokens.to_string();
         let is_name = |word: &&str| word.starts_with(|first: char| first.is_alphabetic() || first == '_');
@@ -81,7 +81,7 @@ impl<'a> Visit<'a> for Found {
     }
 }
 
-/// What a `use` names, each with the name under which it is known then.
+/// The paths of a `use`, each with the name that it introduces.
 fn leaves(tree: &UseTree, before: &[String]) -> Vec<(Route, String)> {
     let with = |name: &syn::Ident| [before, &[name.to_string()]].concat();
     match tree {
@@ -113,7 +113,13 @@ impl Crate {
             let for_tests = |item: &&Item| matches!(item, Item::Use(item) if is_for_tests(&item.attrs));
             file.items.iter().filter(|item| !for_tests(item)).for_each(|item| found.visit_item(item));
             for (module, name, route) in found.hands_on {
-                assert_ne!(name, "*", "{} hands on whatever is in {}: name it", module.join("::"), route.join("::"));
+                assert_ne!(
+                    name,
+                    "*",
+                    "{} re-exports everything of {}: name the items",
+                    module.join("::"),
+                    route.join("::")
+                );
                 let route = Self::absolute(&read.modules, &module, &route);
                 read.hands_on.extend(route.map(|route| ((module, name), route)));
             }
@@ -126,7 +132,7 @@ impl Crate {
         read
     }
 
-    /// A route from the root of the crate; none where it leads into another crate.
+    /// A path from the root of the crate; none if it leads into another crate.
     fn absolute(modules: &BTreeSet<Route>, module: &Route, route: &Route) -> Option<Route> {
         let (first, rest) = route.split_first()?;
         match first.as_str() {
@@ -144,10 +150,10 @@ impl Crate {
         }
     }
 
-    /// The file that has what a route leads to, wherever it was handed on.
+    /// The file that defines the item of a path, through re-exports.
     fn file_of(&self, route: &Route) -> Option<Route> {
         let mut route = route.clone();
-        // A name is handed on a few times at most; one that leads back to itself is no matter of files.
+        // A name is re-exported a few times at most; a re-export of itself is not a cycle of files.
         for _ in 0..16 {
             let length = (0..=route.len()).rev().find(|length| self.modules.contains(&route[..*length]))?;
             let (module, rest) = route.split_at(length);
@@ -160,7 +166,7 @@ impl Crate {
         None
     }
 
-    /// Which files each file imports.
+    /// The files that each file imports.
     fn imports(&self) -> BTreeMap<Route, BTreeSet<Route>> {
         let mut imports: BTreeMap<Route, BTreeSet<Route>> = BTreeMap::new();
         for (module, route) in &self.names {
@@ -172,7 +178,7 @@ impl Crate {
         imports
     }
 
-    /// The shortest way by which a file imports itself.
+    /// The shortest import cycle.
     fn cycle(&self) -> Option<Vec<Route>> {
         let imports = self.imports();
         let way = |start: &Route| {
@@ -195,7 +201,7 @@ impl Crate {
     }
 }
 
-/// The sources of a crate, but for its tests.
+/// The sources of a crate, without its tests.
 fn sources(root: &Path) -> BTreeMap<Route, String> {
     let (mut folders, mut sources) = (vec![(root.to_owned(), Route::new())], BTreeMap::new());
     while let Some((folder, module)) = folders.pop() {
@@ -225,7 +231,7 @@ fn shown(cycle: Option<Vec<Route>>) -> String {
 }
 
 #[test]
-fn no_file_of_the_inner_crates_imports_itself_by_way_of_others() {
+fn inner_crates_have_no_import_cycles() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     for name in ["plan", "runtime", "clients"] {
         let read = Crate::read(&sources(&crates.join(name).join("src")));
@@ -235,15 +241,15 @@ fn no_file_of_the_inner_crates_imports_itself_by_way_of_others() {
 }
 
 #[test]
-fn cycles_are_found() {
+fn import_cycles_are_found() {
     for (files, expected) in [
         (vec![("", "mod a; mod b;"), ("a", "use crate::b::B;"), ("b", "pub struct B;")], ""),
         (vec![("", "mod a; mod b;"), ("a", "use super::b::B;"), ("b", "fn b() { crate::a::a() }")], "a -> b -> a"),
         (vec![("", "mod a;"), ("a", "mod c; use c::C;"), ("a::c", "use super::A;")], "a -> a::c -> a"),
         (vec![("", "mod a;"), ("a", "mod c; fn a() { c::c() }"), ("a::c", "use super::A;")], "a -> a::c -> a"),
-        // What macros are given is read, too.
+        // Arguments of macros count, too.
         (vec![("", "mod a; mod b;"), ("a", "fn a() { x!(crate::b::b()) }"), ("b", "use crate::a::A;")], "a -> b -> a"),
-        // What a parent hands on is not its own.
+        // A re-export does not count as an import of the parent.
         (
             vec![
                 ("", "mod a; pub use a::b::B;"),
@@ -262,7 +268,7 @@ fn cycles_are_found() {
             ],
             "a::b -> a::c -> a::b",
         ),
-        // Tests may.
+        // Imports of tests do not count.
         (
             vec![
                 ("", "mod a; mod b;"),

@@ -1,5 +1,5 @@
-//! How many watchers of files a user of this machine may have. Kubernetes' programs have about fifteen in each cluster, and
-//! where there are no more, containerd starts without half of itself: the usual 128 are too few for the clusters that fit.
+//! The limit of inotify instances per user of this host. The programs of a cluster need about fifteen, and without them
+//! containerd starts with a part of its plugins only: the usual 128 are too few for the clusters that fit on a host.
 
 use std::{fs, path::Path};
 
@@ -10,7 +10,7 @@ use crate::{
 
 const LIMIT: &str = "/proc/sys/fs/inotify/max_user_instances";
 const ENOUGH: u32 = 1024;
-/// Here stands what it was.
+/// The file with the former limit.
 const BEFORE: &str = "/run/messina-inotify";
 
 /// Raises the limit where it is too low.
@@ -23,8 +23,8 @@ pub fn raise() -> Result<()> {
     fs::write(LIMIT, ENOUGH.to_string()).doing(|| format!("writing {LIMIT}"))
 }
 
-/// Makes it what it was.
-pub fn put_back() -> Result<()> {
+/// Restores the former limit.
+pub fn restore_limit() -> Result<()> {
     if let Ok(before) = fs::read_to_string(BEFORE) {
         fs::write(LIMIT, before).doing(|| format!("writing {LIMIT}"))?;
         cache::remove(Path::new(BEFORE))?;

@@ -1,4 +1,4 @@
-//! A real Kubernetes on one machine, for development and tests.
+//! Kubernetes clusters on this host, for development and tests.
 //!
 //! [`cluster`] starts and stops clusters, [`tools`] gets the programs they consist of, [`harness`] is what tests use.
 //! How the parts fit together is drawn in `docs/testbed.md`.
@@ -9,6 +9,7 @@ pub mod cache;
 pub mod cgroup;
 pub mod cluster;
 pub mod components;
+pub mod deadline;
 pub mod demo;
 #[cfg(test)]
 mod dependencies;
@@ -26,7 +27,6 @@ pub mod inotify;
 pub mod manifests;
 pub mod network;
 pub mod node;
-pub mod patience;
 pub mod pki;
 pub mod progress;
 pub mod provisioner;

@@ -1,11 +1,11 @@
-//! `testbed`: a real Kubernetes on one machine.
+//! `testbed`: Kubernetes clusters on this host.
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
 use messina_testbed::{
     bench,
-    cluster::{self, Cluster, Kind, State, Wish},
+    cluster::{self, Cluster, ClusterSpec, Kind, State},
     demo, deploy,
     etcd::{self, Shape},
     facts, harness,
@@ -16,7 +16,7 @@ use messina_testbed::{
     tools::NodeTools,
 };
 
-/// A real Kubernetes on one machine, for development and tests.
+/// Kubernetes clusters on this host, for development and tests.
 #[derive(Parser)]
 #[command(name = "testbed", version)]
 struct Cli {
@@ -26,27 +26,27 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Starts a cluster; one that runs already is left as it is
+    /// Starts a cluster; a running one is not changed
     Up(Up),
-    /// Stops a cluster and removes all traces of it
+    /// Stops a cluster and deletes everything that belongs to it
     Down(Down),
-    /// Lists the clusters of this machine
+    /// Lists the clusters on this host
     Status,
     /// Prints a cluster's kubeconfig
     Kubeconfig(Name),
-    /// Makes an image of a program and imports it into every node
+    /// Builds an image of a program and imports it into every Kubernetes node
     Image(ImageOf),
     /// Imports the images of the operator and of simulated nodes into every Kubernetes node, or writes them as archives
     Images(Images),
     /// Downloads or builds the programs and images of a full cluster, so that `up` finds them
     Tools,
-    /// Starts a cluster with the operator and a datacenter of simulated nodes, and says what to try
+    /// Starts a cluster with the operator and a datacenter of simulated nodes, and prints commands to try
     Demo(Up),
-    /// Prints what the API server says of Kubernetes' own types that stand inside ours
+    /// Prints the API server's schema of the Kubernetes types that Messina's types embed
     SchemaFacts(Name),
-    /// Runs the tests of this workspace, and prints what each of them costs
+    /// Runs the tests of this workspace, and prints the time and CPU time of each
     Test(Test),
-    /// Measures what the operator costs, on a cluster of its own
+    /// Measures the operator's requests, memory and CPU time, on a cluster of its own
     Bench(Bench),
     #[command(hide = true)]
     Supervise { folder: PathBuf },
@@ -78,28 +78,28 @@ struct Down {
 struct Up {
     #[command(flatten)]
     name: Name,
-    /// How many nodes, each with its own containerd and kubelet
+    /// Number of Kubernetes nodes, each with its own containerd and kubelet
     #[arg(long, default_value_t = 1)]
     nodes: u8,
-    /// Without nodes: etcd, API server and controller manager on loopback; needs no root
+    /// A control plane without Kubernetes nodes, on loopback: etcd, API server and controller manager; needs no root
     #[arg(long)]
     light: bool,
-    /// In a light cluster: nodes that exist in the API only, played by KWOK, and a scheduler
+    /// Number of Kubernetes nodes that KWOK simulates, with a scheduler; needs --light
     #[arg(long, default_value_t = 0, requires = "light")]
     fake_nodes: u32,
-    /// In a light cluster: the API server's port [default: any free one]
+    /// Port of the API server; needs --light [default: any free port]
     #[arg(long, requires = "light")]
     port: Option<u16>,
-    /// Uses this existing cluster instead of starting one
+    /// Kubeconfig of an existing cluster to use instead of starting one
     #[arg(long, conflicts_with_all = ["light", "nodes"])]
     kubeconfig: Option<PathBuf>,
-    /// Starts an etcd cluster with etcd-backup-restore in it: the Etcd `etcd-main` in the namespace `default`
+    /// Also starts an etcd cluster with etcd-backup-restore: the Etcd `etcd-main` in the namespace `default`
     #[arg(long)]
     with_etcd: bool,
-    /// How many members the etcd cluster has: 1 or 3
+    /// Number of members of the etcd cluster: 1 or 3
     #[arg(long, default_value_t = 1, requires = "with_etcd", value_parser = one_or_three)]
     etcd_members: u8,
-    /// The etcd cluster speaks TLS, and its clients have to show a certificate
+    /// Encrypts the etcd cluster with TLS; clients need a certificate
     #[arg(long, requires = "with_etcd")]
     etcd_tls: bool,
 }
@@ -108,7 +108,7 @@ fn one_or_three(text: &str) -> Result<u8, String> {
     match text {
         "1" => Ok(1),
         "3" => Ok(3),
-        _ => Err("it has to be 1 or 3".into()),
+        _ => Err("must be 1 or 3".into()),
     }
 }
 
@@ -116,7 +116,7 @@ fn one_or_three(text: &str) -> Result<u8, String> {
 struct Images {
     #[command(flatten)]
     name: Name,
-    /// A folder for the archives, for clusters that are not the testbed's (docs/existing-cluster.md)
+    /// Writes the archives to this folder instead, for other clusters (docs/existing-cluster.md)
     #[arg(long, conflicts_with = "name")]
     output: Option<PathBuf>,
 }
@@ -142,39 +142,39 @@ struct Test {
 
 #[derive(Args)]
 struct Bench {
-    /// The program `messina`; `make release` makes it
+    /// Path of the program `messina`, as `make release` builds it
     operator: PathBuf,
-    /// How many datacenters of one node, in tens
+    /// Number of datacenters of one node: a multiple of ten
     #[arg(long, default_value_t = 100, value_parser = tens)]
     datacenters: usize,
-    /// For how many seconds nothing may be asked once all is done
+    /// Seconds without a request that an idle operator has to last
     #[arg(long, default_value_t = 60)]
     idle: u64,
 }
 
 fn tens(text: &str) -> Result<usize, String> {
-    let number: usize = text.parse().map_err(|_| "it is no number".to_owned())?;
-    if number > 0 && number.is_multiple_of(10) { Ok(number) } else { Err("it has to be a multiple of ten".into()) }
+    let number: usize = text.parse().map_err(|_| "not a number".to_owned())?;
+    if number > 0 && number.is_multiple_of(10) { Ok(number) } else { Err("must be a multiple of ten".into()) }
 }
 
 #[derive(Args)]
 struct ImageOf {
     #[command(flatten)]
     name: Name,
-    /// The image's name and tag, such as localhost/messina/operator:dev
+    /// Name and tag of the image, such as localhost/messina/operator:dev
     reference: String,
-    /// The program that the image runs; libraries that it is linked against come along
+    /// Program that the image runs; the shared libraries that it needs are included
     program: PathBuf,
     /// More files, as SOURCE:PATH
     #[arg(long = "file")]
     files: Vec<String>,
-    /// Whom the program runs as, in numbers
+    /// User and group that the program runs as, in numbers
     #[arg(long, default_value = "65532:65532")]
     user: String,
-    /// Where the archive is kept [default: a temporary file]
+    /// File to write the archive to [default: a temporary file]
     #[arg(long)]
     output: Option<PathBuf>,
-    /// Only writes the archive
+    /// Writes the archive without importing it
     #[arg(long, requires = "output")]
     no_import: bool,
 }
@@ -195,8 +195,8 @@ async fn run(command: Command) -> messina_testbed::Result<()> {
     match command {
         Command::Up(arguments) => {
             let cluster = up(arguments, &steps).await?;
-            steps.say(format!(
-                "The cluster is usable after {:.1} s: {}",
+            steps.print_line(format!(
+                "The cluster is ready after {:.1} s: {}",
                 steps.elapsed().as_secs_f64(),
                 cluster.describe()
             ));
@@ -233,7 +233,7 @@ async fn run(command: Command) -> messina_testbed::Result<()> {
             Ok(())
         }
         Command::Test(Test { slow, selftests, only, at_once, keep }) => {
-            // Tests wait more than they work.
+            // Tests mostly wait.
             let usual = || 4 * std::thread::available_parallelism().map_or(1, usize::from);
             let at_once = at_once.map_or_else(usual, usize::from);
             suite::run(&suite::Selection { slow, selftests, only, at_once, keep }, &steps).await
@@ -250,7 +250,7 @@ async fn run(command: Command) -> messina_testbed::Result<()> {
 }
 
 async fn up(arguments: Up, steps: &Steps) -> messina_testbed::Result<Cluster> {
-    let wish = Wish {
+    let spec = ClusterSpec {
         name: arguments.name.name,
         kind: if arguments.light { Kind::Light } else { Kind::Full },
         nodes: arguments.nodes,
@@ -259,18 +259,18 @@ async fn up(arguments: Up, steps: &Steps) -> messina_testbed::Result<Cluster> {
         kubeconfig: arguments.kubeconfig,
         etcd: arguments.with_etcd.then_some(Shape { members: arguments.etcd_members, tls: arguments.etcd_tls }),
     };
-    cluster::up(&wish, steps).await
+    cluster::up(&spec, steps).await
 }
 
 fn status() -> messina_testbed::Result<()> {
     let clusters = cluster::all()?;
     if clusters.is_empty() {
-        println!("No cluster runs here. Start one with `testbed up`.");
+        println!("No cluster is running on this host. Start one with `testbed up`.");
     }
     for cluster in clusters {
         let state = match cluster.state() {
             State::Running => "running",
-            State::Dead => "dead, to be removed by the next `testbed up` or `testbed down`",
+            State::Dead => "not running: its processes are gone. The next `testbed up` or `testbed down` removes it",
         };
         println!("{}: {state}; {}", cluster.name, cluster.describe());
         println!("    kubeconfig {}", cluster.kubeconfig().display());
@@ -296,7 +296,7 @@ fn image(arguments: ImageOf, steps: &Steps) -> messina_testbed::Result<()> {
         Some(output) => output.clone(),
         None => std::env::temp_dir().join(format!("messina-image-{}.tar", std::process::id())),
     };
-    let step = steps.begin(format!("making {}", arguments.reference));
+    let step = steps.begin(format!("building {}", arguments.reference));
     image.write(&archive)?;
     step.done("");
     let imported =

@@ -1,4 +1,4 @@
-//! What every cluster with nodes has: DNS and a default StorageClass. And waiting for them.
+//! DNS and the default StorageClass of clusters with Kubernetes nodes.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
     harness::{self, Seen},
 };
 
-/// Installs them.
+/// Installs DNS and the StorageClass.
 pub async fn install(client: &Client) -> Result<()> {
     install_storage(client).await?;
     harness::apply(client, include_str!("../manifests/dns.yaml"), None).await.map(drop)
@@ -24,21 +24,21 @@ pub async fn install_storage(client: &Client) -> Result<()> {
     harness::apply(client, include_str!("../manifests/storage.yaml"), None).await.map(drop)
 }
 
-/// Waits for the account without which no pod is admitted.
+/// Waits for the ServiceAccount without which the API server admits no pod.
 pub async fn await_default_service_account(client: &Client, limit: Duration) -> Result<()> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
     harness::until(accounts, "default", "the default service account", limit, |account| match account {
         Some(_) => Seen::Ready(()),
-        None => Seen::NotYet("there is none".into()),
+        None => Seen::NotYet("it does not exist".into()),
     })
     .await
 }
 
-/// Waits for `count` nodes to be ready.
+/// Waits for `count` Kubernetes nodes to be ready.
 pub async fn await_nodes(client: &Client, count: usize, limit: Duration) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
-    harness::eventually(&format!("{count} nodes to be ready"), limit, || async {
-        let nodes = nodes.list(&ListParams::default()).await.doing(|| "listing nodes".into())?;
+    harness::eventually(&format!("{count} Kubernetes nodes to be ready"), limit, || async {
+        let nodes = nodes.list(&ListParams::default()).await.doing(|| "listing Kubernetes nodes".into())?;
         let ready: Vec<String> = nodes.iter().filter(|node| is_ready(node)).map(ResourceExt::name_any).collect();
         Ok(if ready.len() >= count { Seen::Ready(()) } else { Seen::NotYet(format!("ready: {ready:?}")) })
     })
@@ -62,7 +62,7 @@ pub async fn await_dns(client: &Client, limit: Duration) -> Result<()> {
     .await
 }
 
-/// Adds nodes that exist in the API only.
+/// Creates Kubernetes nodes that KWOK simulates.
 pub async fn add_fake_nodes(client: &Client, count: u32) -> Result<()> {
     for number in 1..=count {
         let node = format!(

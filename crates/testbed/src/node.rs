@@ -1,7 +1,7 @@
-//! One node: containerd, kubelet and kube-proxy in namespaces of their own.
+//! A Kubernetes node: containerd, kubelet and kube-proxy in namespaces of their own.
 //!
-//! A node sees the machine's files but writes none of them: what its programs would leave under `/run`, `/var/lib` and
-//! `/var/log` goes to file systems that end with the node. Its own folder stands at [`HERE`].
+//! A Kubernetes node sees this host's files but writes none of them: `/run`, `/var/lib` and `/var/log` are file systems
+//! of its own, which end with it. Its own folder is mounted at [`HERE`].
 
 use std::{
     fs,
@@ -26,10 +26,10 @@ use crate::{
     tools::{NodeTools, PAUSE_IMAGE},
 };
 
-/// The node's own folder, as seen from inside the node.
+/// The Kubernetes node's own folder, as seen from inside of it.
 pub const HERE: &str = "/run/messina";
 
-/// What the process that becomes a node has to know.
+/// The description of a Kubernetes node, for its process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Node {
     name: String,
@@ -42,17 +42,17 @@ pub struct Node {
     pods: String,
 }
 
-/// The folder of a node within its cluster's.
+/// The folder of a Kubernetes node in that of its cluster.
 pub fn folder(cluster: &Path, name: &str) -> PathBuf {
     cluster.join(name)
 }
 
-/// The socket of a node's containerd, as seen from outside.
+/// The socket of a Kubernetes node's containerd, as seen from outside.
 pub fn containerd_socket(cluster: &Path, name: &str) -> PathBuf {
     folder(cluster, name).join("containerd.sock")
 }
 
-/// Prepares node `number`: its network, control groups, credentials and configuration.
+/// Prepares Kubernetes node `number`: its network, cgroups, credentials and configuration.
 pub fn prepare(
     cluster: &str,
     cluster_folder: &Path,
@@ -102,10 +102,10 @@ pub fn prepare(
     ))
 }
 
-/// Becomes the node. To be called in the node's network namespace and in a mount namespace of its own.
+/// Runs the Kubernetes node. To be called in its network namespace and in a mount namespace of its own.
 pub fn run(description: &Path) -> Result<()> {
     let node: Option<Node> = cache::read_json(description)?;
-    let node = node.ok_or_else(|| Error::refused(format!("{} is not there", description.display())))?;
+    let node = node.ok_or_else(|| Error::refused(format!("{} does not exist", description.display())))?;
     node.mount_all()?;
     node.run()
 }
@@ -113,7 +113,7 @@ pub fn run(description: &Path) -> Result<()> {
 impl Node {
     fn mount_all(&self) -> Result<()> {
         let here = folder(&self.cluster, &self.name);
-        // Built aside and then moved to /run, because the sources may lie below what is about to be covered.
+        // Mounted elsewhere and then moved to /run, because the sources may be below /run.
         let run = here.join("mount");
         tmpfs(&run)?;
         let inside = |name: &str| run.join("messina").join(name);
@@ -128,7 +128,7 @@ impl Node {
             .doing(|| "moving a mount to /run".into())?;
         tmpfs(Path::new("/var/lib"))?;
         tmpfs(Path::new("/var/log"))?;
-        // kubelet wants these values and would set them for the whole machine; it reads them from here instead.
+        // The kubelet would set these values for the whole host; it reads them from here instead.
         for (key, value) in [
             ("vm/overcommit_memory", "1"),
             ("vm/panic_on_oom", "0"),
@@ -141,9 +141,9 @@ impl Node {
             cache::write(&file, format!("{value}\n"))?;
             bind_over(&file, &Path::new("/proc/sys").join(key))?;
         }
-        // Volumes that a pod mounts must be seen by the pods that use them.
+        // Mounts of volumes have to propagate to the pods that use them.
         mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_SHARED, None::<&str>)
-            .doing(|| "sharing the node's mounts".into())
+            .doing(|| "sharing the Kubernetes node's mounts".into())
     }
 
     fn run(&self) -> Result<()> {
@@ -188,13 +188,13 @@ impl Node {
                 format!("--bind-address={}", self.address),
                 "--healthz-bind-address=127.0.0.1:10256".into(),
                 "--metrics-bind-address=127.0.0.1:10249".into(),
-                // These belong to the whole machine.
+                // These belong to the whole host.
                 "--conntrack-max-per-core=0".into(),
                 "--conntrack-tcp-timeout-established=0s".into(),
                 "--conntrack-tcp-timeout-close-wait=0s".into(),
             ],
         );
-        // kubelet waits for containerd by itself.
+        // The kubelet waits for containerd by itself.
         supervise::supervise(vec![containerd, kubelet, proxy], &logs)
     }
 }
@@ -214,7 +214,8 @@ fn await_containerd(ctr: &Path, socket: &Path) -> Result<()> {
     }
 }
 
-/// Imports the images that every node has, as soon as its containerd answers. From outside of the node.
+/// Imports the images of every Kubernetes node, as soon as its containerd answers. Called outside of the Kubernetes
+/// node.
 pub fn import_own_images(tools: &NodeTools, socket: &Path) -> Result<()> {
     await_containerd(&tools.ctr(), socket)?;
     let entries = fs::read_dir(&tools.images).doing(|| format!("reading {}", tools.images.display()))?;
@@ -223,7 +224,7 @@ pub fn import_own_images(tools: &NodeTools, socket: &Path) -> Result<()> {
     archives.iter().try_for_each(|archive| import(&tools.ctr(), socket, archive))
 }
 
-/// Imports an image archive into a node.
+/// Imports an image archive into a Kubernetes node.
 pub fn import(ctr: &Path, socket: &Path, archive: &Path) -> Result<()> {
     exec::output(
         &format!("importing {}", archive.display()),
@@ -237,7 +238,7 @@ fn tmpfs(at: &Path) -> Result<()> {
         .doing(|| format!("mounting a tmpfs at {}", at.display()))
 }
 
-/// Shows `source` at the folder `at`, which is made if need be.
+/// Mounts `source` at the folder `at`, which is created if need be.
 fn bind(source: &Path, at: &Path) -> Result<()> {
     fs::create_dir_all(at).doing(|| format!("creating {}", at.display()))?;
     bind_over(source, at)
@@ -245,7 +246,7 @@ fn bind(source: &Path, at: &Path) -> Result<()> {
 
 fn bind_over(source: &Path, at: &Path) -> Result<()> {
     mount(Some(source), at, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>)
-        .doing(|| format!("showing {} at {}", source.display(), at.display()))
+        .doing(|| format!("mounting {} at {}", source.display(), at.display()))
 }
 
 fn cni(pods: &str) -> String {
@@ -278,7 +279,7 @@ state = "/run/containerd"
   address = "{HERE}/containerd.sock"
 
 [plugins."io.containerd.grpc.v1.cri"]
-  # Where the machine lets nobody lower it (no CAP_SYS_RESOURCE), runc would fail.
+  # On a host where no process may lower it (no CAP_SYS_RESOURCE), runc would fail.
   restrict_oom_score_adj = true
   sandbox_image = "{PAUSE_IMAGE}"
   [plugins."io.containerd.grpc.v1.cri".cni]
@@ -310,7 +311,7 @@ fn kubelet_config(cluster: &str, node: &str, address: Ipv4Addr) -> Result<String
         "clusterDNS": [DNS_SERVICE],
         "clusterDomain": "cluster.local",
         "containerRuntimeEndpoint": format!("unix://{HERE}/containerd.sock"),
-        // The disk and memory of the machine are not this node's to defend.
+        // The Kubernetes node does not evict pods because of the disk of this host.
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "0%", "imagefs.available": "0%", "nodefs.inodesFree": "0%"},
         "imageGCHighThresholdPercent": 100,
         "failSwapOn": false,

@@ -19,17 +19,17 @@ use crate::{
     error::{Doing, Result, malformed},
 };
 
-/// Who may do everything.
+/// The group with all permissions.
 const ADMINISTRATORS: &str = "system:masters";
 
-/// The authority of a cluster and the folder that holds what it signed.
+/// The certificate authority of a cluster, and the folder with the certificates that it signed.
 pub struct Pki {
     folder: PathBuf,
     authority: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Pki {
-    /// A new authority, and the key that signs service account tokens.
+    /// Creates a new authority, and the key that signs ServiceAccount tokens.
     pub fn create(folder: PathBuf) -> Result<Self> {
         let authority =
             CertifiedIssuer::self_signed(authority(), key()?).map_err(malformed("making the cluster's authority"))?;
@@ -42,7 +42,7 @@ impl Pki {
         Ok(pki)
     }
 
-    /// The API server's certificate, and its identity towards kubelets.
+    /// Creates the API server's certificate, and its client certificate for kubelets.
     pub fn api_server(&self, addresses: &[IpAddr]) -> Result<()> {
         let mut params = CertificateParams::new([
             "kubernetes".to_owned(),
@@ -58,7 +58,7 @@ impl Pki {
         self.client("kubelet-client", "kube-apiserver-kubelet-client", Some(ADMINISTRATORS))
     }
 
-    /// The kubeconfig of a component, written as a file of its own.
+    /// Writes the kubeconfig of a component.
     pub fn kubeconfig(&self, file: &str, server: &str, user: &str, group: Option<&str>) -> Result<()> {
         self.client(file, user, group)?;
         let read = |name: String| {
@@ -83,7 +83,7 @@ impl Pki {
         self.write(&format!("{file}.kubeconfig"), &text)
     }
 
-    /// The kubeconfig of the person who started the cluster.
+    /// Writes the kubeconfig of the administrator.
     pub fn admin_kubeconfig(&self, server: &str) -> Result<PathBuf> {
         self.kubeconfig("admin", server, "kubernetes-admin", Some(ADMINISTRATORS))?;
         Ok(self.folder.join("admin.kubeconfig"))
@@ -109,8 +109,7 @@ impl Pki {
     }
 }
 
-/// A certificate of an administrator, and its key, that a cluster's authority signs now. For tests of certificates that
-/// run out.
+/// Signs a certificate of an administrator, and returns it with its key. For tests of expiring certificates.
 pub fn administrator(folder: &Path, user: &str, validity: Duration) -> Result<(String, String)> {
     let file = folder.join("ca.key");
     let text = fs::read_to_string(&file).doing(|| format!("reading {}", file.display()))?;
@@ -126,7 +125,7 @@ pub fn administrator(folder: &Path, user: &str, validity: Duration) -> Result<(S
     Ok((certificate.pem(), key.serialize_pem()))
 }
 
-/// What an authority says of itself.
+/// The certificate parameters of an authority.
 pub(crate) fn authority() -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = name("messina-testbed", None);

@@ -1,4 +1,4 @@
-//! Steps with their times, for a person at a terminal or in a log.
+//! Prints steps with their times, to a terminal or a log.
 
 use std::{
     io::IsTerminal,
@@ -8,11 +8,11 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A run of steps.
+/// The steps of a command.
 #[derive(Debug)]
 pub struct Steps {
     started: Instant,
-    /// Prints nothing at all: for use inside tests.
+    /// Prints nothing, for use in tests.
     quiet: bool,
 }
 
@@ -28,7 +28,7 @@ impl Steps {
         Self { quiet: true, ..Self::default() }
     }
 
-    /// Begins a step; it ends with [`Step::done`], or is shown as given up when dropped.
+    /// Begins a step. It ends with [`Step::done`], or is printed as failed when dropped.
     pub fn begin(&self, what: impl Into<String>) -> Step {
         let what = what.into();
         let terminal = std::io::stderr().is_terminal();
@@ -54,20 +54,20 @@ impl Steps {
         }
     }
 
-    /// A line of its own.
-    pub fn say(&self, line: impl AsRef<str>) {
+    /// Prints a line.
+    pub fn print_line(&self, line: impl AsRef<str>) {
         if !self.quiet {
             eprintln!("{}", line.as_ref());
         }
     }
 
-    /// How long the run has taken so far.
+    /// The time since the first step.
     pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 }
 
-/// A step under way.
+/// A step that has begun.
 #[derive(Debug)]
 pub struct Step {
     bar: ProgressBar,
@@ -80,7 +80,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// Shows how far the step is. In a log, twice a minute at most.
+    /// Prints the progress of the step, in a log twice a minute at most.
     pub fn progress(&self, detail: &str) {
         self.bar.set_message(detail.to_owned());
         let seconds = self.started.elapsed().as_secs();
@@ -90,7 +90,7 @@ impl Step {
         }
     }
 
-    /// Ends the step well.
+    /// Ends the step as successful.
     pub fn done(mut self, detail: &str) {
         self.end("✓", detail);
     }

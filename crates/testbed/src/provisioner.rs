@@ -1,4 +1,4 @@
-//! Volumes for a cluster's claims: folders of the node to which the claim's first pod was scheduled.
+//! Provisions volumes for claims: folders of the Kubernetes node to which the claim's first pod was scheduled.
 
 use std::{
     fs,
@@ -30,7 +30,7 @@ use crate::{
 const NAME: &str = "messina.testbed/local";
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 
-/// Serves the claims of the cluster in `folder`, for ever.
+/// Provisions volumes for the claims of the cluster in `folder`, for ever.
 pub async fn run(folder: &Path) -> Result<()> {
     let client = harness::client(&folder.join("pki/admin.kubeconfig")).await?;
     let provisioner = Provisioner { client: client.clone(), folder: folder.to_owned() };
@@ -64,7 +64,7 @@ struct Provisioner {
 }
 
 impl Provisioner {
-    /// Gives a claim its volume, or more room.
+    /// Creates the volume of a claim, or expands it.
     async fn serve(&self, claim: &PersistentVolumeClaim) -> Result<()> {
         let annotation = |name: &str| claim.annotations().get(name).map(String::as_str);
         if annotation("volume.kubernetes.io/storage-provisioner") != Some(NAME)
@@ -81,18 +81,18 @@ impl Provisioner {
         if let Some(volume) = &spec.volume_name {
             let has = claim.status.as_ref().and_then(|status| status.capacity.as_ref()?.get("storage"));
             if has.is_some_and(|has| has != wanted) {
-                // A folder grows by itself; the API only has to say so.
+                // A folder has no size limit, so only the objects change.
                 let params = PatchParams::default();
                 let grown = json!({"capacity": {"storage": wanted}});
                 let patch = Patch::Merge(json!({"spec": grown}));
-                volumes.patch(volume, &params, &patch).await.doing(|| format!("growing {volume}"))?;
+                volumes.patch(volume, &params, &patch).await.doing(|| format!("expanding {volume}"))?;
                 let claims: Api<PersistentVolumeClaim> =
                     Api::namespaced(self.client.clone(), &claim.namespace().unwrap_or_default());
                 let patch = Patch::Merge(json!({"status": grown}));
                 claims
                     .patch_status(&claim.name_any(), &params, &patch)
                     .await
-                    .doing(|| format!("growing {}", claim.name_any()))?;
+                    .doing(|| format!("expanding {}", claim.name_any()))?;
             }
             return Ok(());
         }
@@ -142,13 +142,13 @@ impl Provisioner {
             ..Default::default()
         };
         match volumes.create(&PostParams::default(), &volume).await {
-            // Seen twice: the volume is there, and will be bound.
+            // An earlier event of the claim created it; Kubernetes will bind it.
             Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
             created => created.map(drop).doing(|| format!("creating the volume {name}")),
         }
     }
 
-    /// Removes a volume whose claim is gone.
+    /// Deletes a volume whose claim is gone.
     async fn reclaim(&self, volume: &PersistentVolume) -> Result<()> {
         let released = volume.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Released");
         let deletes =
@@ -165,7 +165,7 @@ impl Provisioner {
     }
 }
 
-/// The node that a volume of ours is on.
+/// The Kubernetes node of a volume of this provisioner.
 fn node_of(volume: &PersistentVolume) -> Option<&str> {
     let affinity = volume.spec.as_ref()?.node_affinity.as_ref()?.required.as_ref()?;
     let expressions = affinity.node_selector_terms.first()?.match_expressions.as_ref()?;

@@ -1,7 +1,7 @@
 //! Kubernetes' official programs: downloads the server archive of a pinned version and unpacks what a cluster needs.
 //!
-//! Nothing is unpacked before the SHA-512 of the complete archive is the pinned one. Every [`ReleaseError`] has the same
-//! consequence: [`crate::tools`] builds the programs instead.
+//! Nothing is unpacked before the SHA-512 of the complete archive is the pinned one. Every [`ReleaseError`] has the
+//! same consequence: [`crate::tools`] builds the programs instead.
 
 use std::{
     error::Error as StdError,
@@ -38,8 +38,8 @@ use crate::{
 /// from [`crate::tools::KUBERNETES`], the version that is built from the module registry.
 pub const VERSION: &str = "v1.36.4";
 
-/// `kubernetes-server-linux-ARCHITECTURE.tar.gz`: the architecture as Rust and as Kubernetes name it, and the SHA-512 of
-/// the archive from `CHANGELOG/CHANGELOG-1.36.md` of Kubernetes.
+/// `kubernetes-server-linux-ARCHITECTURE.tar.gz`: the architecture as Rust and as Kubernetes name it, and the SHA-512
+/// of the archive from `CHANGELOG/CHANGELOG-1.36.md` of Kubernetes.
 const ARCHIVES: [(&str, &str, &str); 2] = [
     (
         "x86_64",
@@ -65,13 +65,13 @@ const REDIRECTS: usize = 5;
 /// The name of the archive while it is in the folder of the programs.
 const ARCHIVE_FILE: &str = "archive.tar.gz";
 
-/// Why the official programs cannot be used. The message is complete but for what happens next.
+/// Why the official programs cannot be used. The message does not say what the testbed does next.
 #[derive(Debug, thiserror::Error)]
 pub enum ReleaseError {
     /// No connection: the name, the address, the port or the certificate.
     #[error("{url} cannot be reached ({cause})")]
     Unreachable {
-        /// What was asked for.
+        /// The URL of the request.
         url: String,
         /// What the system or the TLS library reports.
         cause: String,
@@ -79,23 +79,23 @@ pub enum ReleaseError {
     /// The server stopped sending.
     #[error("{url} sent nothing for {:.1} s", waited.as_secs_f64())]
     Stalled {
-        /// What was asked for.
+        /// The URL of the request.
         url: String,
-        /// For how long.
+        /// The time waited.
         waited: Duration,
     },
     /// The download takes longer than a build.
     #[error("{url} was not complete after {:.0} s", waited.as_secs_f64())]
     Slow {
-        /// What was asked for.
+        /// The URL of the request.
         url: String,
-        /// For how long.
+        /// The time waited.
         waited: Duration,
     },
     /// The server sent no file, but an HTTP error.
     #[error("{url} was answered with {status}")]
     Status {
-        /// What was asked for.
+        /// The URL of the request.
         url: String,
         /// The status.
         status: StatusCode,
@@ -103,7 +103,7 @@ pub enum ReleaseError {
     /// A redirect too many, or one to something that is no HTTP URL.
     #[error("{url} redirects to {location:?}, which is not followed (only http and https, at most {REDIRECTS} times)")]
     Redirect {
-        /// What was asked for.
+        /// The URL of the request.
         url: String,
         /// Where the server points to.
         location: String,
@@ -114,15 +114,15 @@ pub enum ReleaseError {
         length.map_or("?".into(), |length| length.to_string())
     )]
     Incomplete {
-        /// What was asked for.
+        /// The URL of the request.
         url: String,
-        /// How many bytes came.
+        /// How many bytes were received.
         bytes: u64,
-        /// How many were announced.
+        /// How many bytes were announced.
         length: Option<u64>,
         /// How the connection ended.
         cause: String,
-        /// The sums.
+        /// The expected and the actual checksum.
         sums: Box<Sums>,
     },
     /// The file is not the release.
@@ -131,17 +131,17 @@ pub enum ReleaseError {
          unpacked"
     )]
     Checksum {
-        /// What was asked for.
+        /// The URL of the request.
         url: String,
-        /// How many bytes came.
+        /// How many bytes were received.
         bytes: u64,
-        /// The sums.
+        /// The expected and the actual checksum.
         sums: Box<Sums>,
     },
     /// The archive lacks programs.
     #[error("{url} does not contain {}", missing.join(", "))]
     MissingPrograms {
-        /// What was asked for.
+        /// The URL of the request.
         url: String,
         /// The names of the programs.
         missing: Vec<String>,
@@ -161,7 +161,7 @@ impl fmt::Display for Sums {
     }
 }
 
-/// How long a download may wait for what.
+/// Timeouts of a download.
 #[derive(Clone, Copy, Debug)]
 pub struct DownloadLimits {
     /// The first connection, with name resolution and TLS.
@@ -192,8 +192,8 @@ pub struct ServerArchive {
 }
 
 impl ServerArchive {
-    /// The pinned archive for this host. None: the user wants the programs to be built ([`SITE_VARIABLE`] is empty), or no
-    /// sum is pinned for this architecture.
+    /// The pinned archive for this host. None: the user wants the programs to be built ([`SITE_VARIABLE`] is empty), or
+    /// no sum is pinned for this architecture.
     pub fn pinned() -> Option<Self> {
         let site = std::env::var(SITE_VARIABLE).unwrap_or_else(|_| SITE.into());
         Self::of(&site, std::env::consts::ARCH)
@@ -210,13 +210,13 @@ impl ServerArchive {
         Self { url: url.into(), sha512: sha512.into() }
     }
 
-    /// The SHA-512, which also tells apart what was made from different archives.
+    /// The SHA-512, which also distinguishes the results of different archives.
     pub(crate) fn sha512(&self) -> &str {
         &self.sha512
     }
 
-    /// Downloads and verifies the archive, and unpacks `programs` into the folder `into`. After an error, the folder may
-    /// hold a part of them: use [`cache::once`].
+    /// Downloads and verifies the archive, and unpacks `programs` into the folder `into`. After an error, the folder
+    /// may hold a part of them: use [`cache::once`].
     pub fn unpack(&self, programs: &[&str], into: &Path, limits: DownloadLimits, step: &Step) -> Result<()> {
         let file = into.join(ARCHIVE_FILE);
         self.download(&file, limits, step)?;
@@ -283,7 +283,7 @@ impl ServerArchive {
         }
     }
 
-    /// Asks for the archive, following redirects.
+    /// Requests the archive, following redirects.
     async fn request(&self, limits: DownloadLimits) -> Result<Response<Incoming>, ReleaseError> {
         let mut connect_limit = limits.connect;
         let mut url = self.url.clone();
@@ -294,7 +294,7 @@ impl ServerArchive {
                 .await
                 .unwrap_or_else(|_| Err(format!("no connection after {:.1} s", connect_limit.as_secs_f64())))
                 .map_err(unreachable)?;
-            // The site can be reached, so the one that it points to has more time.
+            // The site can be reached, so the server that it redirects to has more time.
             connect_limit = limits.stall;
             let response = timeout(limits.stall, get(stream, &uri))
                 .await
@@ -344,7 +344,7 @@ async fn get(stream: MaybeHttpsStream<TokioIo<TcpStream>>, uri: &Uri) -> Result<
     let failed =
         |error: &(dyn StdError + 'static)| ReleaseError::Unreachable { url: uri.to_string(), cause: chain(error) };
     let (mut sender, connection) = http1::handshake(stream).await.map_err(|error| failed(&error))?;
-    // Its errors reach the one who reads the answer.
+    // The reader of the response sees its errors.
     tokio::spawn(connection);
     let port = uri.port().map(|port| format!(":{port}")).unwrap_or_default();
     let path = uri.path_and_query().map_or("/", |path| path.as_str());

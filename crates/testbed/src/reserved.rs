@@ -1,4 +1,4 @@
-//! The Kubernetes node of the shared cluster that one test has to itself, because it deletes the Node object.
+//! The Kubernetes node of the shared cluster that is reserved for one test, because that test deletes the Node object.
 
 use std::time::Duration;
 

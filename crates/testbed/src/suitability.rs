@@ -1,4 +1,4 @@
-//! Whether this machine can run the testbed, and what to do when it cannot.
+//! Checks whether this host can run the testbed.
 
 use std::{path::Path, process::Command};
 
@@ -9,19 +9,21 @@ use crate::{
     progress::Steps,
 };
 
-/// Programs of the machine itself that nodes need, and the Debian package of each.
+/// Programs of this host that Kubernetes nodes need, and the Debian package of each.
 const PROGRAMS: [(&str, &str); 5] =
     [("ip", "iproute2"), ("nft", "nftables"), ("iptables", "iptables"), ("unshare", "util-linux"), ("mount", "mount")];
 
-/// Refuses, in one sentence, where nodes cannot run. Missing programs are installed first, where that is possible.
+/// Fails where Kubernetes nodes cannot run. Installs missing programs first, where that is possible.
 pub fn check_nodes(steps: &Steps) -> Result<()> {
     check_linux()?;
-    let instead = "use a light cluster (--light) for what needs no pods, or name an existing cluster with --kubeconfig";
+    let instead = "use --light for tests without pods, or name an existing cluster with --kubeconfig";
     if !nix::unistd::Uid::effective().is_root() {
-        return Err(Error::refused(format!("nodes need root, and this is not root: run it with sudo, {instead}")));
+        return Err(Error::refused(format!("Kubernetes nodes need root: run it with sudo, {instead}")));
     }
     if !Path::new("/sys/fs/cgroup/cgroup.controllers").exists() && !Path::new("/sys/fs/cgroup/memory").exists() {
-        return Err(Error::refused(format!("nodes need cgroups, and /sys/fs/cgroup has none: mount them, {instead}")));
+        return Err(Error::refused(format!(
+            "Kubernetes nodes need cgroups, and /sys/fs/cgroup has none: mount them, {instead}"
+        )));
     }
     let missing: Vec<_> = PROGRAMS.into_iter().filter(|(program, _)| exec::find(program).is_none()).collect();
     if missing.is_empty() {
@@ -30,7 +32,9 @@ pub fn check_nodes(steps: &Steps) -> Result<()> {
     let names: Vec<_> = missing.iter().map(|(program, _)| *program).collect();
     if exec::find("apt-get").is_none() {
         let names = names.join(", ");
-        return Err(Error::refused(format!("nodes need {names}: install them with this machine's package manager")));
+        return Err(Error::refused(format!(
+            "Kubernetes nodes need {names}: install them with this host's package manager"
+        )));
     }
     let packages: Vec<_> = missing.iter().map(|(_, package)| *package).chain(["libseccomp2"]).collect();
     let step = steps.begin(format!("installing {}", packages.join(", ")));
@@ -49,7 +53,7 @@ pub fn check_nodes(steps: &Steps) -> Result<()> {
     Ok(())
 }
 
-/// Refuses where not even the control plane runs.
+/// Fails where not even the control plane runs.
 pub fn check_linux() -> Result<()> {
     if cfg!(not(target_os = "linux")) {
         return Err(Error::refused(

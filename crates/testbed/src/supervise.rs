@@ -1,4 +1,4 @@
-//! Keeps the processes of a cluster, or of one of its nodes, running.
+//! Keeps the processes of a cluster, or of one of its Kubernetes nodes, running.
 
 use std::{
     collections::HashMap,
@@ -17,29 +17,29 @@ use crate::{
     error::{Doing, Error, Result},
 };
 
-/// How long after its end a process is started again.
+/// The pause before a process that ended is started again.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The file, in a cluster's folder, that names its components.
 pub const LIST: &str = "components.json";
 
-/// A process that is to run as long as the cluster does.
+/// A process that runs as long as the cluster does.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Component {
-    /// What it is called in messages and logs.
+    /// Its name in messages and logs.
     pub name: String,
     /// The program and its arguments.
     pub command: Vec<String>,
 }
 
 impl Component {
-    /// A component that runs in the network namespace `netns`, if there is one.
+    /// A component that runs in the network namespace `netns`, if that is given.
     pub fn new(
         name: impl Into<String>,
         netns: Option<&str>,
         command: impl IntoIterator<Item = impl Into<String>>,
     ) -> Self {
-        // Not `ip netns exec`: that one hides /sys/fs/cgroup.
+        // Not `ip netns exec`, which hides /sys/fs/cgroup.
         let enter = netns.map(|netns| ["nsenter".to_owned(), format!("--net=/run/netns/{netns}")]);
         let command = enter.into_iter().flatten().chain(command.into_iter().map(Into::into)).collect();
         Self { name: name.into(), command }
@@ -63,12 +63,12 @@ impl Component {
     }
 }
 
-/// Where a component's output goes.
+/// The log of a component.
 pub fn log(logs: &Path, component: &str) -> PathBuf {
     logs.join(format!("{component}.log"))
 }
 
-/// Runs what the cluster in `folder` consists of.
+/// Runs the components of the cluster in `folder`.
 pub fn run(folder: &Path) -> Result<()> {
     let list = folder.join(LIST);
     let components: Option<Vec<Component>> = cache::read_json(&list)?;
@@ -76,8 +76,8 @@ pub fn run(folder: &Path) -> Result<()> {
     supervise(components, &folder.join("log"))
 }
 
-/// Starts the components and starts each again when it ends, for ever. As the first process of a process namespace it
-/// also buries whatever is left to it.
+/// Starts the components, and each of them again when it ends, for ever. As the init process of a PID namespace it also
+/// reaps orphaned processes.
 pub fn supervise(components: Vec<Component>, logs: &Path) -> Result<()> {
     let running = Arc::new(Mutex::new(HashMap::new()));
     for component in components {
@@ -96,7 +96,7 @@ pub fn supervise(components: Vec<Component>, logs: &Path) -> Result<()> {
         let (running, logs) = (Arc::clone(&running), logs.to_owned());
         std::thread::spawn(move || {
             std::thread::sleep(PAUSE);
-            // Held until the process is known, so that its end cannot be missed.
+            // Held until the process is registered, so that its end cannot be missed.
             let mut running = locked(&running);
             match component.start(&logs) {
                 Ok(pid) => drop(running.insert(pid, component)),

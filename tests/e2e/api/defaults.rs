@@ -6,7 +6,7 @@ use serde_json::json;
 use super::{cluster, other, task};
 
 #[tokio::test]
-async fn of_a_cluster() {
+async fn defaults_of_a_scylla_cluster() {
     in_a_namespace("defaults", async |client, namespace| {
         let stored = accepts(client, namespace, &cluster("minimal", "{}")).await;
         let everywhere = json!({
@@ -60,7 +60,7 @@ async fn of_a_cluster() {
 }
 
 #[tokio::test]
-async fn of_the_other_kinds() {
+async fn defaults_of_other_kinds() {
     in_a_namespace("defaults-others", async |client, namespace| {
         for (kind, spec, expected) in [
             ("ScyllaDBDatacenter", "{}", json!({"ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack"})),

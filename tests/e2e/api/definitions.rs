@@ -17,7 +17,7 @@ const FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/crds");
 const ETCD_LIMIT: usize = 1024 * 1024;
 
 #[tokio::test]
-async fn kubectl_applies_them_and_they_are_established() {
+async fn definitions_applied_by_kubectl_are_established() {
     let client = light().await;
     let printed = kubectl(["apply", "--server-side", "-f", FILES]).unwrap();
     for definition in DEFINITIONS.iter() {
@@ -58,7 +58,7 @@ async fn resource_versions(client: &Client) -> BTreeMap<String, Option<String>> 
 }
 
 #[tokio::test]
-async fn they_fit_into_etcd() {
+async fn definitions_fit_into_etcd() {
     let client = light().await;
     let mut sizes = vec![];
     for definition in DEFINITIONS.iter() {
@@ -77,7 +77,7 @@ async fn they_fit_into_etcd() {
 }
 
 #[tokio::test]
-async fn kubectl_explains_alternator_in_our_words() {
+async fn kubectl_explains_alternator() {
     light().await;
     let described = descriptions("ScyllaCluster", "spec.alternator");
     let look = async || {

@@ -17,7 +17,7 @@ const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/examples"
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/compat/golden");
 
 #[tokio::test]
-async fn examples_are_accepted_and_kept_by_our_types() {
+async fn examples_are_accepted_and_round_trip() {
     let readme = fs::read_to_string(Path::new(EXAMPLES).join("README.md")).unwrap();
     in_a_namespace("examples", async |client, namespace| {
         let mut kinds = BTreeSet::new();
@@ -44,7 +44,7 @@ async fn examples_are_accepted_and_kept_by_our_types() {
 }
 
 #[tokio::test]
-async fn golden_inputs_are_accepted_and_read_by_our_types() {
+async fn golden_inputs_are_accepted_and_parsed() {
     if !Path::new(GOLDEN).is_dir() {
         println!("skipped: {GOLDEN} is not there");
         return;
@@ -63,7 +63,7 @@ async fn golden_inputs_are_accepted_and_read_by_our_types() {
 }
 
 #[tokio::test]
-async fn a_field_that_does_not_exist_is_refused() {
+async fn unknown_field_is_refused() {
     in_a_namespace("unknown-fields", async |client, namespace| {
         let misspelt = cluster("misspelt", "{alternator: {writeIsolaton: always}}");
         refuses(client, namespace, &misspelt, r#"unknown field "spec.alternator.writeIsolaton""#).await;

@@ -1,5 +1,5 @@
-//! Numbers: what the API server stores must fit into our types, because one object that cannot be read would be one that
-//! is never served.
+//! Numbers: what the API server stores must fit into our types, because one object that cannot be read would be one
+//! that is never served.
 
 use messina_api::{druid::v1alpha1::EtcdOperatorTask, scylla::v1::ScyllaCluster};
 use messina_e2e::{
@@ -15,7 +15,7 @@ fn read(stored: Value) -> ScyllaCluster {
 }
 
 #[test]
-fn every_integer_says_how_wide_it_is() {
+fn every_integer_has_a_format() {
     // The API server keeps to a format that is given, and to no width at all without one.
     for definition in DEFINITIONS.iter() {
         each_field(definition, |path, schema| {
@@ -28,7 +28,7 @@ fn every_integer_says_how_wide_it_is() {
 }
 
 #[tokio::test]
-async fn an_integer_keeps_to_its_width() {
+async fn integer_beyond_its_format_is_refused() {
     in_a_namespace("widths", async |client, namespace| {
         let most = cluster("most", "{minReadySeconds: 2147483647, repairs: [{parallel: 9223372036854775807}]}");
         let most = read(accepts(client, namespace, &most).await);
@@ -55,7 +55,7 @@ async fn an_integer_keeps_to_its_width() {
 }
 
 #[tokio::test]
-async fn a_fraction_is_no_integer_but_one_that_ends_in_zero_is() {
+async fn fraction_is_refused_as_integer_unless_it_is_whole() {
     in_a_namespace("fractions", async |client, namespace| {
         let words = r#"spec.minReadySeconds in body must be of type int32: "float64""#;
         refuses(client, namespace, &cluster("fraction", "{minReadySeconds: 3.5}"), words).await;
@@ -77,7 +77,7 @@ async fn a_fraction_is_no_integer_but_one_that_ends_in_zero_is() {
 }
 
 #[tokio::test]
-async fn the_numbers_of_a_task_are_kept_and_compared_exactly() {
+async fn numbers_of_a_task_are_stored_and_compared_exactly() {
     in_a_namespace("options", async |client, namespace| {
         let sent = "{type: T, ttlSecondsAfterFinished: 3.0, config: {a: 3.0, b: [1e2], c: 0.1, d: 9007199254740993}}";
         let stored = accepts(client, namespace, &task("task", sent)).await;

@@ -1,4 +1,5 @@
-//! The rules that definitions state in CEL: what breaks each is refused with its message, and what is close to it is not.
+//! The rules that definitions state in CEL: what breaks each is refused with its message, and what is close to it is
+//! not.
 
 use messina_e2e::{DEFINITIONS, accepts, accepts_change, accepts_status, in_a_namespace, refuses, refuses_change};
 
@@ -125,7 +126,7 @@ const CASES: [Case; 8] = [
 ];
 
 #[test]
-fn every_rule_has_a_case() {
+fn every_validation_rule_has_a_case() {
     let mut rules = vec![];
     for definition in DEFINITIONS.iter() {
         each_field(definition, |path, schema| {
@@ -144,7 +145,7 @@ fn every_rule_has_a_case() {
 }
 
 #[tokio::test]
-async fn what_breaks_a_rule_is_refused_with_its_message() {
+async fn object_that_breaks_a_rule_is_refused_with_its_message() {
     in_a_namespace("rules", async |client, namespace| {
         let mut count = 0;
         for case in &CASES {
@@ -175,7 +176,7 @@ async fn what_breaks_a_rule_is_refused_with_its_message() {
 }
 
 #[tokio::test]
-async fn what_only_comes_close_to_breaking_a_rule_is_accepted() {
+async fn object_at_the_limit_of_a_rule_is_accepted() {
     in_a_namespace("rules-kept", async |client, namespace| {
         for (number, alternator) in [
             "{}",
@@ -219,7 +220,7 @@ async fn what_only_comes_close_to_breaking_a_rule_is_accepted() {
 }
 
 #[tokio::test]
-async fn a_task_can_change_in_all_but_its_spec() {
+async fn task_is_mutable_except_its_spec() {
     in_a_namespace("rules-metadata", async |client, namespace| {
         let spec =
             "{type: OnDemandSnapshot, etcdReference: {name: a}, config: {a: {b: [1]}}, ttlSecondsAfterFinished: 1}";

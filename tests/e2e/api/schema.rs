@@ -38,7 +38,7 @@ const ENUMS: [(&str, &str, Through); 4] = [
 ];
 
 #[tokio::test]
-async fn a_text_that_an_enum_does_not_have_is_refused() {
+async fn unknown_enum_value_is_refused() {
     let mut fields = vec![];
     for definition in DEFINITIONS.iter() {
         each_field(definition, |path, schema| {
@@ -68,7 +68,7 @@ async fn a_text_that_an_enum_does_not_have_is_refused() {
 }
 
 #[tokio::test]
-async fn conditions_are_as_kubernetes_wants_them() {
+async fn conditions_have_the_schema_of_kubernetes() {
     in_a_namespace("conditions", async |client, namespace| {
         let mut kinds = 0;
         for definition in DEFINITIONS.iter() {
@@ -104,7 +104,7 @@ async fn conditions_are_as_kubernetes_wants_them() {
 }
 
 #[tokio::test]
-async fn a_value_of_the_wrong_type_is_refused() {
+async fn value_of_the_wrong_type_is_refused() {
     in_a_namespace("types", async |client, namespace| {
         for (spec, words) in [
             ("{replicas: '3'}", r#"spec.replicas in body must be of type integer: "string""#),
@@ -141,7 +141,7 @@ async fn a_value_of_the_wrong_type_is_refused() {
 }
 
 #[tokio::test]
-async fn a_quantity_looks_like_one() {
+async fn malformed_quantity_is_refused() {
     in_a_namespace("quantities", async |client, namespace| {
         let limits = |cpu: &str| {
             let name = cpu.trim_matches('\'').replace(['.', '+'], "-").to_lowercase();
@@ -168,7 +168,7 @@ async fn a_quantity_looks_like_one() {
 }
 
 #[tokio::test]
-async fn a_task_keeps_within_its_limits() {
+async fn task_beyond_its_limits_is_refused() {
     in_a_namespace("limits", async |client, namespace| {
         for (spec, words) in [
             (

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::cluster;
 
 #[tokio::test]
-async fn scale_reads_and_writes_the_replicas_of_a_cluster() {
+async fn scale_subresource_reads_and_writes_replicas() {
     in_a_namespace("scale", async |client, namespace| {
         let api: Api<ScyllaCluster> = Api::namespaced(client.clone(), namespace);
         accepts(client, namespace, &cluster("scaled", "{replicas: 2, version: 2026.2.4}")).await;
@@ -39,7 +39,7 @@ async fn scale_reads_and_writes_the_replicas_of_a_cluster() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_was_never_scaled_can_be() {
+async fn cluster_without_replicas_can_be_scaled() {
     in_a_namespace("scale-first", async |client, namespace| {
         let api: Api<ScyllaCluster> = Api::namespaced(client.clone(), namespace);
         accepts(client, namespace, &cluster("unscaled", "{}")).await;
@@ -51,7 +51,7 @@ async fn a_cluster_that_was_never_scaled_can_be() {
 }
 
 #[tokio::test]
-async fn lists_with_keys_are_merged_and_the_others_have_one_owner() {
+async fn lists_with_keys_are_merged_and_others_are_atomic() {
     in_a_namespace("merging", async |client, namespace| {
         for manager in ["one", "two"] {
             let claims = json!({"claims": [{"name": format!("claim-of-{manager}")}]});

@@ -5,7 +5,7 @@ use messina_testbed::harness::{Seen, eventually};
 
 /// `kubectl get` shows the Etcd of a task, whichever spelling of the reference the task uses.
 #[tokio::test]
-async fn the_etcd_column_shows_each_spelling_of_the_reference() {
+async fn etcd_column_shows_each_spelling_of_the_reference() {
     in_a_namespace("etcd-column", async |client, namespace| {
         for spelling in ["etcdReference", "etcdRef", "ownerEtcdReference"] {
             let name = spelling.to_lowercase();

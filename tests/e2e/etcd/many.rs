@@ -25,7 +25,9 @@ use messina_testbed::{
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, mpsc};
 
-use super::{LONG, api, codes, create, description, done, fake::Sidecars, finished, is_unsuitable, task, tasks};
+use super::{
+    LONG, api, codes, create, description, done, fake_sidecars::Sidecars, finished, is_unsuitable, task, tasks,
+};
 
 pub(super) async fn in_a_namespace(test: &str, body: impl AsyncFnOnce(&Client, &str)) {
     messina_e2e::in_a_namespace(test, async |client, namespace| {
@@ -77,7 +79,7 @@ pub(super) async fn are_gone(client: &Client, namespace: &str) {
 /// 500 tasks on 50 etcd clusters: in order, one at a time on each, one snapshot for each, with eight writes at most
 /// where none of them waits for long.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_tasks_take_their_turns_with_few_writes() {
+async fn many_tasks_run_in_order_with_few_writes() {
     const ETCDS: usize = 50;
     const EACH: usize = 10;
     in_a_namespace("etcd-many", async |client, namespace| {
@@ -189,7 +191,7 @@ fn in_order(all: &[EtcdOperatorTask]) {
 
 /// What makes no sense is rejected with a word on the field, and can be deleted; what waits says for what.
 #[tokio::test]
-async fn bad_tasks_are_rejected_and_can_be_deleted() {
+async fn invalid_tasks_are_rejected_and_can_be_deleted() {
     in_a_namespace("etcd-bad", async |client, namespace| {
         create_etcd(client, namespace, "main").await;
         let bare: Etcd =

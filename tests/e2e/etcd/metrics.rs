@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::{
     api, create,
-    fake::Sidecars,
+    fake_sidecars::Sidecars,
     finished,
     many::{are_gone, create_etcd, in_a_namespace},
     task, tasks,
@@ -21,7 +21,7 @@ use super::{
 
 /// Each task has series of its own, with its name and that of its Etcd, until it is deleted.
 #[tokio::test]
-async fn metrics_name_the_task_and_its_etcd_until_the_task_is_deleted() {
+async fn metrics_of_a_task_exist_until_it_is_deleted() {
     in_a_namespace("etcd-metrics", async |client, namespace| {
         create_etcd(client, namespace, "main").await;
         let sidecars = Sidecars::new(Duration::ZERO).await;

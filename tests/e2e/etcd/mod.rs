@@ -1,15 +1,15 @@
-//! Tasks on etcd clusters: on real ones where it matters what they do, and with sidecars that are played where it matters
-//! what the operator does.
+//! Tasks on etcd clusters: on real ones where it matters what they do, and with sidecars that are played where it
+//! matters what the operator does.
 
-mod alone;
 mod column;
-mod end;
-mod fake;
+mod completion;
+mod fake_sidecars;
 mod gate;
 mod many;
 mod metrics;
 mod readiness;
-mod trio;
+mod single_member;
+mod three_members;
 
 use std::{sync::Arc, time::Duration};
 

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::{
     LONG, api, codes, create, description,
-    fake::Sidecars,
+    fake_sidecars::Sidecars,
     finished,
     many::{are_gone, create_etcd_with_status, in_a_namespace},
     task, tasks,
@@ -42,7 +42,7 @@ async fn first_error(client: &Client, namespace: &str, name: &str) -> EtcdOperat
 
 /// etcd-druid omits `readyReplicas` when it is zero, and a new Etcd has no status at all.
 #[tokio::test]
-async fn a_snapshot_waits_while_ready_replicas_is_absent() {
+async fn snapshot_waits_while_ready_replicas_is_absent() {
     in_a_namespace("etcd-unready", async |client, namespace| {
         create_etcd_with_status(client, namespace, "main", &Value::Null).await;
         let sidecars = Sidecars::new(Duration::ZERO).await;
@@ -90,7 +90,7 @@ async fn set_endpoint(client: &Client, namespace: &str, endpoint: Value) {
 
 /// An Etcd that cannot be read holds tasks up no longer than it is there, and no longer than their deadlines.
 #[tokio::test]
-async fn tasks_go_on_when_an_unreadable_etcd_is_corrected_or_deleted() {
+async fn tasks_resume_when_an_unreadable_etcd_is_corrected_or_deleted() {
     in_a_namespace("etcd-unreadable", async |client, namespace| {
         create_etcd_with_status(client, namespace, "main", &json!({"replicas": 1, "readyReplicas": 1})).await;
         let sidecars = Sidecars::new(Duration::ZERO).await;

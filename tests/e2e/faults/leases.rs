@@ -1,4 +1,4 @@
-//! Two operators and one lease: whoever holds it writes, and nobody else, however it changes hands.
+//! Two operators and one lease: only the holder writes, however the lease changes its holder.
 
 use std::{
     path::Path,
@@ -20,46 +20,47 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 use super::{
-    life::{Phase, Undisturbed, harmless, phases},
     operator::datacenters,
-    world::{Ground, PATIENCE, Requests, World},
+    scenario::{Baseline, Phase, check_no_harm, run_phases},
+    world::{Requests, TIMEOUT, TestCluster, World},
 };
 
-/// So many writes are made between one loss of the lease and the next: enough for whoever leads to get somewhere.
+/// How many writes lie between one loss of the lease and the next: enough for the leader to make progress.
 pub(crate) const STRIDE: usize = 13;
-/// Short, because each loss is waited for; a holder that renews late on a busy host loses the lease once more, and no harm is done.
+/// The duration of the lease. It is short, because the test waits for each loss; a holder that renews late on a busy
+/// host loses the lease once more, which does no harm.
 const SECONDS: u16 = 4;
 
 /// How the lease is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// From some write on, nothing of the holder gets to the API server, that write neither. Which one is the first, and
-    /// then each one that is [`STRIDE`] later.
+    /// The holder's requests no longer reach the API server, beginning with this write, and again with every write that
+    /// is [`STRIDE`] later.
     CutOffBefore(usize),
-    /// As before, but that write gets there, and its answer is lost.
+    /// As before, but the write is carried out and its response is lost.
     CutOffAfter(usize),
-    /// At each write the holder is told to end, and gives the lease back.
+    /// At each write the holder is asked to stop, and releases the lease.
     GivenBack,
 }
 
-/// What two operators have in common.
+/// The state that two operators share.
 #[derive(Default)]
-struct Common {
+struct TwoOperators {
     begun: AtomicUsize,
     writes: AtomicUsize,
-    /// Writes, each with who made it, and whether it alone had an open fence.
+    /// Writes, each with the operator that made it, and whether only its fence was open.
     log: Mutex<Vec<(String, &'static str, bool)>>,
     fences: [Fence; 2],
     is_cut: [AtomicBool; 2],
-    /// Somebody is to lose the lease.
+    /// Notified when an operator is to lose the lease.
     lost: [Notify; 2],
 }
 
 const NAMES: [&str; 2] = ["first", "second"];
 
-impl Common {
-    /// What happens to a request of one of them.
-    fn fault(&self, who: usize, asked: &messina_testbed::faults::Asked, loss: Loss) -> Fault {
+impl TwoOperators {
+    /// The fault of a request of an operator.
+    fn fault(&self, who: usize, asked: &messina_testbed::faults::ApiRequest, loss: Loss) -> Fault {
         if self.is_cut[who].load(Ordering::SeqCst) {
             return Fault::LoseRequest;
         }
@@ -70,7 +71,7 @@ impl Common {
         let is_alone = self.fences[who].is_open() && !self.fences[1 - who].is_open();
         let line = format!("{} {}", asked.method, asked.uri.path());
         self.log.lock().unwrap().push((line, NAMES[who], is_alone));
-        // One of them is always to be reached: else nobody would ever lead again.
+        // One operator can always reach the API server: otherwise neither would ever lead again.
         if self.is_cut[1 - who].load(Ordering::SeqCst) {
             return Fault::None;
         }
@@ -96,23 +97,23 @@ impl Common {
 
     /// Runs one of them for ever, and lets it lose the lease when it is its turn.
     async fn run(self: &Arc<Self>, who: usize, kubeconfig: &Path, world: &World, loss: Loss, faults: &[Faults; 2]) {
-        let settings = |life: usize| Settings {
+        let settings = |start: usize| Settings {
             namespace: world.namespace.clone(),
             name: "leader".into(),
-            // No two lives have the same name.
-            identity: format!("{}-{life}", NAMES[who]),
+            // Each start has another identity.
+            identity: format!("{}-{start}", NAMES[who]),
             seconds: SECONDS,
         };
-        for life in 0.. {
+        for start in 0.. {
             let [client, lease] = faults;
-            let lease = (settings(life), lease, self.fences[who].clone());
+            let lease = (settings(start), lease, self.fences[who].clone());
             let operator = Operator::start_with(kubeconfig, &world.namespace, client, Some(lease), datacenters).await;
             loop {
                 self.lost[who].notified().await;
                 if loss == Loss::GivenBack {
                     break;
                 }
-                // It stays cut off until another one leads.
+                // It stays cut off until the other operator leads.
                 while !self.fences[1 - who].is_open() {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
@@ -123,20 +124,21 @@ impl Common {
     }
 }
 
-/// A life with two operators ends as an undisturbed one with one. Gives how often the lease changed hands.
-pub(crate) async fn life_of_two(
-    ground: &Ground,
-    like: &Undisturbed,
+/// Runs a scenario with two operators, and checks that it ends as the baseline. Returns how often the lease changed its
+/// holder.
+pub(crate) async fn run_with_two_operators(
+    cluster: &TestCluster,
+    baseline: &Baseline,
     name: &str,
     loss: Loss,
-    of_life: &[Phase],
+    phases: &[Phase],
 ) -> usize {
-    let world = World::new(ground).await;
-    let log = ground.audit_log.clone().map(|file| Log::from_now(file).unwrap());
-    let common = Arc::new(Common::default());
+    let world = World::new(cluster).await;
+    let log = cluster.audit_log.clone().map(|file| Log::from_now(file).unwrap());
+    let shared = Arc::new(TwoOperators::default());
     let agents = [0, 1].map(|who| format!("messina-{}-{}", world.namespace, NAMES[who]));
     let faults = [0, 1].map(|who| {
-        let (of_client, of_lease) = (Arc::clone(&common), Arc::clone(&common));
+        let (of_client, of_lease) = (Arc::clone(&shared), Arc::clone(&shared));
         let lease = Faults::named(&agents[who], move |_| {
             if of_lease.is_cut[who].load(Ordering::SeqCst) { Fault::LoseRequest } else { Fault::None }
         });
@@ -144,26 +146,26 @@ pub(crate) async fn life_of_two(
     });
     let requests = Requests(vec![&faults[0][0], &faults[1][0]]);
     world.watch_writes(&[&faults[0][0], &faults[1][0]]);
-    let begin = |_| common.begun.store(common.writes.load(Ordering::SeqCst), Ordering::SeqCst);
-    let done = tokio::time::timeout(PATIENCE * 4, async {
+    let begin = |_| shared.begun.store(shared.writes.load(Ordering::SeqCst), Ordering::SeqCst);
+    let done = tokio::time::timeout(TIMEOUT * 4, async {
         tokio::select! {
-            () = common.run(0, &ground.kubeconfig, &world, loss, &faults[0]) => {}
-            () = common.run(1, &ground.kubeconfig, &world, loss, &faults[1]) => {}
-            () = phases(&world, like, name, of_life, true, &begin, &requests) => {}
+            () = shared.run(0, &cluster.kubeconfig, &world, loss, &faults[0]) => {}
+            () = shared.run(1, &cluster.kubeconfig, &world, loss, &faults[1]) => {}
+            () = run_phases(&world, baseline, name, phases, true, &begin, &requests) => {}
         }
     });
     assert!(done.await.is_ok(), "{name}: it does not end");
-    for (line, who, is_alone) in common.log.lock().unwrap().iter() {
+    for (line, who, is_alone) in shared.log.lock().unwrap().iter() {
         assert!(is_alone, "{name}: {who} wrote {line} while its fence was not the only open one");
     }
-    harmless(name, &world, of_life, &common.written());
-    let changes = log.map_or(0, |log| writers_held_the_lease(name, &log, &agents));
-    world.ends().await;
+    check_no_harm(name, &world, phases, &shared.written());
+    let changes = log.map_or(0, |log| check_writers_held_the_lease(name, &log, &agents));
+    world.delete_namespace().await;
     changes
 }
 
-/// By the API server's own log, each write came from whoever held the lease. Gives how often it changed hands.
-fn writers_held_the_lease(name: &str, log: &Log, agents: &[String; 2]) -> usize {
+/// Checks by the audit log that each write came from the holder of the lease. Returns how often the holder changed.
+fn check_writers_held_the_lease(name: &str, log: &Log, agents: &[String; 2]) -> usize {
     let text = log.text().unwrap();
     let mut requests: Vec<(Timestamp, Value)> = text
         .lines()
@@ -191,7 +193,7 @@ fn writers_held_the_lease(name: &str, log: &Log, agents: &[String; 2]) -> usize 
             let is_holder = holder.split('-').next() == Some(who);
             assert!(
                 is_holder,
-                "{name}: at {when} {who} wrote, and the lease was {holder:?}'s: {}",
+                "{name}: at {when} {who} wrote while {holder:?} held the lease: {}",
                 entry["requestURI"]
             );
         }

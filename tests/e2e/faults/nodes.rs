@@ -1,4 +1,4 @@
-//! Plays the nodes of a namespace and their sidecars: KWOK runs their pods, and nothing runs in them.
+//! Simulates the nodes of a namespace and their sidecars: KWOK reports their pods as running, and nothing runs in them.
 
 use std::{
     collections::BTreeMap,
@@ -29,9 +29,9 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use super::ring::{Ring, Word};
+use super::ring::{Ring, ServiceWrite};
 
-/// After a write that failed: what is seen next may be what was missing, or the API server was away.
+/// The pause after a failed write: the next event may bring what was missing, or the API server was not available.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// The nodes of a namespace.
@@ -49,7 +49,7 @@ impl Drop for Nodes {
 impl Nodes {
     pub(crate) fn new(client: &Client, namespace: &str) -> Self {
         let ring = Arc::new(Mutex::new(Ring::new()));
-        let player = Player {
+        let sidecars = Sidecars {
             ring: Arc::clone(&ring),
             pods: Api::namespaced(client.clone(), namespace),
             services: Api::namespaced(client.clone(), namespace),
@@ -57,10 +57,10 @@ impl Nodes {
             seen: Seen::default(),
         };
         let jobs = Api::namespaced(client.clone(), namespace);
-        Self { ring, task: tokio::spawn(player.play(jobs)) }
+        Self { ring, task: tokio::spawn(sidecars.run(jobs)) }
     }
 
-    /// The truth.
+    /// Reads or changes the ring.
     pub(crate) fn with<T>(&self, look: impl FnOnce(&mut Ring) -> T) -> T {
         look(&mut self.ring.lock().unwrap())
     }
@@ -70,19 +70,19 @@ impl Nodes {
 struct Seen {
     services: BTreeMap<String, Service>,
     pods: BTreeMap<String, Pod>,
-    /// Cleanups, and whether they are at work.
+    /// Cleanup Jobs, and whether they are running.
     jobs: BTreeMap<String, bool>,
 }
 
-/// Something that was seen.
-enum News {
+/// An object as a watch reports it, and whether it exists.
+enum WatchEvent {
     Service(Box<Service>, bool),
     Pod(Box<Pod>, bool),
     Claim(Box<PersistentVolumeClaim>, bool),
     Job(Box<Job>, bool),
 }
 
-struct Player {
+struct Sidecars {
     ring: Arc<Mutex<Ring>>,
     pods: Api<Pod>,
     services: Api<Service>,
@@ -90,33 +90,33 @@ struct Player {
     seen: Seen,
 }
 
-impl Player {
-    async fn play(mut self, jobs: Api<Job>) {
+impl Sidecars {
+    async fn run(mut self, jobs: Api<Job>) {
         let nodes = format!("{}={}", label::POD_TYPE, label::value::SCYLLADB_NODE);
         let members = format!("{}={}", label::SERVICE_TYPE, label::value::MEMBER);
-        let mut news = stream::select_all([
-            watched(self.services.clone(), &members, News::Service).boxed(),
-            watched(self.pods.clone(), &nodes, News::Pod).boxed(),
-            watched(self.claims.clone(), "", News::Claim).boxed(),
-            watched(jobs, "", News::Job).boxed(),
+        let mut event = stream::select_all([
+            watched(self.services.clone(), &members, WatchEvent::Service).boxed(),
+            watched(self.pods.clone(), &nodes, WatchEvent::Pod).boxed(),
+            watched(self.claims.clone(), "", WatchEvent::Claim).boxed(),
+            watched(jobs, "", WatchEvent::Job).boxed(),
         ]);
         loop {
-            let is_at_rest = self.go_on().await;
-            let next = tokio::time::timeout(if is_at_rest { Duration::MAX } else { PAUSE }, news.next());
+            let is_at_rest = self.advance().await;
+            let next = tokio::time::timeout(if is_at_rest { Duration::MAX } else { PAUSE }, event.next());
             if let Ok(Some(one)) = next.await {
-                self.hear(one);
+                self.handle(one);
             }
-            // What is there already is one piece of news.
-            while let Some(Some(one)) = news.next().now_or_never() {
-                self.hear(one);
+            // Events that have already arrived are handled together.
+            while let Some(Some(one)) = event.next().now_or_never() {
+                self.handle(one);
             }
         }
     }
 
-    fn hear(&mut self, news: News) {
+    fn handle(&mut self, event: WatchEvent) {
         let mut ring = self.ring.lock().unwrap();
-        match news {
-            News::Service(service, is_there) => {
+        match event {
+            WatchEvent::Service(service, is_there) => {
                 let name = service.name_any();
                 let is_older = self.seen.services.get(&name).is_some_and(|known| version(known) > version(&service));
                 if !is_there {
@@ -125,42 +125,42 @@ impl Player {
                     self.seen.services.insert(name, *service);
                 }
             }
-            News::Pod(pod, is_there) => {
+            WatchEvent::Pod(pod, is_there) => {
                 let (name, uid) = (pod.name_any(), pod.uid().unwrap());
                 if !is_there || pod.metadata.deletion_timestamp.is_some() {
-                    ring.pod_goes(&name, &uid);
+                    ring.pod_deleted(&name, &uid);
                     self.seen.pods.remove(&name);
                 } else {
                     self.seen.pods.insert(name, *pod);
                 }
             }
-            News::Claim(claim, is_there) => {
+            WatchEvent::Claim(claim, is_there) => {
                 if !is_there || claim.metadata.deletion_timestamp.is_some() {
-                    ring.claim_goes(&claim.name_any(), &claim.uid().unwrap());
+                    ring.claim_deleted(&claim.name_any(), &claim.uid().unwrap());
                 }
             }
-            News::Job(job, is_there) => {
+            WatchEvent::Job(job, is_there) => {
                 let is_at_work = job.status.as_ref().is_none_or(|status| status.completion_time.is_none());
                 let name = job.name_any();
                 if !is_there {
                     self.seen.jobs.remove(&name);
                 } else if self.seen.jobs.insert(name.clone(), is_at_work).is_none() && is_at_work {
-                    ring.cleanup_begins(&name);
+                    ring.run_cleanup(&name);
                 }
             }
         }
     }
 
-    /// All do what there is to do; answers whether nothing is left.
-    async fn go_on(&mut self) -> bool {
+    /// Lets all nodes and sidecars do what they can; returns whether nothing is left to do.
+    async fn advance(&mut self) -> bool {
         loop {
             let Ok(has_started) = self.start().await else { return false };
             let jobs_at_work: Vec<String> =
                 self.seen.jobs.iter().filter(|(_, is_at_work)| **is_at_work).map(|(name, _)| name.clone()).collect();
-            let words = self.ring.lock().unwrap().tend(&self.seen.services, &jobs_at_work);
-            match words {
-                Some(words) => {
-                    let written = join_all(words.into_iter().map(|word| say(&self.services, word))).await;
+            let writes = self.ring.lock().unwrap().sidecar_writes(&self.seen.services, &jobs_at_work);
+            match writes {
+                Some(writes) => {
+                    let written = join_all(writes.into_iter().map(|write| patch_service(&self.services, write))).await;
                     let has_failed = written.iter().any(Option::is_none);
                     let written = written.into_iter().flatten().map(|service| (service.name_any(), service));
                     self.seen.services.extend(written);
@@ -168,13 +168,13 @@ impl Player {
                         return false;
                     }
                 }
-                None if has_started || self.ring.lock().unwrap().live() => {}
+                None if has_started || self.ring.lock().unwrap().advance() => {}
                 None => return true,
             }
         }
     }
 
-    /// Starts nodes in pods that run and have none; answers whether one did.
+    /// Starts nodes in running pods without a node; returns whether it started one.
     async fn start(&self) -> kube::Result<bool> {
         let is_idle = |(name, pod): &(&String, &Pod)| {
             let runs = pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Running"));
@@ -182,7 +182,8 @@ impl Player {
         };
         let mut has_started = false;
         for (name, pod) in self.seen.pods.iter().filter(is_idle) {
-            // As they are now, and not as they were last heard of. A pod that is still there has had this claim.
+            // Read from the API server, because the watched state may be old. A pod that still exists has had this
+            // claim.
             let claim = self.claims.get_opt(&names::datacenter::data_claim(name)).await?;
             let service = self.services.get_opt(name).await?;
             let now = self.pods.get_opt(name).await?;
@@ -204,8 +205,11 @@ fn version(service: &Service) -> u64 {
     service.resource_version().and_then(|version| version.parse().ok()).unwrap_or(0)
 }
 
-/// Writes as a sidecar does; answers what the Service is then.
-async fn say(services: &Api<Service>, Word { service, mut change, only_as_seen }: Word) -> Option<Service> {
+/// Patches a Service as a sidecar does; returns the Service afterwards.
+async fn patch_service(
+    services: &Api<Service>,
+    ServiceWrite { service, mut change, only_as_seen }: ServiceWrite,
+) -> Option<Service> {
     change["metadata"]["uid"] = json!(service.metadata.uid);
     if only_as_seen {
         change["metadata"]["resourceVersion"] = json!(service.metadata.resource_version);
@@ -214,8 +218,12 @@ async fn say(services: &Api<Service>, Word { service, mut change, only_as_seen }
     services.patch(&service.name_any(), &parameters, &Patch::Merge(change)).await.ok()
 }
 
-/// Objects as they come and change, each with whether it is there.
-fn watched<K>(api: Api<K>, labels: &str, news: fn(Box<K>, bool) -> News) -> impl Stream<Item = News> + Send + use<K>
+/// The events of a watch.
+fn watched<K>(
+    api: Api<K>,
+    labels: &str,
+    event: fn(Box<K>, bool) -> WatchEvent,
+) -> impl Stream<Item = WatchEvent> + Send + use<K>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
@@ -225,11 +233,11 @@ where
         + 'static,
 {
     let config = watcher::Config::default().labels(labels).streaming_lists();
-    let told = move |event| match event {
-        Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => Some(news(Box::new(object), true)),
-        Ok(watcher::Event::Delete(object)) => Some(news(Box::new(object), false)),
-        // It is watched again by itself.
+    let seen_event = move |seen| match seen {
+        Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => Some(event(Box::new(object), true)),
+        Ok(watcher::Event::Delete(object)) => Some(event(Box::new(object), false)),
+        // The watcher retries by itself.
         _ => None,
     };
-    watcher(api, config).default_backoff().filter_map(move |event| ready(told(event)))
+    watcher(api, config).default_backoff().filter_map(move |seen| ready(seen_event(seen)))
 }

@@ -1,4 +1,4 @@
-//! The operator as far as these tests are about it.
+//! The controllers that these tests run.
 
 use std::sync::Arc;
 

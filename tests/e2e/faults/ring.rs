@@ -1,8 +1,8 @@
-//! The nodes of one datacenter and their ring, as they are: nodes have disks, join, leave and are replaced. Their sidecars
-//! decide as those of `messina sidecar` do. Whatever must never happen is noted where it would happen.
+//! The simulated nodes of one datacenter and their ring: nodes have disks, join, leave and are replaced. Their sidecars
+//! decide as `messina sidecar` does. Each method records a violation of the rules that it would cause.
 //!
-//! Nodes hold rows, by the data model of simulated nodes. Copies change in methods of [`Ring`] only, each of which counts the
-//! replicas of all rows before it returns: no write of the operator comes between a loss and its discovery.
+//! Nodes hold rows, by the data model of simulated nodes. Copies change in methods of [`Ring`] only, each of which
+//! counts the replicas of all rows before it returns: no write of the operator comes between a loss and its discovery.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,7 +29,7 @@ use messina_plan::node::{
 use messina_scylla_sim::data::{Cluster, Keyspace, Owner, token_of};
 use serde_json::{Value, json};
 
-use super::life::Phase;
+use super::scenario::Phase;
 
 /// The datacenter of all nodes.
 const DATACENTER: &str = "dc";
@@ -37,7 +37,7 @@ const DATACENTER: &str = "dc";
 const FACTORS: [usize; 2] = [2, 3];
 /// Rows that are written at the beginning of each phase, in each keyspace.
 const ROWS: usize = 12;
-/// And in all of them.
+/// Rows that are written at the beginning of each phase, in all keyspaces.
 pub(crate) const ROWS_OF_PHASE: usize = ROWS * FACTORS.len();
 const TOKENS: usize = 8;
 
@@ -66,7 +66,7 @@ struct Disk {
     is_lost: bool,
 }
 
-/// A node that runs.
+/// A running node.
 #[derive(Clone, Debug)]
 struct Node {
     pod: String,
@@ -76,15 +76,15 @@ struct Node {
     replaces: Option<String>,
 }
 
-/// What a sidecar writes on its Service.
-pub(crate) struct Word {
+/// A patch of a Service by its sidecar.
+pub(crate) struct ServiceWrite {
     pub(crate) service: Service,
     pub(crate) change: Value,
-    /// Only if nobody has changed the Service meanwhile.
+    /// Whether the resource version of the Service is a precondition.
     pub(crate) only_as_seen: bool,
 }
 
-/// The truth about the nodes.
+/// All nodes and their ring.
 #[derive(Debug)]
 pub(crate) struct Ring {
     phase: Phase,
@@ -94,13 +94,13 @@ pub(crate) struct Ring {
     nodes: BTreeMap<String, Node>,
     /// Host IDs that own tokens.
     members: BTreeSet<String>,
-    /// How many nodes of a name there were: it is part of their host IDs, so that those of two lives can be compared.
-    born: BTreeMap<String, usize>,
+    /// How many nodes had a name so far: part of their host IDs, so that those of two scenarios can be compared.
+    generations: BTreeMap<String, usize>,
     /// Pods and claims that were seen to be deleted.
     gone: BTreeSet<String>,
     left: Vec<String>,
     replaced: Vec<String>,
-    broken: Vec<String>,
+    violations: Vec<String>,
     /// The rows on the disks of nodes.
     data: Cluster,
     /// The rows that were acknowledged.
@@ -115,18 +115,18 @@ impl Ring {
             disks: BTreeMap::new(),
             nodes: BTreeMap::new(),
             members: BTreeSet::new(),
-            born: BTreeMap::new(),
+            generations: BTreeMap::new(),
             gone: BTreeSet::new(),
             left: Vec::new(),
             replaced: Vec::new(),
-            broken: Vec::new(),
+            violations: Vec::new(),
             data: Cluster::default(),
             rows: Rows::default(),
             last_write: LastWrite::default(),
         }
     }
 
-    /// A client writes rows that no other phase writes, and all are acknowledged: all nodes are up.
+    /// Writes rows that no other phase writes. All are acknowledged, because all nodes are up.
     pub(crate) fn write_rows(&mut self) {
         for factor in FACTORS {
             let name = format!("rf{factor}");
@@ -160,30 +160,30 @@ impl Ring {
         self.data.disks().map(|(host, copies)| Holder { name: host, host, copies }).collect()
     }
 
-    /// Each row that was acknowledged has a replica.
+    /// Records a violation for each acknowledged row without a replica.
     fn count_replicas(&mut self) {
         let missing = self.rows.without_replica(&self.holders(), Timestamp::UNIX_EPOCH);
         let lost: Vec<LostRow> = missing.iter().filter_map(|id| self.rows.lose(id)).collect();
         for lost in lost {
-            self.breaks(format!("{lost}; the last write was {:?}", self.last_write));
+            self.report_violation(format!("{lost}; the last write was {:?}", self.last_write));
         }
         let holders: Vec<Holder<'_>> =
             self.data.disks().map(|(host, copies)| Holder { name: host, host, copies }).collect();
         self.rows.remember(&holders);
     }
 
-    /// The rows on a disk are gone.
+    /// Loses the rows on a disk.
     fn lose_rows(&mut self, host: &str) {
         self.data.lose_disk(host);
         self.count_replicas();
     }
 
-    /// What the user is about to do, by which it is judged what may happen to nodes.
+    /// Sets the phase, on which it depends what may happen to nodes.
     pub(crate) fn begin(&mut self, phase: Phase) {
         self.phase = phase;
     }
 
-    /// The machine of a node goes away with its disk.
+    /// Loses the Kubernetes node of a node, with its disk.
     pub(crate) fn lose(&mut self, name: &str) -> String {
         let node = self.nodes.remove(name).unwrap_or_else(|| panic!("there is no node {name}"));
         self.disks.get_mut(&node.disk).unwrap().is_lost = true;
@@ -195,18 +195,18 @@ impl Ring {
         self.members.contains(host_id)
     }
 
-    /// Rules that were broken.
-    pub(crate) fn broken(&self) -> &[String] {
-        &self.broken
+    /// Violations of the rules.
+    pub(crate) fn violations(&self) -> &[String] {
+        &self.violations
     }
 
-    /// Host IDs of nodes that have left, of those that were replaced, and of those that are there.
+    /// Host IDs of nodes that left, of nodes that were replaced, and of the members of the ring.
     pub(crate) fn history(&self) -> (&[String], &[String], &BTreeSet<String>) {
         (&self.left, &self.replaced, &self.members)
     }
 
-    fn breaks(&mut self, rule: String) {
-        self.broken.push(format!("{:?}: {rule}", self.phase));
+    fn report_violation(&mut self, rule: String) {
+        self.violations.push(format!("{:?}: {rule}", self.phase));
     }
 
     /// Whether a node runs in this pod.
@@ -214,7 +214,7 @@ impl Ring {
         self.nodes.get(name).is_some_and(|node| node.pod == pod)
     }
 
-    /// Host IDs of the ring that are not up.
+    /// Host IDs in the ring whose nodes are not up.
     fn down(&self) -> BTreeSet<String> {
         let up: BTreeSet<&String> = self.nodes.values().map(|node| &node.host_id).collect();
         self.members.iter().filter(|host_id| !up.contains(host_id)).cloned().collect()
@@ -224,7 +224,7 @@ impl Ring {
         self.nodes.iter().any(|(name, node)| name != but && node.mode == *mode)
     }
 
-    /// A pod runs, with a claim; `replaces` is what its Service says of whom it replaces.
+    /// Starts a node in a running pod with a claim; `replaces` is the host ID that its Service asks it to replace.
     pub(crate) fn start(&mut self, name: &str, pod: &str, claim: &str, replaces: Option<&str>) {
         let disk = self.disks.entry(claim.to_owned()).or_default();
         if disk.is_lost || (disk.host_id.is_some() && disk.host_id.as_deref() == replaces) {
@@ -232,10 +232,10 @@ impl Ring {
         }
         let (has_left, before) = (disk.has_left, disk.host_id.clone());
         if has_left {
-            return self.breaks(format!("{name} gets the disk of {before:?}, which has left"));
+            return self.report_violation(format!("{name} gets the disk of {before:?}, which has left the ring"));
         }
         let host_id = before.unwrap_or_else(|| {
-            let number = self.born.entry(name.to_owned()).or_default();
+            let number = self.generations.entry(name.to_owned()).or_default();
             *number += 1;
             format!("host-{name}-{number}")
         });
@@ -246,35 +246,35 @@ impl Ring {
         self.nodes.insert(name.to_owned(), node);
     }
 
-    /// A pod is deleted. Only a rolling change may take down a node of the ring that is not lost.
-    pub(crate) fn pod_goes(&mut self, name: &str, pod: &str) {
+    /// Handles the deletion of a pod. Only a rolling restart may take down a node of the ring that is not lost.
+    pub(crate) fn pod_deleted(&mut self, name: &str, pod: &str) {
         if !self.gone.insert(pod.to_owned()) || !self.runs(name, pod) {
             return;
         }
         let Some(node) = self.nodes.remove(name) else { return };
         let is_allowed = matches!(self.phase, Phase::Change | Phase::Delete);
         if !is_allowed && self.members.contains(&node.host_id) {
-            self.breaks(format!("pod {name} of {} is deleted, which is in the ring", node.host_id));
+            self.report_violation(format!("pod {name} is deleted while its node {} is in the ring", node.host_id));
         }
     }
 
-    /// A claim is deleted.
-    pub(crate) fn claim_goes(&mut self, name: &str, claim: &str) {
+    /// Handles the deletion of a claim.
+    pub(crate) fn claim_deleted(&mut self, name: &str, claim: &str) {
         if !self.gone.insert(claim.to_owned()) {
             return;
         }
         let Some(disk) = self.disks.get(claim).cloned() else { return };
         let Some(host_id) = disk.host_id else { return };
         if !disk.is_lost && self.members.contains(&host_id) {
-            self.breaks(format!("claim {name} is deleted, whose node is in the ring"));
+            self.report_violation(format!("claim {name} is deleted while its node is in the ring"));
         }
         self.lose_rows(&host_id);
     }
 
-    /// A cleanup begins, and is over: its node drops what it does not own.
-    pub(crate) fn cleanup_begins(&mut self, name: &str) {
+    /// Runs a cleanup to its end: its node drops the rows that it does not own.
+    pub(crate) fn run_cleanup(&mut self, name: &str) {
         if self.is_in_mode(&Mode::Leaving, "") {
-            self.breaks(format!("Job {name} is made while a node leaves"));
+            self.report_violation(format!("Job {name} is created while a node leaves"));
         }
         let node = name.strip_prefix("cleanup-").and_then(|name| self.nodes.get(name));
         if let Some(host_id) = node.map(|node| node.host_id.clone()) {
@@ -283,8 +283,8 @@ impl Ring {
         }
     }
 
-    /// Every node gets one step further, if it can; answers whether one did.
-    pub(crate) fn live(&mut self) -> bool {
+    /// Takes each node one step further, if it can; returns whether one moved.
+    pub(crate) fn advance(&mut self) -> bool {
         let names: Vec<String> = self.nodes.keys().cloned().collect();
         names.iter().fold(false, |before, name| {
             let has_moved = match self.nodes[name].mode {
@@ -301,10 +301,11 @@ impl Ring {
         self.nodes.get_mut(name).unwrap().mode = mode;
     }
 
-    /// ScyllaDB lets one node in at a time, and none while one is down, but for the one that is replaced.
+    /// Lets a node begin to join as ScyllaDB does: one at a time, and none while a node is down other than the replaced
+    /// one.
     fn begin_to_join(&mut self, name: &str) -> bool {
         if self.is_in_mode(&Mode::Leaving, name) {
-            self.breaks(format!("{name} wants to join while another node leaves"));
+            self.report_violation(format!("{name} wants to join while another node leaves"));
         }
         let replaced: BTreeSet<String> = self.nodes[name].replaces.iter().cloned().collect();
         let may_join = self.down() == replaced && !self.is_in_mode(&Mode::Joining, name);
@@ -323,7 +324,7 @@ impl Ring {
             None => self.data.bootstrap(owner, is_up),
         };
         if let Err(error) = streamed {
-            self.breaks(format!("{name} joins: {error}"));
+            self.report_violation(format!("{name} joins: {error}"));
         }
         if let Some(replaced) = node.replaces {
             self.members.remove(&replaced);
@@ -337,7 +338,7 @@ impl Ring {
 
     fn leave(&mut self, name: &str) -> bool {
         if !self.down().is_empty() {
-            self.breaks(format!("a node is down while {name} leaves"));
+            self.report_violation(format!("a node is down while {name} leaves"));
             return false;
         }
         let node = self.nodes[name].clone();
@@ -364,23 +365,27 @@ impl Ring {
         }
     }
 
-    /// What each sidecar writes next on the Service that it sees; none where nobody has anything to do.
-    pub(crate) fn tend(&mut self, services: &BTreeMap<String, Service>, jobs_at_work: &[String]) -> Option<Vec<Word>> {
+    /// The next patch of each sidecar to its Service; none where no sidecar has anything to do.
+    pub(crate) fn sidecar_writes(
+        &mut self,
+        services: &BTreeMap<String, Service>,
+        jobs_at_work: &[String],
+    ) -> Option<Vec<ServiceWrite>> {
         let leaving = |ring: &Self| ring.is_in_mode(&Mode::Leaving, "");
         let before = leaving(self);
         let names: Vec<String> = self.nodes.keys().cloned().collect();
-        let words: Vec<Word> = names
+        let writes: Vec<ServiceWrite> = names
             .into_iter()
             .filter_map(|name| {
                 let service = services.get(&name)?;
-                let (change, only_as_seen) = self.word(&name, service, jobs_at_work)?;
-                Some(Word { service: service.clone(), change, only_as_seen })
+                let (change, only_as_seen) = self.next_write(&name, service, jobs_at_work)?;
+                Some(ServiceWrite { service: service.clone(), change, only_as_seen })
             })
             .collect();
-        (!words.is_empty() || before != leaving(self)).then_some(words)
+        (!writes.is_empty() || before != leaving(self)).then_some(writes)
     }
 
-    fn word(&mut self, name: &str, service: &Service, jobs_at_work: &[String]) -> Option<(Value, bool)> {
+    fn next_write(&mut self, name: &str, service: &Service, jobs_at_work: &[String]) -> Option<(Value, bool)> {
         let node = self.nodes[name].clone();
         let is_in = self.members.contains(&node.host_id);
         let serves = is_in && node.mode == Mode::Normal;
@@ -399,7 +404,7 @@ impl Ring {
         if let Some(text) = change(service.annotations(), answer.as_ref()) {
             return Some((json!({"metadata": {"annotations": {RING_ANSWER: text}}}), false));
         }
-        // Nothing is on disks of which there could be snapshots.
+        // The disks hold nothing of which there could be snapshots.
         let work = upgrade::work(service.annotations(), &node.host_id, &node.mode);
         let prepared = work.map(|work| upgrade::UpgradeAnswer {
             host_id: node.host_id.clone(),
@@ -415,7 +420,7 @@ impl Ring {
                 Some((json!({"metadata": {"annotations": {LEAVING_BEGAN: node.host_id}}}), true))
             }
             DecommissionStep::Start => {
-                self.begins_to_leave(name, jobs_at_work);
+                self.start_decommission(name, jobs_at_work);
                 None
             }
             DecommissionStep::Confirm => Some((json!({"metadata": {"labels": {DECOMMISSIONED: TRUE}}}), false)),
@@ -423,90 +428,90 @@ impl Ring {
         }
     }
 
-    fn begins_to_leave(&mut self, name: &str, jobs_at_work: &[String]) {
+    fn start_decommission(&mut self, name: &str, jobs_at_work: &[String]) {
         if self.phase != Phase::ScaleIn || self.left.contains(&self.nodes[name].host_id) {
-            self.breaks(format!("{name} leaves, and nobody wants it to"));
+            self.report_violation(format!("{name} leaves although the user does not ask for it"));
         }
         if [Mode::Starting, Mode::Joining, Mode::Leaving].iter().any(|mode| self.is_in_mode(mode, name)) {
-            self.breaks(format!("{name} leaves while another node joins or leaves"));
+            self.report_violation(format!("{name} leaves while another node joins or leaves"));
         }
         if !self.down().is_empty() {
-            self.breaks(format!("{name} leaves while a node is down"));
+            self.report_violation(format!("{name} leaves while a node is down"));
         }
         if !jobs_at_work.is_empty() {
-            self.breaks(format!("{name} leaves while {jobs_at_work:?} clean up nodes"));
+            self.report_violation(format!("{name} leaves while {jobs_at_work:?} clean up nodes"));
         }
         self.set(name, Mode::Leaving);
     }
 }
 
-/// A node's place in the ring. The rack is the part of its name before the ordinal, and the tokens are made of its host ID, so
-/// that those of two scenarios can be compared.
+/// The tokens of a node and their placement. The rack is the part of its name before the ordinal, and the tokens are
+/// derived from its host ID, so that those of two scenarios can be compared.
 fn owner(name: &str, host_id: &str) -> Owner {
     let rack = name.rsplit_once('-').map_or(name, |(rack, _)| rack).to_owned();
     let tokens = (0..TOKENS).map(|number| token_of(&format!("{host_id} {number}"))).collect();
     Owner { host: host_id.to_owned(), datacenter: DATACENTER.to_owned(), rack, tokens }
 }
 
-/// The oracle can fail: what happens here to nodes loses rows, and it is reported which.
+/// Checks that the ring reports lost rows.
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Three nodes, as a datacenter of this test has them, with rows.
+    /// A ring of three nodes in three racks, with rows.
     fn three() -> Ring {
         let mut ring = Ring::new();
         for rack in ["a", "b", "c"] {
             let name = format!("dc-dc-{rack}-0");
             ring.start(&name, &format!("pod {name}"), &format!("claim {name}"), None);
-            while ring.live() {}
+            while ring.advance() {}
         }
         ring.begin(Phase::Change);
         ring.write_rows();
         ring.last_write = LastWrite::new(|| Some("DELETE something".into()));
-        assert_eq!((ring.broken(), ring.under_replicated()), ([].as_slice(), Vec::new()));
+        assert_eq!((ring.violations(), ring.under_replicated()), ([].as_slice(), Vec::new()));
         ring
     }
 
-    fn lost(ring: &Ring) -> Vec<&String> {
-        ring.broken().iter().filter(|rule| rule.contains("has no replica any more")).collect()
+    fn lost_rows(ring: &Ring) -> Vec<&String> {
+        ring.violations().iter().filter(|rule| rule.contains("has no replica any more")).collect()
     }
 
     #[test]
-    fn claims_deleted_by_hand_lose_rows() {
+    fn deleted_claims_lose_rows() {
         let mut ring = three();
         for name in ["dc-dc-a-0", "dc-dc-b-0"] {
-            ring.claim_goes(name, &format!("claim {name}"));
+            ring.claim_deleted(name, &format!("claim {name}"));
         }
-        let of_two: Vec<&String> = lost(&ring);
+        let of_two: Vec<&String> = lost_rows(&ring);
         assert!(!of_two.is_empty() && of_two.iter().all(|rule| rule.contains("row rf2.Change-")), "{of_two:?}");
         assert!(of_two[0].contains("host-dc-dc-b-0-1"), "its last holder: {}", of_two[0]);
         assert!(of_two[0].contains("the last write was DELETE something"), "{}", of_two[0]);
-        ring.claim_goes("dc-dc-c-0", "claim dc-dc-c-0");
-        assert_eq!(lost(&ring).len(), ROWS_OF_PHASE);
+        ring.claim_deleted("dc-dc-c-0", "claim dc-dc-c-0");
+        assert_eq!(lost_rows(&ring).len(), ROWS_OF_PHASE);
     }
 
     #[test]
-    fn one_disk_that_is_lost_loses_replicas_but_no_row() {
+    fn one_lost_disk_loses_replicas_but_no_row() {
         let mut ring = three();
         ring.lose("dc-dc-b-0");
-        assert_eq!(lost(&ring), [] as [&String; 0]);
+        assert_eq!(lost_rows(&ring), [] as [&String; 0]);
         assert!(!ring.under_replicated().is_empty());
     }
 
     #[test]
-    fn nodes_that_leave_one_after_another_lose_replicas() {
+    fn ring_loses_replicas_when_nodes_leave_one_after_another() {
         let mut ring = three();
         ring.set("dc-dc-c-0", Mode::Leaving);
-        assert!(ring.live());
+        assert!(ring.advance());
         assert!(ring.under_replicated().iter().all(|row| row.starts_with("rf3.")), "{:?}", ring.under_replicated());
         assert_eq!(ring.under_replicated().len(), ROWS);
-        assert_eq!(lost(&ring), [] as [&String; 0], "those that stay hold all rows");
+        assert_eq!(lost_rows(&ring), [] as [&String; 0], "the remaining nodes hold all rows");
         // The last one has no other node to stream to. The ring agrees, and all rows are gone.
         for name in ["dc-dc-b-0", "dc-dc-a-0"] {
             ring.set(name, Mode::Leaving);
-            assert!(ring.live());
+            assert!(ring.advance());
         }
-        assert_eq!(lost(&ring).len(), ROWS_OF_PHASE);
+        assert_eq!(lost_rows(&ring).len(), ROWS_OF_PHASE);
     }
 }

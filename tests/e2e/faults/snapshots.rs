@@ -1,4 +1,4 @@
-//! What the namespaces of a cluster hold, fed from one watch for each kind.
+//! Snapshots of the objects of a namespace, from one watch for each kind in the cluster.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -27,21 +27,21 @@ use messina_api::scylla::v1alpha1::ScyllaDBDatacenter;
 use serde_json::{Value, json};
 use tokio::{sync::watch, task::JoinSet};
 
-use super::world::essence;
+use super::world::comparable;
 
-/// What a namespace holds, but for what differs from one namespace to another.
+/// The objects of a namespace, without the values that differ from one namespace to another.
 pub(crate) type Snapshot = BTreeMap<String, Value>;
 
 /// The objects of all namespaces, as they are now.
 pub(crate) struct Snapshots {
     stores: Vec<(String, Store<DynamicObject>)>,
-    /// Changes with every object.
+    /// Changes with every event of a watch.
     changes: watch::Receiver<u64>,
     _watches: JoinSet<()>,
 }
 
 impl Snapshots {
-    /// Watches all kinds that a datacenter owns, and its own.
+    /// Watches datacenters and all kinds that they own.
     pub(crate) async fn watch(client: &Client) -> Arc<Self> {
         let (sender, changes) = watch::channel(0);
         let mut snapshots = Self { stores: Vec::new(), changes, _watches: JoinSet::new() };
@@ -73,7 +73,7 @@ impl Snapshots {
         }));
     }
 
-    /// One namespace of them.
+    /// Restricts them to one namespace.
     pub(crate) fn of(self: &Arc<Self>, namespace: &str) -> Namespaced {
         Namespaced { all: Arc::clone(self), namespace: namespace.into(), known: Mutex::default() }
     }
@@ -83,7 +83,7 @@ impl Snapshots {
 pub(crate) struct Namespaced {
     all: Arc<Snapshots>,
     namespace: String,
-    /// What was made of objects before, by kind and name, each with what it was made from.
+    /// Values in earlier snapshots by kind and name, each with the versions that it was made from.
     known: Mutex<HashMap<(String, String), (Source, Value)>>,
 }
 
@@ -91,17 +91,17 @@ pub(crate) struct Namespaced {
 type Source = (Option<String>, String);
 
 impl Namespaced {
-    /// Those of one kind.
+    /// The objects of one kind.
     fn objects(&self, store: &Store<DynamicObject>) -> impl Iterator<Item = Arc<DynamicObject>> + use<'_> {
         store.state().into_iter().filter(|object| object.metadata.namespace.as_ref() == Some(&self.namespace))
     }
 
-    /// What the namespace holds now.
+    /// The objects of the namespace as they are now.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let mut snapshot = Snapshot::new();
         let mut known = self.known.lock().unwrap();
         let datacenter = self.objects(&self.all.stores[0].1).next();
-        // It is part of names in the records of who owns which field.
+        // It is part of field paths in managed fields.
         let uid = datacenter.and_then(|datacenter| datacenter.uid()).unwrap_or_else(|| "none".into());
         for (kind, store) in &self.all.stores {
             for object in self.objects(store) {
@@ -117,7 +117,7 @@ impl Namespaced {
                     _ => {
                         let text = serde_json::to_string(&*object).unwrap();
                         let text = text.replace(&self.namespace, "NAMESPACE").replace(&uid, "UID");
-                        let value = essence(kind, serde_json::from_str(&text).unwrap());
+                        let value = comparable(kind, serde_json::from_str(&text).unwrap());
                         known.insert(key.clone(), (source, value.clone()));
                         value
                     }
@@ -128,7 +128,7 @@ impl Namespaced {
         snapshot
     }
 
-    /// What is said of pods and of those who make them, a line for each.
+    /// The status of pods, their owners, Services and claims, a line for each.
     pub(crate) fn states(&self) -> Vec<String> {
         let of_kind = |(kind, store): &(String, Store<DynamicObject>)| {
             let line = |object: Arc<DynamicObject>| {
@@ -143,7 +143,7 @@ impl Namespaced {
         self.all.stores.iter().filter(|(kind, _)| kinds.contains(&kind.as_str())).flat_map(of_kind).collect()
     }
 
-    /// Changes from now on, in whatever namespace.
+    /// Notifies of changes from now on, in all namespaces.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.all.changes.clone()
     }

@@ -1,4 +1,4 @@
-//! What a namespace holds, and what its datacenter goes through.
+//! The namespace of a scenario, and the user who changes its datacenter.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,36 +24,37 @@ use messina_api::{
 };
 use messina_e2e::clusters::{Started, cluster_named};
 use messina_testbed::{
+    deadline::Deadline,
     demo,
     faults::Faults,
     harness::{self, Seen, eventually},
-    patience::Patience,
 };
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use super::{
-    life::Phase,
     nodes::Nodes,
     ring::{LastWrite, ROWS_OF_PHASE},
+    scenario::Phase,
     snapshots::{Namespaced, Snapshot, Snapshots},
 };
 
-/// How long a disturbed operator may take to get where an undisturbed one gets, on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
+/// How long an operator with faults may take to get where one without faults gets, on a busy host.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
 /// The datacenter's name.
 const NAME: &str = "dc";
-/// Between two comparisons of everything that a namespace holds.
+/// The pause between two comparisons of all objects of a namespace.
 const PAUSE: Duration = Duration::from_millis(200);
-/// For how long nothing may be asked once all is done. A status is written once a second at most, and whatever failed is
-/// tried again five times a second.
+/// For how long the operator sends no request once a phase is done. It writes a status once a second at most, and
+/// retries five times a second.
 const SILENCE: Duration = Duration::from_secs(2);
-/// The node that comes and goes, and the one that is lost.
+/// The node that is added and removed.
 const EXTRA: &str = "dc-dc-a-1";
+/// The node that is lost.
 const LOST: &str = "dc-dc-b-0";
 
-/// A cluster for scenarios, each in a namespace of its own.
-pub(crate) struct Ground {
+/// The cluster of all scenarios, each of which has a namespace of its own.
+pub(crate) struct TestCluster {
     pub(crate) client: Client,
     pub(crate) kubeconfig: PathBuf,
     /// None where the cluster is not the testbed's own.
@@ -62,8 +63,8 @@ pub(crate) struct Ground {
     _cluster: Option<Started>,
 }
 
-impl Ground {
-    /// Starts a cluster of this name whose Kubernetes nodes are KWOK's, with our definitions in it.
+impl TestCluster {
+    /// Starts a cluster of this name with Kubernetes nodes of KWOK, and installs the CustomResourceDefinitions.
     pub(crate) async fn new(name: &'static str) -> Self {
         let given = std::env::var_os(harness::KUBECONFIG_VARIABLE).map(PathBuf::from);
         let cluster = given.is_none().then(|| Started::up(name, &["--light", "--fake-nodes", "4"]));
@@ -76,8 +77,8 @@ impl Ground {
     }
 }
 
-/// Does again what no answer came to: this client is not the one that is to have trouble.
-async fn surely<T, F: Future<Output = kube::Result<T>>>(what: impl Fn() -> F) -> T {
+/// Repeats a request that was not answered: the test's own client is not to fail.
+async fn retry<T, F: Future<Output = kube::Result<T>>>(what: impl Fn() -> F) -> T {
     for _ in 0..20 {
         match what().await {
             Ok(done) => return done,
@@ -105,12 +106,12 @@ impl Drop for World {
 }
 
 impl World {
-    pub(crate) async fn new(ground: &Ground) -> Self {
-        let client = &ground.client;
+    pub(crate) async fn new(cluster: &TestCluster) -> Self {
+        let client = &cluster.client;
         let mut namespace = Namespace::default();
         namespace.metadata.generate_name = Some("faults-".into());
         let created: Namespace =
-            surely(|| async { Api::all(client.clone()).create(&PostParams::default(), &namespace).await }).await;
+            retry(|| async { Api::all(client.clone()).create(&PostParams::default(), &namespace).await }).await;
         let namespace = created.metadata.name.unwrap();
         let seen_tokens = Arc::<std::sync::Mutex<BTreeSet<String>>>::default();
         let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
@@ -122,13 +123,13 @@ impl World {
                 match versions.try_next().await {
                     Ok(Some(Some(secret))) => drop(seen.lock().unwrap().insert(json!(secret.data).to_string())),
                     Ok(Some(None)) => {}
-                    // It is watched again by itself.
+                    // The watcher retries by itself.
                     Ok(None) | Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
                 }
             }
         });
         let nodes = Nodes::new(client, &namespace);
-        let objects = ground.objects.of(&namespace);
+        let objects = cluster.objects.of(&namespace);
         Self { client: client.clone(), namespace, objects, nodes, tokens, seen_tokens }
     }
 
@@ -139,10 +140,10 @@ impl World {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// Removes the namespace, and does not wait for it.
-    pub(crate) async fn ends(self) {
+    /// Deletes the namespace, and does not wait for it.
+    pub(crate) async fn delete_namespace(self) {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        surely(|| async { namespaces.delete(&self.namespace, &DeleteParams::background()).await.map(drop) }).await;
+        retry(|| async { namespaces.delete(&self.namespace, &DeleteParams::background()).await.map(drop) }).await;
     }
 
     async fn apply_datacenter(&self, version: &str, labels: Value, nodes_of_a: i32) {
@@ -159,7 +160,7 @@ impl World {
             },
         });
         let params = PatchParams::apply("test").force();
-        surely(|| async { self.api::<ScyllaDBDatacenter>().patch(NAME, &params, &Patch::Apply(&datacenter)).await })
+        retry(|| async { self.api::<ScyllaDBDatacenter>().patch(NAME, &params, &Patch::Apply(&datacenter)).await })
             .await;
     }
 
@@ -175,7 +176,7 @@ impl World {
         match phase {
             Phase::Create => self.apply_datacenter(old, json!({}), 1).await,
             Phase::Change => {
-                self.leave_something_old().await;
+                self.create_obsolete_config_map().await;
                 self.apply_datacenter(new, blue, 1).await;
             }
             Phase::ScaleOut => self.apply_datacenter(new, blue, 2).await,
@@ -185,9 +186,9 @@ impl World {
         }
     }
 
-    /// There is a ConfigMap of the datacenter that nobody needs any more.
-    async fn leave_something_old(&self) {
-        let datacenter = surely(|| async { self.api::<ScyllaDBDatacenter>().get(NAME).await }).await;
+    /// Creates a ConfigMap that the datacenter owns and no longer needs.
+    async fn create_obsolete_config_map(&self) {
+        let datacenter = retry(|| async { self.api::<ScyllaDBDatacenter>().get(NAME).await }).await;
         let old = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {
@@ -197,36 +198,36 @@ impl World {
             },
         });
         let params = PatchParams::apply("test").force();
-        surely(|| async { self.api::<ConfigMap>().patch("of-an-earlier-version", &params, &Patch::Apply(&old)).await })
+        retry(|| async { self.api::<ConfigMap>().patch("of-an-earlier-version", &params, &Patch::Apply(&old)).await })
             .await;
     }
 
-    /// A machine is gone for good, and the user says so.
+    /// Loses a Kubernetes node for good; the user asks for the replacement of its node.
     async fn lose_a_node(&self) {
         self.nodes.with(|ring| ring.lose(LOST));
         let condition = json!({"type": "Ready", "status": "False", "reason": "Lost"});
         let status = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
         let params = PatchParams::default();
-        surely(|| async { self.api::<Pod>().patch_status(LOST, &params, &status).await }).await;
+        retry(|| async { self.api::<Pod>().patch_status(LOST, &params, &status).await }).await;
         let patch = Patch::Merge(json!({"metadata": {"labels": {label::REPLACE: ""}}}));
-        surely(|| async { self.api::<Service>().patch(LOST, &params, &patch).await }).await;
+        retry(|| async { self.api::<Service>().patch(LOST, &params, &patch).await }).await;
     }
 
-    /// What must never happen did not, and nodes came and went as they were asked to.
-    pub(crate) fn check_nodes(&self, name: &str, of_life: &[Phase]) {
-        let first_of = |node: &str, phase| of_life.contains(&phase).then(|| format!("host-{node}-1"));
+    /// Checks that the ring reports no violation, and that nodes joined and left as the user asked.
+    pub(crate) fn check_nodes(&self, name: &str, phases: &[Phase]) {
+        let first_of = |node: &str, phase| phases.contains(&phase).then(|| format!("host-{node}-1"));
         self.nodes.with(|ring| {
-            assert_eq!(ring.broken(), [] as [String; 0], "{name}");
+            assert_eq!(ring.violations(), [] as [String; 0], "{name}");
             let (left, replaced, members) = ring.history();
-            assert_eq!(left, Vec::from_iter(first_of(EXTRA, Phase::ScaleIn)), "{name}: these have left");
-            assert_eq!(replaced, Vec::from_iter(first_of(LOST, Phase::Replace)), "{name}: these were replaced");
+            assert_eq!(left, Vec::from_iter(first_of(EXTRA, Phase::ScaleIn)), "{name}: nodes that left");
+            assert_eq!(replaced, Vec::from_iter(first_of(LOST, Phase::Replace)), "{name}: nodes that were replaced");
             assert_eq!(members.len(), 3, "{name}: {members:?}");
-            let with_rows = of_life.iter().filter(|phase| has_rows(**phase)).count();
-            assert_eq!(ring.rows(), with_rows * ROWS_OF_PHASE, "{name}: rows were written in each phase");
+            let with_rows = phases.iter().filter(|phase| has_rows(**phase)).count();
+            assert_eq!(ring.rows(), with_rows * ROWS_OF_PHASE, "{name}: rows of each phase");
         });
     }
 
-    /// Whether the operator may delete this: what a lost node had.
+    /// Whether the operator may delete this object: the pod and the claim of the lost node.
     pub(crate) fn may_be_deleted(path: &str) -> bool {
         path.ends_with(&format!("/pods/{LOST}"))
             || path.ends_with(&format!("/persistentvolumeclaims/{}", names::datacenter::data_claim(LOST)))
@@ -236,7 +237,7 @@ impl World {
     pub(crate) async fn delete(&self, is_foreground: bool) {
         self.nodes.with(|ring| ring.begin(Phase::Delete));
         let params = if is_foreground { DeleteParams::foreground() } else { DeleteParams::background() };
-        surely(|| async {
+        retry(|| async {
             match self.api::<ScyllaDBDatacenter>().delete(NAME, &params).await {
                 Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
                 other => other.map(drop),
@@ -245,24 +246,24 @@ impl World {
         .await;
     }
 
-    /// The datacenter says that it is as it was last asked to be.
-    pub(crate) async fn is_done(&self, phase: Phase) {
+    /// Waits until the conditions of the datacenter say that the phase is done, and each row has its replicas.
+    pub(crate) async fn await_done(&self, phase: Phase) {
         if phase == Phase::Replace {
-            // Nothing in the datacenter says that there is something to do.
+            // No condition of the datacenter says that a replacement is pending.
             let lost = format!("host-{LOST}-1");
-            let outcome = eventually("the lost node to be replaced", PATIENCE, async || {
+            let outcome = eventually("the lost node to be replaced", TIMEOUT, async || {
                 let is_there = self.nodes.with(|ring| ring.has(&lost));
-                let says = || self.nodes.with(|ring| format!("it is in the ring: {ring:?}"));
+                let says = || self.nodes.with(|ring| format!("the lost node is in the ring: {ring:?}"));
                 Ok(if is_there { Seen::NotYet(says()) } else { Seen::Ready(()) })
             });
             outcome.await.unwrap_or_else(|error| panic!("{}: {error}", self.namespace));
         }
         let what = format!("the datacenter of {} to be done", self.namespace);
-        let seen = harness::until(self.api::<ScyllaDBDatacenter>(), NAME, &what, PATIENCE, |object| {
-            let Some(object) = object else { return Seen::NotYet("it is not there".into()) };
+        let seen = harness::until(self.api::<ScyllaDBDatacenter>(), NAME, &what, TIMEOUT, |object| {
+            let Some(object) = object else { return Seen::NotYet("the datacenter does not exist".into()) };
             let status = object.status.unwrap_or_default();
             let conditions = status.conditions.clone().unwrap_or_default();
-            let holds = |name: &str, wanted: &str| {
+            let has_condition = |name: &str, wanted: &str| {
                 let is_it = |one: &&Condition| one.type_ == name;
                 conditions
                     .iter()
@@ -270,8 +271,8 @@ impl World {
                     .is_some_and(|one| one.status == wanted && one.observed_generation == object.metadata.generation)
             };
             let is_seen = status.observed_generation == object.metadata.generation;
-            let is_still = holds("Progressing", "False");
-            if is_seen && holds("Available", "True") && is_still && holds("Degraded", "False") {
+            let is_still = has_condition("Progressing", "False");
+            if is_seen && has_condition("Available", "True") && is_still && has_condition("Degraded", "False") {
                 Seen::Ready(())
             } else {
                 let unmet = |one: &&Condition| {
@@ -284,17 +285,17 @@ impl World {
             }
         });
         if let Err(error) = seen.await {
-            let now = surely(|| async { self.api::<ScyllaDBDatacenter>().get(NAME).await }).await;
-            panic!("{error}\nand without a watch: {}\n{}", json!(now.status), self.objects_at_a_glance());
+            let now = retry(|| async { self.api::<ScyllaDBDatacenter>().get(NAME).await }).await;
+            panic!("{error}\nread from the API server: {}\n{}", json!(now.status), self.objects_at_a_glance());
         }
-        let outcome = eventually("each row to have its replicas", PATIENCE, async || {
+        let outcome = eventually("each row to have its replicas", TIMEOUT, async || {
             let missing = self.nodes.with(|ring| ring.under_replicated());
             Ok(if missing.is_empty() { Seen::Ready(()) } else { Seen::NotYet(missing.join("\n")) })
         });
         outcome.await.unwrap_or_else(|error| panic!("{}: {phase:?}: {error}", self.namespace));
     }
 
-    /// Reports name the last of these writes.
+    /// Lets violations name the last write of these operators.
     pub(crate) fn watch_writes(&self, faults: &[&Faults]) {
         let faults: Vec<Faults> = faults.iter().map(|faults| (*faults).clone()).collect();
         let last = LastWrite::new(move || {
@@ -304,51 +305,51 @@ impl World {
         self.nodes.with(|ring| ring.last_write = last);
     }
 
-    /// What tells where a datacenter is stuck, a line for each object.
+    /// The objects and the ring, a line for each, for a datacenter that is stuck.
     fn objects_at_a_glance(&self) -> String {
         let ring = self.nodes.with(|ring| format!("{ring:?}"));
         self.objects.states().into_iter().chain([ring]).collect::<Vec<_>>().join("\n")
     }
 
-    /// The namespace comes to hold what `wanted` says.
-    pub(crate) async fn becomes(&self, wanted: &Snapshot, what: &str) {
-        self.holds(what, |now| if now == wanted { Ok(()) } else { Err(difference(wanted, now)) }).await;
+    /// Waits until the objects of the namespace are as in a snapshot.
+    pub(crate) async fn await_snapshot(&self, wanted: &Snapshot, what: &str) {
+        self.await_objects(what, |now| if now == wanted { Ok(()) } else { Err(difference(wanted, now)) }).await;
     }
 
-    /// Waits until the namespace holds what `check` is content with.
-    async fn holds(&self, what: &str, check: impl Fn(&Snapshot) -> Result<(), String>) {
-        let (mut changes, mut patience) = (self.objects.changes(), Patience::new(PATIENCE));
+    /// Waits until `check` accepts the objects of the namespace.
+    async fn await_objects(&self, what: &str, check: impl Fn(&Snapshot) -> Result<(), String>) {
+        let (mut changes, mut deadline) = (self.objects.changes(), Deadline::new(TIMEOUT));
         let mut last = String::new();
         while let Err(now) = check(&self.objects.snapshot()) {
             if now != last {
-                patience.progress();
+                deadline.progress();
                 last = now;
             }
-            let Some(left) = patience.left() else { panic!("{}: waited for {what}; {last}", self.namespace) };
-            // What comes at once is looked at together.
+            let Some(left) = deadline.left() else { panic!("{}: waited for {what}; {last}", self.namespace) };
+            // Changes that arrive together are checked together.
             tokio::time::sleep(PAUSE).await;
-            let _something_else_may_be_over = tokio::time::timeout(left, changes.changed()).await;
+            let _checked_again_in_any_case = tokio::time::timeout(left, changes.changed()).await;
         }
     }
 
-    /// Everything of the datacenter goes but its data, which is these claims.
-    pub(crate) async fn keeps_only_claims(&self, claims: &BTreeMap<String, String>) {
-        self.keeps_nothing_but_claims().await;
-        assert_eq!(self.claims().await, *claims, "{}: claims hold data, and stay", self.namespace);
+    /// Waits until only claims are left of the datacenter, and checks that they are these.
+    pub(crate) async fn await_only_claims(&self, claims: &BTreeMap<String, String>) {
+        self.await_nothing_but_claims().await;
+        assert_eq!(self.claims().await, *claims, "{}: claims hold data and are kept", self.namespace);
     }
 
-    /// Everything of the datacenter goes but its data.
-    pub(crate) async fn keeps_nothing_but_claims(&self) {
+    /// Waits until only claims are left of the datacenter.
+    pub(crate) async fn await_nothing_but_claims(&self) {
         let left = |now: &Snapshot| {
             let left: Vec<&str> = now.keys().map(String::as_str).filter(|key| !is_claim(key)).collect();
             if left.is_empty() { Ok(()) } else { Err(left.join(", ")) }
         };
-        self.holds("the datacenter's objects to go", left).await;
+        self.await_objects("the datacenter's objects to be deleted", left).await;
     }
 
     /// The claims, each with its UID.
     pub(crate) async fn claims(&self) -> BTreeMap<String, String> {
-        let all = surely(|| async { self.api::<PersistentVolumeClaim>().list(&ListParams::default()).await }).await;
+        let all = retry(|| async { self.api::<PersistentVolumeClaim>().list(&ListParams::default()).await }).await;
         let named = |claim: PersistentVolumeClaim| (claim.metadata.name.unwrap(), claim.metadata.uid.unwrap());
         all.into_iter().map(named).collect()
     }
@@ -359,7 +360,7 @@ impl World {
     }
 }
 
-/// Whether rows are written at the beginning of a phase: there are nodes.
+/// Whether rows are written at the beginning of a phase, which needs nodes.
 fn has_rows(phase: Phase) -> bool {
     !matches!(phase, Phase::Create | Phase::Delete)
 }
@@ -368,12 +369,12 @@ fn is_claim(key: &str) -> bool {
     key.starts_with("PersistentVolumeClaim ")
 }
 
-/// An object without what no two namespaces have in common.
-pub(crate) fn essence(kind: &str, mut object: Value) -> Value {
+/// An object without the values that differ from one namespace to another.
+pub(crate) fn comparable(kind: &str, mut object: Value) -> Value {
     match kind {
-        // Only what comes from us: the rest is of those who run pods and bind volumes.
+        // Only what the operator sets: the rest comes from the kubelet and from controllers of Kubernetes.
         "Pod" => {
-            // Made of the token of the agents, among others.
+            // It depends on the token of the agents, among others.
             object["metadata"]["labels"].as_object_mut().map(|labels| labels.remove("controller-revision-hash"));
             json!({"labels": object["metadata"]["labels"], "images": images(&object["spec"])})
         }
@@ -383,7 +384,7 @@ pub(crate) fn essence(kind: &str, mut object: Value) -> Value {
         }
         _ => {
             if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
-                // Made of the namespace and the owner's UID, among others.
+                // It depends on the namespace and the owner's UID, among others.
                 annotations.remove(annotation::APPLIED_HASH);
             }
             if kind == "StatefulSet" {
@@ -400,7 +401,7 @@ pub(crate) fn essence(kind: &str, mut object: Value) -> Value {
     }
 }
 
-/// Without what is made of the token of the agents: of revisions, whether they are the same.
+/// Removes what depends on the token of the agents; of revisions, only their equality is kept.
 fn without_token(stateful_set: &mut Value) {
     let template = stateful_set.pointer_mut("/spec/template/metadata/annotations").and_then(Value::as_object_mut);
     template.map(|annotations| annotations.remove(annotation::INPUTS_HASH));
@@ -429,7 +430,7 @@ fn strip(value: &mut Value) {
     match value {
         Value::Object(members) => {
             members.retain(|name, _| !DIFFERENT.contains(&name.as_str()));
-            // What others wrote is theirs, and in which order anybody first wrote is a matter of time.
+            // Only fields of the operator, in an order that does not depend on time.
             if let Some(Value::Array(records)) = members.get_mut("managedFields") {
                 records.retain(|record| {
                     record["manager"] == messina_operator::controllers::FIELD_MANAGER && record["subresource"].is_null()
@@ -450,7 +451,7 @@ fn difference(wanted: &Snapshot, now: &Snapshot) -> String {
         .map(|name| match (wanted.get(name), now.get(name)) {
             (Some(wanted), Some(now)) => format!("{name}: {}", places(wanted, now).join("; ")),
             (Some(_), None) => format!("{name} is missing"),
-            _ => format!("{name} is too much"),
+            _ => format!("{name} should not exist"),
         })
         .collect::<Vec<_>>()
         .join("\n")
@@ -483,8 +484,8 @@ fn places(wanted: &Value, now: &Value) -> Vec<String> {
     }
 }
 
-/// Waits until nothing was asked for a while.
-pub(crate) async fn becomes_silent(requests: &Requests<'_>) {
+/// Waits until operators have sent no request for [`SILENCE`].
+pub(crate) async fn await_no_requests(requests: &Requests<'_>) {
     let quiet = async {
         let mut last = (usize::MAX, Instant::now());
         while last.1.elapsed() < SILENCE {
@@ -495,14 +496,14 @@ pub(crate) async fn becomes_silent(requests: &Requests<'_>) {
             tokio::time::sleep(SILENCE / 20).await;
         }
     };
-    let outcome = tokio::time::timeout(PATIENCE, quiet).await;
-    assert!(outcome.is_ok(), "something is asked again and again: {:?}", requests.all().last());
+    let outcome = tokio::time::timeout(TIMEOUT, quiet).await;
+    assert!(outcome.is_ok(), "the operator sends requests again and again: {:?}", requests.all().last());
 }
 
-/// What operators ask for besides watches.
+/// The requests of operators, without watches.
 pub(crate) struct Requests<'a>(pub(crate) Vec<&'a Faults>);
 
-/// A life that does not go on as it should says what was last asked.
+/// Prints the last requests of a scenario that fails.
 impl Drop for Requests<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -522,11 +523,15 @@ impl Requests<'_> {
     }
 }
 
-/// Nothing is asked for a while but by watches. It cannot be awaited, only listened to.
-pub(crate) async fn silence(faults: &Faults, world: &World) {
+/// Checks that an operator sends no request for [`SILENCE`], besides watches.
+pub(crate) async fn check_no_requests(faults: &Faults, world: &World) {
     let before = faults.requests();
     tokio::time::sleep(SILENCE).await;
     if faults.requests() != before {
-        panic!("{}: all is done, and something is asked: {:?}", world.namespace, &faults.requested()[before..]);
+        panic!(
+            "{}: the phase is done, and the operator sends requests: {:?}",
+            world.namespace,
+            &faults.requested()[before..]
+        );
     }
 }

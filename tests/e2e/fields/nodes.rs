@@ -5,11 +5,11 @@ use messina_testbed::harness::{Seen, eventually};
 use serde_json::Value;
 
 use super::{Objects, create_what_is_named, effects, get, row::Object, row::Setup, table};
-use crate::testbed::machine;
+use crate::testbed::skip_if_unsuitable;
 
 #[tokio::test]
 async fn every_field_takes_effect_on_nodes() {
-    machine!();
+    skip_if_unsuitable!();
     let rows = table::rows();
     let manifest = Setup::Nodes.manifest(&rows);
     let datacenter = TestDatacenter::create("fields", &[]).await;

@@ -5,14 +5,14 @@ use std::{collections::BTreeSet, fs, time::Duration};
 use messina_testbed::harness::{Seen, eventually};
 
 use super::LIMIT;
-use crate::days::program::Operator;
+use crate::robustness::operator_process::Operator;
 
 /// File descriptors more than before. The number of idle connections to the API server changes by itself.
 const MORE_DESCRIPTORS: usize = 3;
 /// Threads more than before. Threads that look up names end ten seconds after their last use.
 const MORE_THREADS: usize = 3;
-/// Series more than before. Verbs, results and codes of the API server have series from their first occurrence on, and not
-/// all of them occur in the first round. No series of an object may be among them.
+/// Series more than before. Verbs, results and codes of the API server have series from their first occurrence on, and
+/// not all of them occur in the first round. No series of an object may be among them.
 const MORE_SERIES: usize = 20;
 /// How much larger the resident memory may be, in percent.
 const MORE_MEMORY_PERCENT: u64 = 10;
@@ -36,7 +36,7 @@ impl Figures {
         let process = format!("/proc/{}", operator.id());
         let descriptors = fs::read_dir(format!("{process}/fd")).unwrap().count();
         let (memory, threads) = (status_field(operator, "VmRSS:"), status_field(operator, "Threads:"));
-        let (_, text) = operator.asked("/metrics").await;
+        let (_, text) = operator.get("/metrics").await;
         let samples = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.rsplit_once(' '));
         let objects = samples.clone().filter(|(series, _)| series.starts_with("messina_cache_objects"));
         let objects = objects.filter_map(|(_, value)| value.parse::<u64>().ok()).sum();
@@ -50,11 +50,11 @@ impl Figures {
             let before = Self::of(operator).await;
             tokio::time::sleep(Duration::from_secs(1)).await;
             let now = Self::of(operator).await;
-            let counts = |figures: &Self| (figures.descriptors, figures.threads, figures.series.len());
-            Ok(if counts(&before) == counts(&now) {
+            let await_metric = |figures: &Self| (figures.descriptors, figures.threads, figures.series.len());
+            Ok(if await_metric(&before) == await_metric(&now) {
                 Seen::Ready(now)
             } else {
-                Seen::NotYet(format!("{:?}", counts(&now)))
+                Seen::NotYet(format!("{:?}", await_metric(&now)))
             })
         })
         .await

@@ -1,11 +1,11 @@
-//! Objects come and go again and again, most etcd servers are hostile, and the API server is killed: afterwards the operator is
-//! as large as it was after the first round. It runs as the process that users run.
+//! Objects come and go again and again, most etcd servers are hostile, and the API server is killed: afterwards the
+//! operator is as large as it was after the first round. It runs as the process that users run.
 //!
-//! The operator connects to names of the cluster's DNS only. It runs in a mount namespace with an /etc/hosts of the test, in
-//! which these names lead to servers of the test.
+//! The operator connects to names of the cluster's DNS only. It runs in a mount namespace with an /etc/hosts of the
+//! test, in which these names lead to servers of the test.
 //!
-//! Left out: ScyllaDB nodes, and tasks that run as Jobs, because a light cluster runs no pods; and TLS, because nothing of
-//! what the servers do depends on it.
+//! Left out: ScyllaDB nodes, and tasks that run as Jobs, because a light cluster runs no pods; and TLS, because
+//! nothing of what the servers do depends on it.
 
 mod figures;
 mod round;
@@ -24,7 +24,7 @@ use messina_testbed::{
     harness::{self, Seen, eventually},
 };
 
-use crate::days::program::Operator;
+use crate::robustness::operator_process::Operator;
 use figures::{Figures, status_field};
 use round::{Kill, NAMES, Round, Setup};
 use servers::{Behaviour, Servers};
@@ -32,9 +32,9 @@ use servers::{Behaviour, Servers};
 /// How long anything may take while nothing changes.
 const LIMIT: Duration = Duration::from_secs(120);
 const CLUSTER: &str = "hostile";
-/// How much the memory may grow in the short form besides the usual percentage, in KiB. Two rounds are a short warm-up: with
-/// the allocator of glibc, the memory came from 47 MiB after one round and 52 MiB after two to 55 MiB after eight and 56 MiB after
-/// fourteen.
+/// How much the memory may grow in the short form besides the usual percentage, in KiB. Two rounds are a short
+/// warm-up: with the allocator of glibc, the memory came from 47 MiB after one round and 52 MiB after two to 55 MiB
+/// after eight and 56 MiB after fourteen.
 const MEMORY_SLACK: u64 = 2 << 10;
 /// Another time for the churn, in seconds.
 const SECONDS_VARIABLE: &str = "MESSINA_HOSTILE_SECONDS";
@@ -102,7 +102,7 @@ async fn operator_does_not_grow(sizes: Sizes) {
     let hosts = folder.join("operator-hosts");
     fs::write(&hosts, "127.0.0.1 localhost\n").unwrap();
     let mut operator = Operator::start_with_hosts(&kubeconfig, "default", &hosts, &["--cluster-domain=cluster.local"]);
-    operator.counts("messina_leading", "1").await;
+    operator.await_metric("messina_leading", "1").await;
     let setup = Setup { client, servers: Servers::start().await, hosts, folder, sizes };
     let objects = Figures::settled(&operator).await.objects;
     println!("the operator leads after {:.1} s", began.elapsed().as_secs_f64());
@@ -119,7 +119,7 @@ async fn operator_does_not_grow(sizes: Sizes) {
 
     Round::benign(&setup, rounds).await.run(Kill::Never).await;
     println!("a datacenter and tasks are handled after that; all in all {:.1} s", began.elapsed().as_secs_f64());
-    operator.goes_on();
+    operator.check_running();
     let logged = operator.logged(0);
     let panics =
         logged.iter().filter(|line| line["message"].as_str().is_some_and(|text| text.starts_with("internal error")));
@@ -136,11 +136,12 @@ async fn churn(setup: &Setup, operator: &mut Operator, time: Duration, rounds: &
         *rounds += 1;
         let memory = status_field(operator, "VmRSS:");
         println!("round {rounds}: {laps} s; resident memory: {memory} KiB");
-        operator.goes_on();
+        operator.check_running();
     }
 }
 
-/// Waits until nothing of a round is left in the caches of the operator, which has all kinds of objects that it creates.
+/// Waits until nothing of a round is left in the caches of the operator, which has all kinds of objects that it
+/// creates.
 async fn all_are_forgotten(operator: &Operator, objects: u64) {
     let forgotten = eventually("the caches of the operator to be as in the beginning", LIMIT, async || {
         let now = Figures::of(operator).await.objects;
@@ -152,7 +153,8 @@ async fn all_are_forgotten(operator: &Operator, objects: u64) {
 /// What has grown, once the operator had time to give back what it can.
 async fn growth(setup: &Setup, operator: &Operator, before: &Figures) -> Vec<String> {
     let slack = setup.sizes.memory_slack;
-    // Idle connections end by themselves after 90 s, idle threads sooner; if something stays, the last figures say what.
+    // Idle connections end by themselves after 90 s, idle threads sooner; if something stays, the last figures say
+    // what.
     let waiting = eventually("the operator to be as large as after the warm-up", LIMIT, async || {
         let grown = Figures::of(operator).await.growth(before, slack, NAMES);
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -169,7 +171,7 @@ fn print_work(setup: &Setup, operator: &Operator, rounds: usize) {
     println!("{rounds} rounds of {datacenters} datacenters and {etcds} Etcds; the API server was killed in each");
     let accepted = Behaviour::ALL.map(|behaviour| format!("{behaviour:?} {}", setup.servers.accepted(behaviour)));
     println!("connections of the operator: {}", accepted.join(", "));
-    let processor = exec::processor_time(operator.id().cast_signed()).as_secs_f64();
+    let processor = exec::cpu_time(operator.id().cast_signed()).as_secs_f64();
     println!(
         "the operator used {processor:.1} s of processor time and {} KiB at its peak",
         status_field(operator, "VmHWM:")

@@ -30,7 +30,7 @@ use super::{
     LIMIT, Sizes,
     servers::{Behaviour, Servers, Task},
 };
-use crate::days;
+use crate::robustness;
 
 /// Requests of the test that are sent at once.
 const AT_ONCE: usize = 8;
@@ -100,8 +100,8 @@ impl<'a> Round<'a> {
         round
     }
 
-    /// Creates, changes and deletes everything; what the operator is to do with it is awaited each time. Gives how many seconds
-    /// each step took.
+    /// Creates, changes and deletes everything; what the operator is to do with it is awaited each time. Gives how
+    /// many seconds each step took.
     pub(super) async fn run(&self, kill: Kill) -> String {
         let mut laps = Laps::default();
         let accepted = Behaviour::ALL.map(|behaviour| self.setup.servers.accepted(behaviour));
@@ -168,11 +168,12 @@ impl<'a> Round<'a> {
         .await;
     }
 
-    /// Applies everything: datacenters with so many nodes, and Etcds and tasks that say the same number in an annotation.
+    /// Applies everything: datacenters with so many nodes, and Etcds and tasks that say the same number in an
+    /// annotation.
     async fn apply_all(&self, version: usize) {
         let annotations = json!({"test.messina/version": version.to_string()});
         let datacenters = (0..self.datacenters).map(|index| {
-            let mut datacenter = days::datacenter(&format!("dc-{}-{index}", self.number));
+            let mut datacenter = robustness::datacenter(&format!("dc-{}-{index}", self.number));
             datacenter["spec"]["racks"][0]["nodes"] = version.into();
             datacenter
         });
@@ -222,8 +223,8 @@ impl<'a> Round<'a> {
             .await;
     }
 
-    /// Waits until the operator has reconciled the present specification of each datacenter, and there is a StatefulSet for
-    /// each.
+    /// Waits until the operator has reconciled the present specification of each datacenter, and there is a
+    /// StatefulSet for each.
     async fn datacenters_are_reconciled(&self) {
         let (datacenters, sets) = (self.api::<ScyllaDBDatacenter>(), self.api::<StatefulSet>());
         listed("all datacenters to be reconciled", async || {
@@ -349,10 +350,10 @@ impl Laps {
 
 /// Kills the API server, and waits until the one that the testbed starts in its place is ready.
 async fn kill_api_server(client: &Client, folder: &Path) {
-    let killed = days::away::api_server(folder).await;
+    let killed = robustness::unavailable::api_server(folder).await;
     kill(killed, Signal::SIGKILL).unwrap();
     listed("another API server to be ready", async || {
-        if days::away::api_server(folder).await == killed {
+        if robustness::unavailable::api_server(folder).await == killed {
             return Ok(Seen::NotYet("the killed one is there".to_owned()));
         }
         client.request_text(harness::get("/readyz").unwrap()).await.map(|_| Seen::Ready(()))

@@ -139,10 +139,10 @@ impl Servers {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let port = listener.local_addr().unwrap().port();
             let connections = Arc::<Connections>::default();
-            let (counts, snapshots) = (Arc::clone(&connections), Arc::clone(&snapshots));
+            let (await_metric, snapshots) = (Arc::clone(&connections), Arc::clone(&snapshots));
             listeners.spawn(async move {
                 while let Ok((stream, _)) = listener.accept().await {
-                    let (open, snapshots) = (Open::new(&counts), Arc::clone(&snapshots));
+                    let (open, snapshots) = (Open::new(&await_metric), Arc::clone(&snapshots));
                     tokio::spawn(async move {
                         // The operator hangs up on most of them.
                         let _ = serve(behaviour, stream, &snapshots).await;

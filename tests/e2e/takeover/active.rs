@@ -16,7 +16,7 @@ use super::{
     pods::Pods,
     settled,
 };
-use crate::days::program::Operator;
+use crate::robustness::operator_process::Operator;
 
 const CONDITION: &str = "ScyllaOperatorActive";
 
@@ -79,11 +79,11 @@ fn versions(objects: &Objects) -> Vec<(&(String, String), &Value)> {
 
 /// Waits until the operator is ready, or is not and says these words.
 async fn readiness(operator: &Operator, code: u16, words: &str) {
-    let asked = eventually("/readyz", SOON, async || {
-        let (is, text) = operator.asked("/readyz").await;
+    let get = eventually("/readyz", SOON, async || {
+        let (is, text) = operator.get("/readyz").await;
         Ok(if is == code && text.contains(words) { Seen::Ready(()) } else { Seen::NotYet(format!("{is} {text}")) })
     });
-    asked.await.unwrap();
+    get.await.unwrap();
 }
 
 #[tokio::test]
@@ -101,7 +101,7 @@ async fn nothing_changes_while_scylla_operator_holds_its_lease() {
         let message = left_alone(client, namespace, &golden.name, 1).await;
         assert!(message.contains("scylla-operator-1 holds Lease"), "{message}");
         readiness(&operator, 503, "scylla-operator to stop").await;
-        operator.says(0, "reconciliation of the object is suspended").await;
+        operator.await_log(0, "reconciliation of the object is suspended").await;
         let after = golden.now(client, namespace).await;
         assert_eq!(versions(&before), versions(&after));
 

@@ -25,7 +25,8 @@ pub(super) const OPERATOR: &str = "scylla-operator (linux";
 pub(super) const SIDECAR: &str = "scylla-sidecar (linux";
 /// Field manager of a user who edits objects.
 pub(super) const USER: &str = "kubectl-edit";
-/// The annotation by which scylla-operator knows what it last wrote. As long as it is there, it does not write the object again.
+/// The annotation by which scylla-operator knows what it last wrote. As long as it is there, it does not write the
+/// object again.
 pub(super) const MANAGED_HASH: &str = label::MANAGED_HASH;
 /// What a user adds to objects of a datacenter.
 pub(super) const NOTE: &str = "example.com/note";
@@ -171,11 +172,11 @@ impl Golden {
     async fn identify_nodes(&self, client: &Client, namespace: &str) {
         let services: Api<Service> = Api::namespaced(client.clone(), namespace);
         for (number, service) in self.members().enumerate() {
-            let told = json!({"metadata": {"annotations": {
+            let condition = json!({"metadata": {"annotations": {
                 annotation::HOST_ID: host_id(number), annotation::CURRENT_TOKEN_RING_HASH: RING,
             }}});
             let params = PatchParams { field_manager: Some(SIDECAR.into()), ..PatchParams::default() };
-            services.patch(service, &params, &Patch::Merge(&told)).await.unwrap();
+            services.patch(service, &params, &Patch::Merge(&condition)).await.unwrap();
         }
     }
 
@@ -253,8 +254,8 @@ pub(super) fn api(client: &Client, namespace: &str, object: &Value) -> Api<Dynam
     Api::namespaced_with(client.clone(), namespace, &resource)
 }
 
-/// Makes the records of an object an hour older: scylla-operator wrote it then. The API server keeps the times of a change that
-/// changes nothing else.
+/// Makes the records of an object an hour older: scylla-operator wrote it then. The API server keeps the times of a
+/// change that changes nothing else.
 pub(super) async fn forget_age(api: &Api<DynamicObject>, name: &str) {
     let params = PatchParams { field_manager: Some(USER.into()), ..PatchParams::default() };
     let aged = eventually("the records to be older", SOON, async || {

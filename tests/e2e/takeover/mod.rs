@@ -1,5 +1,5 @@
-//! Taking over a datacenter of scylla-operator, on a real API server: its objects are written in its name, then the operator
-//! starts.
+//! Taking over a datacenter of scylla-operator, on a real API server: its objects are written in its name, then the
+//! operator starts.
 
 mod active;
 mod golden;
@@ -19,7 +19,7 @@ use messina_e2e::{SOON, in_a_namespace, light_kubeconfig};
 use messina_testbed::harness::{Seen, eventually, until};
 use serde_json::{Value, json};
 
-use crate::days::program::Operator;
+use crate::robustness::operator_process::Operator;
 use golden::{Golden, MANAGED_HASH, NOTE, folder, host_id, records_of_operator};
 use pods::Pods;
 
@@ -131,19 +131,19 @@ async fn assert_authorities_are_kept(client: &Client, namespace: &str, golden: &
 }
 
 #[tokio::test]
-async fn a_datacenter_of_one_node_is_taken_over() {
+async fn datacenter_of_one_node_is_taken_over() {
     is_taken_over("takeover-minimal", "minimal").await;
 }
 
 #[tokio::test]
-async fn a_datacenter_of_two_racks_is_taken_over() {
+async fn datacenter_of_two_racks_is_taken_over() {
     is_taken_over("takeover-full", "full").await;
 }
 
-/// A scale-out that scylla-operator has not begun waits until all nodes run under the operator: new nodes would wait for ever for a
-/// status report that only scylla-operator writes.
+/// A scale-out that scylla-operator has not begun waits until all nodes run under the operator: new nodes would wait
+/// for ever for a status report that only scylla-operator writes.
 #[tokio::test]
-async fn a_pending_scale_out_waits_for_the_restarts() {
+async fn pending_scale_out_waits_for_restarts() {
     let Some(folder) = folder("minimal") else { return };
     in_a_namespace("takeover-scale", async |client, namespace| {
         let pods = Pods::start(client, namespace);
@@ -183,10 +183,10 @@ async fn watch_until_two(api: Api<StatefulSet>, name: &str) -> Vec<StatefulSet> 
     steps
 }
 
-/// What scylla-operator does when it starts again: it replaces each object that lacks the annotation with its hash, and keeps
-/// labels, annotations and addresses that it does not know.
+/// What scylla-operator does when it starts again: it replaces each object that lacks the annotation with its hash,
+/// and keeps labels, annotations and addresses that it does not know.
 #[tokio::test]
-async fn scylla_operator_takes_a_datacenter_back_and_gives_it_again() {
+async fn datacenter_returns_to_scylla_operator_and_is_taken_over_again() {
     let Some(folder) = folder("minimal") else { return };
     in_a_namespace("takeover-back", async |client, namespace| {
         let pods = Pods::start(client, namespace);
@@ -195,7 +195,7 @@ async fn scylla_operator_takes_a_datacenter_back_and_gives_it_again() {
         pods.are_ready(1).await;
         let mut operator = Operator::start(&light_kubeconfig(), namespace, &["--no-leader-election"]);
         settled(client, namespace, &golden.name).await;
-        operator.stops().await;
+        operator.stop().await;
 
         golden.take_back(client, namespace).await;
         let back = golden.now(client, namespace).await;

@@ -1,7 +1,8 @@
 //! Nodes that run: a datacenter in the shape of scylla-operator's is taken over, and its nodes serve meanwhile.
 //!
-//! The image of scylla-operator is not there, so its containers cannot run. The nodes run under our sidecars; what scylla-operator has
-//! besides (an init container and a hook before a stop) is added in its name, and everything else is recorded as its own.
+//! The image of scylla-operator is not there, so its containers cannot run. The nodes run under our sidecars; what
+//! scylla-operator has besides (an init container and a hook before a stop) is added in its name, and everything else
+//! is recorded as its own.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,7 +34,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use super::golden::{MANAGED_HASH, OPERATOR, forget_age, records_of_operator};
-use crate::testbed::machine;
+use crate::testbed::skip_if_unsuitable;
 
 const KINDS: [(&str, &str, &str); 7] = [
     ("apps", "v1", "StatefulSet"),
@@ -185,8 +186,8 @@ fn watch_downtime(pods: Api<Pod>) -> (Arc<Mutex<Downtime>>, JoinHandle<()>) {
 }
 
 #[tokio::test]
-async fn nodes_that_run_restart_once_and_one_at_a_time() {
-    machine!();
+async fn running_nodes_restart_once_and_one_at_a_time() {
+    skip_if_unsuitable!();
     let datacenter = TestDatacenter::create("takeover-nodes", &[]).await;
     datacenter.apply(&manifest(&[("a", 2), ("b", 1)])).await;
     datacenter.settled_and_cleaned_up(3).await;

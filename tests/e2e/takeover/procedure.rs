@@ -36,7 +36,7 @@ async fn change(client: &Client, namespace: &str, reason: &str) -> Result<(), St
 
 /// Step 2: webhooks without a server refuse changes of a ScyllaDBDatacenter, but none of its status.
 #[tokio::test]
-async fn webhooks_of_scylla_operator_are_in_the_way_until_they_are_removed() {
+async fn webhooks_of_scylla_operator_block_changes_until_removed() {
     in_a_namespace("takeover-webhook", async |client, namespace| {
         accepts(client, namespace, &datacenter().to_string()).await;
         let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
@@ -80,7 +80,7 @@ fn has_rules(rules: Value) -> impl Fn(Option<ClusterRole>) -> Seen<()> {
 
 /// Steps 3 and 5: Kubernetes overwrites our rules as long as the role is aggregated, and leaves them alone afterwards.
 #[tokio::test]
-async fn the_role_of_pods_is_aggregated_until_that_is_taken_away() {
+async fn cluster_role_is_aggregated_until_its_rule_is_removed() {
     assert!(PAGE.contains(&format!("--type=json --patch='{NO_AGGREGATION}'")), "the page has the same command");
     in_a_namespace("takeover-role", async |client, namespace| {
         let roles: Api<ClusterRole> = Api::all(client.clone());

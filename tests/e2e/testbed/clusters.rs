@@ -1,4 +1,4 @@
-//! What a cluster can do.
+//! Tests of the features of a cluster: network, images, volumes, DNS.
 
 use std::{process::Command, time::Duration};
 
@@ -14,13 +14,13 @@ use messina_e2e::clusters::{log_when_done, output_of};
 use messina_testbed::{harness, harness::Seen, tools::BUSYBOX_IMAGE};
 use serde_json::json;
 
-use super::{Started, machine, succeeds, testbed};
+use super::{Started, skip_if_unsuitable, succeeds, testbed};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn pods_of_three_clusters_reach_one_another_by_address() {
-    machine!();
+    skip_if_unsuitable!();
     let names = ["west", "east", "south"];
     let started = std::time::Instant::now();
     let clusters = std::thread::scope(|scope| {
@@ -35,16 +35,16 @@ async fn pods_of_three_clusters_reach_one_another_by_address() {
     }
     for (from, to) in [(0, 1), (1, 2), (2, 0)] {
         let client = clusters[from].client().await;
-        let look = format!("wget -q -O - http://{}:8080/name", addresses[to]);
-        let said = output_of(&client, "default", &format!("visit-{}", names[to]), &look).await;
-        assert_eq!(said.trim(), names[to], "from {} to {}", names[from], names[to]);
+        let command = format!("wget -q -O - http://{}:8080/name", addresses[to]);
+        let output = output_of(&client, "default", &format!("visit-{}", names[to]), &command).await;
+        assert_eq!(output.trim(), names[to], "from {} to {}", names[from], names[to]);
     }
-    a_new_link_leaves_the_gateway_as_it_is();
+    check_gateway_keeps_its_hardware_address();
     clusters.into_iter().for_each(Started::down);
 }
 
-/// Nodes know the gateway by its hardware address, and lose their way for half a minute if it changes.
-fn a_new_link_leaves_the_gateway_as_it_is() {
+/// Kubernetes nodes cache the hardware address of the gateway: if it changes, they have no network for half a minute.
+fn check_gateway_keeps_its_hardware_address() {
     let in_fabric =
         |arguments: &str| succeeds(Command::new("ip").args(["-n", "messina-fabric"]).args(arguments.split(' ')));
     let gateway = || in_fabric("-brief link show nodes");
@@ -57,10 +57,10 @@ fn a_new_link_leaves_the_gateway_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_program_becomes_an_image_that_runs_on_every_node() {
-    machine!();
+async fn image_of_a_program_runs_on_every_kubernetes_node() {
+    skip_if_unsuitable!();
     let cluster = Started::up("images", &["--nodes", "2"]);
-    // A program that is linked against libraries, which must come along.
+    // A program that needs shared libraries, which have to be in the image.
     let program = harness::program("testbed").unwrap();
     let reference = "localhost/messina/testbed:e2e";
     succeeds(&mut testbed(&["image", "--name", "images", reference, &program.to_string_lossy()]));
@@ -73,15 +73,15 @@ async fn a_program_becomes_an_image_that_runs_on_every_node() {
                 "containers": [{"name": "main", "image": reference, "imagePullPolicy": "Never", "args": ["--version"]}]},
         });
         harness::apply(&client, &pod.to_string(), Some("default")).await.unwrap();
-        let said = log_when_done(&client, "default", &name).await;
-        assert_eq!(said.trim(), concat!("testbed ", env!("CARGO_PKG_VERSION")));
+        let output = log_when_done(&client, "default", &name).await;
+        assert_eq!(output.trim(), concat!("testbed ", env!("CARGO_PKG_VERSION")));
     }
     cluster.down();
 }
 
 #[tokio::test]
-async fn pods_become_ready_on_nodes_that_are_made_up() {
-    machine!();
+async fn pods_become_ready_on_simulated_kubernetes_nodes() {
+    skip_if_unsuitable!();
     let cluster = Started::up("made-up", &["--light", "--fake-nodes", "20"]);
     let client = cluster.client().await;
     let deployment = json!({
@@ -105,8 +105,8 @@ async fn pods_become_ready_on_nodes_that_are_made_up() {
 }
 
 #[tokio::test]
-async fn a_claim_gets_a_volume_that_keeps_its_data_grows_and_goes() {
-    machine!();
+async fn volume_keeps_data_expands_and_is_deleted_with_its_claim() {
+    skip_if_unsuitable!();
     let client = harness::full().await.unwrap();
     let namespace = harness::namespace(&client, "volumes").await.unwrap();
     let claim = "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data}, \
@@ -140,7 +140,7 @@ async fn a_claim_gets_a_volume_that_keeps_its_data_grows_and_goes() {
     claims.delete("data", &DeleteParams::default()).await.unwrap();
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
     let volume = claimed.spec.and_then(|spec| spec.volume_name).unwrap();
-    harness::until(volumes, &volume, "the volume to go", LIMIT, |volume| match volume {
+    harness::until(volumes, &volume, "the volume to be deleted", LIMIT, |volume| match volume {
         None => Seen::Ready(()),
         Some(volume) => Seen::NotYet(format!("{:?}", volume.status)),
     })
@@ -150,8 +150,8 @@ async fn a_claim_gets_a_volume_that_keeps_its_data_grows_and_goes() {
 }
 
 #[tokio::test]
-async fn services_have_names_and_an_unknown_image_fails_at_once() {
-    machine!();
+async fn services_have_dns_names_and_the_pull_of_an_unknown_image_fails_at_once() {
+    skip_if_unsuitable!();
     let client = harness::full().await.unwrap();
     let namespace = harness::namespace(&client, "names").await.unwrap();
     let service = "{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}}";
@@ -159,8 +159,8 @@ async fn services_have_names_and_an_unknown_image_fails_at_once() {
     harness::apply(&client, &web_server("by-name"), Some(&namespace)).await.unwrap();
     ready_address(&client, &namespace, "web").await;
     // The Service may follow a moment after its pod.
-    let look = format!("until wget -q -O - http://web.{namespace}.svc.cluster.local/name; do :; done");
-    assert_eq!(output_of(&client, &namespace, "visit", &look).await.trim(), "by-name");
+    let command = format!("until wget -q -O - http://web.{namespace}.svc.cluster.local/name; do :; done");
+    assert_eq!(output_of(&client, &namespace, "visit", &command).await.trim(), "by-name");
 
     let pod = "{apiVersion: v1, kind: Pod, metadata: {name: unknown}, spec: {containers: [{name: main, image: 'nowhere/nothing:1'}]}}";
     harness::apply(&client, pod, Some(&namespace)).await.unwrap();

@@ -1,4 +1,4 @@
-//! etcd clusters of the testbed: they are real, they can be backed up and restored, and troubles do what they say.
+//! Tests of the testbed's etcd clusters: reads and writes, snapshots and their restoration, and injected faults.
 
 use std::{
     collections::BTreeMap,
@@ -13,19 +13,19 @@ use kube::{
 use messina_api::druid::v1alpha1::{Etcd, EtcdStatus};
 use messina_e2e::clusters::{Started, cluster_named, output_of, refuses, succeeds, testbed};
 use messina_testbed::{
-    etcd::{self, EtcdCluster, Member, Part, Shape, keeper},
+    etcd::{self, EtcdCluster, Member, MemberProcess, Shape, keeper},
     harness::{self, Seen},
     progress::Steps,
 };
 use serde_json::Value;
 
-use super::machine;
+use super::skip_if_unsuitable;
 
 const LIMIT: Duration = Duration::from_secs(90);
 
 #[tokio::test]
-async fn an_etcd_cluster_of_one_member_survives_troubles_and_can_be_restored() {
-    machine!();
+async fn etcd_of_one_member_survives_faults_and_is_restored_from_snapshots() {
+    skip_if_unsuitable!();
     let started = Started::up("etcd-one", &[]);
     let (cluster, client) = (cluster_named("etcd-one"), started.client().await);
     etcd::prepare(&cluster, &client, &Steps::quiet()).await.unwrap();
@@ -39,11 +39,11 @@ async fn an_etcd_cluster_of_one_member_survives_troubles_and_can_be_restored() {
     assert_eq!((status.replicas, status.ready_replicas, status.ready), (Some(1), Some(1), Some(true)));
     assert_eq!(members(&status), [("main-0", Some("Leader"), "Ready")]);
 
-    eprintln!("what is written is read, by the machine and in the cluster");
+    eprintln!("keys can be written and read from this host and in the cluster");
     main.put("apples", "7").await.unwrap();
     assert_eq!(main.get("apples").await.unwrap().as_deref(), Some("7"));
-    let look = format!("wget -q -O - http://main-client.{namespace}.svc:8080/healthz");
-    assert_eq!(output_of(&client, &namespace, "visit", &look).await.trim(), r#"{"health":true}"#);
+    let command = format!("wget -q -O - http://main-client.{namespace}.svc:8080/healthz");
+    assert_eq!(output_of(&client, &namespace, "visit", &command).await.trim(), r#"{"health":true}"#);
 
     eprintln!("snapshots are taken, and restored");
     let before = main.store().snapshots().unwrap().len();
@@ -60,7 +60,7 @@ async fn an_etcd_cluster_of_one_member_survives_troubles_and_can_be_restored() {
     main.put("plums", "not in a snapshot").await.unwrap();
     assert_eq!(main.store().restore().await.unwrap(), expected);
 
-    eprintln!("without its store it takes no snapshot");
+    eprintln!("without its store the sidecar takes no snapshot");
     main.store().take_away().unwrap();
     let refused = member.sidecar("POST", "/snapshot/full", LIMIT).await.unwrap();
     assert_eq!(refused.code, 500, "{refused:?}");
@@ -68,15 +68,15 @@ async fn an_etcd_cluster_of_one_member_survives_troubles_and_can_be_restored() {
     main.await_snapshots().await.unwrap();
     assert_eq!(main.store().restore().await.unwrap(), main.all().await.unwrap());
 
-    eprintln!("a sidecar that is paused answers nobody");
-    main.pause(0, Part::Sidecar).await.unwrap();
+    eprintln!("a stopped sidecar does not answer");
+    main.pause(0, MemberProcess::Sidecar).await.unwrap();
     member.sidecar("GET", "/healthz", Duration::from_secs(2)).await.unwrap_err();
-    main.resume(0, Part::Sidecar).await.unwrap();
+    main.resume(0, MemberProcess::Sidecar).await.unwrap();
     assert_eq!(member.sidecar("GET", "/healthz", LIMIT).await.unwrap().code, 200);
 
-    eprintln!("a killed etcd comes back with all that it held");
-    main.kill(0, Part::Etcd).await.unwrap();
-    let value = harness::eventually("it to answer again", LIMIT, || async {
+    eprintln!("a killed etcd has all keys after its restart");
+    main.kill(0, MemberProcess::Etcd).await.unwrap();
+    let value = harness::eventually("etcd to answer again", LIMIT, || async {
         Ok(match main.get("plums").await {
             Ok(value) => Seen::Ready(value),
             Err(error) => Seen::NotYet(error.to_string()),
@@ -85,10 +85,10 @@ async fn an_etcd_cluster_of_one_member_survives_troubles_and_can_be_restored() {
     assert_eq!(value.await.unwrap().as_deref(), Some("not in a snapshot"));
     main.await_snapshots().await.unwrap();
 
-    eprintln!("all of it goes with the Etcd");
+    eprintln!("all objects are deleted with the Etcd");
     let etcds: Api<Etcd> = Api::namespaced(client.clone(), &namespace);
     etcds.delete("main", &DeleteParams::default()).await.unwrap();
-    harness::eventually("pods and claims to go", LIMIT, || async {
+    harness::eventually("pods and claims to be deleted", LIMIT, || async {
         let params = ListParams::default().labels("app.kubernetes.io/part-of=main");
         let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &namespace);
@@ -97,14 +97,14 @@ async fn an_etcd_cluster_of_one_member_survives_troubles_and_can_be_restored() {
     })
     .await
     .unwrap();
-    assert!(!keeping.is_finished(), "the keeper goes on");
+    assert!(!keeping.is_finished(), "the keeper has ended");
     keeping.abort();
     started.down();
 }
 
 #[tokio::test]
-async fn an_etcd_cluster_of_three_members_with_tls_is_served_by_whichever_is_asked() {
-    machine!();
+async fn etcd_of_three_members_with_tls_is_served_by_every_member() {
+    skip_if_unsuitable!();
     let arguments = ["--with-etcd", "--etcd-members", "3", "--etcd-tls"];
     let began = Instant::now();
     let started = Started::up("etcd-three", &arguments);
@@ -120,14 +120,14 @@ async fn an_etcd_cluster_of_three_members_with_tls_is_served_by_whichever_is_ask
     let at_first = status(&client, etcd::NAMESPACE, etcd::NAME).await;
     assert_eq!((at_first.replicas, at_first.ready_replicas, at_first.ready), (Some(3), Some(3), Some(true)));
 
-    eprintln!("members have names in the cluster");
+    eprintln!("members have DNS names in the cluster");
     for number in 0..3 {
-        let look = format!("wget -q -O - http://etcd-main-{number}.etcd-main-peer.default.svc:2381/readyz");
-        let said = output_of(&client, "default", &format!("visit-{number}"), &look).await;
-        assert_eq!(said.trim(), "ok", "member {number}");
+        let command = format!("wget -q -O - http://etcd-main-{number}.etcd-main-peer.default.svc:2381/readyz");
+        let output = output_of(&client, "default", &format!("visit-{number}"), &command).await;
+        assert_eq!(output.trim(), "ok", "member {number}");
     }
 
-    eprintln!("every member has what was written, and every sidecar takes a snapshot");
+    eprintln!("every member has all keys, and every sidecar takes a snapshot");
     for number in 0..3 {
         main.put(&format!("key-{number}"), "value").await.unwrap();
         let member = main.member(number).await.unwrap();
@@ -136,12 +136,12 @@ async fn an_etcd_cluster_of_three_members_with_tls_is_served_by_whichever_is_ask
         assert_eq!(main.store().restore().await.unwrap(), main.all().await.unwrap(), "by {}", member.name);
     }
 
-    eprintln!("leadership moves, and the sidecar's with it");
+    eprintln!("the leadership moves to another member and its sidecar");
     let old = main.leading().await.unwrap();
     let new = (old + 1) % 3;
     main.move_leadership(new).await.unwrap();
     let leader = format!("etcd-main-{new}");
-    await_status(&client, etcd::NAMESPACE, etcd::NAME, "the new leader to be told", |status| {
+    await_status(&client, etcd::NAMESPACE, etcd::NAME, "the status to report the new leader", |status| {
         members(status).iter().any(|(name, role, _)| *name == leader && *role == Some("Leader"))
     })
     .await;
@@ -151,34 +151,35 @@ async fn an_etcd_cluster_of_three_members_with_tls_is_served_by_whichever_is_ask
     assert_eq!(main.store().restore().await.unwrap(), main.all().await.unwrap());
 
     eprintln!("a killed sidecar takes snapshots again");
-    main.kill(new, Part::Sidecar).await.unwrap();
+    main.kill(new, MemberProcess::Sidecar).await.unwrap();
     main.await_snapshots().await.unwrap();
 
-    eprintln!("one member of three may be away");
-    main.pause(old, Part::Etcd).await.unwrap();
-    let two = await_status(&client, etcd::NAMESPACE, etcd::NAME, "a member to be missed", |status| {
+    eprintln!("the cluster is ready without one member of three");
+    main.pause(old, MemberProcess::Etcd).await.unwrap();
+    let two = await_status(&client, etcd::NAMESPACE, etcd::NAME, "a member to be reported as not ready", |status| {
         status.ready_replicas == Some(2)
     })
     .await;
     assert_eq!(conditions(&two)["Ready"], "True");
     assert_eq!(conditions(&two)["AllMembersReady"], "False");
     main.put("with two", "of three").await.unwrap();
-    main.resume(old, Part::Etcd).await.unwrap();
-    await_status(&client, etcd::NAMESPACE, etcd::NAME, "all to be ready", |status| status.ready == Some(true)).await;
+    main.resume(old, MemberProcess::Etcd).await.unwrap();
+    await_status(&client, etcd::NAMESPACE, etcd::NAME, "all members to be ready", |status| status.ready == Some(true))
+        .await;
     assert_eq!(main.member(old).await.unwrap().get("with two").await.unwrap().as_deref(), Some("of three"));
     started.down();
 }
 
-/// A snapshot that a sidecar takes at once.
+/// Takes a full snapshot.
 async fn full_snapshot(member: &Member) -> Value {
     let answer = member.sidecar("POST", "/snapshot/full", LIMIT).await.unwrap();
     assert_eq!(answer.code, 200, "{} answers {answer:?}", member.name);
     serde_json::from_str(&answer.text).unwrap()
 }
 
-/// A snapshot of what changed, which a sidecar takes when it has seen that something did.
+/// Takes a delta snapshot, as soon as the sidecar has seen a change.
 async fn delta_snapshot(member: &Member) -> Value {
-    let taken = harness::eventually("a snapshot of what changed", LIMIT, || async {
+    let taken = harness::eventually("a delta snapshot", LIMIT, || async {
         let answer = member.sidecar("POST", "/snapshot/delta", LIMIT).await?;
         assert_eq!(answer.code, 200, "{} answers {answer:?}", member.name);
         Ok(match serde_json::from_str(&answer.text).unwrap() {
@@ -203,11 +204,11 @@ async fn await_status(
     namespace: &str,
     name: &str,
     what: &str,
-    holds: impl Fn(&EtcdStatus) -> bool,
+    is_reached: impl Fn(&EtcdStatus) -> bool,
 ) -> EtcdStatus {
     let etcds: Api<Etcd> = Api::namespaced(client.clone(), namespace);
     harness::until(etcds, name, what, LIMIT, |etcd| match etcd.and_then(|etcd| etcd.status) {
-        Some(status) if holds(&status) => Seen::Ready(status),
+        Some(status) if is_reached(&status) => Seen::Ready(status),
         status => Seen::NotYet(format!("{status:?}")),
     })
     .await

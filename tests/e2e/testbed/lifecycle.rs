@@ -1,4 +1,4 @@
-//! Starting and stopping, also the hard way.
+//! Tests of starting and stopping clusters, also after kills.
 
 use std::{
     fs,
@@ -12,28 +12,28 @@ use messina_testbed::{
     harness,
 };
 
-use super::{Machine, Started, cluster_named, machine, succeeds, testbed};
+use super::{HostState, Started, cluster_named, skip_if_unsuitable, succeeds, testbed};
 
 #[tokio::test]
-async fn five_clusters_one_after_the_other_leave_the_machine_as_it_was() {
-    machine!();
-    let before = Machine::before(&["cycle"]).await;
+async fn five_clusters_one_after_another_leave_the_host_unchanged() {
+    skip_if_unsuitable!();
+    let before = HostState::before(&["cycle"]).await;
     for _ in 0..5 {
         let started = Instant::now();
         let cluster = Started::up("cycle", &[]);
         let up = started.elapsed();
-        assert!(!before.changes().is_empty(), "a cluster that runs must be seen, or this test sees nothing");
+        assert!(!before.changes().is_empty(), "a running cluster has to be detected, or this test proves nothing");
         let started = Instant::now();
         cluster.down();
         eprintln!("up in {:.1} s, down in {:.1} s", up.as_secs_f64(), started.elapsed().as_secs_f64());
-        before.is_as_it_was();
+        before.check_unchanged();
     }
 }
 
 #[tokio::test]
-async fn what_a_killed_testbed_left_is_removed_by_the_next() {
-    machine!();
-    let before = Machine::before(&["killed", "other"]).await;
+async fn next_start_removes_what_a_killed_testbed_left() {
+    skip_if_unsuitable!();
+    let before = HostState::before(&["killed", "other"]).await;
 
     eprintln!("the process that owns the cluster is killed");
     let killed = Started::up("killed", &[]);
@@ -48,7 +48,7 @@ async fn what_a_killed_testbed_left_is_removed_by_the_next() {
     let other = Started::up("other", &[]);
     assert!(cluster::find("killed").is_err(), "the dead cluster should be gone");
     other.down();
-    before.is_as_it_was();
+    before.check_unchanged();
 
     eprintln!("`testbed up` itself is killed while the cluster starts");
     let mut up = in_background(&["up", "--name", "killed"]);
@@ -57,15 +57,15 @@ async fn what_a_killed_testbed_left_is_removed_by_the_next() {
     up.wait().expect("it ends");
     succeeds(&mut testbed(&["up", "--name", "killed"]));
     killed.down();
-    before.is_as_it_was();
+    before.check_unchanged();
 }
 
 #[tokio::test]
-async fn a_cluster_is_removed_when_its_last_process_has_ended() {
-    machine!();
+async fn cluster_is_removed_after_its_last_process_has_ended() {
+    skip_if_unsuitable!();
     let freezer = Path::new("/sys/fs/cgroup/freezer");
     if !freezer.join("cgroup.procs").exists() {
-        eprintln!("skipped: no process can be kept from ending where control groups are of version 2");
+        eprintln!("skipped: cgroups of version 2 cannot keep a process from ending");
         return;
     }
     let cluster = Started::up("lifecycle-frozen", &["--light"]);
@@ -77,43 +77,43 @@ async fn a_cluster_is_removed_when_its_last_process_has_ended() {
     kill(owner_of("lifecycle-frozen"));
     let removal = testbed(&["down", "--name", "lifecycle-frozen"]).output().unwrap();
     fs::write(group.join("freezer.state"), "THAWED").unwrap();
-    let said = String::from_utf8_lossy(&removal.stderr);
-    assert!(said.contains("does not end"), "{said}");
+    let output = String::from_utf8_lossy(&removal.stderr);
+    assert!(output.contains("does not end"), "{output}");
     await_that("the end of the frozen process", || fs::remove_dir(&group).is_ok());
     cluster.down();
 }
 
 #[tokio::test]
-async fn of_two_that_start_one_cluster_one_is_told_to_wait() {
-    machine!();
+async fn second_concurrent_start_of_a_cluster_is_refused() {
+    skip_if_unsuitable!();
     let twice = Started("twice");
     let both = [0, 1].map(|_| in_background(&["up", "--name", "twice"]));
     let outputs = both.map(|up| up.wait_with_output().expect("it ends"));
     let (good, bad): (Vec<_>, Vec<_>) = outputs.iter().partition(|output| output.status.success());
     assert_eq!((good.len(), bad.len()), (1, 1), "{outputs:?}");
-    let said = String::from_utf8_lossy(&bad[0].stderr);
-    assert!(said.contains("is being started or stopped by"), "{said}");
-    // And a third, when the first is done, finds it running.
+    let output = String::from_utf8_lossy(&bad[0].stderr);
+    assert!(output.contains("is being started or stopped by"), "{output}");
+    // A third start, after the first is done, finds the cluster running.
     succeeds(&mut testbed(&["up", "--name", "twice"]));
     twice.down();
 }
 
 #[tokio::test]
-async fn a_light_cluster_serves_its_api_and_writes_an_audit_log() {
-    machine!();
-    let before = Machine::before(&["lifecycle-light"]).await;
+async fn light_cluster_serves_its_api_and_writes_an_audit_log() {
+    skip_if_unsuitable!();
+    let before = HostState::before(&["lifecycle-light"]).await;
     let started = Instant::now();
     let light = Started::up("lifecycle-light", &["--light"]);
     eprintln!("usable after {:.1} s", started.elapsed().as_secs_f64());
     let namespace = harness::namespace(&light.client().await, "audited").await.unwrap();
     let log = cluster_named("lifecycle-light").audit_log();
-    // The entry is written when the answer is on its way.
+    // The entry is written while the response is sent.
     await_that("the entry in the audit log", || {
         let entries = fs::read_to_string(&log).unwrap();
         entries.lines().any(|entry| entry.contains(&namespace) && entry.contains(r#""verb":"create""#))
     });
     light.down();
-    before.is_as_it_was();
+    before.check_unchanged();
 }
 
 fn in_background(arguments: &[&str]) -> Child {
@@ -135,7 +135,7 @@ fn parent_of(pid: u32) -> u32 {
     status_of(pid, "PPid:").trim().parse().unwrap()
 }
 
-/// A line of what the kernel says of a process.
+/// A field of the status of a process.
 fn status_of(pid: u32, key: &str) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default().to_owned()
@@ -145,10 +145,10 @@ fn kill(pid: u32) {
     assert!(Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap().success());
 }
 
-fn await_that(what: &str, holds: impl Fn() -> bool) {
+fn await_that(what: &str, is_reached: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(120);
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what} did not come");
+    while !is_reached() {
+        assert!(Instant::now() < deadline, "timed out waiting for {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

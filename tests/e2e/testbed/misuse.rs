@@ -1,4 +1,4 @@
-//! Bad use: each time a clear error, and the next run works.
+//! Tests of wrong use: each ends in a clear error, and the next command works.
 
 use std::{
     env, fs,
@@ -11,11 +11,11 @@ use std::{
 use messina_testbed::{progress::Steps, release, tools::Tools};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-use super::{Started, cluster_named, machine, refuses, succeeds, testbed};
+use super::{Started, cluster_named, refuses, skip_if_unsuitable, succeeds, testbed};
 
 #[tokio::test]
-async fn names_and_numbers_that_cannot_be_are_refused() {
-    machine!();
+async fn invalid_arguments_are_refused() {
+    skip_if_unsuitable!();
     refuses(
         &mut testbed(&["down", "--name", "nosuch"]),
         &["no cluster is called \"nosuch\"", "testbed up --name nosuch"],
@@ -25,8 +25,11 @@ async fn names_and_numbers_that_cannot_be_are_refused() {
     refuses(&mut testbed(&["up", "--nodes", "0"]), &["--nodes takes 1 to 15, not 0"]);
     refuses(&mut testbed(&["up", "--kubeconfig", "/nonexistent"]), &["/nonexistent", "No such file"]);
     refuses(&mut testbed(&["up", "--light", "--kubeconfig", "x"]), &["cannot be used with"]);
-    refuses(&mut testbed(&["up", "--light", "--with-etcd"]), &["an etcd cluster needs nodes", "leave out --with-etcd"]);
-    refuses(&mut testbed(&["up", "--with-etcd", "--etcd-members", "2"]), &["it has to be 1 or 3"]);
+    refuses(
+        &mut testbed(&["up", "--light", "--with-etcd"]),
+        &["an etcd cluster needs Kubernetes nodes", "leave out --with-etcd"],
+    );
+    refuses(&mut testbed(&["up", "--with-etcd", "--etcd-members", "2"]), &["must be 1 or 3"]);
     refuses(&mut testbed(&["up", "--etcd-tls"]), &["--with-etcd"]);
     let text = env::temp_dir().join("messina-not-a-program");
     fs::write(&text, "text").unwrap();
@@ -34,13 +37,13 @@ async fn names_and_numbers_that_cannot_be_are_refused() {
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_named_and_can_be_had_later() {
-    machine!();
+async fn port_in_use_is_reported_and_can_be_used_when_it_is_free() {
+    skip_if_unsuitable!();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     refuses(
         &mut testbed(&["up", "--light", "--name", "port", "--port", &port]),
-        &[&format!("port {port} of 127.0.0.1 cannot be had"), "leave out --port"],
+        &[&format!("port {port} of 127.0.0.1 is not available"), "leave out --port"],
     );
     drop(taken);
     let cluster = Started::up("port", &["--light", "--port", &port]);
@@ -49,8 +52,8 @@ async fn a_port_that_is_taken_is_named_and_can_be_had_later() {
 }
 
 #[tokio::test]
-async fn another_shape_under_a_name_in_use_is_refused() {
-    machine!();
+async fn second_cluster_of_the_same_name_and_another_kind_is_refused() {
+    skip_if_unsuitable!();
     let shape = Started::up("shape", &["--light"]);
     refuses(&mut testbed(&["up", "--name", "shape"]), &["is running already", "testbed down --name shape"]);
     succeeds(&mut testbed(&["up", "--light", "--name", "shape"]));
@@ -58,22 +61,22 @@ async fn another_shape_under_a_name_in_use_is_refused() {
 }
 
 #[tokio::test]
-async fn an_existing_cluster_serves_under_a_name() {
-    machine!();
+async fn existing_cluster_can_be_registered_under_a_name() {
+    skip_if_unsuitable!();
     let existing = Started::up("existing", &["--light"]);
     let kubeconfig = cluster_named("existing").kubeconfig();
     let adopted = Started::up("adopted", &["--kubeconfig", &kubeconfig.to_string_lossy()]);
     let read = fs::read_to_string(&kubeconfig).unwrap();
     assert_eq!(succeeds(&mut testbed(&["kubeconfig", "--name", "adopted"])), read);
     adopted.down();
-    // Only the name is forgotten.
+    // Only the registration is removed.
     assert!(succeeds(&mut testbed(&["status"])).contains("existing: running"));
     existing.down();
 }
 
 #[tokio::test]
-async fn given_programs_are_taken_instead_of_built() {
-    machine!();
+async fn programs_of_kubebuilder_assets_are_used_instead_of_built_ones() {
+    skip_if_unsuitable!();
     let cache = Cache::new("given", "512m");
     let kubectl = Tools::control_plane(&Steps::quiet()).unwrap().program("kubectl");
     let given = |arguments: &[&str]| {
@@ -87,16 +90,16 @@ async fn given_programs_are_taken_instead_of_built() {
 }
 
 #[tokio::test]
-async fn a_full_disk_and_an_interrupted_build_are_survived() {
-    machine!();
+async fn build_works_after_a_full_disk_and_an_interruption() {
+    skip_if_unsuitable!();
     let cache = Cache::new("full", "8m");
     let up = || cache.testbed(&["up", "--light", "--name", "built"]);
-    refuses(&mut up(), &["o space left on device", "make room on that disk", "The whole log is"]);
+    refuses(&mut up(), &["o space left on device", "free space on that disk", "The whole log is"]);
     cache.resize("2g");
 
     let mut interrupted = up().stderr(Stdio::null()).spawn().unwrap();
     let deadline = Instant::now() + Duration::from_secs(300);
-    while !cache.holds_half_a_build() {
+    while !cache.has_partial_build() {
         assert!(Instant::now() < deadline, "the build did not begin");
         std::thread::yield_now();
     }
@@ -104,7 +107,7 @@ async fn a_full_disk_and_an_interrupted_build_are_survived() {
     interrupted.wait().unwrap();
 
     succeeds(&mut up());
-    assert!(!cache.holds_half_a_build(), "what the interrupted build left should be gone");
+    assert!(!cache.has_partial_build(), "the folder of the interrupted build should be gone");
     succeeds(&mut cache.testbed(&["down", "--name", "built"]));
 }
 
@@ -124,12 +127,12 @@ impl Cache {
         self.mount(MsFlags::MS_REMOUNT, size);
     }
 
-    /// Without the program of that name, which leaves `/run/mount` behind: other tests look whether anything is left.
+    /// Not with the program `mount`, which creates `/run/mount`: other tests check that nothing is left.
     fn mount(&self, flags: MsFlags, size: &str) {
         mount(Some("tmpfs"), &self.0, Some("tmpfs"), flags, Some(format!("size={size}").as_str())).unwrap();
     }
 
-    /// `testbed` with this cache; what Go has compiled before stays known to it.
+    /// `testbed` with this cache, and with Go's own build cache.
     fn testbed(&self, arguments: &[&str]) -> Command {
         let compiled =
             Command::new("go").args(["env", "GOCACHE"]).output().map(|output| output.stdout).unwrap_or_default();
@@ -142,7 +145,7 @@ impl Cache {
         command
     }
 
-    fn holds_half_a_build(&self) -> bool {
+    fn has_partial_build(&self) -> bool {
         let tools = fs::read_dir(self.0.join("messina/tools")).into_iter().flatten().flatten();
         tools.into_iter().any(|entry| entry.file_name().to_string_lossy().contains(".partial-"))
     }

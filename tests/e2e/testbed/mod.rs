@@ -1,4 +1,4 @@
-//! The testbed itself: it starts, it fits beside others of its kind, and it leaves nothing behind.
+//! Tests of the testbed itself: clusters start, run beside each other, and leave nothing behind.
 
 mod clusters;
 mod etcd;
@@ -15,8 +15,8 @@ use std::{
 use messina_e2e::clusters::{Started, cluster_named, refuses, succeeds, testbed};
 use messina_testbed::harness;
 
-/// Skips the test, saying why, where the testbed cannot run.
-macro_rules! machine {
+/// Skips the test, and prints why, where the testbed cannot run clusters with Kubernetes nodes.
+macro_rules! skip_if_unsuitable {
     () => {
         if let Some(reason) = messina_e2e::clusters::unsuitable() {
             eprintln!("skipped: {reason}");
@@ -24,18 +24,18 @@ macro_rules! machine {
         }
     };
 }
-pub(crate) use machine;
+pub(crate) use skip_if_unsuitable;
 
-/// What a testbed could change on a machine, by subject. What is of other clusters than these is left aside: other tests
-/// start and remove them.
-struct Machine {
+/// The parts of this host that a testbed could change, by subject. Parts of other clusters than these are ignored,
+/// because other tests start and remove them.
+struct HostState {
     clusters: &'static [&'static str],
     subjects: BTreeMap<&'static str, BTreeSet<String>>,
 }
 
-impl Machine {
+impl HostState {
     async fn before(clusters: &'static [&'static str]) -> Self {
-        // What all clusters share is there as long as one of them is.
+        // The parts that all clusters share exist as long as one of them does.
         harness::full().await.unwrap();
         Self::with(clusters)
     }
@@ -65,7 +65,7 @@ impl Machine {
         Self { clusters, subjects }
     }
 
-    /// What is different now, a line each.
+    /// The differences to the current state, a line each.
     fn changes(&self) -> Vec<String> {
         let now = Self::with(self.clusters);
         let subjects = self.subjects.iter().zip(now.subjects.values());
@@ -77,21 +77,21 @@ impl Machine {
         changes.collect()
     }
 
-    /// Fails unless the machine is as it was, showing what is not.
-    fn is_as_it_was(&self) {
+    /// Fails unless the host is unchanged, and shows the differences.
+    fn check_unchanged(&self) {
         let changes = self.changes();
         assert!(changes.is_empty(), "{changes:#?}");
     }
 }
 
-/// Whether a name, a path or a command line is of a cluster, and of none of these.
+/// Whether a name, a path or a command line belongs to a cluster other than these.
 fn is_of_another(text: &str, clusters: &[&str]) -> bool {
     let names = ["messina-", "/messina/clusters/"].into_iter().filter_map(|before| Some(text.split_once(before)?.1));
     let mut names = names.peekable();
     names.peek().is_some() && names.all(|name| clusters.iter().chain([&"fabric"]).all(|own| !name.starts_with(own)))
 }
 
-/// The command lines that speak of a cluster's folder.
+/// The command lines that contain the folder of a cluster.
 fn processes() -> BTreeSet<String> {
     let entries = fs::read_dir("/proc").expect("/proc is there").filter_map(|entry| entry.ok());
     let commands = entries.filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok());

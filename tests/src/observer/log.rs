@@ -1,4 +1,4 @@
-//! What was written, from the API server's audit log.
+//! Reads writes from the audit log.
 
 use std::path::PathBuf;
 
@@ -6,35 +6,35 @@ use jiff::Timestamp;
 use messina_testbed::audit;
 use serde_json::Value;
 
-use crate::well;
+use crate::expect_ok;
 
 /// A write that was answered.
 #[derive(Clone, Debug)]
 pub struct Write {
-    /// When it was asked for.
+    /// When the API server received it.
     pub received: Timestamp,
-    /// When it was done.
+    /// When the API server answered it.
     pub answered: Timestamp,
-    /// Who made it.
+    /// The user.
     pub user: String,
-    /// What was done, such as `create` or `patch`.
+    /// The verb, such as `create` or `patch`.
     pub verb: String,
-    /// The kind in its plural, with the subresource behind a slash.
+    /// The resource, followed by a slash and the subresource if there is one.
     pub resource: String,
     /// The namespace.
     pub namespace: String,
     /// The object's name.
     pub name: String,
-    /// The answer's code.
+    /// The HTTP status code of the response.
     pub code: u16,
-    /// What was sent.
+    /// The body of the request.
     pub body: Value,
-    /// The object as it was afterwards, for kinds of which the log keeps that.
+    /// The resulting object, for kinds whose responses the log has.
     pub result: Value,
 }
 
 impl Write {
-    /// From a line of the log; none for what is no write, and for one that failed.
+    /// Parses a line of the log; none for reads, and for requests that are not answered yet.
     pub fn read(line: &str) -> Option<Self> {
         let entry: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("the audit log: {error}: {line}"));
         let text = |path: &str| entry.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -43,7 +43,7 @@ impl Write {
         if ["get", "list", "watch"].contains(&verb.as_str()) || text("/stage") != "ResponseComplete" {
             return None;
         }
-        let time = |path: &str| well(text(path).parse::<Timestamp>());
+        let time = |path: &str| expect_ok(text(path).parse::<Timestamp>());
         let subresource = text("/objectRef/subresource");
         let separator = if subresource.is_empty() { "" } else { "/" };
         let (body, result) = (entry["requestObject"].clone(), entry["responseObject"].clone());
@@ -63,7 +63,7 @@ impl Write {
         })
     }
 
-    /// Whether it came about.
+    /// Whether it succeeded.
     pub fn is_done(&self) -> bool {
         (200..300).contains(&self.code)
     }
@@ -74,7 +74,7 @@ impl Write {
     }
 }
 
-/// What is written into one namespace, read on and on.
+/// The writes to one namespace, read incrementally.
 #[derive(Debug)]
 pub struct Log {
     log: audit::Log,
@@ -82,16 +82,16 @@ pub struct Log {
 }
 
 impl Log {
-    /// From now on.
+    /// The writes from now on.
     pub fn from_now(file: PathBuf, namespace: &str) -> Self {
-        Self { log: well(audit::Log::from_now(file)), namespace: namespace.into() }
+        Self { log: expect_ok(audit::Log::from_now(file)), namespace: namespace.into() }
     }
 
-    /// What was written since the last time.
+    /// The writes since the last call.
     pub fn more(&mut self) -> Vec<Write> {
-        // Of the log that many tests share, most lines are of other namespaces: they are not parsed.
+        // Many tests share a log: lines of other namespaces are not parsed.
         let named = format!(r#""namespace":"{}""#, self.namespace);
-        let text = well(self.log.advance());
+        let text = expect_ok(self.log.advance());
         let writes = text.lines().filter(|line| line.contains(&named)).filter_map(Write::read);
         writes.filter(|write| write.namespace == self.namespace).collect()
     }

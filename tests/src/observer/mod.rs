@@ -1,8 +1,7 @@
-//! Somebody who watches a datacenter and knows nothing of the operator's code: what is written to the API server, from its
-//! audit log, and who owns tokens and which node holds which row, from what the nodes have on their disks. Whatever is written
-//! is held against a few rules (see [`rules`]).
+//! Observes a datacenter independently of the operator's code: writes to the API server, from its audit log, and token
+//! owners and rows, from the disks of the nodes. It checks each write against a few rules (see [`rules`]).
 //!
-//! A write is judged when two looks at the nodes lie around it, and against the operator only if the later one
+//! A write is checked with the samples of the nodes before and after it, and is a violation only if the later one
 //! confirms it: a node that has left never comes back, so one that owns tokens afterwards owned them before.
 
 pub mod log;
@@ -53,54 +52,54 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     datacenter::{LONG, NODE_PODS},
-    well,
+    expect_ok,
 };
 use log::{Log, Write};
 use rows::Rows;
-use rules::{Counts, Disk, Judge, PodSeen, Sample, Stage, Violation};
+use rules::{Counts, Disk, PodSeen, RuleChecker, Sample, Stage, Violation};
 
-/// Which of the machine's nodes a claim's volume is on.
+/// The annotation with the Kubernetes node of a claim's volume.
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
-/// Between two looks.
+/// The pause between two samples.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What came of observing.
+/// The result of observing.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// What was seen, so that it can be told whether there was anything to see.
+    /// The numbers of observed changes, to check that there were any.
     pub counts: Counts,
-    /// Looks at the nodes.
-    pub looks: usize,
-    /// The longest time from one look to the next.
+    /// The number of samples.
+    pub samples: usize,
+    /// The longest time from one sample to the next.
     pub longest_gap: Duration,
     /// Rows that tests have written.
     pub rows: usize,
-    /// The rules that were broken.
+    /// The violations of rules.
     pub violations: Vec<Violation>,
 }
 
 impl fmt::Display for Findings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let gap = self.longest_gap.as_secs_f64();
-        let Self { counts, rows, looks, .. } = self;
-        write!(f, "{counts}; {rows} rows; {looks} looks at the nodes, {gap:.1} s apart at most")?;
+        let Self { counts, rows, samples, .. } = self;
+        write!(f, "{counts}; {rows} rows; {samples} samples of the nodes, {gap:.1} s apart at most")?;
         self.violations.iter().try_for_each(|violation| write!(f, "\n{violation}"))
     }
 }
 
-/// One who observes the datacenters of a namespace, on a thread of its own.
+/// Observes the datacenters of a namespace, on a thread of its own.
 #[derive(Debug)]
 pub struct Observer {
     is_over: Arc<AtomicBool>,
     findings: Arc<Mutex<Findings>>,
     rows: Arc<Mutex<Rows>>,
-    /// The last look.
+    /// The last sample.
     sample: Arc<Mutex<Sample>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Observer {
-    /// Starts observing; nothing of the datacenter is there yet.
+    /// Starts observing, before the datacenter is created.
     pub fn start(cluster: &Cluster, namespace: &str) -> Self {
         let (is_over, findings) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Findings>>::default());
         let (rows, sample) = (Arc::<Mutex<Rows>>::default(), Arc::<Mutex<Sample>>::default());
@@ -115,13 +114,13 @@ impl Observer {
             known: BTreeMap::new(),
         };
         let thread = std::thread::spawn(move || {
-            let runtime = well(tokio::runtime::Builder::new_current_thread().enable_all().build());
+            let runtime = expect_ok(tokio::runtime::Builder::new_current_thread().enable_all().build());
             runtime.block_on(watch.run());
         });
         Self { is_over, findings, rows, sample, thread: Some(thread) }
     }
 
-    /// A write of rows was acknowledged: from now on each of them has a replica.
+    /// Registers acknowledged rows: from now on each of them has to have a replica.
     pub fn acknowledge<'a>(&self, keyspace: &str, rows: impl IntoIterator<Item = (&'a str, &'a str)>) {
         let mut known = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         rows.into_iter().for_each(|(key, value)| known.acknowledge(keyspace, key, value, Timestamp::now()));
@@ -134,32 +133,32 @@ impl Observer {
             let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let sample = self.sample.lock().unwrap_or_else(PoisonError::into_inner).clone();
             if sample.began < began {
-                return Ok(Seen::NotYet("no look at the nodes yet".into()));
+                return Ok(Seen::NotYet("no sample of the nodes yet".into()));
             }
             let missing = sample.under_replicated(&rows);
             Ok(if missing.is_empty() { Seen::Ready(()) } else { Seen::NotYet(missing.join("\n")) })
         });
-        well(replicated.await);
-        self.is_content();
+        expect_ok(replicated.await);
+        self.check_no_violations();
     }
 
-    /// What was found up to now; no rule was broken.
-    pub fn is_content(&self) -> Findings {
-        assert!(!self.thread.as_ref().is_none_or(JoinHandle::is_finished), "the observer has ended before its time");
+    /// Checks that no rule was violated up to now, and returns the findings.
+    pub fn check_no_violations(&self) -> Findings {
+        assert!(!self.thread.as_ref().is_none_or(JoinHandle::is_finished), "the observer has ended too early");
         let findings = self.findings.lock().unwrap_or_else(PoisonError::into_inner).clone();
         assert!(findings.violations.is_empty(), "{findings}");
         findings
     }
 
-    /// Ends it. No rule was broken.
+    /// Ends the observer, and checks that no rule was violated.
     pub fn ends(mut self) -> Findings {
-        let findings = self.is_content();
+        let findings = self.check_no_violations();
         self.is_over.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
-            assert!(thread.join().is_ok(), "the observer could not go on");
+            assert!(thread.join().is_ok(), "the observer has panicked");
         }
         let last = self.findings.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        assert!(last.violations.is_empty() && last.looks >= findings.looks, "{last}");
+        assert!(last.violations.is_empty() && last.samples >= findings.samples, "{last}");
         last
     }
 }
@@ -182,33 +181,33 @@ struct Watch {
     findings: Arc<Mutex<Findings>>,
     rows: Arc<Mutex<Rows>>,
     sample: Arc<Mutex<Sample>>,
-    /// The rows on each disk, by file, with what tells whether the file is another one.
+    /// The rows on each disk, by file, with the inode and the time of the file.
     known: BTreeMap<PathBuf, ((u64, i64), Arc<Copies>)>,
 }
 
 impl Watch {
     async fn run(mut self) {
-        let client = well(harness::client(&self.cluster.kubeconfig()).await);
+        let client = expect_ok(harness::client(&self.cluster.kubeconfig()).await);
         let pods = watched::<Pod>(&client, &self.namespace, Some(NODE_PODS)).await;
         let claims = watched::<PersistentVolumeClaim>(&client, &self.namespace, None).await;
         let budgets = watched::<PodDisruptionBudget>(&client, &self.namespace, None).await;
-        let mut judge = Judge::default();
-        judge.rows = Arc::clone(&self.rows);
+        let mut checker = RuleChecker::default();
+        checker.rows = Arc::clone(&self.rows);
         let mut before = Sample::default();
         let mut waiting: Vec<Write> = Vec::new();
-        let mut looks_after_end = 0;
+        let mut samples_after_end = 0;
         loop {
-            // The last looks come after the end, so that all that was written before is judged. What one look does not find is
-            // lost if the next one does not, either.
-            looks_after_end += usize::from(self.is_over.load(Ordering::SeqCst));
-            let after = self.look(&pods, &claims, &budgets);
+            // The last samples are taken after the end, so that all earlier writes are checked. A row is lost if two
+            // samples in a row miss it.
+            samples_after_end += usize::from(self.is_over.load(Ordering::SeqCst));
+            let after = self.take_sample(&pods, &claims, &budgets);
             waiting.extend(self.log.more());
             waiting.sort_by_key(|write| write.answered);
             let later = waiting.split_off(waiting.partition_point(|write| write.answered <= after.began));
-            let violations = judge.judge(&before, &after, &waiting);
+            let violations = checker.check(&before, &after, &waiting);
             waiting = later;
-            self.note(&judge, &before, &after, violations);
-            if looks_after_end == 2 {
+            self.note(&checker, &before, &after, violations);
+            if samples_after_end == 2 {
                 return;
             }
             before = after;
@@ -216,23 +215,23 @@ impl Watch {
         }
     }
 
-    fn note(&self, judge: &Judge, before: &Sample, after: &Sample, violations: Vec<Violation>) {
+    fn note(&self, checker: &RuleChecker, before: &Sample, after: &Sample, violations: Vec<Violation>) {
         let mut findings = self.findings.lock().unwrap_or_else(PoisonError::into_inner);
         for violation in &violations {
             eprintln!("the observer: {violation}");
         }
         findings.violations.extend(violations);
-        findings.counts = judge.counts.clone();
+        findings.counts = checker.counts.clone();
         findings.rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner).count();
         *self.sample.lock().unwrap_or_else(PoisonError::into_inner) = after.clone();
-        if findings.looks > 0 {
+        if findings.samples > 0 {
             let gap = Duration::try_from(after.ended.duration_since(before.began)).unwrap_or_default();
             findings.longest_gap = findings.longest_gap.max(gap);
         }
-        findings.looks += 1;
+        findings.samples += 1;
     }
 
-    fn look(
+    fn take_sample(
         &mut self,
         pods: &Store<Pod>,
         claims: &Store<PersistentVolumeClaim>,
@@ -255,16 +254,16 @@ impl Watch {
         Some(self.cluster.volume(claim.annotations().get(SELECTED_NODE)?, claim.metadata.uid.as_deref()?))
     }
 
-    /// What a node has on its disk; nothing where there is no node yet.
+    /// The content of a node's disk; empty if there is no node yet.
     fn disk(&mut self, folder: Option<PathBuf>) -> Disk {
         let Some(folder) = folder else { return Disk::default() };
         let folder = Folder::new(folder.clone(), folder.join("data"));
-        // A file that is being removed with its volume is no node any more.
+        // A file that is being deleted with its volume does not count.
         let Ok(Some(local)) = folder.load() else { return Disk::default() };
         disk(&local, self.copies(&folder))
     }
 
-    /// The rows on a disk. A file that is written whole each time is read once.
+    /// The rows on a disk. The file is replaced at each write, so each version is read once.
     fn copies(&mut self, folder: &Folder) -> Arc<Copies> {
         let file = folder.copies_file();
         let Ok(metadata) = fs::metadata(&file) else { return Arc::default() };
@@ -295,7 +294,7 @@ where
     let config = selector.map_or_else(watcher::Config::default, |labels| watcher::Config::default().labels(labels));
     let changes = watcher(Api::<K>::namespaced(client.clone(), namespace), config).default_backoff().reflect(writer);
     tokio::spawn(changes.for_each(|_| std::future::ready(())));
-    well(store.wait_until_ready().await);
+    expect_ok(store.wait_until_ready().await);
     store
 }
 

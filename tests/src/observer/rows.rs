@@ -1,7 +1,7 @@
 //! The rows that a test has written, and the nodes that hold them.
 //!
-//! A row that was acknowledged has a replica at any time, whatever the ring says: a copy with the acknowledged value, on a disk
-//! that exists, of a node that owns tokens. A copy on the disk of a node that has left is none, because no other node reads it.
+//! An acknowledged row has a replica at any time: a copy with the acknowledged value, on an existing disk of a node
+//! that owns tokens. A copy on the disk of a node that has left does not count, because no other node reads it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,14 +21,14 @@ pub struct Holder<'a> {
     pub name: &'a str,
     /// Its host ID.
     pub host: &'a str,
-    /// What is on the disk.
+    /// The rows on the disk.
     pub copies: &'a Copies,
 }
 
 /// A row that no node holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostRow {
-    /// Which row.
+    /// The row.
     pub id: RowId,
     /// The nodes that were last seen to hold it.
     pub former_holders: BTreeSet<String>,
@@ -60,18 +60,18 @@ impl Acknowledged {
 pub struct Rows(BTreeMap<RowId, Acknowledged>);
 
 impl Rows {
-    /// A write was acknowledged: from `at` on, its row has replicas.
+    /// Registers an acknowledged write: from `at` on, its row has to have replicas.
     pub fn acknowledge(&mut self, keyspace: &str, key: &str, value: &str, at: Timestamp) {
         let row = Acknowledged { value: value.into(), at, holders: BTreeSet::new() };
         self.0.insert((keyspace.into(), key.into()), row);
     }
 
-    /// How many there are.
+    /// The number of rows.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// Rows of before `began` that no node holds.
+    /// Rows from before `began` that no node holds.
     pub fn without_replica(&self, holders: &[Holder<'_>], began: Timestamp) -> BTreeSet<RowId> {
         let is_missing = |(id, row): &(&RowId, &Acknowledged)| {
             row.at <= began && !holders.iter().any(|holder| row.is_on(id, holder))
@@ -79,7 +79,7 @@ impl Rows {
         self.0.iter().filter(is_missing).map(|(id, _)| id.clone()).collect()
     }
 
-    /// Remembers the nodes that hold each row, where any does.
+    /// Records the nodes that hold each row, if any does.
     pub fn remember(&mut self, holders: &[Holder<'_>]) {
         for (id, row) in &mut self.0 {
             let names: BTreeSet<String> =
@@ -90,14 +90,14 @@ impl Rows {
         }
     }
 
-    /// Takes a row that is lost off the list, so that it is reported once.
+    /// Removes a lost row, so that it is reported once.
     pub fn lose(&mut self, id: &RowId) -> Option<LostRow> {
         let row = self.0.remove(id)?;
         Some(LostRow { id: id.clone(), former_holders: row.holders })
     }
 
-    /// Rows that have fewer live replicas than their keyspace asks for, each with those that it has. `live` are the nodes that
-    /// are up.
+    /// Rows that have fewer live replicas than their keyspace asks for, each with its replicas. `live` are the nodes
+    /// that are up.
     pub fn under_replicated(&self, ring: &Ring, live: &[Holder<'_>]) -> Vec<String> {
         let keyspaces: BTreeMap<_, _> = live.iter().flat_map(|holder| &holder.copies.keyspaces).collect();
         let mut found = Vec::new();

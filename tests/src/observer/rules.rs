@@ -1,16 +1,14 @@
-//! The rules, and who broke them.
+//! The rules, and their violations.
 //!
-//! 1. **Data**: nobody of ours deletes the claim, the pod or the Service of a node that owns tokens. A pod that its
-//!    StatefulSet has a place for is made anew on the same disk; and a node that is down may be given up when the
-//!    label `scylla/replace` asks for that.
-//! 2. **Place**: no StatefulSet is made smaller than the last of its nodes that owns tokens, or deleted with its pods.
-//! 3. **One change**: while a node joins, leaves or is replaced, no other one begins to.
-//! 4. **Budget**: no node is taken down while as many are down as the PodDisruptionBudget allows.
-//! 5. **Rows**: every row that a test has written has a replica (see [`super::rows`]). Whoever is to blame, a row without one
-//!    is lost.
+//! 1. **Data**: no controller deletes the claim, the pod or the Service of a node that owns tokens. Exceptions: the
+//! StatefulSet    recreates the pod on the same claim, or the node is down and the label `scylla/replace` asks for its
+//! replacement. 2. **Replicas**: no StatefulSet is scaled below the last of its nodes that owns tokens, or deleted
+//! with its pods. 3. **One change**: while a node joins, leaves or is replaced, no other node begins to. 4.
+//! **Budget**: no node is stopped while as many are down as the PodDisruptionBudget allows. 5. **Rows**: every row
+//! that a test has written has a replica (see [`super::rows`]), whichever user caused the loss.
 //!
-//! Ours are the operator, the sidecars and Kubernetes' controllers. What a person does is no fault of theirs, and neither is what
-//! StatefulSets do because a person made them smaller.
+//! Controllers are the operator, the sidecars and those of Kubernetes. Changes of users are no violations, and neither
+//! is what StatefulSets do because a user scaled them in.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,17 +25,17 @@ use super::{
     rows::{Holder, Rows},
 };
 
-/// Written out, and not taken from the operator's code.
+/// Literals, so that the rules do not depend on the operator's code.
 const HOST_ID: &str = "internal.scylla-operator.scylladb.com/host-id";
 const LEAVING: &str = "messina.scylladb.com/leaving-host-id";
 const REPLACE: &str = "scylla/replace";
 const REPLACING: &str = "internal.scylla-operator.scylladb.com/replacing-node-hostid";
 const SET_CONTROLLER: &str = "system:serviceaccount:kube-system:statefulset-controller";
 
-/// How far a node has come, by its own disk.
+/// The stage of a node, by its own disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stage {
-    /// It is in no ring yet.
+    /// It is not in the ring yet.
     #[default]
     Joining,
     /// It is in the ring.
@@ -46,16 +44,16 @@ pub enum Stage {
     Left,
 }
 
-/// What is on a node's disk.
+/// The content of a node's disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Disk {
-    /// Who the node is; nobody on an empty disk.
+    /// The host ID of the node; none on an empty disk.
     pub host: Option<String>,
-    /// How far it has come.
+    /// The stage of the node.
     pub stage: Stage,
     /// Host IDs that it knows, and whether they own tokens.
     pub knows: BTreeMap<String, bool>,
-    /// Its place in the ring.
+    /// Its tokens.
     pub owner: Option<Owner>,
     /// The rows that it holds.
     pub copies: Arc<Copies>,
@@ -64,18 +62,18 @@ pub struct Disk {
 /// A node's pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodSeen {
-    /// Which pod it is.
+    /// The UID of the pod.
     pub uid: String,
-    /// Whether it is ready, and stays.
+    /// Whether it is ready and not being deleted.
     pub is_ready: bool,
 }
 
-/// One look at all nodes.
+/// The state of all nodes at one time.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// When the look began.
+    /// When the sample began.
     pub began: Timestamp,
-    /// When it was over.
+    /// When it ended.
     pub ended: Timestamp,
     /// Disks, by the name of the claim.
     pub disks: BTreeMap<String, Disk>,
@@ -97,8 +95,8 @@ impl Sample {
         self.disks.get(&format!("data-{member}"))
     }
 
-    /// Who owns tokens: those whom a member of the ring knows as owners, unless one of them knows that they have left. One
-    /// voice is enough for that, since nobody comes back.
+    /// The host IDs that own tokens: those that a member of the ring knows as owners, unless a member knows that they
+    /// have left. One member is enough for that, because a node that left never comes back.
     fn owners(&self) -> BTreeSet<&str> {
         let voices = || self.disks.values().filter(|disk| disk.stage == Stage::Joined);
         let known =
@@ -140,37 +138,37 @@ impl Sample {
 
 /// A rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "they are told above")]
+#[expect(missing_docs, reason = "the module describes them")]
 pub enum Rule {
     Data,
-    Place,
+    Replicas,
     OneChange,
     Budget,
     Rows,
 }
 
-/// A rule that was broken.
+/// A violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The rule.
     pub rule: Rule,
-    /// Who wrote.
+    /// The user who wrote.
     pub who: String,
-    /// What was written.
+    /// The write.
     pub what: String,
-    /// When.
+    /// When the write was done.
     pub at: Timestamp,
-    /// Why that is against the rule.
+    /// Why it violates the rule.
     pub why: String,
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} ({}) breaks the rule {:?}: {}", self.at, self.what, self.who, self.rule, self.why)
+        write!(f, "{}: {} ({}) violates the rule {:?}: {}", self.at, self.what, self.who, self.rule, self.why)
     }
 }
 
-/// What was seen.
+/// The numbers of observed changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Counts {
@@ -200,9 +198,9 @@ enum Change {
     IsReplaced,
 }
 
-/// How many pods a StatefulSet has a place for, and who said so.
+/// The replicas of a StatefulSet, and the user who set them.
 #[derive(Clone, Debug)]
-struct Place {
+struct Replicas {
     replicas: u64,
     by: String,
 }
@@ -215,31 +213,31 @@ struct Service {
     leaves: Option<String>,
 }
 
-/// Holds writes against the rules, one after another.
+/// Checks writes against the rules, one after another.
 #[derive(Debug, Default)]
-pub struct Judge {
-    /// What was seen.
+pub struct RuleChecker {
+    /// The numbers of observed changes.
     pub counts: Counts,
-    /// What tests have written.
+    /// The rows that tests have written.
     pub rows: Arc<Mutex<Rows>>,
     last_write: Option<Write>,
-    places: BTreeMap<String, Place>,
+    stateful_sets: BTreeMap<String, Replicas>,
     services: BTreeMap<String, Service>,
-    /// Pods that were deleted, until another one is ready in their place.
+    /// Pods that were deleted, until a new pod of the same name is ready.
     going: BTreeMap<String, String>,
     changes: BTreeMap<String, Change>,
     violations: Vec<Violation>,
 }
 
-/// What is known around a write.
-struct Around<'a> {
+/// The samples before and after a write.
+struct WriteContext<'a> {
     before: &'a Sample,
     after: &'a Sample,
     owners: BTreeSet<&'a str>,
 }
 
-impl<'a> Around<'a> {
-    /// The node that had this place, if it owns tokens.
+impl<'a> WriteContext<'a> {
+    /// The host ID of this member, if it owns tokens.
     fn owner(&self, member: &str) -> Option<&'a str> {
         let disk = self.before.disk(member).filter(|disk| disk.host.is_some()).or_else(|| self.after.disk(member));
         disk?.host.as_deref().filter(|host| self.owners.contains(host))
@@ -260,60 +258,60 @@ fn position(member: &str) -> Option<(&str, u64)> {
     Some((set, ordinal.parse().ok()?))
 }
 
-impl Judge {
-    /// Takes in what was written between two looks, and answers which rules that breaks.
-    pub fn judge(&mut self, before: &Sample, after: &Sample, writes: &[Write]) -> Vec<Violation> {
-        let around = Around { before, after, owners: after.owners() };
-        self.settle(&around);
+impl RuleChecker {
+    /// Checks the writes between two samples, and returns the violations.
+    pub fn check(&mut self, before: &Sample, after: &Sample, writes: &[Write]) -> Vec<Violation> {
+        let context = WriteContext { before, after, owners: after.owners() };
+        self.end_changes(&context);
         for write in writes.iter().filter(|write| write.is_done()) {
             self.counts.writes += 1;
             if write.resource != "events" {
                 self.last_write = Some(write.clone());
             }
             match (write.resource.as_str(), write.verb.as_str()) {
-                ("pods", "create") => self.pod_comes(write, &around),
-                ("pods", "delete") | ("pods/eviction", "create") => self.pod_goes(write, &around),
-                ("persistentvolumeclaims", "delete") => self.claim_goes(write, &around),
-                ("services", "delete") => self.service_goes(write, &around),
-                ("services", _) => self.service_changes(write, &around),
-                ("statefulsets", "delete") => self.set_goes(write, &around),
-                ("statefulsets" | "statefulsets/scale", _) => self.set_changes(write, &around),
+                ("pods", "create") => self.pod_created(write, &context),
+                ("pods", "delete") | ("pods/eviction", "create") => self.pod_deleted(write, &context),
+                ("persistentvolumeclaims", "delete") => self.claim_deleted(write, &context),
+                ("services", "delete") => self.service_deleted(write, &context),
+                ("services", _) => self.service_changed(write, &context),
+                ("statefulsets", "delete") => self.set_deleted(write, &context),
+                ("statefulsets" | "statefulsets/scale", _) => self.set_changed(write, &context),
                 _ => {}
             }
         }
-        self.rows_have_replicas(&around);
+        self.check_rows(&context);
         std::mem::take(&mut self.violations)
     }
 
-    /// A row that neither look finds has no replica: while it moves from one disk to another, one look may miss it on both. No
-    /// row comes back by itself, so that a look finds what is lost long before it, too.
-    fn rows_have_replicas(&mut self, around: &Around<'_>) {
+    /// Reports rows that neither sample finds: while a row moves from one disk to another, one sample may miss it on
+    /// both. A lost row never comes back, so later samples find the loss, too.
+    fn check_rows(&mut self, context: &WriteContext<'_>) {
         let rows = Arc::clone(&self.rows);
         let mut rows = rows.lock().unwrap_or_else(PoisonError::into_inner);
-        let (before, after) = (around.before.holders(), around.after.holders());
+        let (before, after) = (context.before.holders(), context.after.holders());
         let lost: Vec<_> = rows
-            .without_replica(&after, around.before.began)
-            .intersection(&rows.without_replica(&before, around.before.began))
+            .without_replica(&after, context.before.began)
+            .intersection(&rows.without_replica(&before, context.before.began))
             .cloned()
             .collect();
         rows.remember(&after);
         for lost in lost.iter().filter_map(|id| rows.lose(id)) {
             match self.last_write.clone() {
-                Some(write) => self.broken(Rule::Rows, &write, lost.to_string()),
+                Some(write) => self.report_violation(Rule::Rows, &write, lost.to_string()),
                 None => self.violations.push(Violation {
                     rule: Rule::Rows,
                     who: "no user".into(),
                     what: "no write".into(),
-                    at: around.after.ended,
+                    at: context.after.ended,
                     why: lost.to_string(),
                 }),
             }
         }
     }
 
-    /// What is over by the later look.
-    fn settle(&mut self, around: &Around<'_>) {
-        let Around { before, after, owners } = around;
+    /// Ends the changes that are complete in the later sample.
+    fn end_changes(&mut self, context: &WriteContext<'_>) {
+        let WriteContext { before, after, owners } = context;
         self.going.retain(|member, uid| {
             let now = after.pods.get(member);
             !now.is_some_and(|pod| pod.is_ready && pod.uid != *uid)
@@ -335,12 +333,12 @@ impl Judge {
         });
     }
 
-    fn broken(&mut self, rule: Rule, write: &Write, why: String) {
+    fn report_violation(&mut self, rule: Rule, write: &Write, why: String) {
         let what = format!("{} {} {}/{}", write.verb, write.resource, write.namespace, write.name);
         self.violations.push(Violation { rule, who: write.user.clone(), what, at: write.answered, why });
     }
 
-    fn begins(&mut self, write: &Write, change: Change) {
+    fn begin_change(&mut self, write: &Write, change: Change) {
         let member = write.name.as_str();
         // A node that is replaced joins, too.
         if matches!(self.changes.get(member), Some(Change::IsReplaced)) || self.changes.get(member) == Some(&change) {
@@ -348,94 +346,94 @@ impl Judge {
         }
         match change {
             Change::Joins => self.counts.joins += 1,
-            // Who is asked to leave may refuse, and be asked again: it counts when it has left.
+            // A node may refuse to leave, and be asked again: it counts when it has left.
             Change::Leaves(_) => {}
             Change::IsReplaced => self.counts.replacements += 1,
         }
         let others: Vec<String> =
             self.changes.iter().filter(|(other, _)| *other != member).map(|one| format!("{one:?}")).collect();
         if !others.is_empty() && is_ours(&write.user) {
-            self.broken(Rule::OneChange, write, format!("{change:?}, while {}", others.join(", ")));
+            self.report_violation(Rule::OneChange, write, format!("{change:?}, while {}", others.join(", ")));
         }
         self.changes.insert(member.to_owned(), change);
     }
 
-    fn pod_comes(&mut self, write: &Write, around: &Around<'_>) {
+    fn pod_created(&mut self, write: &Write, context: &WriteContext<'_>) {
         let member = write.name.as_str();
         if write.user != SET_CONTROLLER || position(member).is_none() {
             return;
         }
         let is_new = |sample: &Sample| sample.disk(member).is_none_or(|disk| disk.stage == Stage::Joining);
-        if is_new(around.before) && around.owner(member).is_none() {
-            self.begins(write, Change::Joins);
+        if is_new(context.before) && context.owner(member).is_none() {
+            self.begin_change(write, Change::Joins);
         }
     }
 
-    fn pod_goes(&mut self, write: &Write, around: &Around<'_>) {
+    fn pod_deleted(&mut self, write: &Write, context: &WriteContext<'_>) {
         let member = write.name.as_str();
-        let known = around.before.pods.get(member).or_else(|| around.after.pods.get(member));
+        let known = context.before.pods.get(member).or_else(|| context.after.pods.get(member));
         let Some((set, ordinal)) = position(member).filter(|_| known.is_some()) else { return };
         let uid = known.map(|pod| pod.uid.clone()).unwrap_or_default();
-        let was_up = around.before.is_ready(member) && !self.going.contains_key(member);
+        let was_up = context.before.is_ready(member) && !self.going.contains_key(member);
         let is_first = self.going.insert(member.to_owned(), uid).is_none();
         self.counts.pods_deleted += usize::from(is_first);
-        let Some(host) = around.owner(member).filter(|_| is_ours(&write.user)) else { return };
-        let place = self.places.get(set);
-        let has_place = place.is_some_and(|place| ordinal < place.replicas);
-        if !has_place && place.is_some_and(|place| !is_ours(&place.by)) {
+        let Some(host) = context.owner(member).filter(|_| is_ours(&write.user)) else { return };
+        let known = self.stateful_sets.get(set);
+        let has_place = known.is_some_and(|known| ordinal < known.replicas);
+        if !has_place && known.is_some_and(|known| !is_ours(&known.by)) {
             return;
         }
-        if !has_place && !self.may_be_given_up(member, around) {
-            self.broken(Rule::Data, write, format!("its node {host} owns tokens"));
+        if !has_place && !self.may_be_discarded(member, context) {
+            self.report_violation(Rule::Data, write, format!("its node {host} owns tokens"));
         }
         if was_up {
-            self.keeps_to_budget(write, host, around);
+            self.check_budget(write, host, context);
         }
     }
 
-    fn may_be_given_up(&self, member: &str, around: &Around<'_>) -> bool {
+    fn may_be_discarded(&self, member: &str, context: &WriteContext<'_>) -> bool {
         let is_asked_for = self.services.get(member).is_some_and(|service| service.is_to_be_replaced);
-        is_asked_for && (around.is_down(member) || self.going.contains_key(member))
+        is_asked_for && (context.is_down(member) || self.going.contains_key(member))
     }
 
-    fn keeps_to_budget(&mut self, write: &Write, host: &str, around: &Around<'_>) {
-        let is_down = |other: &&&str| match around.before.member_of(other).or_else(|| around.after.member_of(other)) {
-            Some(member) => around.is_down(member) || self.going.contains_key(member),
+    fn check_budget(&mut self, write: &Write, host: &str, context: &WriteContext<'_>) {
+        let is_down = |other: &&&str| match context.before.member_of(other).or_else(|| context.after.member_of(other)) {
+            Some(member) => context.is_down(member) || self.going.contains_key(member),
             // Its disk is gone.
             None => true,
         };
-        let down: Vec<&str> = around.owners.iter().filter(|other| **other != host).filter(is_down).copied().collect();
-        let allowed = around.after.budget.unwrap_or(1);
+        let down: Vec<&str> = context.owners.iter().filter(|other| **other != host).filter(is_down).copied().collect();
+        let allowed = context.after.budget.unwrap_or(1);
         if down.len() + 1 > allowed {
             let names: Vec<&str> =
-                down.iter().map(|host| around.after.member_of(host).unwrap_or("one without a disk")).collect();
+                down.iter().map(|host| context.after.member_of(host).unwrap_or("a node without a disk")).collect();
             let why = format!("{allowed} may be down, and {} is already", names.join(", "));
-            self.broken(Rule::Budget, write, why);
+            self.report_violation(Rule::Budget, write, why);
         }
     }
 
-    fn claim_goes(&mut self, write: &Write, around: &Around<'_>) {
+    fn claim_deleted(&mut self, write: &Write, context: &WriteContext<'_>) {
         let Some(member) = write.name.strip_prefix("data-") else { return };
         self.counts.claims_deleted += 1;
-        let Some(host) = around.owner(member).filter(|_| is_ours(&write.user)) else { return };
-        if !self.may_be_given_up(member, around) {
-            self.broken(Rule::Data, write, format!("it is the disk of node {host}, which owns tokens"));
+        let Some(host) = context.owner(member).filter(|_| is_ours(&write.user)) else { return };
+        if !self.may_be_discarded(member, context) {
+            self.report_violation(Rule::Data, write, format!("it is the disk of node {host}, which owns tokens"));
         }
     }
 
-    fn service_goes(&mut self, write: &Write, around: &Around<'_>) {
+    fn service_deleted(&mut self, write: &Write, context: &WriteContext<'_>) {
         self.services.remove(&write.name);
         self.changes.retain(|member, change| *member != write.name || *change == Change::Joins);
-        if let Some(host) = around.owner(&write.name).filter(|_| is_ours(&write.user)) {
-            self.broken(Rule::Data, write, format!("it is the Service of node {host}, which owns tokens"));
+        if let Some(host) = context.owner(&write.name).filter(|_| is_ours(&write.user)) {
+            self.report_violation(Rule::Data, write, format!("it is the Service of node {host}, which owns tokens"));
         }
     }
 
-    fn service_changes(&mut self, write: &Write, around: &Around<'_>) {
+    fn service_changed(&mut self, write: &Write, context: &WriteContext<'_>) {
         let metadata = &write.result["metadata"];
         let version = metadata["resourceVersion"].as_str().and_then(|version| version.parse().ok()).unwrap_or(0);
         let service = self.services.entry(write.name.clone()).or_default();
-        // Answers may be logged in another order than that in which they were given.
+        // Responses may be logged in another order than that of the writes.
         if version < service.version {
             return;
         }
@@ -453,38 +451,44 @@ impl Judge {
             (Some(Change::IsReplaced), false, _) | (Some(Change::Leaves(_)), _, None) => {
                 self.changes.remove(&write.name);
             }
-            (_, true, _) => self.begins(write, Change::IsReplaced),
-            (_, _, Some(host)) if around.owners.contains(host.as_str()) => self.begins(write, Change::Leaves(host)),
+            (_, true, _) => self.begin_change(write, Change::IsReplaced),
+            (_, _, Some(host)) if context.owners.contains(host.as_str()) => {
+                self.begin_change(write, Change::Leaves(host))
+            }
             _ => {}
         }
     }
 
-    fn set_changes(&mut self, write: &Write, around: &Around<'_>) {
+    fn set_changed(&mut self, write: &Write, context: &WriteContext<'_>) {
         let Some(replicas) = write.result["spec"]["replicas"].as_u64() else { return };
-        let before = self.places.get(&write.name).cloned();
+        let before = self.stateful_sets.get(&write.name).cloned();
         let by = match &before {
-            Some(place) if place.replicas == replicas => place.by.clone(),
+            Some(known) if known.replicas == replicas => known.by.clone(),
             _ => write.user.clone(),
         };
-        self.places.insert(write.name.clone(), Place { replicas, by });
-        self.loses_places(write, replicas..before.map_or(0, |place| place.replicas), around);
+        self.stateful_sets.insert(write.name.clone(), Replicas { replicas, by });
+        self.lose_replicas(write, replicas..before.map_or(0, |known| known.replicas), context);
     }
 
-    fn set_goes(&mut self, write: &Write, around: &Around<'_>) {
+    fn set_deleted(&mut self, write: &Write, context: &WriteContext<'_>) {
         let policy: &Value = &write.body["propagationPolicy"];
         if policy.as_str() == Some("Orphan") {
             return;
         }
-        let gone = Place { replicas: 0, by: write.user.clone() };
-        let before = self.places.insert(write.name.clone(), gone).map_or(0, |place| place.replicas);
-        self.loses_places(write, 0..before, around);
+        let gone = Replicas { replicas: 0, by: write.user.clone() };
+        let before = self.stateful_sets.insert(write.name.clone(), gone).map_or(0, |known| known.replicas);
+        self.lose_replicas(write, 0..before, context);
     }
 
-    fn loses_places(&mut self, write: &Write, ordinals: std::ops::Range<u64>, around: &Around<'_>) {
+    fn lose_replicas(&mut self, write: &Write, ordinals: std::ops::Range<u64>, context: &WriteContext<'_>) {
         for ordinal in ordinals.filter(|_| is_ours(&write.user)) {
             let member = format!("{}-{ordinal}", write.name);
-            if let Some(host) = around.owner(&member) {
-                self.broken(Rule::Place, write, format!("{member} ({host}) owns tokens, and has no place any more"));
+            if let Some(host) = context.owner(&member) {
+                self.report_violation(
+                    Rule::Replicas,
+                    write,
+                    format!("{member} ({host}) owns tokens, and the StatefulSet has no replica for it any more"),
+                );
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What the operator asked, by the API server's own log.
+//! The operator's requests, from the audit log.
 
 use std::{
     collections::BTreeMap,
@@ -59,14 +59,14 @@ impl Entry {
     }
 }
 
-/// Requests of the operator besides watches and the lease.
+/// Requests of the operator other than watches and those for the lease.
 #[derive(Debug)]
 pub(super) struct Requests {
     from: Timestamp,
     entries: Vec<Entry>,
 }
 
-/// Those since this time.
+/// The requests since this time.
 pub(super) fn since(log: &Path, from: Timestamp) -> Result<Requests> {
     let file = File::open(log).doing(|| format!("reading {}", log.display()))?;
     let is_asked = |entry: &Entry| {
@@ -75,7 +75,7 @@ pub(super) fn since(log: &Path, from: Timestamp) -> Result<Requests> {
             && entry.verb != "watch"
             && entry.resource() != "leases"
     };
-    // The last line may be half written, and is of somebody else then: whoever asks has waited.
+    // The last line may be incomplete. It is not of the operator, because the caller has waited.
     let lines = BufReader::new(file).lines().map_while(std::io::Result::ok).filter(|line| line.contains(USER));
     let entries = lines.filter_map(|line| serde_json::from_str::<Entry>(&line).ok()).filter(is_asked).collect();
     Ok(Requests { from, entries })
@@ -94,7 +94,7 @@ impl Requests {
         self.entries.iter().filter(|entry| entry.is_creation()).count()
     }
 
-    /// How many objects were read one by one.
+    /// The number of reads of single objects.
     pub(super) fn reads(&self) -> usize {
         self.entries.iter().filter(|entry| entry.verb == "get").count()
     }
@@ -116,7 +116,7 @@ impl Requests {
         times.max().map_or(0.0, |last| last.duration_since(self.from).as_secs_f64())
     }
 
-    /// How many of each kind.
+    /// The number of requests by verb, resource and status code.
     pub(super) fn by_kind(&self) -> String {
         let mut kinds = BTreeMap::<String, usize>::new();
         for entry in &self.entries {

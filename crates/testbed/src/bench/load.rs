@@ -1,4 +1,4 @@
-//! Datacenters, and the same objects by hand.
+//! Creates datacenters, and the same objects without the operator.
 
 use std::{
     collections::BTreeMap,
@@ -19,16 +19,16 @@ use messina_api::scylla::v1alpha1::ScyllaDBDatacenter;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::{PATIENCE, WORKERS};
+use super::{TIMEOUT, WORKERS};
 use crate::{
     error::{Doing, Result, malformed},
     harness::{self, Seen},
 };
 
-/// Datacenters of one namespace.
+/// The number of datacenters in a namespace.
 const EACH: usize = 10;
 
-/// Makes namespaces for so many datacenters.
+/// Creates namespaces for `count` datacenters.
 pub(super) async fn namespaces(client: &Client, prefix: &str, count: usize) -> Result<Vec<String>> {
     let names: Vec<String> = (0..count.div_ceil(EACH)).map(|number| format!("{prefix}-{number}")).collect();
     for name in &names {
@@ -50,10 +50,10 @@ fn datacenter(namespace: &str, number: usize) -> Result<DynamicObject> {
             "minReadySeconds": 0,
         },
     });
-    serde_json::from_value(object).map_err(malformed("making a datacenter"))
+    serde_json::from_value(object).map_err(malformed("creating a datacenter"))
 }
 
-/// Creates lists of objects, each list in order, so many lists at once.
+/// Creates lists of objects, each list in order, and as many lists at once as the operator has workers.
 async fn create_all(client: &Client, lists: Vec<Vec<(ApiResource, DynamicObject)>>) -> Result<()> {
     let (lists, next) = (Arc::new(lists), Arc::new(AtomicUsize::new(0)));
     let mut workers = JoinSet::new();
@@ -95,11 +95,11 @@ pub(super) async fn create_datacenters(client: &Client, namespaces: &[String]) -
     create_all(client, lists).await
 }
 
-/// Waits until all datacenters say that they are available and their racks stand still. Nobody plays the sidecars, so
-/// cleanups wait for a word on the ring all the time.
+/// Waits until all datacenters are available and their racks are rolled out. There are no sidecars, so cleanups wait
+/// for the state of the ring all the time.
 pub(super) async fn datacenters_are_ready(client: &Client, count: usize) -> Result<()> {
     let api: Api<ScyllaDBDatacenter> = Api::all(client.clone());
-    harness::eventually("all datacenters to be ready", PATIENCE, || async {
+    harness::eventually("all datacenters to be ready", TIMEOUT, || async {
         let all = api.list(&ListParams::default()).await.doing(|| "listing datacenters".into())?;
         let is_ready = |one: &&ScyllaDBDatacenter| {
             holds(one, "Available", "True") && holds(one, "StatefulSetControllerProgressing", "False")
@@ -108,9 +108,9 @@ pub(super) async fn datacenters_are_ready(client: &Client, count: usize) -> Resu
         if ready >= count {
             return Ok(Seen::Ready(()));
         }
-        // Looking costs the API server something, too.
+        // Each list loads the API server, too.
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-        Ok(Seen::NotYet(format!("{ready} of {count} are")))
+        Ok(Seen::NotYet(format!("{ready} of {count} are ready")))
     })
     .await
 }
@@ -120,7 +120,7 @@ fn holds(datacenter: &ScyllaDBDatacenter, name: &str, wanted: &str) -> bool {
     conditions.into_iter().any(|condition| condition.type_ == name && condition.status == wanted)
 }
 
-/// What the loader did.
+/// The result of the loader.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bare {
     pub(super) objects: usize,
@@ -138,7 +138,7 @@ const KINDS: [(&str, &str); 7] = [
     ("apps/v1", "StatefulSet"),
 ];
 
-/// Creates what the operator has created, in other namespaces: the datacenters first, then everything of each.
+/// Creates the operator's objects again in other namespaces: the datacenters first, then the objects of each.
 pub(super) async fn by_hand(client: &Client, from: &[String], count: usize) -> Result<Bare> {
     let to = namespaces(client, "by-hand", count).await?;
     let mut lists = BTreeMap::<(String, String), Vec<(ApiResource, DynamicObject)>>::new();
@@ -159,7 +159,7 @@ pub(super) async fn by_hand(client: &Client, from: &[String], count: usize) -> R
     let began = Instant::now();
     create_all(client, lists).await?;
     let seconds = began.elapsed().as_secs_f64();
-    // They bear the operator's labels, so that it would keep them in mind.
+    // They have the operator's labels, so the operator would cache them.
     for namespace in &to {
         harness::remove_namespace(client, namespace).await?;
     }
@@ -169,7 +169,7 @@ pub(super) async fn by_hand(client: &Client, from: &[String], count: usize) -> R
 
 async fn namespaces_are_gone(client: &Client, names: &[String]) -> Result<()> {
     let api: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client.clone());
-    harness::eventually("namespaces to go", PATIENCE, || async {
+    harness::eventually("namespaces to be deleted", TIMEOUT, || async {
         let left = api.list(&ListParams::default()).await.doing(|| "listing namespaces".into())?;
         let left = left.iter().filter_map(|one| one.metadata.name.as_ref()).filter(|name| names.contains(name)).count();
         if left == 0 {
@@ -200,10 +200,10 @@ fn copied(object: DynamicObject, version: &str, kind: &str, from: &str, to: &str
     serde_json::from_str(&text).map_err(malformed("copying an object"))
 }
 
-/// Has each of the datacenters that are left name two ConfigMaps and a Secret of its own, which it takes up.
+/// Lets each remaining datacenter refer to two ConfigMaps and a Secret of its own, and waits until the racks use them.
 pub(super) async fn name_settings(client: &Client, namespaces: &[String]) -> Result<()> {
     let (config_maps, secrets) = (resource("v1", "ConfigMap"), resource("v1", "Secret"));
-    let object = |value: Value| serde_json::from_value(value).map_err(malformed("making settings"));
+    let object = |value: Value| serde_json::from_value(value).map_err(malformed("creating settings"));
     let left = || namespaces.iter().flat_map(|namespace| (0..EACH).step_by(2).map(move |number| (namespace, number)));
     let mut lists = Vec::new();
     for (namespace, number) in left() {
@@ -236,7 +236,7 @@ pub(super) async fn name_settings(client: &Client, namespaces: &[String]) -> Res
     }
     let api: Api<StatefulSet> = Api::all(client.clone());
     let count = 2 * left().count();
-    harness::eventually("all racks to have the settings", PATIENCE, || async {
+    harness::eventually("all racks to have the settings", TIMEOUT, || async {
         let all = api.list(&ListParams::default()).await.doing(|| "listing StatefulSets".into())?;
         let takes = |one: &&StatefulSet| json!(one.spec).to_string().contains("-agent\"") && is_rolled_out(one);
         let done = all.iter().filter(takes).count();
@@ -244,7 +244,7 @@ pub(super) async fn name_settings(client: &Client, namespaces: &[String]) -> Res
             return Ok(Seen::Ready(()));
         }
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-        Ok(Seen::NotYet(format!("{done} of {count} have")))
+        Ok(Seen::NotYet(format!("{done} of {count} have them")))
     })
     .await
 }
@@ -259,7 +259,7 @@ fn is_rolled_out(stateful_set: &StatefulSet) -> bool {
     })
 }
 
-/// Deletes every other datacenter, and waits until they and their objects are gone.
+/// Deletes every other datacenter, and waits until these and their objects are gone.
 pub(super) async fn delete_half(client: &Client, namespaces: &[String], count: usize) -> Result<()> {
     for namespace in namespaces {
         let api: Api<ScyllaDBDatacenter> = Api::namespaced(client.clone(), namespace);
@@ -269,7 +269,7 @@ pub(super) async fn delete_half(client: &Client, namespaces: &[String], count: u
         }
     }
     let api: Api<ScyllaDBDatacenter> = Api::all(client.clone());
-    harness::eventually("half of the datacenters to go", PATIENCE, || async {
+    harness::eventually("half of the datacenters to be deleted", TIMEOUT, || async {
         let left = api.list(&ListParams::default()).await.doing(|| "listing datacenters".into())?.items.len();
         if left <= count.div_ceil(2) {
             return Ok(Seen::Ready(()));

@@ -1,7 +1,7 @@
-//! `testbed bench`: what the operator costs, for many datacenters of one node on nodes that KWOK plays.
+//! `testbed bench`: measures the operator with many datacenters of one node, on Kubernetes nodes that KWOK simulates.
 //!
-//! Counts are taken from the operator's own metrics and from the API server's audit log, which have to agree. A loader
-//! that creates the same objects over as many connections as the operator has workers says what the API server can do.
+//! Requests are counted by the operator's own metrics and by the audit log, which have to agree. A loader that creates
+//! the same objects over as many connections as the operator has workers shows how fast the API server is.
 
 mod audit;
 mod load;
@@ -15,7 +15,7 @@ use std::{
 use jiff::Timestamp;
 
 use crate::{
-    cluster::{self, Cluster, Kind, Wish},
+    cluster::{self, Cluster, ClusterSpec, Kind},
     demo,
     error::{Error, Result},
     harness,
@@ -24,21 +24,21 @@ use crate::{
 use audit::Requests;
 use process::Operator;
 
-/// The cluster that is measured on.
+/// The name of the cluster.
 const CLUSTER: &str = "bench";
-/// How many objects the operator works on at once, and the loader too.
+/// How many objects the operator and the loader handle at once.
 const WORKERS: usize = 8;
-/// How long everything may take to become ready; a busy machine is slow.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// The timeout of each step, on a busy host.
+const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// What to measure.
+/// The parameters of a measurement.
 #[derive(Clone, Debug)]
 pub struct Measure {
     /// The program `messina`.
     pub operator: PathBuf,
-    /// How many datacenters.
+    /// The number of datacenters.
     pub datacenters: usize,
-    /// For how long nothing may be asked.
+    /// For how long an idle operator may send no request.
     pub idle: Duration,
 }
 
@@ -70,8 +70,8 @@ impl Table {
         for line in &self.0 {
             let digits = if line.value.fract() == 0.0 { 0 } else { 2 };
             let limit = line.limit.map(|limit| limit.to_string()).unwrap_or_default();
-            let word = if line.is_missed() { "  MISSED" } else { "" };
-            println!("{:<62} {:>10.digits$} {:<9} {limit:>8}{word}", line.what, line.value, line.unit);
+            let mark = if line.is_missed() { "  EXCEEDED" } else { "" };
+            println!("{:<62} {:>10.digits$} {:<9} {limit:>8}{mark}", line.what, line.value, line.unit);
         }
     }
 
@@ -80,17 +80,18 @@ impl Table {
     }
 }
 
-/// Measures, prints a table, and fails when a limit is missed. The cluster is removed afterwards.
+/// Measures, prints a table, and fails if a limit is exceeded. The cluster is removed afterwards.
 pub async fn run(measure: &Measure, steps: &Steps) -> Result<()> {
     let (port, kubeconfig, etcd) = (None, None, None);
-    let wish = Wish { name: CLUSTER.into(), kind: Kind::Light, nodes: 1, fake_nodes: 10, port, kubeconfig, etcd };
-    let cluster = cluster::up(&wish, steps).await?;
+    let spec =
+        ClusterSpec { name: CLUSTER.into(), kind: Kind::Light, nodes: 1, fake_nodes: 10, port, kubeconfig, etcd };
+    let cluster = cluster::up(&spec, steps).await?;
     let measured = measure_on(&cluster, measure, steps).await;
     cluster::down(CLUSTER, steps)?;
     let table = measured?;
     table.print();
     let missed = table.missed();
-    if missed.is_empty() { Ok(()) } else { Err(Error::refused(format!("limits were missed: {}", missed.join("; ")))) }
+    if missed.is_empty() { Ok(()) } else { Err(Error::refused(format!("limits are exceeded: {}", missed.join("; ")))) }
 }
 
 async fn measure_on(cluster: &Cluster, measure: &Measure, steps: &Steps) -> Result<Table> {
@@ -122,40 +123,40 @@ async fn measure_on(cluster: &Cluster, measure: &Measure, steps: &Steps) -> Resu
     operator.stops()?;
     step.done("");
 
-    let step = steps.begin("the same objects by a bare loader");
+    let step = steps.begin("creating the same objects with a loader");
     let bare = load::by_hand(&client, &namespaces, count).await?;
     step.done("");
     report(&mut table, &requests, after - before, bare)?;
     table.add(format!("requests in {} s after the last node is ready", measure.idle.as_secs()), quiet, "", 0.0);
-    table.add("processor time", cpu, "s", 6.0);
+    table.add("CPU time", cpu, "s", 6.0);
     table.add("memory, at its peak", peak, "MiB", 60.0);
 
-    let step = steps.begin("measuring an operator that is started with half of them");
+    let step = steps.begin("measuring an operator that is started with half of the datacenters");
     load::delete_half(&client, &namespaces, count).await?;
     let from = Timestamp::now();
     let operator = Operator::start(&measure.operator, &credentials, cluster)?;
     operator.leads().await?;
     table.add(format!("requests while idle with {}", count.div_ceil(2)), idle(measure, &audit).await?, "", 0.0);
     table.add(format!("memory while idle with {}", count.div_ceil(2)), operator.memory()?, "MiB", 40.0);
-    table.add("writes of an operator that is started anew", audit(from)?.writes() as f64, "", 0.0);
+    table.add("writes of an operator that is restarted", audit(from)?.writes() as f64, "", 0.0);
     step.done("");
 
     let half = count.div_ceil(2);
-    let step = steps.begin(format!("{half} datacenters that each name two ConfigMaps and a Secret"));
+    let step = steps.begin(format!("{half} datacenters that each refer to two ConfigMaps and a Secret"));
     let from = Timestamp::now();
     load::name_settings(&client, &namespaces).await?;
     table.add("requests while idle with settings of users", idle(measure, &audit).await?, "", 0.0);
     table.add("memory while idle with settings of users", operator.memory()?, "MiB", 45.0);
-    // Each named object once, and what writes of StatefulSets rest on.
-    table.add("objects that were read for that", audit(from)?.reads() as f64, "", half as f64 * 9.0);
+    // Each referenced object once, and the preconditions of writes of StatefulSets.
+    table.add("reads of single objects for these settings", audit(from)?.reads() as f64, "", half as f64 * 9.0);
     operator.stops()?;
     step.done("");
     Ok(table)
 }
 
-/// How many requests there are in a while in which nothing is to do.
+/// Counts requests while there is nothing to do.
 async fn idle(measure: &Measure, audit: &impl Fn(Timestamp) -> Result<Requests>) -> Result<f64> {
-    // What is under way ends first.
+    // Requests in flight end first.
     tokio::time::sleep(Duration::from_secs(3)).await;
     let from = Timestamp::now();
     tokio::time::sleep(measure.idle).await;
@@ -183,11 +184,11 @@ fn report(table: &mut Table, requests: &Requests, counted: u64, bare: load::Bare
     table.add("last object of the operator", requests.until_last_creation(), "s", None);
     table.add("last write of the operator", requests.until_last_write(), "s", None);
     table.add("last object of the loader", bare.seconds, "s", None);
-    table.add("the operator's time for the loader's", requests.until_last_creation() / bare.seconds, "", 1.5);
+    table.add("the operator's time relative to the loader's", requests.until_last_creation() / bare.seconds, "", 1.5);
     Ok(())
 }
 
-/// A path as an argument.
+/// A path as the text of an argument.
 fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }

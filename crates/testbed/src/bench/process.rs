@@ -1,4 +1,4 @@
-//! The operator as a process, and what the kernel and its metrics say of it.
+//! The operator as a process, with its memory, CPU time and metrics.
 
 use std::{
     fs::{self, File},
@@ -19,7 +19,7 @@ use nix::{
     unistd::Pid,
 };
 
-use super::{PATIENCE, WORKERS, text};
+use super::{TIMEOUT, WORKERS, text};
 use crate::{
     cache,
     cluster::Cluster,
@@ -27,7 +27,7 @@ use crate::{
     harness::{self, Seen},
 };
 
-/// By what the API server knows the operator.
+/// The operator's user name at the API server.
 pub(super) const USER: &str = "system:serviceaccount:bench:operator";
 
 const ACCOUNT: &str = "
@@ -56,7 +56,7 @@ subjects:
     namespace: bench
 ";
 
-/// A kubeconfig for an account of the operator's own, so that its requests can be told from those of others.
+/// Writes a kubeconfig with a ServiceAccount for the operator, so that its requests can be distinguished from others.
 pub(super) async fn credentials(client: &Client, cluster: &Cluster) -> Result<PathBuf> {
     harness::apply(client, ACCOUNT, None).await?;
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "bench");
@@ -64,7 +64,7 @@ pub(super) async fn credentials(client: &Client, cluster: &Cluster) -> Result<Pa
     let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
     let answer = accounts.create_token_request("operator", &PostParams::default(), &request).await;
     let token =
-        answer.doing(|| "asking for a token".into())?.status.and_then(|status| status.token).unwrap_or_default();
+        answer.doing(|| "requesting a token".into())?.status.and_then(|status| status.token).unwrap_or_default();
     let file = cluster.kubeconfig();
     let mut kubeconfig = Kubeconfig::read_from(&file).map_err(malformed("reading the kubeconfig"))?;
     for user in kubeconfig.auth_infos.iter_mut().filter_map(|user| user.auth_info.as_mut()) {
@@ -75,7 +75,7 @@ pub(super) async fn credentials(client: &Client, cluster: &Cluster) -> Result<Pa
     Ok(own)
 }
 
-/// The operator, running. It is killed when this is dropped.
+/// A running operator. It is killed when this is dropped.
 pub(super) struct Operator {
     child: Child,
     address: SocketAddr,
@@ -103,10 +103,10 @@ impl Operator {
         Ok(Self { child, address })
     }
 
-    /// Waits until it holds the lease and has read everything.
+    /// Waits until it holds the lease and its caches are filled.
     pub(super) async fn leads(&self) -> Result<()> {
-        harness::eventually("the operator to lead and be ready", PATIENCE, || async {
-            // Asked for in this order: one that waits to lead is ready, too.
+        harness::eventually("the operator to lead and be ready", TIMEOUT, || async {
+            // In this order, because an operator that waits for the lease is ready, too.
             let leads = self.ask("/metrics").is_ok_and(|text| text.lines().any(|line| line == "messina_leading 1"));
             Ok(match leads.then(|| self.ask("/readyz")) {
                 Some(Ok(_)) => Seen::Ready(()),
@@ -116,7 +116,7 @@ impl Operator {
         .await
     }
 
-    /// How many requests it counts itself, besides watches and those for the lease.
+    /// The requests that it counts itself, other than watches and those for the lease.
     pub(super) async fn requests(&self) -> Result<u64> {
         let text = self.ask("/metrics")?;
         let counts = text.lines().filter(|line| line.starts_with("messina_api_requests_total{"));
@@ -124,28 +124,28 @@ impl Operator {
         Ok(counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum())
     }
 
-    /// MiB in use now.
+    /// The resident memory in MiB.
     pub(super) fn memory(&self) -> Result<f64> {
         self.status("VmRSS:")
     }
 
-    /// MiB in use at most.
+    /// The maximum of resident memory in MiB.
     pub(super) fn peak_memory(&self) -> Result<f64> {
         self.status("VmHWM:")
     }
 
-    /// Seconds that it has used a processor for.
+    /// Its CPU time in seconds.
     pub(super) fn cpu_seconds(&self) -> Result<f64> {
         let file = format!("/proc/{}/stat", self.child.id());
         let stat = fs::read_to_string(&file).doing(|| format!("reading {file}"))?;
-        // Behind its name, which may hold anything: the 12th and 13th are ticks in user and system mode.
+        // After its name, which may contain anything: the 12th and 13th fields are ticks in user and system mode.
         let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
         let ticks: u64 = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
-        // Linux counts a hundred a second, whatever it does itself.
+        // Linux reports hundredths of a second on all hosts.
         Ok(ticks as f64 / 100.0)
     }
 
-    /// Tells it to end, and waits for that.
+    /// Asks it to end, and waits for it.
     pub(super) fn stops(mut self) -> Result<()> {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap_or(i32::MAX));
         kill(pid, Signal::SIGTERM).doing(|| "stopping the operator".into())?;
@@ -161,15 +161,15 @@ impl Operator {
         Ok(kibibytes / 1024.0)
     }
 
-    /// What it answers; an error unless that is what was asked for.
+    /// The response to a GET request; an error unless the status is 200.
     fn ask(&self, path: &str) -> Result<String> {
-        let doing = || format!("asking the operator for {path}");
+        let doing = || format!("requesting {path} of the operator");
         let mut stream = TcpStream::connect_timeout(&self.address, Duration::from_secs(1)).doing(doing)?;
         stream.set_read_timeout(Some(Duration::from_secs(10))).doing(doing)?;
         write!(stream, "GET {path} HTTP/1.0\r\nhost: bench\r\n\r\n").doing(doing)?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).doing(doing)?;
         let is_fine = answer.lines().next().is_some_and(|line| line.contains(" 200 "));
-        if is_fine { Ok(answer) } else { Err(Error::refused(format!("{path} is answered with {answer}"))) }
+        if is_fine { Ok(answer) } else { Err(Error::refused(format!("the operator answers {path} with {answer}"))) }
     }
 }

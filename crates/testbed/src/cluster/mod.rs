@@ -1,8 +1,8 @@
-//! Clusters: starting, stopping and finding them.
+//! Starts, stops and finds clusters.
 //!
-//! Everything that a cluster consists of follows from its name: a folder in the cache, one process that owns all others
-//! (they live in its process namespace, so the kernel ends them with it), network namespaces and control groups. So
-//! what a killed testbed left behind can be found and removed without any record of it.
+//! All parts of a cluster have names that follow from its own: a folder in the cache, one process that owns all others
+//! (they are in its PID namespace, so the kernel kills them with it), network namespaces and cgroups. So the testbed
+//! can find and remove what a killed testbed has left, without any record of it.
 
 mod launch;
 mod ready;
@@ -26,52 +26,52 @@ use crate::{
     tools::{self, NodeTools, Tools},
 };
 
-/// The name of the cluster when none is given.
+/// The default name of a cluster.
 pub const DEFAULT_NAME: &str = "messina";
 
 /// The file, in a cluster's folder, that describes it.
 const DESCRIPTION: &str = "cluster.json";
 
-/// Names a file to which the processor time of each cluster is added when it is removed.
+/// Names a file to which the CPU time of each cluster is appended when the cluster is removed.
 pub const COSTS_VARIABLE: &str = "MESSINA_CLUSTER_COSTS";
-/// Names the test that removes a cluster.
+/// Names the running test.
 pub const TEST_VARIABLE: &str = "MESSINA_TEST";
 
-/// The processor time of a cluster, a line of that file.
+/// The CPU time of a cluster: a line of that file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ClusterCost {
-    /// The test that had it.
+    /// The test that used the cluster.
     pub test: String,
-    /// Its name.
+    /// The name of the cluster.
     pub cluster: String,
-    /// Processor time in seconds.
+    /// CPU time in seconds.
     pub seconds: f64,
 }
 
-/// What a cluster consists of.
+/// The kind of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// A control plane, and nodes that run pods.
+    /// A control plane, and Kubernetes nodes that run pods.
     Full,
     /// A control plane alone, on loopback.
     Light,
-    /// Somebody else's, reached by its kubeconfig.
+    /// A cluster that the testbed has not started, with its kubeconfig.
     External,
 }
 
-/// What to start.
+/// The desired state of a cluster.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct ClusterSpec {
     /// The cluster's name.
     pub name: String,
-    /// Whether nodes are to run.
+    /// Its kind.
     pub kind: Kind,
-    /// How many.
+    /// The number of Kubernetes nodes.
     pub nodes: u8,
-    /// In a light cluster: how many nodes that exist in the API only.
+    /// In a light cluster: the number of Kubernetes nodes that KWOK simulates.
     pub fake_nodes: u32,
-    /// In a light cluster: the API server's port on loopback. Without it, a free one.
+    /// In a light cluster: the API server's port on loopback. The default is a free one.
     pub port: Option<u16>,
     /// An existing cluster to use instead.
     pub kubeconfig: Option<PathBuf>,
@@ -93,7 +93,7 @@ struct Description {
     test: Option<String>,
 }
 
-/// A cluster of this machine.
+/// A cluster on this host.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     /// Its name.
@@ -102,7 +102,7 @@ pub struct Cluster {
     description: Description,
 }
 
-/// How a cluster is doing.
+/// The state of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// It runs.
@@ -123,7 +123,7 @@ fn lock_file(name: &str) -> Result<PathBuf> {
     Ok(clusters_folder()?.join(format!("{name}.lock")))
 }
 
-/// Checks a name: it becomes a part of network namespaces, control groups and socket paths.
+/// Checks a name, which becomes a part of network namespaces, cgroups and socket paths.
 fn check_name(name: &str) -> Result<()> {
     let fits = name.len() <= 20
         && name.starts_with(|c: char| c.is_ascii_lowercase())
@@ -160,54 +160,54 @@ pub fn find(name: &str) -> Result<Cluster> {
         return Ok(cluster);
     }
     let known: Vec<String> = all()?.into_iter().map(|cluster| cluster.name).collect();
-    let known = if known.is_empty() { "there is none".into() } else { format!("there is {}", known.join(", ")) };
+    let known = if known.is_empty() { "there is none".into() } else { format!("there are: {}", known.join(", ")) };
     Err(Error::refused(format!("no cluster is called {name:?} ({known}): start it with `testbed up --name {name}`")))
 }
 
 /// Starts a cluster, or finds it running.
-pub async fn up(wish: &Wish, steps: &Steps) -> Result<Cluster> {
-    check_name(&wish.name)?;
-    if wish.etcd.is_some() && (wish.kind != Kind::Full || wish.kubeconfig.is_some()) {
+pub async fn up(spec: &ClusterSpec, steps: &Steps) -> Result<Cluster> {
+    check_name(&spec.name)?;
+    if spec.etcd.is_some() && (spec.kind != Kind::Full || spec.kubeconfig.is_some()) {
         return Err(Error::refused(
-            "an etcd cluster needs nodes of the testbed to run on: leave out --with-etcd, or --light and --kubeconfig",
+            "an etcd cluster needs Kubernetes nodes of the testbed: leave out --with-etcd, or --light and --kubeconfig",
         ));
     }
-    if let Some(kubeconfig) = &wish.kubeconfig {
-        return adopt(&wish.name, kubeconfig).await;
+    if let Some(kubeconfig) = &spec.kubeconfig {
+        return adopt(&spec.name, kubeconfig).await;
     }
-    if wish.kind == Kind::Full {
+    if spec.kind == Kind::Full {
         suitability::check_nodes(steps)?;
     } else {
         suitability::check_linux()?;
     }
-    if !(1..=network::NODES_PER_CLUSTER).contains(&wish.nodes) {
-        return Err(Error::refused(format!("--nodes takes 1 to {}, not {}", network::NODES_PER_CLUSTER, wish.nodes)));
+    if !(1..=network::NODES_PER_CLUSTER).contains(&spec.nodes) {
+        return Err(Error::refused(format!("--nodes takes 1 to {}, not {}", network::NODES_PER_CLUSTER, spec.nodes)));
     }
-    let has_scheduler = wish.kind == Kind::Full || wish.fake_nodes > 0;
+    let has_scheduler = spec.kind == Kind::Full || spec.fake_nodes > 0;
     let programs = launch::Programs {
         control_plane: if has_scheduler { Tools::with_scheduler(steps)? } else { Tools::control_plane(steps)? },
-        nodes: (wish.kind == Kind::Full).then(|| NodeTools::get(steps)).transpose()?,
-        fake_nodes: (wish.fake_nodes > 0).then(|| tools::kwok(steps)).transpose()?,
+        nodes: (spec.kind == Kind::Full).then(|| NodeTools::get(steps)).transpose()?,
+        fake_nodes: (spec.fake_nodes > 0).then(|| tools::kwok(steps)).transpose()?,
     };
-    if wish.etcd.is_some() {
+    if spec.etcd.is_some() {
         etcd::programs::Programs::get(steps)?;
     }
-    let _lock = lock(&wish.name)?;
-    let step = steps.begin(format!("starting the cluster {:?}", wish.name));
-    removal::bury_dead(&wish.name)?;
-    let (cluster, supervisor) = match Cluster::read(&wish.name)? {
-        Some(cluster) if cluster.is(wish) => (cluster, None),
+    let _lock = lock(&spec.name)?;
+    let step = steps.begin(format!("starting the cluster {:?}", spec.name));
+    removal::remove_dead(&spec.name)?;
+    let (cluster, supervisor) = match Cluster::read(&spec.name)? {
+        Some(cluster) if cluster.is(spec) => (cluster, None),
         Some(cluster) => {
-            let (name, what) = (&wish.name, cluster.describe());
+            let (name, what) = (&spec.name, cluster.describe());
             return Err(Error::refused(format!(
                 "the cluster {name:?} is running already, as {what}: stop it with `testbed down --name {name}`, or \
                  choose another --name"
             )));
         }
-        None => match launch::launch(wish, &programs) {
+        None => match launch::launch(spec, &programs) {
             Ok((cluster, supervisor)) => (cluster, Some(supervisor)),
             Err(error) => {
-                removal::erase(&wish.name)?;
+                removal::erase(&spec.name)?;
                 return Err(error);
             }
         },
@@ -218,16 +218,16 @@ pub async fn up(wish: &Wish, steps: &Steps) -> Result<Cluster> {
         Ok(()) => cluster.etcd_becomes_ready(steps).await,
         error => error,
     };
-    // One that ran before is somebody's, and can be looked at.
+    // A cluster that was running before is kept, so that it can be inspected.
     if ready.is_err() && is_new {
         let kept = cluster.keep_logs()?;
-        removal::erase(&wish.name)?;
-        steps.say(format!("The cluster was removed again; its logs are in {}", kept.display()));
+        removal::erase(&spec.name)?;
+        steps.print_line(format!("The cluster was removed again; its logs are in {}", kept.display()));
     }
     ready.map(|()| cluster)
 }
 
-/// Makes sure that nobody else starts or stops the cluster meanwhile.
+/// Locks the cluster, so that no other process starts or stops it meanwhile.
 fn lock(name: &str) -> Result<Lock> {
     Lock::try_take(&lock_file(name)?)?.map_err(|holder| {
         Error::refused(format!(
@@ -247,7 +247,7 @@ async fn adopt(name: &str, kubeconfig: &Path) -> Result<Cluster> {
     let folder = folder(name)?;
     if Cluster::read(name)?.is_some_and(|cluster| cluster.description.kind != Kind::External) {
         return Err(Error::refused(format!(
-            "the testbed runs a cluster called {name:?} itself: choose another --name"
+            "the testbed already runs a cluster called {name:?}: choose another --name"
         )));
     }
     cache::write_private(&folder.join("pki/admin.kubeconfig"), text)?;
@@ -264,15 +264,15 @@ async fn adopt(name: &str, kubeconfig: &Path) -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// Stops a cluster and removes all that it consisted of.
+/// Stops a cluster and removes all its parts.
 pub fn down(name: &str, steps: &Steps) -> Result<()> {
     check_name(name)?;
     let _lock = lock(name)?;
     find(name)?.remove(steps)
 }
 
-/// Removes the clusters that tests have started and left, because they were interrupted, and those of these names. One that
-/// an interrupted test was just starting is waited for.
+/// Removes the clusters of interrupted tests, and the shared clusters of these names. Waits for a cluster that an
+/// interrupted test was just starting.
 pub fn remove_those_of_tests(shared: &[&str]) -> Result<()> {
     let is_of_tests = |cluster: &Cluster| cluster.description.test.is_some() || shared.contains(&cluster.name.as_str());
     for Cluster { name, .. } in all()?.into_iter().filter(is_of_tests) {
@@ -294,13 +294,13 @@ impl Cluster {
     /// Removes it. The caller holds its lock.
     fn remove(&self, steps: &Steps) -> Result<()> {
         let step = steps.begin(format!("removing the cluster {:?}", self.name));
-        let used = self.processor_time();
+        let used = self.cpu_time();
         if let (Some(file), Some(test)) = (std::env::var_os(COSTS_VARIABLE), std::env::var(TEST_VARIABLE).ok()) {
             let line = ClusterCost { test, cluster: self.name.clone(), seconds: used.as_secs_f64() };
             cache::append_line(Path::new(&file), &line)?;
         }
         removal::erase(&self.name)?;
-        step.done(&format!("it used {:.1} s of processor time", used.as_secs_f64()));
+        step.done(&format!("it used {:.1} s of CPU time", used.as_secs_f64()));
         Ok(())
     }
 
@@ -308,13 +308,13 @@ impl Cluster {
         cache::write_json(&self.folder.join(DESCRIPTION), &self.description)
     }
 
-    fn is(&self, wish: &Wish) -> bool {
+    fn is(&self, spec: &ClusterSpec) -> bool {
         let Description { kind, nodes, fake_nodes, etcd, .. } = &self.description;
         let (kind, nodes, fake_nodes, etcd) = (*kind, *nodes, *fake_nodes, *etcd);
-        (kind, nodes, fake_nodes, etcd) == (wish.kind, wish.nodes, wish.fake_nodes, wish.etcd)
+        (kind, nodes, fake_nodes, etcd) == (spec.kind, spec.nodes, spec.fake_nodes, spec.etcd)
     }
 
-    /// Whether its processes are there.
+    /// Whether its processes are running.
     pub fn state(&self) -> State {
         if self.description.kind == Kind::External || removal::owner(&self.folder).is_some() {
             State::Running
@@ -323,28 +323,28 @@ impl Cluster {
         }
     }
 
-    /// The processor time that its processes and pods have used up to now.
-    pub fn processor_time(&self) -> Duration {
+    /// The CPU time that its processes and pods have used up to now.
+    pub fn cpu_time(&self) -> Duration {
         let owner = removal::owner(&self.folder).into_iter();
-        owner.flat_map(|pid| exec::descendants(pid.as_raw())).map(exec::processor_time).sum()
+        owner.flat_map(|pid| exec::descendants(pid.as_raw())).map(exec::cpu_time).sum()
     }
 
-    /// The file that tells clients how to reach it.
+    /// The path of its kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
         self.folder.join("pki/admin.kubeconfig")
     }
 
-    /// What its API server was asked, one JSON object a line.
+    /// The audit log of its API server, one JSON object a line.
     pub fn audit_log(&self) -> PathBuf {
         self.folder.join("audit.log")
     }
 
-    /// The folder that is the volume of a claim, by the node that it is on and the claim's UID.
+    /// The folder of a claim's volume, by its Kubernetes node and the claim's UID.
     pub fn volume(&self, node: &str, claim_uid: &str) -> PathBuf {
         node::folder(&self.folder, node).join("volumes").join(format!("pvc-{claim_uid}"))
     }
 
-    /// Its parts in a few words.
+    /// A short description of its parts.
     pub fn describe(&self) -> String {
         match self.description.kind {
             Kind::Full => {
@@ -353,17 +353,17 @@ impl Cluster {
                 format!("{nodes} node(s){etcd}, API at {server}")
             }
             Kind::Light if self.description.fake_nodes == 0 => {
-                format!("a control plane without nodes, API at {}", self.description.server)
+                format!("a control plane without Kubernetes nodes, API at {}", self.description.server)
             }
             Kind::Light => {
                 let Description { fake_nodes, server, .. } = &self.description;
-                format!("a control plane with {fake_nodes} made-up node(s), API at {server}")
+                format!("a control plane with {fake_nodes} simulated Kubernetes node(s), API at {server}")
             }
             Kind::External => format!("an existing cluster of version {}", self.description.server),
         }
     }
 
-    /// The folder with all that it consists of.
+    /// The folder with its files.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
@@ -377,10 +377,13 @@ impl Cluster {
         (1..=self.description.nodes).map(|number| format!("n{number}")).collect()
     }
 
-    /// Imports an image archive into every node.
+    /// Imports an image archive into every Kubernetes node.
     pub fn import(&self, archive: &Path, steps: &Steps) -> Result<()> {
         if self.description.kind != Kind::Full {
-            return Err(Error::refused(format!("the cluster {:?} has no nodes that could hold an image", self.name)));
+            return Err(Error::refused(format!(
+                "the cluster {:?} has no Kubernetes nodes that could hold an image",
+                self.name
+            )));
         }
         let tools = NodeTools::get(steps)?;
         for node in self.node_names() {
@@ -397,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_fits_where_it_is_used() {
+    fn cluster_name_fits_into_namespaces_cgroups_and_paths() {
         for name in ["a", "demo", "dc-1", "twenty-letters-long-"] {
             assert!(check_name(name).is_ok(), "{name}");
         }

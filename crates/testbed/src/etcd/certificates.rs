@@ -1,4 +1,4 @@
-//! The authority of an etcd cluster and what it signed.
+//! The certificate authority of an etcd cluster and its certificates.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -31,13 +31,13 @@ impl Secrets {
     }
 }
 
-/// Secrets with a new authority, a certificate for the members and their sidecars, and one for their clients. The
-/// authority's key is not kept. A sidecar asks another one with the authority that it knows from etcd, so both have the
+/// Creates Secrets with a new authority, a certificate for the members and their sidecars, and one for their clients.
+/// The authority's key is not stored. A sidecar verifies other sidecars with the authority of etcd, so both have the
 /// same.
 pub(super) fn make(namespace: &str, name: &str) -> Result<Vec<Value>> {
     let authority = CertifiedIssuer::self_signed(pki::authority(), pki::key()?)
         .map_err(malformed("making the authority of etcd"))?;
-    // Members show it to themselves too: etcd's JSON interface is a client of its own server.
+    // Members also use it as clients: etcd's JSON gateway is a client of its own server.
     let both = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     let server = sign(&authority, &format!("{name}-server"), &server_names(namespace, name), both)?;
     let client = sign(&authority, &format!("{name}-client"), &[], vec![ExtendedKeyUsagePurpose::ClientAuth])?;
@@ -49,7 +49,7 @@ pub(super) fn make(namespace: &str, name: &str) -> Result<Vec<Value>> {
     ])
 }
 
-/// The Service, and each member by its own name, however much of it is said.
+/// The DNS names of the Service and of each member, with and without namespace and `svc`.
 fn server_names(namespace: &str, name: &str) -> Vec<String> {
     let hosts = [format!("{name}-client"), format!("*.{name}-peer")];
     let ends = [String::new(), format!(".{namespace}"), format!(".{namespace}.svc")];

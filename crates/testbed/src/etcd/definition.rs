@@ -1,5 +1,5 @@
-//! The definition of the kind Etcd, as far as tasks and the testbed read it. All else that an Etcd may say is kept and not
-//! looked at. Where etcd-druid runs, it brings its own.
+//! The CustomResourceDefinition of Etcd with the fields that tasks and the testbed read. Other fields are preserved and
+//! not validated. etcd-druid installs its own.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::{
 
 const NAME: &str = "etcds.druid.gardener.cloud";
 
-/// Installs the definition, unless there is one, and waits until the API server serves it.
+/// Installs the definition, unless it exists, and waits until the API server serves it.
 pub async fn install(client: &Client) -> Result<()> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let there = api.get_opt(NAME).await.doing(|| format!("looking for {NAME}"))?;
@@ -67,7 +67,7 @@ fn definition() -> Result<CustomResourceDefinition> {
     .map_err(malformed("writing the definition of Etcd"))
 }
 
-/// An object of which these fields are known and others are kept.
+/// The schema of an object with these fields, which preserves unknown ones.
 fn open(properties: Value) -> Value {
     json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": properties})
 }

@@ -1,5 +1,5 @@
-//! Keeps the status of every Etcd that the testbed made, as etcd-druid would: it watches their pods, and asks the members
-//! who leads. One that somebody else made is left alone.
+//! Updates the status of every Etcd of the testbed as etcd-druid does: it watches the pods, and asks the members which
+//! of them leads. It ignores other Etcds.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -32,20 +32,20 @@ use crate::{
     harness,
 };
 
-/// The conditions that are kept.
+/// The conditions that are updated.
 pub const CONDITIONS: [&str; 3] = ["Ready", "AllMembersReady", "BackupReady"];
 
-/// How often members are asked who leads: nobody is told when that changes.
-const LOOK: Duration = Duration::from_secs(2);
-/// How long a member may take to answer.
+/// How often members are asked which of them leads: there is no event for that.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// The timeout of a request to a member.
 const ANSWER: Duration = Duration::from_secs(1);
 
-/// Keeps them in the cluster in `folder`, for ever.
+/// Updates the statuses in the cluster in `folder`, for ever.
 pub async fn run(folder: &Path) -> Result<()> {
     keep(harness::client(&folder.join("pki/admin.kubeconfig")).await?).await
 }
 
-/// Keeps them, for ever. It waits for the definition.
+/// Waits for the definition, then updates the statuses for ever.
 pub async fn keep(client: Client) -> Result<()> {
     definition::await_served(&client, Duration::from_secs(3600)).await?;
     let (etcds, etcd_writer) = reflector::store();
@@ -56,24 +56,24 @@ pub async fn keep(client: Client) -> Result<()> {
     let etcd_events = reflector::reflector(etcd_writer, etcd_watch.default_backoff()).map(|event| event.map(drop));
     let pod_events = reflector::reflector(pod_writer, pod_watch.default_backoff()).map(|event| event.map(drop));
     let mut events = stream::select(etcd_events.boxed(), pod_events.boxed());
-    let mut looks = tokio::time::interval(LOOK);
-    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut ticks = tokio::time::interval(INTERVAL);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut keeper = Keeper { client, pods, members: HashMap::new() };
     loop {
         let event = tokio::select! {
             event = events.next() => event,
-            _ = looks.tick() => Some(Ok(())),
+            _ = ticks.tick() => Some(Ok(())),
         };
         match event {
             None => return Ok(()),
             Some(Err(error)) => eprintln!("watching: {error}"),
             Some(Ok(())) => {}
         }
-        // Many come at once; one look is for all of them.
+        // Many events arrive at once and are handled together.
         while let Some(Some(_)) = events.next().now_or_never() {}
-        keeper.forget_the_gone();
+        keeper.drop_stale_connections();
         for etcd in etcds.state() {
-            if let Err(error) = keeper.tend(&etcd).await {
+            if let Err(error) = keeper.reconcile(&etcd).await {
                 eprintln!("{}: {error}", etcd.name_any());
             }
         }
@@ -83,22 +83,22 @@ pub async fn keep(client: Client) -> Result<()> {
 struct Keeper {
     client: Client,
     pods: Store<Pod>,
-    /// Connections, by the pod's identity and address.
+    /// Connections, by the pod's UID and address.
     members: HashMap<(String, String), Member>,
 }
 
-/// What is known of a member.
+/// The observed state of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     name: String,
     is_ready: bool,
-    /// Its number, if it answers.
+    /// Its member ID, if it answers.
     id: Option<u64>,
     leads: bool,
 }
 
 impl Keeper {
-    async fn tend(&mut self, etcd: &Etcd) -> Result<()> {
+    async fn reconcile(&mut self, etcd: &Etcd) -> Result<()> {
         let (namespace, name) = (etcd.namespace().unwrap_or_default(), etcd.name_any());
         let tls = etcd.spec.etcd.as_ref().is_some_and(|etcd| etcd.client_url_tls.is_some());
         let members = etcd.spec.replicas.and_then(|replicas| u8::try_from(replicas).ok()).unwrap_or(0);
@@ -107,16 +107,16 @@ impl Keeper {
             pod.namespace().as_deref() == Some(&namespace) && pod.labels().get(PART_OF) == Some(&name)
         });
         pods.sort_by_key(|pod| pod.name_any());
-        let looked = self.look(&plan, &pods).await;
-        let leader = looked.iter().find(|(seen, _)| seen.leads).and_then(|(_, member)| member.as_ref());
+        let observed = self.observe(&plan, &pods).await;
+        let leader = observed.iter().find(|(seen, _)| seen.leads).and_then(|(_, member)| member.as_ref());
         let backed_up = match leader {
             Some(leader) => has_snapshots(leader).await,
             None => false,
         };
-        let seen: Vec<Seen> = looked.iter().map(|(seen, _)| seen.clone()).collect();
+        let seen: Vec<Seen> = observed.iter().map(|(seen, _)| seen.clone()).collect();
         let before = serde_json::to_value(&etcd.status).unwrap_or_default();
         let generation = etcd.metadata.generation.unwrap_or_default();
-        // To the second, as the API server tells times.
+        // To the second, as the API server stores times.
         let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let status = status(&seen, members.into(), backed_up, generation, &before, &now);
         if is_same(&before, &status) {
@@ -125,19 +125,19 @@ impl Keeper {
         let api: Api<Etcd> = Api::namespaced(self.client.clone(), &namespace);
         let patch = Patch::Merge(json!({"status": status}));
         match api.patch_status(&name, &PatchParams::default(), &patch).await {
-            // It was deleted meanwhile.
+            // The Etcd was deleted meanwhile.
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
             written => written.map(drop).doing(|| format!("writing the status of {namespace}/{name}")),
         }
     }
 
-    /// Looks at every member at the same time.
-    async fn look(&mut self, plan: &Plan<'_>, pods: &[Arc<Pod>]) -> Vec<(Seen, Option<Member>)> {
+    /// Observes all members concurrently.
+    async fn observe(&mut self, plan: &Plan<'_>, pods: &[Arc<Pod>]) -> Vec<(Seen, Option<Member>)> {
         let mut members = vec![];
         for pod in pods {
             members.push(self.member(plan, pod).await);
         }
-        let looks = pods.iter().zip(members).map(async |(pod, member)| {
+        let observations = pods.iter().zip(members).map(async |(pod, member)| {
             let answer = match &member {
                 Some(member) => member.status_within(ANSWER).await.ok(),
                 None => None,
@@ -150,10 +150,10 @@ impl Keeper {
             };
             (seen, member)
         });
-        future::join_all(looks).await
+        future::join_all(observations).await
     }
 
-    fn forget_the_gone(&mut self) {
+    fn drop_stale_connections(&mut self) {
         let there: HashSet<String> = self.pods.state().iter().filter_map(|pod| pod.uid()).collect();
         self.members.retain(|(pod, _), _| there.contains(pod));
     }
@@ -176,7 +176,7 @@ impl Keeper {
     }
 }
 
-/// Whether a sidecar has a full snapshot to show.
+/// Whether a sidecar reports a full snapshot.
 async fn has_snapshots(leader: &Member) -> bool {
     let answer = leader.sidecar("GET", "/snapshot/latest", ANSWER).await;
     let latest = answer.ok().filter(|answer| answer.code == 200).map(|answer| answer.text).unwrap_or_default();
@@ -188,7 +188,7 @@ fn is_ready(pod: &Pod) -> bool {
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// What the status should be.
+/// The desired status of an Etcd.
 fn status(seen: &[Seen], wanted: usize, backed_up: bool, generation: i64, before: &Value, now: &str) -> Value {
     let ready = seen.iter().filter(|member| member.is_ready).count();
     let quorum = wanted / 2 + 1;
@@ -237,7 +237,7 @@ fn condition_of<'a>(status: &'a Value, name: &str) -> Option<&'a Value> {
     status["conditions"].as_array()?.iter().find(|condition| condition["type"] == name)
 }
 
-/// Whether two statuses say the same, but for times and what is not read back.
+/// Whether two statuses are equal, apart from times and fields that are not read back.
 fn is_same(before: &Value, after: &Value) -> bool {
     fn said(status: &Value) -> Value {
         match status {
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_is_ready_while_most_members_are() {
+    fn etcd_is_ready_while_it_has_a_quorum() {
         let cases = [
             (vec![], vec!["False", "False", "False"]),
             (vec![true], vec!["False", "False", "False"]),
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_answer_has_no_role() {
+    fn member_without_an_answer_has_no_role() {
         let seen = [member(0, true, true), member(1, true, false), member(2, false, false)];
         let status = status(&seen, 3, true, 7, &Value::Null, "now");
         let roles: Vec<&Value> = (0..3).map(|number| &status["members"][number]["role"]).collect();
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn times_change_only_with_what_they_are_of() {
+    fn transition_times_change_only_with_their_condition() {
         let all = [member(0, true, true)];
         let first = status(&all, 1, false, 1, &Value::Null, "first");
         let second = status(&all, 1, true, 1, &first, "second");

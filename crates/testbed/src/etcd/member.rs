@@ -1,4 +1,4 @@
-//! One member as the machine reaches it: etcd's JSON interface and the sidecar, at the pod's own address.
+//! A client of one member from this host: etcd's JSON gateway and the sidecar, at the pod's address.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -21,19 +21,19 @@ use super::{
 };
 use crate::error::{Doing, Error, Result, malformed};
 
-/// How long etcd may take to answer.
+/// The timeout of a request to etcd.
 const SOON: Duration = Duration::from_secs(60);
 
-/// How a request was answered, whatever the answer.
+/// The response to a request, successful or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct HttpResponse {
     /// The HTTP status.
     pub code: u16,
     /// The body.
     pub text: String,
 }
 
-/// What a client has to know and to show, in PEM.
+/// The certificates and the key of a client, in PEM.
 #[derive(Clone, Debug)]
 pub struct Credentials {
     /// The authority's certificate.
@@ -45,7 +45,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Reads those of an etcd cluster.
+    /// Reads the credentials for an etcd cluster.
     pub(super) async fn read(client: &Client, namespace: &str, name: &str) -> Result<Self> {
         let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
         let names = Secrets::of(name);
@@ -67,23 +67,23 @@ impl Credentials {
 /// A member of an etcd cluster.
 #[derive(Clone)]
 pub struct Member {
-    /// Its name, which is that of its pod.
+    /// Its name, which is also the name of its pod.
     pub name: String,
-    /// Its pod's address, which the machine reaches.
+    /// The address of its pod, which this host can reach.
     pub address: String,
-    /// The name that its certificate has, if it has one.
+    /// The DNS name in its certificate, if it has one.
     pub server_name: String,
     scheme: &'static str,
     etcd: Client,
     sidecar: Client,
 }
 
-/// What a member says of itself.
+/// The status that a member reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberStatus {
-    /// The member's number.
+    /// The member's ID.
     pub id: u64,
-    /// The number of the one that leads; 0 when none does.
+    /// The ID of the leader; 0 if there is none.
     pub leader: u64,
     /// The newest revision.
     pub revision: u64,
@@ -108,32 +108,32 @@ impl Member {
         Ok(Self { name, address, server_name, scheme, etcd, sidecar })
     }
 
-    /// Where the machine reaches the member's etcd. Its certificate is for [`Member::server_name`].
+    /// The URL of the member's etcd, from this host. Its certificate is for [`Member::server_name`].
     pub fn etcd_url(&self) -> String {
         format!("{}://{}:{CLIENT_PORT}", self.scheme, self.address)
     }
 
-    /// Where the machine reaches the member's sidecar.
+    /// The URL of the member's sidecar, from this host.
     pub fn sidecar_url(&self) -> String {
         format!("{}://{}:{SIDECAR_PORT}", self.scheme, self.address)
     }
 
-    /// Asks the sidecar.
-    pub async fn sidecar(&self, method: &str, path: &str, limit: Duration) -> Result<Answer> {
+    /// Sends a request to the sidecar.
+    pub async fn sidecar(&self, method: &str, path: &str, limit: Duration) -> Result<HttpResponse> {
         ask(&self.sidecar, method, path, None, limit).await
     }
 
-    /// Asks etcd, and gives what it answers if it is content.
+    /// Sends a request to etcd, and returns the body of a successful response.
     async fn etcd(&self, path: &str, question: &Value, limit: Duration) -> Result<Value> {
         let answer = ask(&self.etcd, "POST", path, Some(question), limit).await?;
         if answer.code != 200 {
-            let Answer { code, text } = answer;
+            let HttpResponse { code, text } = answer;
             return Err(Error::refused(format!("{path} of {} answers {code}: {text}", self.name)));
         }
         serde_json::from_str(&answer.text).map_err(malformed(format!("reading what {path} of {} answers", self.name)))
     }
 
-    /// What it says of itself.
+    /// The status that the member reports.
     pub async fn status(&self) -> Result<MemberStatus> {
         self.status_within(SOON).await
     }
@@ -161,19 +161,19 @@ impl Member {
         Ok(keys_and_values(&answer)?.remove(key))
     }
 
-    /// All keys and values. What is not text is shown as well as it can be.
+    /// All keys and values. Bytes that are not UTF-8 are replaced.
     pub async fn all(&self) -> Result<BTreeMap<String, String>> {
         let everything = json!({"key": STANDARD.encode([0]), "range_end": STANDARD.encode([0])});
         keys_and_values(&self.etcd("/v3/kv/range", &everything, SOON).await?)
     }
 
-    /// Hands leadership to the member of this number. Only the one that leads can.
+    /// Moves the leadership to the member of this ID. Only the leader accepts it.
     pub(super) async fn hand_over(&self, to: u64) -> Result<()> {
         self.etcd("/v3/maintenance/transfer-leadership", &json!({"targetID": to.to_string()}), SOON).await.map(drop)
     }
 }
 
-/// A client of one port. That of the API serves as well as any other.
+/// An HTTP client for one port. The client of Kubernetes' API serves the purpose.
 async fn connect(url: &str, server_name: &str, credentials: Option<&Credentials>) -> Result<Client> {
     let (mut cluster, mut user) = (json!({"server": url}), json!({}));
     if let Some(credentials) = credentials {
@@ -191,37 +191,37 @@ async fn connect(url: &str, server_name: &str, credentials: Option<&Credentials>
     let described: Kubeconfig = serde_json::from_value(described).map_err(malformed("describing a connection"))?;
     let mut config = Config::from_custom_kubeconfig(described, &KubeConfigOptions::default())
         .await
-        .map_err(malformed(format!("making a client of {url}")))?;
-    // A request for a snapshot is sent once, whatever comes of it.
+        .map_err(malformed(format!("creating a client of {url}")))?;
+    // A request for a snapshot is not retried.
     config.default_retry = false;
-    Client::try_from(config).doing(|| format!("making a client of {url}"))
+    Client::try_from(config).doing(|| format!("creating a client of {url}"))
 }
 
-async fn ask(client: &Client, method: &str, path: &str, body: Option<&Value>, limit: Duration) -> Result<Answer> {
+async fn ask(client: &Client, method: &str, path: &str, body: Option<&Value>, limit: Duration) -> Result<HttpResponse> {
     let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
     let request = http::Request::builder()
         .method(method)
         .uri(path)
         .header("content-type", "application/json")
         .body(Body::from(body))
-        .map_err(malformed("making a request"))?;
+        .map_err(malformed("creating a request"))?;
     let asking = async {
-        let response = client.send(request).await.doing(|| format!("asking for {path}"))?;
+        let response = client.send(request).await.doing(|| format!("requesting {path}"))?;
         let code = response.status().as_u16();
-        let body = response.into_body().collect().await.doing(|| format!("reading what {path} answers"))?.to_bytes();
-        Ok(Answer { code, text: String::from_utf8_lossy(&body).into_owned() })
+        let body = response.into_body().collect().await.doing(|| format!("reading the response of {path}"))?.to_bytes();
+        Ok(HttpResponse { code, text: String::from_utf8_lossy(&body).into_owned() })
     };
     match tokio::time::timeout(limit, asking).await {
         Ok(answer) => answer,
-        Err(_) => Err(Error::Late { what: format!("an answer to {path}"), waited: limit, seen: "none".into() }),
+        Err(_) => Err(Error::Late { what: format!("a response to {path}"), waited: limit, seen: "none".into() }),
     }
 }
 
-/// Reads what etcd answers to a question for a range of keys.
+/// Reads the response of etcd to a range request.
 pub(super) fn keys_and_values(answer: &Value) -> Result<BTreeMap<String, String>> {
     let text = |value: &Value| {
         let bytes =
-            STANDARD.decode(value.as_str().unwrap_or_default()).map_err(malformed("reading what etcd holds"))?;
+            STANDARD.decode(value.as_str().unwrap_or_default()).map_err(malformed("reading the keys of etcd"))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
     let pairs = answer["kvs"].as_array().into_iter().flatten();

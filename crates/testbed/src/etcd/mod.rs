@@ -1,8 +1,8 @@
-//! Real etcd clusters with etcd-backup-restore in a cluster with nodes, laid out and described as etcd-druid does it.
+//! Real etcd clusters with etcd-backup-restore on Kubernetes nodes, with the same objects as those of etcd-druid.
 //!
 //! An etcd cluster is a StatefulSet whose pods have one container with etcd and one with the sidecar, the Services
-//! `<name>-peer` and `<name>-client`, and an Etcd whose status the [`keeper`] keeps. Its snapshots go to a folder of
-//! the machine. The machine reaches members at their pods' addresses.
+//! `<name>-peer` and `<name>-client`, and an Etcd whose status the [`keeper`] updates. Its snapshots go to a folder of
+//! this host, which reaches the members at their pods' addresses.
 
 mod certificates;
 pub mod definition;
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 pub use self::{
-    member::{Answer, Credentials, Member, MemberStatus},
+    member::{Credentials, HttpResponse, Member, MemberStatus},
     objects::{CLIENT_PORT, SIDECAR_PORT},
     store::{STORES, Snapshot, Store},
 };
@@ -39,15 +39,15 @@ pub const NAMESPACE: &str = "default";
 /// The name of the etcd cluster of `testbed up --with-etcd`.
 pub const NAME: &str = "etcd-main";
 
-/// Longest wait for an etcd cluster; a busy machine is slow.
-const PATIENCE: Duration = Duration::from_secs(180);
+/// The longest wait for an etcd cluster, on a busy host.
+const TIMEOUT: Duration = Duration::from_secs(180);
 
-/// What an etcd cluster is like.
+/// The size of an etcd cluster, and whether it uses TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
-    /// How many members.
+    /// The number of members.
     pub members: u8,
-    /// Whether etcd and sidecars speak TLS, and etcd's clients have to show a certificate.
+    /// Whether etcd and sidecars use TLS, and etcd's clients need a certificate.
     pub tls: bool,
 }
 
@@ -59,15 +59,15 @@ impl fmt::Display for Shape {
 
 /// A process of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum MemberProcess {
     /// etcd itself.
     Etcd,
     /// The sidecar that takes snapshots.
     Sidecar,
 }
 
-impl Part {
-    /// The container that it is in.
+impl MemberProcess {
+    /// Its container.
     pub fn container(self) -> &'static str {
         match self {
             Self::Etcd => "etcd",
@@ -86,29 +86,29 @@ pub struct EtcdCluster {
     store: Store,
 }
 
-/// Makes a cluster ready for etcd clusters: the images and the definition.
+/// Prepares a cluster for etcd clusters: imports the images and installs the definition.
 pub async fn prepare(cluster: &Cluster, client: &Client, steps: &Steps) -> Result<()> {
     let programs = Programs::get(steps)?;
-    let step = steps.begin("bringing etcd's images into the cluster");
+    let step = steps.begin("importing etcd's images into the cluster");
     programs.import(cluster)?;
     step.done("");
     definition::install(client).await
 }
 
-/// The etcd cluster that `testbed up --with-etcd` promises.
+/// Starts the etcd cluster of `testbed up --with-etcd`.
 pub(crate) async fn bring_up(cluster: &Cluster, shape: Shape, steps: &Steps) -> Result<()> {
     let client = harness::client(&cluster.kubeconfig()).await?;
     prepare(cluster, &client, steps).await?;
     let step = steps.begin(format!("starting the etcd cluster {NAME:?} of {shape}"));
     let etcd = EtcdCluster::apply(cluster, &client, NAMESPACE, NAME, shape).await?;
-    etcd.await_ready_saying(|seen| step.progress(seen)).await?;
+    etcd.await_ready_with_progress(|seen| step.progress(seen)).await?;
     step.done("");
     Ok(())
 }
 
 impl EtcdCluster {
-    /// Starts an etcd cluster, or finds it, and returns when it is ready and takes snapshots. The cluster has been made
-    /// ready for it by [`prepare`] or `testbed up --with-etcd`, and a [`keeper`] runs.
+    /// Starts an etcd cluster, or finds it, and returns when it is ready and takes snapshots. It needs [`prepare`] or
+    /// `testbed up --with-etcd` before, and a running [`keeper`].
     pub async fn deploy(cluster: &Cluster, client: &Client, namespace: &str, name: &str, shape: Shape) -> Result<Self> {
         let etcd = Self::apply(cluster, client, namespace, name, shape).await?;
         etcd.await_ready().await?;
@@ -132,21 +132,22 @@ impl EtcdCluster {
     async fn apply(cluster: &Cluster, client: &Client, namespace: &str, name: &str, shape: Shape) -> Result<Self> {
         let this = Self::new(cluster, client, namespace, name, shape)?;
         let members: Api<StatefulSet> = Api::namespaced(client.clone(), namespace);
-        // They are made last. Without them a run was interrupted, and what it made is made again.
+        // The StatefulSet is created last: if it does not exist, a run was interrupted, and all objects are applied
+        // again.
         if members.get_opt(name).await.doing(|| format!("looking for the StatefulSet {namespace}/{name}"))?.is_some() {
             let found = Self::find(cluster, client, namespace, name).await?;
             if found.shape == shape {
                 return Ok(found);
             }
             return Err(Error::refused(format!(
-                "the etcd cluster {namespace}/{name} is there already, with {}: choose another name for one with {shape}",
+                "the etcd cluster {namespace}/{name} exists with {}: choose another name for one with {shape}",
                 found.shape
             )));
         }
         let plan = this.plan();
         let applied = harness::apply(client, &plan.etcd().to_string(), Some(namespace)).await?;
         let uid = applied.first().and_then(ResourceExt::uid);
-        // So all else goes with it.
+        // So that all other objects are deleted with it.
         let owner = json!([{
             "apiVersion": "druid.gardener.cloud/v1alpha1", "kind": "Etcd", "name": name, "uid": uid,
             "controller": true, "blockOwnerDeletion": true,
@@ -168,21 +169,21 @@ impl EtcdCluster {
         self.shape
     }
 
-    /// Where its snapshots are.
+    /// The store of its snapshots.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// Waits until its status says that it and all its members are ready, and it takes snapshots. Right after a trouble,
-    /// the status may not know of it yet.
+    /// Waits until its status reports that it and all its members are ready, and it takes snapshots. Right after a
+    /// fault, the status may not be updated yet.
     pub async fn await_ready(&self) -> Result<EtcdStatus> {
-        self.await_ready_saying(|_| {}).await
+        self.await_ready_with_progress(|_| {}).await
     }
 
-    async fn await_ready_saying(&self, say: impl Fn(&str)) -> Result<EtcdStatus> {
+    async fn await_ready_with_progress(&self, report: impl Fn(&str)) -> Result<EtcdStatus> {
         let api: Api<Etcd> = Api::namespaced(self.client.clone(), &self.namespace);
         let what = format!("the etcd cluster {} to be ready", self.name);
-        let status = harness::until(api, &self.name, &what, PATIENCE, |etcd| {
+        let status = harness::until(api, &self.name, &what, TIMEOUT, |etcd| {
             let status = etcd.and_then(|etcd| etcd.status).unwrap_or_default();
             let missing: Vec<&str> = keeper::CONDITIONS.into_iter().filter(|name| !is_true(&status, name)).collect();
             if missing.is_empty() {
@@ -190,7 +191,7 @@ impl EtcdCluster {
             }
             let ready = status.ready_replicas.unwrap_or(0);
             let seen = format!("{ready} members are ready; not true: {}", missing.join(", "));
-            say(&seen);
+            report(&seen);
             Seen::NotYet(seen)
         })
         .await?;
@@ -198,16 +199,16 @@ impl EtcdCluster {
         Ok(status)
     }
 
-    /// Waits until a snapshot that is asked for is taken. When nothing has changed since the last one, none is made by
-    /// this; else it is one with the changes.
+    /// Waits until the leading sidecar takes a delta snapshot on request. If nothing has changed since the last
+    /// snapshot, this creates none.
     pub async fn await_snapshots(&self) -> Result<()> {
-        harness::eventually("the leading sidecar to take snapshots", PATIENCE, || async {
+        harness::eventually("the leading sidecar to take snapshots", TIMEOUT, || async {
             let answer = match self.leader().await {
                 Ok(leader) => leader.sidecar("POST", "/snapshot/delta", Duration::from_secs(40)).await,
                 Err(error) => Err(error),
             };
             Ok(match answer {
-                Ok(Answer { code: 200, .. }) => Seen::Ready(()),
+                Ok(HttpResponse { code: 200, .. }) => Seen::Ready(()),
                 other => Seen::NotYet(format!("{other:?}")),
             })
         })
@@ -222,7 +223,7 @@ impl EtcdCluster {
         format!("{}-{member}", self.name)
     }
 
-    /// What clients of it need, if it speaks TLS.
+    /// The credentials of its clients, if it uses TLS.
     pub async fn credentials(&self) -> Result<Option<Credentials>> {
         if self.shape.tls {
             Credentials::read(&self.client, &self.namespace, &self.name).await.map(Some)
@@ -231,16 +232,16 @@ impl EtcdCluster {
         }
     }
 
-    /// The member of this number, counted from 0.
+    /// The member with this ordinal.
     pub async fn member(&self, number: u8) -> Result<Member> {
         let name = self.pod_name(number);
         let pod = self.pods().get(&name).await.doing(|| format!("looking for the pod {name}"))?;
         Member::of(&self.plan(), &pod, self.credentials().await?.as_ref()).await
     }
 
-    /// The number of the member that leads, counted from 0. One that is busy or just started is waited for.
+    /// The ordinal of the leader. Waits for members that are busy or just started.
     pub async fn leading(&self) -> Result<u8> {
-        harness::eventually(&format!("a member of the etcd cluster {} to lead", self.name), PATIENCE, || async {
+        harness::eventually(&format!("a member of the etcd cluster {} to lead", self.name), TIMEOUT, || async {
             let mut seen = Vec::new();
             for number in 0..self.shape.members {
                 let status = match self.member(number).await {
@@ -257,7 +258,7 @@ impl EtcdCluster {
         .await
     }
 
-    /// The member that leads.
+    /// The leader.
     pub async fn leader(&self) -> Result<Member> {
         self.member(self.leading().await?).await
     }

@@ -1,10 +1,10 @@
-//! What an etcd cluster consists of in the API, laid out as etcd-druid does it.
+//! The objects of an etcd cluster, as etcd-druid creates them.
 
 use jiff::{Timestamp, ToSpan, tz::TimeZone};
 use serde_json::{Value, json};
 
 use super::{
-    Part, Shape,
+    MemberProcess, Shape,
     certificates::{BUNDLE, Secrets},
     programs::{BACKUP_RESTORE_IMAGE, ETCD_IMAGE},
     store::{CONTAINER, STORES},
@@ -16,21 +16,21 @@ pub const CLIENT_PORT: u16 = 2379;
 /// The port of the sidecar.
 pub const SIDECAR_PORT: u16 = 8080;
 const PEER_PORT: u16 = 2380;
-/// Where a member says in plain text whether it is ready; kubelet has no certificate to show.
+/// The port of readiness probes, without TLS: the kubelet has no client certificate.
 const METRICS_PORT: u16 = 2381;
 
-/// Whose members a pod is of.
+/// The label with the name of the Etcd.
 pub(super) const PART_OF: &str = "app.kubernetes.io/part-of";
-/// The mark of all that the keeper looks at.
+/// The label of objects that the keeper watches.
 pub(super) const MANAGED: &str = "app.kubernetes.io/managed-by=messina-testbed-etcd";
 
 const DATA: &str = "/var/etcd/data";
 const CONFIG: &str = "/var/etcd/config";
 const SSL: &str = "/var/etcd/ssl";
-/// The sidecar's home: it takes the store's path below it, also when it is absolute.
+/// The sidecar's home folder. The path of the store is below it, even if that is absolute.
 const HOME: &str = "/var/etcd/home";
 
-/// An etcd cluster that is to be.
+/// The desired state of an etcd cluster.
 pub(super) struct Plan<'a> {
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
@@ -43,7 +43,7 @@ impl Plan<'_> {
         json!({"app.kubernetes.io/managed-by": managed_by, PART_OF: self.name})
     }
 
-    /// How a member is reached from other pods.
+    /// The DNS name of a member for other pods.
     pub(super) fn host(&self, pod: &str) -> String {
         format!("{pod}.{}-peer.{}.svc", self.name, self.namespace)
     }
@@ -103,7 +103,7 @@ impl Plan<'_> {
         etcd
     }
 
-    /// What the Etcd owns, but for its Secrets.
+    /// The objects that the Etcd owns, without its Secrets.
     pub(super) fn parts(&self) -> Vec<Value> {
         vec![self.config(), self.peer_service(), self.client_service(), self.members()]
     }
@@ -112,7 +112,7 @@ impl Plan<'_> {
         json!({"name": format!("{}{suffix}", self.name), "labels": self.labels()})
     }
 
-    /// What the sidecars read of etcd's configuration: how many members there are and how each is reached.
+    /// The part of etcd's configuration that sidecars read: the members and their addresses.
     fn config(&self) -> Value {
         let by_member = |url: &dyn Fn(&str) -> String| -> Value {
             self.pods().iter().map(|pod| (pod.clone(), json!([url(pod)]))).collect::<serde_json::Map<_, _>>().into()
@@ -133,7 +133,8 @@ impl Plan<'_> {
         })
     }
 
-    /// Gives every member a name, also before it is ready: members find one another by it.
+    /// The headless Service that gives every member a DNS name, even before it is ready: members find one another by
+    /// it.
     fn peer_service(&self) -> Value {
         json!({
             "apiVersion": "v1", "kind": "Service", "metadata": self.metadata("-peer"),
@@ -194,7 +195,7 @@ impl Plan<'_> {
             format!("--initial-cluster={}", self.initial_cluster()),
             format!("--initial-cluster-token={}", self.name),
             "--initial-cluster-state=new".into(),
-            // What a killed process has written stays; only a crash of the whole machine would lose it.
+            // Writes survive the kill of the process; only a crash of the host would lose them.
             "--unsafe-no-fsync".into(),
         ];
         if self.shape.tls {
@@ -206,13 +207,13 @@ impl Plan<'_> {
             ]);
         }
         json!({
-            "name": Part::Etcd.container(),
+            "name": MemberProcess::Etcd.container(),
             "image": ETCD_IMAGE,
             "imagePullPolicy": "Never",
             "args": arguments,
             "env": [field("POD_NAME", "metadata.name")],
             "ports": [port("client", CLIENT_PORT), port("peer", PEER_PORT), port("metrics", METRICS_PORT)],
-            // A sidecar that does not lead never calls itself healthy, so a pod is as ready as its member.
+            // A sidecar that does not lead is never healthy, so the readiness of a pod is that of its member.
             "readinessProbe": {
                 "httpGet": {"path": "/readyz", "port": METRICS_PORT},
                 "periodSeconds": 1, "timeoutSeconds": 2, "failureThreshold": 3,
@@ -244,7 +245,7 @@ impl Plan<'_> {
             "--garbage-collection-period=24h".into(),
             "--garbage-collection-policy=LimitBased".into(),
             "--max-backups=1000".into(),
-            // The shortest that it takes: so long after its member does a sidecar lead.
+            // The minimum: a sidecar leads at most this time after its member.
             "--reelection-period=1100ms".into(),
         ];
         arguments.extend(if self.shape.tls {
@@ -262,7 +263,7 @@ impl Plan<'_> {
         });
         let home = json!({"name": "HOME", "value": HOME});
         json!({
-            "name": Part::Sidecar.container(),
+            "name": MemberProcess::Sidecar.container(),
             "image": BACKUP_RESTORE_IMAGE,
             "imagePullPolicy": "Never",
             "args": arguments,
@@ -301,8 +302,8 @@ fn field(name: &str, path: &str) -> Value {
     json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}})
 }
 
-/// The schedule of full snapshots that is as far away as can be: were the next one more than 24 hours from the last, a
-/// sidecar would take one whenever it begins to lead.
+/// The latest possible schedule of full snapshots: if the next one were more than 24 hours after the last, a sidecar
+/// would take one whenever it begins to lead.
 fn daily_in_23_hours(now: Timestamp) -> String {
     let then = (now + 23.hours()).to_zoned(TimeZone::UTC);
     format!("{} {} * * *", then.minute(), then.hour())
@@ -314,13 +315,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_next_snapshot_is_nearly_a_day_away() {
+    fn next_full_snapshot_is_in_23_hours() {
         assert_eq!(daily_in_23_hours("2026-11-15T10:20:30Z".parse().unwrap()), "20 9 * * *");
         assert_eq!(daily_in_23_hours("2026-12-31T00:05:00Z".parse().unwrap()), "5 23 * * *");
     }
 
     #[test]
-    fn members_are_told_apart_by_the_names_of_their_pods() {
+    fn members_have_the_names_of_their_pods() {
         let plan = Plan { namespace: "shop", name: "main", shape: Shape { members: 3, tls: true } };
         let config: Value = serde_json::from_str(plan.config()["data"]["etcd.conf.yaml"].as_str().unwrap()).unwrap();
         assert_eq!(config["advertise-client-urls"]["main-2"], json!(["https://main-2.main-peer.shop.svc:2379"]));

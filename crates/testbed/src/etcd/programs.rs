@@ -1,4 +1,4 @@
-//! etcd and etcd-backup-restore, built from registry packages once, and the images made of them.
+//! etcd and etcd-backup-restore, built from registry packages once, and their images.
 
 use std::path::{Path, PathBuf};
 
@@ -14,9 +14,9 @@ use crate::{
 /// The version of etcd; `tools/etcd/go.mod` names the same.
 const VERSION: &str = "v3.6.16";
 
-/// etcd with its client, for the members.
+/// The image of etcd with its client, for the members.
 pub const ETCD_IMAGE: &str = "localhost/messina/etcd:dev";
-/// The sidecar that takes snapshots.
+/// The image of the sidecar that takes snapshots.
 pub const BACKUP_RESTORE_IMAGE: &str = "localhost/messina/etcd-backup-restore:dev";
 
 /// The Go modules from which the programs are built. They are two, because the sidecar brings an older etcd with it.
@@ -27,7 +27,7 @@ const SOURCES: [(&str, &str); 4] = [
     ("backup-restore/go.sum", include_str!("../../tools/backup-restore/go.sum")),
 ];
 
-/// What is built: the program, its module, its package.
+/// The programs to build, each with its module and its package.
 const PROGRAMS: [(&str, &str, &str); 3] = [
     ("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
     ("etcdctl", "etcd", "go.etcd.io/etcd/etcdctl/v3"),
@@ -52,17 +52,17 @@ impl Programs {
         Ok(Self(dir))
     }
 
-    /// Where a program is.
+    /// The path of a program.
     pub fn program(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// The folder that they are in.
+    /// Their folder.
     pub(super) fn folder(&self) -> &Path {
         &self.0
     }
 
-    /// Imports the images into every node.
+    /// Imports the images into every Kubernetes node.
     pub fn import(&self, cluster: &Cluster) -> Result<()> {
         ["etcd.tar", "etcd-backup-restore.tar"]
             .iter()
@@ -100,7 +100,7 @@ fn count(compiled: &mut usize, step: &Step, line: &str) {
 }
 
 fn make_images(programs: &Programs, steps: &Steps) -> Result<()> {
-    let step = steps.begin("making the images of etcd");
+    let step = steps.begin("building the images of etcd");
     Image::new(ETCD_IMAGE, ["/usr/bin/etcd"])
         .file(programs.program("etcd"), "/usr/bin/etcd")
         .file(programs.program("etcdctl"), "/usr/bin/etcdctl")

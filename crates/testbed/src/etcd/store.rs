@@ -1,4 +1,4 @@
-//! The folder that holds an etcd cluster's snapshots, and an etcd restored from it.
+//! The folder of an etcd cluster's snapshots, and their restoration into another etcd.
 
 use std::{
     collections::BTreeMap,
@@ -18,14 +18,14 @@ use crate::{
     progress::Steps,
 };
 
-/// The folder, in a cluster's folder and in every node's, with the stores of all etcd clusters.
+/// The folder with the stores of all etcd clusters, in a cluster's folder and in that of every Kubernetes node.
 pub const STORES: &str = "stores";
 
-/// The store's folder within that which its sidecars see. So it can be taken away from them.
+/// The store's folder in the folder that sidecars mount, so that a test can remove it.
 pub(super) const CONTAINER: &str = "backups";
 
-/// Restores the newest snapshots into a new etcd and prints all that it holds. In a network of its own, since both
-/// programs open ports.
+/// Restores the newest snapshots into a new etcd and prints its keys and values. It runs in a network namespace of its
+/// own, because both programs open ports.
 const RESTORE: &str = r#"set -eu
 ip link set lo up
 "$PROGRAMS/etcdbrctl" restore --data-dir="$SCRATCH/data" --restoration-temp-snapshots-dir="$SCRATCH/temp" \
@@ -44,25 +44,25 @@ pub struct Store {
     prefix: String,
 }
 
-/// A snapshot in a store, by what its file's name says.
+/// A snapshot in a store, as described by its file name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// The file's name.
     pub name: String,
-    /// Whether it is a full one; else it has what changed since the one before.
+    /// Whether it is a full snapshot; otherwise it is a delta snapshot.
     pub full: bool,
     /// The first revision in it.
     pub first: u64,
     /// The last revision in it.
     pub last: u64,
-    /// When it was made, in seconds since 1970.
+    /// When it was taken, in seconds since 1970.
     pub created: u64,
-    /// Whether it was asked for as the last one.
+    /// Whether it was requested as the final one.
     pub is_final: bool,
 }
 
 impl Store {
-    /// The store of an etcd cluster, which is made if need be.
+    /// The store of an etcd cluster, which is created if need be.
     pub(super) fn of(cluster: &Path, namespace: &str, name: &str) -> Result<Self> {
         let folder = cluster.join(STORES).join(format!("{namespace}.{name}"));
         fs::create_dir_all(&folder).doing(|| format!("creating {}", folder.display()))?;
@@ -77,12 +77,12 @@ impl Store {
         self.folder.join("away")
     }
 
-    /// The folder with the snapshots' files, while the store is in its place.
+    /// The folder with the snapshots' files, while the store is available.
     pub fn folder(&self) -> PathBuf {
         self.place().join(&self.prefix).join("v2")
     }
 
-    /// All snapshots, oldest first; none before the first was made.
+    /// All snapshots, oldest first; none before the first was taken.
     pub fn snapshots(&self) -> Result<Vec<Snapshot>> {
         let folder = self.folder();
         let entries = match fs::read_dir(&folder) {
@@ -95,40 +95,40 @@ impl Store {
         Ok(snapshots)
     }
 
-    /// Takes the store away: whatever its sidecars do with it now fails.
+    /// Makes the store unavailable: all operations of the sidecars on it fail.
     pub fn take_away(&self) -> Result<()> {
         let away = self.away();
         if away.exists() {
-            return Err(Error::refused(format!("{} was taken away already", self.place().display())));
+            return Err(Error::refused(format!("{} is already unavailable", self.place().display())));
         }
-        // Else it would be made anew, empty.
-        cache::write(&away, "the store was taken away\n")?;
+        // Otherwise a sidecar would create it again, empty.
+        cache::write(&away, "the store is unavailable\n")?;
         self.exchange()
     }
 
-    /// Brings it back with all that it held.
+    /// Makes the store available again, with its former content.
     pub fn bring_back(&self) -> Result<()> {
         let away = self.away();
         if !away.exists() {
-            return Err(Error::refused(format!("{} was not taken away", self.place().display())));
+            return Err(Error::refused(format!("{} is available already", self.place().display())));
         }
         self.exchange()?;
         cache::remove(&away)
     }
 
-    /// In one step: sidecars make a store that they do not find.
+    /// Exchanges both paths atomically, because sidecars create a store that does not exist.
     fn exchange(&self) -> Result<()> {
         let (place, away) = (self.place(), self.away());
         renameat2(AT_FDCWD, &place, AT_FDCWD, &away, RenameFlags::RENAME_EXCHANGE)
             .doing(|| format!("exchanging {} and {}", place.display(), away.display()))
     }
 
-    /// Restores the newest full snapshot and those after it into an etcd of its own, and gives the keys and values that
-    /// it holds then.
+    /// Restores the newest full snapshot and the later delta snapshots into another etcd, and returns its keys and
+    /// values.
     pub async fn restore(&self) -> Result<BTreeMap<String, String>> {
         let store = self.clone();
         let restored = tokio::task::spawn_blocking(move || store.restore_now()).await;
-        restored.map_err(|error| Error::refused(format!("the restoration broke off: {error}")))?
+        restored.map_err(|error| Error::refused(format!("the restoration was aborted: {error}")))?
     }
 
     fn restore_now(&self) -> Result<BTreeMap<String, String>> {
@@ -147,7 +147,7 @@ impl Store {
                 .env("PREFIX", &self.prefix),
         );
         cache::remove(&scratch)?;
-        let answer: Value = serde_json::from_str(&said?).map_err(malformed("reading what etcd holds"))?;
+        let answer: Value = serde_json::from_str(&said?).map_err(malformed("reading the keys of etcd"))?;
         member::keys_and_values(&answer)
     }
 }
@@ -168,7 +168,7 @@ impl Snapshot {
     }
 }
 
-/// A number that no other restoration of this process or another has now.
+/// A number that is unique among the restorations of all processes.
 fn unique() -> String {
     use std::sync::atomic::{AtomicU32, Ordering};
     static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_snapshot_is_known_by_its_name() {
+    fn snapshot_is_read_from_its_file_name() {
         let snapshot = Snapshot::named("Full-00000000-00000012-1763202000.gz.final").unwrap();
         assert!(snapshot.full && snapshot.is_final);
         assert_eq!((snapshot.first, snapshot.last, snapshot.created), (0, 12, 1_763_202_000));
@@ -193,16 +193,16 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_is_taken_away_comes_back_whole() {
+    fn store_has_its_content_when_it_is_available_again() {
         let scratch = std::env::temp_dir().join(format!("messina-store-test-{}", std::process::id()));
         let store = Store::of(&scratch, "ns", "main").unwrap();
         let file = store.folder().join("Full-00000000-00000001-1763202000.gz");
         cache::write(&file, "").unwrap();
         store.take_away().unwrap();
-        assert!(fs::create_dir_all(store.folder()).is_err(), "nobody makes it anew");
+        assert!(fs::create_dir_all(store.folder()).is_err(), "it cannot be created");
         store.bring_back().unwrap();
         assert_eq!(store.snapshots().unwrap().len(), 1);
-        assert!(store.bring_back().is_err(), "it is there already");
+        assert!(store.bring_back().is_err(), "it is available already");
         cache::remove(&scratch).unwrap();
     }
 }

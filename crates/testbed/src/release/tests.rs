@@ -19,7 +19,7 @@ use flate2::{Compression, write::GzEncoder};
 use tokio::net::TcpSocket;
 
 use super::*;
-use crate::{patience::Moment, progress::Steps};
+use crate::{deadline::Moment, progress::Steps};
 
 const LIMITS: DownloadLimits = DownloadLimits {
     connect: Duration::from_secs(5),
@@ -288,7 +288,7 @@ fn assert_unreachable(test: &str, url: String) -> String {
 
 #[test]
 fn a_refused_connection_is_noticed_within_two_seconds() {
-    // A port that is taken, so that no other program gets it, and on which nobody listens.
+    // A bound port, so that no other program gets it, on which no program listens.
     let taken = TcpSocket::new_v4().unwrap();
     taken.bind(([127, 0, 0, 1], 0).into()).unwrap();
     let address = taken.local_addr().unwrap();

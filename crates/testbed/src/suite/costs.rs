@@ -1,4 +1,4 @@
-//! What tests cost, and the table of it.
+//! The costs of tests: time and CPU time.
 
 use std::{collections::HashMap, path::Path, time::Duration};
 
@@ -8,41 +8,41 @@ use super::{process::Outcome, programs};
 use crate::{
     cache,
     cluster::ClusterCost,
+    deadline::Moment,
     error::{Result, malformed},
-    patience::Moment,
 };
 
-/// What a test cost, in seconds.
+/// The cost of a test, in seconds.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Cost {
     pub(super) wall: f64,
-    /// Processor time of its own processes.
-    processor: f64,
-    /// Processor time of the clusters that it had for itself.
+    /// CPU time of its own processes.
+    cpu: f64,
+    /// CPU time of its own clusters.
     clusters: f64,
 }
 
-/// What a run cost.
+/// The cost of a test run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Costs {
     tests: HashMap<String, Cost>,
-    /// Processor time of clusters that tests shared, by name.
+    /// CPU time of shared clusters, by name.
     pub(super) shared: Vec<(String, Duration)>,
 }
 
-/// Where the costs of the last whole run are kept, for the order of the next one.
+/// The file with the costs of the last complete run, which determine the order of the next one.
 fn file() -> Result<std::path::PathBuf> {
     Ok(cache::root()?.join("test-costs.json"))
 }
 
 impl Costs {
-    /// The costs of the last whole run; none on a new host.
+    /// The costs of the last complete run; none on a new host.
     pub(super) fn last() -> Result<HashMap<String, Cost>> {
-        // What an older version wrote is of no use, and no reason to fail.
+        // A file of an older version is ignored.
         Ok(cache::read_json(&file()?).ok().flatten().unwrap_or_default())
     }
 
-    /// What clusters cost that tests had for themselves.
+    /// The costs of clusters that belonged to one test.
     pub(super) fn of_clusters(file: &Path) -> Result<Self> {
         let mut costs = Self::default();
         for line in cache::read(file)?.lines() {
@@ -56,11 +56,11 @@ impl Costs {
     pub(super) fn add(&mut self, outcomes: &[Outcome]) {
         for outcome in outcomes {
             let cost = self.tests.entry(outcome.name.clone()).or_default();
-            (cost.wall, cost.processor) = (outcome.wall.as_secs_f64(), outcome.processor.as_secs_f64());
+            (cost.wall, cost.cpu) = (outcome.wall.as_secs_f64(), outcome.cpu.as_secs_f64());
         }
     }
 
-    /// Keeps them for the next run. Tests that did not run this time keep what they had.
+    /// Saves the costs for the next run. Tests that did not run keep their former costs.
     pub(super) fn remember(&self) -> Result<()> {
         let mut all = Self::last()?;
         all.extend(self.tests.clone());
@@ -68,18 +68,18 @@ impl Costs {
         cache::write_json(&programs::target_folder()?.join("test-costs.json"), &self.tests)
     }
 
-    /// The table, slowest first.
+    /// Prints the table, slowest first.
     pub(super) fn print(&self, began: &Moment) {
         let mut rows: Vec<(&String, &Cost)> = self.tests.iter().collect();
         rows.sort_by(|(_, one), (_, other)| other.wall.total_cmp(&one.wall));
         println!("\n  time s   own CPU s   clusters' CPU s   test");
-        for (name, Cost { wall, processor, clusters }) in &rows {
-            println!("{wall:>8.1} {processor:>11.1} {clusters:>17.1}   {name}");
+        for (name, Cost { wall, cpu, clusters }) in &rows {
+            println!("{wall:>8.1} {cpu:>11.1} {clusters:>17.1}   {name}");
         }
         for (name, time) in &self.shared {
             println!("{:>8} {:>11} {:>17.1}   the shared cluster {name}", "", "", time.as_secs_f64());
         }
-        let own: f64 = rows.iter().map(|(_, cost)| cost.processor).sum();
+        let own: f64 = rows.iter().map(|(_, cost)| cost.cpu).sum();
         let clusters: f64 = rows.iter().map(|(_, cost)| cost.clusters).sum();
         let shared: f64 = self.shared.iter().map(|(_, time)| time.as_secs_f64()).sum();
         println!(

@@ -1,7 +1,7 @@
-//! A test run: the test programs of the workspace, side by side, and what each test costs.
+//! Runs the test programs of the workspace in parallel, and measures the time and CPU time of each test.
 //!
-//! Programs of unit tests run as they are. Of the end-to-end tests, each runs in a process of its own, so that it can be
-//! started when its turn is and its processor time is known. `docs/testing.md` says which tests belong to which tier.
+//! A program of unit tests runs as one process. Each end-to-end test runs in a process of its own, so that it can be
+//! scheduled and its CPU time measured. `docs/testing.md` says which tests belong to which tier.
 
 mod costs;
 mod process;
@@ -27,9 +27,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::{
     cache::{self, Lock},
     cluster,
+    deadline::Moment,
     error::{Doing, Error, Result},
     etcd, exec, harness,
-    patience::Moment,
     progress::Steps,
     tools::{self, NodeTools},
 };
@@ -37,30 +37,31 @@ use costs::{Cost, Costs};
 use process::{Ending, Outcome};
 use programs::Program;
 
-/// The clusters that tests of a run share, and that are removed at its end.
+/// The clusters that all tests of a run share. They are removed at its end.
 const SHARED_CLUSTERS: [&str; 2] = [harness::LIGHT, harness::FULL];
 
-/// How the names of tests of the testbed itself begin.
+/// The prefix of the names of tests of the testbed itself.
 const SELFTESTS: &str = "testbed::";
 
-/// How many worlds the model of a datacenter is run in by the quick tier, of the 50 that the slow tier completes.
+/// How many seeds of the randomized simulation of a datacenter the quick tier runs, of the 50 that the slow tier
+/// completes.
 const QUICK_WORLDS: &str = "10";
 
-/// What the slow tier runs once more, with more of what chance brings.
-const MORE_CHANCES: [MoreChances; 4] = [
-    MoreChances {
-        what: "40 more worlds",
+/// Randomized tests that the slow tier runs again with more seeds or cases.
+const MORE_CASES: [MoreCases; 4] = [
+    MoreCases {
+        what: "40 more seeds",
         program: "plan datacenter",
         tests: &["chance::whatever_happens_no_data_is_lost_and_it_ends_as_a_fresh_deployment"],
         variables: &[("MESSINA_FIRST_WORLD", QUICK_WORLDS), ("MESSINA_WORLDS", "40")],
     },
-    MoreChances {
+    MoreCases {
         what: "properties in 10 times as many cases",
         program: "plan datacenter",
         tests: &["properties::whatever_happens", "certificates::properties::whatever_happens"],
         variables: &TEN_TIMES_AS_MANY,
     },
-    MoreChances {
+    MoreCases {
         what: "properties in 10 times as many cases",
         program: "plan unit",
         tests: &[
@@ -71,7 +72,7 @@ const MORE_CHANCES: [MoreChances; 4] = [
         ],
         variables: &TEN_TIMES_AS_MANY,
     },
-    MoreChances {
+    MoreCases {
         what: "properties in 10 times as many cases",
         program: "runtime unit",
         tests: &["queue::tests::queue_neither_loses_an_object_nor_gives_it_out_twice"],
@@ -79,46 +80,46 @@ const MORE_CHANCES: [MoreChances; 4] = [
     },
 ];
 
-/// Each property says which part of the usual 256 cases it has.
+/// Each property runs its own proportion of these cases, of which there are 256 by default.
 const TEN_TIMES_AS_MANY: [(&str, &str); 1] = [("PROPTEST_CASES", "2560")];
 
-struct MoreChances {
+struct MoreCases {
     what: &'static str,
     program: &'static str,
     tests: &'static [&'static str],
     variables: &'static [(&'static str, &'static str)],
 }
 
-/// What is to be run.
+/// The tests to run, and how.
 #[derive(Clone, Debug)]
 pub struct Selection {
-    /// The slow tier, too.
+    /// Whether to run the slow tier, too.
     pub slow: bool,
-    /// Tests of the testbed itself, also where nothing has changed since they passed.
+    /// Whether to run the tests of the testbed itself even if it has not changed since they passed.
     pub selftests: bool,
-    /// Only tests whose name contains this text.
+    /// Runs only tests whose name contains this text.
     pub only: Option<String>,
-    /// How many tests go on at once.
+    /// How many tests run at once.
     pub at_once: usize,
-    /// Leaves the shared clusters running.
+    /// Whether to leave the shared clusters running.
     pub keep: bool,
 }
 
-/// Something that is run, in a process of its own.
+/// A test, or a program of unit tests, that runs in a process of its own.
 #[derive(Clone, Debug)]
 struct Item {
     name: String,
-    /// Whether it is of the slow tier.
+    /// Whether it belongs to the slow tier.
     is_slow: bool,
     program: Program,
     arguments: Vec<String>,
     variables: Vec<(&'static str, &'static str)>,
     needs: Needs,
-    /// How many places it takes: scenarios of faults go on side by side in one test.
+    /// How many slots it takes: a test of faults runs many scenarios at once.
     weight: usize,
 }
 
-impl MoreChances {
+impl MoreCases {
     fn item(&self, programs: &[Program]) -> Result<Item> {
         let program = programs.iter().find(|program| program.name == self.program);
         let program = program.ok_or_else(|| Error::refused(format!("there is no test program {:?}", self.program)))?;
@@ -142,11 +143,11 @@ impl MoreChances {
     }
 }
 
-/// What has to be there before a test begins.
+/// What a test needs before it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Needs {
     Nothing,
-    /// The programs of clusters, which a new host builds for many minutes.
+    /// The programs of clusters. A new host builds them for many minutes.
     Programs,
     /// The light cluster that tests share.
     Light,
@@ -155,7 +156,8 @@ enum Needs {
 }
 
 impl Needs {
-    /// What an end-to-end test needs, by the first part of its name. A wrong answer fails the test: it finds no cluster.
+    /// What an end-to-end test needs, by the first part of its name. A wrong entry fails the test, because it finds no
+    /// cluster.
     fn of(test: &str) -> Self {
         match test.split("::").next() {
             Some("observer") => Self::Nothing,
@@ -163,15 +165,15 @@ impl Needs {
             Some("datacenter") if test.contains("::slow::") => Self::Programs,
             Some("fields" | "takeover") if !test.contains("::nodes::") => Self::Light,
             Some(
-                "certificates" | "datacenter" | "fields" | "life" | "policies" | "recovery" | "settings" | "takeover"
-                | "testbed" | "upgrade" | "volumes",
+                "certificates" | "changes" | "datacenter" | "fields" | "policies" | "recovery" | "settings"
+                | "takeover" | "testbed" | "upgrade" | "volumes",
             ) => Self::Full,
             _ => Self::Light,
         }
     }
 }
 
-/// How many of eight places an end-to-end test takes, by how busy it keeps two processors.
+/// How many of eight slots an end-to-end test takes, by how busy it keeps two CPUs.
 fn weight_of(test: &str) -> usize {
     match test {
         _ if test.starts_with("faults::slow::") => 6,
@@ -180,15 +182,15 @@ fn weight_of(test: &str) -> usize {
     }
 }
 
-/// Runs tests, prints what each of them cost, and fails if one of them did.
+/// Runs tests, prints the cost of each, and fails if one of them fails.
 pub async fn run(selection: &Selection, steps: &Steps) -> Result<()> {
-    // Two runs would use the same clusters, with the images of the later one.
+    // Two concurrent runs would use the same clusters, with the images of the later run.
     let _lock = Lock::take(&lock_file()?, steps, "running tests")?;
-    end_when_told()?;
-    // What an interrupted run has left.
+    stop_on_signals()?;
+    // Clusters of an interrupted run.
     cluster::remove_those_of_tests(&[])?;
     let began = Moment::now();
-    // Before anything is built: what is changed meanwhile counts as changed.
+    // Before the build, so that changes during the build count as changes.
     let selftests = selftests::State::read(selection.slow)?;
     let programs = programs::built()?;
     if !programs.iter().any(Program::is_end_to_end) {
@@ -197,8 +199,8 @@ pub async fn run(selection: &Selection, steps: &Steps) -> Result<()> {
     let (items, left_out) = items(selection, &programs, &selftests)?;
     if items.is_empty() {
         return Err(Error::refused(format!(
-            "no selected test has a name that contains {:?}; {left_out} tests of the testbed are left out because it has not \
-             changed since they passed (--selftests runs them)",
+            "no selected test has a name that contains {:?}; {left_out} tests of the testbed are left out because it \
+             has not changed since they passed (--selftests runs them)",
             selection.only.as_deref().unwrap_or_default()
         )));
     }
@@ -211,7 +213,7 @@ pub async fn run(selection: &Selection, steps: &Steps) -> Result<()> {
     let outcomes = outcomes?;
     let mut costs = Costs::of_clusters(&costs_file)?;
     for name in SHARED_CLUSTERS {
-        costs.shared.extend(cluster::find(name).ok().map(|found| (name.to_owned(), found.processor_time())));
+        costs.shared.extend(cluster::find(name).ok().map(|found| (name.to_owned(), found.cpu_time())));
     }
     costs.add(&outcomes);
     costs.print(&began);
@@ -240,10 +242,10 @@ pub async fn run(selection: &Selection, steps: &Steps) -> Result<()> {
     Ok(())
 }
 
-/// Ends the run, its tests and its clusters when somebody says so, or when the one who started it has ended: nobody would wait
-/// for the rest, and the next run would wait for this one.
-fn end_when_told() -> Result<()> {
-    set_pdeathsig(Signal::SIGTERM).doing(|| "asking to be told of the end of what started this run".into())?;
+/// Ends the run, its tests and its clusters after a signal, or when the parent process has ended: no user would wait
+/// for the results, and the next run would wait for this one.
+fn stop_on_signals() -> Result<()> {
+    set_pdeathsig(Signal::SIGTERM).doing(|| "subscribing to the end of the parent process".into())?;
     let listen = |kind| signal(kind).doing(|| "listening for signals".into());
     let (mut stop, mut hang_up) = (listen(SignalKind::terminate())?, listen(SignalKind::hangup())?);
     let mut interrupt = listen(SignalKind::interrupt())?;
@@ -253,7 +255,7 @@ fn end_when_told() -> Result<()> {
             _ = hang_up.recv() => {}
             _ = interrupt.recv() => {}
         }
-        eprintln!("the run is stopped: its clusters are removed");
+        eprintln!("the test run is interrupted: removing its clusters");
         let own = std::process::id().cast_signed();
         for one in exec::descendants(own).into_iter().filter(|pid| *pid != own) {
             let _it_may_have_ended = kill(Pid::from_raw(one), Signal::SIGKILL);
@@ -270,14 +272,14 @@ fn lock_file() -> Result<PathBuf> {
     Ok(cache::root()?.join("test-run.lock"))
 }
 
-/// Removes the clusters that tests share, and those that interrupted tests have left.
+/// Removes the shared clusters, and those of interrupted tests.
 pub fn remove_clusters() -> Result<()> {
     let _lock = Lock::try_take(&lock_file()?)?
-        .map_err(|holder| Error::refused(format!("tests are running ({holder}): wait for their end")))?;
+        .map_err(|holder| Error::refused(format!("a test run is in progress ({holder}): wait until it ends")))?;
     cluster::remove_those_of_tests(&SHARED_CLUSTERS)
 }
 
-/// What is selected, and how much is left out because nothing that it tests has changed.
+/// The selected tests, and the number of tests that are left out because the testbed has not changed.
 fn items(selection: &Selection, programs: &[Program], selftests: &selftests::State) -> Result<(Vec<Item>, usize)> {
     let (mut items, mut left_out) = (Vec::new(), 0);
     for program in programs {
@@ -286,7 +288,7 @@ fn items(selection: &Selection, programs: &[Program], selftests: &selftests::Sta
                 name: program.name.clone(),
                 is_slow: false,
                 program: program.clone(),
-                // What a test says when it skips is then in the log.
+                // So that the reason of a skipped test is in the log.
                 arguments: vec!["--show-output".into()],
                 variables: vec![("MESSINA_WORLDS", QUICK_WORLDS)],
                 needs: Needs::Nothing,
@@ -319,20 +321,20 @@ fn items(selection: &Selection, programs: &[Program], selftests: &selftests::Sta
             }
         }
     }
-    for more in MORE_CHANCES.iter().filter(|_| selection.slow) {
+    for more in MORE_CASES.iter().filter(|_| selection.slow) {
         items.push(more.item(programs)?);
     }
     items.retain(|item| selection.only.as_ref().is_none_or(|only| item.name.contains(only)));
     Ok((items, left_out))
 }
 
-/// The quick tier before the slow one, whose exhaustive tests take all processors, and in each those that took longest the
-/// last time first: what begins last should end soon.
+/// Sorts the quick tier before the slow one, whose exhaustive tests take all CPUs, and each tier by the duration in
+/// the last run, longest first: the test that begins last should end soon.
 fn sorted(mut items: Vec<Item>, last: &HashMap<String, Cost>) -> Vec<Item> {
-    // Of a first run it is not known; the longest are among the slow ones and the datacenters.
+    // For a first run, an estimate: the longest are among the slow ones and those of datacenters.
     let guess = |item: &Item| {
         let is_long =
-            ["slow::", "etcd::", "life::", "faults::", "datacenter", "volumes", "upgrade", "certificates", "sim"];
+            ["slow::", "etcd::", "changes::", "faults::", "datacenter", "volumes", "upgrade", "certificates", "sim"];
         if is_long.iter().any(|part| item.name.contains(part)) { 100.0 } else { 10.0 }
     };
     let seconds = |item: &Item| last.get(&item.name).map_or_else(|| guess(item), |cost| cost.wall);
@@ -340,7 +342,7 @@ fn sorted(mut items: Vec<Item>, last: &HashMap<String, Cost>) -> Vec<Item> {
     items
 }
 
-/// What is still to be run.
+/// The tests that have not begun yet.
 struct Queue {
     state: Mutex<State>,
     changed: Condvar,
@@ -348,11 +350,11 @@ struct Queue {
 
 struct State {
     items: Vec<Item>,
-    /// Places that are free.
+    /// Free slots.
     free: usize,
-    /// What is there of the clusters that tests share.
+    /// What is ready of the shared clusters.
     ready: Needs,
-    /// The shared clusters failed to start, so no further test begins.
+    /// Whether the shared clusters failed to start, so that no further test begins.
     failed: bool,
 }
 
@@ -369,37 +371,37 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The most that any of them needs.
+    /// The most that any test needs.
     fn needs(&self) -> Needs {
         self.state().items.iter().map(|item| item.needs).max().unwrap_or(Needs::Nothing)
     }
 
-    /// So much is there now.
+    /// Announces what is ready now.
     fn is_ready(&self, ready: Needs) {
         self.state().ready = ready;
         self.changed.notify_all();
     }
 
-    /// An item has ended, and its places are free.
+    /// Frees the slots of an item that has ended.
     fn ended(&self, item: &Item) {
         self.state().free += item.weight;
         self.changed.notify_all();
     }
 
-    /// Begins nothing more.
+    /// Prevents further tests from beginning.
     fn stop(&self) {
         self.state().failed = true;
         self.changed.notify_all();
     }
 
-    /// The next one that can be run now; waits for clusters where only they are missing.
+    /// The next item that can run now; waits for clusters and free slots.
     fn next(&self) -> Option<Item> {
         let mut state = self.state();
         loop {
             let ready = state.ready;
             match state.items.iter().position(|item| item.needs <= ready) {
                 _ if state.failed => return None,
-                // One that does not fit is not passed over: it would wait until all others are done.
+                // An item that does not fit is not skipped: otherwise it would wait until all others are done.
                 Some(position) if state.items[position].weight <= state.free => {
                     let item = state.items.remove(position);
                     state.free -= item.weight;
@@ -412,7 +414,7 @@ impl Queue {
     }
 }
 
-/// Runs everything in the queue. Tests without clusters go on while these are started.
+/// Runs all items of the queue. Tests that need no cluster run while the clusters start.
 async fn work(queue: &Queue, selection: &Selection, logs: &Path, steps: &Steps) -> Result<Vec<Outcome>> {
     let outcomes = Mutex::new(Vec::new());
     let (began, total) = (Instant::now(), queue.state().items.len());
@@ -422,7 +424,7 @@ async fn work(queue: &Queue, selection: &Selection, logs: &Path, steps: &Steps) 
             queue.ended(&item);
             let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
             outcomes.push(outcome);
-            // Borrowed again, because it is shown where all can see how far the run is.
+            // Printed while the lock is held, so that the count is right.
             if let Some(outcome) = outcomes.last() {
                 outcome.print(outcomes.len(), total, began.elapsed());
             }
@@ -445,7 +447,7 @@ async fn work(queue: &Queue, selection: &Selection, logs: &Path, steps: &Steps) 
     Ok(outcomes.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Starts the shared clusters that are needed.
+/// Starts the shared clusters that tests need.
 async fn prepare(queue: &Queue, steps: &Steps) -> Result<()> {
     let is_root = nix::unistd::Uid::effective().is_root();
     if queue.needs() >= Needs::Programs {
@@ -467,6 +469,5 @@ async fn prepare(queue: &Queue, steps: &Steps) -> Result<()> {
     Ok(())
 }
 
-/// The longest that any test may take, so that one that hangs does not hold up the others for ever.
-/// Tests have limits of their own, which are shorter and say more.
+/// The timeout of a test. Tests have shorter timeouts of their own, with better messages.
 const LIMIT: Duration = Duration::from_secs(2500);

@@ -1,4 +1,4 @@
-//! One test, as a process.
+//! Runs a test as a process.
 
 use std::{
     fs::{self, File},
@@ -19,19 +19,19 @@ use nix::{
 use super::{Item, LIMIT, Needs};
 use crate::{
     cluster::{COSTS_VARIABLE, TEST_VARIABLE},
+    deadline::Deadline,
     error::{Doing, Result},
     exec,
-    patience::Patience,
 };
 
-/// What came of a test.
+/// The outcome of a test.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
     pub(super) name: String,
     pub(super) ending: Ending,
     pub(super) wall: Duration,
-    /// Processor time of the process and of those that it waited for.
-    pub(super) processor: Duration,
+    /// CPU time of the process and of its children.
+    pub(super) cpu: Duration,
     pub(super) log: PathBuf,
 }
 
@@ -39,13 +39,13 @@ pub(super) struct Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     Passed,
-    /// It says why it cannot run here.
+    /// It was skipped; its log has the reason.
     Skipped,
     Failed,
 }
 
 impl Outcome {
-    /// Shows it, and what it printed if it failed.
+    /// Prints the outcome, and the test's last lines if it failed.
     pub(super) fn print(&self, number: usize, total: usize, since: Duration) {
         let mark = match self.ending {
             Ending::Passed => "✓",
@@ -59,7 +59,7 @@ impl Outcome {
         }
     }
 
-    /// Why it failed, in few lines: what the first panic said, or else the last lines.
+    /// Why it failed: the message of the first panic, or else the last lines.
     pub(super) fn why(&self) -> String {
         const LINES: usize = 12;
         let log = exec::text_of(&self.log);
@@ -70,28 +70,28 @@ impl Outcome {
     }
 }
 
-/// Runs a test to its end.
+/// Runs a test and waits for it.
 pub(super) fn run(item: &Item, logs: &Path) -> Outcome {
     let file: String = item.name.chars().map(|c| if c.is_alphanumeric() || c == '_' { c } else { '-' }).collect();
     let log = logs.join(format!("{file}.log"));
     let began = Instant::now();
-    let (passed, processor) = start(item, &log, logs).and_then(wait).unwrap_or_else(|error| {
-        // The log is where the reason of a failure is looked for.
+    let (passed, cpu) = start(item, &log, logs).and_then(wait).unwrap_or_else(|error| {
+        // Users look for the reason of a failure in the log.
         let _ = fs::write(&log, error.to_string());
         (false, Duration::ZERO)
     });
-    // Of a program with many tests, some may be skipped.
-    let is_skipped = item.needs > Needs::Nothing && says_skipped(&exec::text_of(&log));
+    // A program with many tests passes even if some of them are skipped.
+    let is_skipped = item.needs > Needs::Nothing && is_skipped(&exec::text_of(&log));
     let ending = match passed {
         false => Ending::Failed,
         true if is_skipped => Ending::Skipped,
         true => Ending::Passed,
     };
-    Outcome { name: item.name.clone(), ending, wall: began.elapsed(), processor, log }
+    Outcome { name: item.name.clone(), ending, wall: began.elapsed(), cpu, log }
 }
 
-/// Whether a test says that it does not run here.
-fn says_skipped(log: &str) -> bool {
+/// Whether the log says that the test was skipped.
+fn is_skipped(log: &str) -> bool {
     log.lines().any(|line| line.starts_with("skipped: "))
 }
 
@@ -101,10 +101,10 @@ fn start(item: &Item, log: &Path, logs: &Path) -> Result<(Child, File)> {
     let (also, ours) = (copy()?, copy()?);
     let child = Command::new(&item.program.file)
         .args(&item.arguments)
-        // Meant for a person who runs one test.
+        // It is meant for users who run one test.
         .env_remove("MESSINA_FAULTS_ONLY")
         .env_remove("PROPTEST_CASES")
-        // With one thread, what a test says follows its name in the same line.
+        // With one thread, the first output of a test would be in the same line as its name.
         .env_remove("RUST_TEST_THREADS")
         .envs(item.variables.iter().map(|(name, value)| (name, value)))
         .env("CARGO_MANIFEST_DIR", &item.program.folder)
@@ -119,15 +119,15 @@ fn start(item: &Item, log: &Path, logs: &Path) -> Result<(Child, File)> {
     Ok((child, ours))
 }
 
-/// Waits for the end. Gives whether the test passed, and its processor time.
+/// Waits for a test. Returns whether it passed, and its CPU time.
 fn wait((mut child, mut file): (Child, File)) -> Result<(bool, Duration)> {
     let pid = Pid::from_raw(child.id().cast_signed());
-    let patience = Patience::new(LIMIT);
-    // It stays a zombie while its times are read; they are gone when it is waited for.
+    let deadline = Deadline::new(LIMIT);
+    // Its CPU time can be read while it is a zombie, before this process waits for it.
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT | WaitPidFlag::WNOHANG;
     while let Ok(nix::sys::wait::WaitStatus::StillAlive) = waitid(Id::Pid(pid), flags) {
-        if patience.left().is_none() {
-            // With what it has started: it cannot see to that any more.
+        if deadline.left().is_none() {
+            // With its descendants, which it cannot end any more.
             let _ = writeln!(file, "the runner killed this test: it took longer than {} s", LIMIT.as_secs());
             for one in exec::descendants(pid.as_raw()) {
                 let _it_may_have_ended = kill(Pid::from_raw(one), Signal::SIGKILL);
@@ -135,9 +135,9 @@ fn wait((mut child, mut file): (Child, File)) -> Result<(bool, Duration)> {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    let processor = exec::processor_time(pid.as_raw());
-    let status = child.wait().doing(|| "waiting for a test".into())?;
-    Ok((status.success(), processor))
+    let cpu = exec::cpu_time(pid.as_raw());
+    let status = child.wait().doing(|| "waiting for a test process".into())?;
+    Ok((status.success(), cpu))
 }
 
 #[cfg(test)]
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use crate::suite::programs::Program;
 
-    /// What comes of a test that runs these commands, and why.
+    /// The ending of a test that runs these commands, and why it failed.
     fn outcome(name: &str, needs: Needs, commands: &str) -> (Ending, String) {
         let logs = std::env::temp_dir().join(format!("messina-process-{}-{name}", std::process::id()));
         let _ = fs::create_dir_all(&logs);
@@ -159,9 +159,9 @@ mod tests {
     }
 
     #[test]
-    fn a_test_passes_only_if_its_process_ends_well() {
+    fn test_passes_only_if_its_process_succeeds() {
         for (name, needs, commands, expected) in [
-            ("well", Needs::Light, "echo fine", Ending::Passed),
+            ("passed", Needs::Light, "echo fine", Ending::Passed),
             ("skipped", Needs::Light, "echo 'skipped: no root'", Ending::Skipped),
             ("many", Needs::Nothing, "echo 'skipped: one of many'", Ending::Passed),
             ("failed", Needs::Light, "echo 'skipped: no root'; exit 101", Ending::Failed),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn why_a_test_failed_is_what_its_first_panic_said() {
+    fn failure_is_explained_by_the_first_panic() {
         let said = "echo before; echo \"thread 'a' panicked at b.rs:1:\"; echo no disk; seq 30; exit 101";
         let (_, why) = outcome("why", Needs::Light, said);
         assert!(why.starts_with("  thread 'a' panicked at b.rs:1:\n  no disk\n  1\n") && !why.contains("30"), "{why}");

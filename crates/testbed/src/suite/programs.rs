@@ -18,7 +18,7 @@ pub(super) struct Program {
     /// Its package and target, such as `plan datacenter`.
     pub(super) name: String,
     pub(super) file: PathBuf,
-    /// The folder that it is run in: its package's.
+    /// The folder of its package, in which it runs.
     pub(super) folder: PathBuf,
 }
 
@@ -28,7 +28,7 @@ impl Program {
         self.name == "e2e e2e"
     }
 
-    /// The names of its tests, but for those that are ignored.
+    /// The names of its tests, without ignored ones.
     pub(super) fn tests(&self) -> Result<Vec<String>> {
         let list = |more: &[&str]| {
             let mut command = Command::new(&self.file);
@@ -41,7 +41,7 @@ impl Program {
     }
 }
 
-/// The test programs. `make` has built them before, and shown cargo's progress.
+/// Builds the test programs. `make` has built them before, with cargo's progress.
 pub(super) fn built() -> Result<Vec<Program>> {
     let mut command = Command::new("cargo");
     command.args(["build", "--workspace", "--all-targets", "--quiet", "--message-format=json"]);
@@ -55,9 +55,9 @@ pub(super) fn built() -> Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// The test program that a message of cargo's is about, if it is about one.
+/// The test program that a message of cargo describes, if any.
 fn program(line: &str) -> Result<Option<Program>> {
-    let message: Value = serde_json::from_str(line).map_err(malformed("reading what cargo says"))?;
+    let message: Value = serde_json::from_str(line).map_err(malformed("reading the output of cargo"))?;
     let text = |pointer: &str| message.pointer(pointer).and_then(Value::as_str);
     let (Some(file), Some(true)) = (text("/executable"), message["profile"]["test"].as_bool()) else {
         return Ok(None);
@@ -73,15 +73,18 @@ fn program(line: &str) -> Result<Option<Program>> {
     Ok(Some(Program { name: format!("{package} {target}"), file: file.into(), folder }))
 }
 
-/// The folder of the workspace that this program is of.
+/// The folder of the workspace from which this program was built.
 pub(super) fn workspace() -> &'static Path {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
     own.ancestors().nth(2).unwrap_or(own)
 }
 
-/// The folder that everything is built in.
+/// Cargo's target folder.
 pub(super) fn target_folder() -> Result<PathBuf> {
     let own = PathBuf::from(exec::own_program()?);
     // target/TRIPLE/debug/testbed
-    own.ancestors().nth(3).map(Path::to_owned).ok_or_else(|| Error::refused("this program is in no target folder"))
+    own.ancestors()
+        .nth(3)
+        .map(Path::to_owned)
+        .ok_or_else(|| Error::refused("this program is not in a target folder of cargo"))
 }

@@ -1,4 +1,5 @@
-//! Tests of the testbed itself. They start many clusters, and only a change of the testbed can break them.
+//! Decides whether to run the tests of the testbed itself: they start many clusters, and only a change of the testbed
+//! can break them.
 
 use std::{
     ffi::OsString,
@@ -15,7 +16,7 @@ use crate::{
     tools::GIVEN_PROGRAMS_VARIABLE,
 };
 
-/// What the testbed and its tests are made from.
+/// The sources of the testbed and its tests.
 const MADE_FROM: [&str; 12] = [
     "crates/api",
     "crates/scylla-sim",
@@ -31,12 +32,12 @@ const MADE_FROM: [&str; 12] = [
     "rust-toolchain.toml",
 ];
 
-/// Whether these tests are to be run.
+/// Whether the tests of the testbed are due.
 #[derive(Debug)]
 pub(super) struct State {
     is_selected: bool,
     key: String,
-    /// In the target folder, which a clean clone does not have.
+    /// A file in the target folder, which a clean clone does not have.
     stamp: PathBuf,
 }
 
@@ -51,19 +52,19 @@ impl State {
         Ok(Self { is_selected, key, stamp: programs::target_folder()?.join("selftests-passed") })
     }
 
-    /// Whether they belong to this run: they were selected, and have not passed in this folder as they are now.
+    /// Whether they are selected, and have not passed in this checkout with the current sources.
     pub(super) fn are_due(&self) -> bool {
         self.is_selected && cache::read(&self.stamp).ok().as_deref() != Some(&self.key)
     }
 
-    /// A run in which they were selected has passed.
+    /// Records that a run with these tests has passed.
     pub(super) fn passed(&self) -> Result<()> {
         if self.is_selected { cache::write(&self.stamp, &self.key) } else { Ok(()) }
     }
 }
 
-/// What else the testbed uses: the names of the folders say which versions they hold, and what they were made from. A run that
-/// first has to make them does not know them yet, and is repeated.
+/// The tools that the testbed uses: the names of their folders contain their versions and inputs. A run that first has
+/// to build them does not know the names yet, so the tests are due again in the next run.
 fn tools() -> Result<(Vec<OsString>, Option<OsString>)> {
     let names =
         fs::read_dir(cache::root()?.join("tools")).into_iter().flatten().flatten().map(|entry| entry.file_name());
@@ -95,16 +96,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn selftests_are_due_until_they_passed_as_they_are() {
+    fn selftests_are_due_until_they_pass_with_the_current_sources() {
         let folder = std::env::temp_dir().join(format!("messina-selftests-{}", std::process::id()));
         let state = |key: &str, is_selected| State { is_selected, key: key.into(), stamp: folder.join("passed") };
         assert!(state("one", true).are_due(), "a clean clone has no stamp");
-        assert!(!state("one", false).are_due(), "the quick tier leaves them out");
+        assert!(!state("one", false).are_due(), "the quick tier does not run them");
         state("one", false).passed().unwrap();
         assert!(state("one", true).are_due(), "a run without them proves nothing");
         state("one", true).passed().unwrap();
         assert!(!state("one", true).are_due());
-        assert!(state("two", true).are_due(), "something has changed");
+        assert!(state("two", true).are_due(), "a source has changed");
         cache::remove(&folder).unwrap();
     }
 

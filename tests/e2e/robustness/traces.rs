@@ -11,15 +11,15 @@ use tokio::{
     net::{TcpListener, TcpSocket},
 };
 
-use super::{apply, condition, datacenter, is_made, is_tended, program::Operator};
+use super::{apply, await_created, await_repair, condition, datacenter, operator_process::Operator};
 
-/// What Kubernetes gives an operator to end, as its Deployment says.
+/// The termination grace period of the operator's Deployment.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// What was delivered: the first line of each request, and its body.
+/// The received requests: the first line of each, and its body.
 type Delivered = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
 
-/// Takes in whatever is delivered by HTTP.
+/// A server that accepts all HTTP requests.
 async fn collector() -> (String, Delivered) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -53,17 +53,17 @@ fn holds_text(bytes: &[u8], text: &str) -> bool {
 }
 
 #[tokio::test]
-async fn each_look_at_an_object_is_a_trace_and_the_last_ones_are_sent_at_the_end() {
+async fn each_reconcile_is_a_trace_and_the_last_are_sent_at_shutdown() {
     in_a_namespace("days-traces", async |client, namespace| {
         let (endpoint, delivered) = collector().await;
         apply(client, namespace, &datacenter("dc")).await;
-        // The log says little; traces are whole nevertheless.
+        // Traces are complete whatever the log level.
         let more = ["--otlp-endpoint", &endpoint, "--log-level=info"];
         let mut operator = Operator::start(&light_kubeconfig(), namespace, &more);
-        is_made(client, namespace, "dc").await;
-        // What is reported is the last thing to be traced.
+        await_created(client, namespace, "dc").await;
+        // The status is written last in a trace.
         condition(client, namespace, "dc", "StatefulSetControllerProgressing", |one| one.status == "True").await;
-        let (status, took) = operator.stops().await;
+        let (status, took) = operator.stop().await;
         assert!(status.success(), "{status}");
         eprintln!("stopped in {took:?}");
         let delivered = delivered.lock().unwrap().clone();
@@ -74,26 +74,26 @@ async fn each_look_at_an_object_is_a_trace_and_the_last_ones_are_sent_at_the_end
         let all: Vec<u8> = delivered.into_iter().flat_map(|(_, body)| body).collect();
         let object = format!("{namespace}/dc");
         for text in ["reconcile", "observe", "plan", "apply", "report", "request", "messina", "statefulsets", &object] {
-            assert!(holds_text(&all, text), "{text} should be among what was sent");
+            assert!(holds_text(&all, text), "{text} should be in the traces");
         }
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_collector_that_is_away_is_told_once_and_holds_nothing_up() {
+async fn unavailable_collector_is_reported_once_and_blocks_nothing() {
     in_a_namespace("days-traces", async |client, namespace| {
-        // A port that is taken, so that no other program gets it, and on which nobody listens.
+        // A bound port, so that no other program gets it, on which no program listens.
         let taken = TcpSocket::new_v4().unwrap();
         taken.bind(([127, 0, 0, 1], 0).into()).unwrap();
         let nowhere = taken.local_addr().unwrap();
         apply(client, namespace, &datacenter("dc")).await;
         let endpoint = format!("--otlp-endpoint=http://{nowhere}");
         let mut operator = Operator::start(&light_kubeconfig(), namespace, &[&endpoint]);
-        is_made(client, namespace, "dc").await;
-        operator.says(0, "cannot export traces").await;
-        is_tended(client, namespace, "dc").await;
-        let (status, took) = operator.stops().await;
+        await_created(client, namespace, "dc").await;
+        operator.await_log(0, "cannot export traces").await;
+        await_repair(client, namespace, "dc").await;
+        let (status, took) = operator.stop().await;
         assert!(status.success() && took < GRACE, "{status} after {took:?}");
         let warnings = operator.warnings(0);
         assert_eq!(warnings.iter().filter(|one| one.contains("traces")).count(), 1, "{warnings:?}");

@@ -1,13 +1,13 @@
-//! Bad days: what the operator does when something around it is wrong. It runs as the process that users run.
+//! The operator when the API server, objects or permissions have faults. It runs as the process that users run.
 
-pub(crate) mod away;
 mod lease;
 mod namespaced;
 mod objects;
-pub(crate) mod program;
-mod restored;
+pub(crate) mod operator_process;
+mod proxy;
+mod restore;
 mod traces;
-mod way;
+pub(crate) mod unavailable;
 
 use std::{fs, path::Path, time::Duration};
 
@@ -22,12 +22,12 @@ use kube::{
 use messina_api::{names::datacenter::identity_service, scylla::v1alpha1::ScyllaDBDatacenter};
 use messina_testbed::{
     cluster::{self, Cluster},
+    deadline::Deadline,
     harness::{self, Seen},
-    patience::Patience,
 };
 use serde_json::{Value, json};
 
-/// How long anything may take on a busy machine.
+/// The timeout of each wait, on a busy host.
 const LIMIT: Duration = Duration::from_secs(90);
 
 /// A small datacenter, as a user writes it.
@@ -46,27 +46,27 @@ pub(crate) fn datacenter(name: &str) -> Value {
     })
 }
 
-/// Writes a datacenter as a user does, whatever was there before.
+/// Applies a datacenter as a user does.
 async fn apply(client: &Client, namespace: &str, datacenter: &Value) {
     let yaml = serde_json::to_string(datacenter).unwrap();
     harness::apply(client, &yaml, Some(namespace)).await.unwrap();
 }
 
-/// Waits until the StatefulSet of the only rack is there, which is the last thing to be made.
-async fn is_made(client: &Client, namespace: &str, name: &str) {
+/// Waits until the StatefulSet of the only rack exists, which is created last.
+async fn await_created(client: &Client, namespace: &str, name: &str) {
     let sets: Api<StatefulSet> = Api::namespaced(client.clone(), namespace);
     let set = format!("{name}-dc-a");
     let seen = |set: Option<StatefulSet>| set.map_or(Seen::NotYet("nothing".into()), Seen::Ready);
     harness::until(sets, &set, &format!("the StatefulSet {set}"), LIMIT, seen).await.unwrap();
 }
 
-/// Deletes a Service of a datacenter and waits until it is there again.
-async fn is_tended(client: &Client, namespace: &str, name: &str) {
+/// Deletes a Service of a datacenter and waits until the operator has recreated it.
+async fn await_repair(client: &Client, namespace: &str, name: &str) {
     let gone = delete_service(client, namespace, name).await;
-    is_back(client, namespace, name, &gone).await;
+    await_recreated(client, namespace, name, &gone).await;
 }
 
-/// Deletes the Service that stands for a datacenter. Gives its UID.
+/// Deletes the identity Service of a datacenter. Returns its UID.
 async fn delete_service(client: &Client, namespace: &str, name: &str) -> String {
     let services: Api<Service> = Api::namespaced(client.clone(), namespace);
     let service = identity_service(name);
@@ -75,17 +75,17 @@ async fn delete_service(client: &Client, namespace: &str, name: &str) -> String 
     uid
 }
 
-/// Waits until there is another Service than the one with this UID.
-async fn is_back(client: &Client, namespace: &str, name: &str, gone: &str) {
+/// Waits until the Service exists with another UID.
+async fn await_recreated(client: &Client, namespace: &str, name: &str, gone: &str) {
     let services: Api<Service> = Api::namespaced(client.clone(), namespace);
     let seen = |service: Option<Service>| match service.and_then(|service| service.uid()) {
         Some(uid) if uid != gone => Seen::Ready(()),
         other => Seen::NotYet(format!("{other:?}")),
     };
-    harness::until(services, &identity_service(name), "the Service to be made anew", LIMIT, seen).await.unwrap();
+    harness::until(services, &identity_service(name), "the Service to be recreated", LIMIT, seen).await.unwrap();
 }
 
-/// Waits for a condition of a datacenter that is as it should be.
+/// Waits until a condition of a datacenter is as expected.
 async fn condition(
     client: &Client,
     namespace: &str,
@@ -111,14 +111,14 @@ async fn change(client: &Client, namespace: &str, name: &str, change: Value) {
     datacenters.patch(name, &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
 }
 
-/// A light cluster that one test has for itself, removed when the test ends, however it ends.
+/// A light cluster of one test. It is removed when the test ends, even by a panic.
 struct Own {
     name: &'static str,
     client: Client,
 }
 
 impl Own {
-    /// None, with the reason said, where the testbed's own clusters are not wanted.
+    /// Starts the cluster. Returns none, and prints why, where tests run against an existing cluster.
     async fn up(name: &'static str) -> Option<Self> {
         if std::env::var_os(harness::KUBECONFIG_VARIABLE).is_some() {
             eprintln!("skipped: an existing cluster was named, which must not be disturbed");
@@ -142,10 +142,10 @@ impl Drop for Own {
     }
 }
 
-/// What somebody asked the API server to write since a moment, in order: "update leases", "create services".
+/// The writes of a user in the audit log, in order, such as "update leases" or "create services".
 fn writes(audit_log: &Path, user: &str) -> Vec<Written> {
     let text = fs::read_to_string(audit_log).unwrap();
-    // The last line may not be whole yet.
+    // The last line may be incomplete.
     let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let is_write = |line: &Value| !matches!(line["verb"].as_str(), Some("get" | "list" | "watch"));
     let ours = lines.filter(|line| line["user"]["username"] == user && is_write(line));
@@ -167,13 +167,13 @@ struct Written {
     code: u64,
 }
 
-/// Waits until something holds that has no watch.
-async fn holds(what: &str, mut look: impl AsyncFnMut() -> Result<(), String>) {
-    let patience = Patience::new(LIMIT);
+/// Polls until `look` succeeds, for what cannot be watched.
+async fn await_that(what: &str, mut look: impl AsyncFnMut() -> Result<(), String>) {
+    let deadline = Deadline::new(LIMIT);
     loop {
         match look().await {
             Ok(()) => return,
-            Err(seen) => assert!(patience.left().is_some(), "waited for {what}; last seen: {seen}"),
+            Err(seen) => assert!(deadline.left().is_some(), "waited for {what}; last seen: {seen}"),
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

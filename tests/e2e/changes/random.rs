@@ -1,4 +1,4 @@
-//! Changes by chance, most of them before the last one has come about.
+//! Random changes, most of them before the previous one is complete.
 
 use std::{
     env,
@@ -18,22 +18,22 @@ use messina_e2e::{
 use serde_json::json;
 
 use super::{
-    FIRST, a_moment,
+    FIRST, await_snapshot,
     damage::TOKEN,
     desired::Desired,
-    is_as,
+    pause,
     phase::Phase,
-    picture::{kinds, owned, picture},
+    snapshot::{kinds, owned, snapshot},
 };
 
-/// Names another seed, for other changes.
+/// The variable with another seed, for other changes.
 const SEED: &str = "MESSINA_SEED";
 const RACKS: [&str; 4] = ["a", "b", "c", "d"];
 
-/// Chance, the same for the same seed.
-struct Chance(u64);
+/// A pseudorandom number generator, the same for the same seed.
+struct Random(u64);
 
-impl Chance {
+impl Random {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -55,8 +55,8 @@ fn seed() -> u64 {
     env::var(SEED).map_or(1, |seed| seed.parse().expect("a number"))
 }
 
-/// Changes a datacenter so many times. In the end it is as one that never was anything else.
-pub(super) async fn changes_end_well(
+/// Changes a datacenter this number of times. Finally its objects are those of a new one with the same specification.
+pub(super) async fn run_random_changes(
     datacenter: &TestDatacenter,
     observer: &Observer,
     mut desired: Desired,
@@ -64,39 +64,39 @@ pub(super) async fn changes_end_well(
 ) {
     let seed = seed();
     println!("random changes: {SEED}={seed}");
-    let mut chance = Chance(seed);
+    let mut random = Random(seed);
     let phase = Phase::begin(datacenter, &format!("{changes} random changes"));
     let began = Instant::now();
     let kinds = kinds(datacenter).await;
     let mut is_paused = false;
     let mut leaders = 0;
-    // No disk is lost here, so that rows with one replica have to stay, too. There are two nodes at least.
+    // No disk is lost here, so rows with one replica must not be lost, either. There are two nodes at least.
     ["rf1", "rf2"].iter().zip(1..).for_each(|(keyspace, factor)| datacenter.create_keyspace(FIRST, keyspace, factor));
     for number in 1..=changes {
-        let what = match chance.below(20) {
-            0..=6 => resize(&mut chance, &mut desired),
-            7..=9 => change_racks(&mut chance, &mut desired),
-            10..=13 => change_pods(&mut chance, &mut desired, number),
+        let what = match random.below(20) {
+            0..=6 => resize(&mut random, &mut desired),
+            7..=9 => change_racks(&mut random, &mut desired),
+            10..=13 => change_pods(&mut random, &mut desired, number),
             14 | 15 => {
                 is_paused = !is_paused;
-                datacenter.pause(is_paused.then_some("by chance")).await;
+                datacenter.pause(is_paused.then_some("at random")).await;
                 format!("paused: {is_paused}")
             }
             16 if leaders < 2 => {
                 leaders += 1;
                 kill_leader(datacenter).await
             }
-            _ => damage(datacenter, &kinds, &mut chance).await,
+            _ => damage(datacenter, &kinds, &mut random).await,
         };
         datacenter.apply(&desired.manifest()).await;
         println!("{:6.1} s {number:3}: {what}", began.elapsed().as_secs_f64());
-        observer.is_content();
+        observer.check_no_violations();
         write_rows(datacenter, observer, number).await;
-        if chance.below(12) == 0 && !is_paused {
+        if random.below(12) == 0 && !is_paused {
             datacenter.settled_and_cleaned_up(desired.nodes()).await;
             println!("{:6.1} s      settled", began.elapsed().as_secs_f64());
         } else {
-            tokio::time::sleep(Duration::from_millis(100 * chance.below(30) as u64)).await;
+            tokio::time::sleep(Duration::from_millis(100 * random.below(30) as u64)).await;
         }
     }
     datacenter.pause(None).await;
@@ -104,18 +104,18 @@ pub(super) async fn changes_end_well(
     phase.end();
     observer.rows_are_replicated().await;
 
-    let phase = Phase::begin(datacenter, "the same from the beginning");
+    let phase = Phase::begin(datacenter, "a new datacenter with the same specification");
     let fresh = TestDatacenter::create_on(&datacenter.client, &datacenter.cluster, "fresh", &[]).await;
     fresh.apply(&desired.manifest()).await;
     fresh.settled_and_cleaned_up(desired.nodes()).await;
-    let expected = picture(&fresh, &kinds).await;
-    is_as(datacenter, &kinds, &expected).await;
+    let expected = snapshot(&fresh, &kinds).await;
+    await_snapshot(datacenter, &kinds, &expected).await;
     phase.end();
     fresh.remove().await;
     println!("{desired:?}");
 }
 
-/// Writes rows through a node that is ready. Those that are not acknowledged, because a node is down, do not count.
+/// Writes rows through a ready node. Rows that are not acknowledged, because a node is down, do not count.
 async fn write_rows(datacenter: &TestDatacenter, observer: &Observer, number: usize) {
     let pods = datacenter.api::<Pod>().list(&ListParams::default().labels(NODE_PODS)).await.unwrap();
     let is_ready = |pod: &&Pod| {
@@ -131,17 +131,17 @@ async fn write_rows(datacenter: &TestDatacenter, observer: &Observer, number: us
     }
 }
 
-fn resize(chance: &mut Chance, desired: &mut Desired) -> String {
+fn resize(random: &mut Random, desired: &mut Desired) -> String {
     let racks: Vec<String> = desired.racks.keys().cloned().collect();
-    let rack = chance.one_of(&racks).clone();
+    let rack = random.one_of(&racks).clone();
     let nodes = 3 - desired.racks[&rack];
     let what = format!("{nodes} nodes in rack {rack}");
     desired.racks.insert(rack, nodes);
     what
 }
 
-fn change_racks(chance: &mut Chance, desired: &mut Desired) -> String {
-    let rack = (*chance.one_of(&RACKS)).to_owned();
+fn change_racks(random: &mut Random, desired: &mut Desired) -> String {
+    let rack = (*random.one_of(&RACKS)).to_owned();
     if !desired.racks.contains_key(&rack) {
         desired.racks.insert(rack.clone(), 1);
         format!("a rack {rack}")
@@ -149,12 +149,12 @@ fn change_racks(chance: &mut Chance, desired: &mut Desired) -> String {
         desired.racks.remove(&rack);
         format!("no rack {rack}")
     } else {
-        resize(chance, desired)
+        resize(random, desired)
     }
 }
 
-fn change_pods(chance: &mut Chance, desired: &mut Desired, number: usize) -> String {
-    match chance.below(5) {
+fn change_pods(random: &mut Random, desired: &mut Desired, number: usize) -> String {
+    match random.below(5) {
         0 => desired.redeployment = Some(format!("change {number}")),
         1 => desired.label = Some(format!("change-{number}")),
         2 => desired.annotation = Some(format!("change {number}")),
@@ -165,21 +165,21 @@ fn change_pods(chance: &mut Chance, desired: &mut Desired, number: usize) -> Str
 }
 
 async fn kill_leader(datacenter: &TestDatacenter) -> String {
-    let Some(leader) = datacenter.leader().await else { return "no copy of the operator leads".into() };
+    let Some(leader) = datacenter.leader().await else { return "no replica of the operator leads".into() };
     // The pod may be gone by now.
     let killed = datacenter.kill(&leader).await;
     format!("the leader {leader} is killed: {}", killed.is_ok())
 }
 
-async fn damage(datacenter: &TestDatacenter, kinds: &[ApiResource], chance: &mut Chance) -> String {
+async fn damage(datacenter: &TestDatacenter, kinds: &[ApiResource], random: &mut Random) -> String {
     let mut all = owned(datacenter, kinds).await;
-    // What pods hold is not repaired while they run, and places are damaged where nothing else changes.
+    // What pods use is not repaired before they restart, and `damage.rs` damages StatefulSets.
     all.retain(|one| {
         !["StatefulSet", "ServiceAccount"].contains(&one.resource.kind.as_str()) && one.object.name_any() != TOKEN
     });
-    let one = chance.one_of(&all).clone();
+    let one = random.one_of(&all).clone();
     let name = one.object.name_any();
-    if one.resource.kind == "Service" && chance.below(2) == 0 {
+    if one.resource.kind == "Service" && random.below(2) == 0 {
         let wrong = json!({"metadata": {"labels": {label::DECOMMISSIONED: "true"}}});
         let api = datacenter.api::<Service>();
         // It may be gone by now.
@@ -188,8 +188,8 @@ async fn damage(datacenter: &TestDatacenter, kinds: &[ApiResource], chance: &mut
     }
     let api: Api<DynamicObject> = Api::namespaced_with(datacenter.client.clone(), &datacenter.namespace, &one.resource);
     let deleted = api.delete(&name, &DeleteParams::background()).await;
-    if chance.below(4) == 0 {
-        a_moment().await;
+    if random.below(4) == 0 {
+        pause().await;
     }
     format!("{} is deleted: {}", one.key(), deleted.is_ok())
 }

@@ -1,10 +1,10 @@
-//! A datacenter changes again and again on a real cluster, and an observer reads every write.
+//! Repeated changes of a datacenter on a real cluster, with an observer that checks every write.
 
 mod damage;
 mod desired;
 mod phase;
-mod picture;
 mod random;
+mod snapshot;
 
 use std::{
     collections::BTreeMap,
@@ -32,26 +32,26 @@ use messina_testbed::{
 };
 use serde_json::json;
 
-use crate::testbed::machine;
+use crate::testbed::skip_if_unsuitable;
 use desired::Desired;
 use phase::Phase;
-use picture::{Picture, differences, kinds, owned, picture};
+use snapshot::{Snapshot, differences, kinds, owned, snapshot};
 
 #[tokio::test]
-async fn datacenter_is_as_before_after_it_grew_shrank_and_lost_a_node() {
-    machine!();
+async fn datacenter_is_unchanged_after_scaling_restart_and_replacement() {
+    skip_if_unsuitable!();
     let datacenter = TestDatacenter::create("life", &[]).await;
     let observer = datacenter.observe();
-    it_grows_shrinks_restarts_and_is_mended(&datacenter, &observer).await;
+    scale_restart_and_replace(&datacenter, &observer).await;
     println!("the observer: {}", observer.ends());
     datacenter.remove().await;
 }
 
 #[tokio::test]
 #[ignore = "it takes long: `make soak` runs it"]
-async fn damage_and_changes_by_chance_end_well() {
+async fn datacenter_converges_after_damage_and_random_changes() {
     const CLUSTER: &str = "soak";
-    machine!();
+    skip_if_unsuitable!();
     let started = Started::up(CLUSTER, &[]);
     let (client, cluster) = (started.client().await, cluster_named(CLUSTER));
     deploy::images(&cluster, &Steps::quiet()).unwrap();
@@ -61,25 +61,25 @@ async fn damage_and_changes_by_chance_end_well() {
     let desired = Desired::of(&[("a", 1), ("b", 1), ("c", 1)]);
     datacenter.apply(&desired.manifest()).await;
     datacenter.settled_and_cleaned_up(desired.nodes()).await;
-    damage::is_repaired(&datacenter, &desired).await;
-    println!("the observer: {}", observer.is_content());
-    random::changes_end_well(&datacenter, &observer, desired, 55).await;
+    damage::damage_and_repair(&datacenter, &desired).await;
+    println!("the observer: {}", observer.check_no_violations());
+    random::run_random_changes(&datacenter, &observer, desired, 55).await;
     println!("the observer: {}", observer.ends());
 }
 
 mod slow {
     use super::*;
 
-    /// What `make soak` does for long.
+    /// A short form of what `make soak` does.
     #[tokio::test]
-    async fn a_few_changes_by_chance_end_well() {
-        machine!();
+    async fn datacenter_converges_after_a_few_random_changes() {
+        skip_if_unsuitable!();
         let datacenter = TestDatacenter::create("chance", &[]).await;
         let observer = datacenter.observe();
         let desired = Desired::of(&[("a", 1), ("b", 1), ("c", 1)]);
         datacenter.apply(&desired.manifest()).await;
         datacenter.settled_and_cleaned_up(desired.nodes()).await;
-        random::changes_end_well(&datacenter, &observer, desired, 12).await;
+        random::run_random_changes(&datacenter, &observer, desired, 12).await;
         println!("the observer: {}", observer.ends());
         datacenter.remove().await;
     }
@@ -93,24 +93,24 @@ fn write_rows(datacenter: &TestDatacenter, observer: &Observer, name: &str) {
     ["rf2", "rf3"].iter().for_each(|keyspace| datacenter.write_rows(observer, FIRST, keyspace, name).unwrap());
 }
 
-/// From three racks of one node to four racks of six and back, restarted node by node, and with one node replaced: in the end it
-/// is as it was, and no replica of a row is missing.
-async fn it_grows_shrinks_restarts_and_is_mended(datacenter: &TestDatacenter, observer: &Observer) {
+/// Scales from three nodes in three racks to six nodes in four racks and back, restarts the nodes one by one, and
+/// replaces one of them: finally the objects are as before, and no replica of a row is missing.
+async fn scale_restart_and_replace(datacenter: &TestDatacenter, observer: &Observer) {
     let mut desired = Desired::of(&[("a", 1), ("b", 1), ("c", 1)]);
     let phase = Phase::begin(datacenter, "3 racks of 1 node");
     datacenter.apply(&desired.manifest()).await;
     datacenter.settled_and_cleaned_up(desired.nodes()).await;
     phase.end();
     let kinds = kinds(datacenter).await;
-    let fresh = picture(datacenter, &kinds).await;
+    let fresh = snapshot(datacenter, &kinds).await;
     let first = datacenter.nodes().await;
 
-    let phase = Phase::begin(datacenter, "deleted without its belongings, and made anew");
-    is_deleted_alone(datacenter).await;
+    let phase = Phase::begin(datacenter, "deleted with orphans, and recreated");
+    delete_with_orphans(datacenter).await;
     datacenter.apply(&desired.manifest()).await;
     datacenter.settled_and_cleaned_up(desired.nodes()).await;
     phase.end();
-    is_as(datacenter, &kinds, &fresh).await;
+    await_snapshot(datacenter, &kinds, &fresh).await;
     let now = datacenter.nodes().await;
     assert_eq!((&now.hosts, &now.pods, &now.claims), (&first.hosts, &first.pods, &first.claims));
 
@@ -122,27 +122,31 @@ async fn it_grows_shrinks_restarts_and_is_mended(datacenter: &TestDatacenter, ob
     let larger = Desired::of(&[("a", 2), ("b", 2), ("c", 1), ("d", 1)]);
     datacenter.exec(FIRST, &["simctl", "cleanups", "refused"]).unwrap();
     datacenter.apply(&larger.manifest()).await;
-    a_failed_cleanup_leaves_its_log(datacenter).await;
+    await_failed_cleanup(datacenter).await;
     datacenter.exec(FIRST, &["simctl", "cleanups", "granted"]).unwrap();
     datacenter.settled_and_cleaned_up(larger.nodes()).await;
     phase.end();
-    assert_eq!(observer.is_content().counts.joins, 6);
+    assert_eq!(observer.check_no_violations().counts.joins, 6);
     write_rows(datacenter, observer, "larger");
     observer.rows_are_replicated().await;
 
-    // The rack that is removed is the first, and the last node of each rack goes first.
+    // The removed rack is decommissioned first, and the last node of each rack before the others.
     let leaves = "orders-dc-d-0";
     datacenter.exec(leaves, &["simctl", "replicas", "6"]).unwrap();
     datacenter.apply(&desired.manifest()).await;
-    let told = datacenter.condition("Degraded", "True", |one| one.reason.contains("DecommissionRefused")).await;
-    assert!(told.message.contains("5 node(s) would stay") && told.message.contains(leaves), "{}", told.message);
+    let condition = datacenter.condition("Degraded", "True", |one| one.reason.contains("DecommissionRefused")).await;
+    assert!(
+        condition.message.contains("5 node(s) would stay") && condition.message.contains(leaves),
+        "{}",
+        condition.message
+    );
     datacenter.exec(leaves, &["simctl", "replicas", "none"]).unwrap();
     let phase = Phase::begin(datacenter, "and back");
     datacenter.apply(&desired.manifest()).await;
     datacenter.settled_and_cleaned_up(desired.nodes()).await;
     phase.end();
-    is_as(datacenter, &kinds, &fresh).await;
-    let (now, seen) = (datacenter.nodes().await, observer.is_content().counts);
+    await_snapshot(datacenter, &kinds, &fresh).await;
+    let (now, seen) = (datacenter.nodes().await, observer.check_no_violations().counts);
     assert_eq!((&now.hosts, &now.pods, seen.departures), (&first.hosts, &first.pods, 3));
     observer.rows_are_replicated().await;
 
@@ -152,27 +156,27 @@ async fn it_grows_shrinks_restarts_and_is_mended(datacenter: &TestDatacenter, ob
     datacenter.settled_and_cleaned_up(desired.nodes()).await;
     phase.end();
     let restarted = datacenter.nodes().await;
-    assert_eq!(restarted.hosts, first.hosts, "they are the same nodes");
+    assert_eq!(restarted.hosts, first.hosts, "host IDs do not change");
     assert!(restarted.pods.iter().all(|(name, pod)| first.pods[name] != *pod), "{restarted:?} {first:?}");
     observer.rows_are_replicated().await;
 
     let phase = Phase::begin(datacenter, "a node without its disk is replaced");
-    a_node_that_lost_its_disk_is_replaced(datacenter, "orders-dc-b-0").await;
+    replace_node_without_disk(datacenter, "orders-dc-b-0").await;
     datacenter.settled_and_cleaned_up(desired.nodes()).await;
     phase.end();
-    assert_eq!(observer.is_content().counts.replacements, 1);
+    assert_eq!(observer.check_no_violations().counts.replacements, 1);
     desired.redeployment = None;
     datacenter.apply(&desired.manifest()).await;
     datacenter.settled_and_cleaned_up(desired.nodes()).await;
-    is_as(datacenter, &kinds, &fresh).await;
+    await_snapshot(datacenter, &kinds, &fresh).await;
     observer.rows_are_replicated().await;
 }
 
-/// Waits for an attempt to clean up the first node that fails, and reads why.
-async fn a_failed_cleanup_leaves_its_log(datacenter: &TestDatacenter) {
+/// Waits for a failed pod of the first node's cleanup Job, and checks its log.
+async fn await_failed_cleanup(datacenter: &TestDatacenter) {
     let pods = datacenter.api::<Pod>();
     let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/job-name=cleanup-{FIRST}"));
-    let failed = eventually("an attempt to clean up that fails", LONG, async || {
+    let failed = eventually("a failed pod of the cleanup Job", LONG, async || {
         let attempts = pods.list(&of_job).await.unwrap().items;
         let is_failed = |pod: &&Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Failed");
         let failed = attempts.iter().find(is_failed).map(|pod| pod.name_any());
@@ -182,32 +186,32 @@ async fn a_failed_cleanup_leaves_its_log(datacenter: &TestDatacenter) {
     assert!(log.contains("cleanups fail on command"), "{log}");
 }
 
-/// Waits until the datacenter has what is expected, and nothing else.
-async fn is_as(datacenter: &TestDatacenter, kinds: &[kube::api::ApiResource], expected: &Picture) {
+/// Waits until the datacenter owns exactly the expected objects.
+async fn await_snapshot(datacenter: &TestDatacenter, kinds: &[kube::api::ApiResource], expected: &Snapshot) {
     eventually("all objects to be as expected", LONG, async || {
-        let differences = differences(expected, &picture(datacenter, kinds).await);
+        let differences = differences(expected, &snapshot(datacenter, kinds).await);
         Ok(if differences.is_empty() { Seen::Ready(()) } else { Seen::NotYet(differences.join("\n")) })
     })
     .await
     .unwrap();
 }
 
-async fn is_deleted_alone(datacenter: &TestDatacenter) {
+async fn delete_with_orphans(datacenter: &TestDatacenter) {
     let datacenters = datacenter.api::<ScyllaDBDatacenter>();
     let orphan = DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..DeleteParams::default() };
     datacenters.delete(NAME, &orphan).await.unwrap();
-    until(datacenters, NAME, "it to be gone", LONG, |seen| match seen {
+    until(datacenters, NAME, "the datacenter to be deleted", LONG, |seen| match seen {
         None => Seen::Ready(()),
-        Some(_) => Seen::NotYet("it is there".into()),
+        Some(_) => Seen::NotYet("it exists".into()),
     })
     .await
     .unwrap();
 }
 
-async fn a_node_that_lost_its_disk_is_replaced(datacenter: &TestDatacenter, member: &str) {
+async fn replace_node_without_disk(datacenter: &TestDatacenter, member: &str) {
     let before = datacenter.nodes().await;
     let claim = format!("data-{member}");
-    // The node crashes before it can answer. It does not start again as another one.
+    // The node crashes before it can answer. It does not start again as a new node.
     let _ = datacenter.exec(member, &["simctl", "lose-disk"]);
     eventually("the disk to be empty", LONG, async || {
         let found = datacenter.host_on_disk(&claim).await;
@@ -216,26 +220,26 @@ async fn a_node_that_lost_its_disk_is_replaced(datacenter: &TestDatacenter, memb
     })
     .await
     .unwrap();
-    let told = datacenter.condition("Degraded", "True", |one| one.message.contains("its disk is empty")).await;
+    let condition = datacenter.condition("Degraded", "True", |one| one.message.contains("its disk is empty")).await;
     assert!(
-        told.message.contains(&before.hosts[member]) && told.message.contains("scylla/replace="),
+        condition.message.contains(&before.hosts[member]) && condition.message.contains("scylla/replace="),
         "{}",
-        told.message
+        condition.message
     );
     assert_eq!(datacenter.host_on_disk(&claim).await, None);
     datacenter.patch::<Service>(member, json!({"metadata": {"labels": {label::REPLACE: ""}}})).await;
-    until(datacenter.api::<PersistentVolumeClaim>(), &claim, "another disk", LONG, |seen| {
+    until(datacenter.api::<PersistentVolumeClaim>(), &claim, "a new claim", LONG, |seen| {
         let uid = seen.and_then(|claim| claim.uid());
-        let is_another = uid.as_ref().is_some_and(|uid| *uid != before.claims[&claim]);
-        if is_another { Seen::Ready(()) } else { Seen::NotYet(format!("{uid:?}")) }
+        let await_recreated = uid.as_ref().is_some_and(|uid| *uid != before.claims[&claim]);
+        if await_recreated { Seen::Ready(()) } else { Seen::NotYet(format!("{uid:?}")) }
     })
     .await
     .unwrap();
-    until(datacenter.api::<Service>(), member, "another node", LONG, |seen| {
+    until(datacenter.api::<Service>(), member, "a new node", LONG, |seen| {
         let service = seen.unwrap_or_default();
         let is_done = !service.labels().keys().any(|key| key.contains("replac"));
-        let is_another = service.annotations().get(annotation::HOST_ID) != Some(&before.hosts[member]);
-        if is_done && is_another { Seen::Ready(()) } else { Seen::NotYet(format!("{:?}", service.metadata)) }
+        let await_recreated = service.annotations().get(annotation::HOST_ID) != Some(&before.hosts[member]);
+        if is_done && await_recreated { Seen::Ready(()) } else { Seen::NotYet(format!("{:?}", service.metadata)) }
     })
     .await
     .unwrap();
@@ -247,8 +251,8 @@ async fn a_node_that_lost_its_disk_is_replaced(datacenter: &TestDatacenter, memb
 
 /// From the manifest to `Available`: hardly more writes than there are objects, and no conflicts.
 #[tokio::test]
-async fn nine_nodes_take_few_writes() {
-    machine!();
+async fn creation_of_nine_nodes_takes_few_writes() {
+    skip_if_unsuitable!();
     let datacenter = TestDatacenter::create("nine", &[]).await;
     let observer = datacenter.observe();
     let phase = Phase::begin(&datacenter, "3 racks of 3 nodes");
@@ -257,7 +261,7 @@ async fn nine_nodes_take_few_writes() {
     datacenter.condition("Available", "True", |_| true).await;
     println!("3 racks of 3 nodes: available after {:.1} s", began.elapsed().as_secs_f64());
     let writes = phase.end();
-    // Claims are not owned; each gets a note.
+    // The datacenter does not own claims; each gets an annotation.
     let objects = owned(&datacenter, &kinds(&datacenter).await).await.len() + datacenter.nodes().await.claims.len();
     let mut kinds = BTreeMap::<String, usize>::new();
     let (mut of_operator, mut conflicts) = (Vec::new(), Vec::new());
@@ -281,12 +285,12 @@ async fn nine_nodes_take_few_writes() {
     assert!(conflicts.is_empty(), "{conflicts:?}");
     let operators = of_operator.len();
     assert!(operators * 10 <= objects * 13, "{operators} writes for {objects} objects");
-    pods_go_with_the_datacenter(&datacenter).await;
+    delete_with_pods(&datacenter).await;
     datacenter.remove().await;
 }
 
 /// Deletes the datacenter, and waits until its pods are gone.
-async fn pods_go_with_the_datacenter(datacenter: &TestDatacenter) {
+async fn delete_with_pods(datacenter: &TestDatacenter) {
     datacenter.api::<ScyllaDBDatacenter>().delete(NAME, &DeleteParams::background()).await.unwrap();
     eventually("all pods to be gone", LONG, async || {
         let pods = datacenter.api::<Pod>().list(&ListParams::default()).await.unwrap().items.len();
@@ -296,7 +300,7 @@ async fn pods_go_with_the_datacenter(datacenter: &TestDatacenter) {
     .unwrap();
 }
 
-/// Long enough for somebody to do what must not be done.
-async fn a_moment() {
+/// Waits long enough for a wrong write to happen.
+async fn pause() {
     tokio::time::sleep(Duration::from_millis(1500)).await;
 }

@@ -1,39 +1,39 @@
-//! What was there when a test failed: a run on another host leaves nothing but its output.
+//! Prints the objects and logs of a failed test: a run on another host leaves only its output.
 
 use std::process::Command;
 
 use messina_testbed::{cluster::Cluster, exec, progress::Steps, tools::Tools};
 use serde_json::Value;
 
-/// How long each question may take, in seconds: what has failed may not answer.
-const PATIENCE: &str = "20";
-/// How many last lines of a log are told.
+/// The timeout of each command, in seconds: a failed component may not answer.
+const TIMEOUT: &str = "20";
+/// How many last lines of a log are printed.
 const LINES: usize = 12;
 
-/// Tells, when it is dropped by a test that fails, what there is in two namespaces: a datacenter's and its operator's.
+/// Prints the state of two namespaces, that of a datacenter and that of its operator, when a failing test drops it.
 #[derive(Debug)]
-pub(crate) struct Witness {
+pub(crate) struct FailureReport {
     cluster: Cluster,
     namespace: String,
     operator: String,
 }
 
-impl Witness {
-    /// Of a datacenter in `namespace`, whose operator is in another.
+impl FailureReport {
+    /// A report on a datacenter in `namespace`, and its operator in another namespace.
     pub(crate) fn new(cluster: &Cluster, namespace: &str, operator: String) -> Self {
         Self { cluster: cluster.clone(), namespace: namespace.to_owned(), operator }
     }
 
     fn tell(&self) {
         let now = jiff::Timestamp::now();
-        eprintln!("\nwhat there is in {} at {now:.0}:", self.namespace);
-        self.tell_conditions();
+        eprintln!("\nstate of the namespace {} at {now:.0}:", self.namespace);
+        self.print_conditions();
         self.print(
             &self.namespace,
             &["get", "pods,statefulsets,persistentvolumeclaims,jobs", "--no-headers"],
             usize::MAX,
         );
-        self.tell_services();
+        self.print_services();
         let events = ["get", "events", "--no-headers", "--sort-by=.lastTimestamp"];
         self.print(&self.namespace, &events, 2 * LINES);
         let pods =
@@ -47,7 +47,7 @@ impl Witness {
         }
     }
 
-    fn tell_conditions(&self) {
+    fn print_conditions(&self) {
         let listed = self.ask(&self.namespace, &["get", "scylladbdatacenters", "--output=json"]);
         let listed: Value = serde_json::from_str(&listed).unwrap_or_default();
         for datacenter in listed["items"].as_array().into_iter().flatten() {
@@ -64,13 +64,13 @@ impl Witness {
         }
     }
 
-    fn tell_services(&self) {
+    fn print_services(&self) {
         let listed = self.ask(&self.namespace, &["get", "services", "--output=json"]);
         let listed: Value = serde_json::from_str(&listed).unwrap_or_default();
         for service in listed["items"].as_array().into_iter().flatten() {
             let metadata = &service["metadata"];
             let texts = ["labels", "annotations"].into_iter().flat_map(|key| metadata[key].as_object()).flatten();
-            // What is as in every namespace is left out.
+            // Without what is the same in every namespace.
             let texts =
                 texts.filter(|(key, _)| !key.starts_with("app.kubernetes.io/") && !key.ends_with("/managed-hash"));
             let texts: Vec<String> = texts.map(|(key, value)| format!("{key}={value}")).collect();
@@ -78,7 +78,7 @@ impl Witness {
         }
     }
 
-    /// The last lines that kubectl prints, or why it prints none.
+    /// Prints the last lines of the output of kubectl, or its error.
     fn print(&self, namespace: &str, arguments: &[&str], lines: usize) {
         let said = self.ask(namespace, arguments);
         let said: Vec<&str> = said.lines().collect();
@@ -88,20 +88,20 @@ impl Witness {
         }
     }
 
-    /// What kubectl prints, or why it prints nothing.
+    /// The output of kubectl, or its error.
     fn ask(&self, namespace: &str, arguments: &[&str]) -> String {
         let kubectl = match Tools::control_plane(&Steps::quiet()) {
             Ok(tools) => tools.program("kubectl"),
             Err(error) => return error.to_string(),
         };
         let mut command = Command::new("timeout");
-        command.arg(PATIENCE).arg(kubectl).arg("--kubeconfig").arg(self.cluster.kubeconfig());
+        command.arg(TIMEOUT).arg(kubectl).arg("--kubeconfig").arg(self.cluster.kubeconfig());
         command.args(["--namespace", namespace]).args(arguments);
         exec::output("kubectl", &mut command).unwrap_or_else(|error| error.to_string())
     }
 }
 
-impl Drop for Witness {
+impl Drop for FailureReport {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.tell();

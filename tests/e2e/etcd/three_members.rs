@@ -21,10 +21,10 @@ use messina_e2e::{
     operator::Operator,
 };
 use messina_testbed::{
-    etcd::{self, EtcdCluster, Member, Part},
+    deadline::Moment,
+    etcd::{self, EtcdCluster, Member, MemberProcess},
     faults::{Fault, Faults},
     harness::{Seen, eventually, until},
-    patience::Moment,
 };
 use serde_json::json;
 
@@ -94,7 +94,7 @@ async fn write(members: [Member; 3], is_over: Arc<AtomicBool>, written: Arc<Atom
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn maintenance_of_three_members_disturbs_no_writer() {
+async fn maintenance_of_three_members_does_not_interrupt_writes() {
     if is_unsuitable() {
         return;
     }
@@ -152,7 +152,7 @@ async fn maintenance_of_three_members_disturbs_no_writer() {
     println!("{} writes meanwhile, none failed", writer.ends().await);
 
     // While a member is not well, nobody is defragmented.
-    etcd.pause(2, Part::Etcd).await.unwrap();
+    etcd.pause(2, MemberProcess::Etcd).await.unwrap();
     create(&client, NAMESPACE, &task("ill", "Defragment", ETCD, json!({}))).await;
     until(api(&client, NAMESPACE), "ill", "it to say who is not well", LONG, |seen| {
         let status = seen.and_then(|task| task.status).unwrap_or_default();
@@ -161,7 +161,7 @@ async fn maintenance_of_three_members_disturbs_no_writer() {
     })
     .await
     .unwrap();
-    etcd.resume(2, Part::Etcd).await.unwrap();
+    etcd.resume(2, MemberProcess::Etcd).await.unwrap();
     assert_eq!(finished(&client, NAMESPACE, "ill").await.state, Some(TaskState::Succeeded));
 
     // Whoever is not who the authority says is not spoken to.

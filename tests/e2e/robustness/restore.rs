@@ -12,12 +12,15 @@ use messina_testbed::{demo, harness};
 use nix::sys::signal::{Signal, kill};
 use serde_json::json;
 
-use super::{Own, apply, away::process, datacenter, holds, is_made, is_tended, program::Operator};
+use super::{
+    Own, apply, await_created, await_repair, await_that, datacenter, operator_process::Operator, unavailable::process,
+};
 
-/// Writes between the backup and the restore: so many that the restored storage does not catch up while the test waits.
+/// The number of writes between backup and restore: enough that the restored etcd does not reach the same revision
+/// during the test.
 const WRITES: usize = 500;
 
-/// Copies the data of etcd as it is at one moment.
+/// Copies the data of etcd while it is stopped.
 async fn back_up(folder: &Path) {
     let etcd = process(folder, "etcd").await;
     kill(etcd, Signal::SIGSTOP).unwrap();
@@ -26,7 +29,7 @@ async fn back_up(folder: &Path) {
     assert!(copied.success());
 }
 
-/// Puts the backup in place of the data, and starts etcd and the API server again.
+/// Replaces the data by the backup, and restarts etcd and the API server.
 async fn restore(folder: &Path) {
     let (etcd, api_server) = (process(folder, "etcd").await, process(folder, "kube-apiserver").await);
     kill(etcd, Signal::SIGSTOP).unwrap();
@@ -45,26 +48,26 @@ async fn write_often(client: &Client, namespace: &str) {
 }
 
 #[tokio::test]
-async fn the_operator_starts_over_when_the_storage_is_restored() {
+async fn operator_rebuilds_its_caches_after_an_etcd_restore() {
     let Some(own) = Own::up("days-restored").await else { return };
     demo::install_definitions(&own.client).await.unwrap();
     let namespace = harness::namespace(&own.client, "days").await.unwrap();
     let kubeconfig = own.cluster().kubeconfig();
     let folder = kubeconfig.parent().unwrap().parent().unwrap();
     apply(&own.client, &namespace, &datacenter("dc")).await;
-    // Longer than the API server is away, so that the leader is still the leader when it finds the restored storage.
+    // Longer than the outage of the API server, so that the leader still leads when it finds the restored data.
     let mut operator = Operator::start_for_all(&kubeconfig, &namespace, &["--lease-seconds=30"]);
-    is_made(&own.client, &namespace, "dc").await;
+    await_created(&own.client, &namespace, "dc").await;
 
     back_up(folder).await;
     let leases: Api<Lease> = Api::namespaced(own.client.clone(), &namespace);
     let in_backup = leases.get("messina").await.unwrap().metadata.resource_version;
     apply(&own.client, &namespace, &datacenter("later")).await;
-    is_made(&own.client, &namespace, "later").await;
+    await_created(&own.client, &namespace, "later").await;
     write_often(&own.client, &namespace).await;
     let datacenters = "messina_cache_objects{resource=\"scylladbdatacenters\"}";
-    operator.counts(datacenters, "2").await;
-    holds("a renewal of the lease that is not in the backup", async || match leases.get("messina").await {
+    operator.await_metric(datacenters, "2").await;
+    await_that("a renewal of the lease that is not in the backup", async || match leases.get("messina").await {
         Ok(lease) if lease.metadata.resource_version != in_backup => Ok(()),
         other => Err(format!("{other:?}")),
     })
@@ -72,19 +75,21 @@ async fn the_operator_starts_over_when_the_storage_is_restored() {
 
     let mark = operator.mark();
     restore(folder).await;
-    holds("the API server", async || own.client.apiserver_version().await.map(drop).map_err(|error| error.to_string()))
-        .await;
+    await_that("the API server", async || {
+        own.client.apiserver_version().await.map(drop).map_err(|error| error.to_string())
+    })
+    .await;
     let all: Api<ScyllaDBDatacenter> = Api::namespaced(own.client.clone(), &namespace);
-    holds("the restored objects", async || match all.list(&Default::default()).await {
+    await_that("the restored objects", async || match all.list(&Default::default()).await {
         Ok(list) if list.items.len() == 1 => Ok(()),
         Ok(list) => Err(format!("{} datacenters", list.items.len())),
         Err(error) => Err(error.to_string()),
     })
     .await;
-    operator.says(mark, "the API server shows an older state than before").await;
-    operator.counts(datacenters, "1").await;
-    is_tended(&own.client, &namespace, "dc").await;
+    operator.await_log(mark, "the API server shows an older state than before").await;
+    operator.await_metric(datacenters, "1").await;
+    await_repair(&own.client, &namespace, "dc").await;
     apply(&own.client, &namespace, &datacenter("later")).await;
-    is_made(&own.client, &namespace, "later").await;
-    operator.goes_on();
+    await_created(&own.client, &namespace, "later").await;
+    operator.check_running();
 }

@@ -1,4 +1,4 @@
-//! A way to the API server that a test can block, and credentials that run out.
+//! A proxy to the API server that a test can block, and credentials that expire.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ use tokio::{
     task::JoinSet,
 };
 
-/// A kubeconfig whose credentials are files beside it, as many tools write them.
+/// A kubeconfig that refers to files with credentials, as many tools write it.
 pub(super) struct Credentials {
     folder: PathBuf,
     pki: PathBuf,
@@ -28,11 +28,12 @@ pub(super) struct Credentials {
 }
 
 impl Credentials {
-    /// For a cluster of the testbed, named by its own kubeconfig. None, with the reason said, for other clusters.
+    /// Creates credentials for a cluster of the testbed, by its kubeconfig. Returns none, and prints why, for other
+    /// clusters.
     pub(super) fn new(of: &Path, test: &str) -> Option<Self> {
         let pki = of.parent().unwrap().to_owned();
         if !pki.join("ca.key").is_file() {
-            eprintln!("skipped: certificates cannot be made for a cluster that the testbed does not run");
+            eprintln!("skipped: the testbed cannot sign certificates for an existing cluster");
             return None;
         }
         let folder = std::env::temp_dir().join(format!("messina-{test}-{}", std::process::id()));
@@ -40,10 +41,10 @@ impl Credentials {
         Some(Self { folder, pki, versions: AtomicUsize::new(0) })
     }
 
-    /// Puts a certificate of `user` in place that is valid for so long, at once.
+    /// Replaces the certificate by one of `user` with this validity, atomically.
     pub(super) fn certify(&self, user: &str, validity: Duration) {
         let (certificate, key) = pki::administrator(&self.pki, user, validity).unwrap();
-        // Certificate and key change at once, as those of a mounted Secret do: a link is put in the place of another.
+        // Certificate and key change at once, as in a mounted Secret: a symbolic link is replaced.
         let version = self.folder.join(format!("{}", self.versions.fetch_add(1, Ordering::Relaxed)));
         fs::create_dir_all(&version).unwrap();
         fs::write(version.join("client.crt"), certificate).unwrap();
@@ -53,7 +54,7 @@ impl Credentials {
         fs::rename(&new, self.folder.join("current")).unwrap();
     }
 
-    /// The kubeconfig; `server` is another way to the API server.
+    /// The kubeconfig, optionally with another URL of the API server.
     pub(super) fn kubeconfig(&self, server: Option<&str>) -> PathBuf {
         let text = fs::read_to_string(self.pki.join("admin.kubeconfig")).unwrap();
         let mut config: Value = serde_saphyr::from_str(&text).unwrap();
@@ -68,14 +69,14 @@ impl Credentials {
         file
     }
 
-    /// Where the API server listens: an address with a port.
+    /// The address and port of the API server.
     pub(super) fn server(&self) -> String {
         let text = fs::read_to_string(self.pki.join("admin.kubeconfig")).unwrap();
         let config: Value = serde_saphyr::from_str(&text).unwrap();
         config["clusters"][0]["cluster"]["server"].as_str().unwrap().trim_start_matches("https://").to_owned()
     }
 
-    /// What the API server was asked.
+    /// The audit log.
     pub(super) fn audit_log(&self) -> PathBuf {
         self.pki.parent().unwrap().join("audit.log")
     }
@@ -87,14 +88,14 @@ impl Drop for Credentials {
     }
 }
 
-/// A way to the API server. While it is blocked, connections stand and nothing passes.
-pub(super) struct Way {
+/// A TCP proxy to the API server. While it is blocked, connections stay open and no data passes.
+pub(super) struct Proxy {
     pub(super) address: String,
     is_open: watch::Sender<bool>,
     _tasks: JoinSet<()>,
 }
 
-impl Way {
+impl Proxy {
     pub(super) async fn to(server: String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -124,7 +125,7 @@ impl Way {
     }
 }
 
-/// Passes on what comes, while the way is open.
+/// Forwards data while the proxy is not blocked.
 async fn pass(
     mut from: tokio::net::tcp::OwnedReadHalf,
     mut to: tokio::net::tcp::OwnedWriteHalf,

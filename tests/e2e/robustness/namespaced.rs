@@ -1,4 +1,4 @@
-//! An operator that may do nothing outside of its namespace.
+//! An operator without permissions outside of its namespace.
 
 use std::{fs, path::PathBuf};
 
@@ -8,9 +8,9 @@ use messina_e2e::{in_a_namespace, light_kubeconfig};
 use messina_testbed::harness;
 use serde_json::{Value, json};
 
-use super::{apply, condition, datacenter, holds, is_made, program::Operator};
+use super::{apply, await_created, await_that, condition, datacenter, operator_process::Operator};
 
-/// What an administrator applies.
+/// The manifest that an administrator applies.
 const MANIFEST: &str = include_str!("../../../deploy/namespaced.yaml");
 
 /// The objects of the manifest for this namespace, as its first lines say.
@@ -33,7 +33,7 @@ async fn install(client: &Client, objects: &[Value], is_wanted: impl Fn(&Value) 
     }
 }
 
-/// A kubeconfig with which requests are made in the name of the operator's service account.
+/// A kubeconfig that impersonates the operator's ServiceAccount.
 fn kubeconfig(namespace: &str) -> PathBuf {
     let mut config: Value = serde_saphyr::from_str(&fs::read_to_string(light_kubeconfig()).unwrap()).unwrap();
     config["users"][0]["user"]["as"] = format!("system:serviceaccount:{namespace}:messina").into();
@@ -43,7 +43,7 @@ fn kubeconfig(namespace: &str) -> PathBuf {
 }
 
 #[tokio::test]
-async fn an_operator_of_one_namespace_says_what_it_may_not_do() {
+async fn namespaced_operator_reports_missing_permissions() {
     in_a_namespace("days-namespaced", async |client, namespace| {
         let objects = manifest(namespace);
         let deployment = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();
@@ -53,48 +53,48 @@ async fn an_operator_of_one_namespace_says_what_it_may_not_do() {
         install(client, &objects, is_role).await;
         let kubeconfig = kubeconfig(namespace);
 
-        eprintln!("whether scylla-operator runs cannot be known");
+        eprintln!("the operator cannot know whether scylla-operator runs");
         apply(client, namespace, &datacenter("dc")).await;
         let operator = Operator::start(&kubeconfig, namespace, &[]);
         let held = condition(client, namespace, "dc", "ScyllaOperatorActive", |one| one.status == "True").await;
         assert!(held.message.contains("--scylla-operator-absent"), "{held:?}");
-        let (code, text) = operator.asked("/readyz").await;
+        let (code, text) = operator.get("/readyz").await;
         assert!(code == 503 && text.contains("permission to read scylla-operator's Lease"), "{code} {text}");
         let sets: Api<StatefulSet> = Api::namespaced(client.clone(), namespace);
         assert_eq!(sets.list(&Default::default()).await.unwrap().items.len(), 0);
         drop(operator);
 
-        eprintln!("it is said to be absent");
+        eprintln!("the administrator declares scylla-operator absent");
         let operator = Operator::start(&kubeconfig, namespace, &["--scylla-operator-absent"]);
-        is_made(client, namespace, "dc").await;
+        await_created(client, namespace, "dc").await;
         let storage = "StorageControllerProgressing";
         let disabled = condition(client, namespace, "dc", storage, |one| one.reason == "PermissionMissing").await;
         for feature in ["Volume expansion is disabled", "Kubernetes node is gone for good is disabled"] {
             assert!(disabled.message.contains(feature), "{disabled:?}");
         }
 
-        eprintln!("the administrator lets it read what is in no namespace");
+        eprintln!("the administrator grants access to cluster-scoped objects");
         install(client, &objects, |object| object["kind"] == "ClusterRoleBinding").await;
         condition(client, namespace, "dc", storage, |one| one.reason != "PermissionMissing").await;
         drop(operator);
         let mut operator = Operator::start(&kubeconfig, namespace, &[]);
-        holds("readiness", async || match operator.asked("/readyz").await {
+        await_that("readiness", async || match operator.get("/readyz").await {
             (200, _) => Ok(()),
             other => Err(format!("{other:?}")),
         })
         .await;
 
-        eprintln!("it may not use its own Lease any more");
+        eprintln!("the operator loses the permission to use its Lease");
         let mut role = objects.iter().find(|object| object["kind"] == "Role").unwrap().clone();
         let rules = role["rules"].as_array_mut().unwrap();
         rules.retain(|rule| rule["resources"] != json!(["leases"]));
         harness::apply(client, &role.to_string(), None).await.unwrap();
-        holds("the Lease to be named", async || match operator.asked("/readyz").await {
+        await_that("the Lease to be reported", async || match operator.get("/readyz").await {
             (503, text) if text.contains("/messina to be readable and writable") => Ok(()),
             other => Err(format!("{other:?}")),
         })
         .await;
-        operator.goes_on();
+        operator.check_running();
         let _ = fs::remove_file(kubeconfig);
     })
     .await;

@@ -1,4 +1,4 @@
-//! The operator as a process, and what it says.
+//! The operator as a process, and its log.
 
 use std::{
     io::{BufRead, BufReader},
@@ -9,8 +9,8 @@ use std::{
 };
 
 use messina_testbed::{
+    deadline::{Deadline, Moment},
     harness,
-    patience::{Moment, Patience},
 };
 use nix::{
     sys::signal::{Signal, kill},
@@ -23,13 +23,13 @@ use tokio::{
     sync::OnceCell,
 };
 
-use super::{LIMIT, holds};
+use super::{LIMIT, await_that};
 
 /// A running operator. It is killed when the test ends.
 pub(crate) struct Operator {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
-    /// Where it serves HTTP, once that is known.
+    /// The address of its HTTP server, once that is known.
     address: OnceCell<String>,
     pub(crate) started: Moment,
 }
@@ -71,7 +71,7 @@ impl Operator {
         let (paper, ink) = (Arc::clone(&lines), BufReader::new(child.stderr.take().unwrap()));
         std::thread::spawn(move || {
             for line in ink.lines().map_while(Result::ok) {
-                // Shown where a test fails.
+                // Printed if the test fails.
                 eprintln!("operator: {line}");
                 paper.lock().unwrap().push(line);
             }
@@ -79,7 +79,7 @@ impl Operator {
         Self { child, lines, address: OnceCell::new(), started }
     }
 
-    /// Its process.
+    /// Its process ID.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -89,39 +89,39 @@ impl Operator {
         self.lines.lock().unwrap().len()
     }
 
-    /// What it has logged since. A panic is no JSON, and makes the test fail.
+    /// The log lines since the mark. A panic is not JSON, and fails the test.
     pub(crate) fn logged(&self, mark: usize) -> Vec<Value> {
         let lines = self.lines.lock().unwrap();
         lines[mark..]
             .iter()
-            .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("no line of a log: {line}")))
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("not a log line: {line}")))
             .collect()
     }
 
-    /// Warnings and errors since, in words.
+    /// The messages of warnings and errors since the mark.
     pub(crate) fn warnings(&self, mark: usize) -> Vec<String> {
         let lines = self.logged(mark);
         let bad = lines.iter().filter(|line| line["level"] == "WARN" || line["level"] == "ERROR");
         bad.map(|line| format!("{} ({})", line["message"].as_str().unwrap_or_default(), line["problem"])).collect()
     }
 
-    /// Waits until it has said these words, since the mark. Gives the line.
-    pub(crate) async fn says(&self, mark: usize, words: &str) -> Value {
-        let patience = Patience::new(LIMIT);
+    /// Waits until a log line since the mark contains these words. Returns the line.
+    pub(crate) async fn await_log(&self, mark: usize, words: &str) -> Value {
+        let deadline = Deadline::new(LIMIT);
         loop {
             let lines = self.logged(mark);
             let said = |line: &&Value| line["message"].as_str().is_some_and(|message| message.contains(words));
             if let Some(line) = lines.iter().find(said) {
                 return line.clone();
             }
-            assert!(patience.left().is_some(), "the operator should say {words:?}");
+            assert!(deadline.left().is_some(), "the operator should log {words:?}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
-    /// What it answers over HTTP.
-    pub(crate) async fn asked(&self, path: &str) -> (u16, String) {
-        let logged = async || self.says(0, "serving").await["address"].as_str().unwrap().to_owned();
+    /// The response of its HTTP server to a GET request.
+    pub(crate) async fn get(&self, path: &str) -> (u16, String) {
+        let logged = async || self.await_log(0, "serving").await["address"].as_str().unwrap().to_owned();
         let address = self.address.get_or_init(logged).await;
         let mut stream = TcpStream::connect(address).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nHost: operator\r\nConnection: close\r\n\r\n");
@@ -133,30 +133,30 @@ impl Operator {
     }
 
     /// Waits until a metric has this value; it is named with its labels.
-    pub(crate) async fn counts(&self, metric: &str, value: &str) {
-        holds(&format!("{metric} {value}"), async || {
-            let (_, text) = self.asked("/metrics").await;
+    pub(crate) async fn await_metric(&self, metric: &str, value: &str) {
+        await_that(&format!("{metric} {value}"), async || {
+            let (_, text) = self.get("/metrics").await;
             let line = text.lines().find(|line| line.starts_with(metric)).unwrap_or("nothing");
             if line == format!("{metric} {value}") { Ok(()) } else { Err(line.to_owned()) }
         })
         .await;
     }
 
-    /// It is still the process that was started.
-    pub(crate) fn goes_on(&mut self) {
+    /// Checks that the process has not ended.
+    pub(crate) fn check_running(&mut self) {
         assert_eq!(self.child.try_wait().unwrap(), None, "the operator ended");
         self.logged(0);
     }
 
-    /// Asks it to end, and waits until it has. Gives how it ended, and how long it took while the processors were there.
-    pub(crate) async fn stops(&mut self) -> (ExitStatus, Duration) {
-        let asked = Moment::now();
+    /// Stops it, and waits for its end. Returns its exit status, and the time that took without steal time.
+    pub(crate) async fn stop(&mut self) -> (ExitStatus, Duration) {
+        let get = Moment::now();
         kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM).unwrap();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
-                return (status, asked.usable());
+                return (status, get.usable());
             }
-            assert!(asked.usable() < LIMIT, "the operator should end");
+            assert!(get.usable() < LIMIT, "the operator should end");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }

@@ -23,7 +23,7 @@ use messina_testbed::{
     audit::Log,
     cluster::Cluster,
     deploy,
-    etcd::{self, EtcdCluster, Part, STORES, Shape},
+    etcd::{self, EtcdCluster, MemberProcess, STORES, Shape},
     faults::{Fault, Faults},
     harness::{self, Seen, eventually},
     node,
@@ -98,17 +98,17 @@ impl World {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tasks_do_their_work_on_a_real_etcd() {
+async fn tasks_succeed_on_etcd_of_one_member() {
     if is_unsuitable() {
         return;
     }
     let (cluster, client) = started("etcd-tasks").await;
     let own = cluster_named("etcd-tasks");
     let main = World::new(&own, &client, etcd::NAMESPACE).await;
-    snapshots_are_taken_and_can_be_restored(&main).await;
-    jobs_work_on_the_snapshots(&main).await;
-    trouble_is_got_over(&main).await;
-    an_operator_in_the_cluster_finds_its_way(&main, &own).await;
+    take_and_restore_snapshots(&main).await;
+    run_jobs_on_snapshots(&main).await;
+    recover_from_faults(&main).await;
+    run_as_deployed(&main, &own).await;
     cluster.down();
 }
 
@@ -125,7 +125,7 @@ mod slow {
 
     /// Whatever crashes or is lost at whichever write and request, each task has taken one snapshot in the end.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn each_task_takes_one_snapshot_whatever_happens() {
+    async fn each_task_takes_one_snapshot_with_every_fault() {
         if is_unsuitable() {
             return;
         }
@@ -138,7 +138,7 @@ mod slow {
             let first = {
                 let mut scenarios = scenarios.lock().await;
                 match &*scenarios {
-                    None => Some(scenarios.insert(all_lives(&lab).await).len()),
+                    None => Some(scenarios.insert(all_scenarios(&lab).await).len()),
                     Some(_) => None,
                 }
             };
@@ -149,7 +149,7 @@ mod slow {
             loop {
                 let next = scenarios.lock().await.as_mut().and_then(VecDeque::pop_front);
                 let Some(one) = next else { break (done, crashes) };
-                crashes += one.live(&lab).await;
+                crashes += one.run(&lab).await;
                 done += 1;
             }
         });
@@ -160,7 +160,7 @@ mod slow {
     }
 }
 
-async fn snapshots_are_taken_and_can_be_restored(world: &World) {
+async fn take_and_restore_snapshots(world: &World) {
     let began = Instant::now();
     let faults = Faults::named("messina-tasks", |_| Fault::None);
     let operator = world.operator(&faults).await;
@@ -195,7 +195,7 @@ async fn snapshots_are_taken_and_can_be_restored(world: &World) {
 }
 
 /// The folder of the machine with the containers of the store is told by a Secret.
-async fn jobs_work_on_the_snapshots(world: &World) {
+async fn run_jobs_on_snapshots(world: &World) {
     let folder = format!("{}/{STORES}/{}.{ETCD}", node::HERE, world.namespace);
     let secret: Secret =
         serde_json::from_value(json!({"metadata": {"name": "folder"}, "stringData": {"hostPath": folder}})).unwrap();
@@ -257,7 +257,7 @@ type Writes = Box<dyn Fn(usize, &str) -> Fault + Send + Sync>;
 type Requests = Box<dyn Fn(usize) -> Fault + Send + Sync>;
 
 /// The life of a task, with trouble before the API server and before the sidecar.
-struct Life {
+struct TaskScenario {
     name: String,
     /// What happens to the n-th write, and to the n-th request.
     writes: Writes,
@@ -265,22 +265,22 @@ struct Life {
     crashes: usize,
 }
 
-impl Life {
+impl TaskScenario {
     /// From the creation of a task until it is gone, with an operator that is started again after each crash. Gives how
     /// often it crashed.
-    async fn live(self, world: &World) -> usize {
+    async fn run(self, world: &World) -> usize {
         let Self { name, writes, requests, crashes: expected } = self;
         let faults = Faults::named(&format!("messina-{name}"), move |asked| match asked.write {
             Some(number) => writes(number, &format!("{} {}", asked.method, asked.uri)),
             None => Fault::None,
         });
         world.gate.rule(requests);
-        life(world, &name, &faults, expected).await;
+        run_task(world, &name, &faults, expected).await;
         expected
     }
 }
 
-async fn life(world: &World, name: &str, faults: &Faults, expected: usize) {
+async fn run_task(world: &World, name: &str, faults: &Faults, expected: usize) {
     world.write().await;
     let before = world.count();
     let began = Instant::now();
@@ -315,15 +315,15 @@ async fn life(world: &World, name: &str, faults: &Faults, expected: usize) {
 }
 
 /// A crash before and after every write and every request, and every other trouble with each of them.
-async fn all_lives(world: &World) -> VecDeque<Life> {
+async fn all_scenarios(world: &World) -> VecDeque<TaskScenario> {
     let quiet = Faults::named("messina-undisturbed", |_| Fault::None);
     world.gate.rule(|_| Fault::None);
-    life(world, "undisturbed", &quiet, 0).await;
+    run_task(world, "undisturbed", &quiet, 0).await;
     let (writes, requests) = (quiet.writes(), world.gate.count());
     println!("a task takes {writes} writes and {requests} requests without trouble");
     // Two of the writes record the deletion.
     assert_eq!((writes, requests), (7, 2), "{:#?}", quiet.written());
-    let mut lives = VecDeque::new();
+    let mut scenarios = VecDeque::new();
     for (word, fault, crashes) in [
         ("crash-before", Fault::CrashBefore, 1),
         ("crash-after", Fault::CrashAfter, 1),
@@ -331,7 +331,7 @@ async fn all_lives(world: &World) -> VecDeque<Life> {
         ("lost-reply", Fault::LoseReply, 0),
     ] {
         for number in 0..requests {
-            lives.push_back(Life {
+            scenarios.push_back(TaskScenario {
                 name: format!("{word}-at-request-{number}"),
                 writes: Box::new(|_, _| Fault::None),
                 requests: Box::new(move |connection| if connection == number { fault } else { Fault::None }),
@@ -339,7 +339,7 @@ async fn all_lives(world: &World) -> VecDeque<Life> {
             });
         }
         for number in (0..writes).filter(|_| crashes > 0) {
-            lives.push_back(Life {
+            scenarios.push_back(TaskScenario {
                 name: format!("{word}-at-write-{number}"),
                 writes: Box::new(move |write, _| if write == number { fault } else { Fault::None }),
                 requests: Box::new(|_| Fault::None),
@@ -362,13 +362,18 @@ async fn all_lives(world: &World) -> VecDeque<Life> {
             if times.is_multiple_of(2) { Fault::None } else { fault }
         };
         let name = format!("{word}-at-every-write");
-        lives.push_back(Life { name, writes: Box::new(writes), requests: Box::new(|_| Fault::None), crashes: 0 });
+        scenarios.push_back(TaskScenario {
+            name,
+            writes: Box::new(writes),
+            requests: Box::new(|_| Fault::None),
+            crashes: 0,
+        });
     }
-    lives
+    scenarios
 }
 
 /// From deploy/, with the names and the rights that it has there.
-async fn an_operator_in_the_cluster_finds_its_way(world: &World, cluster: &Cluster) {
+async fn run_as_deployed(world: &World, cluster: &Cluster) {
     deploy::images(cluster, &Steps::quiet()).unwrap();
     deploy::operator(&world.client, &Steps::quiet()).await.unwrap();
     for (name, task_type) in [
@@ -397,8 +402,9 @@ async fn an_operator_in_the_cluster_finds_its_way(world: &World, cluster: &Clust
     assert!(unused.is_empty(), "allowed and not needed: {unused:?}");
 }
 
-/// A store that is broken and a sidecar that is away are got over within the time of the task, or it fails with the reason.
-async fn trouble_is_got_over(world: &World) {
+/// A store that is broken and a sidecar that is away are got over within the time of the task, or it fails with the
+/// reason.
+async fn recover_from_faults(world: &World) {
     let faults = Faults::named("messina-real", |_| Fault::None);
     let _operator = world.operator(&faults).await;
     let patient = |name: &str, seconds: u64| task(name, "OnDemandSnapshot", ETCD, json!({"timeoutSeconds": seconds}));
@@ -413,7 +419,7 @@ async fn trouble_is_got_over(world: &World) {
     assert_eq!((status.state.clone(), world.count()), (Some(TaskState::Succeeded), before + 1), "{}", json!(status));
     println!("a broken store: {:?}", codes(&status));
 
-    for (name, part) in [("sidecar", Part::Sidecar), ("etcd", Part::Etcd)] {
+    for (name, part) in [("sidecar", MemberProcess::Sidecar), ("etcd", MemberProcess::Etcd)] {
         world.write().await;
         let before = world.count();
         let began = Instant::now();
@@ -428,12 +434,12 @@ async fn trouble_is_got_over(world: &World) {
         println!("{name} killed: {:?}, {:.1} s", codes(&status), began.elapsed().as_secs_f64());
     }
 
-    world.etcd.pause(0, Part::Sidecar).await.unwrap();
+    world.etcd.pause(0, MemberProcess::Sidecar).await.unwrap();
     let status = super::done(&world.client, &world.namespace, &patient("late", 7)).await;
     assert_eq!(status.state, Some(TaskState::Failed), "{}", json!(status));
     assert_eq!(codes(&status).last(), Some(&"ERR_DEADLINE_EXCEEDED"));
     assert!(description(&status).contains("7 s"), "{}", description(&status));
-    world.etcd.resume(0, Part::Sidecar).await.unwrap();
+    world.etcd.resume(0, MemberProcess::Sidecar).await.unwrap();
     for name in ["store", "sidecar", "etcd", "late"] {
         world.delete(name).await;
     }

@@ -1,4 +1,4 @@
-//! Objects that are wrong, or in the way.
+//! Objects that are invalid, orphaned, or owned by others.
 
 use std::collections::BTreeMap;
 
@@ -29,11 +29,11 @@ use messina_testbed::{demo, harness};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{Own, apply, change, condition, datacenter, holds, is_made, program::Operator};
+use super::{Own, apply, await_created, await_that, change, condition, datacenter, operator_process::Operator};
 
 const UNREADABLE: &str = "messina_cache_unreadable_objects{resource=\"scylladbdatacenters\"}";
 
-/// The definitions, with one that lets anything pass.
+/// Installs the definitions, one of them without validation.
 async fn install_lax_definitions(own: &Own) {
     demo::install_definitions(&own.client).await.unwrap();
     let definitions: Api<CustomResourceDefinition> = Api::all(own.client.clone());
@@ -41,12 +41,12 @@ async fn install_lax_definitions(own: &Own) {
     let mut definition = definitions.get(name).await.unwrap();
     let anything = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     definition.spec.versions[0].schema = Some(serde_json::from_value(anything).unwrap());
-    // Not replaced as a whole: the API server itself writes how it stands at the same time.
+    // Patched, not replaced: the API server writes its status at the same time.
     let versions = Patch::Merge(json!({"spec": {"versions": definition.spec.versions}}));
     definitions.patch(name, &PatchParams::default(), &versions).await.unwrap();
-    // The API server takes a moment to serve by the new schema.
+    // The API server takes a moment to use the new schema.
     let probe = with_nodes("probe", json!("many"));
-    holds("the definition to let anything pass", async || {
+    await_that("the definition to accept any object", async || {
         harness::apply(&own.client, &probe.to_string(), Some("default"))
             .await
             .map(drop)
@@ -56,15 +56,16 @@ async fn install_lax_definitions(own: &Own) {
 }
 
 #[tokio::test]
-async fn what_is_not_done_without_an_agent_is_told() {
+async fn missing_cleanup_without_agent_is_reported() {
     in_a_namespace("days-agent", async |client, namespace| {
         let mut without = datacenter("dc");
         without["spec"].as_object_mut().unwrap().remove("scyllaDBManagerAgent");
         apply(client, namespace, &without).await;
         let _operator = Operator::start(&light_kubeconfig(), namespace, &[]);
-        let told = condition(client, namespace, "dc", "JobControllerProgressing", |one| one.status == "False").await;
-        assert_eq!(told.reason, "CleanupNotAvailable");
-        assert!(told.message.contains("nodetool cleanup"), "{}", told.message);
+        let reported =
+            condition(client, namespace, "dc", "JobControllerProgressing", |one| one.status == "False").await;
+        assert_eq!(reported.reason, "CleanupNotAvailable");
+        assert!(reported.message.contains("nodetool cleanup"), "{}", reported.message);
     })
     .await;
 }
@@ -76,7 +77,7 @@ fn with_nodes(name: &str, nodes: Value) -> Value {
 }
 
 #[tokio::test]
-async fn an_object_that_cannot_be_read_is_told_and_keeps_no_other_from_its_due() {
+async fn unreadable_object_is_reported_and_blocks_no_other() {
     let Some(own) = Own::up("days-unreadable").await else { return };
     install_lax_definitions(&own).await;
     let client = &own.client;
@@ -85,10 +86,10 @@ async fn an_object_that_cannot_be_read_is_told_and_keeps_no_other_from_its_due()
     apply(client, &namespace, &datacenter("first")).await;
     let mut operator = Operator::start(&own.cluster().kubeconfig(), &namespace, &[]);
 
-    is_made(client, &namespace, "first").await;
-    operator.counts(UNREADABLE, "1").await;
+    await_created(client, &namespace, "first").await;
+    operator.await_metric(UNREADABLE, "1").await;
     let events: Api<Event> = Api::namespaced(client.clone(), &namespace);
-    holds("an event that says so", async || {
+    await_that("an event that reports it", async || {
         let all = events.list(&ListParams::default()).await.unwrap();
         let is_it = |event: &&Event| {
             let about = event.regarding.as_ref().and_then(|object| object.name.as_deref());
@@ -101,23 +102,23 @@ async fn an_object_that_cannot_be_read_is_told_and_keeps_no_other_from_its_due()
     })
     .await;
 
-    // One that was well goes wrong: what was made for it stays.
+    // A readable object becomes unreadable: its objects are kept.
     let sets: Api<StatefulSet> = Api::namespaced(client.clone(), &namespace);
     let before = sets.get("first-dc-a").await.unwrap();
     change(client, &namespace, "first", json!({"spec": {"racks": [{"name": "a", "nodes": "many"}]}})).await;
-    operator.counts(UNREADABLE, "2").await;
+    operator.await_metric(UNREADABLE, "2").await;
     apply(client, &namespace, &datacenter("second")).await;
-    is_made(client, &namespace, "second").await;
+    await_created(client, &namespace, "second").await;
     let after = sets.get("first-dc-a").await.unwrap();
     assert_eq!((before.uid(), before.metadata.generation), (after.uid(), after.metadata.generation));
 
     apply(client, &namespace, &with_nodes("odd", json!(1))).await;
-    is_made(client, &namespace, "odd").await;
-    operator.counts(UNREADABLE, "1").await;
-    operator.goes_on();
+    await_created(client, &namespace, "odd").await;
+    operator.await_metric(UNREADABLE, "1").await;
+    operator.check_running();
 }
 
-/// What there is of a datacenter, by kind and name: UIDs, and those of the owners.
+/// The objects of a datacenter by kind and name: their UIDs, and those of their owners.
 async fn belongings(client: &Client, namespace: &str) -> BTreeMap<String, (String, Option<String>)> {
     async fn of<K>(client: &Client, namespace: &str, all: &mut BTreeMap<String, (String, Option<String>)>)
     where
@@ -141,9 +142,9 @@ async fn belongings(client: &Client, namespace: &str) -> BTreeMap<String, (Strin
 }
 
 async fn is_gone<K: Clone + DeserializeOwned + std::fmt::Debug>(api: &Api<K>, name: &str) {
-    holds(&format!("{name} to be gone"), async || match api.get_opt(name).await.unwrap() {
+    await_that(&format!("{name} to be gone"), async || match api.get_opt(name).await.unwrap() {
         None => Ok(()),
-        Some(_) => Err("it is there".into()),
+        Some(_) => Err("it exists".into()),
     })
     .await;
 }
@@ -153,10 +154,10 @@ async fn orphaned_objects_of_a_former_datacenter_are_adopted() {
     in_a_namespace("days-orphans", async |client, namespace| {
         apply(client, namespace, &datacenter("dc")).await;
         let mut operator = Operator::start(&light_kubeconfig(), namespace, &[]);
-        is_made(client, namespace, "dc").await;
+        await_created(client, namespace, "dc").await;
         let before = belongings(client, namespace).await;
         assert!(before.len() > 8 && before.values().all(|(_, owner)| owner.is_some()), "{before:?}");
-        // A copy that the user keeps looks the same, and stays the user's.
+        // A copy that belongs to the user is not adopted.
         let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
         let ours = maps.get(&managed_config("dc")).await.unwrap();
         let metadata =
@@ -171,13 +172,13 @@ async fn orphaned_objects_of_a_former_datacenter_are_adopted() {
         let left = belongings(client, namespace).await;
         assert!(left.values().all(|(_, owner)| owner.is_none()), "{left:?}");
 
-        // Who makes no sense owns nothing: it would all go with that one.
+        // An invalid datacenter adopts nothing: the objects would be deleted with it.
         for (field, name) in [("datacenterName", "another"), ("clusterName", "another")] {
             let mut wrong = datacenter("dc");
             wrong["spec"][field] = name.into();
             apply(client, namespace, &wrong).await;
-            let told = condition(client, namespace, "dc", "Degraded", |one| one.status == "True").await;
-            assert!(told.message.contains(&format!("spec.{field}: ")), "{}", told.message);
+            let reported = condition(client, namespace, "dc", "Degraded", |one| one.status == "True").await;
+            assert!(reported.message.contains(&format!("spec.{field}: ")), "{}", reported.message);
             datacenters.delete("dc", &DeleteParams::default()).await.unwrap();
             is_gone(&datacenters, "dc").await;
             assert_eq!(belongings(client, namespace).await, left);
@@ -185,7 +186,7 @@ async fn orphaned_objects_of_a_former_datacenter_are_adopted() {
 
         apply(client, namespace, &datacenter("dc")).await;
         let owner = datacenters.get("dc").await.unwrap().uid();
-        holds("everything to be adopted", async || {
+        await_that("everything to be adopted", async || {
             let now = belongings(client, namespace).await;
             let is_ours = |(name, (uid, _)): (&String, &(String, Option<String>))| {
                 now.get(name) == Some(&(uid.clone(), owner.clone()))
@@ -196,9 +197,9 @@ async fn orphaned_objects_of_a_former_datacenter_are_adopted() {
         condition(client, namespace, "dc", "Degraded", |one| one.status == "False").await;
         let copy = maps.get("dc-copy").await.unwrap();
         assert_eq!(copy.metadata.owner_references, None);
-        operator.goes_on();
+        operator.check_running();
 
-        // Where nobody wrote it in our name, the user says whose it is.
+        // The operator has not written this object, so the user requests the adoption.
         let given = json!({"metadata": {"annotations": {annotation::ADOPT: "dc"}}});
         maps.patch("dc-copy", &PatchParams::default(), &Patch::Merge(given)).await.unwrap();
         // It is not in the specification.
@@ -208,7 +209,7 @@ async fn orphaned_objects_of_a_former_datacenter_are_adopted() {
 }
 
 #[tokio::test]
-async fn a_name_that_is_taken_stays_with_its_owner_until_it_is_free() {
+async fn object_of_another_owner_is_reported_and_not_changed() {
     in_a_namespace("days-taken", async |client, namespace| {
         let services: Api<Service> = Api::namespaced(client.clone(), namespace);
         let name = identity_service("dc");
@@ -220,36 +221,41 @@ async fn a_name_that_is_taken_stays_with_its_owner_until_it_is_free() {
         apply(client, namespace, &datacenter("dc")).await;
         let mut operator = Operator::start(&light_kubeconfig(), namespace, &[]);
 
-        let told = condition(client, namespace, "dc", "ServiceControllerDegraded", |one| one.status == "True").await;
-        assert_eq!(told.reason, "NameTaken");
-        assert!(told.message.contains(&name) && told.message.contains("Only if it is not in use"), "{}", told.message);
+        let reported =
+            condition(client, namespace, "dc", "ServiceControllerDegraded", |one| one.status == "True").await;
+        assert_eq!(reported.reason, "NameTaken");
+        assert!(
+            reported.message.contains(&name) && reported.message.contains("Only if it is not in use"),
+            "{}",
+            reported.message
+        );
         condition(client, namespace, "dc", "Degraded", |one| one.status == "True").await;
         let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
-        accounts.get(&member_service_account("dc")).await.expect("other parts are done");
+        accounts.get(&member_service_account("dc")).await.expect("other components are applied");
         let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-        maps.get(&managed_config("dc")).await.expect("other parts are done");
+        maps.get(&managed_config("dc")).await.expect("other components are applied");
         let sets: Api<StatefulSet> = Api::namespaced(client.clone(), namespace);
         assert!(sets.get_opt("dc-dc-a").await.unwrap().is_none(), "nodes need the Service");
         let still = services.get(&name).await.unwrap();
-        assert_eq!(still.resource_version(), theirs.resource_version(), "it is not touched");
+        assert_eq!(still.resource_version(), theirs.resource_version(), "it is not changed");
 
         services.delete(&name, &DeleteParams::default()).await.unwrap();
-        is_made(client, namespace, "dc").await;
+        await_created(client, namespace, "dc").await;
         condition(client, namespace, "dc", "ServiceControllerDegraded", |one| one.status == "False").await;
         let ours = services.get(&name).await.unwrap();
         assert_eq!(ours.owner_references()[0].kind, "ScyllaDBDatacenter");
-        assert_eq!(operator.warnings(0).len(), 1, "the same is told once: {:?}", operator.warnings(0));
-        operator.goes_on();
+        assert_eq!(operator.warnings(0).len(), 1, "the same warning is logged once: {:?}", operator.warnings(0));
+        operator.check_running();
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_named_and_changes_nothing() {
+async fn invalid_specification_is_reported_and_changes_nothing() {
     in_a_namespace("days-invalid", async |client, namespace| {
         apply(client, namespace, &datacenter("dc")).await;
         let mut operator = Operator::start(&light_kubeconfig(), namespace, &[]);
-        is_made(client, namespace, "dc").await;
+        await_created(client, namespace, "dc").await;
         condition(client, namespace, "dc", "Degraded", |one| one.status == "False").await;
         let versions = async || {
             let services: Api<Service> = Api::namespaced(client.clone(), namespace);
@@ -268,24 +274,24 @@ async fn what_makes_no_sense_is_named_and_changes_nothing() {
         };
         let before = versions().await;
 
-        // Two faults, of which the API server knows nothing: one in a change that would restart all nodes.
+        // Two errors that the API server does not detect, one of them in a change that would restart all nodes.
         let wrong = json!({"spec": {
             "scyllaDB": {"image": "docker.io/scylladb/scylla"},
             "racks": [{"name": "a", "nodes": 2, "scyllaDB": {"storage": {"capacity": "plenty"}}}],
         }});
         change(client, namespace, "dc", wrong).await;
-        let told = condition(client, namespace, "dc", "ObservationDegraded", |one| one.status == "True").await;
-        assert_eq!(told.reason, "InvalidSpecification");
+        let reported = condition(client, namespace, "dc", "ObservationDegraded", |one| one.status == "True").await;
+        assert_eq!(reported.reason, "InvalidSpecification");
         for field in ["spec.scyllaDB.image: ", "spec.racks[0].scyllaDB.storage.capacity: "] {
-            assert!(told.message.contains(field), "{field} should be named: {}", told.message);
+            assert!(reported.message.contains(field), "{field} should be named: {}", reported.message);
         }
         condition(client, namespace, "dc", "Degraded", |one| one.status == "True").await;
         assert_eq!(versions().await, before, "nothing is changed");
 
         apply(client, namespace, &datacenter("dc")).await;
         condition(client, namespace, "dc", "Degraded", |one| one.status == "False").await;
-        assert_eq!(operator.warnings(0).len(), 1, "the same is told once: {:?}", operator.warnings(0));
-        operator.goes_on();
+        assert_eq!(operator.warnings(0).len(), 1, "the same warning is logged once: {:?}", operator.warnings(0));
+        operator.check_running();
     })
     .await;
 }

@@ -1,4 +1,4 @@
-//! Everything that a datacenter owns, whatever kind it is, but for what differs from one deployment to another.
+//! Snapshots of all objects that a datacenter owns, without the values that differ from one deployment to another.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use messina_testbed::harness::{Seen, eventually};
 use serde_json::{Value, json};
 
 /// Objects by kind and name.
-pub(super) type Picture = BTreeMap<String, Value>;
+pub(super) type Snapshot = BTreeMap<String, Value>;
 
 /// An object that the datacenter owns.
 #[derive(Clone, Debug)]
@@ -28,9 +28,9 @@ impl Owned {
     }
 }
 
-/// The kinds of which the datacenter has something, or has at times.
+/// The kinds of objects that the datacenter owns, at least at times.
 pub(super) async fn kinds(datacenter: &TestDatacenter) -> Vec<ApiResource> {
-    let found = eventually("the API server to say what it serves", LONG, async || {
+    let found = eventually("the discovery of the API server", LONG, async || {
         // A definition that was just installed may be announced before it is served.
         Ok(match Discovery::new(datacenter.client.clone()).run().await {
             Ok(found) => Seen::Ready(found),
@@ -45,7 +45,7 @@ pub(super) async fn kinds(datacenter: &TestDatacenter) -> Vec<ApiResource> {
             && kind.supports_operation(verbs::LIST)
             && kind.supports_operation(verbs::DELETE)
     };
-    // Events are told of an object, and not its own.
+    // Events are not owned.
     let listed =
         all.filter(|(resource, kind)| is_listed(kind) && resource.kind != "Event").map(|(resource, _)| resource);
     let listed: Vec<ApiResource> = listed.collect();
@@ -53,7 +53,7 @@ pub(super) async fn kinds(datacenter: &TestDatacenter) -> Vec<ApiResource> {
     listed.into_iter().filter(|resource| resource.kind == "Job" || used.contains(&resource.kind)).collect()
 }
 
-/// What the datacenter owns now.
+/// The objects that the datacenter owns now.
 pub(super) async fn owned(datacenter: &TestDatacenter, kinds: &[ApiResource]) -> Vec<Owned> {
     let uid = datacenter.api::<ScyllaDBDatacenter>().get(NAME).await.unwrap().uid().unwrap();
     let mut found = Vec::new();
@@ -67,8 +67,8 @@ pub(super) async fn owned(datacenter: &TestDatacenter, kinds: &[ApiResource]) ->
     found
 }
 
-/// A picture of what the datacenter owns now.
-pub(super) async fn picture(datacenter: &TestDatacenter, kinds: &[ApiResource]) -> Picture {
+/// A snapshot of the objects that the datacenter owns now.
+pub(super) async fn snapshot(datacenter: &TestDatacenter, kinds: &[ApiResource]) -> Snapshot {
     let owned = owned(datacenter, kinds).await;
     let hosts: BTreeMap<String, String> = owned
         .iter()
@@ -77,7 +77,7 @@ pub(super) async fn picture(datacenter: &TestDatacenter, kinds: &[ApiResource]) 
     owned.iter().map(|one| (one.key(), plain(datacenter, &hosts, one))).collect()
 }
 
-/// An object without what is of one deployment only: addresses, keys, times, versions; host IDs become the names of nodes.
+/// An object without the values of one deployment: addresses, keys, times, versions; host IDs become names of nodes.
 fn plain(datacenter: &TestDatacenter, hosts: &BTreeMap<String, String>, one: &Owned) -> Value {
     let (kind, name, mut value) = (&one.resource.kind, one.object.name_any(), json!(one.object));
     let labels = &value["metadata"]["labels"];
@@ -88,10 +88,10 @@ fn plain(datacenter: &TestDatacenter, hosts: &BTreeMap<String, String>, one: &Ow
         annotations.retain(|key, _| !key.starts_with("certificates.internal") && *key != annotation::APPLIED_HASH);
         let ring = annotations.remove(annotation::CURRENT_TOKEN_RING_HASH);
         let cleaned_up = annotations.remove(annotation::LAST_CLEANED_UP_TOKEN_RING_HASH);
-        // Rings differ, but each node is cleaned up for its own.
+        // Token rings differ, but each node has to be cleaned up for its own.
         annotations.insert("is cleaned up".into(), (ring == cleaned_up).into());
     }
-    // Made of the token of the agents, among others.
+    // It depends on the token of the agents, among others.
     let template = value.pointer_mut("/spec/template/metadata/annotations").and_then(Value::as_object_mut);
     template.map(|annotations| annotations.remove(annotation::INPUTS_HASH));
     let is_authority = kind == "ConfigMap" && name.ends_with("-ca");
@@ -104,7 +104,7 @@ fn plain(datacenter: &TestDatacenter, hosts: &BTreeMap<String, String>, one: &Ow
         }
     }
     if let Some(claims) = value["spec"]["volumeClaimTemplates"].as_array_mut() {
-        // They count when a claim is made, and nobody can change them afterwards.
+        // They are used when a claim is created, and are immutable.
         claims.iter_mut().for_each(|claim| claim["metadata"] = json!({"name": claim["metadata"]["name"]}));
     }
     let text = value.to_string().replace(&format!("\"{}\"", datacenter.namespace), "\"NAMESPACE\"");
@@ -113,8 +113,8 @@ fn plain(datacenter: &TestDatacenter, hosts: &BTreeMap<String, String>, one: &Ow
     serde_json::from_str(&text).unwrap()
 }
 
-/// What differs, a line for each object.
-pub(super) fn differences(expected: &Picture, found: &Picture) -> Vec<String> {
+/// The differences, a line for each.
+pub(super) fn differences(expected: &Snapshot, found: &Snapshot) -> Vec<String> {
     let mut differences = Vec::new();
     for (key, value) in expected {
         match found.get(key) {
@@ -122,7 +122,8 @@ pub(super) fn differences(expected: &Picture, found: &Picture) -> Vec<String> {
             Some(other) => differ(key, value, other, &mut differences),
         }
     }
-    differences.extend(found.keys().filter(|key| !expected.contains_key(*key)).map(|key| format!("{key} is too many")));
+    differences
+        .extend(found.keys().filter(|key| !expected.contains_key(*key)).map(|key| format!("{key} should not exist")));
     differences
 }
 
@@ -140,6 +141,6 @@ fn differ(place: &str, expected: &Value, found: &Value, differences: &mut Vec<St
             }
         }
         _ if expected == found => {}
-        _ => differences.push(format!("{place}: {expected} was expected, and it is {found}")),
+        _ => differences.push(format!("{place}: expected {expected}, found {found}")),
     }
 }

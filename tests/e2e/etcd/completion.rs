@@ -19,7 +19,7 @@ use kube::{
 use messina_api::druid::v1alpha1::{EtcdOperatorTask, TaskState};
 use messina_e2e::{light_kubeconfig, operator::Operator};
 use messina_testbed::{
-    faults::{Asked, Fault, Faults},
+    faults::{ApiRequest, Fault, Faults},
     harness::{Seen, eventually},
 };
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ use tokio::sync::Notify;
 
 use super::{
     LONG, api, create,
-    fake::Sidecars,
+    fake_sidecars::Sidecars,
     finished,
     many::{are_gone, create_etcd, in_a_namespace},
     task, tasks,
@@ -39,7 +39,7 @@ fn copy(name: &str) -> EtcdOperatorTask {
     task(name, "CopyBackups", "main", json!({"targetStore": target}))
 }
 
-fn is_job_deletion(asked: &Asked) -> bool {
+fn is_job_deletion(asked: &ApiRequest) -> bool {
     asked.method == Method::DELETE && asked.uri.path().contains("/jobs/")
 }
 
@@ -178,7 +178,7 @@ impl Drop for Operations {
 
 /// A deletion is recorded: in progress, why it is incomplete, completed.
 #[tokio::test]
-async fn a_deletion_is_recorded_in_last_operation() {
+async fn deletion_is_recorded_in_last_operation() {
     in_a_namespace("etcd-deletion", async |client, namespace| {
         create_etcd(client, namespace, "main").await;
         let sidecars = Sidecars::new(Duration::ZERO).await;
@@ -218,7 +218,7 @@ async fn a_deletion_is_recorded_in_last_operation() {
 
 /// The cleanup of a finished task runs once, also when the operator crashes just before it.
 #[tokio::test]
-async fn cleanup_runs_on_completion_whatever_crashes() {
+async fn cleanup_on_completion_runs_once_despite_crashes() {
     in_a_namespace("etcd-cleanup", async |client, namespace| {
         create_etcd(client, namespace, "main").await;
         let sidecars = Sidecars::new(Duration::ZERO).await;

@@ -1,4 +1,4 @@
-//! How long a part of a test took, and how many writes.
+//! The duration and the writes of a phase of a test.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use messina_e2e::{
     observer::log::{Log, Write},
 };
 
-/// A part of a test that is under way.
+/// A phase of a test that has begun.
 pub(super) struct Phase {
     name: String,
     datacenter: TestDatacenter,
@@ -21,7 +21,7 @@ impl Phase {
         Self { name: name.into(), datacenter: datacenter.clone(), log, began: Instant::now() }
     }
 
-    /// Prints what the phase took, and returns the writes.
+    /// Prints the duration and the number of writes, and returns the writes.
     pub(super) fn end(mut self) -> Vec<Write> {
         let writes = self.log.more();
         let count = |is: &dyn Fn(&Write) -> bool| writes.iter().filter(|write| is(write)).count();
