@@ -1,7 +1,8 @@
 //! A test run: the test programs of the workspace, side by side, and what each test costs.
 //!
 //! Programs of unit tests run as they are. Of the end-to-end tests, each runs in a process of its own, so that it can be
-//! started when its turn is and its processor time is known. `docs/testing.md` says which tests belong to which tier.
+//! started when its turn is and its processor time is known. `docs/internals/testing.md` says which tests belong to which
+//! tier.
 
 mod costs;
 mod process;

@@ -292,7 +292,8 @@ fn the_document_has_the_names_that_are_documented() {
     let status = Status::new(&[datacenter], vec!["a problem".into()], Some("scylla".into()));
     let document = serde_json::to_value(status).unwrap();
     let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
-    let (cluster, documented) = (&document["clusters"][0], include_str!("../../../../../docs/kubectl.md"));
+    let cluster = &document["clusters"][0];
+    let documented = include_str!("../../../../../docs/reference/kubectl-messina.md");
     for part in [
         &document,
         cluster,
@@ -303,7 +304,7 @@ fn the_document_has_the_names_that_are_documented() {
         &cluster["next"][0],
     ] {
         for name in names(part).split(' ') {
-            assert!(documented.contains(&format!("`{name}`")), "docs/kubectl.md does not mention {name}");
+            assert!(documented.contains(&format!("`{name}`")), "kubectl-messina.md does not mention {name}");
         }
     }
     assert_eq!(names(&document), "clusters namespace problems version");
