@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     /// The page that lists all settings.
-    const PAGE: &str = include_str!("../../../docs/operator.md");
+    const PAGE: &str = include_str!("../../../docs/reference/flags.md");
 
     fn command() -> Command {
         logging::Options::augment_args(Options::augment_args(Command::new("operator")))
@@ -394,6 +394,6 @@ mod tests {
         let (mut listed, mut expected): (Vec<_>, Vec<_>) = (rows.collect(), settings());
         listed.sort();
         expected.sort();
-        assert_eq!(listed, expected, "docs/operator.md: flag, variable and default of each setting");
+        assert_eq!(listed, expected, "docs/reference/flags.md: flag, variable and default of each setting");
     }
 }

@@ -1,7 +1,7 @@
 //! Kubernetes clusters on this host, for development and tests.
 //!
 //! [`cluster`] starts and stops clusters, [`tools`] gets the programs they consist of, [`harness`] is what tests use.
-//! How the parts fit together is drawn in `docs/testbed.md`.
+//! How the parts fit together is drawn in `docs/internals/testbed.md`.
 
 pub mod audit;
 pub mod bench;

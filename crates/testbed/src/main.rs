@@ -116,14 +116,14 @@ fn one_or_three(text: &str) -> Result<u8, String> {
 struct Images {
     #[command(flatten)]
     name: Name,
-    /// Writes the archives to this folder instead, for other clusters (docs/existing-cluster.md)
+    /// A folder for the archives, for clusters that are not the testbed's (docs/getting-started.md)
     #[arg(long, conflicts_with = "name")]
     output: Option<PathBuf>,
 }
 
 #[derive(Args)]
 struct Test {
-    /// Also run the slow tier (docs/testing.md)
+    /// Also run the slow tier (docs/internals/testing.md)
     #[arg(long)]
     slow: bool,
     /// Run the tests of the testbed itself even if it has not changed since they passed

@@ -1,4 +1,5 @@
-//! Steps of docs/takeover.md that concern neither operator: webhooks and the ClusterRole of pods.
+//! Steps of docs/guides/migrate-from-scylla-operator.md that concern neither operator: webhooks and the ClusterRole of
+//! pods.
 
 use k8s_openapi::api::{admissionregistration::v1::ValidatingWebhookConfiguration, rbac::v1::ClusterRole};
 use kube::{
@@ -11,7 +12,7 @@ use messina_testbed::harness::{Seen, eventually, until};
 use serde_json::{Value, json};
 
 const MANIFEST: &str = include_str!("../../../deploy/operator.yaml");
-const PAGE: &str = include_str!("../../../docs/takeover.md");
+const PAGE: &str = include_str!("../../../docs/guides/migrate-from-scylla-operator.md");
 /// The command of the page that makes the ClusterRole one with rules of its own.
 const NO_AGGREGATION: &str = r#"[{"op": "remove", "path": "/aggregationRule"}]"#;
 

@@ -1,7 +1,7 @@
 //! Runs the test programs of the workspace in parallel, and measures the time and CPU time of each test.
 //!
 //! A program of unit tests runs as one process. Each end-to-end test runs in a process of its own, so that it can be
-//! scheduled and its CPU time measured. `docs/testing.md` says which tests belong to which tier.
+//! scheduled and its CPU time measured. `docs/internals/testing.md` says which tests belong to which tier.
 
 mod costs;
 mod process;

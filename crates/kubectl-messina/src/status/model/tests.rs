@@ -296,7 +296,8 @@ fn json_document_has_the_documented_fields() {
     let status = Status::new(&[datacenter], vec!["a problem".into()], Some("scylla".into()));
     let document = serde_json::to_value(status).unwrap();
     let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
-    let (cluster, documented) = (&document["clusters"][0], include_str!("../../../../../docs/kubectl.md"));
+    let cluster = &document["clusters"][0];
+    let documented = include_str!("../../../../../docs/reference/kubectl-messina.md");
     for part in [
         &document,
         cluster,
@@ -307,7 +308,7 @@ fn json_document_has_the_documented_fields() {
         &cluster["next"][0],
     ] {
         for name in names(part).split(' ') {
-            assert!(documented.contains(&format!("`{name}`")), "docs/kubectl.md does not mention {name}");
+            assert!(documented.contains(&format!("`{name}`")), "kubectl-messina.md does not mention {name}");
         }
     }
     assert_eq!(names(&document), "clusters namespace problems version");
