@@ -7,7 +7,7 @@ use futures::StreamExt;
 use http::StatusCode;
 use hyper::body::Bytes;
 use messina_clients::scylla::{Error, Node};
-use messina_plan::node::ring::{SelfReport, is_under_maintenance, check_readiness};
+use messina_plan::node::ring::{SelfReport, check_readiness, is_under_maintenance};
 use serde::Serialize;
 use tokio::{sync::watch, time::timeout};
 use tracing::info;

@@ -142,8 +142,9 @@ fn ahead<'a>(task: &EtcdOperatorTask, all: &'a [EtcdOperatorTask]) -> Option<Vec
         return None;
     }
     let own = QueuePosition::of(task);
-    let is_before =
-        |other: &&EtcdOperatorTask| !is_done(other) && etcd_of(other).as_ref() == Some(&etcd) && QueuePosition::of(other) < own;
+    let is_before = |other: &&EtcdOperatorTask| {
+        !is_done(other) && etcd_of(other).as_ref() == Some(&etcd) && QueuePosition::of(other) < own
+    };
     let mut ahead: Vec<&EtcdOperatorTask> = all.iter().filter(is_before).collect();
     ahead.sort_by_key(|task| QueuePosition::of(task));
     Some(ahead)

@@ -68,7 +68,7 @@ impl Unserved {
         store.on_change(move |change| {
             count.add(change);
             if let Some(object) = change.after.as_ref().filter(|_| is_new(change)) {
-                events.tell(reference(object.as_ref()), Note::warning(REASON, message::<K>(remedy)));
+                events.emit(reference(object.as_ref()), Note::warning(REASON, message::<K>(remedy)));
             }
         });
     }

@@ -11,8 +11,8 @@ use messina_api::names::{annotation, label};
 use messina_clients::scylla::{Decommission, Error, Node};
 use messina_plan::node::{
     Mode,
-    answer::{self, Answer},
-    decommission::{DecommissionRequest, Refusal, Step, is_refusal_over, is_under_way, step},
+    answer::{self, RingAnswer},
+    decommission::{DecommissionRequest, DecommissionStep, Refusal, is_refusal_over, is_under_way, step},
     facts::{Observation, changes, is_member, knows_ring},
     replaced::is_being_replaced,
     upgrade,
@@ -96,14 +96,14 @@ async fn decommissioned(leaving: &mut Option<Leaving>) -> Result<Decommission, E
 }
 
 /// Waits for the result of preparing an upgrade, if that is running.
-async fn prepared(upgrading: &mut Option<Upgrading>) -> upgrade::Answer {
+async fn prepared(upgrading: &mut Option<Upgrading>) -> upgrade::UpgradeAnswer {
     match upgrading {
         Some(work) => work.await,
         None => std::future::pending().await,
     }
 }
 
-type Upgrading = BoxFuture<'static, upgrade::Answer>;
+type Upgrading = BoxFuture<'static, upgrade::UpgradeAnswer>;
 type Leaving = BoxFuture<'static, Result<Decommission, Error>>;
 
 /// Reconciles the node with the requests on its Service.
@@ -121,7 +121,7 @@ struct NodeReconciler<'a> {
     /// The preparation of an upgrade that is running.
     upgrading: Option<Upgrading>,
     /// The result of the preparation, which has yet to be written.
-    upgraded: Option<upgrade::Answer>,
+    upgraded: Option<upgrade::UpgradeAnswer>,
     /// Backoff of writes to the Service.
     writes: Backoff,
     /// Backoff of decommission requests.
@@ -185,7 +185,7 @@ impl NodeReconciler<'_> {
         true
     }
 
-    fn on_prepared(&mut self, answer: upgrade::Answer) {
+    fn on_prepared(&mut self, answer: upgrade::UpgradeAnswer) {
         self.upgrading = None;
         match &answer.failed {
             None => self.attempts = Backoff::default(),
@@ -224,7 +224,7 @@ impl NodeReconciler<'_> {
         let question = answer::question(service.annotations()).map(ToOwned::to_owned);
         let report = match &question {
             Some(question) if *mode == Mode::Normal => match scylla::view(self.node).await {
-                Ok(view) => Some(Answer::new(question, host_id, self.broadcast.pod_uid(), &view)),
+                Ok(view) => Some(RingAnswer::new(question, host_id, self.broadcast.pod_uid(), &view)),
                 Err(error) => {
                     warn!(error = %chain(&error), "cannot read the token ring from ScyllaDB");
                     None
@@ -308,19 +308,19 @@ impl NodeReconciler<'_> {
             self.write(json!({"metadata": {"annotations": what}}), &what).await;
         }
         match next {
-            Step::Nothing => return Ok(false),
-            Step::Wait => {}
-            Step::Announce if self.leaving.is_none() && self.requests.is_over() => {
+            DecommissionStep::Nothing => return Ok(false),
+            DecommissionStep::Wait => {}
+            DecommissionStep::Announce if self.leaving.is_none() && self.requests.is_over() => {
                 let what = json!({annotation::LEAVING_BEGAN: host_id});
                 self.write_if_unchanged(json!({"metadata": {"annotations": what}}), &what).await;
             }
-            Step::Announce => {}
-            Step::StartParameters => self.start_decommission(),
-            Step::Confirm => {
+            DecommissionStep::Announce => {}
+            DecommissionStep::Start => self.start_decommission(),
+            DecommissionStep::Confirm => {
                 let what = BTreeMap::from([(label::DECOMMISSIONED, label::value::TRUE.to_owned())]);
                 self.write(json!({"metadata": {"labels": what}}), &what).await;
             }
-            Step::Restart => return Err(RestartReason::Drained),
+            DecommissionStep::Restart => return Err(RestartReason::Drained),
         }
         Ok(true)
     }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use messina_clients::scylla::{Error, Keyspaces, Node};
-use messina_plan::node::upgrade::{UpgradeAnswer, Failure, Kept, Snapshot, UpgradeStep, TAG_PREFIX, Work, disagreement};
+use messina_plan::node::upgrade::{
+    Failure, Kept, Snapshot, TAG_PREFIX, UpgradeAnswer, UpgradeStep, Work, disagreement,
+};
 
 use crate::kubernetes::chain;
 

@@ -22,7 +22,7 @@ pub use self::{
         cached,
         component::Component,
         facts::{job::CleanupJob, volume::is_without_kubernetes_node},
-        observed::{Cached, UserObjects, Observed, Turn},
+        observed::{Cached, Observed, Turn, UserObjects},
         optional_kind::OptionalKind,
         plan::{
             CertificateChain, Deletion, FieldPatch, Note, ObjectKind, Objects, ObservedVersion, Plan, Preconditions,
@@ -45,7 +45,7 @@ pub use self::{
 use self::{
     objects::{access, config, ingresses, services, token},
     rollout::storage,
-    state::{named, seen},
+    state::{preconditions, user_objects},
     status::permissions,
     topology::{cleanup, leaving::DECOMMISSION_REFUSED, recovery, steps::Topology},
 };
@@ -76,7 +76,7 @@ pub fn plan(observed: &Observed) -> Plan {
     if certificates.are_incomplete {
         rollout.postpone(observed, "WaitingForCertificates", "the serving certificates of its nodes");
     }
-    let missing = named::missing(observed);
+    let missing = user_objects::missing(observed);
     if !missing.is_empty() {
         rollout.postpone(observed, "WaitingForSettings", "the ConfigMaps and Secrets that its racks refer to");
     }
@@ -109,7 +109,7 @@ pub fn plan(observed: &Observed) -> Plan {
     for (deleted, seen) in recovery.preconditions {
         preconditions.entry(deleted).or_default().extend(seen);
     }
-    for (written, seen) in seen::for_stateful_sets(observed, &rollout.stateful_sets, &rollout.restarting) {
+    for (written, seen) in preconditions::for_stateful_sets(observed, &rollout.stateful_sets, &rollout.restarting) {
         preconditions.entry(written).or_default().extend(seen);
     }
     Plan {

@@ -14,7 +14,8 @@ use messina_plan::datacenter::{Cached, Component, Plan, RolloutState, Turn, Unto
 use serde_json::{Value, json};
 
 use crate::{
-    cached, change_of_identity, datacenter, datacenter_with, name_of, plan, report, rolled_out, rollout_state, with_name,
+    cached, change_of_identity, datacenter, datacenter_with, name_of, plan, report, rolled_out, rollout_state,
+    with_name,
 };
 
 /// The hash by an operator that did not include the user's settings in [`running`].
@@ -321,7 +322,7 @@ fn own_fields_that_are_no_longer_desired_are_a_difference() {
 #[test]
 fn changes_of_the_operator_roll_out_to_one_datacenter_at_a_time() {
     let settled_world = running(&[("a", 1), ("b", 1)], json!({}));
-    assert_eq!(rollout_state(&settled_world), RolloutState::Done);
+    assert_eq!(rollout_state(&settled_world), RolloutState::Complete);
     let mut cached = Cached { operator_image: "messina:another".into(), ..settled_world };
     assert_eq!(rollout_state(&cached), RolloutState::Pending);
     cached.turn = Turn::After("shop/another".into());
@@ -377,7 +378,7 @@ fn changed_user_settings_restart_nodes() {
 fn set_users_settings(cached: &mut Cached, text: &str) {
     let data = [("scylla.yaml".to_owned(), text.to_owned())];
     let config = ConfigMap { data: Some(data.into()), ..ConfigMap::default() };
-    cached.named.config_maps.insert("scylla-config".into(), config.into());
+    cached.user_objects.config_maps.insert("scylla-config".into(), config.into());
 }
 
 /// An operator that did not hash the user's settings created the StatefulSet; then it is upgraded to one that does.

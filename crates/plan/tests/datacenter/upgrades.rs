@@ -4,13 +4,13 @@ use crate::plan;
 use messina_api::names::annotation::{UPGRADE_ANSWER, UPGRADE_REQUEST};
 use messina_plan::{
     datacenter::{Cached, Datacenter, Plan},
-    node::upgrade::{UpgradeAnswer, Failure, Kept, UpgradeRequest, Snapshot, UpgradeStep},
+    node::upgrade::{Failure, Kept, Snapshot, UpgradeAnswer, UpgradeRequest, UpgradeStep},
 };
 use serde_json::json;
 
 use crate::{
     datacenter_with, name_of,
-    restarts::{because, changed, image, pod, reasons, respecified, rollout_state, running},
+    restarts::{because, changed, image, pod, reasons, respecified, rolling, running},
     rolled_out,
 };
 
@@ -116,8 +116,8 @@ fn failed_preparation_is_reported_by_node_and_step_and_blocks_restarts() {
     ] {
         let mut cached = upgrading();
         let answers = |request: &UpgradeRequest| {
-            let is_it =
-                request.host_id == "host-orders-dc-a-0" && (step != UpgradeStep::DataSnapshot || request.keep.len() == 2);
+            let is_it = request.host_id == "host-orders-dc-a-0"
+                && (step != UpgradeStep::DataSnapshot || request.keep.len() == 2);
             let failed = is_it.then(|| Failure { step, why: "its own words".into() });
             let kept = if step == UpgradeStep::DataSnapshot && is_it {
                 answer_as_requested(request)?.kept.into_iter().take(1).collect()
@@ -301,7 +301,7 @@ fn corrected_node_keeps_its_snapshots() {
 fn no_node_joins_or_leaves_during_an_upgrade() {
     let pods = [("old", true), ("old", true), ("new", true)];
     for racks in [[("a", 4), ("b", 1)], [("a", 3), ("b", 0)]] {
-        let mut cached = rollout_state("x", 2, &pods);
+        let mut cached = rolling("x", 2, &pods);
         cached.datacenter = datacenter_with(&racks, because("x"));
         let plan = plan(&cached);
         assert_eq!(changed(&cached, &plan), [("orders-dc-a".to_owned(), 1)], "{racks:?}");

@@ -284,7 +284,7 @@ impl Controller for DatacenterController {
         hold
     }
 
-    fn waits_for(&self) -> Option<String> {
+    fn blocked_on(&self) -> Option<String> {
         self.scylla_operator.blocking_reason()
     }
 

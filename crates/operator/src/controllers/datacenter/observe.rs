@@ -13,8 +13,8 @@ use k8s_openapi::{
 };
 use messina_api::{names::label, scylla::v1alpha1::ScyllaDBDatacenter};
 use messina_plan::datacenter::{
-    ByName, Cached, Datacenter, InvalidField, UserObjects, Observed, OptionalKind, Told, cannot_adopt,
-    certificates::{SigningRequest, SignedCertificate, signing_requests},
+    ByName, Cached, Datacenter, Explanation, InvalidField, Observed, OptionalKind, UserObjects, cannot_adopt,
+    certificates::{SignedCertificate, SigningRequest, signing_requests},
     change_of_identity, refusal, rollout_state, validate_allowing, version_of_settings,
 };
 use messina_runtime::{
@@ -60,7 +60,7 @@ impl DatacenterController {
             storage_classes: self.storage_classes.all().into_iter().collect(),
             config_maps: owned(&self.config_maps, &uid)?,
             secrets: owned(&self.secrets, &uid)?,
-            named,
+            user_objects: named,
             ingresses: owned(&self.ingresses, &uid)?,
             jobs: owned(&self.jobs, &uid)?,
             node_exporter_image: self.settings.node_exporter_image.clone(),
@@ -120,7 +120,11 @@ impl DatacenterController {
     }
 
     /// Signs the certificates that are due and whose keys are ready.
-    fn signed(&self, datacenter: &ObjectKey, observed: &Observed) -> BTreeMap<String, Result<SignedCertificate, String>> {
+    fn signed(
+        &self,
+        datacenter: &ObjectKey,
+        observed: &Observed,
+    ) -> BTreeMap<String, Result<SignedCertificate, String>> {
         let signing_requests = signing_requests(observed);
         let secrets: Vec<&str> = signing_requests.iter().map(|order| order.secret.as_str()).collect();
         let mut keys = self.new_keys.get_or_generate(datacenter, &secrets);
@@ -143,7 +147,7 @@ fn user_version(observed: &Observed) -> u64 {
 }
 
 fn invalid(faults: &[InvalidField]) -> Error {
-    let Told { reason, message } = refusal(faults);
+    let Explanation { reason, message } = refusal(faults);
     Error::Invalid { reason, message }
 }
 

@@ -67,7 +67,13 @@ impl OperatorRollouts {
 
     /// Returns whether a datacenter may restart its nodes. `version` is the hash of the user's input, and `is_known` is
     /// whether any leader has observed the generation before.
-    pub(super) fn turn_of(&self, key: &ObjectKey, version: u64, is_known: bool, rollout_state: impl Fn() -> RolloutState) -> Turn {
+    pub(super) fn turn_of(
+        &self,
+        key: &ObjectKey,
+        version: u64,
+        is_known: bool,
+        rollout_state: impl Fn() -> RolloutState,
+    ) -> Turn {
         // A datacenter that was deleted meanwhile is reconciled for the last time.
         let Some(before) = self.locked().get(key).copied() else { return Turn::Own };
         if self.at_once == 0 {
@@ -80,10 +86,16 @@ impl OperatorRollouts {
             (Phase::Unobserved | Phase::Skipped, RolloutState::NotReady) if is_known => Phase::ScyllaOperatorActivity,
             (Phase::Unobserved | Phase::Skipped, RolloutState::Pending) if is_known => Phase::Waiting,
             (Phase::Unobserved | Phase::Skipped, RolloutState::Blocked) if is_known => Phase::Held,
-            (Phase::ScyllaOperatorActivity, RolloutState::InProgress | RolloutState::NotReady) => Phase::ScyllaOperatorActivity,
+            (Phase::ScyllaOperatorActivity, RolloutState::InProgress | RolloutState::NotReady) => {
+                Phase::ScyllaOperatorActivity
+            }
             (Phase::ScyllaOperatorActivity, RolloutState::Pending) if !is_new => Phase::ScyllaOperatorActivity,
-            (Phase::Held | Phase::Waiting, RolloutState::Pending | RolloutState::InProgress) if !is_new => Phase::Waiting,
-            (Phase::Held | Phase::Waiting | Phase::ScyllaOperatorActivity, RolloutState::Blocked) if !is_new => Phase::Held,
+            (Phase::Held | Phase::Waiting, RolloutState::Pending | RolloutState::InProgress) if !is_new => {
+                Phase::Waiting
+            }
+            (Phase::Held | Phase::Waiting | Phase::ScyllaOperatorActivity, RolloutState::Blocked) if !is_new => {
+                Phase::Held
+            }
             (Phase::Waiting, RolloutState::NotReady) if !is_new => Phase::Waiting,
             _ => Phase::Idle,
         };
@@ -94,7 +106,8 @@ impl OperatorRollouts {
         let all = self.locked();
         let at = |phase| all.iter().filter(move |(_, one)| one.phase == phase).map(|(key, _)| key);
         let (holder, first) = (at(Phase::ScyllaOperatorActivity).next().cloned(), at(Phase::Waiting).next().cloned());
-        let is_free = at(Phase::ScyllaOperatorActivity).count() < self.at_once && at(Phase::Unobserved).next().is_none();
+        let is_free =
+            at(Phase::ScyllaOperatorActivity).count() < self.at_once && at(Phase::Unobserved).next().is_none();
         drop(all);
         if is_free && phase == Phase::Waiting && first.as_ref() == Some(key) {
             self.set_phase(key, Entry { version, phase: Phase::ScyllaOperatorActivity });
@@ -242,7 +255,11 @@ mod tests {
         rollouts.skip(&key("a"));
         assert_eq!(turn("c", RolloutState::Pending), Turn::Own);
         assert_eq!(turn("a", RolloutState::Pending), after("c"), "it can be reconciled again");
-        assert_eq!(turn("c", RolloutState::Blocked), after("a"), "its rollout has not begun, so another one may become active");
+        assert_eq!(
+            turn("c", RolloutState::Blocked),
+            after("a"),
+            "its rollout has not begun, so another one may become active"
+        );
         assert_eq!(turn("a", RolloutState::Pending), Turn::Own);
         rollouts.skip(&key("a"));
         assert_eq!(turn("c", RolloutState::Pending), after("a"), "an active one stays active");
@@ -270,7 +287,9 @@ mod tests {
     #[test]
     fn rollouts_by_the_user_do_not_wait() {
         let rollouts = rollouts(1, &["b", "c", "d", "z"]);
-        let turn = |name: &str, version, is_known, rollout_state| rollouts.turn_of(&key(name), version, is_known, || rollout_state);
+        let turn = |name: &str, version, is_known, rollout_state| {
+            rollouts.turn_of(&key(name), version, is_known, || rollout_state)
+        };
         assert_eq!(turn("z", 1, true, RolloutState::InProgress), Turn::Own);
         assert_eq!(turn("b", 2, false, RolloutState::Pending), Turn::Own, "no leader has observed that generation yet");
         assert_eq!(turn("c", 1, true, RolloutState::Complete), Turn::Own);

@@ -9,7 +9,7 @@ use std::{
 
 use jiff::Timestamp;
 use k8s_openapi::api::{apps::v1::StatefulSet, coordination::v1::Lease};
-use messina_plan::datacenter::takeover::{ScyllaOperatorActivity, active_by_write, active_by_lease};
+use messina_plan::datacenter::takeover::{ScyllaOperatorActivity, active_by_lease, active_by_write};
 use messina_runtime::{
     controller::Suspension,
     queue::ObjectKey,

@@ -11,7 +11,7 @@ use crate::datacenter::{
         plan::{Deletion, ObjectKind, Restart, Untouched},
         spec::MAX_NODES,
     },
-    racks::{Racks, ExistingRack},
+    racks::{ExistingRack, Racks},
     rollout::{
         notes::{paused, upgrade_blocked, waiting_for_creation, waiting_for_turn},
         outcome::{Rollout, apply_or_postpone, postpone},

@@ -27,7 +27,7 @@ use crate::{
             observed::{Observed, Turn},
             plan::Untouched,
         },
-        racks::{Racks, ExistingRack, rack_to_roll},
+        racks::{ExistingRack, Racks, rack_to_roll},
         rollout::{
             correction::correct_pods,
             notes::{
@@ -45,7 +45,7 @@ use crate::{
         },
         topology::steps::Topology,
     },
-    words,
+    metadata,
 };
 
 /// Decides which StatefulSets are created or changed now.
@@ -175,7 +175,7 @@ fn change_next(current: &Current<'_>, racks: Racks<'_>, topology: &Topology, rol
     for (position, one) in existing.into_iter().enumerate() {
         if Some(position) == lacking && is_free(&one) {
             rollout.progressing.push(scaling_out(observed, &one));
-            rollout.stateful_sets.push(if has_cluster(observed) { one.scaled_out() } else { one.wanted });
+            rollout.stateful_sets.push(if has_cluster(observed) { one.scaled_out() } else { one.desired });
         } else if differing.as_ref() != Some(&one.name) {
             apply_or_postpone(observed, one, rollout);
         } else if topology.below_ring.contains(&one.name) {
@@ -193,7 +193,7 @@ fn change_next(current: &Current<'_>, racks: Racks<'_>, topology: &Topology, rol
             let is_rolled = one.changes_pods || partition(one.now) > 0;
             rollout.restarting.extend(is_rolled.then(|| one.name.clone()));
             let replicas = replicas(one.now);
-            let mut changed = if is_rolled { one.with_next_partition(next.as_ref()) } else { one.wanted };
+            let mut changed = if is_rolled { one.with_next_partition(next.as_ref()) } else { one.desired };
             // Nodes join when the rolling update is complete.
             if let Some(spec) = changed.spec.as_mut().filter(|_| is_rolling) {
                 spec.replicas = Some(replicas);
@@ -213,7 +213,7 @@ pub(crate) const REMOVING_RACK: &str = "RemovingRack";
 fn keep_removed_racks(observed: &Observed, rollout: &mut Rollout) {
     for stateful_set in removed_racks(observed) {
         let name = stateful_set.metadata.name.clone().unwrap_or_default();
-        let rack = words::label(stateful_set, label::RACK);
+        let rack = metadata::label(stateful_set, label::RACK);
         rollout.progressing.push(note(
             REMOVING_RACK,
             format!(

@@ -66,7 +66,7 @@ pub(crate) fn recreating(observed: &Observed, stateful_set: &StatefulSet) -> Not
 }
 
 pub(crate) fn scaling_out(observed: &Observed, one: &ExistingRack<'_>) -> Note {
-    let (now, nodes) = (replicas(one.now), replicas(&one.wanted));
+    let (now, nodes) = (replicas(one.now), replicas(&one.desired));
     note(
         "ScalingOut",
         format!("Scaling {} out from {now} to {nodes} node(s). The new nodes then join.", reference(observed, one.now)),

@@ -55,7 +55,7 @@ pub(crate) fn apply_or_postpone(observed: &Observed, one: ExistingRack<'_>, roll
     if one.changes {
         postpone(observed, one, rollout);
     } else {
-        rollout.stateful_sets.push(one.wanted);
+        rollout.stateful_sets.push(one.desired);
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{
         },
         state::{counts::removed_racks, stateful_set::replicas},
     },
-    words,
+    metadata,
 };
 
 /// The status of a datacenter without its conditions, and whether it is available.
@@ -101,7 +101,7 @@ pub const INVALID_SPECIFICATION: &str = "InvalidSpecification";
 fn rack_statuses(observed: &Observed) -> Vec<RackStatus> {
     let desired = observed.datacenter.racks.iter().map(|rack| desired_rack(observed, rack));
     let removed = removed_racks(observed).filter_map(|stateful_set| {
-        let rack = words::label(stateful_set, label::RACK)?;
+        let rack = metadata::label(stateful_set, label::RACK)?;
         let is_desired = observed.datacenter.racks.iter().any(|one| one.name == *rack);
         (!is_desired).then(|| rack_status(observed, rack, stateful_set))
     });

@@ -11,8 +11,8 @@ use crate::datacenter::{
     state::{
         counts::{desired, nodes_to_keep},
         member::Member,
+        preconditions,
         ring::Membership,
-        seen,
     },
     topology::steps::Steps,
 };
@@ -35,7 +35,7 @@ pub(crate) fn keep_or_delete(steps: &mut Steps<'_>, member: &Member<'_>, host_id
     steps.require_unchanged_ring(
         ObjectKind::PersistentVolumeClaim,
         &claim.reference,
-        vec![seen::pod(observed, member.name)],
+        vec![preconditions::pod(observed, member.name)],
     );
     if observed.datacenter.deletes_claims_of_left_nodes {
         let message =
@@ -114,11 +114,11 @@ fn is_blocked_by_claim(steps: &mut Steps<'_>, member: &str) -> bool {
             steps.require_unchanged_ring(
                 ObjectKind::PersistentVolumeClaim,
                 &claim.reference,
-                vec![seen::pod(observed, member)],
+                vec![preconditions::pod(observed, member)],
             );
             steps.delete(ObjectKind::PersistentVolumeClaim, &claim.reference, ("DeletingClaim", message));
         }
-        Membership::NotKnown if others.is_empty() => steps.report_degraded(
+        Membership::Unknown if others.is_empty() => steps.report_degraded(
             Component::StatefulSet,
             "StaleClaim",
             format!(
@@ -126,7 +126,7 @@ fn is_blocked_by_claim(steps: &mut Steps<'_>, member: &str) -> bool {
                  can confirm that. Delete the claim, so that node {member} can join."
             ),
         ),
-        Membership::NotKnown => steps.report_progressing(
+        Membership::Unknown => steps.report_progressing(
             Component::StatefulSet,
             "WaitingForRing",
             format!(

@@ -116,7 +116,7 @@ fn remove_departed_node(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &st
     // Waits for an answer only where all sidecars can answer: sidecars of earlier versions cannot before their pods
     // change.
     let will_be_known = !others.is_empty() && others.iter().all(|other| other.answers());
-    if membership == Membership::Member || (membership == Membership::NotKnown && will_be_known) {
+    if membership == Membership::Member || (membership == Membership::Unknown && will_be_known) {
         steps.mark_below_ring(member);
     }
     let service = steps.node_reference(member);
@@ -154,7 +154,7 @@ fn remove_departed_node(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &st
                 steps.set_replicas(stateful_set, member.ordinal + 1, member, (MEMBER_BEYOND_REPLICAS, message));
             }
         }
-        Membership::NotKnown => {
+        Membership::Unknown => {
             // Without another node to ask, the node comes back as it was.
             if is_leaving || !others.is_empty() {
                 steps.topology.blocked_by_leftovers.insert(member.stateful_set.to_owned());
@@ -238,7 +238,9 @@ pub(crate) fn decommission_next(steps: &mut Steps<'_>, racks: &Racks<'_>, is_rep
         .ring
         .members
         .iter()
-        .filter(|member| !member.is_beyond_replicas(observed) && (member.is_asked_to_leave() || member.has_begun_to_leave()))
+        .filter(|member| {
+            !member.is_beyond_replicas(observed) && (member.is_asked_to_leave() || member.has_begun_to_leave())
+        })
         .collect();
     let is_last =
         |member: &Member<'_>| observed.stateful_sets.get(member.stateful_set).map(replicas) == Some(member.ordinal + 1);
@@ -345,14 +347,14 @@ fn continue_decommission(steps: &mut Steps<'_>, member: &Member<'_>, racks: &Rac
     steps.topology.is_leaving = true;
     steps.needs_ring = true;
     let node = steps.node_reference(member);
-    let membership = steps.ring.place(host_id, member.name);
+    let membership = steps.ring.membership(host_id, member.name);
     let refusal = member.refusal().filter(|_| membership != Membership::Absent);
     if let Some(refusal) = &refusal {
         report_refusal(steps, member, refusal);
     }
     let is_asked = member.is_asked_to_leave() && matches!(member.decommissioned(), Some(FALSE | TRUE));
     if !member.has_begun_to_leave() && membership != Membership::Absent {
-        let trouble = steps.ring.trouble(host_id, member.name);
+        let trouble = steps.ring.unhealthy_node(host_id, member.name);
         if member.ordinal < desired(observed, member.stateful_set) {
             return cancel_decommission(steps, member, "the specification contains it again");
         } else if is_replacing || decommission_blocker(steps).is_some() {
@@ -423,7 +425,8 @@ fn decommission_blocker(steps: &Steps<'_>) -> Option<String> {
         observed.datacenter.racks.iter().map(|rack| observed.datacenter.stateful_set_name(rack)).collect();
     // The operator does not roll out changes to a rack that is not in the specification.
     let is_rolling = |name: &String, one: &StatefulSet| partition(one) > 0 && racks.contains(name);
-    let not_rolled_out = observed.stateful_sets.iter().find(|(name, one)| !is_settled(observed, one) || is_rolling(name, one));
+    let not_rolled_out =
+        observed.stateful_sets.iter().find(|(name, one)| !is_settled(observed, one) || is_rolling(name, one));
     if let Some((name, _)) = not_rolled_out {
         return Some(format!("StatefulSet {namespace}/{name} is not rolled out"));
     }
@@ -498,7 +501,7 @@ fn start_decommission(steps: &mut Steps<'_>, racks: &Racks<'_>, is_replacing: bo
         return steps.report_progressing(Component::StatefulSet, "CannotDecommissionLastNode", message);
     }
     steps.needs_ring = true;
-    match steps.ring.agrees(observed, member, UP) {
+    match steps.ring.check_agreement(observed, member, UP) {
         Ok(()) => {
             steps.topology.is_leaving = true;
             steps.report_progressing(

@@ -17,7 +17,7 @@ use crate::{
             facts::{claim::Claim, pod::NodePod},
             plan::ObjectKind,
         },
-        state::{member::Member, ring::Membership, seen},
+        state::{member::Member, preconditions, ring::Membership},
         topology::{lost, maintenance, steps::Steps},
     },
     node::answer::{DOWN, UP},
@@ -39,7 +39,8 @@ pub(crate) fn replace(steps: &mut Steps<'_>) -> bool {
             is_replacing |= start_replacement(steps, member, is_replacing);
         }
     }
-    let is_unmarked = |member: &&Member<'_>| !member.service.is_to_be_replaced() && !member.is_beyond_replicas(steps.observed);
+    let is_unmarked =
+        |member: &&Member<'_>| !member.service.is_to_be_replaced() && !member.is_beyond_replicas(steps.observed);
     for member in members.iter().filter(is_unmarked) {
         if lost::is_emptied(steps.observed, member) {
             lost::report_empty_disk(steps, member);
@@ -152,7 +153,7 @@ fn may_replace_automatically(steps: &Steps<'_>, member: &Member<'_>) -> bool {
 /// Ends a replacement when the new node has joined and the replaced one has left the ring. Returns whether it was still
 /// in progress.
 fn finish_replacement(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str, replaced: &str) -> bool {
-    let is_gone = steps.ring.place(replaced, member.name) == Membership::Absent;
+    let is_gone = steps.ring.membership(replaced, member.name) == Membership::Absent;
     let is_requested = member.replacing_claim().is_some() || member.service.replace.is_some();
     // Until the new node has joined, it has to know which node it replaces, even if the request was withdrawn.
     if !is_requested && (member.has_joined() || is_gone) {
@@ -160,7 +161,7 @@ fn finish_replacement(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str,
         return false;
     }
     steps.needs_ring = true;
-    let is_done = member.has_joined() && is_gone && steps.ring.place(host_id, member.name) == Membership::Member;
+    let is_done = member.has_joined() && is_gone && steps.ring.membership(host_id, member.name) == Membership::Member;
     if is_done {
         let message = format!("Node {} ({host_id}) has replaced node {replaced}.", steps.node_reference(member));
         steps.change_member(member, cleared_request(), Some(("NodeReplaced", message)));
@@ -237,7 +238,7 @@ fn delete_claim_and_pod(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &st
         return steps.report_progressing(Component::Service, "WaitingForMaintenance", message);
     }
     let is_disk_deleted = left.claim.is_none_or(|claim| claim.is_being_deleted);
-    if let Err(reason) = steps.ring.agrees(observed, member, DOWN) {
+    if let Err(reason) = steps.ring.check_agreement(observed, member, DOWN) {
         if is_disk_deleted && steps.ring.is_seen(host_id, UP, member.name) {
             let message = format!(
                 "Node {node} ({host_id}) is up although its disk is being deleted. Delete pod {node}, so that an \
@@ -261,12 +262,16 @@ fn delete_claim_and_pod(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &st
             steps.require_unchanged_ring(
                 ObjectKind::PersistentVolumeClaim,
                 &claim.reference,
-                vec![seen::pod(observed, member.name)],
+                vec![preconditions::pod(observed, member.name)],
             );
             steps.delete(ObjectKind::PersistentVolumeClaim, &claim.reference, ("ReplacingNode", message));
         }
         (_, Some(pod)) if !pod.is_being_deleted => {
-            steps.require_unchanged_ring(ObjectKind::Pod, &pod.reference, vec![seen::claim(observed, member.name)]);
+            steps.require_unchanged_ring(
+                ObjectKind::Pod,
+                &pod.reference,
+                vec![preconditions::claim(observed, member.name)],
+            );
             steps.delete(ObjectKind::Pod, &pod.reference, ("ReplacingNode", message));
         }
         _ => {}
@@ -294,8 +299,9 @@ fn start_replacement(steps: &mut Steps<'_>, member: &Member<'_>, is_another_repl
         steps.report_degraded(Component::Service, "NoHostId", message);
         return false;
     };
-    let leaves =
-        |other: &Member<'_>| other.name != member.name && other.has_begun_to_leave() && !other.is_beyond_replicas(observed);
+    let leaves = |other: &Member<'_>| {
+        other.name != member.name && other.has_begun_to_leave() && !other.is_beyond_replicas(observed)
+    };
     if is_another_replaced || steps.ring.members.iter().any(leaves) {
         let message = format!(
             "Node {node} has to be replaced. Waiting until no other node is being replaced or leaves the token ring."
@@ -309,7 +315,7 @@ fn start_replacement(steps: &mut Steps<'_>, member: &Member<'_>, is_another_repl
         return false;
     }
     steps.needs_ring = true;
-    if let Err(reason) = steps.ring.agrees(observed, member, DOWN) {
+    if let Err(reason) = steps.ring.check_agreement(observed, member, DOWN) {
         if member.service.replace.is_some() && steps.ring.is_seen(host_id, UP, member.name) {
             let message = format!(
                 "Node {node} ({host_id}) has the label {REPLACE}, but it is up. The operator replaces a node only if \

@@ -13,7 +13,7 @@ use crate::datacenter::{
         observed::Observed,
         plan::{Deletion, FieldPatch, Note, ObjectKind, ObservedVersion, Preconditions},
     },
-    state::{Current, member::Member, ring::Ring, seen, stateful_set::replicas},
+    state::{Current, member::Member, preconditions, ring::Ring, stateful_set::replicas},
 };
 
 /// What the operator does about such nodes now.
@@ -110,7 +110,7 @@ impl<'a> Steps<'a> {
         member: &Member<'_>,
         event: (&'static str, String),
     ) {
-        let preconditions = seen::for_replicas(self.observed, stateful_set, replicas, member.name);
+        let preconditions = preconditions::for_replicas(self.observed, stateful_set, replicas, member.name);
         self.topology
             .preconditions
             .entry((ObjectKind::StatefulSet, member.stateful_set.to_owned()))
@@ -129,7 +129,7 @@ impl<'a> Steps<'a> {
 
     /// Makes the patch of the member's Service conditional on its claim and its pod being unchanged.
     pub(crate) fn require_unchanged_claim_and_pod(&mut self, member: &Member<'_>) {
-        let claim_and_pod = seen::claim_and_pod(self.observed, member.name);
+        let claim_and_pod = preconditions::claim_and_pod(self.observed, member.name);
         self.topology.preconditions.insert((ObjectKind::Service, member.name.to_owned()), claim_and_pod);
     }
 
@@ -141,8 +141,8 @@ impl<'a> Steps<'a> {
         object: &ObjectReference,
         also: Vec<ObservedVersion>,
     ) {
-        let said = self.ring.members.iter().map(|member| seen::service(self.observed, member.name));
-        let witnesses = self.ring.witnesses.iter().map(|name| seen::pod(self.observed, name));
+        let said = self.ring.members.iter().map(|member| preconditions::service(self.observed, member.name));
+        let witnesses = self.ring.witnesses.iter().map(|name| preconditions::pod(self.observed, name));
         self.topology.preconditions.insert((kind, object.name.clone()), said.chain(witnesses).chain(also).collect());
     }
 

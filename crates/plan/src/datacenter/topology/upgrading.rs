@@ -14,18 +14,19 @@ use crate::{
         racks::Racks,
         state::{
             member::Member,
-            upgrade::{Node, is_upgraded, has_upgrade_annotations, version},
+            upgrade::{Node, has_upgrade_annotations, is_upgraded, version},
         },
         topology::steps::Steps,
     },
-    node::upgrade::{Failure, Kept, UpgradeRequest, Snapshot, UpgradeStep},
+    node::upgrade::{Failure, Kept, Snapshot, UpgradeRequest, UpgradeStep},
 };
 
 /// Requests the snapshots of an upgrade and their removal, and decides whether the next node may restart. Requests
 /// nothing while a node is replaced or under maintenance (`is_held`).
 pub(crate) fn prepare(steps: &mut Steps<'_>, racks: &Racks<'_>, is_held: bool) {
     let observed = steps.observed;
-    let members: Vec<Member<'_>> = steps.ring.members.iter().copied().filter(|one| is_upgraded(observed, one)).collect();
+    let members: Vec<Member<'_>> =
+        steps.ring.members.iter().copied().filter(|one| is_upgraded(observed, one)).collect();
     if observed.datacenter.skips_upgrade_hooks {
         clear_requests(steps, &members);
     } else if !is_held {
@@ -161,7 +162,12 @@ fn event_of(
 }
 
 /// Writes a request, and removes the answer to another one.
-fn write_request(steps: &mut Steps<'_>, node: &Node<'_>, request: &UpgradeRequest, event: Option<(&'static str, String)>) {
+fn write_request(
+    steps: &mut Steps<'_>,
+    node: &Node<'_>,
+    request: &UpgradeRequest,
+    event: Option<(&'static str, String)>,
+) {
     let mut annotations = json!({UPGRADE_REQUEST: request.text()});
     let is_same = node.request.as_ref().is_some_and(|asked| asked.to == request.to && asked.from == request.from);
     if !is_same && node.member.service.upgrade_answer.is_some() {

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, PodStatus, Secret};
 use messina_plan::datacenter::{
     Cached, Gates, Plan,
-    certificates::{SigningRequest, Purpose, SignedCertificate, keys},
+    certificates::{Purpose, SignedCertificate, SigningRequest, keys},
 };
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -17,7 +17,7 @@ use rcgen::{
 };
 use x509_parser::{certificate::X509Certificate, pem::Pem};
 
-use crate::{cached, datacenter_with, signing_requests, plan, with_name};
+use crate::{cached, datacenter_with, plan, signing_requests, with_name};
 
 const SECRETS: [&str; 4] =
     ["orders-local-client-ca", "orders-local-user-admin", "orders-local-serving-ca", "orders-local-serving-certs"];
@@ -52,7 +52,10 @@ fn sign(order: &SigningRequest) -> SignedCertificate {
             params.signed_by(&key, &Issuer::from_ca_cert_pem(certificate, signer).unwrap())
         }
     };
-    SignedCertificate { certificate: certificate.unwrap().pem(), key: keys::elliptic_key_pem(key.serialized_der()).unwrap() }
+    SignedCertificate {
+        certificate: certificate.unwrap().pem(),
+        key: keys::elliptic_key_pem(key.serialized_der()).unwrap(),
+    }
 }
 
 /// Signs all orders.

@@ -8,8 +8,8 @@ use messina_api::names::{
 };
 use messina_plan::node::{
     Mode,
-    answer::{UpgradeAnswer, change, question},
-    decommission::{DecommissionRequest, Refusal, UpgradeStep, is_refusal_over, step},
+    answer::{RingAnswer, change, question},
+    decommission::{DecommissionRequest, DecommissionStep, Refusal, is_refusal_over, step},
     facts::{Observation, changes},
     replaced::is_being_replaced,
     ring::View,
@@ -255,7 +255,7 @@ impl World {
         let pod_uid = pod_uid.filter(|_| !self.has_old_sidecars);
         let answer = question(&annotations)
             .filter(|_| node.mode == Mode::Normal)
-            .map(|asked| UpgradeAnswer::new(asked, &node.host_id, pod_uid, &node.view));
+            .map(|asked| RingAnswer::new(asked, &node.host_id, pod_uid, &node.view));
         if let Some(text) = change(&annotations, answer.as_ref()) {
             return self.write_as_sidecar(pod, &json!({"metadata": {"annotations": {RING_ANSWER: text}}}), false);
         }
@@ -283,10 +283,10 @@ impl World {
             return self.write_as_sidecar(pod, &json!({"metadata": {"annotations": {LEAVING_REFUSED: null}}}), false);
         }
         match step(asked, &node.host_id, &node.mode, true) {
-            UpgradeStep::Announce => {
+            DecommissionStep::Announce => {
                 self.write_as_sidecar(pod, &json!({"metadata": {"annotations": {LEAVING_BEGAN: node.host_id}}}), true)
             }
-            UpgradeStep::Start => {
+            DecommissionStep::Start => {
                 assert_eq!(self.nodes_in_transition(pod), 0, "{pod} leaves while another node joins or leaves");
                 assert_eq!(self.running_jobs(), [""; 0], "{pod} leaves while nodes are cleaned up");
                 let refusal = match self.down().is_empty() {
@@ -303,10 +303,10 @@ impl World {
                 }
                 true
             }
-            UpgradeStep::Confirm => {
+            DecommissionStep::Confirm => {
                 self.write_as_sidecar(pod, &json!({"metadata": {"labels": {DECOMMISSIONED: "true"}}}), false)
             }
-            UpgradeStep::Nothing | UpgradeStep::Wait | UpgradeStep::Restart => false,
+            DecommissionStep::Nothing | DecommissionStep::Wait | DecommissionStep::Restart => false,
         }
     }
 }
