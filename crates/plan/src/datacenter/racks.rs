@@ -174,8 +174,8 @@ pub(crate) fn racks<'a>(current: &Current<'a>) -> Racks<'a> {
                 orphaned.push(restored);
             }
             Some(now) => {
-                let (mut desired, faults) = keep_immutable_fields(current, desired, now);
-                degraded.extend(faults);
+                let (mut desired, notes) = keep_immutable_fields(current, desired, now);
+                degraded.extend(notes);
                 set_partition(&mut desired, partition(now));
                 let changes_pods = changes_pods(&desired, now) || is_of_scylla_operator(now);
                 if changes_pods {

@@ -116,12 +116,12 @@ mod tests {
         let answer = RingAnswer::new("7", "a", Some("pod"), &view());
         let text = answer.text();
         let cases = [
-            (annotations(&[]), Some(&answer), None, "nobody asks"),
+            (annotations(&[]), Some(&answer), None, "there is no question"),
             (annotations(&[(RING_QUESTION, "7")]), Some(&answer), Some(Some(text.clone())), "it is new"),
             (annotations(&[(RING_QUESTION, "7"), (RING_ANSWER, &text)]), Some(&answer), None, "it is said"),
             (annotations(&[(RING_QUESTION, "8"), (RING_ANSWER, &text)]), Some(&answer), None, "another question"),
             (annotations(&[(RING_QUESTION, "7"), (RING_ANSWER, "x")]), None, None, "it cannot tell now"),
-            (annotations(&[(RING_ANSWER, &text)]), None, Some(None), "nobody asks any more"),
+            (annotations(&[(RING_ANSWER, &text)]), None, Some(None), "there is no question any more"),
         ];
         for (annotations, answer, expected, why) in cases {
             assert_eq!(change(&annotations, answer), expected, "{why}");

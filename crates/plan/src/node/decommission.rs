@@ -93,7 +93,7 @@ impl Refusal {
 
     /// Returns the refusal of the node `own` with `retry` set, if the operator has withdrawn its request.
     pub fn with_retry(annotations: &BTreeMap<String, String>, own: &str, is_asked: bool) -> Option<Self> {
-        let refusal = annotations.get(LEAVING_REFUSED).and_then(|told| Self::of(told))?;
+        let refusal = annotations.get(LEAVING_REFUSED).and_then(|annotation| Self::of(annotation))?;
         (!is_asked && !refusal.retry && refusal.host_id == own).then_some(Self { retry: true, ..refusal })
     }
 }
@@ -105,8 +105,10 @@ pub fn is_under_way(words: &str) -> bool {
 
 /// Whether the annotation with the refusal is outdated: it is of another node, or the node has been leaving for long.
 pub fn is_refusal_over(annotations: &BTreeMap<String, String>, own: &str, leaves_for_long: bool) -> bool {
-    let told = annotations.get(LEAVING_REFUSED);
-    told.is_some_and(|told| leaves_for_long || Refusal::of(told).is_none_or(|refusal| refusal.host_id != own))
+    let annotation = annotations.get(LEAVING_REFUSED);
+    annotation.is_some_and(|annotation| {
+        leaves_for_long || Refusal::of(annotation).is_none_or(|refusal| refusal.host_id != own)
+    })
 }
 
 /// Returns the next step for the node with the host ID `own`.
@@ -195,21 +197,21 @@ mod tests {
 
     #[test]
     fn refusal_is_outdated_when_the_node_leaves_or_is_another_one() {
-        let told = |text: &str| BTreeMap::from([(LEAVING_REFUSED.to_owned(), text.to_owned())]);
+        let annotation = |text: &str| BTreeMap::from([(LEAVING_REFUSED.to_owned(), text.to_owned())]);
         let refusal = Refusal::new("me", &"too few nodes ".repeat(1000));
         assert_eq!(refusal.why.chars().count(), MAX_MESSAGE);
         assert_eq!(Refusal::of(&refusal.text()), Some(refusal.clone()));
-        assert!(!is_refusal_over(&told(&refusal.text()), "me", false));
-        assert!(is_refusal_over(&told(&refusal.text()), "me", true));
-        assert!(is_refusal_over(&told(&refusal.text()), "another", false));
-        assert!(is_refusal_over(&told("nonsense"), "me", false));
+        assert!(!is_refusal_over(&annotation(&refusal.text()), "me", false));
+        assert!(is_refusal_over(&annotation(&refusal.text()), "me", true));
+        assert!(is_refusal_over(&annotation(&refusal.text()), "another", false));
+        assert!(is_refusal_over(&annotation("nonsense"), "me", false));
         assert!(!is_refusal_over(&BTreeMap::new(), "me", true));
 
-        let retried = Refusal::with_retry(&told(&refusal.text()), "me", false).unwrap();
+        let retried = Refusal::with_retry(&annotation(&refusal.text()), "me", false).unwrap();
         assert_eq!((retried.retry, &retried.why), (true, &refusal.why));
-        assert_eq!(Refusal::with_retry(&told(&retried.text()), "me", false), None, "it is said once");
-        assert_eq!(Refusal::with_retry(&told(&refusal.text()), "me", true), None, "it is being asked");
-        assert_eq!(Refusal::with_retry(&told(&refusal.text()), "another", false), None);
+        assert_eq!(Refusal::with_retry(&annotation(&retried.text()), "me", false), None, "it is said once");
+        assert_eq!(Refusal::with_retry(&annotation(&refusal.text()), "me", true), None, "it is being asked");
+        assert_eq!(Refusal::with_retry(&annotation(&refusal.text()), "another", false), None);
         assert!(is_under_way("Operation decommission is in progress, try again"));
         assert!(!is_under_way(&refusal.why));
     }

@@ -42,7 +42,7 @@ mod tests {
             (label("lost"), own("claim/pod"), Some("new"), Some("another"), false, "the successor starts again"),
             (label("lost"), own("claim/"), None, None, false, "there was no pod"),
             (label("lost"), BTreeMap::new(), None, Some("pod"), false, "nothing is known of it"),
-            (label(""), own("claim/pod"), None, Some("pod"), false, "nobody is named"),
+            (label(""), own("claim/pod"), None, Some("pod"), false, "the label is empty"),
             (BTreeMap::new(), own("claim/pod"), Some("lost"), Some("pod"), false, "it is withdrawn"),
         ];
         for (labels, annotations, on_disk, pod, expected, why) in cases {

@@ -207,7 +207,7 @@ mod tests {
         let other = |answer: UpgradeAnswer| Some(UpgradeAnswer { to: "3".into(), ..answer });
         let stranger = |answer: UpgradeAnswer| Some(UpgradeAnswer { host_id: "other".into(), ..answer });
         let cases = [
-            (service(None, None), None, "nobody asks"),
+            (service(None, None), None, "there is no request"),
             (service(asked(), None), Some(vec![System, Data]), "nothing is done"),
             (service(asked(), Some(answer(&[System], None))), Some(vec![Data]), "one is taken"),
             (service(asked(), Some(answer(&[System, Data], None))), None, "all is done"),
@@ -218,12 +218,12 @@ mod tests {
                 Some(vec![Data]),
                 "it is tried again",
             ),
-            (service(Some(request(&[])), Some(answer(&[System], None))), Some(vec![]), "one is to be removed"),
+            (service(Some(request(&[])), Some(answer(&[System], None))), Some(vec![]), "one has to be cleared"),
             (service(Some(request(&[])), Some(answer(&[], Some(UpgradeStep::Clearing)))), Some(vec![]), "that failed"),
         ];
         for (annotations, expected, why) in cases {
             assert_eq!(work(&annotations, "me", &Mode::Normal).map(|work| work.to_take()), expected, "{why}");
-            assert_eq!(work(&annotations, "somebody else", &Mode::Normal), None, "{why}");
+            assert_eq!(work(&annotations, "another", &Mode::Normal), None, "{why}");
             assert_eq!(work(&annotations, "me", &Mode::Joining), None, "{why}");
         }
     }
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn answer_is_written_once_and_only_to_its_request() {
         let done = answer(&[Snapshot::System], None);
-        assert_eq!(change(&service(None, None), &done), None, "nobody asks any more");
+        assert_eq!(change(&service(None, None), &done), None, "there is no request any more");
         let asked = service(Some(request(&[Snapshot::System])), None);
         assert_eq!(change(&asked, &done), Some(done.text()));
         let said = service(Some(request(&[Snapshot::System])), Some(done.clone()));

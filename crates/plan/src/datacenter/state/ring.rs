@@ -169,24 +169,24 @@ impl<'a> Ring<'a> {
     /// sees a node of this datacenter in another state than up and normal, except those in `lost`, and none sees a node
     /// of another datacenter down. Returns why not.
     pub(crate) fn check_restart(&self, observed: &Observed, lost: &[Member<'_>]) -> Result<(), String> {
-        let ours = self.others(observed, "");
-        if let Some(silent) = ours.iter().find(|member| member.answers() && !self.answers.contains_key(member.name)) {
+        let own = self.others(observed, "");
+        if let Some(silent) = own.iter().find(|member| member.answers() && !self.answers.contains_key(member.name)) {
             return Err(format!("node {} has not reported the state of the ring yet", silent.name));
         }
-        let is_ours = |host_id: &str| {
-            ours.iter().any(|member| member.host_id() == Some(host_id))
+        let is_own = |host_id: &str| {
+            own.iter().any(|member| member.host_id() == Some(host_id))
                 && !lost.iter().any(|member| member.host_id() == Some(host_id))
         };
         // Answers of nodes that have left since do not count.
-        let answers = || self.answers.iter().filter(|(name, _)| ours.iter().any(|member| member.name == **name));
+        let answers = || self.answers.iter().filter(|(name, _)| own.iter().any(|member| member.name == **name));
         let unhealthy = answers().find_map(|(name, answer)| {
-            let (node, state) = answer.nodes.iter().find(|(node, state)| is_ours(node) && *state != UP)?;
+            let (node, state) = answer.nodes.iter().find(|(node, state)| is_own(node) && *state != UP)?;
             Some(format!("node {name} sees node {} in state {state}", self.display_name(node)))
         });
         // A node that is leaving or being replaced may be missing.
         let stays = |member: &&&Member<'_>| !member.is_asked_to_leave() && !member.is_replaced();
         let missing = || {
-            ours.iter().filter(stays).filter_map(|member| member.host_id()).filter(|host_id| is_ours(host_id)).find_map(
+            own.iter().filter(stays).filter_map(|member| member.host_id()).filter(|host_id| is_own(host_id)).find_map(
                 |host_id| {
                     let (name, _) = answers().find(|(_, answer)| !answer.nodes.contains_key(host_id))?;
                     Some(format!("node {name} does not see node {} in the ring", self.display_name(host_id)))
@@ -215,7 +215,7 @@ impl<'a> Ring<'a> {
 
     /// Returns the host ID of a node, with the name of its member if it is of this datacenter.
     pub(crate) fn display_name(&self, host_id: &str) -> String {
-        let ours = self.members.iter().find(|member| member.host_id() == Some(host_id));
-        ours.map_or_else(|| host_id.to_owned(), |member| format!("{} ({host_id})", member.name))
+        let own = self.members.iter().find(|member| member.host_id() == Some(host_id));
+        own.map_or_else(|| host_id.to_owned(), |member| format!("{} ({host_id})", member.name))
     }
 }

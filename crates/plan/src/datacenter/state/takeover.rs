@@ -99,24 +99,24 @@ mod tests {
 
     fn lease(holder: &str, renewed: &str) -> Lease {
         serde_json::from_value(json!({
-            "metadata": {"name": "lock", "namespace": "peer"},
+            "metadata": {"name": "lock", "namespace": "scylla-operator"},
             "spec": {"holderIdentity": holder, "leaseDurationSeconds": 60, "renewTime": renewed},
         }))
         .unwrap()
     }
 
     #[test]
-    fn a_lease_is_held_until_it_runs_out_or_is_released() {
+    fn lease_is_held_until_it_expires_or_is_released() {
         let long_ago = "2020-01-01T12:00:00.000000Z";
         let seen = time("2026-01-01T12:00:00Z");
         let (soon, late) = (time("2026-01-01T12:05:59Z"), time("2026-01-01T12:06:00Z"));
         let active = active_by_lease(&lease("a", long_ago), seen, soon).unwrap();
-        assert_eq!((active.until, active.evidence.as_str()), (late, "a holds Lease peer/lock"));
-        assert_eq!(active_by_lease(&lease("a", long_ago), seen, late), None, "it has run out");
+        assert_eq!((active.until, active.evidence.as_str()), (late, "a holds Lease scylla-operator/lock"));
+        assert_eq!(active_by_lease(&lease("a", long_ago), seen, late), None, "it has expired");
         assert_eq!(
             active_by_lease(&lease("a", "2999-01-01T12:00:00.000000Z"), seen, late),
             None,
-            "whatever time it says"
+            "regardless of its renewTime"
         );
         assert_eq!(active_by_lease(&lease("", long_ago), seen, soon), None, "it was released");
         assert_eq!(active_by_lease(&Lease::default(), seen, soon), None);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recent_write_of_scylla_operator_counts() {
+    fn recent_write_shows_that_scylla_operator_runs() {
         let its = [stateful_set("scylla-operator (linux", json!({}), &[])];
         let (soon, late) = (time("2026-01-01T12:04:59Z"), time("2026-01-01T12:05:00Z"));
         assert_eq!(active_by_write(&its, soon).unwrap().until, late);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_of_scylla_operator_by_their_program_or_by_records() {
+    fn template_is_of_scylla_operator_by_program_or_managed_fields() {
         let template = json!({"f:spec": {"f:template": {"f:spec": {}}}});
         for (manager, fields, command, expected) in [
             ("messina", template.clone(), &["/mnt/shared/messina", "sidecar"][..], false),
