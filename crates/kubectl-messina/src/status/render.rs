@@ -142,8 +142,8 @@ impl Page {
     }
 
     fn left_out(&mut self, cluster: &Cluster, folded: &Folded<'_>) {
-        let Some((clause, them)) = folded.left_out() else { return };
-        self.paragraph("  ", "    ", &format!("{clause}. See {them} with:"), Colour::Plain);
+        let Some((clause, _)) = folded.left_out() else { return };
+        self.paragraph("  ", "    ", &format!("{clause}:"), Colour::Plain);
         self.command(&format!("kubectl messina why sdc/{} -n {} --all", cluster.name, cluster.namespace));
     }
 }
@@ -176,10 +176,10 @@ fn notes(node: &Node) -> Vec<(String, Colour)> {
         .other_views()
         .into_iter()
         .map(|(state, count)| {
-            let (nodes, sees, does) = if count == 1 { ("node", "sees", "does") } else { ("nodes", "see", "do") };
+            let (sees, does) = if count == 1 { ("sees", "does") } else { ("see", "do") };
             match state {
-                ABSENT => format!("{count} of {all} {nodes} {does} not know it"),
-                state => format!("{count} of {all} {nodes} {sees} it as {state}"),
+                ABSENT => format!("{count} of {all} nodes {does} not know it"),
+                state => format!("{count} of {all} nodes {sees} it as {state}"),
             }
         })
         .collect();

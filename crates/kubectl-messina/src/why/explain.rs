@@ -109,19 +109,23 @@ impl Findings {
         self.categories.extend(conditions.iter().map(|condition| category(condition, is_unobserved)));
         let folded = fold(conditions, shows_all);
         let left_out = folded.left_out().map(|(clause, them)| format!("{clause}; --all shows {them}"));
-        self.add_shown(&folded.causes);
+        self.add_shown(&folded.causes, is_unobserved);
         if let Some(left_out) = left_out.as_ref().filter(|_| folded.has_consequences()) {
             self.add_lines(left_out, Colour::Plain);
         }
-        self.add_shown(&folded.others);
+        self.add_shown(&folded.others, is_unobserved);
         if let Some(left_out) = left_out.as_ref().filter(|_| !folded.has_consequences()) {
             self.add_lines(left_out, Colour::Plain);
         }
     }
 
-    fn add_shown(&mut self, all: &[Shown<'_>]) {
+    /// Adds a sentence for each message. A refusal of an earlier generation need not hold for the current one.
+    fn add_shown(&mut self, all: &[Shown<'_>], is_unobserved: bool) {
         for Shown { condition, messages } in all {
-            let (title, component, colour) = title(condition);
+            let (title, component, colour) = match title(condition) {
+                _ if condition.is_refusal() && is_unobserved => ("Degraded", "Observation", Colour::Red),
+                title => title,
+            };
             let about = if component.is_empty() { String::new() } else { format!(" ({component})") };
             for message in messages {
                 self.add_lines(&format!("{title}{about}: {message}"), colour);

@@ -76,8 +76,7 @@ fn consequences_of_a_degraded_component_are_counted() {
     Conditions:
       Degraded (RoleBinding, Forbidden): admission webhook denied RoleBinding
         scylla/orders-member.
-      4 more messages follow from this, and 1 more message is not shown. See them
-        with:
+      4 more messages follow from this, and 1 more message is not shown:
         kubectl messina why sdc/orders -n scylla --all
       Progressing (Storage, ExpandingVolumes): 1
         2

@@ -279,6 +279,7 @@ fn refused_specification_lists_all_faults() {
     found.object.metadata.generation = Some(4);
     let corrected = shown(&found);
     assert!(corrected.contains("generation 3, and the object is at 4"), "{corrected}");
+    assert!(corrected.contains("Degraded (Observation): spec.racks[1].name: is a duplicate."), "{corrected}");
 }
 
 #[test]
