@@ -7,7 +7,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/messina
-# A test says what is wrong; a hundred lines of frames would hide that.
+# A failed test prints its reason; a backtrace of a hundred lines would hide it.
 export RUST_BACKTRACE := 0
 BUILT := target/$(shell uname -m)-unknown-linux-gnu
 TESTBED := $(BUILT)/debug/testbed
@@ -27,7 +27,7 @@ help: ## Lists the targets
 	grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/' | expand -t 14
 
 .PHONY: demo
-demo: needs-cargo ## Starts a local Kubernetes with the operator and a datacenter, and says what to try
+demo: needs-cargo ## Starts a local Kubernetes with the operator and a datacenter, and prints commands to try
 	@if [ ! -x $(TESTBED) ]; then
 		echo "The first run compiles Messina, about 13 minutes on two CPUs, and downloads Kubernetes, or builds it in about 10 minutes"
 		echo "more where its release site cannot be reached. Later runs take less than a minute."
@@ -86,7 +86,7 @@ soak-hostile: build ## Creates and deletes objects for an hour among hostile etc
 	MESSINA_TEST=soak-hostile flock $(CACHE)/test-run.lock cargo test --workspace --test e2e -- --ignored --nocapture --test-threads=1 hostile::
 
 .PHONY: bench
-bench: needs-cargo release ## Measures clusters and the operator: how long, how much, how many requests
+bench: needs-cargo release ## Measures clusters and the operator: time, memory, CPU time and requests
 	@$(BUILD_PROGRAMS)
 	for mode in "--light" "--nodes 1" "--nodes 3" "--with-etcd" "--with-etcd --etcd-members 3"; do
 		for run in 1 2 3; do
@@ -105,11 +105,11 @@ lint: needs-cargo ## Checks formatting and runs clippy; licences and sources are
 	echo "lint took $$((SECONDS - started)) s"
 
 .PHONY: crds
-crds: needs-cargo ## Writes deploy/crds/ anew from the types
+crds: needs-cargo ## Regenerates deploy/crds/ from the types
 	@cargo run --quiet --package messina-operator -- crds --output deploy/crds
 
 .PHONY: schema-facts
-schema-facts: needs-cargo ## Asks the API server anew what it says of Kubernetes' own types
+schema-facts: needs-cargo ## Regenerates the schema facts of Kubernetes' own types from an API server
 	@$(BUILD_PROGRAMS)
 	$(TESTBED) up --light --name facts
 	trap '$(TESTBED) down --name facts' EXIT
@@ -123,7 +123,7 @@ release: needs-cargo ## Builds the statically linked programs `messina` and `kub
 
 .PHONY: needs-only
 needs-only:
-	@: $${ONLY:?says which tests, such as \`make e2e ONLY=upgrade\`; target/test-costs.json names those of the last run}
+	@: $${ONLY:?names the tests to run, such as \`make e2e ONLY=upgrade\`; target/test-costs.json names those of the last run}
 
 .PHONY: needs-cargo
 needs-cargo:

@@ -1,4 +1,4 @@
-//! Certificates as a client of ScyllaDB sees them.
+//! Certificates and their rotation, as a client of ScyllaDB sees them.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -32,15 +32,15 @@ const POD: &str = "orders-dc-a-0";
 const SERVING: &str = "orders-local-serving-certs";
 const SERVING_AUTHORITY: &str = "orders-local-serving-ca";
 const ADMIN: &str = "orders-local-user-admin";
-/// A kubelet writes changed Secrets into pods once in a minute or so.
+/// The timeout for Secrets to reach pods: a kubelet updates them about once a minute.
 const SEEN_BY_NODES: Duration = Duration::from_secs(240);
 const SOON: Duration = Duration::from_secs(60);
 
-/// The asking for options, and the beginning of the answer, in CQL.
+/// The CQL request OPTIONS, and the beginning of its response.
 const OPTIONS: [u8; 9] = [4, 0, 0, 1, 5, 0, 0, 0, 0];
 const SUPPORTED: [u8; 5] = [0x84, 0, 0, 1, 6];
 
-/// What a client knows that reads it from the API now.
+/// The credentials of a client, as read from the API.
 struct Knowledge {
     address: IpAddr,
     authorities: String,
@@ -59,7 +59,7 @@ impl Knowledge {
         }
     }
 
-    /// Speaks CQL with the node by TLS, and gives the certificate that the node showed.
+    /// Sends a CQL request over TLS, and returns the certificate of the node.
     async fn ask(&self) -> Result<Vec<u8>, String> {
         let asking = self.speak();
         timeout(Duration::from_secs(10), asking).await.map_err(|_| "no answer".to_owned())?
@@ -85,7 +85,7 @@ impl Knowledge {
         let stream = TcpStream::connect(SocketAddr::new(self.address, 9142)).await.map_err(problem)?;
         let name = ServerName::IpAddress(self.address.into());
         let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(problem)?;
-        // A client that is not wanted hears of it only when it reads.
+        // A rejected client sees the error only when it reads.
         stream.write_all(&OPTIONS).await.map_err(problem)?;
         let mut beginning = [0; 5];
         stream.read_exact(&mut beginning).await.map_err(problem)?;
@@ -105,8 +105,8 @@ async fn data(datacenter: &TestDatacenter, secret: &str) -> (Vec<u8>, Vec<u8>) {
     (data.remove("tls.crt").unwrap().0, data.remove("tls.key").unwrap().0)
 }
 
-/// Waits until a client that reads everything anew is shown what the Secret holds, another one than before, and gives
-/// it.
+/// Waits until a client with new credentials sees the certificate of the Secret, which differs from `before`, and
+/// returns it.
 async fn shown(datacenter: &TestDatacenter, what: &str, before: &[u8]) -> Vec<u8> {
     eventually(what, SEEN_BY_NODES, async || {
         let stored = certificates(&data(datacenter, SERVING).await.0).remove(0).to_vec();
@@ -121,7 +121,7 @@ async fn shown(datacenter: &TestDatacenter, what: &str, before: &[u8]) -> Vec<u8
     .unwrap()
 }
 
-/// Deletes a Secret, and waits until there is another one.
+/// Deletes a Secret, and waits until the operator has recreated it.
 async fn replaced(datacenter: &TestDatacenter, name: &str) {
     let secrets = datacenter.api::<Secret>();
     let before = secrets.get(name).await.unwrap().metadata.uid;
@@ -142,11 +142,11 @@ async fn client_sees_certificates_and_their_rotation() {
     datacenter.apply(&manifest(&[("a", 1)])).await;
     datacenter.settled(1).await;
 
-    // The node began with a certificate that knew none of its addresses.
+    // The first certificate of the node had none of its addresses.
     let first = shown(&datacenter, "the node to show a certificate for its address", &[]).await;
     let known = Knowledge::read(&datacenter).await;
     let stranger = Knowledge { identity: None, ..Knowledge::read(&datacenter).await };
-    stranger.ask().await.expect_err("nobody is let in without a certificate");
+    stranger.ask().await.expect_err("clients without a certificate are refused");
 
     replaced(&datacenter, SERVING).await;
     let second = shown(&datacenter, "the node to show its new certificate", &first).await;
@@ -167,7 +167,7 @@ async fn client_sees_certificates_and_their_rotation() {
     datacenter.remove().await;
 }
 
-/// Tells the operator to make RSA keys from now on.
+/// Lets the operator create RSA keys from now on.
 async fn switch_to_rsa_keys(datacenter: &TestDatacenter) {
     let deployments = datacenter.operator_api::<Deployment>();
     let settings = json!([

@@ -39,7 +39,7 @@ async fn ring(datacenter: &TestDatacenter, pod: &str) -> BTreeMap<String, String
     nodes.iter().map(|node| (text(&node["hostID"]), text(&node["state"]))).collect()
 }
 
-/// Every node sees every node up and normal; the host IDs are those on the Services.
+/// Checks that every node sees all nodes up and normal, with the host IDs on the Services.
 async fn all_see_all(datacenter: &TestDatacenter, members: &[&str]) {
     let mut expected = BTreeMap::new();
     for member in members {
@@ -90,8 +90,7 @@ async fn datacenter_scales_recovers_and_is_deleted() {
 }
 
 async fn idle_operator_sends_no_requests(datacenter: &TestDatacenter) {
-    // The operator may have to write a last status; meanwhile the test reads the ring, which it does with requests of
-    // its own.
+    // The operator may have to write a last status; meanwhile the test reads the ring, with requests of its own.
     let last_status = tokio::time::sleep(Duration::from_secs(3));
     tokio::join!(last_status, all_see_all(datacenter, &["orders-dc-a-0", "orders-dc-b-0", "orders-dc-c-0"]));
     let log = datacenter.log_from_now();
@@ -134,9 +133,9 @@ async fn paused_datacenter_is_not_changed(datacenter: &TestDatacenter) {
     datacenter.settled(4).await;
 }
 
-/// The copy that leads is removed; the other one reverts damage.
+/// Kills the leading replica; the other one reverts damage.
 async fn other_replica_takes_over(datacenter: &TestDatacenter) {
-    // Only then the damage: the first copy may live long enough to revert it.
+    // The damage comes later, because the killed replica may live long enough to revert it.
     datacenter.replace_leader().await;
     let services = datacenter.api::<Service>();
     services.delete("orders-client", &DeleteParams::default()).await.unwrap();
@@ -151,8 +150,8 @@ async fn other_replica_takes_over(datacenter: &TestDatacenter) {
     .unwrap();
 }
 
-/// A node without room on its disk cuts itself off until somebody sees to it, and the datacenter says which one it is.
-/// When there is room again and the node was started anew, all goes on; the operator has not been restarted.
+/// A node with a full disk isolates itself, and a condition of the datacenter names it. When there is space again and
+/// the node is restarted, it recovers, without a restart of the operator.
 async fn full_disk_is_reported_and_recovered_from(datacenter: &TestDatacenter) {
     const NODE: &str = "orders-dc-b-0";
     let before = operator_restarts(datacenter).await;
@@ -168,7 +167,7 @@ async fn full_disk_is_reported_and_recovered_from(datacenter: &TestDatacenter) {
     assert_eq!(operator_restarts(datacenter).await, before);
 }
 
-/// How often each copy of the operator was restarted.
+/// How often each replica of the operator was restarted.
 async fn operator_restarts(datacenter: &TestDatacenter) -> BTreeMap<String, i32> {
     let pods = datacenter.operator_api::<Pod>().list(&ListParams::default()).await.unwrap();
     pods.iter().map(|pod| (pod.name_any(), restarts(pod))).collect()
@@ -179,8 +178,8 @@ async fn uid_of_claim(datacenter: &TestDatacenter, claim: &str) -> Option<String
     claims.get_opt(claim).await.unwrap().and_then(|claim| claim.metadata.uid)
 }
 
-/// Scaled in, the last node hands over its data; scaled out, another one joins with an empty disk. A label that
-/// somebody set by hand skips nothing.
+/// Scaling in decommissions the last node; scaling out adds a new node with an empty disk. A label that a user sets
+/// skips no step.
 async fn scale_in_and_out(datacenter: &TestDatacenter) {
     let others = ["orders-dc-a-0", "orders-dc-b-0", "orders-dc-c-0"];
     let (before, claim) =
@@ -212,18 +211,18 @@ async fn removed_rack_is_decommissioned_node_by_node(datacenter: &TestDatacenter
     datacenter.settled(4).await;
 }
 
-/// A node whose disk is of no use any more is replaced, by host ID, when its user says so.
+/// Replaces a node with a lost disk, by host ID, when the user asks for it.
 async fn lost_node_is_replaced(datacenter: &TestDatacenter) {
     let member = "orders-dc-b-0";
     let (before, claim) = (datacenter.host_id(member).await, uid_of_claim(datacenter, "data-orders-dc-b-0").await);
-    // The node is kept from starting, as one is whose machine is gone.
+    // The node cannot start, as if its Kubernetes node were gone.
     let services = datacenter.api::<Service>();
     let never = json!({"metadata": {"annotations": {annotation::FORCE_IGNITION_VALUE: "false"}}});
     datacenter.patch::<Service>(member, never).await;
     let pods = datacenter.api::<Pod>();
     let old_pod = pods.get(member).await.unwrap().uid();
     pods.delete(member, &DeleteParams::default()).await.unwrap();
-    // There is another pod by then, which has to go with the disk.
+    // There is a new pod by then, which has to be deleted with the claim.
     eventually("the others to see it down", LONG, async || {
         let seen = ring(datacenter, "orders-dc-a-0").await;
         let pod = pods.get_opt(member).await.unwrap().and_then(|pod| pod.uid());
@@ -250,7 +249,7 @@ async fn lost_node_is_replaced(datacenter: &TestDatacenter) {
     assert_ne!(datacenter.host_id(member).await, before, "it is another node");
     let service = services.get(member).await.unwrap();
     let left = service.labels().keys().find(|key| key.contains("replac"));
-    assert_eq!(left, None, "the labels are taken away");
+    assert_eq!(left, None, "the labels are removed");
 }
 
 async fn deletion_keeps_volumes(datacenter: &TestDatacenter) {
@@ -278,7 +277,7 @@ async fn deletion_keeps_volumes(datacenter: &TestDatacenter) {
     assert_eq!(after, before);
 }
 
-/// What the operator may do and what it did are the same, but for what it does on bad days only.
+/// Checks that the operator has used all its permissions, except those for rare cases.
 async fn permissions_are_all_used(datacenter: &TestDatacenter) {
     let Permissions { allowed, used } = datacenter.permissions().await;
     let unused: Vec<&Permission> = allowed.difference(&used).filter(|one| !is_for_rare_cases(one)).collect();
@@ -288,27 +287,27 @@ async fn permissions_are_all_used(datacenter: &TestDatacenter) {
 
 fn is_for_rare_cases((group, resource, verb): &Permission) -> bool {
     match (group.as_str(), resource.as_str(), verb.as_str()) {
-        // What became of a write whose answer was lost; what stands in the way of a creation.
+        // Reads after a lost response, and of an object that prevents a creation.
         (_, _, "get") => true,
-        // Servers that do not stream lists.
+        // API servers without streaming lists.
         (_, _, "list") => true,
-        // Tasks on etcd clusters, of which there are none here; their own test sees to them.
+        // Tasks on etcd clusters, which another test covers.
         ("druid.gardener.cloud", ..) => true,
-        // A Job that has lost the label by which it is found.
+        // A Job that has lost the label by which the operator selects it.
         ("batch", "jobs", "patch") => true,
         // There are none here.
         ("networking.k8s.io", "ingresses", "create" | "patch" | "delete") => true,
-        // Drift of what else is only created.
+        // Drift of objects that are otherwise only created.
         (
             _,
             "secrets" | "serviceaccounts" | "rolebindings" | "poddisruptionbudgets" | "configmaps" | "services",
             "patch",
         ) => true,
-        // A rack that is taken out of the specification before it has nodes leaves one behind.
+        // A rack that is removed from the specification before it has nodes leaves one behind.
         (_, "configmaps", "delete") => true,
         // A definition that is missing at the start.
         (_, "customresourcedefinitions", _) => true,
-        // Admission asks for these on behalf of a request; they are no requests of their own.
+        // Admission checks these permissions for a request; they are no requests of their own.
         (_, "clusterroles", "bind") | (_, "scylladbdatacenters/finalizers", "update") => true,
         (_, "events", "create") => true,
         _ => false,
@@ -383,7 +382,7 @@ mod slow {
             let (pods, name) = pod(namespace);
             before.push(pods.get(name).await.unwrap().uid());
         }
-        // The pod of the first one cannot come back.
+        // The pod of the first datacenter cannot start.
         let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), first);
         let none = json!({"metadata": {"name": "no-pods"}, "spec": {"hard": {"pods": "0"}}});
         quotas.create(&PostParams::default(), &serde_json::from_value(none).unwrap()).await.unwrap();
@@ -393,8 +392,8 @@ mod slow {
         let datacenters: Api<ScyllaDBDatacenter> = Api::namespaced(client.clone(), second);
         until(datacenters, NAME, "the second one to wait for its turn", LONG, |seen| {
             let conditions = seen.and_then(|one| one.status?.conditions).unwrap_or_default();
-            let told = format!("Waiting for {first}/{NAME}");
-            match conditions.iter().any(|one| one.message.contains(&told)) {
+            let reported = format!("Waiting for {first}/{NAME}");
+            match conditions.iter().any(|one| one.message.contains(&reported)) {
                 true => Seen::Ready(()),
                 false => Seen::NotYet(format!("{conditions:?}")),
             }
@@ -416,7 +415,7 @@ mod slow {
             });
             restarted.push(times.await.unwrap());
         }
-        // Times are those of the API server and of kubelets on the same machine, in whole seconds.
+        // Times are those of the API server and of kubelets on this host, in whole seconds.
         assert!(restarted[1].0 >= restarted[0].1, "the second one began when the first one was back: {restarted:?}");
     }
 

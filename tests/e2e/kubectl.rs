@@ -27,7 +27,7 @@ fn status(arguments: &[&str]) -> Output {
     Command::new(program("kubectl-messina")).arg("status").args(arguments).output().unwrap()
 }
 
-/// What it says when it cannot show anything.
+/// The error that it prints.
 fn complaint(arguments: &[&str]) -> String {
     let output = status(arguments);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -77,15 +77,15 @@ async fn status_reports_an_error_in_one_sentence() {
     .await;
 }
 
-/// An address of this machine to which the API server passes requests on; it does not for loopback.
+/// An address of this host to which the API server proxies requests; it refuses loopback addresses.
 fn own_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-    // Nothing is sent: this asks which way one would go.
+    // Nothing is sent: the kernel only selects the source address.
     socket.connect("192.0.2.200:9").ok()?;
     Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_loopback() && !address.is_unspecified())
 }
 
-/// Answers as the probe of a node does, whatever is asked.
+/// Answers all requests as the probe server of a node does.
 async fn probe(listener: TcpListener, ring: Value) {
     while let Ok((mut stream, _)) = listener.accept().await {
         let mut request = [0; 4096];
@@ -110,9 +110,7 @@ async fn has_service_account(client: &Client, namespace: &str) {
 #[tokio::test]
 async fn status_reaches_nodes_through_the_api_server() {
     let Some(address) = own_address() else {
-        return println!(
-            "skipped: this machine has no address but loopback, to which the API server passes nothing on"
-        );
+        return println!("skipped: this host has only loopback addresses, to which the API server proxies no requests");
     };
     in_a_namespace("status-nodes", async |client, namespace| {
         let listener = TcpListener::bind((address, 0)).await.unwrap();
@@ -139,7 +137,7 @@ async fn status_reaches_nodes_through_the_api_server() {
                 "template": {"metadata": {"labels": labels}, "spec": pod_spec}},
         });
         accepts(client, namespace, &rack.to_string()).await;
-        // Whoever may create pods may give them labels.
+        // Users who may create pods may label them.
         let forged = json!({"apiVersion": "v1", "kind": "Pod", "spec": pod_spec,
             "metadata": {"name": "forged", "labels": {"scylla/cluster": "orders", "scylla/rack": "b"}}});
         let forged = accepts(client, namespace, &forged.to_string()).await;
@@ -166,7 +164,7 @@ async fn status_reaches_nodes_through_the_api_server() {
         let shown = text(&status, Style::default());
         assert!(shown.contains(&format!("orders-dc1-a-0  UN  {address}  1f3e4a5b…  16 tokens")), "{shown}");
 
-        // Who may see objects and not ask nodes, sees the objects.
+        // A user who may read objects, but not reach nodes, sees the objects.
         let rules = "[{apiGroups: ['', apps, scylla.scylladb.com], resources: [pods, services, statefulsets, \
                      scylladbdatacenters], verbs: [get, list]}]";
         let role = "apiVersion: rbac.authorization.k8s.io/v1, kind: Role";
@@ -213,7 +211,7 @@ async fn why_explains_an_unfinished_object() {
         let kind = "apiVersion: scylla.scylladb.com/v1alpha1, kind: ScyllaDBDatacenter";
         let spec = "{clusterName: orders, scyllaDB: {image: 'scylladb/scylla:2026.2.4'}, racks: []}";
         accepts(client, namespace, &format!("{{{kind}, metadata: {{name: orders}}, spec: {spec}}}")).await;
-        // Nobody works in this namespace.
+        // No operator watches this namespace.
         let new = why("scylladbdatacenters/orders");
         assert!(new.status.success(), "{new:?}");
         let said = String::from_utf8(new.stdout).unwrap();

@@ -1,4 +1,4 @@
-//! `kubectl messina etcd`, on the real API server. The tests play the operator.
+//! `kubectl messina etcd`, on the real API server. The tests write statuses in place of the operator.
 
 use std::process::Stdio;
 
@@ -21,8 +21,8 @@ use tokio::{
     time::timeout,
 };
 
-/// Etcds are defined by the operator that runs them, of which there is none here. The definition stays: other tests may
-/// need it at the same time.
+/// Installs the definition of Etcd, which etcd-druid brings otherwise. It is not removed: other tests may need it at
+/// the same time.
 async fn has_etcds(client: &Client) {
     let definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -63,7 +63,7 @@ fn command(namespace: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// Its exit code, what it printed, and what it complained of.
+/// Its exit code, standard output and standard error.
 async fn output(namespace: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = timeout(SOON, command(namespace, arguments).output()).await.unwrap().unwrap();
     (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
@@ -92,19 +92,19 @@ impl Followed {
         Self { child, lines, tasks, task }
     }
 
-    /// Says this of the task, as the operator does.
+    /// Writes this status of the task, as the operator does.
     async fn stands(&self, status: &Value) {
         let patch = Patch::Merge(json!({"status": status}));
         self.tasks.patch_status(&self.task.name_any(), &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// The next line that is shown is this one.
+    /// Checks the next printed line.
     async fn shows(&mut self, line: &str) {
         let shown = timeout(SOON, self.lines.next_line()).await.expect(line).unwrap();
         assert_eq!(shown.as_deref(), Some(line));
     }
 
-    /// It ends like this, having shown nothing more, and having printed this.
+    /// Checks that it ends with this exit code and prints no further progress; returns its output.
     async fn ends(mut self, code: i32) -> String {
         assert_eq!(timeout(SOON, self.lines.next_line()).await.unwrap().unwrap(), None);
         let output = timeout(SOON, self.child.wait_with_output()).await.unwrap().unwrap();
@@ -129,7 +129,7 @@ async fn wait_follows_a_task_until_it_succeeds() {
         followed.shows("New: waiting for the operator").await;
         followed.stands(&json!({"state": "Pending", "place": 2})).await;
         followed.shows("Pending: 2 tasks ahead").await;
-        // What changes nothing that is shown is not shown again.
+        // A change of other fields is not printed.
         followed.stands(&json!({"observedGeneration": 1})).await;
         followed.stands(&json!({"place": 1})).await;
         followed.shows("Pending: 1 task ahead").await;
@@ -148,7 +148,7 @@ async fn wait_follows_a_task_until_it_succeeds() {
                  it is marked as final.\n"
             )
         );
-        // Who comes later is told the same.
+        // A command that starts later prints the same.
         let (code, printed, shown) = output(namespace, &["wait", &name]).await;
         assert_eq!((code, shown.as_str()), (Some(0), ""));
         assert!(printed.starts_with(&format!("{name} succeeded: The full snapshot")), "{printed}");
@@ -189,7 +189,7 @@ async fn wait_reports_every_other_end_of_a_task() {
         let kubeconfig = light_kubeconfig().display().to_string();
         left.shows(&format!("    kubectl messina etcd wait {name} -n {namespace} --kubeconfig {kubeconfig}")).await;
         assert_eq!(left.ends(130).await, format!("etcdoperatortask.druid.gardener.cloud/{name}\n"));
-        assert!(tasks.get(&name).await.is_ok(), "it goes on");
+        assert!(tasks.get(&name).await.is_ok(), "the task continues");
     })
     .await;
 }
@@ -238,7 +238,7 @@ async fn tasks_are_listed_in_order() {
         assert_eq!(created["spec"]["ttlSecondsAfterFinished"], json!(0));
         let second = created["metadata"]["name"].as_str().unwrap();
 
-        // The one that runs comes first, whichever was created first.
+        // The running task comes first, even if it was created later.
         let tasks: Api<EtcdOperatorTask> = Api::namespaced(client.clone(), namespace);
         let runs = Patch::Merge(json!({"status": {"state": "InProgress", "progress": {"done": 1, "total": 3}}}));
         tasks.patch_status(second, &PatchParams::default(), &runs).await.unwrap();

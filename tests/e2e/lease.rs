@@ -1,4 +1,4 @@
-//! Leading, and writing only while leading.
+//! Leader election, and the fence that allows writes only to the leader.
 
 use std::{
     sync::{
@@ -30,7 +30,7 @@ use messina_testbed::{
 use serde_json::{Value, json};
 use tower::{BoxError, Layer, filter::FilterLayer};
 
-/// Long enough for a busy machine to renew in time.
+/// Long enough to renew in time on a busy host.
 const SECONDS: u16 = 5;
 const DURATION: Duration = Duration::from_secs(SECONDS as u64);
 
@@ -90,7 +90,7 @@ async fn disconnected_holder_stops_writing_before_another_begins() {
         let takes_over = second.acquire();
         tokio::pin!(holds, takes_over);
         let renewing = tokio::time::timeout(DURATION * 2, async { tokio::join!(&mut holds, &mut takes_over) }).await;
-        assert!(renewing.is_err(), "for twice its duration, the lease is renewed and nobody takes it");
+        assert!(renewing.is_err(), "for twice its duration, the lease is renewed and not taken over");
         assert!(first_fence.is_open() && !second_fence.is_open());
 
         cut.store(true, Ordering::SeqCst);
@@ -106,7 +106,7 @@ async fn disconnected_holder_stops_writing_before_another_begins() {
                 assert!(!first_fence.is_open() && second_fence.is_open());
                 drop(second);
             }
-            () = tokio::time::sleep(DURATION * 5) => panic!("nobody took over"),
+            () = tokio::time::sleep(DURATION * 5) => panic!("the other candidate did not take over"),
         }
     })
     .await;

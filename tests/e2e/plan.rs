@@ -1,4 +1,4 @@
-//! What `messina plan` prints, on the real API server and beside the real operator.
+//! The output of `messina plan`, applied to the real API server and compared with the real operator.
 
 use std::{
     env, fs,
@@ -35,7 +35,7 @@ fn file(namespace: &str, name: &str, text: &str) -> PathBuf {
     file
 }
 
-/// What was printed, and what was complained of.
+/// The output, or the error.
 fn planned(program_name: &str, file: &Path) -> Result<String, String> {
     let mut command = Command::new(program(program_name));
     let output = command.args(["plan", "--image", IMAGE, "-f"]).arg(file).output().unwrap();
@@ -54,7 +54,7 @@ async fn planned_objects_pass_strict_validation() {
         let applied = kubectl(arguments).unwrap();
         let created = applied.lines().filter(|line| line.ends_with("created (server dry run)")).count();
         assert_eq!(created, objects(&stream).len(), "{applied}");
-        // The proof that strictness sees anything.
+        // Proves that strict validation detects unknown fields.
         fs::write(
             &all,
             stream.replacen("automountServiceAccountToken", "automountServiceAccountTokens", 1).replacen(
@@ -100,7 +100,7 @@ impl Operator {
 
 impl Drop for Operator {
     fn drop(&mut self) {
-        // It may have ended by itself, which the test has noticed then.
+        // It may have ended already, in which case the test has failed.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -117,7 +117,7 @@ fn api(client: &Client, namespace: &str, object: &Value) -> Api<DynamicObject> {
 async fn operator_creates_exactly_the_planned_objects() {
     in_a_namespace("plan-operator", async |client, namespace| {
         let mut datacenter = example(namespace);
-        // Else racks would wait for nodes, and there are none here.
+        // Otherwise racks would wait for nodes, and there are none here.
         datacenter["spec"]["enableParallelNodeOperations"] = json!(true);
         let manifest = file(namespace, "manifest.yaml", &datacenter.to_string());
         let planned = objects(&planned("messina", &manifest).unwrap());
@@ -146,7 +146,7 @@ async fn operator_creates_exactly_the_planned_objects() {
         for kind in kinds {
             let ours = ListParams::default().labels("scylla/cluster=payments");
             let list = api(client, namespace, kind).list(&ours).await.unwrap();
-            // Pods of Services have Endpoints, and so on; only what the operator made counts.
+            // Kubernetes creates further objects, such as Endpoints; only those of the operator count.
             let mut names: Vec<String> = list.items.into_iter().filter_map(|object| object.metadata.name).collect();
             let same_kind = planned.iter().filter(|object| object["kind"] == kind["kind"]);
             let mut expected: Vec<String> =
@@ -159,12 +159,12 @@ async fn operator_creates_exactly_the_planned_objects() {
     .await;
 }
 
-/// Without what only a cluster can give.
+/// An object without values that only a cluster can assign.
 fn without_placeholders(object: &Value) -> Value {
     let mut object = object.clone();
     object["metadata"]["ownerReferences"][0].as_object_mut().unwrap().remove("uid");
     object.as_object_mut().unwrap().remove("stringData");
-    // The token of the agents is in it.
+    // It contains the token of the agents.
     if let Some(annotations) = object.pointer_mut("/spec/template/metadata/annotations").and_then(Value::as_object_mut)
     {
         annotations.remove(annotation::INPUTS_HASH);
@@ -175,7 +175,7 @@ fn without_placeholders(object: &Value) -> Value {
     object
 }
 
-/// Every field that was planned is there with the same value; the API server has filled in others.
+/// Checks that every planned field has the same value in the created object; the API server may have added others.
 fn missing(path: &str, planned: &Value, created: &Value, about: &str) {
     match (planned, created) {
         (Value::Object(planned), Value::Object(created)) => {

@@ -1,4 +1,4 @@
-//! What the token of a node may do, by the admission policy that is installed with the operator.
+//! The admission policy that restricts the tokens of nodes.
 
 use k8s_openapi::api::{
     core::v1::{Pod, Service, ServiceAccount},
@@ -21,9 +21,9 @@ use crate::testbed::skip_if_unsuitable;
 
 const NODE: &str = "orders-dc-a-0";
 const ACCOUNT: &str = "orders-member";
-/// An account of somebody else.
+/// A ServiceAccount that does not belong to the datacenter.
 const FOREIGN: &str = "x-member";
-/// A Service of somebody else.
+/// A Service that does not belong to the datacenter.
 const OTHER: &str = "other";
 
 #[tokio::test]
@@ -31,9 +31,9 @@ async fn node_token_may_only_write_the_annotations_of_its_sidecar() {
     skip_if_unsuitable!();
     let datacenter = TestDatacenter::create("policies", &[]).await;
     datacenter.apply(&manifest(&[("a", 1)])).await;
-    // The sidecar has written who the node is.
+    // The sidecar has written the host ID.
     datacenter.settled(1).await;
-    // Labels that the test sets stay.
+    // The operator keeps labels that the test sets.
     datacenter.pause(Some("a test")).await;
     datacenter.condition("Paused", "True", |_| true).await;
     let ports = json!([{"name": "cql", "port": 9042}]);
@@ -97,7 +97,7 @@ async fn other_changes_of_the_service_are_refused(node: &Token) {
         metadata("annotations", json!({annotation::START_EMPTY: "some-host-id"})),
         metadata("annotations", json!({annotation::LAST_CLEANED_UP_TOKEN_RING_HASH: null})),
         metadata("annotations", json!({annotation::PAUSE: "true"})),
-        // Something of both.
+        // An allowed and a forbidden change together.
         metadata("annotations", json!({annotation::HOST_ID: "some-host-id", "of-somebody": "else"})),
     ] {
         refuses(node.update::<Service>(NODE, patch.clone()).await, &patch.to_string());
@@ -111,7 +111,7 @@ async fn other_services_are_refused(node: &Token) {
     }
 }
 
-/// As long as a take-over lasts, the role of nodes is that of scylla-operator.
+/// During a takeover, nodes have the role of scylla-operator.
 async fn scylla_operator_permissions_allow_no_more(datacenter: &TestDatacenter, node: &Token) {
     let all = json!(["create", "delete", "patch", "update"]);
     let rules =
@@ -158,7 +158,7 @@ async fn token_without_a_pod_is_refused(datacenter: &TestDatacenter) {
     refuses(token.update::<Service>(NODE, patch).await, "no pod");
 }
 
-/// Its name alone does not make it one of ours.
+/// The name alone does not make it a ServiceAccount of a datacenter.
 async fn foreign_service_account_is_ignored(datacenter: &TestDatacenter) {
     create::<ServiceAccount>(datacenter, json!({"metadata": {"name": FOREIGN}})).await;
     let rules = json!([{"apiGroups": [""], "resources": ["services"], "verbs": ["patch"]}]);
@@ -174,7 +174,7 @@ async fn foreign_service_account_is_ignored(datacenter: &TestDatacenter) {
     }
 }
 
-/// The policy refuses it, and no other reason does.
+/// Checks that the policy, and not something else, refuses a request.
 #[track_caller]
 fn refuses(outcome: Result<(), String>, what: &str) {
     let is_refused =
@@ -208,14 +208,14 @@ async fn grant(datacenter: &TestDatacenter, account: &str, role: &str, rules: Va
     create::<RoleBinding>(datacenter, binding).await;
 }
 
-/// The API server, as who has a token sees it.
+/// A client with a token.
 struct Token {
     client: Client,
     namespace: String,
 }
 
 impl Token {
-    /// A token of the account, bound to the pod as those are that the kubelet mounts.
+    /// Requests a token of the account, bound to the pod as the kubelet does.
     async fn create(datacenter: &TestDatacenter, account: &str, pod: Option<&Pod>) -> Self {
         let bound = |pod: &Pod| {
             let (name, uid) = (&pod.metadata.name, &pod.metadata.uid);

@@ -1,4 +1,4 @@
-//! Nodes of one rack come back all at once: after a power loss, and in a datacenter that is created on their disks.
+//! All nodes of a rack start at once: after a power loss, and in a datacenter that is created on existing claims.
 
 use std::collections::BTreeMap;
 
@@ -59,7 +59,7 @@ async fn nodes_of_a_rack_restart_from_their_disks_at_once() {
     .await
     .unwrap();
     let observer = datacenter.observe();
-    // One node less than there are disks: all of them come back, and then one leaves.
+    // One node fewer than claims: all nodes start, and then one is decommissioned.
     datacenter.apply(&manifest(&[("a", 2)])).await;
     eventually("all nodes to be back", LONG, async || {
         let rack = datacenter.api::<StatefulSet>().get_opt(RACK).await.unwrap();

@@ -49,10 +49,10 @@ const MANAGER: &str = "messina-toy";
 const FINALIZER: &str = "messina.test/farewell";
 const PARENT: &str = "messina.test/parent";
 const PAUSE: &str = "messina.test/pause";
-/// A Secret with this entry rests on another one, whose name ends with it.
+/// A Secret with this entry has a precondition on another Secret, whose name ends with the entry.
 const RESTS: &str = "rests";
 
-/// A Secret with this entry is written only in the version that was seen.
+/// A Secret with this entry is written only in its observed version.
 const EXACT: &str = "exact";
 
 fn has(secret: &Secret, entry: &str) -> bool {
@@ -67,7 +67,7 @@ struct Toy {
 const PANIC: &str = "panic";
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 
-/// A ConfigMap and the Secrets that were made of it.
+/// A ConfigMap and its Secrets.
 struct Family {
     parent: Arc<ConfigMap>,
     children: Vec<Arc<Secret>>,
@@ -133,7 +133,7 @@ impl Controller for Toy {
     }
 }
 
-/// The small controller, running in this process. It ends when this is dropped.
+/// The small controller, in this process. It ends when this is dropped.
 struct Program(JoinHandle<()>);
 
 impl Drop for Program {
@@ -207,12 +207,12 @@ async fn children_become(client: &Client, namespace: &str, desired: &str) {
     .unwrap();
 }
 
-/// What was written. ConfigMaps have no status, so attempts to write one are no writes.
+/// The writes. ConfigMaps have no status, so attempts to write one do not count.
 fn written(faults: &Faults) -> Vec<String> {
     faults.written().into_iter().filter(|line| !line.ends_with("/status")).collect()
 }
 
-/// Nothing is written for a while. It cannot be awaited, only watched.
+/// Checks that nothing is written for a while.
 async fn check_no_writes(faults: &Faults) {
     let before = written(faults);
     tokio::time::sleep(Duration::from_millis(1500)).await;
@@ -229,7 +229,7 @@ async fn objects_are_created_updated_and_pruned_without_superfluous_writes() {
         check_no_writes(&faults).await;
         let first = written(&faults).len();
         set_parent(client, namespace, &[("a", "x")]).await;
-        // What we no longer want goes, entry or object, although it was created and not applied.
+        // Entries and objects that are no longer desired are removed, although they were created and not applied.
         children_become(client, namespace, "p-a=x").await;
         check_no_writes(&faults).await;
         set_parent(client, namespace, &[("a", "w")]).await;
@@ -298,7 +298,7 @@ async fn write_with_precondition_needs_the_observed_version_of_the_other_object(
         let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
         let other = json!({"metadata": {"name": "p-a-rests"}});
         secrets.create(&PostParams::default(), &serde_json::from_value(other).unwrap()).await.unwrap();
-        // Only its own list of Secrets tells of what is late, and the parent is heard of at once.
+        // Only the watch of Secrets is delayed, not that of the parent.
         let faults = Faults::new(|asked| match asked.uri.path().ends_with("/secrets") {
             true if asked.is_watch => Fault::DelayLines(Duration::from_millis(500)),
             _ => Fault::None,
@@ -312,14 +312,14 @@ async fn write_with_precondition_needs_the_observed_version_of_the_other_object(
         })
         .await
         .unwrap();
-        // What is not found by its labels is not taken for missing, and holds up what comes after it in its part.
+        // An object without its labels is not treated as missing, and blocks later objects of its component.
         check_no_writes(&faults).await;
         assert_eq!(children(client, namespace).await, "p-a-rests=");
         for value in [json!(MANAGER), json!(null), json!(MANAGER)] {
             let label = json!({"metadata": {"labels": {"app": value}}});
             secrets.patch("p-a-rests", &PatchParams::default(), &Patch::Merge(&label)).await.unwrap();
         }
-        // Nobody owns it, so it is its user who has it looked at again.
+        // It has no owner, so a change of the parent triggers the reconcile.
         set_parent(client, namespace, &[("a", RESTS), ("b", "y")]).await;
         children_become(client, namespace, "p-a-rests= p-a=rests p-b=y").await;
         drop(program);
@@ -328,7 +328,7 @@ async fn write_with_precondition_needs_the_observed_version_of_the_other_object(
     .await;
 }
 
-/// A process that was stopped in the middle of a write goes on when another one leads.
+/// A process that was stopped in the middle of a write continues while another one leads.
 #[tokio::test]
 async fn late_write_with_observed_version_reverts_nothing() {
     in_a_namespace("runtime", async |client, namespace| {
@@ -343,14 +343,14 @@ async fn late_write_with_observed_version_reverts_nothing() {
         });
         set_parent(client, namespace, &[("a", "exact late")]).await;
         faults.held().await;
-        // What another one decides and does meanwhile.
+        // Another process decides and writes meanwhile.
         set_parent(client, namespace, &[("a", "exact last")]).await;
         let last = json!({"data": {"first": null, "last": "eA=="}});
         secrets.patch("p-a", &PatchParams::default(), &Patch::Merge(&last)).await.unwrap();
         let version = secrets.get("p-a").await.unwrap().resource_version().unwrap();
         faults.follow(|_| Fault::None);
         faults.release();
-        // Everything that became of it, until what is changed at the very end.
+        // All versions of the object, up to the last change.
         let watched = WatchParams::default().fields("metadata.name=p-a");
         let mut changes = std::pin::pin!(secrets.watch(&watched, &version).await.unwrap());
         eventually("a write after the late one", SOON, async || {
@@ -387,7 +387,7 @@ async fn finalizer_stays_until_finalization_is_done() {
         assert_eq!(parents.get("p").await.unwrap().finalizers(), [FINALIZER]);
         drop(program);
         parents.delete("p", &DeleteParams::default()).await.unwrap();
-        assert!(parents.get("p").await.unwrap().metadata.deletion_timestamp.is_some(), "it waits for the farewell");
+        assert!(parents.get("p").await.unwrap().metadata.deletion_timestamp.is_some(), "it waits for its finalization");
         let _program = self::program(namespace, &faults).await;
         eventually("the object's end", SOON, async || {
             let gone = parents.get_opt("p").await.unwrap().is_none();
@@ -414,7 +414,7 @@ async fn paused_object_is_not_written() {
         children_become(client, namespace, "p-a=x").await;
         check_no_writes(&faults).await;
         pause(Some("until Monday")).await;
-        // It is heard of by another way than the end of a Secret.
+        // The operator sees the pause by another watch than the deletion of a Secret.
         check_no_writes(&faults).await;
         let before = written(&faults);
         set_parent(client, namespace, &[("a", "y"), ("b", "z")]).await;
@@ -439,8 +439,8 @@ async fn paused_object_is_not_written() {
     .await;
 }
 
-/// Brings the namespace through a life of changes, with a program that is started again whenever it crashes. Gives how
-/// often that was, once it was as often as expected: a crash after the last write is seen later than the write.
+/// Applies a series of changes to the namespace, with a program that is restarted after each crash. Returns how often
+/// it crashed, once that is as often as expected: a crash after the last write is seen later than the write.
 async fn run_changes(client: &Client, namespace: &str, faults: &Faults, expected: usize) -> usize {
     let keep_running = async {
         let mut crashes = 0;
@@ -500,13 +500,12 @@ async fn objects_converge_after_a_crash_at_any_write() {
     .await;
 }
 
-/// Removes a namespace, and the finalizer that nobody is there to take away: it would hold the namespace up for ever.
 #[tokio::test]
 async fn panic_stops_neither_the_worker_nor_the_object() {
     in_a_namespace("runtime-panic", async |client, namespace| {
         let program = program(namespace, &Faults::none()).await;
         set_parent(client, namespace, &[("a", PANIC)]).await;
-        // More often than there are workers.
+        // More panics than workers.
         eventually("three panics", SOON, async || {
             let count = PANICS.load(Ordering::SeqCst);
             Ok(if count >= 3 { Seen::Ready(()) } else { Seen::NotYet(count.to_string()) })
@@ -524,6 +523,7 @@ async fn panic_stops_neither_the_worker_nor_the_object() {
     .await;
 }
 
+/// Deletes a namespace after its finalizer, which no controller removes any more: it would block the deletion for ever.
 async fn remove_namespace(client: &Client, name: &str) {
     release_parent(client, name).await;
     harness::remove_namespace(client, name).await.unwrap();
@@ -554,7 +554,7 @@ async fn objects_converge_after_lost_responses_conflicts_and_errors() {
             ("conflict", Fault::Fail(StatusCode::CONFLICT)),
             ("failure", Fault::Fail(StatusCode::INTERNAL_SERVER_ERROR)),
         ] {
-            // Every other write, so that the next one succeeds.
+            // Every other write fails, so that the next one succeeds.
             let faults =
                 Faults::new(move |asked| if asked.write.is_some_and(|n| n % 2 == 0) { fault } else { Fault::None });
             let name = format!("{namespace}-{name}");

@@ -1,4 +1,4 @@
-//! What users put beside a datacenter: ConfigMaps and Secrets that it names and does not own.
+//! ConfigMaps and Secrets of users that a datacenter refers to and does not own.
 
 use k8s_openapi::{
     ByteString,
@@ -30,7 +30,7 @@ async fn config_maps_and_secrets_of_users_reach_nodes() {
     let waiting = datacenter.condition("Progressing", "True", waits("WaitingForSecret")).await;
     assert!(waiting.message.contains(&format!("Secret {}/mine", datacenter.namespace)), "{}", waiting.message);
 
-    // It is made after the datacenter, and found without being asked for again and again.
+    // It is created after the datacenter, and the operator finds it without polling.
     datacenter.api().create(&PostParams::default(), &scylla_yaml("batch_size_warn_threshold_in_kb: 64")).await.unwrap();
     datacenter.api().create(&PostParams::default(), &agent("auth_token: users-own")).await.unwrap();
     datacenter.settled(1).await;
@@ -57,14 +57,14 @@ async fn another_leader_restarts_nothing(datacenter: &TestDatacenter) {
     assert_eq!(datacenter.nodes().await, before);
 }
 
-/// They are named, so nodes are to have them: it is a slip.
+/// Deletes referenced objects: nodes keep their content, because the deletion may be a mistake.
 async fn settings_that_are_gone_restart_nothing(datacenter: &TestDatacenter) {
     let before = datacenter.nodes().await;
     let config_maps = datacenter.api::<ConfigMap>();
     let mine = config_maps.get("mine").await.unwrap();
     config_maps.delete("mine", &DeleteParams::default()).await.unwrap();
-    let told = datacenter.condition("Progressing", "True", |one| is_because(one, "WaitingForConfigMap")).await;
-    assert!(told.message.contains(&format!("ConfigMap {}/mine", datacenter.namespace)), "{}", told.message);
+    let reported = datacenter.condition("Progressing", "True", |one| is_because(one, "WaitingForConfigMap")).await;
+    assert!(reported.message.contains(&format!("ConfigMap {}/mine", datacenter.namespace)), "{}", reported.message);
     let again = ConfigMap { metadata: self::mine(), ..mine };
     config_maps.create(&PostParams::default(), &again).await.unwrap();
     datacenter.settled(1).await;
@@ -130,8 +130,8 @@ async fn another_name_of_the_datacenter_changes_nothing(datacenter: &TestDatacen
     let mut renamed = overridden();
     renamed["spec"]["datacenterName"] = json!("other");
     datacenter.apply(&renamed).await;
-    let told = datacenter.condition("Degraded", "True", |one| one.message.contains("spec.datacenterName")).await;
-    assert!(told.message.contains("\"dc\" again"), "{}", told.message);
+    let reported = datacenter.condition("Degraded", "True", |one| one.message.contains("spec.datacenterName")).await;
+    assert!(reported.message.contains("\"dc\" again"), "{}", reported.message);
     assert_eq!(datacenter.nodes().await, before);
     datacenter.apply(&overridden()).await;
     datacenter.settled(1).await;
@@ -142,7 +142,7 @@ fn is_because(condition: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condit
     condition.reason.contains(reason) || condition.message.contains(reason)
 }
 
-/// With the token of another object.
+/// A datacenter with the token of another object.
 fn overridden() -> Value {
     let mut overridden = manifest(&[("a", 1)]);
     overridden["metadata"]["annotations"] = json!({annotation::AGENT_AUTH_TOKEN_OVERRIDE_SECRET_REF: "others"});
@@ -163,7 +163,7 @@ fn mine() -> ObjectMeta {
     ObjectMeta { name: Some("mine".into()), ..ObjectMeta::default() }
 }
 
-/// What the node has read in its `scylla.yaml`.
+/// The value of an entry of `scylla.yaml`, as the node has read it.
 fn entry(datacenter: &TestDatacenter, name: &str) -> String {
     datacenter.exec(NODE, &["simctl", "config", name]).unwrap().trim().to_owned()
 }
@@ -179,7 +179,7 @@ async fn has_token(datacenter: &TestDatacenter, token: &str) {
     .unwrap();
 }
 
-/// The node has restarted, and serves again.
+/// Waits until the node has restarted and is ready.
 async fn has_another_pod(datacenter: &TestDatacenter, uid: &str) {
     until(datacenter.api::<Pod>(), NODE, "another pod that is ready", LONG, |seen| {
         let pod = seen.unwrap_or_default();

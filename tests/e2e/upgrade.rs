@@ -1,4 +1,4 @@
-//! The version of a datacenter changes, node by node, whatever happens to the operator meanwhile.
+//! Upgrades of a datacenter, node by node, while the operator is killed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -62,8 +62,8 @@ async fn version_changes_node_by_node() {
     datacenter.remove().await;
 }
 
-/// One node has another schema: nothing restarts, and it is told which node it is. When it agrees again, the upgrade
-/// goes on by itself, and the operator is killed while nodes prepare, while they restart, and while they clear up.
+/// One node has another schema: nothing restarts, and a condition names the node. When it agrees again, the upgrade
+/// continues, and the test kills the operator while nodes prepare, while they restart, and while they clear snapshots.
 async fn schema_disagreement_is_reported_and_resolved(
     datacenter: &TestDatacenter,
     services: &mut Versions,
@@ -104,7 +104,7 @@ async fn schema_disagreement_is_reported_and_resolved(
     datacenter.write_rows(observer, NODES[1], "rf3", "new").unwrap();
     check_all_cleared(datacenter, "2026.2.5").await;
     let expected = BTreeSet::from(["UpgradeBegins", "PreparingNode", "NodeUpgraded", "UpgradeDone"].map(str::to_owned));
-    // A copy that is killed when it has just cleared the last node takes its last events with it.
+    // A replica that is killed just after it has cleared the last node does not send its last events.
     let expected: BTreeSet<_> =
         expected.into_iter().filter(|reason| is_left_to_another || reason != "UpgradeDone").collect();
     eventually("events of the upgrade", LONG, async || {
@@ -115,7 +115,7 @@ async fn schema_disagreement_is_reported_and_resolved(
     .unwrap();
 }
 
-/// The first node cannot start; all others stay as they are, and with the former image it comes back.
+/// The first node cannot start; all others are not changed, and with the former image it starts again.
 async fn missing_image_is_rolled_back(datacenter: &TestDatacenter, observer: &Observer) {
     let pods = uids(datacenter).await;
     datacenter.apply(&with_image("localhost/scylladb/scylla:2026.2.99")).await;
@@ -123,7 +123,7 @@ async fn missing_image_is_rolled_back(datacenter: &TestDatacenter, observer: &Ob
     let message = condition(datacenter, "Progressing", "WaitingForStatefulSetRollout").await;
     println!("an image that is missing: {message}");
     assert!(message.contains("orders-dc-a-0"), "{message}");
-    // The node that is down gets them when it is back.
+    // The node that is down gets them when it is up again.
     datacenter.write_rows(observer, NODES[1], "rf3", "while-a-node-is-down").unwrap();
     datacenter.apply(&with_image(deploy::NEWER_SCYLLA_IMAGE)).await;
     datacenter.settled(3).await;
@@ -135,7 +135,7 @@ async fn missing_image_is_rolled_back(datacenter: &TestDatacenter, observer: &Ob
     }
 }
 
-/// All pods run the version, nothing is left on Services and on disks, and partitions are at rest.
+/// Checks that all pods run the version, that Services and disks are cleared, and that no partition is set.
 async fn check_all_cleared(datacenter: &TestDatacenter, version: &str) {
     let pods = datacenter.api::<Pod>();
     for node in NODES {
@@ -154,7 +154,7 @@ async fn check_all_cleared(datacenter: &TestDatacenter, version: &str) {
     }
 }
 
-/// The annotations by which nodes are asked for something in an upgrade, and answer.
+/// The annotations of upgrade requests and answers that are left on Services.
 async fn left_to_clear(datacenter: &TestDatacenter) -> Vec<String> {
     let services = datacenter.api::<Service>().list(&ListParams::default()).await.unwrap();
     let left = services.iter().flat_map(|service| {
@@ -200,13 +200,13 @@ async fn reasons(datacenter: &TestDatacenter) -> BTreeSet<String> {
     events.list(&ours).await.unwrap().into_iter().filter_map(|event| event.reason).collect()
 }
 
-/// Kills the leader, and waits until the other copy of the operator leads.
+/// Kills the leader, and waits until the other replica of the operator leads.
 async fn kill_the_leader(datacenter: &TestDatacenter, phase: &str) {
     let leader = datacenter.replace_leader().await;
     println!("{phase}: {leader} is killed");
 }
 
-/// Runs a tool in the container of a node, and returns what it prints.
+/// Runs a tool in the container of a node, and returns its output.
 fn tool(datacenter: &TestDatacenter, pod: &str, command: &[&str]) -> String {
     datacenter.exec(pod, command).unwrap()
 }
@@ -223,7 +223,7 @@ fn snapshots(datacenter: &TestDatacenter, pod: &str) -> BTreeSet<(String, String
         .collect()
 }
 
-/// The Services of nodes in all versions that there have been, one by one: what is so for a moment is not missed.
+/// All versions of the Services of nodes, one by one, so that short states are not missed.
 struct Versions(Pin<Box<dyn Stream<Item = watcher::Result<watcher::Event<Service>>>>>);
 
 impl Versions {
@@ -233,7 +233,7 @@ impl Versions {
         Self(events)
     }
 
-    /// Waits until a Service is, or was, so.
+    /// Waits until a version of a Service meets the condition.
     async fn has_one(&mut self, what: &str, is_so: impl Fn(&Service) -> bool) {
         let (mut deadline, mut seen) = (Deadline::new(LONG), String::new());
         while let Some(left) = deadline.left() {
@@ -249,10 +249,10 @@ impl Versions {
     }
 }
 
-/// Watches pods: never are two nodes down at once.
+/// Watches pods, and checks that no two nodes are down at once.
 ///
-/// A node is up from when its pod is ready until that is deleted, or its container restarts. A pod whose probe gets no
-/// answer in time, on processors that others use, is not down: nobody has stopped it.
+/// A node is up from when its pod is ready until the pod is deleted, or its container restarts. A pod whose probe
+/// times out on busy CPUs is not down.
 struct Watch {
     task: tokio::task::JoinHandle<()>,
     is_broken: Arc<AtomicBool>,

@@ -1,4 +1,4 @@
-//! Disks that grow while nodes run, a node under maintenance, and one whose Kubernetes node is gone.
+//! Volume expansion while nodes run, a node under maintenance, and one whose Kubernetes node is gone.
 
 use std::{collections::BTreeMap, panic::AssertUnwindSafe, time::Duration};
 
@@ -33,8 +33,8 @@ fn class_name(datacenter: &TestDatacenter) -> String {
     format!("local-{}", datacenter.namespace)
 }
 
-/// Three nodes with disks of this size. One of them runs on the Kubernetes node that is reserved for this test, as long
-/// as there is that one.
+/// Three nodes with volumes of this size. One of them runs on the Kubernetes node that is reserved for this test, as
+/// long as that exists.
 fn with_capacity(datacenter: &TestDatacenter, capacity: &str) -> Value {
     let mut manifest = manifest(&[("a", 1), ("b", 1), ("c", 1)]);
     let storage = &mut manifest["spec"]["rackTemplate"]["scyllaDB"]["storage"];
@@ -47,7 +47,7 @@ fn with_capacity(datacenter: &TestDatacenter, capacity: &str) -> Value {
     let is_reserved = json!({"key": reserved::KEY, "operator": "In", "values": [reserved::VALUE]});
     let near = json!({"weight": 100, "preference": {"matchExpressions": [is_reserved]}});
     manifest["spec"]["rackTemplate"]["placement"] = json!({"podAntiAffinity": apart});
-    // A rack's placement takes the place of the template's.
+    // The placement of a rack replaces that of the template.
     manifest["spec"]["racks"][2]["placement"] = json!({
         "podAntiAffinity": apart,
         "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [near]},
@@ -68,7 +68,7 @@ async fn claims(datacenter: &TestDatacenter) -> Vec<(String, String)> {
     claims.iter().map(sizes).collect()
 }
 
-/// UID of each StatefulSet, and the size of the disks of its new nodes.
+/// UID of each StatefulSet, and the size in its claim template.
 async fn stateful_sets(datacenter: &TestDatacenter) -> BTreeMap<String, (String, String)> {
     let sets = datacenter.api::<StatefulSet>().list(&ListParams::default()).await.unwrap();
     let one = |set: &StatefulSet| {
@@ -104,7 +104,7 @@ async fn volumes_expand_while_nodes_run() {
     datacenter.remove().await;
 }
 
-/// Since when it has been available.
+/// The time since when it is available.
 async fn available_since(datacenter: &TestDatacenter) -> Value {
     let api = datacenter.api::<ScyllaDBDatacenter>();
     let conditions = api.get(NAME).await.unwrap().status.unwrap().conditions.unwrap();
@@ -120,7 +120,7 @@ async fn expand_all_volumes(datacenter: &TestDatacenter, log: &Log) {
     datacenter.settled(3).await;
     let sizes = claims(datacenter).await;
     assert!(sizes.len() == 3 && sizes.iter().all(of_80), "{sizes:?}");
-    assert_eq!(datacenter.nodes().await.pods, pods_before, "no pod was made anew, no container started again");
+    assert_eq!(datacenter.nodes().await.pods, pods_before, "no pod was recreated, no container restarted");
     assert_eq!(available_since(datacenter).await, since, "it was available all the time");
     let sets = stateful_sets(datacenter).await;
     for rack in RACKS {
@@ -134,7 +134,7 @@ async fn expand_all_volumes(datacenter: &TestDatacenter, log: &Log) {
     };
     let counts = [("persistentvolumeclaims", "patch"), ("statefulsets", "delete"), ("statefulsets", "create")];
     assert_eq!(counts.map(|(resource, verb)| wrote(resource, verb)), [3, 3, 3]);
-    // A claim that a StatefulSet makes from now on has the new size, too: it adopted its pods, and goes on with them.
+    // New claims of the recreated StatefulSet have the new size, too. It has adopted its pods.
     let sets = datacenter.api::<StatefulSet>();
     for rack in RACKS {
         let set = sets.get(rack).await.unwrap();
@@ -159,7 +159,7 @@ fn classes(datacenter: &TestDatacenter) -> Api<StorageClass> {
     Api::all(datacenter.client.clone())
 }
 
-/// Creates the StorageClass of the test: as `local` is, but not the default one.
+/// Creates the StorageClass of the test: the same as `local`, but not the default.
 async fn create_class(datacenter: &TestDatacenter) {
     let local = classes(datacenter).get("local").await.unwrap();
     let metadata = ObjectMeta { name: Some(class_name(datacenter)), ..ObjectMeta::default() };
@@ -171,7 +171,7 @@ async fn allow_expansion(datacenter: &TestDatacenter, is_allowed: bool) {
     classes(datacenter).patch(&class_name(datacenter), &PatchParams::default(), &patch).await.unwrap();
 }
 
-/// Nothing is changed then; as soon as the class allows it, all goes on.
+/// Nothing changes as long as the StorageClass forbids expansion; when it allows it, the expansion continues.
 async fn storage_class_without_expansion_is_reported(datacenter: &TestDatacenter) {
     let before = (claims(datacenter).await, stateful_sets(datacenter).await);
     allow_expansion(datacenter, false).await;
@@ -188,7 +188,7 @@ async fn storage_class_without_expansion_is_reported(datacenter: &TestDatacenter
     assert!(claims(datacenter).await.iter().all(|(_, capacity)| capacity == "90Mi"));
 }
 
-/// It gets no traffic, nothing restarts it, and nothing begins until that is over.
+/// A node under maintenance gets no traffic, is not restarted, and no other change begins.
 async fn node_under_maintenance_is_not_changed(datacenter: &TestDatacenter) {
     let node = "orders-dc-b-0";
     let before = datacenter.nodes().await.pods;
@@ -212,7 +212,7 @@ async fn node_under_maintenance_is_not_changed(datacenter: &TestDatacenter) {
         .unwrap();
     };
     ready("False").await;
-    // One more node, and a restart of all, are wanted; neither begins.
+    // The user asks for one more node and a rolling restart; neither begins.
     let mut spec = with_capacity(datacenter, "90Mi");
     spec["spec"]["racks"][0]["nodes"] = 2.into();
     spec["spec"]["forceRedeploymentReason"] = "maintenance".into();
@@ -221,8 +221,7 @@ async fn node_under_maintenance_is_not_changed(datacenter: &TestDatacenter) {
     await_condition(datacenter, "StatefulSetControllerProgressing", &change).await;
     assert_eq!(datacenter.nodes().await.pods, before, "no pod comes, goes or is restarted");
     datacenter.apply(&with_capacity(datacenter, "90Mi")).await;
-    // The operator hears of Services and of datacenters by different watches: it is to know that nothing is wanted any
-    // more.
+    // The operator watches Services and datacenters separately: it has to see the reverted specification first.
     datacenter.condition("StatefulSetControllerProgressing", "True", |one| !one.message.contains(&change)).await;
     mark(None).await;
     ready("True").await;
@@ -230,8 +229,8 @@ async fn node_under_maintenance_is_not_changed(datacenter: &TestDatacenter) {
     assert_eq!(datacenter.nodes().await.pods, before, "and none was");
 }
 
-/// The Kubernetes node of one pod is deleted, and its disk with it. The test creates it again, whatever the outcome:
-/// the kubelet goes on writing its status, and the next run needs it.
+/// Deletes the Kubernetes node of one pod, and its volume. The test recreates it in any case: the kubelet continues to
+/// write its status, and the next run needs it.
 async fn kubernetes_node_is_lost(datacenter: &TestDatacenter) {
     let nodes: Api<Node> = Api::all(datacenter.client.clone());
     let pods = datacenter.api::<Pod>().list(&ListParams::default().labels(NODE_PODS)).await.unwrap();
@@ -264,7 +263,7 @@ async fn lost_node_is_replaced_when_asked(datacenter: &TestDatacenter) {
     assert_eq!(service.labels().get(label::REPLACE), None);
 }
 
-/// Creates a Node object as it was, without its status, and waits until the kubelet reports that it is ready.
+/// Recreates a Node object without its status, and waits until the kubelet reports that it is ready.
 async fn create_again(nodes: &Api<Node>, node: Node) {
     let ObjectMeta { name, labels, annotations, .. } = node.metadata;
     let NodeSpec { pod_cidr, pod_cidrs, provider_id, taints, .. } = node.spec.unwrap_or_default();

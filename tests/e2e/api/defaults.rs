@@ -1,4 +1,4 @@
-//! What the API server adds to a spec that leaves things out. These are the peer's defaults, whose users rely on them.
+//! Default values that the API server sets. They are those of scylla-operator, whose users rely on them.
 
 use messina_e2e::{accepts, in_a_namespace};
 use serde_json::json;
@@ -16,7 +16,7 @@ async fn defaults_of_a_scylla_cluster() {
         });
         assert_eq!(stored["spec"], everywhere);
 
-        // What is given empty is filled; what is not given stays away.
+        // Fields of an empty object get defaults; an absent object stays absent.
         let spec = "{version: 2026.2.4, alternator: {}, genericUpgrade: {}, network: {}, repairs: [{name: r}], \
                     backups: [{name: b}], datacenter: {racks: [{name: a}]}, \
                     exposeOptions: {broadcastOptions: {nodes: {type: PodIP, podIP: {}}}}}";
@@ -44,7 +44,7 @@ async fn defaults_of_a_scylla_cluster() {
         expected.as_object_mut().unwrap().extend(everywhere.as_object().unwrap().clone());
         assert_eq!(stored["spec"], expected);
 
-        // What is given stays as given.
+        // Given values are kept.
         let own = "{repository: a, agentRepository: b, agentVersion: c, \
                    alternator: {servingCertificate: {type: UserManaged}}}";
         let stored = accepts(client, namespace, &cluster("own", own)).await;
@@ -89,7 +89,7 @@ async fn defaults_of_other_kinds() {
                 }),
             ),
             ("RemoteKubernetesCluster", "{}", json!({"clientHealthcheckProbes": {"periodSeconds": 60}})),
-            // Tasks leave all that is not said to ScyllaDB Manager.
+            // Absent fields of tasks are left to ScyllaDB Manager.
             ("ScyllaDBManagerTask", "{backup: {}, repair: {}}", json!({"backup": {}, "repair": {}})),
         ]
         .into_iter()

@@ -1,4 +1,4 @@
-//! The definitions themselves: they are installed as users do it, they are small enough, and they explain themselves.
+//! The CustomResourceDefinitions: installation as users do it, size, and descriptions.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::each_field;
 /// The files that users install.
 const FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/crds");
 
-/// What etcd takes as one object, unless it is told otherwise: 1.5 MiB, and a transaction holds more than the object.
+/// The default limit of etcd for an object: 1.5 MiB, and a transaction has more than the object.
 const ETCD_LIMIT: usize = 1024 * 1024;
 
 #[tokio::test]
@@ -31,7 +31,7 @@ async fn definitions_applied_by_kubectl_are_established() {
     assert_eq!(resource_versions(&client).await, before, "applying the same files again changed something");
 }
 
-/// Waits until the API server is content with a definition, and with its schema.
+/// Waits until the API server accepts a definition and its schema.
 async fn is_accepted(client: &Client, name: &str) {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     harness::until(api, name, &format!("{name} to be accepted"), SOON, |definition| {
@@ -64,7 +64,7 @@ async fn definitions_fit_into_etcd() {
     for definition in DEFINITIONS.iter() {
         let name = definition.name_any();
         let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
-        // The text as it comes: compact, and with the managed fields.
+        // The response as sent: compact, with managed fields.
         let stored = client.request_text(harness::get(&path).unwrap()).await.unwrap();
         assert!(stored.contains("managedFields"), "{name} came without its managed fields");
         sizes.push((stored.len(), name));
@@ -81,7 +81,7 @@ async fn kubectl_explains_alternator() {
     light().await;
     let described = descriptions("ScyllaCluster", "spec.alternator");
     let look = async || {
-        // kubectl learns of a new or changed kind a moment after it is served.
+        // The descriptions of a new or changed kind are published a moment after it is served.
         let printed = match kubectl(["explain", "scyllacluster.spec.alternator"]) {
             Ok(printed) => printed,
             Err(complaint) => return Ok(Seen::NotYet(complaint)),
@@ -103,7 +103,7 @@ async fn kubectl_explains_alternator() {
     }
 }
 
-/// How a field and those directly below it are described, by their names; the field itself has the empty name.
+/// The descriptions of a field and of its direct children, by name; the field itself has the empty name.
 fn descriptions(kind: &str, of: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let definition = DEFINITIONS.iter().find(|definition| definition.spec.names.kind == kind).unwrap();

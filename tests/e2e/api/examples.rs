@@ -1,4 +1,4 @@
-//! Manifests that people use: our examples, and what the peers' users have.
+//! Manifests: the examples of Messina, and those of users of scylla-operator and etcd-druid.
 
 use std::{
     collections::BTreeSet,
@@ -67,14 +67,14 @@ async fn unknown_field_is_refused() {
     in_a_namespace("unknown-fields", async |client, namespace| {
         let misspelt = cluster("misspelt", "{alternator: {writeIsolaton: always}}");
         refuses(client, namespace, &misspelt, r#"unknown field "spec.alternator.writeIsolaton""#).await;
-        // At the root of an object, where everything but `spec` is easily overlooked, it is no different.
+        // The same holds at the root of an object.
         let beside = cluster("beside", "{}, specs: {}");
         refuses(client, namespace, &beside, r#"unknown field "specs""#).await;
     })
     .await;
 }
 
-/// Every file below a folder whose name is asked for.
+/// All files below a folder whose names match.
 fn files(folder: impl AsRef<Path>, is_asked_for: fn(&str) -> bool) -> Vec<PathBuf> {
     let mut found = vec![];
     for entry in fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.as_ref().display())) {
@@ -89,7 +89,7 @@ fn files(folder: impl AsRef<Path>, is_asked_for: fn(&str) -> bool) -> Vec<PathBu
     found
 }
 
-/// An object as our type writes it after reading it, without its metadata; nothing for a kind that is not ours.
+/// An object after deserialization and serialization by Messina's type, without metadata; none for other kinds.
 fn written_by_our_type(kind: &str, stored: &Value) -> Option<Value> {
     Some(match kind {
         "ScyllaCluster" => written::<v1::ScyllaCluster>(stored),

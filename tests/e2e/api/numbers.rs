@@ -1,5 +1,5 @@
-//! Numbers: what the API server stores must fit into our types, because one object that cannot be read would be one
-//! that is never served.
+//! Numbers: what the API server stores has to fit into Messina's types, because the operator cannot reconcile an
+//! unreadable object.
 
 use messina_api::{druid::v1alpha1::EtcdOperatorTask, scylla::v1::ScyllaCluster};
 use messina_e2e::{
@@ -16,7 +16,7 @@ fn read(stored: Value) -> ScyllaCluster {
 
 #[test]
 fn every_integer_has_a_format() {
-    // The API server keeps to a format that is given, and to no width at all without one.
+    // The API server validates the range of an integer only if it has a format.
     for definition in DEFINITIONS.iter() {
         each_field(definition, |path, schema| {
             if schema["type"] == "integer" {
@@ -69,7 +69,7 @@ async fn fraction_is_refused_as_integer_unless_it_is_whole() {
         assert_eq!(whole.spec.repairs.unwrap()[0].parallel, Some(1000));
         assert_eq!(whole.spec.alternator.unwrap().port, Some(8000));
 
-        // The field behind the scale subresource is the exception.
+        // The field of the scale subresource is the exception.
         let words = ".spec.replicas accessor error: 3 is of the type float64, expected int64";
         refuses(client, namespace, &cluster("scale", "{replicas: 3.0}"), words).await;
     })

@@ -1,19 +1,19 @@
-//! The rules that definitions state in CEL: what breaks each is refused with its message, and what is close to it is
-//! not.
+//! Validation rules (CEL) of the definitions: objects that break a rule are refused with its message, objects at its
+//! limit are accepted.
 
 use messina_e2e::{DEFINITIONS, accepts, accepts_change, accepts_status, in_a_namespace, refuses, refuses_change};
 
 use super::{cluster, datacenter, each_field, task};
 
-/// What breaks one rule.
+/// Objects that break one rule.
 struct Case {
-    /// Kind and field that have the rule.
+    /// Kind and field of the rule.
     at: &'static str,
-    /// Words of the refusal, and of no other's at the same place: of the rule's message, or the field that it names.
+    /// A part of the error that no other rule of the field has: of the message, or the name of the field.
     says: &'static str,
     /// Specs that cannot be created.
     created: &'static [&'static str],
-    /// Specs that can, and what they cannot be changed to.
+    /// Specs that can be created, each with a spec that it cannot be changed to.
     changed: &'static [(&'static str, &'static str)],
 }
 
@@ -91,7 +91,7 @@ const CASES: [Case; 8] = [
             ("{type: T, etcdReference: {name: a}}", "{type: T, etcdRef: {name: a}}"),
             ("{type: T, etcdReference: {name: a}}", "{type: T}"),
             ("{type: T}", "{type: T, etcdReference: {name: a}}"),
-            // Options as an object. The schema knows nothing of what is in it.
+            // Options as an object without a schema.
             ("{type: T, config: {snapshotType: full}}", "{type: T, config: {snapshotType: delta}}"),
             ("{type: T, config: {a: {b: [1, {c: 1}]}}}", "{type: T, config: {a: {b: [1, {c: 2}]}}}"),
             ("{type: T, config: {a: {b: [1, {c: 1}]}}}", "{type: T, config: {a: {b: [1, {c: 1, d: 1}]}}}"),
@@ -164,7 +164,7 @@ async fn object_that_breaks_a_rule_is_refused_with_its_message() {
                 let name = format!("changed-{count}");
                 accepts(client, namespace, &yaml(&name, before)).await;
                 if case.at.starts_with("ScyllaDBDatacenter") {
-                    // Without nodes, there is nothing that could not be changed.
+                    // Without nodes, every field can be changed.
                     let status = datacenter(&name, &format!("{before}, status: {{nodes: 1}}"));
                     accepts_status(client, namespace, &status).await;
                 }
@@ -207,7 +207,7 @@ async fn object_at_the_limit_of_a_rule_is_accepted() {
             accepts_status(client, namespace, &datacenter(&name, &format!("{before}, status: {{nodes: 1}}"))).await;
             accepts_change(client, namespace, &datacenter(&name, after)).await;
         }
-        // As long as there are no nodes, everything can be corrected.
+        // As long as there are no nodes, every field can be changed.
         accepts(client, namespace, &datacenter("corrected", "{clusterName: a, ipFamilies: [IPv5]}")).await;
         let corrected = "{clusterName: b, ipFamilies: [IPv6], exposeOptions: {nodeService: {type: Headless}}}";
         accepts_change(client, namespace, &datacenter("corrected", corrected)).await;
@@ -232,14 +232,14 @@ async fn task_is_mutable_except_its_spec() {
         let stored = accepts_change(client, namespace, &described).await;
         assert_eq!(stored["metadata"]["labels"]["a"], "b");
         assert_eq!(stored["metadata"]["generation"], 1, "the spec counts as changed");
-        // A spec that is sent along with a status does not count.
+        // The status subresource ignores the spec.
         for sent in [spec, "{type: Other}"] {
             let status = format!("{sent}, status: {{state: Pending, observedGeneration: 1}}");
             let stored = accepts_status(client, namespace, &task("task", &status)).await;
             assert_eq!(stored["status"]["state"], "Pending");
             assert_eq!(stored["spec"]["type"], "OnDemandSnapshot");
         }
-        // Without the finalizer, so that the namespace can go.
+        // Removes the finalizer, so that the namespace can be deleted.
         accepts_change(client, namespace, &task("task", spec)).await;
     })
     .await;

@@ -1,16 +1,16 @@
-//! What the schemas refuse, by the name of the field.
+//! Schema validation: errors name the field.
 
 use messina_e2e::{DEFINITIONS, accepts, accepts_status, in_a_namespace, refuses, refuses_change, refuses_status};
 
 use super::{cluster, each_field, other, task};
 
-/// How an object that holds a text that none of an enum's values is comes to be.
+/// How a test writes an object with an unknown enum value.
 enum Through {
     Creation(fn(&str) -> String),
     Status(fn(&str) -> String),
 }
 
-/// Every field with an enum, besides the status of conditions, and how to write it.
+/// All fields with an enum, except the status of conditions, and how to write them.
 const ENUMS: [(&str, &str, Through); 4] = [
     (
         "ScyllaCluster spec.alternator.servingCertificate.type",
@@ -109,7 +109,7 @@ async fn value_of_the_wrong_type_is_refused() {
         for (spec, words) in [
             ("{replicas: '3'}", r#"spec.replicas in body must be of type integer: "string""#),
             ("{developerMode: 'yes'}", r#"spec.developerMode in body must be of type boolean: "string""#),
-            // A version that YAML takes for a number.
+            // A version that YAML parses as a number.
             ("{version: 2026.2}", r#"spec.version in body must be of type string: "number""#),
             ("{version: 2026}", r#"spec.version in body must be of type string: "integer""#),
             ("{datacenter: {racks: {}}}", r#"spec.datacenter.racks in body must be of type array: "object""#),
@@ -157,7 +157,7 @@ async fn malformed_quantity_is_refused() {
             let words = "spec.datacenter.racks[0].resources.limits.cpu in body should match";
             refuses(client, namespace, &limits(cpu), words).await;
         }
-        // A fraction must be a text, as with the peer; Kubernetes' own kinds take it as a number too.
+        // A fraction has to be a string, as in scylla-operator; Kubernetes' own kinds accept a number, too.
         let words = "spec.datacenter.racks[0].resources.limits.cpu in body must be of type integer,string";
         refuses(client, namespace, &limits("0.5"), words).await;
 

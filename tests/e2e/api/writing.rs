@@ -1,4 +1,4 @@
-//! How objects are written in parts: the scale and status subresources, and several field managers on one object.
+//! Partial writes: the scale and status subresources, and several field managers of one object.
 
 use kube::{
     Api, Client,
@@ -63,14 +63,14 @@ async fn lists_with_keys_are_merged_and_others_are_atomic() {
         let claims: Vec<String> = resources.claims.unwrap().into_iter().map(|claim| claim.name).collect();
         assert_eq!(claims, ["claim-of-one", "claim-of-two"]);
 
-        // Who leaves an item out gives up that item, and no other.
+        // A manager that omits an item gives up that item, and no other.
         applies(client, namespace, "one", json!({"spec": {"clusterName": "a"}})).await.unwrap();
         let merged = datacenters(client, namespace).get("merged").await.unwrap();
         let resources = merged.spec.rack_template.unwrap().scylladb.unwrap().resources.unwrap();
         let claims: Vec<String> = resources.claims.unwrap().into_iter().map(|claim| claim.name).collect();
         assert_eq!(claims, ["claim-of-two"]);
 
-        // The order of racks matters, and so they are written as a whole.
+        // The order of racks matters, so the list is atomic.
         let racks = |name: &str| json!({"spec": {"clusterName": "a", "racks": [{"name": name}]}});
         applies(client, namespace, "one", racks("a")).await.unwrap();
         let conflict = applies(client, namespace, "two", racks("b")).await.unwrap_err();
@@ -114,7 +114,7 @@ fn datacenters(client: &Client, namespace: &str) -> Api<ScyllaDBDatacenter> {
     Api::namespaced(client.clone(), namespace)
 }
 
-/// Applies some fields of one datacenter, without taking any from other managers.
+/// Applies fields of one datacenter, without forcing conflicts.
 async fn applies(client: &Client, namespace: &str, manager: &str, fields: Value) -> Result<(), String> {
     let params = PatchParams::apply(manager).validation_strict();
     let applied = datacenters(client, namespace).patch("merged", &params, &Patch::Apply(&object(fields))).await;

@@ -1,4 +1,4 @@
-//! What `kubectl get` shows of tasks.
+//! The columns of `kubectl get` for tasks.
 
 use messina_e2e::{SOON, accepts, in_a_namespace, kubectl};
 use messina_testbed::harness::{Seen, eventually};
@@ -19,7 +19,7 @@ async fn etcd_column_shows_each_spelling_of_the_reference() {
             )
             .await;
         }
-        // The API server prints by a changed definition a moment after it was applied.
+        // The API server uses a changed definition a moment after it was applied.
         eventually("kubectl get to show the Etcd of each task", SOON, async || {
             let printed = kubectl(["get", "etcdoperatortasks", "-n", namespace]).unwrap();
             let is_shown = |spelling: &str| {

@@ -1,4 +1,4 @@
-//! The end of tasks, on the real API server: cleanup after completion, and deletion. The tests play the Job controller.
+//! Cleanup and deletion of tasks, on the real API server. The tests write statuses in place of the Job controller.
 
 use std::{
     sync::{
@@ -71,7 +71,7 @@ async fn job_is_gone(client: &Client, namespace: &str) {
     .unwrap();
 }
 
-/// Ends a Job as its controller does.
+/// Marks a Job as finished, as its controller does.
 async fn end_job(client: &Client, namespace: &str, name: &str, is_success: bool) {
     let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
     // The Job controller sets the start time first, and may write at the same time.
@@ -120,11 +120,11 @@ async fn is_cleaned_up(client: &Client, namespace: &str, name: &str) {
     .unwrap();
 }
 
-/// What was written to `lastOperation` of one task since its deletion, in order.
+/// The values of `lastOperation` of one task since its deletion, in order.
 struct Operations(tokio::task::JoinHandle<()>, Arc<Mutex<Vec<(String, String, String)>>>);
 
 impl Operations {
-    /// Returns when the watch has begun: nothing that becomes of the task from then on is missed.
+    /// Starts the watch, and returns when it has begun: no later change of the task is missed.
     async fn watch(client: &Client, namespace: &str, name: &str) -> Self {
         let tasks: Api<DynamicObject> =
             Api::namespaced_with(client.clone(), namespace, &ApiResource::erase::<EtcdOperatorTask>(&()));
@@ -205,7 +205,7 @@ async fn deletion_is_recorded_in_last_operation() {
         operations.become_states(&["InProgress", "Failed", "Completed"]).await;
         job_is_gone(client, namespace).await;
 
-        // One that was rejected, and whose type the operator does not know.
+        // A rejected task of an unknown type.
         create(client, namespace, &task("rejected", "MakeCoffee", "main", json!({}))).await;
         assert_eq!(finished(client, namespace, "rejected").await.state, Some(TaskState::Rejected));
         let operations = Operations::watch(client, namespace, "rejected").await;

@@ -1,4 +1,4 @@
-//! Sidecars of many etcd clusters, played by one server: as far as the operator asks, and with a count of everything.
+//! A server that simulates the sidecars of many etcd clusters, and counts requests.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -15,12 +15,12 @@ use tokio::{
     task::JoinSet,
 };
 
-/// What happened at one etcd cluster.
+/// The requests to one etcd cluster.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     pub(super) snapshots: Vec<Value>,
     under_way: usize,
-    /// The most requests that were under way at once.
+    /// The maximum of concurrent requests.
     pub(super) at_once: usize,
 }
 
@@ -46,7 +46,7 @@ impl Sidecars {
         let (shared, mut tasks) = (Arc::clone(&state), JoinSet::new());
         tasks.spawn(async move {
             while let Ok((connection, _)) = listener.accept().await {
-                // A request goes on when its client is gone, as it does with the real ones.
+                // A request continues when its client is gone, as in real sidecars.
                 let shared = Arc::clone(&shared);
                 tokio::spawn(async move {
                     let _ = answer(connection, &shared).await;
@@ -61,7 +61,7 @@ impl Sidecars {
         Resolver::with_lookup(move |_, _| Some(address))
     }
 
-    /// What happened at each etcd cluster, by the host that was asked.
+    /// The requests to each etcd cluster, by host.
     pub(super) fn seen(&self) -> BTreeMap<String, Seen> {
         self.state.lock().unwrap().by_host.clone().into_iter().collect()
     }

@@ -1,4 +1,4 @@
-//! Stands between the operator and what it reaches outside of Kubernetes, and does to a connection what is asked for.
+//! A proxy between the operator and servers outside of Kubernetes, which injects faults into connections.
 
 use std::{
     net::SocketAddr,
@@ -19,7 +19,7 @@ use tokio::{
 
 type Rule = Box<dyn Fn(usize) -> Fault + Send + Sync>;
 
-/// A gate. Connections are counted from zero since the rule was set; each carries one request.
+/// The proxy. Connections are counted from zero since the rule was set; each carries one request.
 pub(super) struct Gate {
     address: SocketAddr,
     inner: Arc<Inner>,
@@ -50,7 +50,7 @@ impl Gate {
             while let Ok((connection, _)) = listener.accept().await {
                 let shared = Arc::clone(&shared);
                 connections.spawn(async move {
-                    // A side that hangs up is no news here.
+                    // A closed connection is not an error.
                     let _ = shared.pass(connection).await;
                 });
             }
@@ -58,19 +58,19 @@ impl Gate {
         Self { address, inner, _tasks: tasks }
     }
 
-    /// Names are found here, whatever they are.
+    /// A resolver that maps all names to the proxy.
     pub(super) fn reach(&self) -> Resolver {
         let address = self.address;
         Resolver::with_lookup(move |_, _| Some(address))
     }
 
-    /// What happens to connections from now on.
+    /// Sets the faults of connections from now on.
     pub(super) fn rule(&self, rule: impl Fn(usize) -> Fault + Send + Sync + 'static) {
         *self.inner.rule.lock().unwrap() = Box::new(rule);
         self.inner.count.store(0, Ordering::SeqCst);
     }
 
-    /// How many connections there were since the rule was set.
+    /// The number of connections since the rule was set.
     pub(super) fn count(&self) -> usize {
         self.inner.count.load(Ordering::SeqCst)
     }
@@ -89,7 +89,7 @@ impl Inner {
             Fault::LoseRequest => drop(near),
             Fault::CrashBefore => {
                 self.crashed.notify_one();
-                // Until the program is gone, nothing is answered.
+                // No response until the program has ended.
                 let _ = near.read(&mut [0]).await;
                 std::future::pending::<()>().await;
             }
@@ -98,7 +98,7 @@ impl Inner {
                 let mut buffer = vec![0; 64 * 1024];
                 let length = near.read(&mut buffer).await?;
                 far.write_all(&buffer[..length]).await?;
-                // It is answered once it is done.
+                // The request is carried out before its response is lost.
                 let _ = far.read(&mut buffer).await?;
                 if fault == Fault::CrashAfter {
                     self.crashed.notify_one();

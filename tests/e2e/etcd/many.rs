@@ -1,4 +1,4 @@
-//! Many tasks, on the real API server; their sidecars are played.
+//! Many tasks, on the real API server with simulated sidecars.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,7 +31,7 @@ use super::{
 
 pub(super) async fn in_a_namespace(test: &str, body: impl AsyncFnOnce(&Client, &str)) {
     messina_e2e::in_a_namespace(test, async |client, namespace| {
-        // No two of these at once: a kind is installed once.
+        // One test at a time, because the definition is shared.
         static INSTALLED: Mutex<bool> = Mutex::const_new(false);
         let mut is_installed = INSTALLED.lock().await;
         if !*is_installed {
@@ -76,8 +76,8 @@ pub(super) async fn are_gone(client: &Client, namespace: &str) {
     .unwrap();
 }
 
-/// 500 tasks on 50 etcd clusters: in order, one at a time on each, one snapshot for each, with eight writes at most
-/// where none of them waits for long.
+/// 500 tasks on 50 etcd clusters run in order, one at a time on each, take one snapshot each, and need eight writes at
+/// most if they do not wait for long.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_tasks_run_in_order_with_few_writes() {
     const ETCDS: usize = 50;
@@ -98,7 +98,7 @@ async fn many_tasks_run_in_order_with_few_writes() {
             task.spec.ttl_seconds_after_finished = Some(1);
             create(client, namespace, &task).await;
         });
-        // A few at a time, as from many people.
+        // A few at a time, as from many users.
         futures::stream::iter(creating).for_each_concurrent(8, |one| one).await;
         let created = began.elapsed();
         let all = done.all(ETCDS * EACH).await;
@@ -109,7 +109,7 @@ async fn many_tasks_run_in_order_with_few_writes() {
             assert_eq!((seen.snapshots.len(), seen.at_once), (EACH, 1), "{host}");
         }
         in_order(&all);
-        // The last of them waits for its time to be over.
+        // The last of them waits for its timeout.
         are_gone(client, namespace).await;
         let writes = faults.written();
         let by_task = |name: &str| writes.iter().filter(|line| is_about(line, name)).count();
@@ -121,7 +121,7 @@ async fn many_tasks_run_in_order_with_few_writes() {
             sum as f64 / counts.len() as f64,
         );
         assert_eq!(sum, writes.len(), "nothing else was written");
-        // Which place a task has in line is brought up to date every two minutes.
+        // The position of a waiting task is updated every two minutes.
         let refreshes = usize::try_from(took.as_secs() / 120).unwrap();
         for (number, count) in counts.iter().enumerate() {
             let name = format!("task-{number}");
@@ -149,7 +149,7 @@ impl Done {
 
     async fn all(mut self, count: usize) -> Vec<EtcdOperatorTask> {
         let mut all = BTreeMap::new();
-        // However slow the host is: as long as one task after another succeeds, the rest are awaited.
+        // The test waits as long as one task after another succeeds, however slow the host is.
         while all.len() < count {
             let Ok(task) = tokio::time::timeout(LONG, self.1.recv()).await else {
                 panic!("{} of {count} tasks have succeeded, and no other one for {LONG:?}", all.len());
@@ -170,7 +170,8 @@ fn state(task: &EtcdOperatorTask) -> Option<TaskState> {
     task.status.as_ref()?.state.clone()
 }
 
-/// Tasks of one etcd cluster were begun in order of creation, then UID, and their snapshots are as many and as old.
+/// Checks that tasks of an etcd cluster began in order of creation, then UID, and that their snapshots have the same
+/// order.
 fn in_order(all: &[EtcdOperatorTask]) {
     let mut by_etcd = BTreeMap::<String, Vec<&EtcdOperatorTask>>::new();
     for task in all {
@@ -189,7 +190,7 @@ fn in_order(all: &[EtcdOperatorTask]) {
     }
 }
 
-/// What makes no sense is rejected with a word on the field, and can be deleted; what waits says for what.
+/// Invalid tasks are rejected with the name of the field, and can be deleted; waiting tasks report the reason.
 #[tokio::test]
 async fn invalid_tasks_are_rejected_and_can_be_deleted() {
     in_a_namespace("etcd-bad", async |client, namespace| {
@@ -256,7 +257,7 @@ async fn invalid_tasks_are_rejected_and_can_be_deleted() {
     .await;
 }
 
-/// Where etcd clusters are not installed, tasks wait and say so, and go on when they are.
+/// Tasks wait and report it while the kind Etcd is not installed, and continue when it is.
 #[tokio::test]
 async fn tasks_wait_until_etcd_clusters_are_installed() {
     if is_unsuitable() {

@@ -1,5 +1,4 @@
-//! Tasks on etcd clusters: on real ones where it matters what they do, and with sidecars that are played where it
-//! matters what the operator does.
+//! Tasks on etcd clusters: on real ones to test their effects, and with simulated sidecars to test the operator.
 
 mod column;
 mod completion;
@@ -25,7 +24,7 @@ use serde_json::{Value, json};
 
 const LONG: Duration = Duration::from_secs(180);
 
-/// The controller of tasks alone.
+/// Starts only the controller of tasks.
 fn tasks(reach: Resolver) -> impl Controllers {
     move |caches: &mut Caches, metrics: &Metrics| -> Vec<Arc<dyn AnyController>> {
         let settings = etcd_task::Settings {
@@ -40,7 +39,7 @@ fn tasks(reach: Resolver) -> impl Controllers {
     }
 }
 
-/// Whether clusters with nodes cannot be had here; says so.
+/// Whether clusters with Kubernetes nodes cannot run here; prints why.
 fn is_unsuitable() -> bool {
     let reason = messina_e2e::clusters::unsuitable();
     reason.inspect(|reason| eprintln!("skipped: {reason}")).is_some()
@@ -62,7 +61,7 @@ async fn create(client: &Client, namespace: &str, task: &EtcdOperatorTask) {
     api(client, namespace).create(&PostParams::default(), task).await.unwrap();
 }
 
-/// What became of a task, once it is at its end.
+/// Waits until a task is finished, and returns its status.
 async fn finished(client: &Client, namespace: &str, name: &str) -> EtcdOperatorTaskStatus {
     until(api(client, namespace), name, &format!("the task {name} to be finished"), LONG, |seen| {
         let status = seen.and_then(|task| task.status).unwrap_or_default();
@@ -72,13 +71,13 @@ async fn finished(client: &Client, namespace: &str, name: &str) -> EtcdOperatorT
     .unwrap()
 }
 
-/// Creates a task, and gives what became of it.
+/// Creates a task, waits until it is finished, and returns its status.
 async fn done(client: &Client, namespace: &str, task: &EtcdOperatorTask) -> EtcdOperatorTaskStatus {
     create(client, namespace, task).await;
     finished(client, namespace, task.metadata.name.as_deref().unwrap()).await
 }
 
-/// The same, of a task that succeeds.
+/// The same for a task that has to succeed.
 async fn succeeds(client: &Client, namespace: &str, task: &EtcdOperatorTask) -> EtcdOperatorTaskStatus {
     let status = done(client, namespace, task).await;
     assert_eq!(status.state, Some(TaskState::Succeeded), "{}", json!(status));

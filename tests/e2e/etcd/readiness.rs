@@ -29,7 +29,7 @@ async fn set_etcd_status(client: &Client, namespace: &str, status: Value) {
     etcds.patch_status("main", &PatchParams::default(), &patch).await.unwrap();
 }
 
-/// The status of a task once it has met an error or is finished.
+/// Waits until a task has an error or is finished, and returns its status.
 async fn first_error(client: &Client, namespace: &str, name: &str) -> EtcdOperatorTaskStatus {
     until(api(client, namespace), name, &format!("the task {name} to meet an error"), LONG, |seen| {
         let status = seen.and_then(|task| task.status).unwrap_or_default();
@@ -71,7 +71,7 @@ async fn snapshot_waits_while_ready_replicas_is_absent() {
     .await;
 }
 
-/// Waits until the operator reports this of a task.
+/// Waits until the status of a task contains these words.
 async fn reports(client: &Client, namespace: &str, name: &str, words: &str) -> EtcdOperatorTaskStatus {
     until(api(client, namespace), name, &format!("the task {name} to report {words:?}"), LONG, |seen| {
         let status = seen.and_then(|task| task.status).unwrap_or_default();
@@ -81,14 +81,14 @@ async fn reports(client: &Client, namespace: &str, name: &str, words: &str) -> E
     .unwrap()
 }
 
-/// Sets a field that no definition knows, of which the operator reads that it is a text.
+/// Sets a field without a schema, which the operator reads as a string.
 async fn set_endpoint(client: &Client, namespace: &str, endpoint: Value) {
     let etcds: Api<Etcd> = Api::namespaced(client.clone(), namespace);
     let patch = Patch::Merge(json!({"spec": {"backup": {"store": {"endpointOverride": endpoint}}}}));
     etcds.patch_metadata("main", &PatchParams::default(), &patch).await.unwrap();
 }
 
-/// An Etcd that cannot be read holds tasks up no longer than it is there, and no longer than their deadlines.
+/// An unreadable Etcd blocks tasks until it is corrected or deleted, or until their timeouts.
 #[tokio::test]
 async fn tasks_resume_when_an_unreadable_etcd_is_corrected_or_deleted() {
     in_a_namespace("etcd-unreadable", async |client, namespace| {
@@ -116,7 +116,7 @@ async fn tasks_resume_when_an_unreadable_etcd_is_corrected_or_deleted() {
 
         create(client, namespace, &snapshot("deleted", json!({}))).await;
         reports(client, namespace, "deleted", "cannot be read").await;
-        // The answer holds the Etcd, which cannot be read here either.
+        // The response contains the Etcd, which the test cannot parse either.
         let etcds = Request::new(Etcd::url_path(&(), Some(namespace)));
         client.request_text(etcds.delete("main", &DeleteParams::default()).unwrap()).await.unwrap();
         reports(client, namespace, "deleted", "does not exist").await;

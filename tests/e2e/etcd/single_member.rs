@@ -1,4 +1,4 @@
-//! Tasks on a real etcd cluster of one member: what they leave behind, and what becomes of them when things go wrong.
+//! Tasks on a real etcd cluster of one member, with and without faults.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -34,12 +34,12 @@ use tokio::sync::Mutex;
 
 use super::{LONG, api, codes, create, description, finished, gate::Gate, is_unsuitable, succeeds, task, tasks};
 
-/// The name of each etcd cluster here, which has a namespace of its own.
+/// The name of each etcd cluster in these tests; each has a namespace of its own.
 const ETCD: &str = etcd::NAME;
-/// How many etcd clusters share the lives of tasks.
+/// The number of etcd clusters that run the scenarios.
 const LABS: usize = 3;
 
-/// A real etcd cluster, an operator, and gates before both the API server and the sidecar.
+/// A real etcd cluster, an operator, and fault injection before the API server and the sidecar.
 struct World {
     client: Client,
     namespace: String,
@@ -72,7 +72,7 @@ impl World {
         Operator::start(&self.kubeconfig, &self.namespace, faults, tasks(self.gate.reach())).await
     }
 
-    /// So that the next snapshot is another one.
+    /// Writes a key, so that the next snapshot differs.
     async fn write(&self) {
         let number = self.keys.fetch_add(1, Ordering::SeqCst);
         self.etcd.put(&format!("key-{number}"), "value").await.unwrap();
@@ -112,7 +112,7 @@ async fn tasks_succeed_on_etcd_of_one_member() {
     cluster.down();
 }
 
-/// A cluster with an etcd cluster in it, and our definitions.
+/// Starts a cluster with an etcd cluster, and installs the definitions.
 async fn started(name: &'static str) -> (Started, Client) {
     let cluster = Started::up(name, &["--with-etcd"]);
     let client = cluster.client().await;
@@ -123,7 +123,7 @@ async fn started(name: &'static str) -> (Started, Client) {
 mod slow {
     use super::*;
 
-    /// Whatever crashes or is lost at whichever write and request, each task has taken one snapshot in the end.
+    /// Each task takes exactly one snapshot, with a crash or a lost message at any write or request.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn each_task_takes_one_snapshot_with_every_fault() {
         if is_unsuitable() {
@@ -194,7 +194,7 @@ async fn take_and_restore_snapshots(world: &World) {
     println!("full, delta and final snapshots were taken and restored in {:.1} s", began.elapsed().as_secs_f64());
 }
 
-/// The folder of the machine with the containers of the store is told by a Secret.
+/// Runs tasks that use Jobs on the snapshots. A Secret names the folder of the store on this host.
 async fn run_jobs_on_snapshots(world: &World) {
     let folder = format!("{}/{STORES}/{}.{ETCD}", node::HERE, world.namespace);
     let secret: Secret =
@@ -246,7 +246,7 @@ async fn run_jobs_on_snapshots(world: &World) {
     }
 }
 
-/// Short, so that a request of which nothing is known is not waited for long; long enough for a busy host.
+/// The timeout of tasks: short, because a lost request is awaited so long; long enough for a busy host.
 const SECONDS: u64 = 60;
 
 fn full(name: &str) -> EtcdOperatorTask {
@@ -256,18 +256,18 @@ fn full(name: &str) -> EtcdOperatorTask {
 type Writes = Box<dyn Fn(usize, &str) -> Fault + Send + Sync>;
 type Requests = Box<dyn Fn(usize) -> Fault + Send + Sync>;
 
-/// The life of a task, with trouble before the API server and before the sidecar.
+/// A scenario of a task, with faults of requests to the API server and to the sidecar.
 struct TaskScenario {
     name: String,
-    /// What happens to the n-th write, and to the n-th request.
+    /// The faults of the n-th write, and of the n-th request.
     writes: Writes,
     requests: Requests,
     crashes: usize,
 }
 
 impl TaskScenario {
-    /// From the creation of a task until it is gone, with an operator that is started again after each crash. Gives how
-    /// often it crashed.
+    /// Creates a task and deletes it when it is finished, with an operator that is restarted after each crash. Returns
+    /// the number of crashes.
     async fn run(self, world: &World) -> usize {
         let Self { name, writes, requests, crashes: expected } = self;
         let faults = Faults::named(&format!("messina-{name}"), move |asked| match asked.write {
@@ -297,7 +297,7 @@ async fn run_task(world: &World, name: &str, faults: &Faults, expected: usize) {
         create(&world.client, &world.namespace, &full(name)).await;
         let status = finished(&world.client, &world.namespace, name).await;
         world.delete(name).await;
-        // The task is seen to be gone before the operator crashes that has just let it go.
+        // The task is gone before the operator, which has just removed the finalizer, crashes.
         eventually(&format!("{name}: {expected} crash(es)"), LONG, async || {
             let crashes = crashes.load(Ordering::SeqCst);
             Ok(if crashes >= expected { Seen::Ready(()) } else { Seen::NotYet(format!("{crashes}")) })
@@ -314,13 +314,13 @@ async fn run_task(world: &World, name: &str, faults: &Faults, expected: usize) {
     assert_eq!(crashes.load(Ordering::SeqCst), expected, "{name}");
 }
 
-/// A crash before and after every write and every request, and every other trouble with each of them.
+/// Scenarios with a crash before and after every write and every request, and with every other fault.
 async fn all_scenarios(world: &World) -> VecDeque<TaskScenario> {
     let quiet = Faults::named("messina-undisturbed", |_| Fault::None);
     world.gate.rule(|_| Fault::None);
     run_task(world, "undisturbed", &quiet, 0).await;
     let (writes, requests) = (quiet.writes(), world.gate.count());
-    println!("a task takes {writes} writes and {requests} requests without trouble");
+    println!("a task takes {writes} writes and {requests} requests without faults");
     // Two of the writes record the deletion.
     assert_eq!((writes, requests), (7, 2), "{:#?}", quiet.written());
     let mut scenarios = VecDeque::new();
@@ -354,7 +354,7 @@ async fn all_scenarios(world: &World) -> VecDeque<TaskScenario> {
         ("lost-reply", Fault::LoseReply),
     ] {
         let seen = std::sync::Mutex::new(BTreeMap::<String, usize>::new());
-        // The first time and not the second.
+        // The first time, and not the second.
         let writes = move |_: usize, line: &str| {
             let mut seen = seen.lock().unwrap();
             let times = seen.entry(line.to_owned()).or_default();
@@ -372,7 +372,7 @@ async fn all_scenarios(world: &World) -> VecDeque<TaskScenario> {
     scenarios
 }
 
-/// From deploy/, with the names and the rights that it has there.
+/// Runs an operator in the cluster as deployed from deploy/, with its DNS names and permissions.
 async fn run_as_deployed(world: &World, cluster: &Cluster) {
     deploy::images(cluster, &Steps::quiet()).unwrap();
     deploy::operator(&world.client, &Steps::quiet()).await.unwrap();
@@ -393,7 +393,7 @@ async fn run_as_deployed(world: &World, cluster: &Cluster) {
     let Permissions { allowed, used } = permissions(&world.client, &log, &user).await;
     let is_ours = |(group, resource, verb): &&Permission| {
         (group == "druid.gardener.cloud" || group == "batch")
-            // Servers that do not stream lists, lost answers, and what admission asks for on behalf of a request.
+            // API servers without streaming lists, lost responses, and permissions that admission checks for a request.
             && verb != "list" && verb != "get" && resource != "etcdoperatortasks/finalizers"
             // For Jobs of datacenters.
             && (group.as_str(), verb.as_str()) != ("batch", "patch")
@@ -402,7 +402,7 @@ async fn run_as_deployed(world: &World, cluster: &Cluster) {
     assert!(unused.is_empty(), "allowed and not needed: {unused:?}");
 }
 
-/// A store that is broken and a sidecar that is away are got over within the time of the task, or it fails with the
+/// A task survives an unavailable store or sidecar that recovers before its timeout; otherwise it fails with the
 /// reason.
 async fn recover_from_faults(world: &World) {
     let faults = Faults::named("messina-real", |_| Fault::None);
@@ -429,7 +429,7 @@ async fn recover_from_faults(world: &World) {
         assert_eq!(status.state, Some(TaskState::Succeeded), "{}", json!(status));
         let (taken, stored) = (status.snapshot.clone().unwrap().name, world.etcd.store().snapshots().unwrap());
         assert!(stored.iter().any(|one| Some(&one.name) == taken.as_ref()), "{taken:?} in {stored:?}");
-        // A sidecar that begins to lead takes one by itself.
+        // A sidecar that begins to lead takes a snapshot by itself.
         assert!(stored.len() <= before + 2, "{stored:?}");
         println!("{name} killed: {:?}, {:.1} s", codes(&status), began.elapsed().as_secs_f64());
     }

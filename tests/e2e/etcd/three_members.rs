@@ -1,4 +1,4 @@
-//! Tasks on a real etcd cluster of three members with TLS, while somebody writes.
+//! Tasks on a real etcd cluster of three members with TLS, while a client writes.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -33,7 +33,7 @@ use super::{LONG, api, codes, create, description, done, finished, is_unsuitable
 const NAMESPACE: &str = etcd::NAMESPACE;
 const ETCD: &str = etcd::NAME;
 
-/// Members by their names; the name of any member leads to one of them.
+/// A resolver that maps the name of a member to its address, and all other names to the first member.
 async fn reach(etcd: &EtcdCluster) -> Resolver {
     let mut addresses: Vec<(String, IpAddr)> = Vec::new();
     for number in 0..3 {
@@ -47,14 +47,14 @@ async fn reach(etcd: &EtcdCluster) -> Resolver {
     })
 }
 
-/// Somebody who writes all the time, and counts what did not work.
+/// A client that writes all the time, and counts failed writes.
 struct Writer {
     is_over: Arc<AtomicBool>,
     written: Arc<AtomicUsize>,
     tasks: Vec<tokio::task::JoinHandle<Vec<String>>>,
 }
 
-/// Writes that are under way at once.
+/// The number of concurrent writes.
 const AT_ONCE: usize = 4;
 
 impl Writer {
@@ -80,7 +80,7 @@ async fn write(members: [Member; 3], is_over: Arc<AtomicBool>, written: Arc<Atom
     let value = "x".repeat(10_000);
     while !is_over.load(Ordering::SeqCst) {
         let number = written.fetch_add(1, Ordering::SeqCst);
-        // As clients of a cluster do: the next member is asked when one does not take it.
+        // As clients of etcd do: if a member fails, the next one is tried.
         let mut outcome = Ok(());
         for attempt in 0..3 {
             outcome = members[(number + attempt) % 3].put(&format!("load-{}", number % 500), &value).await;
@@ -129,7 +129,7 @@ async fn maintenance_of_three_members_does_not_interrupt_writes() {
     assert_eq!(members.len(), 3);
     assert_eq!(members[2].name.as_deref(), Some(leader.as_str()), "the leader is last: {members:?}");
     assert_eq!(status.progress.clone().unwrap().done, Some(3));
-    // The leader changes in the middle; nobody is done twice.
+    // The leader changes in the middle; no member is defragmented twice.
     create(&client, NAMESPACE, &task("moved", "Defragment", ETCD, json!({}))).await;
     until(api(&client, NAMESPACE), "moved", "the first member to be done", LONG, |seen| {
         let status = seen.and_then(|task| task.status).unwrap_or_default();
@@ -151,10 +151,10 @@ async fn maintenance_of_three_members_does_not_interrupt_writes() {
     assert!(etcd.store().snapshots().unwrap().iter().any(|one| Some(&one.name) == taken.name.as_ref()));
     println!("{} writes meanwhile, none failed", writer.ends().await);
 
-    // While a member is not well, nobody is defragmented.
+    // While a member is unhealthy, no member is defragmented.
     etcd.pause(2, MemberProcess::Etcd).await.unwrap();
     create(&client, NAMESPACE, &task("ill", "Defragment", ETCD, json!({}))).await;
-    until(api(&client, NAMESPACE), "ill", "it to say who is not well", LONG, |seen| {
+    until(api(&client, NAMESPACE), "ill", "the task to name the unhealthy member", LONG, |seen| {
         let status = seen.and_then(|task| task.status).unwrap_or_default();
         let is_told = codes(&status).contains(&"ERR_MEMBER_NOT_HEALTHY");
         if is_told && status.members.is_none() { Seen::Ready(()) } else { Seen::NotYet(json!(status).to_string()) }
@@ -164,7 +164,7 @@ async fn maintenance_of_three_members_does_not_interrupt_writes() {
     etcd.resume(2, MemberProcess::Etcd).await.unwrap();
     assert_eq!(finished(&client, NAMESPACE, "ill").await.state, Some(TaskState::Succeeded));
 
-    // Whoever is not who the authority says is not spoken to.
+    // The operator does not talk to a server whose certificate is not valid.
     let stranger = rcgen::generate_simple_self_signed(vec!["stranger".into()]).unwrap().cert.pem();
     let secret: Secret =
         serde_json::from_value(json!({"metadata": {"name": "stranger"}, "stringData": {"bundle.crt": stranger}}))

@@ -59,7 +59,7 @@ const FAULTS: [(&str, Fault); 6] = [
 
 /// Every so many writes the operator crashes in a scenario; as many scenarios cover every write.
 const CRASHES: usize = 4;
-/// The same for faults after which the operator goes on.
+/// The same for faults that do not end the operator.
 const FAILURES: usize = 2;
 
 /// Injects faults at every `stride`-th write of the baseline. Each fault has its own first write.

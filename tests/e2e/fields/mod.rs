@@ -1,8 +1,8 @@
 //! Every field of the specification of a ScyllaDBDatacenter takes effect.
 //!
-//! [`table::rows`] has a row for each field, which says what value the field has in a datacenter of the test and where that very
-//! value is seen. The definition says which fields there are. No effect may be seen in a datacenter that has none of the values:
-//! else it would be seen whatever the operator does.
+//! [`table::rows`] has a row for each field, which says what value the field has in a datacenter of the test and where
+//! that very value is seen. The definition says which fields there are. No effect may be seen in a datacenter that has
+//! none of the values: else it would be seen whatever the operator does.
 
 mod nodes;
 mod row;
@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use crate::plan::Operator;
 use row::{Effect, Object, Rack, Row, Setup};
 
-/// What users put beside a datacenter: the numbers are those of the table.
+/// ConfigMaps and Secrets of the user: the numbers are those of the table.
 const LEVELS: [(&str, i32); 2] = [("template", 2), ("own", 3)];
 
 #[test]
@@ -48,8 +48,8 @@ fn every_field_has_a_row_and_every_row_a_field() {
     println!("{} rows", rows.len());
 }
 
-/// The default values of all fields, by path. A field of one of Kubernetes' own types is one field: those have no descriptions in
-/// our definitions.
+/// The default values of all fields, by path. A field of one of Kubernetes' own types is one field: those have no
+/// descriptions in our definitions.
 fn fields() -> BTreeMap<String, Value> {
     fn walk(path: &str, schema: &Value, fields: &mut BTreeMap<String, Value>) {
         let (inner, suffix) = if schema["items"].is_object() { (&schema["items"], "[]") } else { (schema, "") };
@@ -100,7 +100,7 @@ async fn every_field_takes_effect_on_objects() {
     .await;
 }
 
-/// What the values of a datacenter have for effects.
+/// The expected effects of the values of a datacenter.
 fn effects(rows: &[Row], setup: Setup) -> impl Iterator<Item = (&str, &Effect)> {
     rows.iter().flat_map(move |row| {
         let settings = row.settings.iter().filter(move |setting| setting.setup == setup);
@@ -133,7 +133,7 @@ impl Objects {
         self.0.iter().find(|(known, _)| *known == object).and_then(|(_, value)| value.clone())
     }
 
-    /// What is expected in this datacenter and not seen.
+    /// The expected effects that are not seen in this datacenter.
     fn missing(&self, rows: &[Row], setup: Setup) -> Vec<String> {
         let check = |(field, effect): (&str, &Effect)| {
             let found = effect.check(|object| self.get(object)).err()?;
@@ -143,7 +143,7 @@ impl Objects {
     }
 }
 
-/// An object of a datacenter, if it is there.
+/// An object of a datacenter, if it exists.
 async fn get(client: &Client, namespace: &str, manifest: &Value, object: Object) -> Option<Value> {
     let (version, kind, name) = object.reference(manifest);
     let (group, version) = version.split_once('/').unwrap_or(("", version));
@@ -167,7 +167,8 @@ async fn create_what_is_named(client: &Client, namespace: &str) {
     }
 }
 
-/// The first node's Service has a host ID, and its claim a volume that is not there: Kubernetes marks the claim as lost.
+/// Gives the first node's Service a host ID, and its claim a volume that does not exist: Kubernetes marks the claim as
+/// lost.
 async fn lose_first_disk(client: &Client, namespace: &str, manifest: &Value) {
     let (.., member) = Object::Service(Rack::Template).reference(manifest);
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);

@@ -1,4 +1,4 @@
-//! What is seen on simulated nodes only.
+//! Effects of fields that only simulated nodes show.
 
 use messina_e2e::datacenter::{LONG, TestDatacenter};
 use messina_testbed::harness::{Seen, eventually};
@@ -30,7 +30,7 @@ async fn every_field_takes_effect_on_nodes() {
     datacenter.remove().await;
 }
 
-/// An object, or what a node answers; nothing while it does not.
+/// An object, or the output of a command on a node; none while it fails.
 async fn read_from(datacenter: &TestDatacenter, manifest: &Value, object: Object) -> Option<Value> {
     let Object::Node(_, command) = object else {
         return get(&datacenter.client, &datacenter.namespace, manifest, object).await;

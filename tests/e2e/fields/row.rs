@@ -25,7 +25,7 @@ pub(super) enum Setup {
 }
 
 impl Setup {
-    /// Those that need no Kubernetes nodes.
+    /// The datacenters that need no Kubernetes nodes.
     pub(super) const LIGHT: [Self; 5] = [Self::Base, Self::Everything, Self::Alternative, Self::Ipv6, Self::Refused];
 
     /// The name of the datacenter.
@@ -81,12 +81,12 @@ fn place<'a>(manifest: &'a mut Value, field: &str) -> &'a mut Value {
     })
 }
 
-/// Which of the two racks is meant.
+/// One of the two racks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rack {
-    /// The first one, which has everything from the template.
+    /// The first rack, which has all values from the template.
     Template = 0,
-    /// The second one, which has its own values of everything that the template has, too.
+    /// The second rack, which overrides all values of the template.
     Own = 1,
 }
 
@@ -103,11 +103,11 @@ pub(super) enum Object {
     /// The operator's part of `scylla.yaml`.
     ManagedConfig,
     SnitchConfig(Rack),
-    /// The Ingress that leads to any node.
+    /// The Ingress for all nodes.
     Ingress,
     /// The Secret with the certificate of Alternator.
     AlternatorCertificate,
-    /// What the rack's first node prints for a command, as JSON.
+    /// The output of a command on the rack's first node, as JSON.
     Node(Rack, &'static [&'static str]),
 }
 
@@ -134,7 +134,7 @@ impl Object {
     }
 }
 
-/// What is expected at the place where an effect is seen.
+/// The expected value of an effect.
 #[derive(Clone, Debug)]
 pub(super) enum Expected {
     /// This value, and nothing else.

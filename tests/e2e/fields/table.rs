@@ -85,7 +85,7 @@ fn datacenter_rows() -> Vec<Row> {
             .set(Everything, json!(20))
             .seen(StatefulSet(Template), format!("{POD}/terminationGracePeriodSeconds"), Is(json!(920)))
             .seen(StatefulSet(Template), COMMAND, Has(json!(["--serve-seconds-before-stop=20"]))),
-        // The disk of this datacenter's first node is lost, and of the base's.
+        // The first node's disk is lost in this datacenter and in the base.
         row("spec.disableAutomaticOrphanedNodeReplacement").set(Everything, json!(false)).seen(
             Datacenter,
             PROGRESS,
@@ -220,8 +220,8 @@ fn expose_rows() -> Vec<Row> {
     ]
 }
 
-/// The fields of the rack template, which are seen in the rack that has none of its own, or those of a rack. Both give the same
-/// things different values, so that the table fails when the template's comes before the rack's.
+/// The fields of the rack template, which are seen in the rack that has none of its own, or those of a rack. Both give
+/// the same things different values, so that the table fails when the template's comes before the rack's.
 fn rack_rows(rack: Rack) -> Vec<Row> {
     let (level, path, number) = match rack {
         Template => ("template", "spec.rackTemplate", 2),
@@ -245,7 +245,7 @@ fn rack_rows(rack: Rack) -> Vec<Row> {
         row(field("nodes")).set(Everything, json!(number)).at(StatefulSet(rack), "/spec/replicas"),
         row(field("placement.nodeAffinity"))
             .set(Everything, preferred(preference.clone()))
-            // What is required comes from topologyLabelSelector.
+            // The required field comes from topologyLabelSelector.
             .seen(
                 StatefulSet(rack),
                 affinity("nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution"),

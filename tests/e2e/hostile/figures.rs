@@ -1,4 +1,4 @@
-//! How large the operator is.
+//! The operator's memory, file descriptors, threads and metrics.
 
 use std::{collections::BTreeSet, fs, time::Duration};
 
@@ -17,7 +17,7 @@ const MORE_SERIES: usize = 20;
 /// How much larger the resident memory may be, in percent.
 const MORE_MEMORY_PERCENT: u64 = 10;
 
-/// What is measured at one time.
+/// The figures at one time.
 #[derive(Clone, Debug)]
 pub(super) struct Figures {
     /// Resident memory in KiB.
@@ -44,7 +44,7 @@ impl Figures {
         Self { memory, descriptors, threads: usize::try_from(threads).unwrap(), series, objects }
     }
 
-    /// Those of an operator that does nothing, once they have not changed for a second.
+    /// The figures of an idle operator, once they have not changed for a second.
     pub(super) async fn settled(operator: &Operator) -> Self {
         eventually("the operator to be idle", LIMIT, async || {
             let before = Self::of(operator).await;
@@ -61,7 +61,7 @@ impl Figures {
         .unwrap()
     }
 
-    /// What they are compared with, for an operator that is as large as it was: name, before, now, at most, unit.
+    /// The figures with their limits: name, before, now, at most, unit.
     fn rows(&self, before: &Self, memory_slack: u64) -> [(&'static str, u64, u64, u64, &'static str); 4] {
         let count = |number: usize| number as u64;
         let most_memory = before.memory + before.memory * MORE_MEMORY_PERCENT / 100 + memory_slack;
@@ -75,7 +75,7 @@ impl Figures {
         ]
     }
 
-    /// What has grown more than it may, and by how much.
+    /// The figures that exceed their limits.
     pub(super) fn growth(&self, before: &Self, memory_slack: u64, names: &str) -> Vec<String> {
         let rows = self.rows(before, memory_slack);
         let grown =
@@ -98,7 +98,7 @@ impl Figures {
     }
 }
 
-/// A number in what the kernel says of the operator, such as memory in KiB.
+/// A number in the operator's `/proc/PID/status`, such as memory in KiB.
 pub(super) fn status_field(operator: &Operator, key: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", operator.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();

@@ -1,11 +1,11 @@
-//! Objects come and go again and again, most etcd servers are hostile, and the API server is killed: afterwards the
-//! operator is as large as it was after the first round. It runs as the process that users run.
+//! Objects are created and deleted repeatedly, most etcd servers are hostile, and the API server is killed: the
+//! operator's memory, file descriptors, threads and metrics do not grow. It runs as the process that users run.
 //!
 //! The operator connects to names of the cluster's DNS only. It runs in a mount namespace with an /etc/hosts of the
 //! test, in which these names lead to servers of the test.
 //!
-//! Left out: ScyllaDB nodes, and tasks that run as Jobs, because a light cluster runs no pods; and TLS, because
-//! nothing of what the servers do depends on it.
+//! Not covered: ScyllaDB nodes, and tasks that run as Jobs, because a light cluster runs no pods; and TLS, because the
+//! servers' behaviour does not depend on it.
 
 mod figures;
 mod round;
@@ -29,7 +29,7 @@ use figures::{Figures, status_field};
 use round::{Kill, NAMES, Round, Setup};
 use servers::{Behaviour, Servers};
 
-/// How long anything may take while nothing changes.
+/// The timeout of each wait, while nothing changes.
 const LIMIT: Duration = Duration::from_secs(120);
 const CLUSTER: &str = "hostile";
 /// How much the memory may grow in the short form besides the usual percentage, in KiB. Two rounds are a short
@@ -39,7 +39,7 @@ const MEMORY_SLACK: u64 = 2 << 10;
 /// Another time for the churn, in seconds.
 const SECONDS_VARIABLE: &str = "MESSINA_HOSTILE_SECONDS";
 
-/// How much is done.
+/// The size of the test.
 struct Sizes {
     datacenters: usize,
     etcds: usize,
@@ -127,7 +127,7 @@ async fn operator_does_not_grow(sizes: Sizes) {
     assert!(growth.is_empty(), "after {rounds} rounds: {}", growth.join("; "));
 }
 
-/// Has round follow round, until the time is over.
+/// Runs rounds until the time is over.
 async fn churn(setup: &Setup, operator: &mut Operator, time: Duration, rounds: &mut usize) {
     let began = Instant::now();
     while began.elapsed() < time {
@@ -150,7 +150,7 @@ async fn all_are_forgotten(operator: &Operator, objects: u64) {
     forgotten.await.unwrap();
 }
 
-/// What has grown, once the operator had time to give back what it can.
+/// The figures that have grown, after the operator had time to free resources.
 async fn growth(setup: &Setup, operator: &Operator, before: &Figures) -> Vec<String> {
     let slack = setup.sizes.memory_slack;
     // Idle connections end by themselves after 90 s, idle threads sooner; if something stays, the last figures say

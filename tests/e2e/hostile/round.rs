@@ -36,10 +36,10 @@ use crate::robustness;
 const AT_ONCE: usize = 8;
 /// The pause between two lists.
 const PAUSE: Duration = Duration::from_millis(200);
-/// What the names of all namespaces begin with.
+/// The prefix of the names of all namespaces.
 pub(super) const NAMES: &str = "hostile-";
 
-/// What rounds have in common.
+/// The state that rounds share.
 pub(super) struct Setup {
     pub(super) client: Client,
     pub(super) servers: Servers,
@@ -92,16 +92,16 @@ impl<'a> Round<'a> {
         .await;
         let names = (0..round.etcds.len()).map(|index| {
             let name = format!("{}.{}.svc.cluster.local", client_service(&round.etcd(index)), round.namespace);
-            // The operator asks for the name with a dot at its end.
+            // The operator resolves the name with a trailing dot.
             format!("127.0.0.1 {name} {name}.\n")
         });
-        // In place: the operator has this very file.
+        // Written in place, because the operator has mounted this file.
         fs::write(&setup.hosts, format!("127.0.0.1 localhost\n{}", names.collect::<String>())).unwrap();
         round
     }
 
-    /// Creates, changes and deletes everything; what the operator is to do with it is awaited each time. Gives how
-    /// many seconds each step took.
+    /// Creates, changes and deletes all objects, and waits each time until the operator has reconciled them. Returns
+    /// the seconds of each step.
     pub(super) async fn run(&self, kill: Kill) -> String {
         let mut laps = Laps::default();
         let accepted = Behaviour::ALL.map(|behaviour| self.setup.servers.accepted(behaviour));
@@ -127,7 +127,7 @@ impl<'a> Round<'a> {
         }
         self.all_are_gone().await;
         laps.end("delete");
-        // It is empty soon, and how long the cluster takes to remove it is of no concern to the operator.
+        // The test does not wait for the deletion of the namespace, which is not the operator's work.
         let namespaces: Api<Namespace> = Api::all(self.setup.client.clone());
         sent("deleting a namespace", async || {
             namespaces.delete(&self.namespace, &DeleteParams::default()).await.map(drop)
@@ -168,7 +168,7 @@ impl<'a> Round<'a> {
         .await;
     }
 
-    /// Applies everything: datacenters with so many nodes, and Etcds and tasks that say the same number in an
+    /// Applies all objects: datacenters with `version` nodes, and Etcds and tasks with the same number in an
     /// annotation.
     async fn apply_all(&self, version: usize) {
         let annotations = json!({"test.messina/version": version.to_string()});
@@ -264,7 +264,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Waits until each task has ended as it should, or has at least reached its server.
+    /// Waits until each task has ended as expected, or has reached its server.
     async fn tasks_are_handled(&self, accepted: [usize; Behaviour::ALL.len()]) {
         let (api, expected) = (self.api::<EtcdOperatorTask>(), self.tasks());
         listed("all tasks to be handled", async || {
@@ -373,7 +373,7 @@ async fn sent<E: Display>(what: &str, request: impl AsyncFn() -> Result<(), E>) 
     sending.await.unwrap();
 }
 
-/// Waits for what the API server lists.
+/// Waits until lists of the API server are as expected.
 async fn listed(what: &str, list: impl AsyncFn() -> kube::Result<Seen<()>>) {
     let list = &list;
     let waiting = eventually(what, LIMIT, async || {

@@ -20,31 +20,31 @@ use tokio::{
     task::JoinSet,
 };
 
-/// How long the answer of [`Behaviour::HugeAnswer`] is.
+/// The length of the response of [`Behaviour::HugeAnswer`].
 const HUGE: usize = 64 << 20;
 /// The pause between two bytes of [`Behaviour::EndlessAnswer`].
 const PAUSE: Duration = Duration::from_millis(100);
-/// Seconds for a task that a server lets fail.
+/// The timeout of a task that fails because of its server, in seconds.
 const SHORT_DEADLINE: u32 = 3;
-/// Seconds for a task whose Etcd is deleted while the task is in progress.
+/// The timeout of a task whose Etcd is deleted while the task is in progress, in seconds.
 const MEDIUM_DEADLINE: u32 = 6;
-/// Seconds for a task that succeeds, if the API server is away in between.
+/// The timeout of a task that succeeds despite an outage of the API server, in seconds.
 const LONG_DEADLINE: u32 = 60;
 
-/// What a server does.
+/// The behaviour of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Behaviour {
-    /// It answers as an etcd and its sidecar do.
+    /// It answers as etcd and its sidecar do.
     Benign,
     /// Its answer has 64 MiB.
     HugeAnswer,
-    /// Its answer goes on without end, one byte after the other.
+    /// Its response is endless, one byte after the other.
     EndlessAnswer,
     /// It lists 250,000 members, which is longer than the operator reads.
     ManyMembers,
     /// It lists as many members as fit into what the operator reads.
     DenseMembers,
-    /// Its answer is no JSON and full of control characters.
+    /// Its response is not JSON and has many control characters.
     ControlCharacters,
     /// It accepts connections and never answers.
     Silent,
@@ -90,7 +90,7 @@ pub(super) struct Task {
     pub(super) task_type: &'static str,
     /// In seconds.
     pub(super) deadline: u32,
-    /// None where it is deleted while it waits for its server.
+    /// None if it is deleted while it waits for its server.
     pub(super) ends_as: Option<TaskState>,
 }
 
@@ -144,7 +144,7 @@ impl Servers {
                 while let Ok((stream, _)) = listener.accept().await {
                     let (open, snapshots) = (Open::new(&await_metric), Arc::clone(&snapshots));
                     tokio::spawn(async move {
-                        // The operator hangs up on most of them.
+                        // The operator closes most connections.
                         let _ = serve(behaviour, stream, &snapshots).await;
                         drop(open);
                     });
@@ -159,12 +159,12 @@ impl Servers {
         self.all.iter().find(|server| server.behaviour == behaviour).unwrap()
     }
 
-    /// Where a server of this behaviour listens.
+    /// The port of the server of this behaviour.
     pub(super) fn port(&self, behaviour: Behaviour) -> u16 {
         self.server(behaviour).port
     }
 
-    /// How many connections it has accepted.
+    /// The number of connections that it has accepted.
     pub(super) fn accepted(&self, behaviour: Behaviour) -> usize {
         self.server(behaviour).connections.all.load(Ordering::SeqCst)
     }
@@ -176,7 +176,7 @@ impl Servers {
     }
 }
 
-/// The last snapshot of each etcd cluster, by host. One whose answer was lost is found here.
+/// The last snapshot of each etcd cluster, by host. A snapshot whose response was lost is found here.
 type Snapshots = Mutex<HashMap<String, Value>>;
 
 async fn serve(behaviour: Behaviour, mut stream: TcpStream, snapshots: &Snapshots) -> io::Result<()> {
@@ -234,7 +234,7 @@ fn head(length: usize) -> String {
     format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n")
 }
 
-/// Reads the head of a request. Gives its host and its path.
+/// Reads the head of a request. Returns its host and path.
 async fn request(stream: &mut TcpStream) -> io::Result<(String, String)> {
     let mut request = Vec::new();
     while !request.ends_with(b"\r\n\r\n") {

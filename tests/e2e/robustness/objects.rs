@@ -119,7 +119,7 @@ async fn unreadable_object_is_reported_and_blocks_no_other() {
 }
 
 /// The objects of a datacenter by kind and name: their UIDs, and those of their owners.
-async fn belongings(client: &Client, namespace: &str) -> BTreeMap<String, (String, Option<String>)> {
+async fn objects_and_owners(client: &Client, namespace: &str) -> BTreeMap<String, (String, Option<String>)> {
     async fn of<K>(client: &Client, namespace: &str, all: &mut BTreeMap<String, (String, Option<String>)>)
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
@@ -155,7 +155,7 @@ async fn orphaned_objects_of_a_former_datacenter_are_adopted() {
         apply(client, namespace, &datacenter("dc")).await;
         let mut operator = Operator::start(&light_kubeconfig(), namespace, &[]);
         await_created(client, namespace, "dc").await;
-        let before = belongings(client, namespace).await;
+        let before = objects_and_owners(client, namespace).await;
         assert!(before.len() > 8 && before.values().all(|(_, owner)| owner.is_some()), "{before:?}");
         // A copy that belongs to the user is not adopted.
         let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
@@ -169,7 +169,7 @@ async fn orphaned_objects_of_a_former_datacenter_are_adopted() {
         let orphan = DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..DeleteParams::default() };
         datacenters.delete("dc", &orphan).await.unwrap();
         is_gone(&datacenters, "dc").await;
-        let left = belongings(client, namespace).await;
+        let left = objects_and_owners(client, namespace).await;
         assert!(left.values().all(|(_, owner)| owner.is_none()), "{left:?}");
 
         // An invalid datacenter adopts nothing: the objects would be deleted with it.
@@ -181,13 +181,13 @@ async fn orphaned_objects_of_a_former_datacenter_are_adopted() {
             assert!(reported.message.contains(&format!("spec.{field}: ")), "{}", reported.message);
             datacenters.delete("dc", &DeleteParams::default()).await.unwrap();
             is_gone(&datacenters, "dc").await;
-            assert_eq!(belongings(client, namespace).await, left);
+            assert_eq!(objects_and_owners(client, namespace).await, left);
         }
 
         apply(client, namespace, &datacenter("dc")).await;
         let owner = datacenters.get("dc").await.unwrap().uid();
         await_that("everything to be adopted", async || {
-            let now = belongings(client, namespace).await;
+            let now = objects_and_owners(client, namespace).await;
             let is_ours = |(name, (uid, _)): (&String, &(String, Option<String>))| {
                 now.get(name) == Some(&(uid.clone(), owner.clone()))
             };

@@ -1,4 +1,4 @@
-//! While scylla-operator runs, nothing of its objects is changed.
+//! While scylla-operator runs, the operator does not change its objects.
 
 use k8s_openapi::api::{apps::v1::StatefulSet, coordination::v1::Lease};
 use kube::{
@@ -20,7 +20,7 @@ use crate::robustness::operator_process::Operator;
 
 const CONDITION: &str = "ScyllaOperatorActive";
 
-/// The lease of a scylla-operator that only this test knows.
+/// The lease of a scylla-operator, which only this test uses.
 struct PeerLease {
     api: Api<Lease>,
     name: String,
@@ -77,7 +77,7 @@ fn versions(objects: &Objects) -> Vec<(&(String, String), &Value)> {
     objects.iter().map(version).collect()
 }
 
-/// Waits until the operator is ready, or is not and says these words.
+/// Waits until the readiness endpoint has this status code and these words.
 async fn readiness(operator: &Operator, code: u16, words: &str) {
     let get = eventually("/readyz", SOON, async || {
         let (is, text) = operator.get("/readyz").await;
@@ -109,7 +109,7 @@ async fn nothing_changes_while_scylla_operator_holds_its_lease() {
         is_taken_over(client, namespace, &golden).await;
         readiness(&operator, 200, "ready").await;
 
-        // It comes back, and the specification changes.
+        // scylla-operator runs again, and the specification changes.
         lease.set_holder("scylla-operator-2").await;
         left_alone(client, namespace, &golden.name, 1).await;
         let stateful_sets: Api<StatefulSet> = Api::namespaced(client.clone(), namespace);
@@ -124,7 +124,7 @@ async fn nothing_changes_while_scylla_operator_holds_its_lease() {
     .await;
 }
 
-/// A scylla-operator with a lease of another name shows by what it writes.
+/// A scylla-operator with a lease of another name is detected by its writes.
 #[tokio::test]
 async fn nothing_changes_soon_after_scylla_operator_has_written() {
     let Some(folder) = folder("minimal") else { return };

@@ -20,13 +20,13 @@ use messina_plan::datacenter::certificates::{Purpose, SignedCertificate, Signing
 use messina_testbed::harness::{Seen, eventually};
 use serde_json::{Value, json};
 
-/// Field managers of scylla-operator: it names none, so the API server takes the beginning of its user agent.
+/// Field managers of scylla-operator: it sets none, so the API server uses the beginning of its user agent.
 pub(super) const OPERATOR: &str = "scylla-operator (linux";
 pub(super) const SIDECAR: &str = "scylla-sidecar (linux";
 /// Field manager of a user who edits objects.
 pub(super) const USER: &str = "kubectl-edit";
-/// The annotation by which scylla-operator knows what it last wrote. As long as it is there, it does not write the
-/// object again.
+/// The annotation with the hash of scylla-operator's last write. As long as it is unchanged, scylla-operator does not
+/// write the object again.
 pub(super) const MANAGED_HASH: &str = label::MANAGED_HASH;
 /// What a user adds to objects of a datacenter.
 pub(super) const NOTE: &str = "example.com/note";
@@ -41,7 +41,7 @@ const LEFT_OUT: [&str; 5] = [
     "scylladbmanagertask-",
 ];
 
-/// The folder with what scylla-operator made of a datacenter; says so where there is none.
+/// The folder with the objects of a datacenter of scylla-operator; prints if there is none.
 pub(super) fn folder(name: &str) -> Option<PathBuf> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared");
     let folder = env::var_os("MESSINA_SHARED").map_or(beside, PathBuf::from).join("compat/golden").join(name);
@@ -52,7 +52,7 @@ pub(super) fn folder(name: &str) -> Option<PathBuf> {
     Some(folder)
 }
 
-/// A datacenter that scylla-operator made, and its objects.
+/// A datacenter of scylla-operator, and its objects.
 pub(super) struct Golden {
     pub(super) name: String,
     /// The objects as they were created, by kind and name.
@@ -79,7 +79,7 @@ impl Golden {
             fs::read_dir(folder.join("objects")).unwrap().map(|file| file.unwrap().path()).collect();
         files.sort();
         let mut objects: Vec<Value> = files.iter().filter(|file| is_loaded(file)).map(|file| read(file)).collect();
-        // Pods start with what they mount, and with a ServiceAccount.
+        // Pods need the objects that they mount, and a ServiceAccount.
         objects.sort_by_key(|object| object["kind"] == "StatefulSet");
         for mut object in objects {
             golden.fill_in(&mut object, namespace, &stored["metadata"]["uid"]);
@@ -96,7 +96,7 @@ impl Golden {
         golden
     }
 
-    /// Gives an object its place, its owner, and what was left out of it.
+    /// Sets the namespace and the owner of an object, and values that the golden files omit.
     fn fill_in(&mut self, object: &mut Value, namespace: &str, uid: &Value) {
         object.as_object_mut().unwrap().remove("status");
         object["metadata"].as_object_mut().unwrap().remove("generation");
@@ -110,7 +110,7 @@ impl Golden {
                     object["spec"].as_object_mut().unwrap().remove(field);
                 }
                 let annotations = object["metadata"]["annotations"].as_object_mut().unwrap();
-                // The sidecar's.
+                // Written by the sidecar.
                 annotations.remove(annotation::HOST_ID);
                 annotations.remove(annotation::CURRENT_TOKEN_RING_HASH);
                 if let Some(ring) = annotations.get_mut(annotation::LAST_CLEANED_UP_TOKEN_RING_HASH) {
@@ -168,15 +168,15 @@ impl Golden {
         }
     }
 
-    /// Every node has told its host ID, and that it has tokens.
+    /// Sets the host ID and the ring annotations of every node.
     async fn identify_nodes(&self, client: &Client, namespace: &str) {
         let services: Api<Service> = Api::namespaced(client.clone(), namespace);
         for (number, service) in self.members().enumerate() {
-            let condition = json!({"metadata": {"annotations": {
+            let identity = json!({"metadata": {"annotations": {
                 annotation::HOST_ID: host_id(number), annotation::CURRENT_TOKEN_RING_HASH: RING,
             }}});
             let params = PatchParams { field_manager: Some(SIDECAR.into()), ..PatchParams::default() };
-            services.patch(service, &params, &Patch::Merge(&condition)).await.unwrap();
+            services.patch(service, &params, &Patch::Merge(&identity)).await.unwrap();
         }
     }
 
@@ -221,7 +221,7 @@ impl Golden {
         }
     }
 
-    /// The objects as they are now, by kind and name; none of those that are gone.
+    /// The existing objects, by kind and name.
     pub(super) async fn now(&self, client: &Client, namespace: &str) -> BTreeMap<(String, String), Value> {
         let mut now = BTreeMap::new();
         for ((kind, name), object) in &self.objects {
@@ -254,15 +254,14 @@ pub(super) fn api(client: &Client, namespace: &str, object: &Value) -> Api<Dynam
     Api::namespaced_with(client.clone(), namespace, &resource)
 }
 
-/// Makes the records of an object an hour older: scylla-operator wrote it then. The API server keeps the times of a
-/// change that changes nothing else.
+/// Makes the managed fields of an object an hour older. The API server keeps the times if a patch changes nothing else.
 pub(super) async fn forget_age(api: &Api<DynamicObject>, name: &str) {
     let params = PatchParams { field_manager: Some(USER.into()), ..PatchParams::default() };
     let aged = eventually("the records to be older", SOON, async || {
         let object = api.get(name).await.unwrap();
         let now = Timestamp::now();
         let time = (now - SignedDuration::from_hours(1)).strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        // Kubernetes may write its status meanwhile, and records are found by their places.
+        // Kubernetes may write the status meanwhile, and managed fields are patched by index.
         let same = json!({"op": "test", "path": "/metadata/resourceVersion", "value": object.resource_version()});
         let note = json!({"op": "add", "path": "/metadata/annotations/example.com~1aged", "value": now.to_string()});
         let records = 0..object.metadata.managed_fields.as_ref().unwrap().len();
@@ -277,7 +276,7 @@ pub(super) async fn forget_age(api: &Api<DynamicObject>, name: &str) {
     aged.await.unwrap();
 }
 
-/// What is recorded as owned by field managers of scylla-operator itself.
+/// The managed fields of scylla-operator's field managers.
 pub(super) fn records_of_operator(object: &Value) -> Vec<&Value> {
     let records = object["metadata"]["managedFields"].as_array().into_iter().flatten();
     records.filter(|record| record["manager"] == OPERATOR && record["subresource"].is_null()).collect()

@@ -25,7 +25,7 @@ use pods::Pods;
 
 type Objects = BTreeMap<(String, String), Value>;
 
-/// Waits until nothing of the datacenter is left to do.
+/// Waits until the datacenter is settled.
 async fn settled(client: &Client, namespace: &str, name: &str) {
     let datacenters: Api<ScyllaDBDatacenter> = Api::namespaced(client.clone(), namespace);
     let seen = |datacenter: Option<ScyllaDBDatacenter>| {
@@ -53,7 +53,7 @@ fn assert_none_recreated(before: &Objects, now: &Objects) {
     }
 }
 
-/// Nothing of scylla-operator is left in an object that the operator writes, and all of its users.
+/// Checks that an object has no fields of scylla-operator any more, and all fields of users.
 fn assert_taken_over(objects: &Objects) {
     for (key, object) in objects {
         let records = records_of_operator(object);
@@ -72,7 +72,7 @@ fn assert_taken_over(objects: &Objects) {
     }
 }
 
-/// What Messina does not write any more: only files of certificates that pods of scylla-operator mount.
+/// Whether Messina no longer writes an object: only Secrets with certificates that pods of scylla-operator mount.
 fn is_left(key: &(String, String), name: &str) -> bool {
     key.1.starts_with(&format!("{name}-alternator-local-serving-")) && key.0 == "Secret"
 }
@@ -94,7 +94,7 @@ async fn is_taken_over(test: &str, name: &str) {
         let members: Vec<&str> = golden.members().collect();
         pods.are_ready(members.len()).await;
         let _operator = Operator::start(&light_kubeconfig(), namespace, &["--no-leader-election"]);
-        // Until the operator has said something, the datacenter is not settled.
+        // The datacenter is not settled before the operator has written its status.
         settled(client, namespace, &golden.name).await;
         let now = golden.now(client, namespace).await;
         assert_none_recreated(&golden.objects, &now);
@@ -117,7 +117,7 @@ async fn is_taken_over(test: &str, name: &str) {
     .await;
 }
 
-/// Every authority that clients trusted signs what nodes serve with, and is in the bundles that clients read.
+/// Checks that authorities which clients trusted sign the certificates of nodes, and are in the bundles of clients.
 async fn assert_authorities_are_kept(client: &Client, namespace: &str, golden: &Golden, now: &Objects) {
     let is_certificate = |(name, _): &(&String, &String)| !name.ends_with(".key");
     for (name, certificate) in golden.authorities.iter().filter(is_certificate) {
@@ -183,8 +183,8 @@ async fn watch_until_two(api: Api<StatefulSet>, name: &str) -> Vec<StatefulSet> 
     steps
 }
 
-/// What scylla-operator does when it starts again: it replaces each object that lacks the annotation with its hash,
-/// and keeps labels, annotations and addresses that it does not know.
+/// scylla-operator starts again: it replaces each object that lacks the annotation with its hash, and keeps unknown
+/// labels, annotations and addresses.
 #[tokio::test]
 async fn datacenter_returns_to_scylla_operator_and_is_taken_over_again() {
     let Some(folder) = folder("minimal") else { return };
@@ -218,7 +218,7 @@ async fn datacenter_returns_to_scylla_operator_and_is_taken_over_again() {
     .await;
 }
 
-/// Waits until each node had so many pods.
+/// Waits until each node has had this number of pods.
 async fn restarted(pods: &Pods, golden: &Golden, times: usize) {
     let all = eventually("all nodes to restart", SOON, async || {
         let history = pods.history();

@@ -1,8 +1,8 @@
-//! Nodes that run: a datacenter in the shape of scylla-operator's is taken over, and its nodes serve meanwhile.
+//! Takeover of a datacenter with running nodes, which serve meanwhile.
 //!
-//! The image of scylla-operator is not there, so its containers cannot run. The nodes run under our sidecars; what
-//! scylla-operator has besides (an init container and a hook before a stop) is added in its name, and everything else
-//! is recorded as its own.
+//! The image of scylla-operator is not available, so its containers cannot run. The nodes run with Messina's sidecars;
+//! the test adds the other parts of scylla-operator (an init container and a preStop hook), and sets its field
+//! managers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -66,7 +66,7 @@ async fn uids(datacenter: &TestDatacenter) -> BTreeMap<(String, String), String>
     owned.map(|(api, one)| ((api.resource_url().to_owned(), one.name_any()), one.uid().unwrap())).collect()
 }
 
-/// Sets how many copies of the operator there are, and waits for it.
+/// Scales the operator's Deployment, and waits for it.
 async fn scale_operator(datacenter: &TestDatacenter, copies: i32) {
     let deployments = datacenter.operator_api::<Deployment>();
     let patch = Patch::Merge(json!({"spec": {"replicas": copies}}));
@@ -79,7 +79,7 @@ async fn scale_operator(datacenter: &TestDatacenter, copies: i32) {
     scaled.await.unwrap();
 }
 
-/// Makes an object one of scylla-operator's, written an hour ago.
+/// Makes scylla-operator the field manager of an object, as of an hour ago.
 async fn give_to_scylla_operator(api: &Api<DynamicObject>, name: &str) {
     let params = PatchParams { field_manager: Some(OPERATOR.into()), ..PatchParams::default() };
     let given = eventually("the object to be given away", LONG, async || {
@@ -93,7 +93,7 @@ async fn give_to_scylla_operator(api: &Api<DynamicObject>, name: &str) {
     forget_age(api, name).await;
 }
 
-/// The change of this very version of an object that gives it to scylla-operator.
+/// The patch of this version of an object that makes scylla-operator its field manager.
 fn giving(api: &Api<DynamicObject>, object: &DynamicObject) -> Value {
     let place = |index: usize, field: &str| format!("/metadata/managedFields/{index}/{field}");
     let records = object.metadata.managed_fields.iter().flatten().enumerate();
@@ -122,7 +122,7 @@ fn giving(api: &Api<DynamicObject>, object: &DynamicObject) -> Value {
     json!(patch)
 }
 
-/// Waits until Kubernetes has given all pods of a StatefulSet the same shape.
+/// Waits until a StatefulSet is rolled out.
 async fn rolled_out(datacenter: &TestDatacenter, name: &str) {
     let seen = |seen: Option<StatefulSet>| {
         let Some(one) = seen else { return Seen::NotYet("it is not there".into()) };
@@ -134,12 +134,12 @@ async fn rolled_out(datacenter: &TestDatacenter, name: &str) {
     until(datacenter.api::<StatefulSet>(), name, "the StatefulSet to be rolled out", LONG, seen).await.unwrap();
 }
 
-/// Pods as they were ready and not.
+/// The readiness of pods over time.
 #[derive(Clone, Debug, Default)]
 struct Downtime {
     uids: BTreeMap<String, BTreeSet<String>>,
     down: BTreeSet<String>,
-    /// Since when more than one is down.
+    /// Since when more than one pod is down.
     since: Option<Instant>,
     longest: Duration,
     most: usize,

@@ -1,4 +1,4 @@
-//! Pods that are ready as soon as they are there: the light cluster has no Kubernetes nodes.
+//! Marks pods as ready as soon as they are created: the light cluster has no Kubernetes nodes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,15 +18,15 @@ use messina_testbed::harness::{Seen, eventually};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-/// Pods of a namespace, as they come and go.
+/// The history of pods in a namespace.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
     /// UIDs of the pods of each name.
     pub(super) pods: BTreeMap<String, Vec<String>>,
     ready: BTreeSet<String>,
-    /// The largest number of pods that were away at a time after all of them had been ready.
+    /// The maximum of pods that were missing at a time after all of them had been ready.
     pub(super) most_down: usize,
-    /// How many pods count; none while they start for the first time.
+    /// The expected number of pods; none while they start for the first time.
     expected: Option<usize>,
 }
 
@@ -37,7 +37,7 @@ impl History {
     }
 }
 
-/// Makes pods ready. It ends when this is dropped.
+/// Marks pods as ready, until this is dropped.
 pub(super) struct Pods {
     history: Arc<Mutex<History>>,
     task: JoinHandle<()>,
@@ -61,7 +61,7 @@ impl Pods {
         self.history.lock().unwrap().clone()
     }
 
-    /// Waits until so many pods are ready, and counts those that are away from then on.
+    /// Waits until this number of pods is ready, and counts missing ones from then on.
     pub(super) async fn are_ready(&self, number: usize) {
         let ready = eventually("pods to be ready", SOON, async || {
             let mut history = self.history.lock().unwrap();
@@ -77,7 +77,7 @@ impl Pods {
 
 async fn run(pods: Api<Pod>, history: Arc<Mutex<History>>) {
     let mut events = Box::pin(watcher::watcher(pods.clone(), watcher::Config::default()));
-    // A failed watch begins again by itself.
+    // The watcher retries by itself.
     loop {
         let pod = match events.try_next().await {
             Ok(Some(Event::Apply(pod) | Event::InitApply(pod))) => pod,
@@ -116,7 +116,7 @@ async fn run(pods: Api<Pod>, history: Arc<Mutex<History>>) {
             "phase": "Running", "podIP": address, "podIPs": [{"ip": address}],
             "conditions": [condition("PodScheduled"), condition("Ready"), condition("ContainersReady")],
         }});
-        // One that is gone meanwhile needs none.
+        // The pod may have been deleted meanwhile.
         let _ = pods.patch_status(&name, &PatchParams::default(), &Patch::Strategic(&status)).await;
     }
 }

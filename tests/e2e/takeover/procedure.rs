@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 const MANIFEST: &str = include_str!("../../../deploy/operator.yaml");
 const PAGE: &str = include_str!("../../../docs/guides/migrate-from-scylla-operator.md");
-/// The command of the page that makes the ClusterRole one with rules of its own.
+/// The command of that page which ends the aggregation of the ClusterRole.
 const NO_AGGREGATION: &str = r#"[{"op": "remove", "path": "/aggregationRule"}]"#;
 
 fn datacenter() -> Value {
@@ -27,7 +27,7 @@ fn datacenter() -> Value {
     })
 }
 
-/// Changes a datacenter as a user does, or says why not.
+/// Changes a datacenter as a user does, or returns the error.
 async fn change(client: &Client, namespace: &str, reason: &str) -> Result<(), String> {
     let datacenters: Api<ScyllaDBDatacenter> = Api::namespaced(client.clone(), namespace);
     let patch = Patch::Merge(json!({"spec": {"forceRedeploymentReason": reason}}));
@@ -113,7 +113,7 @@ async fn cluster_role_is_aggregated_until_its_rule_is_removed() {
         kubectl(["patch", "clusterrole", &name, "--type=json", &format!("--patch={NO_AGGREGATION}")]).unwrap();
         let applied = apply().await;
         assert_eq!(applied.aggregation_rule, None);
-        // The role that is aggregated no longer changes once more, which would show.
+        // A further aggregation would be visible after this change.
         let more = Patch::Merge(json!({"rules": []}));
         roles.patch(&part, &PatchParams::default(), &more).await.unwrap();
         until(roles.clone(), &name, "the rules to be ours", SOON, has_rules(ours["rules"].clone())).await.unwrap();

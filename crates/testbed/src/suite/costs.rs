@@ -17,7 +17,7 @@ use crate::{
 pub(super) struct Cost {
     pub(super) wall: f64,
     /// CPU time of its own processes.
-    cpu: f64,
+    processor: f64,
     /// CPU time of its own clusters.
     clusters: f64,
 }
@@ -56,7 +56,7 @@ impl Costs {
     pub(super) fn add(&mut self, outcomes: &[Outcome]) {
         for outcome in outcomes {
             let cost = self.tests.entry(outcome.name.clone()).or_default();
-            (cost.wall, cost.cpu) = (outcome.wall.as_secs_f64(), outcome.cpu.as_secs_f64());
+            (cost.wall, cost.processor) = (outcome.wall.as_secs_f64(), outcome.cpu.as_secs_f64());
         }
     }
 
@@ -73,13 +73,13 @@ impl Costs {
         let mut rows: Vec<(&String, &Cost)> = self.tests.iter().collect();
         rows.sort_by(|(_, one), (_, other)| other.wall.total_cmp(&one.wall));
         println!("\n  time s   own CPU s   clusters' CPU s   test");
-        for (name, Cost { wall, cpu, clusters }) in &rows {
-            println!("{wall:>8.1} {cpu:>11.1} {clusters:>17.1}   {name}");
+        for (name, Cost { wall, processor, clusters }) in &rows {
+            println!("{wall:>8.1} {processor:>11.1} {clusters:>17.1}   {name}");
         }
         for (name, time) in &self.shared {
             println!("{:>8} {:>11} {:>17.1}   the shared cluster {name}", "", "", time.as_secs_f64());
         }
-        let own: f64 = rows.iter().map(|(_, cost)| cost.cpu).sum();
+        let own: f64 = rows.iter().map(|(_, cost)| cost.processor).sum();
         let clusters: f64 = rows.iter().map(|(_, cost)| cost.clusters).sum();
         let shared: f64 = self.shared.iter().map(|(_, time)| time.as_secs_f64()).sum();
         println!(
