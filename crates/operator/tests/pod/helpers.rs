@@ -28,7 +28,7 @@ fn probes_follow_the_state_of_the_node() {
     assert_eq!(get(port, "/other").0, 404);
     let cases = [
         (NodeResponses { native_transport: false, ..NodeResponses::default() }, "native transport"),
-        (NodeResponses { live: vec![], ..NodeResponses::default() }, "alive"),
+        (NodeResponses { live: vec![], ..NodeResponses::default() }, "does not see itself"),
         (NodeResponses { mode: "LEAVING", ..NodeResponses::default() }, "LEAVING"),
     ];
     for (changed, reason) in cases {

@@ -269,7 +269,9 @@ fn immutable_fields_are_kept_and_reported() {
     let (now, then) = (now.spec.as_ref().unwrap(), then.spec.as_ref().unwrap());
     assert_eq!(then.volume_claim_templates, now.volume_claim_templates);
     assert_eq!(then.pod_management_policy, now.pod_management_policy);
-    let fields: Vec<&str> = plan.degraded.iter().map(|note| note.message.split(' ').next().unwrap()).collect();
+    let messages = plan.degraded.iter().map(|note| note.message.as_str());
+    let fields: Vec<&str> =
+        messages.map(|message| message.split_once("keeps its ").unwrap().1.split_once(',').unwrap().0).collect();
     assert_eq!(fields, ["spec.volumeClaimTemplates", "spec.podManagementPolicy"]);
 }
 

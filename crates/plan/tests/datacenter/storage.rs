@@ -187,7 +187,7 @@ fn blocked_volume_expansion_is_reported_and_changes_nothing() {
             |world| world.stored.storage_classes.clear(),
             "ExpansionForbidden",
             true,
-            "StorageClass local is not there",
+            "StorageClass local does not exist",
         ),
         (
             "there is no class",

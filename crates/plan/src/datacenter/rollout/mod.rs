@@ -31,8 +31,8 @@ use crate::{
         rollout::{
             correction::correct_pods,
             notes::{
-                creating, note, recreating, reference, rolling_out, scaling_out, updating, waiting_for_creation,
-                waiting_for_turn, waiting_to_restart,
+                RECREATING, creating, note, recreating, reference, rolling_out, scaling_out, updating,
+                waiting_for_creation, waiting_for_turn, waiting_to_restart,
             },
             outcome::{Rollout, apply_or_postpone, postpone},
         },
@@ -202,9 +202,6 @@ fn change_next(current: &Current<'_>, racks: Racks<'_>, topology: &Topology, rol
         }
     }
 }
-
-/// Reason of a StatefulSet that is recreated.
-const RECREATING: &str = "RecreatingStatefulSet";
 
 /// Reason of a rack that is not in the specification any more.
 pub(crate) const REMOVING_RACK: &str = "RemovingRack";

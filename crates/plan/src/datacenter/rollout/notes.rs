@@ -9,9 +9,11 @@ use crate::datacenter::{
         plan::{Note, Restart},
     },
     racks::ExistingRack,
-    rollout::RECREATING,
     state::{nodes::nodes_not_ready, stateful_set::replicas},
 };
+
+/// Reason of a StatefulSet that is recreated around its pods.
+pub(crate) const RECREATING: &str = "RecreatingStatefulSet";
 
 pub(crate) fn note(reason: &'static str, message: String) -> Note {
     Note { component: Component::StatefulSet, reason, message }
