@@ -1,11 +1,12 @@
 //! The rules, and their violations.
 //!
 //! 1. **Data**: no controller deletes the claim, the pod or the Service of a node that owns tokens. Exceptions: the
-//! StatefulSet    recreates the pod on the same claim, or the node is down and the label `scylla/replace` asks for its
-//! replacement. 2. **Replicas**: no StatefulSet is scaled below the last of its nodes that owns tokens, or deleted
-//! with its pods. 3. **One change**: while a node joins, leaves or is replaced, no other node begins to. 4.
-//! **Budget**: no node is stopped while as many are down as the PodDisruptionBudget allows. 5. **Rows**: every row
-//! that a test has written has a replica (see [`super::rows`]), whichever user caused the loss.
+//!    StatefulSet recreates the pod on the same claim, or the node is down and the label `scylla/replace` asks for its
+//!    replacement.
+//! 2. **Replicas**: no StatefulSet is scaled below the last of its nodes that owns tokens, or deleted with its pods.
+//! 3. **One change**: while a node joins, leaves or is replaced, no other node begins to.
+//! 4. **Budget**: no node is stopped while as many are down as the PodDisruptionBudget allows.
+//! 5. **Rows**: every row that a test has written has a replica (see [`super::rows`]), whichever user caused the loss.
 //!
 //! Controllers are the operator, the sidecars and those of Kubernetes. Changes of users are no violations, and neither
 //! is what StatefulSets do because a user scaled them in.
