@@ -1,5 +1,6 @@
 //! Conditions: how those of components are aggregated, and when a condition has changed.
 
+use crate::reasons;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
@@ -44,8 +45,8 @@ impl AggregateCondition {
         let healthy = Condition {
             type_: self.name().into(),
             status: self.healthy_status().into(),
-            reason: "AsExpected".into(),
-            message: "AsExpected".into(),
+            reason: reasons::AS_EXPECTED.into(),
+            message: reasons::AS_EXPECTED.into(),
             observed_generation: generation,
             last_transition_time: Time(Timestamp::UNIX_EPOCH),
         };

@@ -3,8 +3,9 @@
 use std::{error::Error as StdError, sync::Arc};
 
 use kube::core::Status;
+use messina_text::Reason;
 
-use crate::{fence::NotLeading, queue::ObjectKey, store::Unreadable};
+use crate::{fence::NotLeading, queue::ObjectKey, reasons, store::Unreadable};
 
 /// Longest part of the API server's message that is kept, in characters.
 const LONGEST: usize = 2048;
@@ -64,7 +65,7 @@ pub enum Error {
     #[error("{message}")]
     Invalid {
         /// The reason of the condition, in CamelCase.
-        reason: &'static str,
+        reason: Reason,
         /// Which field is wrong, why, and what the user has to do.
         message: String,
     },
@@ -103,20 +104,20 @@ impl Error {
     }
 
     /// Returns the reason in CamelCase, for the condition, the event and the metric's label.
-    pub fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> Reason {
         match self {
-            Self::NotLeading(_) => "NotLeading",
-            Self::Unreadable(_) => "Unreadable",
-            Self::NoAnswer { .. } => "NoAnswer",
-            Self::Conflict { .. } => "Conflict",
-            Self::Refused { status, .. } if status.is_forbidden() => "Forbidden",
-            Self::Refused { status, .. } if status.code == 422 || status.code == 400 => "Rejected",
-            Self::Refused { .. } => "Refused",
-            Self::NameTaken { .. } => "NameTaken",
-            Self::NotFoundByLabels { .. } => "NotFoundByLabels",
-            Self::Invalid { reason, .. } => reason,
-            Self::Internal { .. } => "InternalError",
-            Self::NotJson { .. } => "NotJson",
+            Self::NotLeading(_) => reasons::NOT_LEADING,
+            Self::Unreadable(_) => reasons::UNREADABLE,
+            Self::NoAnswer { .. } => reasons::NO_ANSWER,
+            Self::Conflict { .. } => reasons::CONFLICT,
+            Self::Refused { status, .. } if status.is_forbidden() => reasons::FORBIDDEN,
+            Self::Refused { status, .. } if status.code == 422 || status.code == 400 => reasons::REJECTED,
+            Self::Refused { .. } => reasons::REFUSED,
+            Self::NameTaken { .. } => reasons::NAME_TAKEN,
+            Self::NotFoundByLabels { .. } => reasons::NOT_FOUND_BY_LABELS,
+            Self::Invalid { reason, .. } => *reason,
+            Self::Internal { .. } => reasons::INTERNAL_ERROR,
+            Self::NotJson { .. } => reasons::NOT_JSON,
         }
     }
 

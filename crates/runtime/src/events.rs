@@ -11,6 +11,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
 };
 use kube::{Api, Client, api::PostParams};
+use messina_text::Reason;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
@@ -33,20 +34,20 @@ pub struct Note {
     /// Whether the type is Warning.
     pub is_warning: bool,
     /// The reason, in CamelCase.
-    pub reason: String,
+    pub reason: Reason,
     /// What happened, and what the operator or the user does next.
     pub message: String,
 }
 
 impl Note {
     /// A note of type Normal.
-    pub fn normal(reason: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { is_warning: false, reason: reason.into(), message: message.into() }
+    pub fn normal(reason: Reason, message: impl Into<String>) -> Self {
+        Self { is_warning: false, reason, message: message.into() }
     }
 
     /// A note of type Warning.
-    pub fn warning(reason: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { is_warning: true, reason: reason.into(), message: message.into() }
+    pub fn warning(reason: Reason, message: impl Into<String>) -> Self {
+        Self { is_warning: true, reason, message: message.into() }
     }
 }
 
@@ -127,10 +128,10 @@ fn event(regarding: ObjectReference, note: Note, reporter: &str, instance: &str,
             namespace: Some(regarding.namespace.clone().unwrap_or_else(|| "default".into())),
             ..ObjectMeta::default()
         },
-        action: Some(note.reason.clone()),
+        action: Some(note.reason.into()),
         event_time: Some(MicroTime(now)),
         note: Some(message),
-        reason: Some(note.reason),
+        reason: Some(note.reason.into()),
         regarding: Some(regarding),
         reporting_controller: Some(reporter.into()),
         reporting_instance: Some(instance.into()),
@@ -182,7 +183,7 @@ mod tests {
     fn same_event_is_written_again_only_after_a_while() {
         let mut limiter = RateLimiter::default();
         let now = Instant::now();
-        let note = Note::normal("Grown", "It has grown.");
+        let note = Note::normal(Reason::declare("Grown"), "It has grown.");
         assert!(limiter.allows(&object("a"), &note, now));
         assert!(!limiter.allows(&object("a"), &note, now + REPEAT_AFTER / 2));
         assert!(limiter.allows(&object("b"), &note, now), "another object");
@@ -193,25 +194,26 @@ mod tests {
     fn events_of_one_object_are_limited_and_those_of_others_are_not() {
         let mut limiter = RateLimiter::default();
         let now = Instant::now();
-        let written =
-            (0..1000).filter(|n| limiter.allows(&object("a"), &Note::warning("Odd", n.to_string()), now)).count();
+        let written = (0..1000)
+            .filter(|n| limiter.allows(&object("a"), &Note::warning(Reason::declare("Odd"), n.to_string()), now))
+            .count();
         assert_eq!(written, BURST as usize);
-        assert!(limiter.allows(&object("b"), &Note::warning("Odd", "1"), now));
-        assert!(limiter.allows(&object("a"), &Note::warning("Odd", "later"), now + REFILL));
-        assert!(!limiter.allows(&object("a"), &Note::warning("Odd", "too soon"), now + REFILL));
+        assert!(limiter.allows(&object("b"), &Note::warning(Reason::declare("Odd"), "1"), now));
+        assert!(limiter.allows(&object("a"), &Note::warning(Reason::declare("Odd"), "later"), now + REFILL));
+        assert!(!limiter.allows(&object("a"), &Note::warning(Reason::declare("Odd"), "too soon"), now + REFILL));
     }
 
     #[test]
     fn texts_of_other_programs_are_sanitized() {
         let (events, mut writer) = Events::new(Metrics::default());
-        events.emit(object("a"), Note::warning("Failed", "ScyllaDB says \u{1b}[2Jno\u{202e}\rdone"));
+        events.emit(object("a"), Note::warning(Reason::declare("Failed"), "ScyllaDB says \u{1b}[2Jno\u{202e}\rdone"));
         let note = writer.buffer.try_recv().map(|(_, note)| note);
-        assert_eq!(note, Ok(Note::warning("Failed", "ScyllaDB says no\ndone")));
+        assert_eq!(note, Ok(Note::warning(Reason::declare("Failed"), "ScyllaDB says no\ndone")));
     }
 
     #[test]
     fn long_note_is_cut_at_a_character_boundary() {
-        let note = Note::normal("Long", "ä".repeat(LONGEST));
+        let note = Note::normal(Reason::declare("Long"), "ä".repeat(LONGEST));
         let event = event(object("a"), note, "messina", "me", Timestamp::UNIX_EPOCH);
         let text = event.note.unwrap_or_default();
         assert!(text.len() <= LONGEST && text.ends_with("ä..."), "{} bytes", text.len());

@@ -32,6 +32,7 @@ mod panics;
 pub mod pause;
 pub mod process;
 pub mod queue;
+pub mod reasons;
 pub mod references;
 mod request;
 pub mod server;

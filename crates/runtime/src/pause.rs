@@ -2,9 +2,6 @@
 
 use kube::api::ObjectMeta;
 
-/// The type of the condition of a paused object. An object without this condition is not paused.
-pub const PAUSED: &str = "Paused";
-
 /// Returns the value of the annotation if it pauses the object. "false" does not; other values may give a reason.
 pub fn pause<'a>(metadata: &'a ObjectMeta, annotation: Option<&str>) -> Option<&'a str> {
     let value = metadata.annotations.as_ref()?.get(annotation?)?.trim();

@@ -9,6 +9,7 @@ use crate::{
     events::{Events, Note},
     metrics::Metrics,
     queue::Backoff,
+    reasons,
     store::{Kind, Unreadable},
 };
 
@@ -99,6 +100,6 @@ impl SharedContext {
              reconciles it again.",
             unreadable.problem
         );
-        self.events.emit(reference, Note::warning("Unreadable", message));
+        self.events.emit(reference, Note::warning(reasons::UNREADABLE, message));
     }
 }

@@ -4,12 +4,14 @@ use std::{collections::BTreeSet, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use messina_text::Reason;
 use serde_json::{Map, Value, json};
 
 use crate::{
     apply::{Applied, Progress},
     conditions::{AggregateCondition, MESSAGE_LIMIT, with_transition_times},
     error::{Error, chain},
+    reasons,
 };
 
 /// The status of an object, as its controller reports it.
@@ -29,7 +31,7 @@ pub struct Report {
 pub fn condition(
     name: impl Into<String>,
     status: bool,
-    reason: &str,
+    reason: Reason,
     message: &str,
     generation: Option<i64>,
 ) -> Condition {
@@ -49,17 +51,17 @@ pub(crate) fn component_conditions(applied: &[Applied], generation: Option<i64>)
         let degraded = match failure {
             // Another writer was faster: the object is reconciled again, and the user need not act.
             Some(error) if !error.is_conflict() => (true, error.reason(), chain(error)),
-            _ => (false, AS_EXPECTED, String::new()),
+            _ => (false, reasons::AS_EXPECTED, String::new()),
         };
         let progressing = match (failure, progressing, remark) {
             (Some(error), ..) if error.is_conflict() => (true, error.reason(), chain(error)),
             (_, Some(Progress { reason, message }), _) => (true, *reason, message.clone()),
             _ if !written.is_empty() => {
                 let message = format!("Wrote {}. Waiting for the watch to show the changes.", written.join(", "));
-                (true, "Written", message)
+                (true, reasons::WRITTEN, message)
             }
             (.., Some(Progress { reason, message })) => (false, *reason, message.clone()),
-            _ => (false, AS_EXPECTED, String::new()),
+            _ => (false, reasons::AS_EXPECTED, String::new()),
         };
         [("Degraded", degraded), ("Progressing", progressing)].map(|(kind, (status, reason, message))| {
             condition(format!("{component}{kind}"), status, reason, &message, generation)
@@ -67,8 +69,6 @@ pub(crate) fn component_conditions(applied: &[Applied], generation: Option<i64>)
     };
     applied.iter().flat_map(of_component).collect()
 }
-
-const AS_EXPECTED: &str = "AsExpected";
 
 /// Returns the status to write: the report with the conditions of components, their aggregates, and transition times.
 pub(crate) fn complete(
@@ -95,7 +95,7 @@ pub(crate) fn complete(
 /// the error. `suspensions` are the types of the conditions of paused and suspended objects, which are removed.
 pub(crate) fn failed(
     error: &Error,
-    suspensions: [&str; 2],
+    suspensions: [Reason; 2],
     generation: Option<i64>,
     current: &Value,
     now: Timestamp,
@@ -103,8 +103,9 @@ pub(crate) fn failed(
     const OBSERVATION: &str = "ObservationDegraded";
     // An object that is reconciled is neither paused nor suspended.
     let mut status = if current.is_object() { current.clone() } else { json!({}) };
-    let is_replaced =
-        |name: &str| [OBSERVATION, AggregateCondition::Degraded.name()].contains(&name) || suspensions.contains(&name);
+    let is_replaced = |name: &str| {
+        [OBSERVATION, AggregateCondition::Degraded.name()].contains(&name) || suspensions.iter().any(|one| *one == name)
+    };
     let mut conditions: Vec<Condition> =
         conditions_of(current).into_iter().filter(|condition| !is_replaced(&condition.type_)).collect();
     conditions.push(condition(OBSERVATION, true, error.reason(), &chain(error), generation));
@@ -116,7 +117,7 @@ pub(crate) fn failed(
 /// Returns the status of a paused or suspended object: the current one, with a condition of the first of these types,
 /// and without the one of the second.
 pub(crate) fn suspended(
-    [kind, other]: [&str; 2],
+    [kind, other]: [Reason; 2],
     message: &str,
     generation: Option<i64>,
     current: &Value,
@@ -124,7 +125,7 @@ pub(crate) fn suspended(
 ) -> Value {
     let mut status = if current.is_object() { current.clone() } else { json!({}) };
     let mut conditions = conditions_of(current);
-    conditions.retain(|one| one.type_ != kind && one.type_ != other);
+    conditions.retain(|one| one.type_ != kind.as_str() && one.type_ != other.as_str());
     conditions.push(condition(kind, true, kind, message, generation));
     status["conditions"] = timed(conditions, current, now);
     status
@@ -183,15 +184,21 @@ fn merge_patch(current: Option<&Value>, desired: &Value) -> Value {
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
-    use crate::pause::PAUSED;
+    use crate::reasons::{HELD, PAUSED};
 
-    const SUSPENSIONS: [&str; 2] = [PAUSED, "Held"];
+    const SUSPENSIONS: [Reason; 2] = [PAUSED, HELD];
 
     #[test]
     fn texts_of_other_programs_are_sanitized_before_they_are_written() {
         let report = Report {
             status: json!({"lastErrors": [{"description": "etcd says \u{1b}[31mno\u{202e}"}]}),
-            conditions: vec![condition("JobDegraded", true, "Failed", &"\u{7}x".repeat(MESSAGE_LIMIT), None)],
+            conditions: vec![condition(
+                "JobDegraded",
+                true,
+                Reason::declare("Failed"),
+                &"\u{7}x".repeat(MESSAGE_LIMIT),
+                None,
+            )],
             ..Report::default()
         };
         let written = sanitized(&complete(report, &[], Some(1), &Value::Null, at(1)));
@@ -206,7 +213,7 @@ mod tests {
     #[test]
     fn messages_and_counts_are_no_transition() {
         let status = |holds: bool, message: &str, generation: i64, nodes: i32| {
-            let one = condition("Progressing", holds, "Reason", message, Some(generation));
+            let one = condition("Progressing", holds, Reason::declare("Reason"), message, Some(generation));
             json!({"conditions": [one], "nodes": nodes})
         };
         let before = status(true, "first", 1, 1);
@@ -217,7 +224,8 @@ mod tests {
     }
 
     fn applied(failure: Option<Error>, progressing: Option<&str>) -> Applied {
-        let progressing = progressing.map(|message| Progress { reason: "RollingOut", message: message.into() });
+        let progressing =
+            progressing.map(|message| Progress { reason: Reason::declare("RollingOut"), message: message.into() });
         Applied { component: "Service", written: vec![], events: vec![], failure, progressing, remark: None }
     }
 
@@ -239,7 +247,7 @@ mod tests {
 
     #[test]
     fn remark_is_the_message_of_a_component_that_is_not_progressing() {
-        let remark = Some(Progress { reason: "GoodToKnow", message: "this".into() });
+        let remark = Some(Progress { reason: Reason::declare("GoodToKnow"), message: "this".into() });
         for (progressing, expected) in [(None, ("False", "GoodToKnow")), (Some("more"), ("True", "RollingOut"))] {
             let applied = Applied { remark: remark.clone(), ..applied(None, progressing) };
             let conditions = component_conditions(&[applied], None);
@@ -261,10 +269,10 @@ mod tests {
         let before = complete(report(), &[applied(None, Some("for x"))], Some(1), &Value::Null, at(1));
         let during = suspended(SUSPENSIONS, "paused", Some(2), &before, at(2));
         let mut rest = during.clone();
-        rest["conditions"].as_array_mut().unwrap().retain(|condition| condition["type"] != PAUSED);
+        rest["conditions"].as_array_mut().unwrap().retain(|condition| condition["type"] != PAUSED.as_str());
         assert_eq!(rest, before, "all else stays, times and generations included");
         let conditions = conditions_of(&during);
-        let own = conditions.iter().find(|condition| condition.type_ == PAUSED).unwrap();
+        let own = conditions.iter().find(|condition| condition.type_ == PAUSED.as_str()).unwrap();
         assert_eq!((own.status.as_str(), own.message.as_str(), own.observed_generation), ("True", "paused", Some(2)));
         assert_eq!(
             patch(&during, &suspended(SUSPENSIONS, "paused", Some(2), &during, at(3))),
@@ -272,12 +280,13 @@ mod tests {
             "it is written once"
         );
 
-        let is_paused = |status: &Value| conditions_of(status).iter().any(|condition| condition.type_ == PAUSED);
+        let is_paused =
+            |status: &Value| conditions_of(status).iter().any(|condition| condition.type_ == PAUSED.as_str());
         assert!(!is_paused(&complete(report(), &[applied(None, None)], Some(2), &during, at(4))));
-        let fault = Error::Invalid { reason: "Invalid", message: "spec.racks".into() };
+        let fault = Error::Invalid { reason: Reason::declare("Invalid"), message: "spec.racks".into() };
         assert!(!is_paused(&failed(&fault, SUSPENSIONS, Some(2), &during, at(4))));
         assert!(is_paused(&suspended(SUSPENSIONS, "paused", None, &Value::Null, at(1))), "an object may be new");
-        let suspended = suspended(["Held", PAUSED], "another program works on it", Some(2), &during, at(3));
+        let suspended = suspended([HELD, PAUSED], "another program works on it", Some(2), &during, at(3));
         assert!(!is_paused(&suspended), "an object has one of the two conditions");
         assert!(
             conditions_of(&suspended).iter().any(|condition| condition.type_ == "Held" && condition.status == "True")
@@ -289,7 +298,8 @@ mod tests {
         let find = |status: &Value, name: &str| {
             conditions_of(status).into_iter().find(|condition| condition.type_ == name).unwrap()
         };
-        let fault = Error::Invalid { reason: "Invalid", message: "spec.racks[1].name: is a duplicate".into() };
+        let fault =
+            Error::Invalid { reason: Reason::declare("Invalid"), message: "spec.racks[1].name: is a duplicate".into() };
         let status = complete(Report::default(), &[applied(Some(fault.clone()), None)], Some(4), &Value::Null, at(1));
         assert_eq!(find(&status, "Degraded").message, "ServiceDegraded: spec.racks[1].name: is a duplicate");
         assert_eq!(find(&status, "Progressing").status, "False");

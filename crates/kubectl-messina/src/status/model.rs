@@ -16,7 +16,7 @@ use messina_api::{
     names::{annotation, label},
     scylla::v1alpha1::ScyllaDBDatacenter,
 };
-use messina_plan::datacenter::INVALID_SPECIFICATION;
+use messina_plan::datacenter::reasons::INVALID_SPECIFICATION;
 use messina_text::is_uuid;
 use serde::{Deserialize, Serialize};
 
@@ -265,13 +265,13 @@ pub(crate) fn observed_generation_of(of_status: Option<i64>, conditions: &[Objec
 
 /// Whether a condition says that the operator refuses the specification.
 fn is_refusal(condition: &ObjectCondition) -> bool {
-    condition.type_ == OBSERVATION && condition.reason == INVALID_SPECIFICATION && condition.status == "True"
+    condition.type_ == OBSERVATION && condition.reason == INVALID_SPECIFICATION.as_str() && condition.status == "True"
 }
 
 impl Condition {
     /// Whether it says that the operator refuses the specification.
     pub(crate) fn is_refusal(&self) -> bool {
-        self.condition_type == OBSERVATION && self.reason == INVALID_SPECIFICATION && self.status
+        self.condition_type == OBSERVATION && self.reason == INVALID_SPECIFICATION.as_str() && self.status
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod datacenter;
 pub mod etcd_task;
+pub mod reasons;
 pub mod unserved;
 
 use std::sync::Arc;

@@ -18,8 +18,7 @@ use prometheus_client::{
     metrics::{family::Family, gauge::Gauge},
 };
 
-/// The reason of the event.
-const REASON: &str = "NotServed";
+use super::reasons;
 
 /// What to use instead, as a sentence.
 const ONE_DATACENTER: &str = "Create a ScyllaDBDatacenter for each datacenter instead.";
@@ -68,7 +67,7 @@ impl Unserved {
         store.on_change(move |change| {
             count.add(change);
             if let Some(object) = change.after.as_ref().filter(|_| is_new(change)) {
-                events.emit(reference(object.as_ref()), Note::warning(REASON, message::<K>(remedy)));
+                events.emit(reference(object.as_ref()), Note::warning(reasons::NOT_SERVED, message::<K>(remedy)));
             }
         });
     }

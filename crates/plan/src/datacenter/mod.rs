@@ -8,6 +8,7 @@ mod layout;
 mod model;
 mod objects;
 mod racks;
+pub mod reasons;
 mod rollout;
 mod state;
 mod status;
@@ -33,7 +34,7 @@ pub use self::{
     },
     state::{stateful_set::is_rolled_out, takeover},
     status::{
-        Explanation, INVALID_SPECIFICATION, Report, State,
+        Explanation, Report, State,
         operations::{Ending, NodeState, Operation, finished_cleanup, finished_operation, node_states},
         refusal, report,
     },
@@ -47,7 +48,7 @@ use self::{
     rollout::storage,
     state::{preconditions, user_objects},
     status::permissions,
-    topology::{cleanup, leaving::DECOMMISSION_REFUSED, recovery, steps::Topology},
+    topology::{cleanup, recovery, steps::Topology},
 };
 use crate::datacenter::state::Current;
 
@@ -74,11 +75,11 @@ pub fn plan(observed: &Observed) -> Plan {
     let certificates = certificates::certificates(current);
     let mut rollout = rollout::rollout(current, racks, &topology);
     if certificates.are_incomplete {
-        rollout.postpone(observed, "WaitingForCertificates", "the serving certificates of its nodes");
+        rollout.postpone(observed, reasons::WAITING_FOR_CERTIFICATES, "the serving certificates of its nodes");
     }
     let missing = user_objects::missing(observed);
     if !missing.is_empty() {
-        rollout.postpone(observed, "WaitingForSettings", "the ConfigMaps and Secrets that its racks refer to");
+        rollout.postpone(observed, reasons::WAITING_FOR_SETTINGS, "the ConfigMaps and Secrets that its racks refer to");
     }
     let mut expansion = storage::expand_storage(current, &topology, &rollout);
     let mut recovery = recovery::recovery(current);
@@ -98,11 +99,12 @@ pub fn plan(observed: &Observed) -> Plan {
     // ScyllaDB refuses to clean up while nodes join or leave. A wrong label does not block cleanup, and neither does a
     // rack that is removed: its last node may refuse to leave, and is requested again only when the others are cleaned
     // up.
-    let is_of_nodes = |note: &Note| note.component == Component::StatefulSet && note.reason != DECOMMISSION_REFUSED;
+    let is_of_nodes =
+        |note: &Note| note.component == Component::StatefulSet && note.reason != reasons::DECOMMISSION_REFUSED;
     let is_settled = !topology.is_leaving
         && topology.progressing.is_empty()
         && !topology.degraded.iter().any(is_of_nodes)
-        && rollout.progressing.iter().all(|note| note.reason == rollout::REMOVING_RACK)
+        && rollout.progressing.iter().all(|note| note.reason == reasons::REMOVING_RACK)
         && rollout.degraded.is_empty();
     let cleanup = cleanup::cleanup(observed, is_settled);
     let mut preconditions = topology.preconditions;

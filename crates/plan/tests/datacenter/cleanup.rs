@@ -28,7 +28,7 @@ fn roll_out(cached: &mut Cached) {
 }
 
 fn notes(notes: &[Note]) -> Vec<&'static str> {
-    notes.iter().filter(|note| note.component == Component::Job).map(|note| note.reason).collect()
+    notes.iter().filter(|note| note.component == Component::Job).map(|note| note.reason.as_str()).collect()
 }
 
 /// A case is about a datacenter with an agent, whose racks are rolled out. Our Job names the program, and has one more label,
@@ -272,6 +272,6 @@ fn invalid_replace_label_does_not_block_cleanup() {
     let service = cached.services.get_mut("orders-dc-b-0").unwrap();
     service.metadata.labels.get_or_insert_default().insert(label::REPLACE.into(), String::new());
     let plan = plan(&cached);
-    assert_eq!(plan.degraded.iter().map(|note| note.reason).collect::<Vec<_>>(), ["NoHostId"]);
+    assert_eq!(plan.degraded.iter().map(|note| note.reason.as_str()).collect::<Vec<_>>(), ["NoHostID"]);
     assert_eq!(job_decision(&plan), "is made");
 }

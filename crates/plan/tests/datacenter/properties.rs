@@ -179,9 +179,9 @@ proptest! {
             }
             let plan = decide(&mut cached);
             // In this test no node leaves, no Service has an address, and no sidecar reports the ring.
-            let of_leaving = ["RemovingRack", "WaitingForHostId", "UnknownNode"];
+            let of_leaving = ["RemovingRack", "WaitingForHostID", "UnknownNode"];
             let is_left = |note: &&Note| {
-                ![Component::Certificates, Component::Job].contains(&note.component) && !of_leaving.contains(&note.reason)
+                ![Component::Certificates, Component::Job].contains(&note.component) && !of_leaving.contains(&note.reason.as_str())
             };
             let left = plan.progressing.iter().filter(is_left).collect::<Vec<_>>();
             prop_assert!(left.is_empty(), "{left:?}");

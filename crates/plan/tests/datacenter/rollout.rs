@@ -67,7 +67,7 @@ fn changed(cached: &Cached, plan: &Plan) -> Vec<String> {
 
 /// Returns the reasons of racks. Cleanup has tests of its own.
 fn reasons(plan: &Plan) -> Vec<&'static str> {
-    plan.progressing.iter().filter(|note| note.component != Component::Job).map(|note| note.reason).collect()
+    plan.progressing.iter().filter(|note| note.component != Component::Job).map(|note| note.reason.as_str()).collect()
 }
 
 fn untouched(name: &str) -> Untouched {
@@ -473,7 +473,7 @@ fn datacenter_is_available_when_all_nodes_are() {
         (
             report.status,
             report.available.is_ok(),
-            report.available.err().map_or("AsExpected", |reported| reported.reason),
+            report.available.err().map_or("AsExpected", |reported| reported.reason.as_str()),
         )
     };
     let (status, holds, reason) = of(&cached);

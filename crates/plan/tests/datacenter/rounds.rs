@@ -76,7 +76,7 @@ pub(crate) fn notes(world: &World) -> Vec<Note> {
 }
 
 pub(crate) fn reasons(world: &World) -> Vec<&'static str> {
-    notes(world).iter().map(|note| note.reason).collect()
+    notes(world).iter().map(|note| note.reason.as_str()).collect()
 }
 
 /// Checks that the state is that of a fresh deployment, except for claims that are kept.

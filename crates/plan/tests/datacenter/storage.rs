@@ -31,7 +31,7 @@ fn enlarged(capacity: &'static str) -> World {
 fn reported(cached: &Cached) -> Vec<&'static str> {
     let plan = plan(cached);
     let notes = plan.progressing.iter().chain(&plan.degraded).filter(|note| note.component == Component::Storage);
-    notes.map(|note| note.reason).collect()
+    notes.map(|note| note.reason.as_str()).collect()
 }
 
 fn uids<'a>(metadata: impl Iterator<Item = (&'a String, &'a Option<String>)>) -> BTreeMap<String, String> {
@@ -264,7 +264,7 @@ fn blocked_volume_expansion_is_reported_and_changes_nothing() {
         assert!(!touched && plan.deletions.is_empty(), "{case}: {:?}", plan.changes);
         let state = plan.state(Component::Storage);
         let reported = if is_fault { state.degraded } else { state.progressing };
-        assert_eq!(reported.map(|reported| reported.reason), Some(reason), "{case}");
+        assert_eq!(reported.map(|reported| reported.reason.as_str()), Some(reason), "{case}");
     }
 }
 

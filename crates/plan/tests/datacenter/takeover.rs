@@ -22,7 +22,11 @@ fn replicas(plan: &Plan, name: &str) -> Option<i32> {
 }
 
 fn reasons(plan: &Plan) -> Vec<&'static str> {
-    plan.progressing.iter().filter(|note| note.component == Component::StatefulSet).map(|note| note.reason).collect()
+    plan.progressing
+        .iter()
+        .filter(|note| note.component == Component::StatefulSet)
+        .map(|note| note.reason.as_str())
+        .collect()
 }
 
 /// Gives the pods of a StatefulSet the shape that scylla-operator gives them.

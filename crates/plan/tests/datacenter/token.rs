@@ -53,7 +53,7 @@ fn token_waits_for_the_secret_that_the_user_names() {
     let plan = plan(&cached);
     assert_eq!(plan.objects.agent_auth_token, None, "agents must not get one token now and another one later");
     assert_eq!(
-        (plan.progressing[0].component, plan.progressing[0].reason),
+        (plan.progressing[0].component, plan.progressing[0].reason.as_str()),
         (Component::AgentToken, "WaitingForSecret")
     );
 }
@@ -62,7 +62,10 @@ fn token_waits_for_the_secret_that_the_user_names() {
 fn secret_without_a_token_is_a_fault() {
     let plan = plan(&given(None, Some("auth_token: [1"), None));
     assert_eq!(plan.objects.agent_auth_token, None);
-    assert_eq!((plan.degraded[0].component, plan.degraded[0].reason), (Component::AgentToken, "UnreadableSecret"));
+    assert_eq!(
+        (plan.degraded[0].component, plan.degraded[0].reason.as_str()),
+        (Component::AgentToken, "UnreadableSecret")
+    );
 }
 
 #[test]
@@ -82,7 +85,7 @@ fn racks_wait_for_the_config_maps_and_secrets_that_they_name() {
     let mut cached = cached(datacenter_with(&[], named));
     let reasons = |cached: &Cached| {
         let plan = plan(cached);
-        let reasons: BTreeSet<&str> = plan.progressing.iter().map(|note| note.reason).collect();
+        let reasons: BTreeSet<&str> = plan.progressing.iter().map(|note| note.reason.as_str()).collect();
         (plan.objects.stateful_sets.len(), reasons)
     };
     let missing = |cached: &Cached, expected: &[&str]| {
@@ -130,7 +133,7 @@ fn token_secret_that_is_temporarily_missing_restarts_no_node() {
     assert!(
         gone.progressing
             .iter()
-            .any(|note| (note.component, note.reason) == (Component::StatefulSet, "WaitingForSecret"))
+            .any(|note| (note.component, note.reason.as_str()) == (Component::StatefulSet, "WaitingForSecret"))
     );
     cached.user_objects.secrets = secrets;
     assert!(plan(&cached).progressing.iter().all(|note| note.reason != "UpdatingStatefulSet"));

@@ -60,7 +60,7 @@ fn requested_snapshots(cached: &Cached) -> Vec<Option<String>> {
 }
 
 fn events(plan: &Plan) -> Vec<&'static str> {
-    plan.changes.iter().filter_map(|change| Some(change.event.as_ref()?.0)).collect()
+    plan.changes.iter().filter_map(|change| Some(change.event.as_ref()?.0.as_str())).collect()
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn failed_preparation_is_reported_by_node_and_step_and_blocks_restarts() {
         }
         let plan = plan(&cached);
         let note = plan.degraded.first().unwrap();
-        assert_eq!(note.reason, reason, "{step:?}");
+        assert_eq!(note.reason.as_str(), reason, "{step:?}");
         assert!(note.message.contains("node shop/orders-dc-a-0") && note.message.contains("its own words"), "{note:?}");
         assert_eq!(plan.changes, [], "it is not asked again and again");
         let takes_room = requested_snapshots(&cached).iter().flatten().any(|request| request.contains("data"));

@@ -4,6 +4,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use base64::{Engine, prelude::BASE64_STANDARD_NO_PAD};
 use kube::api::ObjectMeta;
+use messina_text::Reason;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -108,7 +109,7 @@ impl ObservedVersion {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The reason, in CamelCase.
-    pub reason: &'static str,
+    pub reason: Reason,
     /// What the component waits for, and what happens next.
     pub message: String,
 }

@@ -35,6 +35,7 @@ use crate::{
     events::Note,
     ledger::Expectation,
     queue::ObjectKey,
+    reasons,
     request::send,
     shared_context::SharedContext,
     store::{Kind, Version, controller_of, key_of, version_of},
@@ -144,7 +145,7 @@ impl Applier {
                 results.iter().find(|done| done.failure.is_some() && component.needs.contains(&done.component));
             if let Some(missing) = missing {
                 let message = format!("Waiting for component {}, which could not be applied.", missing.component);
-                result.progressing = Some(Progress { reason: "Waiting", message });
+                result.progressing = Some(Progress { reason: reasons::WAITING, message });
             } else {
                 let fault = component.fault.clone();
                 result.failure =
@@ -249,7 +250,7 @@ impl Applier {
         expectations: &mut Vec<Expectation>,
     ) -> Result<bool, Error> {
         let collection = self.collections.get(&desired.collection).ok_or_else(|| Error::Invalid {
-            reason: "NotWatched",
+            reason: reasons::NOT_WATCHED,
             message: format!("internal error: the operator writes {} but does not watch them", desired.collection),
         })?;
         let (desired, hash) = desired.with_hash(self.context.hash_annotation);

@@ -15,6 +15,7 @@ use crate::{
     error::Error,
     events::Note,
     queue::{ObjectKey, Outcome},
+    reasons,
     store::{Change, Kind, Store, controller_of, key_of},
 };
 
@@ -105,7 +106,7 @@ impl<C: Controller> Running<C> {
                 "Adopted orphans of a former object of this name: {}. They are deleted together with this object.",
                 adopted.join(", ")
             );
-            self.context.events.emit(reference(object), Note::normal("Adopted", message));
+            self.context.events.emit(reference(object), Note::normal(reasons::ADOPTED, message));
         }
         failure.map_or(Ok(Outcome::After(CACHE_LAG_REQUEUE)), Err)
     }

@@ -2,11 +2,13 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
+use messina_text::Reason;
 use serde_json::Value;
 
 use crate::{
     apply::{Applied, ComponentPlan},
     error::Error,
+    reasons,
     status::Report,
     store::Kind,
 };
@@ -35,7 +37,7 @@ pub trait Controller: Send + Sync + 'static {
     /// Whether the status has conditions, which the runtime derives from the results of the components.
     const HAS_CONDITIONS: bool = true;
     /// Type and reason of the condition of an object for which [`Controller::suspended`] returns a suspension.
-    const SUSPENDED: &'static str = "Held";
+    const SUSPENDED: Reason = reasons::HELD;
 
     /// Returns a suspension if another operator manages the object: the operator then only reports that.
     fn suspended(&self, _object: &Self::Object) -> Option<Suspension> {

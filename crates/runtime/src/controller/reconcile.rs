@@ -24,6 +24,7 @@ use crate::{
     panics::catch_panic,
     pause,
     queue::{ObjectKey, Outcome, Work},
+    reasons,
     status::{self, Report},
 };
 
@@ -57,21 +58,21 @@ impl<C: Controller> Running<C> {
             self.memories().insert(key.clone(), memory);
         }
         let (outcome, label, reason) = match &result {
-            Ok(outcome) => (outcome.clone(), "done", "AsExpected"),
+            Ok(outcome) => (outcome.clone(), "done", reasons::AS_EXPECTED),
             Err(error @ (Error::NameTaken { .. } | Error::NotFoundByLabels { .. })) => {
                 (Outcome::After(NAME_TAKEN_REQUEUE), "failed", error.reason())
             }
             Err(error) if error.is_terminal() => {
                 (requeue_after.map_or(Outcome::Done, Outcome::After), "failed", error.reason())
             }
-            Err(error) => (Outcome::Failed(error.reason()), "failed", error.reason()),
+            Err(error) => (Outcome::Failed(error.reason().as_str()), "failed", error.reason()),
         };
         let span = Span::current();
-        span.record("result", label).record("reason", reason);
+        span.record("result", label).record("reason", reason.as_str());
         if label == "failed" {
             span.record("otel.status_code", "ERROR");
         }
-        self.context.metrics.reconciled(C::NAME, label, reason, began.elapsed());
+        self.context.metrics.reconciled(C::NAME, label, reason.as_str(), began.elapsed());
         if has_progressed {
             work.reset_backoff();
         }
@@ -119,20 +120,20 @@ impl<C: Controller> Running<C> {
     /// Returns none where it is to be reconciled.
     async fn check_suspension(&self, object: &C::Object, memory: &mut Memory) -> Result<Option<Outcome>, Error> {
         if let Some(message) = self.pause_message(object.meta()) {
-            let suspending = self.suspend(object, [pause::PAUSED, C::SUSPENDED], message, Outcome::Done, memory);
+            let suspending = self.suspend(object, [reasons::PAUSED, C::SUSPENDED], message, Outcome::Done, memory);
             return suspending.await.map(Some);
         }
         if let Some(Suspension { message, requeue_after }) = self.controller.suspended(object) {
             if !memory.is_paused {
-                warn!(reason = C::SUSPENDED, problem = message, "the reconciliation of the object is suspended");
+                warn!(reason = %C::SUSPENDED, problem = message, "the reconciliation of the object is suspended");
             }
             let requeue = Outcome::After(requeue_after);
-            let suspending = self.suspend(object, [C::SUSPENDED, pause::PAUSED], message, requeue, memory);
+            let suspending = self.suspend(object, [C::SUSPENDED, reasons::PAUSED], message, requeue, memory);
             return suspending.await.map(Some);
         }
         if std::mem::take(&mut memory.is_paused) {
             let message = "This object is no longer paused or suspended: the operator reconciles it again.";
-            let note = Note::normal("Resumed", message);
+            let note = Note::normal(reasons::RESUMED, message);
             self.context.events.emit(reference(object), note);
         }
         Ok(None)

@@ -10,6 +10,7 @@ use http::Method;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Resource as _, api::ObjectMeta, core::PartialObjectMeta};
+use messina_text::Reason;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::{Instrument, debug, debug_span, warn};
@@ -23,8 +24,8 @@ use crate::{
     events::Note,
     ledger::Expectation,
     pace::{Pace, StatusChange},
-    pause,
     queue::{Backoff, ObjectKey, Outcome, Queue},
+    reasons,
     references::References,
     request::send,
     shared_context::SharedContext,
@@ -246,7 +247,7 @@ impl<C: Controller> Running<C> {
     pub(super) async fn suspend(
         &self,
         object: &C::Object,
-        types: [&'static str; 2],
+        types: [Reason; 2],
         message: String,
         outcome: Outcome,
         memory: &mut Memory,
@@ -262,7 +263,7 @@ impl<C: Controller> Running<C> {
         }
         if !std::mem::replace(&mut memory.is_paused, true) {
             // The user has set a pause; any other suspension needs the user's attention.
-            let note = if types[0] == pause::PAUSED { Note::normal } else { Note::warning };
+            let note = if types[0] == reasons::PAUSED { Note::normal } else { Note::warning };
             self.context.events.emit(reference(object), note(types[0], message));
         }
         Ok(outcome)
@@ -277,7 +278,7 @@ impl<C: Controller> Running<C> {
     ) -> Result<Outcome, Error> {
         if C::HAS_CONDITIONS {
             let current = status_of(object);
-            let types = [pause::PAUSED, C::SUSPENDED];
+            let types = [reasons::PAUSED, C::SUSPENDED];
             let desired = status::failed(&error, types, object.meta().generation, &current, Timestamp::now());
             let writing = self.write_status(object.meta(), &current, &desired, StatusChange::Transition, memory);
             if let StatusWrite::Deferred(pause) = writing.instrument(debug_span!("report")).await? {

@@ -9,6 +9,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{OwnerReference, Time},
 };
 use kube::{Client, api::ObjectMeta, client::Body};
+use messina_text::Reason;
 use serde_json::json;
 
 use super::{interface::Controller, running::Running};
@@ -20,6 +21,7 @@ use crate::{
     ledger::Expectation,
     metrics::Metrics,
     queue::{Backoff, ObjectKey, Outcome},
+    reasons,
     shared_context::SharedContext,
     status::Report,
     store::{Entry, Store, Unreadable, Version, key_of},
@@ -65,7 +67,7 @@ impl Controller for Faulty {
     fn plan(&self, (): &()) {}
 
     fn components(&self, (): &(), (): &()) -> Result<Vec<ComponentPlan>, Error> {
-        let fault = Some(Error::Invalid { reason: "Odd", message: "this cannot be applied".into() });
+        let fault = Some(Error::Invalid { reason: Reason::declare("Odd"), message: "this cannot be applied".into() });
         Ok(vec![ComponentPlan { name: "Part", fault, ..ComponentPlan::default() }])
     }
 
@@ -220,7 +222,11 @@ async fn lost_labels_of_an_object_are_restored() {
 
     let (applied, expectations, _) = apply_with_existing(bare(), bare(), 5).await;
     let failure = applied[0].failure.as_ref().unwrap();
-    assert_eq!((failure.reason(), expectations.len()), ("NotFoundByLabels", 0), "another program removes them again");
+    assert_eq!(
+        (failure.reason(), expectations.len()),
+        (reasons::NOT_FOUND_BY_LABELS, 0),
+        "another program removes them again"
+    );
 }
 
 /// The dependent component was planned without it, and no watch reports when it is gone.

@@ -242,7 +242,7 @@ fn refused_specification_counts_as_observed() {
     );
 
     let message = "spec.racks[1].name: is a duplicate";
-    datacenter.set_condition("ObservationDegraded", "True", INVALID_SPECIFICATION, message);
+    datacenter.set_condition("ObservationDegraded", "True", INVALID_SPECIFICATION.as_str(), message);
     let conditions = datacenter.object.status.as_mut().unwrap().conditions.as_mut().unwrap();
     conditions.last_mut().unwrap().observed_generation = Some(2);
     let refused = cluster(&datacenter);

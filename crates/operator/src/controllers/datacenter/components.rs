@@ -21,6 +21,7 @@ use messina_runtime::{
     queue::ObjectKey,
     store::Kind,
 };
+use messina_text::Reason;
 
 /// The components that the pods of a rack need when they start.
 const BEFORE_NODES: &[&str] = &[
@@ -135,7 +136,7 @@ fn desired<'a, K: Kind>(objects: impl IntoIterator<Item = &'a K>) -> Result<Vec<
     objects.into_iter().map(Desired::new).collect()
 }
 
-fn event(event: Option<&(&'static str, String)>) -> Option<events::Note> {
+fn event(event: Option<&(Reason, String)>) -> Option<events::Note> {
     event.map(|(reason, message)| events::Note::normal(*reason, message))
 }
 

@@ -39,6 +39,7 @@ use messina_runtime::{
     status::Report,
     store::{Kind, Store, key_of},
 };
+use messina_text::Reason;
 
 pub use counts::Counts;
 pub use expiry::Expiry;
@@ -46,7 +47,7 @@ pub use expiry::Expiry;
 use self::{
     new_keys::NewKeys, operator_rollouts::OperatorRollouts, proof_cache::ProofCache, scylla_operator::ScyllaOperator,
 };
-use super::trim;
+use super::{reasons, trim};
 use crate::certificates::KeyKind;
 
 /// The settings that apply to all datacenters.
@@ -272,7 +273,7 @@ impl Controller for DatacenterController {
     type Plan = Plan;
     const NAME: &'static str = "datacenter";
 
-    const SUSPENDED: &'static str = scylla_operator::CONDITION;
+    const SUSPENDED: Reason = reasons::SCYLLA_OPERATOR_ACTIVE;
 
     fn suspended(&self, object: &ScyllaDBDatacenter) -> Option<Suspension> {
         // StatefulSets that cannot be parsed are reported by `observe`.

@@ -28,6 +28,7 @@ use tracing::info;
 
 use super::{DatacenterController, datacenter_of};
 use crate::certificates;
+use crate::controllers::reasons;
 
 impl DatacenterController {
     pub(super) async fn observe_object(&self, object: &ScyllaDBDatacenter) -> Result<Observed, Error> {
@@ -178,7 +179,7 @@ fn orphans_of<K: Kind + Metadata<Ty = ObjectMeta>>(store: &Store<K>, key: &Objec
 fn random_token() -> Result<String, Error> {
     let mut bytes = [0; 32];
     rustls::crypto::ring::default_provider().secure_random.fill(&mut bytes).map_err(|_| Error::Invalid {
-        reason: "NoRandomness",
+        reason: reasons::NO_RANDOMNESS,
         message:
             "The operating system provides no random bytes for the agents' token. The operator retries when an object \
                   of the datacenter changes."

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use messina_plan::datacenter::{self, Observed, Plan};
+use messina_runtime::reasons::AS_EXPECTED;
 use messina_runtime::status::{Report, condition};
 use serde_json::json;
 
 pub(super) fn report(observed: &Observed, plan: &Plan) -> Report {
     let datacenter::Report { status, available } = datacenter::report(observed);
     let (reason, message) = match &available {
-        Ok(()) => ("AsExpected", ""),
+        Ok(()) => (AS_EXPECTED, ""),
         Err(unavailable) => (unavailable.reason, unavailable.message.as_str()),
     };
     let name = format!("{}Available", datacenter::Component::StatefulSet.name());

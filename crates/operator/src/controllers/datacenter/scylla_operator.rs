@@ -16,9 +16,6 @@ use messina_runtime::{
     store::{Change, Store},
 };
 
-/// The type of the condition of a datacenter that this operator does not change because scylla-operator is active.
-pub(super) const CONDITION: &str = "ScyllaOperatorActive";
-
 /// How often a datacenter is requeued while scylla-operator's Lease cannot be read.
 const UNKNOWN_REQUEUE: Duration = Duration::from_secs(10);
 

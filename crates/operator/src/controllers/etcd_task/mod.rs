@@ -48,7 +48,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use self::queues::{TaskQueues, etcd_of};
-use super::trim;
+use super::{reasons, trim};
 
 /// Minimum time between two writes of the status of a task if only its position in the queue has changed.
 const REFRESH: Duration = Duration::from_secs(120);
@@ -235,8 +235,8 @@ fn emit_warning(events: &Events, change: &Change<EtcdOperatorTask>) {
         return;
     }
     let reason = match now {
-        Some(TaskState::Failed) => "TaskFailed",
-        Some(TaskState::Rejected) => "TaskRejected",
+        Some(TaskState::Failed) => reasons::TASK_FAILED,
+        Some(TaskState::Rejected) => reasons::TASK_REJECTED,
         _ => return,
     };
     let description = task.status.as_ref().and_then(|status| status.last_operation.as_ref()?.description.clone());
@@ -361,7 +361,7 @@ impl TaskController {
     fn report_failed_cleanup(&self, task: &EtcdOperatorTask, result: &TaskResult) {
         if let Some(error) = &result.error {
             warn!(code = error.code, problem = error.description, "cleanup of the task failed");
-            self.events.emit(reference(task), Note::warning("CleanupFailed", error.description.clone()));
+            self.events.emit(reference(task), Note::warning(reasons::CLEANUP_FAILED, error.description.clone()));
         }
     }
 }

@@ -12,6 +12,7 @@ mod addresses;
 mod check;
 mod objects;
 
+use messina_text::Reason;
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
@@ -38,6 +39,7 @@ use crate::{
             observed::Observed,
             plan::{CertificateChain, Note, Untouched},
         },
+        reasons,
         state::Current,
     },
     metadata,
@@ -107,7 +109,7 @@ pub(crate) fn certificates(current: &Current<'_>) -> Certificates {
         let message = format!(
             "The serving certificates do not cover all names and addresses of the nodes yet. Waiting for {pending}."
         );
-        made.progressing.push(note("WaitingForAddresses", message));
+        made.progressing.push(note(reasons::WAITING_FOR_ADDRESSES, message));
     }
     if observed.gates.automatic_tls_certificates {
         made.connection_configs = connection_configs(observed, &made.chains);
@@ -118,7 +120,7 @@ pub(crate) fn certificates(current: &Current<'_>) -> Certificates {
     made
 }
 
-fn note(reason: &'static str, message: String) -> Note {
+fn note(reason: Reason, message: String) -> Note {
     Note { component: Component::Certificates, reason, message }
 }
 
@@ -139,7 +141,7 @@ impl Certificates {
                 "Secret {namespace}/{name} is not signed yet. Waiting for its certificate authority, Secret \
                  {namespace}/{authority}, to be stored."
             );
-            self.progressing.push(note("WaitingForAuthority", message));
+            self.progressing.push(note(reasons::WAITING_FOR_AUTHORITY, message));
         }
         let has_certificate = objects.certificate.is_some() || observed.secrets.contains_key(&chain.certificate.name);
         let has_bundle = objects.bundle.is_some() || observed.config_maps.contains_key(&chain.authority);
@@ -173,12 +175,12 @@ impl Certificates {
             Some(Err(problem)) => {
                 let message =
                     format!("{about} cannot be signed: {problem}. The operator tries again at the next reconcile.");
-                self.degraded.push(note("SigningFailed", message));
+                self.degraded.push(note(reasons::SIGNING_FAILED, message));
                 return (None, None);
             }
             None => {
                 self.progressing.push(note(
-                    "WaitingForSignature",
+                    reasons::WAITING_FOR_SIGNATURE,
                     format!("{about} must be signed: {reason}. The operator signs it."),
                 ));
                 return (None, None);
@@ -188,7 +190,7 @@ impl Certificates {
         let certificates = Certificate::read_all(pair[0]).unwrap_or_default();
         if certificates.is_empty() {
             self.degraded.push(note(
-                "SigningFailed",
+                reasons::SIGNING_FAILED,
                 format!("{about} cannot be written: the certificate that was signed for it is malformed."),
             ));
             return (None, None);

@@ -1,5 +1,6 @@
 //! The plan: the result of a decision.
 
+use messina_text::Reason;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -108,7 +109,7 @@ pub struct FieldPatch {
     /// The merge patch.
     pub patch: Value,
     /// Reason and message of the event to emit when it is done.
-    pub event: Option<(&'static str, String)>,
+    pub event: Option<(Reason, String)>,
 }
 
 /// An object to delete.
@@ -128,7 +129,7 @@ pub struct Deletion {
     /// Whether its dependents are orphaned instead of deleted.
     pub orphans: bool,
     /// Reason and message of the event to emit when it is done.
-    pub event: Option<(&'static str, String)>,
+    pub event: Option<(Reason, String)>,
 }
 
 /// An object that the operator must neither change nor delete.
@@ -146,7 +147,7 @@ pub struct Note {
     /// The component.
     pub component: Component,
     /// The reason, in CamelCase.
-    pub reason: &'static str,
+    pub reason: Reason,
     /// Object, state, cause and next action.
     pub message: String,
 }

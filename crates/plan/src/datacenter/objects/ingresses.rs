@@ -14,13 +14,16 @@ use messina_api::{
     scylla::v1alpha1::CqlIngressOptions,
 };
 
-use crate::datacenter::model::{
-    component::Component,
-    facts::service::{NodeService, Role},
-    metadata::{cluster_labels, map, owned_with, with},
-    observed::Observed,
-    plan::{Note, Untouched},
-    spec::Datacenter,
+use crate::datacenter::{
+    model::{
+        component::Component,
+        facts::service::{NodeService, Role},
+        metadata::{cluster_labels, map, owned_with, with},
+        observed::Observed,
+        plan::{Note, Untouched},
+        spec::Datacenter,
+    },
+    reasons,
 };
 
 /// The Service port behind the Ingresses. Only TLS connections name their host (SNI).
@@ -67,7 +70,7 @@ fn target(service: &NodeService) -> Option<Target<'_>> {
 fn no_host_id(datacenter: &Datacenter, service: &str) -> Note {
     Note {
         component: Component::Ingress,
-        reason: "WaitingForHostID",
+        reason: reasons::WAITING_FOR_HOST_ID,
         message: format!(
             "Service {}/{service} has no host ID of its node yet. The operator creates the node's Ingress when the \
              sidecar has reported the host ID.",

@@ -23,6 +23,7 @@ use crate::datacenter::{
         difference::is_subset,
         pod::pod_spec,
     },
+    reasons,
     state::{
         Current,
         counts::nodes_to_keep,
@@ -287,7 +288,7 @@ fn cannot_change(observed: &Observed, stateful_set: &StatefulSet, field: &str) -
     };
     Note {
         component: Component::StatefulSet,
-        reason: "ImmutableField",
+        reason: reasons::IMMUTABLE_FIELD,
         message: format!(
             "StatefulSet {}/{name} keeps its {field}, which differs from the specification, because the field is \
              immutable. {remedy}",

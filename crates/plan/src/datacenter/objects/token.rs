@@ -1,5 +1,6 @@
 //! The Secret with the token by which the ScyllaDB Manager agents authenticate ScyllaDB Manager.
 
+use messina_text::Reason;
 use std::sync::Arc;
 
 use k8s_openapi::{ByteString, api::core::v1::Secret};
@@ -15,6 +16,7 @@ use crate::datacenter::{
         observed::Observed,
         plan::Note,
     },
+    reasons,
 };
 
 #[derive(Default)]
@@ -58,10 +60,10 @@ pub(crate) fn token(observed: &Observed) -> Token {
             Found::Nothing => {}
             Found::Token(token) => return Token { secret: Some(secret(observed, own, &token)), ..Token::default() },
             Found::Unreadable(message) => {
-                return Token { degraded: vec![note("UnreadableSecret", message)], ..Token::default() };
+                return Token { degraded: vec![note(reasons::UNREADABLE_SECRET, message)], ..Token::default() };
             }
             Found::Absent(message) => {
-                return Token { progressing: vec![note("WaitingForSecret", message)], ..Token::default() };
+                return Token { progressing: vec![note(reasons::WAITING_FOR_SECRET, message)], ..Token::default() };
             }
         }
     }
@@ -71,12 +73,12 @@ pub(crate) fn token(observed: &Observed) -> Token {
             "Secret {}/{own} does not exist yet. The operator creates it when it has generated a token.",
             datacenter.namespace
         );
-        return Token { progressing: vec![note("WaitingForToken", message)], ..Token::default() };
+        return Token { progressing: vec![note(reasons::WAITING_FOR_TOKEN, message)], ..Token::default() };
     }
     Token { secret: Some(secret(observed, own, &observed.new_token)), ..Token::default() }
 }
 
-fn note(reason: &'static str, message: String) -> Note {
+fn note(reason: Reason, message: String) -> Note {
     Note { component: Component::AgentToken, reason, message }
 }
 

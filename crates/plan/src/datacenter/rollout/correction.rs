@@ -12,6 +12,7 @@ use crate::datacenter::{
         spec::MAX_NODES,
     },
     racks::{ExistingRack, Racks},
+    reasons,
     rollout::{
         notes::{paused, upgrade_blocked, waiting_for_creation, waiting_for_turn},
         outcome::{Rollout, apply_or_postpone, postpone},
@@ -113,7 +114,7 @@ fn delete_stuck_pod(current: &Current<'_>, one: &ExistingRack<'_>, rollout: &mut
         // The pod may be ready by then.
         version: Some(pod.reference.version.clone().unwrap_or_default()),
         orphans: false,
-        event: Some(("ReplacingPod", message)),
+        event: Some((reasons::REPLACING_POD, message)),
     });
 }
 

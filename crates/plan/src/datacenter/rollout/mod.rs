@@ -28,11 +28,12 @@ use crate::{
             plan::Untouched,
         },
         racks::{ExistingRack, Racks, rack_to_roll},
+        reasons,
         rollout::{
             correction::correct_pods,
             notes::{
-                RECREATING, creating, note, recreating, reference, rolling_out, scaling_out, updating,
-                waiting_for_creation, waiting_for_turn, waiting_to_restart,
+                creating, note, recreating, reference, rolling_out, scaling_out, updating, waiting_for_creation,
+                waiting_for_turn, waiting_to_restart,
             },
             outcome::{Rollout, apply_or_postpone, postpone},
         },
@@ -93,7 +94,7 @@ fn postpone_being_deleted(observed: &Observed, rollout: &mut Rollout) {
             "{} is being deleted. The operator recreates it when it is gone.",
             reference(observed, &stateful_set)
         );
-        rollout.progressing.push(note(RECREATING, message));
+        rollout.progressing.push(note(reasons::RECREATING_STATEFUL_SET, message));
         let name = stateful_set.metadata.name.unwrap_or_default();
         rollout.untouched.push(Untouched { kind: "StatefulSet", name });
     }
@@ -203,16 +204,13 @@ fn change_next(current: &Current<'_>, racks: Racks<'_>, topology: &Topology, rol
     }
 }
 
-/// Reason of a rack that is not in the specification any more.
-pub(crate) const REMOVING_RACK: &str = "RemovingRack";
-
 /// Reports racks that are not in the specification any more, and leaves their StatefulSets unchanged.
 fn keep_removed_racks(observed: &Observed, rollout: &mut Rollout) {
     for stateful_set in removed_racks(observed) {
         let name = stateful_set.metadata.name.clone().unwrap_or_default();
         let rack = metadata::label(stateful_set, label::RACK);
         rollout.progressing.push(note(
-            REMOVING_RACK,
+            reasons::REMOVING_RACK,
             format!(
                 "Rack {} is not in the specification any more. The operator decommissions the {} node(s) of \
                  StatefulSet {}/{name} one by one, and then deletes the StatefulSet.",

@@ -1,6 +1,7 @@
 //! The messages about StatefulSets that change.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
+use messina_text::Reason;
 
 use crate::datacenter::{
     model::{
@@ -9,13 +10,11 @@ use crate::datacenter::{
         plan::{Note, Restart},
     },
     racks::ExistingRack,
+    reasons,
     state::{nodes::nodes_not_ready, stateful_set::replicas},
 };
 
-/// Reason of a StatefulSet that is recreated around its pods.
-pub(crate) const RECREATING: &str = "RecreatingStatefulSet";
-
-pub(crate) fn note(reason: &'static str, message: String) -> Note {
+pub(crate) fn note(reason: Reason, message: String) -> Note {
     Note { component: Component::StatefulSet, reason, message }
 }
 
@@ -35,7 +34,7 @@ pub(crate) fn rolling_out(observed: &Observed, stateful_set: &StatefulSet) -> No
         None => String::new(),
     };
     note(
-        "WaitingForStatefulSetRollout",
+        reasons::WAITING_FOR_STATEFUL_SET_ROLLOUT,
         format!(
             "{} is rolling out: {} of {} node(s) are available.{cause} The next change begins when all are available.",
             reference(observed, stateful_set),
@@ -51,11 +50,14 @@ pub(crate) fn waiting_for_creation(observed: &Observed, stateful_set: &StatefulS
          is in progress.",
         reference(observed, stateful_set)
     );
-    note("WaitingForOtherRacks", message)
+    note(reasons::WAITING_FOR_OTHER_RACKS, message)
 }
 
 pub(crate) fn creating(observed: &Observed, stateful_set: &StatefulSet) -> Note {
-    note("CreatingStatefulSet", format!("Creating {}. Its nodes then join.", reference(observed, stateful_set)))
+    note(
+        reasons::CREATING_STATEFUL_SET,
+        format!("Creating {}. Its nodes then join.", reference(observed, stateful_set)),
+    )
 }
 
 pub(crate) fn recreating(observed: &Observed, stateful_set: &StatefulSet) -> Note {
@@ -64,13 +66,13 @@ pub(crate) fn recreating(observed: &Observed, stateful_set: &StatefulSet) -> Not
         reference(observed, stateful_set),
         replicas(stateful_set)
     );
-    note(RECREATING, message)
+    note(reasons::RECREATING_STATEFUL_SET, message)
 }
 
 pub(crate) fn scaling_out(observed: &Observed, one: &ExistingRack<'_>) -> Note {
     let (now, nodes) = (replicas(one.now), replicas(&one.desired));
     note(
-        "ScalingOut",
+        reasons::SCALING_OUT,
         format!("Scaling {} out from {now} to {nodes} node(s). The new nodes then join.", reference(observed, one.now)),
     )
 }
@@ -81,7 +83,7 @@ pub(crate) fn updating(observed: &Observed, one: &ExistingRack<'_>, next: Option
         Some(next) => format!("Updating {whole}. Node {} restarts.", next.member()),
         None => format!("Updating {whole}."),
     };
-    note("UpdatingStatefulSet", message)
+    note(reasons::UPDATING_STATEFUL_SET, message)
 }
 
 pub(crate) fn paused(observed: &Observed, stateful_set: &StatefulSet) -> Note {
@@ -89,7 +91,7 @@ pub(crate) fn paused(observed: &Observed, stateful_set: &StatefulSet) -> Note {
         "The rolling update of {} is paused. Waiting until all nodes are up.",
         reference(observed, stateful_set)
     );
-    note("WaitingToRestart", message)
+    note(reasons::WAITING_TO_RESTART, message)
 }
 
 pub(crate) fn upgrade_blocked(observed: &Observed, member: &str) -> Note {
@@ -98,7 +100,7 @@ pub(crate) fn upgrade_blocked(observed: &Observed, member: &str) -> Note {
          for why it is down, or restore the former version until it is up.",
         observed.datacenter.namespace
     );
-    note("UpgradeBlocked", message)
+    note(reasons::UPGRADE_BLOCKED, message)
 }
 
 pub(crate) fn waiting_for_turn(observed: &Observed, one: &ExistingRack<'_>, other: &str) -> Note {
@@ -107,7 +109,7 @@ pub(crate) fn waiting_for_turn(observed: &Observed, one: &ExistingRack<'_>, othe
          Waiting for {other}.",
         reference(observed, one.now)
     );
-    note("WaitingForTurn", message)
+    note(reasons::WAITING_FOR_TURN, message)
 }
 
 pub(crate) fn waiting_to_restart(observed: &Observed, one: &ExistingRack<'_>, next: Option<&Restart>) -> Note {
@@ -116,5 +118,5 @@ pub(crate) fn waiting_to_restart(observed: &Observed, one: &ExistingRack<'_>, ne
         "{} has to be updated. Node {member} restarts next. Waiting until it may restart.",
         reference(observed, one.now)
     );
-    note("WaitingToRestart", message)
+    note(reasons::WAITING_TO_RESTART, message)
 }

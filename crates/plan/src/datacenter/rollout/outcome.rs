@@ -1,5 +1,6 @@
 //! The decisions about StatefulSets.
 
+use messina_text::Reason;
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -11,6 +12,7 @@ use crate::datacenter::{
         plan::{Deletion, Note, Untouched},
     },
     racks::ExistingRack,
+    reasons,
     rollout::notes::note,
 };
 
@@ -31,7 +33,7 @@ pub(crate) struct Rollout {
 
 impl Rollout {
     /// Removes the StatefulSets that would be created or changed, because their pods could not start without `needed`.
-    pub(crate) fn postpone(&mut self, observed: &Observed, reason: &'static str, needed: &str) {
+    pub(crate) fn postpone(&mut self, observed: &Observed, reason: Reason, needed: &str) {
         let is_postponed =
             |one: &mut StatefulSet| one.metadata.name.as_ref().is_none_or(|name| !self.recreated.contains(name));
         let names =
@@ -62,7 +64,7 @@ pub(crate) fn apply_or_postpone(observed: &Observed, one: ExistingRack<'_>, roll
 /// Postpones the change of a StatefulSet.
 pub(crate) fn postpone(observed: &Observed, one: ExistingRack<'_>, rollout: &mut Rollout) {
     rollout.progressing.push(note(
-        "WaitingForOtherRacks",
+        reasons::WAITING_FOR_OTHER_RACKS,
         format!(
             "StatefulSet {}/{} has to be updated. Waiting until all other StatefulSets are rolled out and no other \
              change is in progress.",

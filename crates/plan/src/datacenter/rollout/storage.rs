@@ -7,6 +7,7 @@
 
 use k8s_openapi::{api::apps::v1::StatefulSet, apimachinery::pkg::api::resource::Quantity};
 use messina_api::names::{self, DATA_VOLUME};
+use messina_text::Reason;
 use serde_json::json;
 
 use crate::{
@@ -19,6 +20,7 @@ use crate::{
             plan::{Deletion, FieldPatch, Note, ObjectKind},
             spec::{MAX_NODES, Rack},
         },
+        reasons,
         rollout::outcome::Rollout,
         state::{
             Current,
@@ -50,7 +52,7 @@ pub(crate) fn expand_storage(current: &Current<'_>, topology: &Topology, rollout
         let (Some(has), Some(desired)) = (template_size(now), Amount::of(&rack.storage.capacity)) else { continue };
         let one = RackExpansion { current, observed, rack, name, now, has, desired, members };
         if desired.is_below(has) {
-            expansion.report_degraded("StorageCannotShrink", one.cannot_shrink());
+            expansion.report_degraded(reasons::STORAGE_CANNOT_SHRINK, one.cannot_shrink());
         } else if expansion.expand_claims(&one) && one.must_grow() {
             expansion.recreate_stateful_set(&one, topology, rollout);
         }
@@ -193,11 +195,11 @@ impl RackExpansion<'_> {
 }
 
 impl Expansion {
-    fn report_progressing(&mut self, reason: &'static str, message: String) {
+    fn report_progressing(&mut self, reason: Reason, message: String) {
         self.progressing.push(Note { component: Component::Storage, reason, message });
     }
 
-    fn report_degraded(&mut self, reason: &'static str, message: String) {
+    fn report_degraded(&mut self, reason: Reason, message: String) {
         self.degraded.push(Note { component: Component::Storage, reason, message });
     }
 
@@ -212,7 +214,7 @@ impl Expansion {
                         "{} does not exist yet. The operator expands it when it does.",
                         one.claim_reference(&name)
                     );
-                    self.report_progressing("WaitingForClaim", message);
+                    self.report_progressing(reasons::WAITING_FOR_CLAIM, message);
                 }
                 is_done = false;
                 continue;
@@ -236,7 +238,7 @@ impl Expansion {
                 one.size(),
                 one.rack.name
             );
-            self.report_degraded("ExpansionForbidden", message);
+            self.report_degraded(reasons::EXPANSION_FORBIDDEN, message);
             return false;
         }
         for (member, name, claim) in to_expand {
@@ -251,7 +253,7 @@ impl Expansion {
         if !claim.is_bound() {
             let message =
                 format!("{reference} has to be expanded to {}. Waiting for it to be bound to a volume.", one.size());
-            return self.report_progressing("WaitingForVolume", message);
+            return self.report_progressing(reasons::WAITING_FOR_VOLUME, message);
         }
         if one.member(member).is_none_or(is_in_transition) {
             let message = format!(
@@ -259,11 +261,11 @@ impl Expansion {
                  nor being replaced.",
                 one.size()
             );
-            return self.report_progressing("WaitingForNode", message);
+            return self.report_progressing(reasons::WAITING_FOR_NODE, message);
         }
         let before = claim.requested.as_ref().map_or("?", |size| size.0.as_str());
         let message = format!("Expanding {reference} from {before} to {}.", one.size());
-        self.report_progressing("ExpandingVolume", message.clone());
+        self.report_progressing(reasons::EXPANDING_VOLUME, message.clone());
         self.changes.push(FieldPatch {
             component: Component::Storage,
             kind: ObjectKind::PersistentVolumeClaim,
@@ -271,7 +273,7 @@ impl Expansion {
             uid: claim.reference.uid.clone().unwrap_or_default(),
             version: claim.reference.version.clone().unwrap_or_default(),
             patch: json!({"spec": {"resources": {"requests": {"storage": one.size()}}}}),
-            event: Some(("ExpandingVolume", message)),
+            event: Some((reasons::EXPANDING_VOLUME, message)),
         });
     }
 
@@ -287,23 +289,23 @@ impl Expansion {
                 failure.unwrap_or_default(),
                 one.rack.name
             );
-            self.report_degraded("ExpansionInfeasible", message);
+            self.report_degraded(reasons::EXPANSION_INFEASIBLE, message);
         } else if let Some(failure) = failure {
             let message = format!(
                 "Expanding {reference} to {size} failed{failure}. Kubernetes tries again. See `kubectl describe pvc \
                  -n {namespace} {name}`."
             );
-            self.report_degraded("ExpansionFails", message);
+            self.report_degraded(reasons::EXPANSION_FAILS, message);
         } else if let Some(detail) = claim.file_system_resize_pending.as_ref().map(suffix) {
             let message = format!(
                 "The volume of {reference} is expanded to {size}, its file system is not yet{detail}. The kubelet \
                  resizes it while the pod runs. If the driver does not support that, restart the node: `kubectl \
                  delete pod -n {namespace} {member}`."
             );
-            self.report_progressing("FileSystemResizePending", message);
+            self.report_progressing(reasons::FILE_SYSTEM_RESIZE_PENDING, message);
         } else {
             self.report_progressing(
-                "WaitingForVolume",
+                reasons::WAITING_FOR_VOLUME,
                 format!("{reference} requests {size}. Waiting for Kubernetes to expand the volume."),
             );
         }
@@ -324,7 +326,7 @@ impl Expansion {
                 one.reference(),
                 one.size()
             );
-            return self.report_progressing("WaitingForStatefulSet", message);
+            return self.report_progressing(reasons::WAITING_FOR_STATEFUL_SET, message);
         }
         let message = format!(
             "All disks of {} have {}. The operator deletes it without its pods and recreates it with that size for \
@@ -332,7 +334,7 @@ impl Expansion {
             one.reference(),
             one.size()
         );
-        self.report_progressing("RecreatingStatefulSet", message.clone());
+        self.report_progressing(reasons::RECREATING_STATEFUL_SET, message.clone());
         self.deletions.push(Deletion {
             component: Component::Storage,
             kind: ObjectKind::StatefulSet,
@@ -340,7 +342,7 @@ impl Expansion {
             uid: one.now.metadata.uid.clone().unwrap_or_default(),
             version: Some(one.now.metadata.resource_version.clone().unwrap_or_default()),
             orphans: true,
-            event: Some(("RecreatingStatefulSet", message)),
+            event: Some((reasons::RECREATING_STATEFUL_SET, message)),
         });
     }
 }

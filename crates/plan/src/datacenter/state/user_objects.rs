@@ -4,7 +4,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::datacenter::model::{component::Component, observed::Observed, plan::Note};
+use crate::datacenter::{
+    model::{component::Component, observed::Observed, plan::Note},
+    reasons,
+};
 
 /// Returns the missing objects, each once.
 pub(crate) fn missing(observed: &Observed) -> Vec<Note> {
@@ -24,6 +27,6 @@ pub(crate) fn missing(observed: &Observed) -> Vec<Note> {
             datacenter.namespace
         ),
     };
-    let config_maps = config_maps.map(|name| note("ConfigMap", "WaitingForConfigMap", name));
-    config_maps.chain(secrets.map(|name| note("Secret", "WaitingForSecret", name))).collect()
+    let config_maps = config_maps.map(|name| note("ConfigMap", reasons::WAITING_FOR_CONFIG_MAP, name));
+    config_maps.chain(secrets.map(|name| note("Secret", reasons::WAITING_FOR_SECRET, name))).collect()
 }

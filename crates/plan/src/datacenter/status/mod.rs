@@ -8,6 +8,7 @@ use messina_api::{
     names::{self, label},
     scylla::v1alpha1::{RackStatus, ScyllaDBDatacenterStatus},
 };
+use messina_text::Reason;
 
 use crate::{
     datacenter::{
@@ -18,6 +19,7 @@ use crate::{
             plan::{Note, Plan},
             spec::{InvalidField, Rack},
         },
+        reasons,
         state::{counts::removed_racks, stateful_set::replicas},
     },
     metadata,
@@ -36,7 +38,7 @@ pub struct Report {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
     /// CamelCase, as in a Kubernetes condition.
-    pub reason: &'static str,
+    pub reason: Reason,
     /// One line for each note.
     pub message: String,
 }
@@ -91,11 +93,8 @@ pub fn report(observed: &Observed) -> Report {
 /// Returns the condition of a datacenter whose specification is invalid.
 pub fn refusal(faults: &[InvalidField]) -> Explanation {
     let lines: Vec<String> = faults.iter().map(|fault| format!("{}: {}", fault.field, fault.message)).collect();
-    Explanation { reason: INVALID_SPECIFICATION, message: lines.join("\n") }
+    Explanation { reason: reasons::INVALID_SPECIFICATION, message: lines.join("\n") }
 }
-
-/// Reason of the condition of a datacenter whose specification is invalid.
-pub const INVALID_SPECIFICATION: &str = "InvalidSpecification";
 
 /// Returns the status of the racks of the specification, in its order, then of racks that are not in it any more.
 fn rack_statuses(observed: &Observed) -> Vec<RackStatus> {
@@ -199,9 +198,9 @@ fn available(observed: &Observed, racks: &[RackStatus]) -> Result<(), Explanatio
     let ready = count(|status| status.ready_nodes);
     let (reason, message) = if !others.is_empty() {
         let message = format!("Rack(s) {} do not run version {} yet.", others.join(", "), datacenter.version);
-        ("RacksNotAtDesiredVersion", message)
+        (reasons::RACKS_NOT_AT_DESIRED_VERSION, message)
     } else if updated < desired {
-        ("MembersNotUpdated", format!("{updated} of {desired} node(s) are updated to the specification."))
+        (reasons::MEMBERS_NOT_UPDATED, format!("{updated} of {desired} node(s) are updated to the specification."))
     } else if ready < desired {
         let lacking = datacenter.racks.iter().filter_map(|rack| {
             let status = status_of(rack).filter(|status| status.stale == Some(false));
@@ -212,7 +211,7 @@ fn available(observed: &Observed, racks: &[RackStatus]) -> Result<(), Explanatio
         let lacking: Vec<String> = lacking.collect();
         let message =
             format!("{ready} of {desired} node(s) are ready: {}. See `kubectl describe pod`.", lacking.join(", "));
-        ("MembersNotReady", message)
+        (reasons::MEMBERS_NOT_READY, message)
     } else {
         return Ok(());
     };

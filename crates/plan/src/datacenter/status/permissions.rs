@@ -2,14 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use crate::datacenter::model::{component::Component, optional_kind::OptionalKind, plan::Note};
-
-/// Reason of a warning about a missing permission.
-const REASON: &str = "PermissionMissing";
+use crate::datacenter::{
+    model::{component::Component, optional_kind::OptionalKind, plan::Note},
+    reasons,
+};
 
 /// Returns a warning for each feature that is disabled because the operator may not read these kinds.
 pub(crate) fn warnings(unreadable: &BTreeSet<OptionalKind>) -> Vec<Note> {
-    let note = |message: &str| Note { component: Component::Storage, reason: REASON, message: message.to_owned() };
+    let note = |message: &str| Note {
+        component: Component::Storage,
+        reason: reasons::PERMISSION_MISSING,
+        message: message.to_owned(),
+    };
     let classes = unreadable.contains(&OptionalKind::StorageClass).then(|| {
         note(
             "Volume expansion is disabled, because the operator may not read StorageClasses. To enable it, let the \

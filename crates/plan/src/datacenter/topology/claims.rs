@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::datacenter::{
     model::{component::Component, plan::ObjectKind, spec::MAX_NODES},
+    reasons,
     state::{
         counts::{desired, nodes_to_keep},
         member::Member,
@@ -28,7 +29,7 @@ pub(crate) fn keep_or_delete(steps: &mut Steps<'_>, member: &Member<'_>, host_id
             "PersistentVolumeClaim {namespace}/{name} is being deleted. The operator deletes the node's Service \
              afterwards."
         );
-        steps.report_progressing(Component::Service, "WaitingForClaim", message);
+        steps.report_progressing(Component::Service, reasons::WAITING_FOR_CLAIM, message);
         return false;
     }
     // By now another node may have the same name and use the claim.
@@ -40,7 +41,7 @@ pub(crate) fn keep_or_delete(steps: &mut Steps<'_>, member: &Member<'_>, host_id
     if observed.datacenter.deletes_claims_of_left_nodes {
         let message =
             format!("Deleting PersistentVolumeClaim {namespace}/{name}: its node {host_id} has left the token ring.");
-        steps.delete(ObjectKind::PersistentVolumeClaim, &claim.reference, ("DeletingClaim", message));
+        steps.delete(ObjectKind::PersistentVolumeClaim, &claim.reference, (reasons::DELETING_CLAIM, message));
         return false;
     }
     if claim.left_host_id.as_deref() == Some(host_id) {
@@ -51,7 +52,7 @@ pub(crate) fn keep_or_delete(steps: &mut Steps<'_>, member: &Member<'_>, host_id
              operator deletes it before a node of the same name joins."
     );
     let patch = json!({"metadata": {"annotations": {LEFT_HOST_ID: host_id}}});
-    steps.change(ObjectKind::PersistentVolumeClaim, &claim.reference, patch, Some(("KeepingClaim", message)));
+    steps.change(ObjectKind::PersistentVolumeClaim, &claim.reference, patch, Some((reasons::KEEPING_CLAIM, message)));
     false
 }
 
@@ -81,7 +82,7 @@ fn is_blocked_by_claim(steps: &mut Steps<'_>, member: &str) -> bool {
     if claim.is_being_deleted && !observed.pods.contains_key(member) {
         steps.report_progressing(
             Component::StatefulSet,
-            "WaitingForClaim",
+            reasons::WAITING_FOR_CLAIM,
             format!("{object} is being deleted. Node {member} joins afterwards."),
         );
         return true;
@@ -96,12 +97,12 @@ fn is_blocked_by_claim(steps: &mut Steps<'_>, member: &str) -> bool {
                 "{object} contains data of node {host_id}. The operator deletes it when Service {namespace}/{member} \
                  is gone."
             );
-            steps.report_progressing(Component::StatefulSet, "WaitingForClaim", message);
+            steps.report_progressing(Component::StatefulSet, reasons::WAITING_FOR_CLAIM, message);
         }
         Membership::Absent if observed.pods.contains_key(member) => {
             steps.report_progressing(
                 Component::StatefulSet,
-                "WaitingForClaim",
+                reasons::WAITING_FOR_CLAIM,
                 format!("{object} is in use. The operator deletes it when pod {member} is gone."),
             );
         }
@@ -110,17 +111,17 @@ fn is_blocked_by_claim(steps: &mut Steps<'_>, member: &str) -> bool {
                 "Deleting {object}: it contains data of node {host_id}, which has left the token ring. Node {member} \
                  then joins with an empty disk."
             );
-            steps.report_progressing(Component::StatefulSet, "DeletingClaim", message.clone());
+            steps.report_progressing(Component::StatefulSet, reasons::DELETING_CLAIM, message.clone());
             steps.require_unchanged_ring(
                 ObjectKind::PersistentVolumeClaim,
                 &claim.reference,
                 vec![preconditions::pod(observed, member)],
             );
-            steps.delete(ObjectKind::PersistentVolumeClaim, &claim.reference, ("DeletingClaim", message));
+            steps.delete(ObjectKind::PersistentVolumeClaim, &claim.reference, (reasons::DELETING_CLAIM, message));
         }
         Membership::Unknown if others.is_empty() => steps.report_degraded(
             Component::StatefulSet,
-            "StaleClaim",
+            reasons::STALE_CLAIM,
             format!(
                 "{object} contains data of node {host_id}, which has left the token ring, and there is no node that \
                  can confirm that. Delete the claim, so that node {member} can join."
@@ -128,7 +129,7 @@ fn is_blocked_by_claim(steps: &mut Steps<'_>, member: &str) -> bool {
         ),
         Membership::Unknown => steps.report_progressing(
             Component::StatefulSet,
-            "WaitingForRing",
+            reasons::WAITING_FOR_RING,
             format!(
                 "{object} contains data of node {host_id}, which has left the token ring. Waiting for all nodes to \
                  confirm that. The operator then deletes the claim, and node {member} joins."
@@ -136,7 +137,7 @@ fn is_blocked_by_claim(steps: &mut Steps<'_>, member: &str) -> bool {
         ),
         Membership::Member => steps.report_degraded(
             Component::StatefulSet,
-            "StaleClaim",
+            reasons::STALE_CLAIM,
             format!(
                 "{object} has annotation {LEFT_HOST_ID} for node {host_id}, but that node is in the token ring. If \
                  the annotation is wrong, remove it."

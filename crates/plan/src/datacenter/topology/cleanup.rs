@@ -8,6 +8,7 @@
 //! The spec of a Job is immutable. So a Job for another ring or another address is deleted and then recreated. Other
 //! changes since it was created are ignored.
 
+use messina_text::Reason;
 use std::collections::BTreeMap;
 
 use k8s_openapi::{
@@ -39,6 +40,7 @@ use crate::{
             plan::{Note, Untouched},
             spec::{Datacenter, MAX_NODES, Rack},
         },
+        reasons,
     },
     node::address::{IpFamily as AddressFamily, PodAddresses, announced_address},
 };
@@ -69,7 +71,7 @@ pub(crate) fn cleanup(observed: &Observed, is_settled: bool) -> Cleanup {
     }
     if datacenter.agent_image.is_none() {
         cleanup.warnings.push(note(
-            "CleanupNotAvailable",
+            reasons::CLEANUP_NOT_AVAILABLE,
             "Nodes are not cleaned up after topology changes, because they have no ScyllaDB Manager agent. Set \
              spec.scyllaDBManagerAgent.image, or run `nodetool cleanup` on each node."
                 .into(),
@@ -112,11 +114,11 @@ fn ring_to_clean_up<'a>(observed: &'a Observed, member: &str) -> Result<Option<(
     let Some(service) = observed.services.get(member) else {
         let message =
             format!("{reference} does not exist yet. The operator cannot decide whether its node needs a cleanup.");
-        return Err(note("WaitingForService", message));
+        return Err(note(reasons::WAITING_FOR_SERVICE, message));
     };
     let current = service.ring_hash.as_deref().ok_or_else(|| {
         note(
-            "WaitingForServiceState",
+            reasons::WAITING_FOR_SERVICE_STATE,
             format!(
                 "{reference} has no hash of the token ring. The node's sidecar writes it when the node has joined."
             ),
@@ -126,12 +128,12 @@ fn ring_to_clean_up<'a>(observed: &'a Observed, member: &str) -> Result<Option<(
         let message = format!(
             "{reference} has an empty hash of the token ring. Waiting for the node's sidecar to write it again."
         );
-        return Err(note("UnexpectedServiceState", message));
+        return Err(note(reasons::UNEXPECTED_SERVICE_STATE, message));
     }
     let cleaned_up = service.cleaned_up_ring_hash.as_deref().ok_or_else(|| {
         let message =
             format!("{reference} does not contain the ring of the node's last cleanup. The operator writes it now.");
-        note("WaitingForServiceState", message)
+        note(reasons::WAITING_FOR_SERVICE_STATE, message)
     })?;
     Ok((current != cleaned_up).then_some((service, current)))
 }
@@ -158,7 +160,7 @@ impl Cleanup {
                 "Node {member} needs a cleanup by {reference}. Waiting until all nodes are available and no node \
                  joins or leaves."
             );
-            return self.progressing.push(note("WaitingForNodes", message));
+            return self.progressing.push(note(reasons::WAITING_FOR_NODES, message));
         }
         let address = match address(observed, service, member) {
             Ok(address) => address,
@@ -166,7 +168,7 @@ impl Cleanup {
                 self.leave_untouched(name);
                 let message =
                     format!("Node {member} needs a cleanup by {reference}. Waiting for its address: {reason}.");
-                return self.progressing.push(note("WaitingForAddress", message));
+                return self.progressing.push(note(reasons::WAITING_FOR_ADDRESS, message));
             }
         };
         let job = job(observed, rack, member, ring, &address);
@@ -176,13 +178,13 @@ impl Cleanup {
                     "Node {member} needs a cleanup by {reference}. Waiting until the sidecars of all nodes report the \
                      same token ring."
                 );
-                self.progressing.push(note("WaitingForTokenRing", message));
+                self.progressing.push(note(reasons::WAITING_FOR_TOKEN_RING, message));
             }
             None => {
                 let message = format!(
                     "Creating {reference}, which removes data from node {member} that the node no longer owns."
                 );
-                self.progressing.push(note("CleaningUp", message));
+                self.progressing.push(note(reasons::CLEANING_UP, message));
                 self.jobs.push(job);
             }
             Some((existing, _)) if !has_same_purpose(existing, &job) => {
@@ -190,11 +192,11 @@ impl Cleanup {
                     "{reference} is for an earlier token ring or address of its node. The operator deletes and then \
                      recreates it."
                 );
-                self.progressing.push(note("ReplacingJob", message));
+                self.progressing.push(note(reasons::REPLACING_JOB, message));
             }
             Some((_, Progress::Failed(message))) => {
                 self.degraded.push(note(
-                    "CleanupFailed",
+                    reasons::CLEANUP_FAILED,
                     format!(
                         "{reference} failed to clean up node {member}: {message}. Check the logs of its pods. To try \
                          again, delete the Job."
@@ -204,14 +206,14 @@ impl Cleanup {
             }
             Some((_, Progress::Running)) => {
                 let message = format!("{reference} is removing data from node {member} that the node no longer owns.");
-                self.progressing.push(note("WaitingForJobCompletion", message));
+                self.progressing.push(note(reasons::WAITING_FOR_JOB_COMPLETION, message));
                 self.leave_untouched(name);
             }
             Some((_, Progress::Complete)) => {
                 let message = format!(
                     "{reference} has cleaned up node {member}. The operator writes that to the node's Service."
                 );
-                self.progressing.push(note("CleanedUp", message));
+                self.progressing.push(note(reasons::CLEANED_UP, message));
                 self.leave_untouched(name);
             }
         }
@@ -231,7 +233,7 @@ fn all_see_same_ring(observed: &Observed) -> bool {
     rings.all(|ring| ring == first)
 }
 
-fn note(reason: &'static str, message: String) -> Note {
+fn note(reason: Reason, message: String) -> Note {
     Note { component: Component::Job, reason, message }
 }
 

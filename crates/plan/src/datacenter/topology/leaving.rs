@@ -24,6 +24,7 @@ use crate::{
             plan::ObjectKind,
         },
         racks::Racks,
+        reasons,
         state::{
             counts::{desired, nodes_to_keep, removed_racks},
             member::Member,
@@ -80,8 +81,8 @@ fn remove_unused_service(steps: &mut Steps<'_>, member: &Member<'_>) {
             member.ordinal + 1
         );
         steps.mark_below_ring(member);
-        steps.report_progressing(Component::StatefulSet, MEMBER_BEYOND_REPLICAS, message.clone());
-        steps.set_replicas(stateful_set, member.ordinal + 1, member, (MEMBER_BEYOND_REPLICAS, message));
+        steps.report_progressing(Component::StatefulSet, reasons::MEMBER_BEYOND_REPLICAS, message.clone());
+        steps.set_replicas(stateful_set, member.ordinal + 1, member, (reasons::MEMBER_BEYOND_REPLICAS, message));
         return;
     }
     if is_used {
@@ -89,18 +90,15 @@ fn remove_unused_service(steps: &mut Steps<'_>, member: &Member<'_>) {
             "Service {service} belongs to a node that the specification does not contain, and the host ID of the node \
              is unknown. The operator keeps the Service. If the node has left the token ring, delete the Service."
         );
-        steps.report_progressing(Component::Service, "UnknownNode", message);
+        steps.report_progressing(Component::Service, reasons::UNKNOWN_NODE, message);
         return;
     }
     let message =
         format!("Deleting Service {service}: no node has used it, and the specification does not contain its node.");
     steps.topology.services_to_delete.insert(member.name.to_owned());
     steps.require_unchanged_claim_and_pod(member);
-    steps.delete(ObjectKind::Service, &member.service.reference, ("DeletingService", message));
+    steps.delete(ObjectKind::Service, &member.service.reference, (reasons::DELETING_SERVICE, message));
 }
-
-/// Reason of a node that is in the ring although its ordinal is not below the replicas of its StatefulSet.
-const MEMBER_BEYOND_REPLICAS: &str = "MemberBeyondReplicas";
 
 /// Deletes the Service of a node that has left the ring, or raises the replicas for a node that has not.
 fn remove_departed_node(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) {
@@ -129,7 +127,7 @@ fn remove_departed_node(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &st
                  and decommissions the nodes.",
                 member.stateful_set
             );
-            steps.report_degraded(Component::StatefulSet, "RackWithoutStatefulSet", message);
+            steps.report_degraded(Component::StatefulSet, reasons::RACK_WITHOUT_STATEFUL_SET, message);
         }
         Membership::Member if stateful_set.is_some_and(|now| !steps.ring.is_asked_since(now)) => {
             steps.ask_again();
@@ -139,7 +137,7 @@ fn remove_departed_node(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &st
                  other nodes again.",
                 member.stateful_set
             );
-            steps.report_progressing(Component::StatefulSet, "WaitingForRing", message);
+            steps.report_progressing(Component::StatefulSet, reasons::WAITING_FOR_RING, message);
         }
         Membership::Member => {
             let message = format!(
@@ -148,10 +146,15 @@ fn remove_departed_node(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &st
                 member.stateful_set,
                 member.ordinal + 1
             );
-            steps.report_progressing(Component::StatefulSet, MEMBER_BEYOND_REPLICAS, message.clone());
+            steps.report_progressing(Component::StatefulSet, reasons::MEMBER_BEYOND_REPLICAS, message.clone());
             // The node comes back as it was. That does not change the ring, so it waits for nothing.
             if let Some(stateful_set) = stateful_set {
-                steps.set_replicas(stateful_set, member.ordinal + 1, member, (MEMBER_BEYOND_REPLICAS, message));
+                steps.set_replicas(
+                    stateful_set,
+                    member.ordinal + 1,
+                    member,
+                    (reasons::MEMBER_BEYOND_REPLICAS, message),
+                );
             }
         }
         Membership::Unknown => {
@@ -163,7 +166,7 @@ fn remove_departed_node(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &st
                 "Service {service} belongs to node {host_id}, which may be in the token ring. The operator deletes the \
                  Service when the other nodes confirm that the node is not in the ring."
             );
-            steps.report_progressing(Component::Service, "WaitingForRing", message);
+            steps.report_progressing(Component::Service, reasons::WAITING_FOR_RING, message);
         }
         Membership::Absent if !is_asked_about(steps, member) => confirm_absence(steps, member, host_id),
         Membership::Absent => {
@@ -174,11 +177,11 @@ fn remove_departed_node(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &st
                     "Node {host_id} has left the token ring. Its Service {service} is deleted when pod {} is gone.",
                     member.name
                 );
-                steps.report_progressing(Component::Service, "WaitingForPod", message);
+                steps.report_progressing(Component::Service, reasons::WAITING_FOR_POD, message);
             } else if keep_or_delete(steps, member, host_id) {
                 let message = format!("Deleting Service {service}: its node {host_id} has left the token ring.");
                 steps.require_unchanged_claim_and_pod(member);
-                steps.delete(ObjectKind::Service, &member.service.reference, ("NodeRemoved", message));
+                steps.delete(ObjectKind::Service, &member.service.reference, (reasons::NODE_REMOVED, message));
             }
         }
     }
@@ -204,7 +207,7 @@ fn confirm_absence(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) {
              asks them again when pod {} is gone.",
             member.name
         );
-        return steps.report_progressing(Component::Service, "WaitingForPod", message);
+        return steps.report_progressing(Component::Service, reasons::WAITING_FOR_POD, message);
     }
     let question = steps.ask_again();
     let annotations = json!({LEAVING_HOST_ID: host_id, RING_QUESTION: question});
@@ -214,7 +217,7 @@ fn confirm_absence(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str) {
         "Service {service} belongs to node {host_id}, which no other node sees in the token ring. The operator \
          deletes the Service when all of them confirm that once more, now that the pod is gone."
     );
-    steps.report_progressing(Component::Service, "WaitingForRing", message);
+    steps.report_progressing(Component::Service, reasons::WAITING_FOR_RING, message);
 }
 
 /// Deletes the StatefulSet of a rack that is not in the specification and has no nodes.
@@ -227,7 +230,11 @@ fn remove_rack(steps: &mut Steps<'_>, stateful_set: &StatefulSet) {
             "Deleting StatefulSet {}/{name}: its rack is not in the specification, and it has no nodes.",
             steps.observed.datacenter.namespace
         );
-        steps.delete(ObjectKind::StatefulSet, &ObjectReference::of(&stateful_set.metadata), ("RackRemoved", message));
+        steps.delete(
+            ObjectKind::StatefulSet,
+            &ObjectReference::of(&stateful_set.metadata),
+            (reasons::RACK_REMOVED, message),
+        );
     }
 }
 
@@ -273,7 +280,7 @@ fn postpone_or_cancel(steps: &mut Steps<'_>, member: &Member<'_>, is_last: bool)
              other node.",
             steps.node_reference(member)
         );
-        steps.report_progressing(Component::StatefulSet, "WaitingForOtherNode", message);
+        steps.report_progressing(Component::StatefulSet, reasons::WAITING_FOR_OTHER_NODE, message);
     } else {
         let message = format!(
             "Node {} is leaving the token ring or has left it, but the operator did not request that, and the node is \
@@ -282,7 +289,7 @@ fn postpone_or_cancel(steps: &mut Steps<'_>, member: &Member<'_>, is_last: bool)
             steps.node_reference(member),
             names::label::REPLACE
         );
-        steps.report_degraded(Component::StatefulSet, "UnexpectedDecommission", message);
+        steps.report_degraded(Component::StatefulSet, reasons::UNEXPECTED_DECOMMISSION, message);
     }
 }
 
@@ -296,16 +303,13 @@ fn remove_stale_request(steps: &mut Steps<'_>, member: &Member<'_>) {
             steps.node_reference(member)
         );
         let patch = json!({"labels": {DECOMMISSIONED: null}, "annotations": {LEAVING_HOST_ID: null}});
-        steps.change_member(member, patch, Some(("LabelRemoved", message)));
+        steps.change_member(member, patch, Some((reasons::LABEL_REMOVED, message)));
     }
     // A refusal to leave is not reported where the node is to stay.
     if member.service.leaving_refused.is_some() && member.ordinal < desired(steps.observed, member.stateful_set) {
         steps.change_member(member, json!({"annotations": {LEAVING_REFUSED: null}}), None);
     }
 }
-
-/// Reason when ScyllaDB refuses to decommission a node. It blocks only what changes the ring.
-pub(crate) const DECOMMISSION_REFUSED: &str = "DecommissionRefused";
 
 /// Reports why a node refuses to leave, and what the user can do.
 fn report_refusal(steps: &mut Steps<'_>, member: &Member<'_>, refusal: &Refusal) {
@@ -316,7 +320,7 @@ fn report_refusal(steps: &mut Steps<'_>, member: &Member<'_>, refusal: &Refusal)
         steps.node_reference(member),
         refusal.why
     );
-    steps.report_degraded(Component::StatefulSet, DECOMMISSION_REFUSED, message);
+    steps.report_degraded(Component::StatefulSet, reasons::DECOMMISSION_REFUSED, message);
 }
 
 fn cancel_decommission(steps: &mut Steps<'_>, member: &Member<'_>, why: &str) {
@@ -325,8 +329,8 @@ fn cancel_decommission(steps: &mut Steps<'_>, member: &Member<'_>, why: &str) {
         steps.node_reference(member)
     );
     let patch = json!({"labels": {DECOMMISSIONED: null}, "annotations": {LEAVING_HOST_ID: null}});
-    steps.change_member(member, patch, Some(("DecommissionCancelled", message.clone())));
-    steps.report_progressing(Component::StatefulSet, "DecommissionCancelled", message);
+    steps.change_member(member, patch, Some((reasons::DECOMMISSION_CANCELLED, message.clone())));
+    steps.report_progressing(Component::StatefulSet, reasons::DECOMMISSION_CANCELLED, message);
 }
 
 /// Writes the request to leave on the node's Service, and asks all nodes for the ring again.
@@ -335,11 +339,8 @@ fn request_decommission(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &st
     let message = format!("Node {} ({host_id}) is requested to leave the token ring.", steps.node_reference(member));
     let annotations = json!({LEAVING_HOST_ID: host_id, RING_QUESTION: question});
     let patch = json!({"labels": {DECOMMISSIONED: FALSE}, "annotations": annotations});
-    steps.change_member(member, patch, Some((DECOMMISSION_REQUESTED, message)));
+    steps.change_member(member, patch, Some((reasons::DECOMMISSION_REQUESTED, message)));
 }
-
-/// Reason when the operator requests a node to leave the ring.
-const DECOMMISSION_REQUESTED: &str = "DecommissionRequested";
 
 fn continue_decommission(steps: &mut Steps<'_>, member: &Member<'_>, racks: &Racks<'_>, is_replacing: bool) {
     let observed = steps.observed;
@@ -377,7 +378,7 @@ fn continue_decommission(steps: &mut Steps<'_>, member: &Member<'_>, racks: &Rac
             "Node {node} ({host_id}) has left the token ring or was replaced. Waiting for the sidecar of the new node \
              to report its host ID."
         );
-        return steps.report_progressing(Component::StatefulSet, "WaitingForReplacement", message);
+        return steps.report_progressing(Component::StatefulSet, reasons::WAITING_FOR_REPLACEMENT, message);
     }
     if membership == Membership::Absent {
         let Some(now) = observed.stateful_sets.get(member.stateful_set) else { return };
@@ -385,8 +386,8 @@ fn continue_decommission(steps: &mut Steps<'_>, member: &Member<'_>, racks: &Rac
             "Node {node} ({host_id}) has left the token ring. The operator scales StatefulSet {} in to {} node(s).",
             member.stateful_set, member.ordinal
         );
-        steps.report_progressing(Component::StatefulSet, "ScalingIn", message.clone());
-        return steps.set_replicas(now, member.ordinal, member, ("NodeDecommissioned", message));
+        steps.report_progressing(Component::StatefulSet, reasons::SCALING_IN, message.clone());
+        return steps.set_replicas(now, member.ordinal, member, (reasons::NODE_DECOMMISSIONED, message));
     }
     // A node that is up and normal waits for the request; only the sidecar may write that its node has left.
     if member.decommissioned() == Some(TRUE) && steps.ring.is_seen(host_id, UP, member.name) {
@@ -396,7 +397,7 @@ fn continue_decommission(steps: &mut Steps<'_>, member: &Member<'_>, racks: &Rac
         "Node {node} ({host_id}) is leaving the token ring. The operator scales its StatefulSet in when another node \
          confirms that it has left."
     );
-    steps.report_progressing(Component::StatefulSet, "DecommissionInProgress", message);
+    steps.report_progressing(Component::StatefulSet, reasons::DECOMMISSION_IN_PROGRESS, message);
 }
 
 /// Whether another change goes before a node that refused to leave is requested again.
@@ -474,12 +475,12 @@ fn start_decommission(steps: &mut Steps<'_>, racks: &Racks<'_>, is_replacing: bo
     let node = format!("{}/{name}", observed.datacenter.namespace);
     if is_replacing {
         let message = format!("Node {node} has to leave the token ring. Waiting until no node is being replaced.");
-        return steps.report_progressing(Component::StatefulSet, "WaitingForReplacement", message);
+        return steps.report_progressing(Component::StatefulSet, reasons::WAITING_FOR_REPLACEMENT, message);
     }
     if let Some(reason) = decommission_blocker(steps) {
         return steps.report_progressing(
             Component::StatefulSet,
-            "WaitingForStatefulSetRollout",
+            reasons::WAITING_FOR_STATEFUL_SET_ROLLOUT,
             format!("Node {node} has to leave the token ring. Waiting for other changes to end: {reason}."),
         );
     }
@@ -490,7 +491,7 @@ fn start_decommission(steps: &mut Steps<'_>, racks: &Racks<'_>, is_replacing: bo
         let message = format!(
             "Node {node} has to leave the token ring. Waiting for its sidecar to write the host ID to the Service."
         );
-        return steps.report_progressing(Component::StatefulSet, "WaitingForHostId", message);
+        return steps.report_progressing(Component::StatefulSet, reasons::WAITING_FOR_HOST_ID, message);
     };
     if steps.ring.others(observed, member.name).is_empty() {
         let message = format!(
@@ -498,7 +499,7 @@ fn start_decommission(steps: &mut Steps<'_>, racks: &Racks<'_>, is_replacing: bo
              take over its data. The operator keeps the node. If its data is not needed, delete the \
              ScyllaDBDatacenter."
         );
-        return steps.report_progressing(Component::StatefulSet, "CannotDecommissionLastNode", message);
+        return steps.report_progressing(Component::StatefulSet, reasons::CANNOT_DECOMMISSION_LAST_NODE, message);
     }
     steps.needs_ring = true;
     match steps.ring.check_agreement(observed, member, UP) {
@@ -506,7 +507,7 @@ fn start_decommission(steps: &mut Steps<'_>, racks: &Racks<'_>, is_replacing: bo
             steps.topology.is_leaving = true;
             steps.report_progressing(
                 Component::StatefulSet,
-                DECOMMISSION_REQUESTED,
+                reasons::DECOMMISSION_REQUESTED,
                 format!("Node {node} ({host_id}) is requested to leave the token ring."),
             );
             request_decommission(steps, member, host_id);
@@ -515,7 +516,7 @@ fn start_decommission(steps: &mut Steps<'_>, racks: &Racks<'_>, is_replacing: bo
         Err(reason) => {
             let message =
                 format!("Node {node} has to leave the token ring. Waiting for all other nodes to be up: {reason}.");
-            steps.report_progressing(Component::StatefulSet, "WaitingForRing", message);
+            steps.report_progressing(Component::StatefulSet, reasons::WAITING_FOR_RING, message);
         }
     }
 }

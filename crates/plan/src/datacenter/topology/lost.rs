@@ -4,6 +4,7 @@ use messina_api::names::{self, annotation::START_EMPTY, label::REPLACE};
 
 use crate::datacenter::{
     model::{component::Component, observed::Observed},
+    reasons,
     state::member::Member,
     topology::steps::Steps,
 };
@@ -50,7 +51,7 @@ pub(crate) fn report_empty_disk(steps: &mut Steps<'_>, member: &Member<'_>) {
     );
     // No other component depends on Storage, so the rest is still reconciled.
     // Of a part that no other needs: the rest goes on.
-    steps.report_degraded(Component::Storage, "DiskIsEmpty", message);
+    steps.report_degraded(Component::Storage, reasons::DISK_IS_EMPTY, message);
 }
 
 /// Reports a lost node, and how to replace it.
@@ -69,5 +70,5 @@ pub(crate) fn report_lost_node(steps: &mut Steps<'_>, member: &Member<'_>, why: 
             names::datacenter::data_claim(name)
         ),
     };
-    steps.report_degraded(Component::Service, "NodeGone", message);
+    steps.report_degraded(Component::Service, reasons::NODE_GONE, message);
 }

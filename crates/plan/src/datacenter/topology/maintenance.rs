@@ -3,7 +3,7 @@
 
 use messina_api::names::label::NODE_MAINTENANCE;
 
-use crate::datacenter::{model::component::Component, topology::steps::Steps};
+use crate::datacenter::{model::component::Component, reasons, topology::steps::Steps};
 
 /// Reports nodes under maintenance, and how to end the maintenance.
 pub(crate) fn report_maintenance(steps: &mut Steps<'_>) {
@@ -15,7 +15,7 @@ pub(crate) fn report_maintenance(steps: &mut Steps<'_>) {
             steps.observed.datacenter.namespace,
             member.name
         );
-        steps.report_progressing(Component::StatefulSet, "NodeUnderMaintenance", message);
+        steps.report_progressing(Component::StatefulSet, reasons::NODE_UNDER_MAINTENANCE, message);
         steps.topology.under_maintenance.push(member.name.to_owned());
     }
 }

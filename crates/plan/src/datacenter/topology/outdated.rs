@@ -6,6 +6,7 @@
 use crate::datacenter::{
     model::{component::Component, observed::Observed, plan::ObjectKind},
     racks::Racks,
+    reasons,
     state::member::Member,
     topology::steps::Steps,
 };
@@ -28,18 +29,18 @@ pub(crate) fn restart_next(steps: &mut Steps<'_>, racks: &Racks<'_>, is_held: bo
     let what = format!("Node {node} has to restart: it announces an address that its Service does not have any more.");
     if is_held || steps.topology.is_leaving || !racks.are_all_up() {
         let message = format!("{what} Waiting until all nodes are up and no other change is in progress.");
-        return steps.report_progressing(Component::StatefulSet, "WaitingToRestart", message);
+        return steps.report_progressing(Component::StatefulSet, reasons::WAITING_TO_RESTART, message);
     }
     let others = steps.ring.others(observed, first.name);
     if others.iter().any(|other| other.answers()) {
         steps.needs_ring = true;
         if let Err(reason) = steps.ring.check_restart(observed, &asking) {
             let message = format!("{what} Waiting until all other nodes see each other up: {reason}.");
-            return steps.report_progressing(Component::StatefulSet, "WaitingForRing", message);
+            return steps.report_progressing(Component::StatefulSet, reasons::WAITING_FOR_RING, message);
         }
     }
     let Some(pod) = observed.pods.get(first.name) else { return };
     let message = format!("{what} The operator recreates its pod.");
-    steps.report_progressing(Component::StatefulSet, "RestartingNode", message.clone());
-    steps.delete(ObjectKind::Pod, &pod.reference, ("RestartingNode", message));
+    steps.report_progressing(Component::StatefulSet, reasons::RESTARTING_NODE, message.clone());
+    steps.delete(ObjectKind::Pod, &pod.reference, (reasons::RESTARTING_NODE, message));
 }

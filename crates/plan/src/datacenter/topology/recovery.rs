@@ -24,6 +24,7 @@ use crate::datacenter::{
         plan::{Deletion, FieldPatch, Note, ObjectKind, Preconditions},
         spec::MAX_NODES,
     },
+    reasons,
     state::{
         Current,
         member::Member,
@@ -98,7 +99,7 @@ pub(crate) fn recovery(current: &Current<'_>) -> Recovery {
         );
         recovery.progressing.push(Note {
             component: Component::StatefulSet,
-            reason: "RecreatingStatefulSet",
+            reason: reasons::RECREATING_STATEFUL_SET,
             message: message.clone(),
         });
         // The observed pods may be outdated, and all nodes may be up.
@@ -112,7 +113,7 @@ pub(crate) fn recovery(current: &Current<'_>) -> Recovery {
             uid: stateful_set.metadata.uid.clone().unwrap_or_default(),
             version: Some(stateful_set.metadata.resource_version.clone().unwrap_or_default()),
             orphans: true,
-            event: Some(("RecreatingStatefulSet", message)),
+            event: Some((reasons::RECREATING_STATEFUL_SET, message)),
         });
     } else if let Some(name) = first {
         // The operator would not recreate it.
@@ -121,7 +122,11 @@ pub(crate) fn recovery(current: &Current<'_>) -> Recovery {
              in the specification. Add the rack again until all nodes are up.",
             observed.datacenter.namespace
         );
-        recovery.degraded.push(Note { component: Component::StatefulSet, reason: "WaitingForMajority", message });
+        recovery.degraded.push(Note {
+            component: Component::StatefulSet,
+            reason: reasons::WAITING_FOR_MAJORITY,
+            message,
+        });
     }
     recovery
 }

@@ -17,6 +17,7 @@ use crate::{
             facts::{claim::Claim, pod::NodePod},
             plan::ObjectKind,
         },
+        reasons,
         state::{member::Member, preconditions, ring::Membership},
         topology::{lost, maintenance, steps::Steps},
     },
@@ -86,7 +87,7 @@ fn continue_replacement(steps: &mut Steps<'_>, member: &Member<'_>, replaced: &s
                 steps.node_reference(member)
             );
             steps.require_unchanged_claim_and_pod(member);
-            steps.change_member(member, cleared_request(), Some(("ReplacementCancelled", message)));
+            steps.change_member(member, cleared_request(), Some((reasons::REPLACEMENT_CANCELLED, message)));
             false
         }
         (true, Some(own)) => {
@@ -99,7 +100,7 @@ fn continue_replacement(steps: &mut Steps<'_>, member: &Member<'_>, replaced: &s
                 steps.node_reference(member)
             );
             steps.require_unchanged_claim_and_pod(member);
-            steps.change_member(member, cleared_request(), Some(("ReplacementCancelled", message)));
+            steps.change_member(member, cleared_request(), Some((reasons::REPLACEMENT_CANCELLED, message)));
             false
         }
         // The disk is being deleted, so the lost node can never start again. The pod has to be deleted, too, to
@@ -136,7 +137,7 @@ fn report_waiting_for_pod(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &
             steps.observed.datacenter.namespace,
             member.name
         );
-        steps.report_progressing(Component::Service, "WaitingForPod", message);
+        steps.report_progressing(Component::Service, reasons::WAITING_FOR_POD, message);
     }
     is_waiting
 }
@@ -164,14 +165,14 @@ fn finish_replacement(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &str,
     let is_done = member.has_joined() && is_gone && steps.ring.membership(host_id, member.name) == Membership::Member;
     if is_done {
         let message = format!("Node {} ({host_id}) has replaced node {replaced}.", steps.node_reference(member));
-        steps.change_member(member, cleared_request(), Some(("NodeReplaced", message)));
+        steps.change_member(member, cleared_request(), Some((reasons::NODE_REPLACED, message)));
     } else {
         let message = format!(
             "Node {} ({host_id}) replaces node {replaced}. Waiting for another node to see the new node in the token \
              ring and the replaced one gone.",
             steps.node_reference(member)
         );
-        steps.report_progressing(Component::Service, "WaitingForReplacement", message);
+        steps.report_progressing(Component::Service, reasons::WAITING_FOR_REPLACEMENT, message);
     }
     true
 }
@@ -235,7 +236,7 @@ fn delete_claim_and_pod(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &st
             "Node {node} ({host_id}) has to be replaced. Waiting for the maintenance to end before its disk and its \
              pod are deleted: {reason}."
         );
-        return steps.report_progressing(Component::Service, "WaitingForMaintenance", message);
+        return steps.report_progressing(Component::Service, reasons::WAITING_FOR_MAINTENANCE, message);
     }
     let is_disk_deleted = left.claim.is_none_or(|claim| claim.is_being_deleted);
     if let Err(reason) = steps.ring.check_agreement(observed, member, DOWN) {
@@ -244,18 +245,18 @@ fn delete_claim_and_pod(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &st
                 "Node {node} ({host_id}) is up although its disk is being deleted. Delete pod {node}, so that an \
                  empty node replaces it."
             );
-            return steps.report_degraded(Component::Service, "NodeIsUp", message);
+            return steps.report_degraded(Component::Service, reasons::NODE_IS_UP, message);
         }
         let message = format!(
             "Node {node} ({host_id}) has to be replaced. Waiting for all other nodes to see it down: {reason}."
         );
-        return steps.report_progressing(Component::Service, "WaitingForRing", message);
+        return steps.report_progressing(Component::Service, reasons::WAITING_FOR_RING, message);
     }
     let message = format!(
         "Replacing node {node} ({host_id}): all other nodes see it down. The operator deletes its disk and its pod, \
          and an empty node replaces it."
     );
-    steps.report_progressing(Component::Service, "ReplacingNode", message.clone());
+    steps.report_progressing(Component::Service, reasons::REPLACING_NODE, message.clone());
     match (left.claim, left.pod) {
         // The pod is deleted when the claim is seen being deleted, so that the next pod does not get the same claim.
         (Some(claim), _) if !claim.is_being_deleted => {
@@ -264,7 +265,7 @@ fn delete_claim_and_pod(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &st
                 &claim.reference,
                 vec![preconditions::pod(observed, member.name)],
             );
-            steps.delete(ObjectKind::PersistentVolumeClaim, &claim.reference, ("ReplacingNode", message));
+            steps.delete(ObjectKind::PersistentVolumeClaim, &claim.reference, (reasons::REPLACING_NODE, message));
         }
         (_, Some(pod)) if !pod.is_being_deleted => {
             steps.require_unchanged_ring(
@@ -272,7 +273,7 @@ fn delete_claim_and_pod(steps: &mut Steps<'_>, member: &Member<'_>, host_id: &st
                 &pod.reference,
                 vec![preconditions::claim(observed, member.name)],
             );
-            steps.delete(ObjectKind::Pod, &pod.reference, ("ReplacingNode", message));
+            steps.delete(ObjectKind::Pod, &pod.reference, (reasons::REPLACING_NODE, message));
         }
         _ => {}
     }
@@ -284,7 +285,7 @@ fn report_waiting_for_new_node(steps: &mut Steps<'_>, member: &Member<'_>, host_
          {REPLACE} and set it again, to retry with another empty disk.",
         steps.node_reference(member)
     );
-    steps.report_progressing(Component::Service, "WaitingForReplacement", message);
+    steps.report_progressing(Component::Service, reasons::WAITING_FOR_REPLACEMENT, message);
 }
 
 /// Starts the replacement of a node. Returns whether it is in progress from now on.
@@ -296,7 +297,7 @@ fn start_replacement(steps: &mut Steps<'_>, member: &Member<'_>, is_another_repl
             "Service {node} has the label {REPLACE}, but no host ID of its node, so the node cannot be replaced. \
              Remove the label."
         );
-        steps.report_degraded(Component::Service, "NoHostId", message);
+        steps.report_degraded(Component::Service, reasons::NO_HOST_ID, message);
         return false;
     };
     let leaves = |other: &Member<'_>| {
@@ -306,12 +307,12 @@ fn start_replacement(steps: &mut Steps<'_>, member: &Member<'_>, is_another_repl
         let message = format!(
             "Node {node} has to be replaced. Waiting until no other node is being replaced or leaves the token ring."
         );
-        steps.report_progressing(Component::Service, "WaitingForOtherNode", message);
+        steps.report_progressing(Component::Service, reasons::WAITING_FOR_OTHER_NODE, message);
         return false;
     }
     if let Some(reason) = maintenance::blocker(steps) {
         let message = format!("Node {node} has to be replaced. Waiting for the maintenance to end: {reason}.");
-        steps.report_progressing(Component::Service, "WaitingForMaintenance", message);
+        steps.report_progressing(Component::Service, reasons::WAITING_FOR_MAINTENANCE, message);
         return false;
     }
     steps.needs_ring = true;
@@ -321,18 +322,18 @@ fn start_replacement(steps: &mut Steps<'_>, member: &Member<'_>, is_another_repl
                 "Node {node} ({host_id}) has the label {REPLACE}, but it is up. The operator replaces a node only if \
                  all other nodes see it down. Remove the label, or stop the node for good."
             );
-            steps.report_degraded(Component::Service, "NodeIsUp", message);
+            steps.report_degraded(Component::Service, reasons::NODE_IS_UP, message);
         } else {
             let message = format!(
                 "Node {node} ({host_id}) has to be replaced. Waiting for all other nodes to see it down: {reason}."
             );
-            steps.report_progressing(Component::Service, "WaitingForRing", message);
+            steps.report_progressing(Component::Service, reasons::WAITING_FOR_RING, message);
         }
         return false;
     }
     let question = steps.ask_again();
     let message = format!("Replacing node {node} ({host_id}) with an empty node.");
-    steps.report_progressing(Component::Service, "ReplacingNode", message.clone());
+    steps.report_progressing(Component::Service, reasons::REPLACING_NODE, message.clone());
     // A label that the user set stays as it is.
     let request = member.service.replace.as_deref().unwrap_or(AUTOMATIC);
     let patch = json!({
@@ -340,6 +341,6 @@ fn start_replacement(steps: &mut Steps<'_>, member: &Member<'_>, is_another_repl
         "annotations": {REPLACING_CLAIM: claim_and_pod_uids(steps, member), RING_QUESTION: question},
     });
     steps.require_unchanged_claim_and_pod(member);
-    steps.change_member(member, patch, Some(("ReplacingNode", message)));
+    steps.change_member(member, patch, Some((reasons::REPLACING_NODE, message)));
     true
 }

@@ -1,5 +1,6 @@
 //! The decisions about nodes that join, leave, restart or are replaced, collected step by step.
 
+use messina_text::Reason;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -75,7 +76,7 @@ impl<'a> Steps<'a> {
         kind: ObjectKind,
         object: &ObjectReference,
         patch: Value,
-        event: Option<(&'static str, String)>,
+        event: Option<(Reason, String)>,
     ) {
         let name = object.name.clone();
         let change = self.changes.entry((kind, name.clone())).or_insert_with(|| FieldPatch {
@@ -93,12 +94,7 @@ impl<'a> Steps<'a> {
         }
     }
 
-    pub(crate) fn change_member(
-        &mut self,
-        member: &Member<'_>,
-        metadata: Value,
-        event: Option<(&'static str, String)>,
-    ) {
+    pub(crate) fn change_member(&mut self, member: &Member<'_>, metadata: Value, event: Option<(Reason, String)>) {
         self.change(ObjectKind::Service, &member.service.reference, json!({"metadata": metadata}), event);
     }
 
@@ -108,7 +104,7 @@ impl<'a> Steps<'a> {
         stateful_set: &StatefulSet,
         replicas: i32,
         member: &Member<'_>,
-        event: (&'static str, String),
+        event: (Reason, String),
     ) {
         let preconditions = preconditions::for_replicas(self.observed, stateful_set, replicas, member.name);
         self.topology
@@ -146,7 +142,7 @@ impl<'a> Steps<'a> {
         self.topology.preconditions.insert((kind, object.name.clone()), said.chain(witnesses).chain(also).collect());
     }
 
-    pub(crate) fn delete(&mut self, kind: ObjectKind, object: &ObjectReference, event: (&'static str, String)) {
+    pub(crate) fn delete(&mut self, kind: ObjectKind, object: &ObjectReference, event: (Reason, String)) {
         self.topology.deletions.push(Deletion {
             component: kind.component(),
             kind,
@@ -159,11 +155,11 @@ impl<'a> Steps<'a> {
         });
     }
 
-    pub(crate) fn report_progressing(&mut self, component: Component, reason: &'static str, message: String) {
+    pub(crate) fn report_progressing(&mut self, component: Component, reason: Reason, message: String) {
         self.topology.progressing.push(Note { component, reason, message });
     }
 
-    pub(crate) fn report_degraded(&mut self, component: Component, reason: &'static str, message: String) {
+    pub(crate) fn report_degraded(&mut self, component: Component, reason: Reason, message: String) {
         self.topology.degraded.push(Note { component, reason, message });
     }
 

@@ -6,12 +6,14 @@
 //! decides from the answers there and from the versions that pods run. It stores nothing else.
 
 use messina_api::names::annotation::{SKIP_UPGRADE_HOOKS, UPGRADE_ANSWER, UPGRADE_REQUEST};
+use messina_text::Reason;
 use serde_json::json;
 
 use crate::{
     datacenter::{
         model::component::Component,
         racks::Racks,
+        reasons,
         state::{
             member::Member,
             upgrade::{Node, has_upgrade_annotations, is_upgraded, version},
@@ -48,7 +50,7 @@ pub(crate) fn prepare(steps: &mut Steps<'_>, racks: &Racks<'_>, is_held: bool) {
         steps.topology.blocks_restart = true;
         let node = format!("{}/{name}", observed.datacenter.namespace);
         let message = format!("Node {node} has to restart. Waiting until all nodes see each other up: {reason}.");
-        steps.report_progressing(Component::StatefulSet, "WaitingForRing", message);
+        steps.report_progressing(Component::StatefulSet, reasons::WAITING_FOR_RING, message);
     }
 }
 
@@ -60,11 +62,11 @@ fn clear_requests(steps: &mut Steps<'_>, members: &[Member<'_>]) {
              {SKIP_UPGRADE_HOOKS}=true.",
             steps.node_reference(member)
         );
-        clear_request(steps, member, ("UpgradeHooksSkipped", message));
+        clear_request(steps, member, (reasons::UPGRADE_HOOKS_SKIPPED, message));
     }
 }
 
-fn clear_request(steps: &mut Steps<'_>, member: &Member<'_>, event: (&'static str, String)) {
+fn clear_request(steps: &mut Steps<'_>, member: &Member<'_>, event: (Reason, String)) {
     let patch = json!({"annotations": {UPGRADE_REQUEST: null, UPGRADE_ANSWER: null}});
     steps.change_member(member, patch, Some(event));
 }
@@ -132,7 +134,7 @@ fn event_of(
     node: &Node<'_>,
     request: &UpgradeRequest,
     has_begun: &mut bool,
-) -> Option<(&'static str, String)> {
+) -> Option<(Reason, String)> {
     let name = steps.node_reference(&node.member);
     let before = node.request.as_ref().filter(|asked| asked.to == request.to);
     let had_data = before.is_some_and(|asked| asked.keep.contains(&Snapshot::Data));
@@ -142,18 +144,18 @@ fn event_of(
              keyspaces.",
             request.from, request.to
         );
-        return Some(("UpgradeBegins", message));
+        return Some((reasons::UPGRADE_BEGINS, message));
     }
     match (had_data, request.keep.contains(&Snapshot::Data)) {
         (false, true) => {
             let message =
                 format!("Node {name} takes a snapshot of its data, and then restarts with version {}.", request.to);
-            Some(("PreparingNode", message))
+            Some((reasons::PREPARING_NODE, message))
         }
         (true, false) => {
             let version = node.version.as_deref().unwrap_or_default();
             Some((
-                "NodeUpgraded",
+                reasons::NODE_UPGRADED,
                 format!("Node {name} is up with version {version}. It removes the snapshot of its data."),
             ))
         }
@@ -162,12 +164,7 @@ fn event_of(
 }
 
 /// Writes a request, and removes the answer to another one.
-fn write_request(
-    steps: &mut Steps<'_>,
-    node: &Node<'_>,
-    request: &UpgradeRequest,
-    event: Option<(&'static str, String)>,
-) {
+fn write_request(steps: &mut Steps<'_>, node: &Node<'_>, request: &UpgradeRequest, event: Option<(Reason, String)>) {
     let mut annotations = json!({UPGRADE_REQUEST: request.text()});
     let is_same = node.request.as_ref().is_some_and(|asked| asked.to == request.to && asked.from == request.from);
     if !is_same && node.member.service.upgrade_answer.is_some() {
@@ -190,7 +187,7 @@ fn finish_upgrade(steps: &mut Steps<'_>, nodes: &[Node<'_>]) {
         for node in &marked {
             let message = format!("All nodes run version {target}. The snapshots of the upgrade are removed.");
             steps.require_unchanged_claim_and_pod(&node.member);
-            clear_request(steps, &node.member, ("UpgradeDone", message));
+            clear_request(steps, &node.member, (reasons::UPGRADE_DONE, message));
         }
         return;
     }
@@ -221,7 +218,7 @@ fn may_restart(steps: &mut Steps<'_>, members: &[Member<'_>], name: &str) -> boo
         let node = format!("{}/{name}", observed.datacenter.namespace);
         let message =
             format!("Node {node} has to restart. Waiting for its sidecar to write to the Service that it has joined.");
-        steps.report_progressing(Component::StatefulSet, "WaitingForHostId", message);
+        steps.report_progressing(Component::StatefulSet, reasons::WAITING_FOR_HOST_ID, message);
         return false;
     };
     if next.runs(target) || next.rolls_back_to(target) {
@@ -248,20 +245,22 @@ fn report_preparation(steps: &mut Steps<'_>, node: &Node<'_>, what: &str) {
     if let Some(Failure { step, why }) = failed {
         let (reason, failure, remedy) = match step {
             UpgradeStep::Schema => (
-                "SchemaDisagreement",
+                reasons::SCHEMA_DISAGREEMENT,
                 "does not see all nodes agree on the schema",
                 "Check that all nodes are up. Restart nodes that continue to disagree",
             ),
             UpgradeStep::SystemSnapshot => (
-                "SnapshotFailed",
+                reasons::SNAPSHOT_FAILED,
                 "could not take a snapshot of its system keyspaces",
                 "Check that its disk has free space",
             ),
-            UpgradeStep::DataSnapshot => {
-                ("SnapshotFailed", "could not take a snapshot of its data", "Check that its disk has free space")
-            }
+            UpgradeStep::DataSnapshot => (
+                reasons::SNAPSHOT_FAILED,
+                "could not take a snapshot of its data",
+                "Check that its disk has free space",
+            ),
             UpgradeStep::Clearing => (
-                "SnapshotNotRemoved",
+                reasons::SNAPSHOT_NOT_REMOVED,
                 "could not remove snapshots",
                 "Check its logs, or remove them with `nodetool clearsnapshot`",
             ),
@@ -281,5 +280,5 @@ fn report_preparation(steps: &mut Steps<'_>, node: &Node<'_>, what: &str) {
         )
     };
     let message = format!("Upgrade to version {to}: waiting for node {name} to {what}.{remedy}");
-    steps.report_progressing(Component::StatefulSet, "PreparingUpgrade", message);
+    steps.report_progressing(Component::StatefulSet, reasons::PREPARING_UPGRADE, message);
 }

@@ -134,7 +134,7 @@ fn failed_signing_is_reported_and_blocks_no_existing_rack() {
         cached.signed = [(SECRETS[3].to_owned(), failure)].into();
         let plan = plan(&cached);
         assert_eq!(
-            plan.degraded.iter().map(|note| (note.component, note.reason)).collect::<Vec<_>>(),
+            plan.degraded.iter().map(|note| (note.component, note.reason.as_str())).collect::<Vec<_>>(),
             [(Component::Certificates, "SigningFailed")]
         );
         assert_eq!(plan.objects.stateful_sets, before);
