@@ -309,6 +309,8 @@ fn is_for_rare_cases((group, resource, verb): &Permission) -> bool {
         (_, "customresourcedefinitions", _) => true,
         // Admission checks these permissions for a request; they are no requests of their own.
         (_, "clusterroles", "bind") | (_, "scylladbdatacenters/finalizers", "update") => true,
+        // An operator of one namespace does not watch it.
+        (_, "remotekubernetesclusters", "watch") => true,
         (_, "events", "create") => true,
         _ => false,
     }

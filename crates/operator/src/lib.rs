@@ -16,6 +16,8 @@ pub mod traces;
 
 mod kubernetes;
 mod pod;
+#[cfg(test)]
+mod reference;
 mod scylla;
 mod serve;
 mod single_flight;

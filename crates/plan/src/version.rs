@@ -2,52 +2,30 @@
 
 use std::cmp::Ordering;
 
-/// A semantic version of three numbers, with an optional pre-release.
+/// A semantic version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Version {
-    release: [u64; 3],
-    pre_release: Option<String>,
-}
+pub(crate) struct Version(semver::Version);
 
 impl Version {
     pub(crate) const fn release(major: u64, minor: u64, patch: u64) -> Self {
-        Self { release: [major, minor, patch], pre_release: None }
+        Self(semver::Version::new(major, minor, patch))
     }
 
     /// Parses a version; none if it is invalid, such as `latest`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let text = text.split_once('+').map_or(text, |(version, _build)| version);
-        let (release, pre_release) = match text.split_once('-') {
-            Some((_, "")) => return None,
-            Some((release, pre_release)) => (release, Some(pre_release.to_owned())),
-            None => (text, None),
-        };
-        let numbers: Vec<u64> = release.split('.').map(number).collect::<Option<_>>()?;
-        match numbers[..] {
-            [major, minor, patch] => Some(Self { release: [major, minor, patch], pre_release }),
-            _ => None,
-        }
+        semver::Version::parse(text).ok().map(Self)
     }
 
     /// Whether this is `other` or newer. A pre-release is older than its release.
     pub(crate) fn is_at_least(&self, other: &Self) -> bool {
-        let order = self.release.cmp(&other.release).then_with(|| match (&self.pre_release, &other.pre_release) {
-            (None, None) => Ordering::Equal,
-            (None, Some(_)) => Ordering::Greater,
-            (Some(_), None) => Ordering::Less,
-            (Some(own), Some(others)) => own.cmp(others),
-        });
-        order != Ordering::Less
+        self.0.cmp_precedence(&other.0) != Ordering::Less
     }
 
     /// Whether this is `other`, one of its pre-releases, or newer.
     pub(crate) fn is_of_line(&self, other: &Self) -> bool {
-        self.release >= other.release
+        let release = |version: &semver::Version| (version.major, version.minor, version.patch);
+        release(&self.0) >= release(&other.0)
     }
-}
-
-fn number(text: &str) -> Option<u64> {
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
 #[cfg(test)]

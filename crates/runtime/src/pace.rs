@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 /// Shortest interval between two status updates of an object: changes in between are written together.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
-/// Shortest interval while no condition changes its status: users and programs do not wait for counts and messages.
+/// Shortest interval while only messages change: users and programs do not wait for them.
 const DETAILS_INTERVAL: Duration = Duration::from_secs(20);
 /// While such updates follow one another, the interval doubles each time, up to this.
 const MAX_INTERVAL: Duration = Duration::from_secs(80);
@@ -14,9 +14,9 @@ const MAX_INTERVAL: Duration = Duration::from_secs(80);
 /// What changes in a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatusChange {
-    /// The status of a condition, for which a user or a program may wait.
+    /// The status of a condition or a count, for which a user or a program may wait.
     Transition,
-    /// Only counts and messages.
+    /// Only messages.
     Details,
 }
 

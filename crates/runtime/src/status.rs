@@ -147,13 +147,19 @@ pub(crate) fn sanitized(status: &Value) -> Value {
     sanitized
 }
 
-/// Whether the status of a condition changes, or its observed generation.
+/// Whether anything changes but reasons and messages of conditions: autoscalers and `/scale` read counts, and users and
+/// programs wait for conditions.
 pub(crate) fn is_transition(current: &Value, desired: &Value) -> bool {
+    let without_conditions = |status: &Value| {
+        let mut fields = status.as_object().cloned().unwrap_or_default();
+        fields.remove("conditions");
+        Value::Object(fields)
+    };
     let states = |status: &Value| -> BTreeSet<_> {
         let conditions = conditions_of(status).into_iter();
         conditions.map(|one| (one.type_, one.status, one.observed_generation)).collect()
     };
-    states(current) != states(desired)
+    states(current) != states(desired) || patch(&without_conditions(current), &without_conditions(desired)).is_some()
 }
 
 /// Returns the merge patch from `current` to `desired`; none if they are equal.
@@ -211,13 +217,14 @@ mod tests {
     }
 
     #[test]
-    fn messages_and_counts_are_no_transition() {
+    fn only_messages_are_no_transition() {
         let status = |holds: bool, message: &str, generation: i64, nodes: i32| {
             let one = condition("Progressing", holds, Reason::declare("Reason"), message, Some(generation));
             json!({"conditions": [one], "nodes": nodes})
         };
         let before = status(true, "first", 1, 1);
-        assert!(!is_transition(&before, &status(true, "second", 1, 2)));
+        assert!(!is_transition(&before, &status(true, "second", 1, 1)));
+        assert!(is_transition(&before, &status(true, "first", 1, 2)));
         assert!(is_transition(&before, &status(false, "first", 1, 1)));
         assert!(is_transition(&before, &status(true, "first", 2, 1)));
         assert!(is_transition(&json!({}), &before));

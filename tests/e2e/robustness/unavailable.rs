@@ -62,8 +62,7 @@ async fn operator_waits_for_missing_definitions() {
     is_ready(&operator, (200, "ready\n")).await;
     // The kind Etcd is optional, so there is no warning about it, and no warning is repeated.
     assert_eq!(missing(&operator), wanted);
-    // The API server may take a while to serve a new kind.
-    let warnings = operator.warnings(0).into_iter().filter(|warning| !warning.contains("storage is (re)initializing"));
+    let warnings = operator.warnings(0).into_iter().filter(|warning| !warning.contains(INITIALIZING));
     let warnings: Vec<String> = warnings.collect();
     assert_eq!(warnings.len(), 2, "{warnings:?}");
     operator.check_running();
@@ -78,10 +77,14 @@ async fn is_ready(operator: &Operator, wanted: (u16, &str)) {
     .await;
 }
 
+/// The API server refuses watches of a new kind with this message for a moment.
+const INITIALIZING: &str = "storage is (re)initializing";
+
 /// The kinds that the operator has warned about.
 fn missing(operator: &Operator) -> BTreeSet<String> {
     let logged = operator.logged(0);
-    let warnings = logged.iter().filter(|line| line["level"] == "WARN");
+    let is_warning = |line: &&serde_json::Value| line["level"] == "WARN" && !line.to_string().contains(INITIALIZING);
+    let warnings = logged.iter().filter(is_warning);
     warnings.filter_map(|line| Some(line["kind"].as_str()?.to_owned())).collect()
 }
 

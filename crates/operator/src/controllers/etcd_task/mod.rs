@@ -361,7 +361,7 @@ impl TaskController {
     fn report_failed_cleanup(&self, task: &EtcdOperatorTask, result: &TaskResult) {
         if let Some(error) = &result.error {
             warn!(code = error.code, problem = error.description, "cleanup of the task failed");
-            self.events.emit(reference(task), Note::warning(reasons::CLEANUP_FAILED, error.description.clone()));
+            self.events.emit(reference(task), Note::warning(reasons::TASK_CLEANUP_FAILED, error.description.clone()));
         }
     }
 }

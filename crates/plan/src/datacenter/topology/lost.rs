@@ -50,7 +50,6 @@ pub(crate) fn report_empty_disk(steps: &mut Steps<'_>, member: &Member<'_>) {
         names::datacenter::data_claim(name),
     );
     // No other component depends on Storage, so the rest is still reconciled.
-    // Of a part that no other needs: the rest goes on.
     steps.report_degraded(Component::Storage, reasons::DISK_IS_EMPTY, message);
 }
 

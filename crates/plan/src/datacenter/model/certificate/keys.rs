@@ -3,123 +3,51 @@
 //! The libraries of this operator read PKCS#8; scylla-operator reads and writes only the older formats for each type of
 //! key (PKCS#1 and SEC 1). So all three are read, and new keys are written in the older ones, which both can read.
 
-use base64::{Engine, prelude::BASE64_STANDARD};
+use pkcs8::{
+    AlgorithmIdentifierRef, PrivateKeyInfo,
+    der::{Decode, Encode, asn1::AnyRef, pem::LineEnding},
+};
 use ring::{
     rand::SecureRandom,
     rsa,
     signature::{ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, EcdsaKeyPair, KeyPair},
 };
+use sec1::{EcParameters, EcPrivateKey};
 use x509_parser::pem::Pem;
 
-const INTEGER: u8 = 0x02;
-
-const OCTETS: u8 = 0x04;
-
-const OBJECT_ID: u8 = 0x06;
-
-const SEQUENCE: u8 = 0x30;
-
-const CURVE: u8 = 0xa0;
-
-const PUBLIC_KEY: u8 = 0xa1;
-
-/// `ecPublicKey`, with its tag.
-const ELLIPTIC: [u8; 9] = [OBJECT_ID, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
-
-/// `rsaEncryption` and its empty parameters, with their tags.
-const RSA: [u8; 13] = [OBJECT_ID, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01, 0x05, 0];
-
-/// A DER element.
-#[derive(Clone, Copy)]
-struct Element<'a> {
-    tag: u8,
-    content: &'a [u8],
-    /// With tag and length.
-    whole: &'a [u8],
-}
-
-/// Removes and returns the first element of `input`.
-fn take<'a>(input: &mut &'a [u8]) -> Option<Element<'a>> {
-    let all = *input;
-    let (&tag, rest) = all.split_first()?;
-    let (&first, rest) = rest.split_first()?;
-    let (length, rest) = if first < 0x80 {
-        (usize::from(first), rest)
-    } else {
-        let (bytes, rest) = rest.split_at_checked(usize::from(first & 0x7f)).filter(|(bytes, _)| bytes.len() <= 4)?;
-        (bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)), rest)
-    };
-    let (content, rest) = rest.split_at_checked(length)?;
-    *input = rest;
-    Some(Element { tag, content, whole: all.get(..all.len() - rest.len())? })
-}
-
-fn take_tagged<'a>(input: &mut &'a [u8], tag: u8) -> Option<Element<'a>> {
-    take(input).filter(|element| element.tag == tag)
-}
-
-fn element(tag: u8, content: &[u8]) -> Vec<u8> {
-    let length = content.len();
-    let bytes: Vec<u8> = length.to_be_bytes().into_iter().skip_while(|byte| *byte == 0).collect();
-    let mut whole = vec![tag];
-    match u8::try_from(length) {
-        Ok(short) if short < 0x80 => whole.push(short),
-        _ => {
-            // A length has eight bytes at most.
-            whole.push(0x80 | u8::try_from(bytes.len()).unwrap_or(8));
-            whole.extend(bytes);
-        }
-    }
-    whole.extend(content);
-    whole
-}
-
-/// Converts a private key in any of the formats to PKCS#8.
+/// Returns a private key as PKCS#8, from any of the forms in which Secrets hold keys.
 pub fn as_pkcs8(pem: &[u8]) -> Option<Vec<u8>> {
     let pem = Pem::iter_from_buffer(pem).next()?.ok()?;
-    let key = |algorithm: &[u8]| {
-        let version = element(INTEGER, &[0]);
-        element(SEQUENCE, &[version, element(SEQUENCE, algorithm), element(OCTETS, &pem.contents)].concat())
-    };
+    let wrapped = |algorithm| PrivateKeyInfo::new(algorithm, &pem.contents).to_der().ok();
     match pem.label.as_str() {
         "PRIVATE KEY" => Some(pem.contents),
-        "RSA PRIVATE KEY" => Some(key(&RSA)),
+        "RSA PRIVATE KEY" => wrapped(pkcs1::ALGORITHM_ID),
         "EC PRIVATE KEY" => {
-            let mut fields = take_tagged(&mut pem.contents.as_slice(), SEQUENCE)?.content;
-            take_tagged(&mut fields, INTEGER)?;
-            take_tagged(&mut fields, OCTETS)?;
-            let curve = take_tagged(&mut fields, CURVE)?.content;
-            Some(key(&[&ELLIPTIC, curve].concat()))
+            let curve = EcPrivateKey::from_der(&pem.contents).ok()?.parameters?.named_curve()?;
+            wrapped(AlgorithmIdentifierRef { oid: sec1::ALGORITHM_OID, parameters: Some(AnyRef::from(&curve)) })
         }
         _ => None,
     }
 }
 
-/// Converts an elliptic curve key from PKCS#8 to SEC 1, which scylla-operator can read.
+/// Returns an ECDSA key from PKCS#8 in the form that scylla-operator reads as well.
 pub fn elliptic_key_pem(pkcs8: &[u8]) -> Option<String> {
-    let mut fields = take_tagged(&mut &*pkcs8, SEQUENCE)?.content;
-    take_tagged(&mut fields, INTEGER)?;
-    let mut algorithm = take_tagged(&mut fields, SEQUENCE)?.content;
-    take_tagged(&mut algorithm, OBJECT_ID).filter(|kind| kind.whole == ELLIPTIC)?;
-    let curve = take_tagged(&mut algorithm, OBJECT_ID)?.whole;
-    let mut key = take_tagged(&mut take_tagged(&mut fields, OCTETS)?.content, SEQUENCE)?.content;
-    let (version, private) = (take_tagged(&mut key, INTEGER)?, take_tagged(&mut key, OCTETS)?);
-    let public = std::iter::from_fn(|| take(&mut key)).find(|field| field.tag == PUBLIC_KEY)?;
-    let fields = [version.whole, private.whole, &element(CURVE, curve), public.whole].concat();
-    Some(pem("EC PRIVATE KEY", &element(SEQUENCE, &fields)))
+    let key = PrivateKeyInfo::from_der(pkcs8).ok().filter(|key| key.algorithm.oid == sec1::ALGORITHM_OID)?;
+    let curve = EcParameters::NamedCurve(key.algorithm.parameters_oid().ok()?);
+    let key = EcPrivateKey { parameters: Some(curve), ..EcPrivateKey::from_der(key.private_key).ok()? };
+    key.public_key?;
+    Some(pem("EC PRIVATE KEY", &key.to_der().ok()?))
 }
 
-/// Returns an RSA key from PKCS#1 as PEM, as scylla-operator writes it.
+/// Returns an RSA key from PKCS#1 in the form that scylla-operator writes.
 pub fn rsa_key_pem(pkcs1: &[u8]) -> String {
     pem("RSA PRIVATE KEY", pkcs1)
 }
 
-/// Returns DER as PEM.
-pub(crate) fn pem(label: &str, der: &[u8]) -> String {
-    let text = BASE64_STANDARD.encode(der);
-    // Base64 is ASCII, so lines can be cut anywhere.
-    let lines: Vec<&str> = (0..text.len()).step_by(64).filter_map(|at| text.get(at..text.len().min(at + 64))).collect();
-    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
+/// Encodes DER as PEM.
+pub(crate) fn pem(label: &'static str, der: &[u8]) -> String {
+    // Only a label that is not printable, or a length beyond usize, fails.
+    pkcs8::der::pem::encode_string(label, LineEnding::LF, der).unwrap_or_default()
 }
 
 /// Returns the public key of a private key, as in certificates; none if the key is malformed or of an unsupported type.
@@ -174,16 +102,5 @@ mod tests {
         let mut other = der;
         other[10] ^= 1;
         assert_eq!(public_key(pem("EC PRIVATE KEY", &other).as_bytes()), None);
-    }
-
-    #[test]
-    fn elements_of_all_lengths_are_encoded() {
-        for length in [0, 1, 127, 128, 255, 256, 70_000] {
-            let content = vec![7; length];
-            let whole = element(OCTETS, &content);
-            let mut input = whole.as_slice();
-            let read = take(&mut input).unwrap();
-            assert_eq!((read.tag, read.content, read.whole, input), (OCTETS, &content[..], &whole[..], &[][..]));
-        }
     }
 }

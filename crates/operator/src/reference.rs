@@ -1,0 +1,99 @@
+//! Compares the tables of docs/reference with the code: each name is in its table exactly once.
+
+use std::collections::BTreeSet;
+
+use messina_plan::datacenter::{self, Component};
+use messina_text::Reason;
+
+use crate::controllers;
+
+/// Returns the names and the last cells of the rows below a heading, up to the next heading of the same level.
+fn rows<'a>(page: &'a str, heading: &str) -> Vec<(&'a str, &'a str)> {
+    let (_, section) = page.split_once(heading).unwrap_or_default();
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let row = |line: &'a str| line.strip_prefix("| `")?.split_once("` |");
+    section.lines().filter_map(row).map(|(name, rest)| (name, rest.trim_matches([' ', '|']))).collect()
+}
+
+/// Checks that the rows are these names, A to Z.
+fn check(page: &str, heading: &str, expected: BTreeSet<String>) {
+    let mut names: Vec<String> = rows(page, heading).into_iter().map(|(name, _)| name.to_owned()).collect();
+    let listed: BTreeSet<String> = names.iter().cloned().collect();
+    let missing: Vec<&String> = expected.difference(&listed).collect();
+    let unknown: Vec<&String> = listed.difference(&expected).collect();
+    assert!(missing.is_empty() && unknown.is_empty(), "{heading}: missing {missing:?}, unknown {unknown:?}");
+    let sorted = names.is_sorted_by_key(|name| name.to_lowercase());
+    names.dedup();
+    assert!(sorted && names.len() == expected.len(), "{heading}: not sorted, or a name is there twice");
+}
+
+/// Returns the string literals that constants of a source have as their values.
+fn constants(source: &str) -> impl Iterator<Item = String> {
+    let statements = source.split(';').filter(|statement| statement.contains("const "));
+    statements
+        .filter_map(|statement| Some(statement.rsplit_once('=')?.1.trim().strip_prefix('"')?.strip_suffix('"')?.into()))
+}
+
+/// Returns the first string literals after each occurrence of a call in a source.
+fn first_arguments<'a>(source: &'a str, call: &str) -> impl Iterator<Item = &'a str> {
+    let calls = source.split(call).skip(1).filter(|rest| rest.trim_start().starts_with('"'));
+    calls.filter_map(|rest| rest.split('"').nth(1))
+}
+
+#[test]
+fn reasons_are_those_of_the_code_with_their_meanings() {
+    let page = include_str!("../../../docs/reference/conditions.md");
+    let lists = [datacenter::reasons::ALL, messina_runtime::reasons::ALL, controllers::reasons::ALL];
+    let declared: Vec<&(Reason, &str)> = lists.into_iter().flatten().collect();
+    check(page, "\n## Reasons\n", declared.iter().map(|(reason, _)| reason.as_str().to_owned()).collect());
+    for (name, meaning) in rows(page, "\n## Reasons\n") {
+        let declared: Vec<&str> =
+            declared.iter().filter(|(reason, _)| *reason == name).map(|(_, meaning)| meaning.trim()).collect();
+        assert_eq!([meaning], declared[..], "{name}");
+    }
+}
+
+#[test]
+fn condition_types_are_those_of_the_code() {
+    let page = include_str!("../../../docs/reference/conditions.md");
+    let of_component =
+        |component: Component| ["Degraded", "Progressing"].map(|kind| format!("{}{kind}", component.name()));
+    let mut expected: BTreeSet<String> = Component::ALL.into_iter().flat_map(of_component).collect();
+    let others = ["Available", "Degraded", "Progressing", "ObservationDegraded", "StatefulSetControllerAvailable"];
+    expected.extend(others.map(String::from));
+    expected.extend([messina_runtime::reasons::PAUSED, controllers::reasons::SCYLLA_OPERATOR_ACTIVE].map(String::from));
+    check(page, "\n## Condition types\n", expected);
+}
+
+#[test]
+fn metrics_are_those_of_the_code() {
+    let sources = [
+        include_str!("../../runtime/src/metrics.rs"),
+        include_str!("controllers/datacenter/counts.rs"),
+        include_str!("controllers/datacenter/expiry.rs"),
+        include_str!("controllers/etcd_task/metrics.rs"),
+        include_str!("controllers/unserved.rs"),
+    ];
+    let registered: BTreeSet<String> = sources
+        .into_iter()
+        .flat_map(|source| first_arguments(source, "registry.register("))
+        .map(|name| format!("messina_{name}"))
+        .collect();
+    let page = include_str!("../../../docs/reference/metrics.md");
+    let page = page.lines().map(|line| line.replacen("_total`", "`", 1)).collect::<Vec<_>>().join("\n");
+    check(&page, "# Metrics\n", registered);
+}
+
+#[test]
+fn annotations_and_labels_are_those_of_the_code() {
+    let page = include_str!("../../../docs/reference/annotations-and-labels.md");
+    let sources = [
+        ("\n## Annotations\n", include_str!("../../api/src/names/annotation.rs")),
+        ("\n## Labels\n", include_str!("../../api/src/names/label.rs")),
+        ("\n## Finalizers\n", include_str!("../../api/src/names/finalizer.rs")),
+    ];
+    for (heading, source) in sources {
+        let source = source.split("pub mod value").next().unwrap_or_default();
+        check(page, heading, constants(source).filter(|key| key.contains('/') || key == "app").collect());
+    }
+}
