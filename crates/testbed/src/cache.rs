@@ -74,6 +74,12 @@ impl Lock {
     }
 }
 
+/// Takes the lock of apt-get. Debian's container images delete the downloaded archives after each update, even those
+/// that another process is installing.
+pub fn lock_apt(steps: &Steps) -> Result<Lock> {
+    Lock::take(&root()?.join("apt.lock"), steps, "installing Debian packages")
+}
+
 fn open(path: &Path) -> Result<File> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).doing(|| format!("creating {}", parent.display()))?;

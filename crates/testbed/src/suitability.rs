@@ -25,12 +25,17 @@ pub fn check_nodes(steps: &Steps) -> Result<()> {
             "Kubernetes nodes need cgroups, and /sys/fs/cgroup has none: mount them, {instead}"
         )));
     }
-    let missing: Vec<_> = PROGRAMS.into_iter().filter(|(program, _)| exec::find(program).is_none()).collect();
+    if missing_programs().is_empty() {
+        return Ok(());
+    }
+    let _lock = cache::lock_apt(steps)?;
+    // Another process may have installed them meanwhile.
+    let missing = missing_programs();
     if missing.is_empty() {
         return Ok(());
     }
-    let names: Vec<_> = missing.iter().map(|(program, _)| *program).collect();
     if exec::find("apt-get").is_none() {
+        let names: Vec<_> = missing.iter().map(|(program, _)| *program).collect();
         let names = names.join(", ");
         return Err(Error::refused(format!(
             "Kubernetes nodes need {names}: install them with this host's package manager"
@@ -51,6 +56,10 @@ pub fn check_nodes(steps: &Steps) -> Result<()> {
     )?;
     step.done("");
     Ok(())
+}
+
+fn missing_programs() -> Vec<(&'static str, &'static str)> {
+    PROGRAMS.into_iter().filter(|(program, _)| exec::find(program).is_none()).collect()
 }
 
 /// Fails where not even the control plane runs.

@@ -406,6 +406,7 @@ fn debian_packages(steps: &Steps) -> Result<PathBuf> {
                  use --light, or name an existing cluster with --kubeconfig",
             ));
         }
+        let _lock = cache::lock_apt(steps)?;
         let step = steps.begin("getting containerd, runc and the network plugins");
         let log = cache::root()?.join("logs/debian-packages.log");
         let downloads = partial.join("downloads");
