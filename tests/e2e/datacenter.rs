@@ -371,7 +371,7 @@ mod slow {
         });
         let message = message.await.unwrap();
         assert!(
-            message.starts_with("ScyllaCluster has no effect") && message.contains("ScyllaDBDatacenter"),
+            message.contains("no controller for ScyllaCluster") && message.contains("create a ScyllaDBDatacenter"),
             "{message}"
         );
     }

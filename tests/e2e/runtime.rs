@@ -22,10 +22,10 @@ use kube::{
 };
 use messina_e2e::{SOON, in_a_namespace};
 use messina_runtime::{
-    apply::{Applied, ComponentPlan, Desired, ObservedVersion, compact_records, no_longer_desired},
-    caches::Caches,
+    apply::{Applied, ComponentPlan, Desired, ObservedVersion, no_longer_desired},
     client::{self, Source, Transport},
-    controller::{AnyController, Controller, Running},
+    cluster::{Cluster, Selection},
+    controller::{AnyController, Controller, ControllerBuilder},
     error::Error,
     events::Events,
     fence::Fence,
@@ -78,7 +78,11 @@ impl Controller for Toy {
     type Observed = Family;
     type Plan = Vec<Secret>;
     const NAME: &'static str = "toy";
+    const FIELD_MANAGER: &'static str = MANAGER;
+    const BACKOFF: Backoff = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
     const FINALIZER: Option<&'static str> = Some(FINALIZER);
+    // ConfigMaps have no status.
+    const HAS_CONDITIONS: bool = false;
 
     async fn observe(&self, parent: &Arc<ConfigMap>) -> Result<Family, Error> {
         let children = self.secrets.controlled_by(&parent.uid().unwrap())?;
@@ -156,20 +160,15 @@ async fn program(namespace: &str, faults: &Faults) -> Program {
         lease: None,
         namespace: Some(namespace.into()),
         workers: 2,
-        context: Arc::new(
-            SharedContext::new(metrics, events, MANAGER, "messina.test/hash").with_pause_annotation(PAUSE),
-        ),
+        context: Arc::new(SharedContext::new(metrics, events, "messina.test/hash").with_pause_annotation(PAUSE)),
         readiness: Readiness::default(),
     };
-    let controllers = |caches: &mut Caches| {
-        let trim = |object: &mut ConfigMap| compact_records(&mut object.metadata, MANAGER, None);
-        let parents = caches.watch::<ConfigMap>(Some(PARENT), trim);
-        let trim = |object: &mut Secret| compact_records(&mut object.metadata, MANAGER, None);
-        let secrets = caches.watch::<Secret>(Some(&format!("app={MANAGER}")), trim);
-        let backoff = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
-        let running = Running::new(caches, Toy { secrets: Arc::clone(&secrets) }, parents, backoff);
-        running.owns(&secrets);
-        vec![running as Arc<dyn AnyController>]
+    let controllers = |cluster: &mut Cluster| {
+        let secrets = || Selection::<Secret>::labelled(format!("app={MANAGER}"));
+        let toy = Toy { secrets: cluster.store(secrets()) };
+        let mut builder = ControllerBuilder::new(cluster, toy, Selection::labelled(PARENT));
+        builder.owns(secrets());
+        vec![builder.build() as Arc<dyn AnyController>]
     };
     Program(tokio::spawn(process.run(controllers, std::future::pending())))
 }

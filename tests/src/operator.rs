@@ -4,8 +4,8 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use messina_operator::operator::context;
 use messina_runtime::{
-    caches::Caches,
     client::{self, Source, Transport},
+    cluster::Cluster,
     controller::AnyController,
     events::Events,
     fence::Fence,
@@ -30,9 +30,9 @@ pub struct Operator {
 }
 
 /// A function that starts controllers.
-pub trait Controllers: Fn(&mut Caches, &Metrics) -> Vec<Arc<dyn AnyController>> + Send + Sync + 'static {}
+pub trait Controllers: Fn(&mut Cluster, &Metrics) -> Vec<Arc<dyn AnyController>> + Send + Sync + 'static {}
 
-impl<F: Fn(&mut Caches, &Metrics) -> Vec<Arc<dyn AnyController>> + Send + Sync + 'static> Controllers for F {}
+impl<F: Fn(&mut Cluster, &Metrics) -> Vec<Arc<dyn AnyController>> + Send + Sync + 'static> Controllers for F {}
 
 impl Drop for Operator {
     fn drop(&mut self) {
@@ -76,7 +76,7 @@ impl Operator {
         };
         let (stop, stopped) = oneshot::channel();
         let counted = metrics.clone();
-        let controllers = move |caches: &mut Caches| controllers(caches, &counted);
+        let controllers = move |cluster: &mut Cluster| controllers(cluster, &counted);
         let task = tokio::spawn(process.run(controllers, async {
             // If the sender is dropped, the task is aborted, too.
             let _ = stopped.await;

@@ -12,8 +12,8 @@ use messina_plan::{
     node::sysctl::{Allowed, Pattern},
 };
 use messina_runtime::{
-    caches::Caches,
     client::{Source, Transport, client},
+    cluster::Cluster,
     controller::AnyController,
     events::Events,
     fence::Fence,
@@ -31,7 +31,7 @@ use tracing::info;
 
 use crate::{
     certificates::{EcdsaKeySize, KeyKind, KeyType, RsaKeySize},
-    controllers::{self, FIELD_MANAGER, PREDECESSOR, datacenter, etcd_task, unserved::Unserved},
+    controllers::{PREDECESSOR, datacenter, etcd_task, unserved::Unserved},
     logging,
     traces::{self, Traces},
 };
@@ -167,22 +167,21 @@ fn probe_seconds(text: &str) -> Result<std::num::NonZeroU8, String> {
     seconds.ok_or_else(|| format!("must be between 1 and {}", ProbePeriod::DEFAULT_SECONDS))
 }
 
-/// Returns a function that starts the operator's controllers and their watches.
+/// Returns a function that declares the operator's controllers and their watches.
 pub fn controllers(
     datacenters: datacenter::Settings,
     etcd_tasks: etcd_task::Settings,
     unserved: Unserved,
-) -> impl Fn(&mut Caches) -> Vec<Arc<dyn AnyController>> {
-    move |caches| {
-        unserved.start(caches);
-        let jobs = controllers::jobs(caches);
-        vec![datacenter::start(caches, &jobs, datacenters.clone()), etcd_task::start(caches, &jobs, etcd_tasks.clone())]
+) -> impl Fn(&mut Cluster) -> Vec<Arc<dyn AnyController>> {
+    move |cluster| {
+        unserved.start(cluster);
+        vec![datacenter::declare(cluster, datacenters.clone()), etcd_task::declare(cluster, etcd_tasks.clone())]
     }
 }
 
 /// Creates the context that all controllers share.
 pub fn context(metrics: Metrics, events: Events) -> SharedContext {
-    SharedContext::new(metrics, events, FIELD_MANAGER, annotation::APPLIED_HASH)
+    SharedContext::new(metrics, events, annotation::APPLIED_HASH)
         .with_pause_annotation(annotation::PAUSE)
         .with_adoption_annotation(annotation::ADOPT)
         .with_predecessor(PREDECESSOR)

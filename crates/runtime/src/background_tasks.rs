@@ -115,7 +115,7 @@ impl<T: Send + 'static> BackgroundTasks<T> {
     }
 
     /// Calls `listener` whenever a task is done.
-    pub(crate) fn on_done(&self, listener: impl Fn(ObjectKey) + Send + Sync + 'static) {
+    pub fn on_done(&self, listener: impl Fn(ObjectKey) + Send + Sync + 'static) {
         locked(&self.listeners).push(Box::new(listener));
     }
 }

@@ -82,6 +82,17 @@ impl Events {
     }
 }
 
+impl Events {
+    /// Emits an event, unless many others wait to be written: those are more important.
+    pub fn emit_if_idle(&self, regarding: ObjectReference, note: Note) {
+        if self.buffer.capacity() > CAPACITY / 2 {
+            self.emit(regarding, note);
+        } else {
+            self.metrics.event("Dropped");
+        }
+    }
+}
+
 impl Writer {
     /// Writes events until all [`Events`] are dropped. `reporter` is the reporting controller, `instance` its replica.
     pub async fn run(mut self, client: Client, reporter: &str, instance: &str) {

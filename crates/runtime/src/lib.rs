@@ -4,7 +4,7 @@
 //! API server -> watch -> store -> queue -> controller: observe, plan, components -> apply -> report -> API server
 //! ```
 //!
-//! A [`watch`] per kind keeps a [`store`] in sync, one for the whole process ([`caches`]). A change adds objects to the
+//! A [`watch`] per kind keeps a [`store`] in sync, one for the whole process ([`cluster`]). A change adds objects to the
 //! [`queue`] of a [`controller`], which plans the desired state. [`apply`] writes what differs, [`status`] updates the
 //! status, [`events`] records events, [`background_tasks`] run outside of the reconcile, and [`references`] caches
 //! objects that others refer to but do not own. The `ledger` has expectations, so that no object is reconciled from a
@@ -14,8 +14,8 @@
 pub mod apply;
 pub mod background_tasks;
 mod body;
-pub mod caches;
 pub mod client;
+pub mod cluster;
 pub mod conditions;
 mod connectivity;
 pub mod controller;

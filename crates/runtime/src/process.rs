@@ -1,6 +1,7 @@
 //! A process from start to end: it takes part in the leader election, and runs its controllers while it leads.
 
 use std::{
+    collections::BTreeSet,
     future::Future,
     sync::{Arc, Weak},
     time::Duration,
@@ -14,7 +15,7 @@ use tokio::{
 use tracing::{error, info, warn};
 
 use crate::{
-    caches::Caches,
+    cluster::Cluster,
     controller::AnyController,
     fence::Fence,
     lease::{Candidate, Settings},
@@ -60,7 +61,7 @@ impl Process {
     /// Runs until `stop` completes. `controllers` registers the watches and returns the controllers.
     pub async fn run(
         self,
-        controllers: impl Fn(&mut Caches) -> Vec<Arc<dyn AnyController>>,
+        controllers: impl Fn(&mut Cluster) -> Vec<Arc<dyn AnyController>>,
         stop: impl Future<Output = ()>,
     ) {
         let mut stop = std::pin::pin!(stop);
@@ -108,16 +109,15 @@ impl Process {
 
     fn work<L: Future<Output = ()>>(
         &self,
-        controllers: &impl Fn(&mut Caches) -> Vec<Arc<dyn AnyController>>,
+        controllers: &impl Fn(&mut Cluster) -> Vec<Arc<dyn AnyController>>,
         version: Version,
         lost: L,
     ) -> Working<L> {
-        let mut caches = Caches::new(self.client.clone(), self.namespace.clone(), Arc::clone(&self.context), version);
-        let controllers = controllers(&mut caches);
-        let collections = caches.collections();
-        let counted = Arc::clone(&collections);
+        let mut cluster = Cluster::new(self.client.clone(), self.namespace.clone(), Arc::clone(&self.context), version);
+        let controllers = controllers(&mut cluster);
+        let collections = cluster.collections();
         self.context.metrics.on_read(move |metrics| {
-            for collection in counted.values() {
+            for collection in collections.values() {
                 let (objects, unreadable) = collection.size();
                 metrics.cached(collection.name(), objects, unreadable);
             }
@@ -127,13 +127,13 @@ impl Process {
         let watched = working.clone();
         let stuck = move || watched.iter().filter_map(|controller| controller.upgrade()?.stuck()).collect();
         let blocked_on = move || {
-            let missing = collections.values().filter(|collection| collection.is_unsynced());
-            let waiting = working.iter().filter_map(|controller| controller.upgrade()?.blocked_on());
-            missing.map(|collection| collection.name().to_owned()).chain(waiting).collect()
+            let controllers = working.iter().filter_map(Weak::upgrade);
+            let blocked: BTreeSet<String> = controllers.flat_map(|controller| controller.blocked_on()).collect();
+            blocked.into_iter().collect()
         };
         self.readiness.set_checks(blocked_on, stuck);
         let (mut watches, mut workers) = (JoinSet::new(), JoinSet::new());
-        caches.start(&mut watches);
+        cluster.start(&mut watches);
         for controller in &controllers {
             Arc::clone(controller).start(self.workers, &mut workers);
         }

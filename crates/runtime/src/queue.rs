@@ -54,13 +54,10 @@ pub struct Backoff {
     pub longest: Duration,
 }
 
-impl Default for Backoff {
-    fn default() -> Self {
-        Self { first: Duration::from_millis(500), longest: Duration::from_secs(300) }
-    }
-}
-
 impl Backoff {
+    /// The backoff of most controllers.
+    pub const DEFAULT: Self = Self { first: Duration::from_millis(500), longest: Duration::from_secs(300) };
+
     /// Returns the backoff after `failures` in a row. `chance`, from 0 to 1, is the jitter: it spreads objects that
     /// failed together over the second half of the backoff.
     pub fn wait(self, failures: u32, chance: f64) -> Duration {
@@ -363,7 +360,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn object_is_queued_at_most_once() {
-        let queue = Queue::new(Backoff::default());
+        let queue = Queue::new(Backoff::DEFAULT);
         queue.add(key("a", "x"));
         queue.add(key("a", "x"));
         queue.add_after(key("a", "x"), SECOND);
@@ -374,7 +371,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn object_that_is_added_during_its_reconcile_is_requeued_afterwards() {
-        let queue = Queue::new(Backoff::default());
+        let queue = Queue::new(Backoff::DEFAULT);
         queue.add(key("a", "x"));
         let work = at_once(&queue).await.unwrap();
         queue.add(key("a", "x"));
@@ -385,7 +382,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn namespaces_take_turns() {
-        let queue = Queue::new(Backoff::default());
+        let queue = Queue::new(Backoff::DEFAULT);
         for number in 0..100 {
             queue.add(key("many", &number.to_string()));
         }
@@ -401,7 +398,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn earliest_time_of_an_object_applies() {
-        let queue = Queue::new(Backoff::default());
+        let queue = Queue::new(Backoff::DEFAULT);
         queue.add_after(key("a", "x"), SECOND * 10);
         queue.add_after(key("a", "x"), SECOND * 5);
         queue.add_after(key("a", "x"), SECOND * 20);
@@ -444,7 +441,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn object_of_an_aborted_worker_is_requeued() {
-        let queue = Queue::new(Backoff::default());
+        let queue = Queue::new(Backoff::DEFAULT);
         queue.add(key("a", "x"));
         drop(queue.next().await);
         assert_eq!(queue.next().await.unwrap().key, key("a", "x"));
@@ -452,7 +449,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn queue_is_stuck_if_a_reconcile_does_not_end_or_no_worker_takes_objects() {
-        let queue = Queue::new(Backoff::default());
+        let queue = Queue::new(Backoff::DEFAULT);
         tokio::time::advance(SECOND * 100).await;
         assert_eq!(queue.stuck(SECOND * 10), None, "there is nothing to do");
         queue.add(key("a", "x"));
@@ -473,7 +470,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn closed_queue_gives_out_no_objects() {
-        let queue = Queue::new(Backoff::default());
+        let queue = Queue::new(Backoff::DEFAULT);
         let waiting = tokio::spawn({
             let queue = Arc::clone(&queue);
             async move { queue.next().await.is_none() }

@@ -96,6 +96,10 @@ where
         Arc::new(Self { client, metadata, state })
     }
 
+    pub(crate) fn add_well_known_names(&self, names: &[&'static str]) {
+        locked(&self.state).well_known_names.extend(names);
+    }
+
     /// The name of the collection of their metadata.
     pub(crate) fn collection() -> String {
         format!("{} by reference", K::url_path(&(), None))

@@ -25,8 +25,6 @@ pub struct SharedContext {
     pub events: Events,
     /// Backoff of watches after failures.
     pub backoff: Backoff,
-    /// The field manager of all writes.
-    pub field_manager: &'static str,
     /// The annotation with the hash of the last applied object.
     pub hash_annotation: &'static str,
     /// The annotation by which users pause the reconciliation of an object, if there is one.
@@ -39,12 +37,11 @@ pub struct SharedContext {
 
 impl SharedContext {
     /// Creates a context with the default backoff.
-    pub fn new(metrics: Metrics, events: Events, field_manager: &'static str, hash_annotation: &'static str) -> Self {
+    pub fn new(metrics: Metrics, events: Events, hash_annotation: &'static str) -> Self {
         Self {
             metrics,
             events,
             backoff: BACKOFF,
-            field_manager,
             hash_annotation,
             pause_annotation: None,
             adoption_annotation: None,
@@ -68,12 +65,6 @@ impl SharedContext {
     #[must_use]
     pub fn with_predecessor(self, predecessor: Predecessor) -> Self {
         Self { predecessor: Some(predecessor), ..self }
-    }
-
-    /// Whether this field manager has written the object.
-    pub(crate) fn has_written(&self, metadata: &ObjectMeta) -> bool {
-        let mut records = metadata.managed_fields.iter().flatten();
-        records.any(|record| record.manager.as_deref() == Some(self.field_manager) && record.subresource.is_none())
     }
 
     /// Whether the user has assigned an orphan to the owner with this name.

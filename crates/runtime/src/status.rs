@@ -139,6 +139,44 @@ fn conditions_of(status: &Value) -> Vec<Condition> {
     status.get("conditions").and_then(|all| serde_json::from_value(all.clone()).ok()).unwrap_or_default()
 }
 
+/// The parts of a status that another controller writes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ForeignStatus {
+    /// Fields.
+    pub fields: &'static [&'static str],
+    /// Types of conditions.
+    pub conditions: &'static [&'static str],
+}
+
+impl ForeignStatus {
+    /// A status that only one controller writes.
+    pub const NONE: Self = Self { fields: &[], conditions: &[] };
+
+    /// Returns the desired status with the foreign parts as they are. Conditions keep their order: two controllers must
+    /// not reorder them in turn.
+    pub(crate) fn keep(self, desired: &Value, current: &Value) -> Value {
+        let mut status = desired.clone();
+        for field in self.fields {
+            status[*field] = current.get(field).cloned().unwrap_or_default();
+        }
+        if !self.conditions.is_empty() {
+            let (present, mut own) = (conditions_of(current), conditions_of(desired));
+            own.retain(|one| !self.conditions.contains(&one.type_.as_str()));
+            let mut merged = Vec::new();
+            for one in present {
+                let position = own.iter().position(|own| own.type_ == one.type_);
+                let is_foreign = self.conditions.contains(&one.type_.as_str());
+                merged.extend(position.map(|position| own.remove(position)).or(is_foreign.then_some(one)));
+            }
+            merged.append(&mut own);
+            if !merged.is_empty() || desired.get("conditions").is_some() {
+                status["conditions"] = json!(merged);
+            }
+        }
+        status
+    }
+}
+
 /// Sanitizes the texts of a status: its messages contain texts of other programs, and users read them in terminals.
 /// Longer texts than the API server accepts are cut.
 pub(crate) fn sanitized(status: &Value) -> Value {
@@ -214,6 +252,26 @@ mod tests {
         assert!(message.chars().count() <= MESSAGE_LIMIT && message.starts_with("xxx"));
         assert!(conditions.iter().all(|one| !one.message.contains('\u{7}')), "aggregates contain them, too");
         assert_eq!(patch(&written, &sanitized(&written)), None, "it is written once");
+    }
+
+    #[test]
+    fn parts_of_another_controller_are_kept() {
+        const FOREIGN: ForeignStatus = ForeignStatus { fields: &["managerID"], conditions: &["Registered"] };
+        let one = |name: &str, holds: bool| condition(name, holds, Reason::declare("Reason"), "", None);
+        let types = |status: &Value| conditions_of(status).into_iter().map(|one| one.type_).collect::<Vec<_>>();
+        let current = json!({
+            "managerID": "a", "nodes": 1,
+            "conditions": [one("Stale", true), one("Registered", true), one("Available", false)],
+        });
+        let desired = json!({"nodes": 2, "conditions": [one("Available", true), one("Progressing", true)]});
+        let kept = FOREIGN.keep(&desired, &current);
+        assert_eq!((&kept["managerID"], &kept["nodes"]), (&json!("a"), &json!(2)));
+        assert_eq!(types(&kept), ["Registered", "Available", "Progressing"]);
+        assert_eq!(conditions_of(&kept)[1].status, "True");
+        assert_eq!(FOREIGN.keep(&desired, &kept), kept, "it is written once");
+        let own = ForeignStatus::NONE.keep(&desired, &current);
+        assert_eq!((types(&own), own.get("managerID")), (vec!["Available".into(), "Progressing".into()], None));
+        assert_eq!(patch(&json!({}), &FOREIGN.keep(&json!({}), &json!({}))), None);
     }
 
     #[test]

@@ -132,6 +132,8 @@ type Listener<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
 pub struct Store<K> {
     state: RwLock<State<K>>,
     listeners: RwLock<Vec<Listener<K>>>,
+    /// Called after all listeners.
+    requeues: RwLock<Vec<Listener<K>>>,
     /// The resource version of the cache; zero until it has synced for the first time.
     version: watch::Sender<Version>,
     /// Whether the kind is known not to be installed; none if it is required.
@@ -173,6 +175,7 @@ impl<K> Default for Store<K> {
                 min_version: 0,
             }),
             listeners: RwLock::default(),
+            requeues: RwLock::default(),
             version: watch::Sender::new(0),
             is_missing: watch::Sender::new(None),
             is_forbidden: watch::Sender::new(None),
@@ -246,6 +249,11 @@ impl<K: Kind> Store<K> {
     /// Calls `listener` on every change from now on.
     pub fn on_change(&self, listener: impl Fn(&Change<K>) + Send + Sync + 'static) {
         self.listeners.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(listener));
+    }
+
+    /// Calls `requeue` on every change from now on, after all listeners: a worker may reconcile the object at once.
+    pub(crate) fn requeue_on_change(&self, requeue: impl Fn(&Change<K>) + Send + Sync + 'static) {
+        self.requeues.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(requeue));
     }
 
     /// Returns the resource version of the cache; zero until it has synced.
@@ -377,8 +385,9 @@ impl<K: Kind> Store<K> {
 
     fn notify(&self, changes: impl IntoIterator<Item = Change<K>>) {
         let listeners = self.listeners.read().unwrap_or_else(PoisonError::into_inner);
+        let requeues = self.requeues.read().unwrap_or_else(PoisonError::into_inner);
         for change in changes {
-            for listener in listeners.iter() {
+            for listener in listeners.iter().chain(requeues.iter()) {
                 // The watch and the other listeners continue; the panic itself is logged by the panic hook.
                 let _ = std::panic::catch_unwind(AssertUnwindSafe(|| listener(&change)));
             }

@@ -152,6 +152,9 @@ struct ListMetadata {
 /// Whether an object is stored.
 pub(crate) type Filter = Box<dyn Fn(&ObjectKey) -> bool + Send + Sync>;
 
+/// Removes fields of an object that the operator does not read.
+pub(crate) type Trim<K> = Box<dyn Fn(&mut K) + Send + Sync>;
+
 type Objects<K> = HashMap<ObjectKey, Entry<K>>;
 
 /// The watch of one kind.
@@ -159,8 +162,7 @@ pub(crate) struct Watch<K> {
     pub(crate) store: Arc<Store<K>>,
     pub(crate) scope: Scope,
     pub(crate) client: Client,
-    /// Removes fields that the operator does not read.
-    pub(crate) trim: fn(&mut K),
+    pub(crate) trim: Trim<K>,
     /// Whether an object is stored; none for all.
     pub(crate) filter: Option<Filter>,
     pub(crate) context: Arc<SharedContext>,

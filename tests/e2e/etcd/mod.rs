@@ -16,9 +16,9 @@ use kube::{Api, Client, api::PostParams};
 use messina_api::druid::v1alpha1::{EtcdOperatorTask, EtcdOperatorTaskStatus, TaskState};
 use messina_clients::Resolver;
 use messina_e2e::operator::Controllers;
-use messina_operator::controllers::{self, etcd_task};
+use messina_operator::controllers::etcd_task;
 use messina_plan::etcd_task::is_finished;
-use messina_runtime::{caches::Caches, controller::AnyController, fence::Fence, metrics::Metrics};
+use messina_runtime::{cluster::Cluster, controller::AnyController, fence::Fence, metrics::Metrics};
 use messina_testbed::harness::{Seen, until};
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ const LONG: Duration = Duration::from_secs(180);
 
 /// Starts only the controller of tasks.
 fn tasks(reach: Resolver) -> impl Controllers {
-    move |caches: &mut Caches, metrics: &Metrics| -> Vec<Arc<dyn AnyController>> {
+    move |cluster: &mut Cluster, metrics: &Metrics| -> Vec<Arc<dyn AnyController>> {
         let settings = etcd_task::Settings {
             registry: etcd_task::Registry::default(),
             resolver: reach.clone(),
@@ -34,8 +34,7 @@ fn tasks(reach: Resolver) -> impl Controllers {
             backup_restore_image: String::new(),
             task_metrics: etcd_task::TaskMetrics::new(metrics),
         };
-        let jobs = controllers::jobs(caches);
-        vec![etcd_task::start(caches, &jobs, settings)]
+        vec![etcd_task::declare(cluster, settings)]
     }
 }
 

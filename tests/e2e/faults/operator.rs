@@ -3,18 +3,15 @@
 use std::sync::Arc;
 
 use messina_api::names::scylla_operator;
-use messina_operator::{
-    certificates::KeyKind,
-    controllers::{self, datacenter},
-};
+use messina_operator::{certificates::KeyKind, controllers::datacenter};
 use messina_plan::{
     datacenter::{Gates, ProbePeriod},
     node::sysctl::Allowed,
 };
-use messina_runtime::{caches::Caches, controller::AnyController, metrics::Metrics};
+use messina_runtime::{cluster::Cluster, controller::AnyController, metrics::Metrics};
 
 /// The controller of datacenters alone.
-pub(crate) fn datacenters(caches: &mut Caches, metrics: &Metrics) -> Vec<Arc<dyn AnyController>> {
+pub(crate) fn datacenters(cluster: &mut Cluster, metrics: &Metrics) -> Vec<Arc<dyn AnyController>> {
     let settings = datacenter::Settings {
         operator_image: "localhost/messina/operator:test".into(),
         probe_period: ProbePeriod::default(),
@@ -30,6 +27,5 @@ pub(crate) fn datacenters(caches: &mut Caches, metrics: &Metrics) -> Vec<Arc<dyn
         expiry: datacenter::Expiry::new(metrics),
         counts: datacenter::Counts::new(metrics),
     };
-    let jobs = controllers::jobs(caches);
-    vec![datacenter::start(caches, &jobs, settings)]
+    vec![datacenter::declare(cluster, settings)]
 }

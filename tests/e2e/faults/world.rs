@@ -433,7 +433,8 @@ fn strip(value: &mut Value) {
             // Only fields of the operator, in an order that does not depend on time.
             if let Some(Value::Array(records)) = members.get_mut("managedFields") {
                 records.retain(|record| {
-                    record["manager"] == messina_operator::controllers::FIELD_MANAGER && record["subresource"].is_null()
+                    record["manager"] == messina_operator::controllers::datacenter::FIELD_MANAGER
+                        && record["subresource"].is_null()
                 });
                 records.sort_by_key(Value::to_string);
             }

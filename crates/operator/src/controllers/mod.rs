@@ -5,19 +5,10 @@ pub mod etcd_task;
 pub mod reasons;
 pub mod unserved;
 
-use std::sync::Arc;
-
 use k8s_openapi::api::batch::v1::Job;
 use messina_api::names::{label, scylla_operator};
 use messina_plan::etcd_task::job;
-use messina_runtime::{
-    apply::{Predecessor, compact_records},
-    caches::Caches,
-    store::{Kind, Store},
-};
-
-/// The field manager of server-side apply.
-pub const FIELD_MANAGER: &str = "messina";
+use messina_runtime::{apply::Predecessor, cluster::Selection, store::Kind};
 
 /// scylla-operator, whose managed fields this operator takes over.
 pub const PREDECESSOR: Predecessor = Predecessor {
@@ -25,13 +16,12 @@ pub const PREDECESSOR: Predecessor = Predecessor {
     state_labels: &[label::DECOMMISSIONED, label::REPLACE, label::REPLACING_NODE_HOST_ID],
 };
 
-/// Watches the Jobs of all controllers, which share one watch.
-pub fn jobs(caches: &mut Caches) -> Arc<Store<Job>> {
-    let ours = format!("{} in ({},{})", label::MANAGED_BY, label::value::OPERATOR, job::MANAGER);
-    caches.watch(Some(&ours), trim)
+/// The objects of a kind that the operator creates for datacenters.
+fn created<K: Kind>() -> Selection<K> {
+    Selection::labelled(format!("{}={}", label::MANAGED_BY, label::value::OPERATOR))
 }
 
-/// Drops the managed fields that no controller reads, to save memory.
-fn trim<K: Kind>(object: &mut K) {
-    compact_records(object.meta_mut(), FIELD_MANAGER, Some(PREDECESSOR));
+/// The Jobs of all controllers.
+fn jobs() -> Selection<Job> {
+    Selection::labelled(format!("{} in ({},{})", label::MANAGED_BY, label::value::OPERATOR, job::MANAGER))
 }

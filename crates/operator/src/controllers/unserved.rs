@@ -1,13 +1,13 @@
 //! Kinds that the operator knows and has no controller for yet. The API server accepts objects of them, so the operator reports that
 //! nothing is done for them: an event on each, and a metric.
 
-use kube::{Resource, core::PartialObjectMeta};
+use kube::{Resource, api::ObjectMeta, core::PartialObjectMeta};
 use messina_api::scylla::{
     v1::ScyllaCluster,
     v1alpha1::{RemoteKubernetesCluster, ScyllaDBCluster, ScyllaDBManagerClusterRegistration, ScyllaDBManagerTask},
 };
 use messina_runtime::{
-    caches::Caches,
+    cluster::{Cluster, Selection},
     controller::reference,
     events::Note,
     metrics::Metrics,
@@ -20,9 +20,12 @@ use prometheus_client::{
 
 use super::reasons;
 
-/// What to use instead, as a sentence.
-const ONE_DATACENTER: &str = "Create a ScyllaDBDatacenter for each datacenter instead.";
-const NO_MANAGER: &str = "Configure repairs and backups in ScyllaDB Manager itself.";
+/// What the user can do for objects of a kind, in sentences.
+const CLUSTER: &str = "For a new cluster, create a ScyllaDBDatacenter. If a ScyllaDBDatacenter exists for this object, the operator \
+    manages that as soon as scylla-operator has stopped. Keep this object then: deleting it deletes the ScyllaDBDatacenter.";
+const REMOTE: &str = "Create a ScyllaDBDatacenter in each Kubernetes cluster.";
+const MANAGER: &str = "Configure repairs and backups in ScyllaDB Manager itself. When you delete this object, remove the finalizers of \
+    scylla-operator from it: otherwise it stays.";
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct OfKind {
@@ -45,29 +48,31 @@ impl Unserved {
     }
 
     /// Watches the kinds that have no controller.
-    pub fn start(&self, caches: &mut Caches) {
-        self.watch::<ScyllaCluster>(caches, ONE_DATACENTER);
-        self.watch::<ScyllaDBCluster>(caches, ONE_DATACENTER);
-        self.watch::<ScyllaDBManagerClusterRegistration>(caches, NO_MANAGER);
-        self.watch::<ScyllaDBManagerTask>(caches, NO_MANAGER);
+    pub fn start(&self, cluster: &mut Cluster) {
+        self.watch::<ScyllaCluster>(cluster, CLUSTER);
+        self.watch::<ScyllaDBCluster>(cluster, REMOTE);
+        self.watch::<ScyllaDBManagerClusterRegistration>(cluster, MANAGER);
+        self.watch::<ScyllaDBManagerTask>(cluster, MANAGER);
         // It is in no namespace, and an operator of one namespace may not read it.
-        if caches.namespace().is_none() {
-            self.watch::<RemoteKubernetesCluster>(caches, ONE_DATACENTER);
+        if cluster.namespace().is_none() {
+            self.watch::<RemoteKubernetesCluster>(cluster, REMOTE);
         }
     }
 
-    fn watch<K>(&self, caches: &mut Caches, remedy: &'static str)
+    fn watch<K>(&self, cluster: &mut Cluster, remedy: &'static str)
     where
         K: Resource<DynamicType = ()>,
         PartialObjectMeta<K>: Kind,
     {
-        let store = caches.watch_optional_metadata::<K>(super::trim);
-        let events = caches.events().clone();
+        let optional = Selection::<PartialObjectMeta<K>>::all().metadata_only().if_served().if_permitted();
+        let store = cluster.store(optional.trimmed(trim));
+        let events = cluster.events().clone();
         let count = Count { family: self.0.clone(), labels: OfKind { kind: K::kind(&()).into_owned() } };
         store.on_change(move |change| {
             count.add(change);
-            if let Some(object) = change.after.as_ref().filter(|_| is_new(change)) {
-                events.emit(reference(object.as_ref()), Note::warning(reasons::NOT_SERVED, message::<K>(remedy)));
+            if let Some(object) = change.after.as_ref().filter(|_| is_new(change) || begins_deletion(change)) {
+                events
+                    .emit_if_idle(reference(object.as_ref()), Note::warning(reasons::NOT_SERVED, message::<K>(remedy)));
             }
         });
     }
@@ -98,11 +103,22 @@ fn is_new<K: Kind>(change: &Change<K>) -> bool {
     uid(change.before.as_deref()) != uid(change.after.as_deref())
 }
 
+/// Whether an object was deleted and stays because of a finalizer, which no controller removes.
+fn begins_deletion<K: Kind>(change: &Change<K>) -> bool {
+    let is_deleted = |metadata: Option<&ObjectMeta>| metadata.is_some_and(|one| one.deletion_timestamp.is_some());
+    is_deleted(change.metadata_after()) && !is_deleted(change.metadata_before())
+}
+
+/// Drops all metadata but those that are read.
+fn trim<K>(object: &mut PartialObjectMeta<K>) {
+    let metadata = &mut object.metadata;
+    (metadata.annotations, metadata.labels, metadata.managed_fields) = (None, None, None);
+}
+
 fn message<K: Resource<DynamicType = ()>>(remedy: &str) -> String {
-    let kind = K::kind(&());
     format!(
-        "{kind} has no effect: this version of the operator has no controller for it. Objects that scylla-operator created for it are \
-         left as they are. {remedy}"
+        "This version of the operator has no controller for {}, and does nothing for this object. {remedy}",
+        K::kind(&())
     )
 }
 
@@ -111,6 +127,8 @@ fn message<K: Resource<DynamicType = ()>>(remedy: &str) -> String {
 mod tests {
     use std::sync::Arc;
 
+    use jiff::Timestamp;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use messina_runtime::queue::ObjectKey;
 
     use super::*;
@@ -140,6 +158,15 @@ mod tests {
         };
         assert!(is_new(&Change::new(key.clone(), None, object("a"))));
         assert!(!is_new(&Change::new(key.clone(), object("a"), object("a"))));
-        assert!(is_new(&Change::new(key, object("a"), object("b"))));
+        assert!(is_new(&Change::new(key.clone(), object("a"), object("b"))));
+
+        let deleted = |uid: &str| {
+            let mut object = Arc::unwrap_or_clone(object(uid).unwrap());
+            object.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+            Some(Arc::new(object))
+        };
+        assert!(begins_deletion(&Change::new(key.clone(), object("a"), deleted("a"))));
+        assert!(!begins_deletion(&Change::new(key.clone(), deleted("a"), deleted("a"))));
+        assert!(!begins_deletion(&Change::new(key, deleted("a"), None)));
     }
 }

@@ -67,6 +67,8 @@ pub struct Observed {
     pub generation: Option<i64>,
     /// When the task was created.
     pub created_at: Timestamp,
+    /// Whether the task is being deleted.
+    pub is_being_deleted: bool,
     /// How long the task is kept after it is finished; none to keep it.
     pub time_to_live: Option<Duration>,
     /// The options of the task, as its handler reads them, or why they are invalid.
@@ -98,6 +100,8 @@ pub enum NextStep {
     CallAgainAfter(Duration),
     /// Delete the task.
     Delete,
+    /// Remove the finalizer of the task, which is being deleted.
+    RemoveFinalizer,
 }
 
 /// The decision about a task.

@@ -6,7 +6,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use messina_api::druid::v1alpha1::{EtcdOperatorTaskStatus, LastOperation, OperationState, OperationType};
 
-use super::{TaskResult, decide::add_error};
+use super::{
+    TaskResult,
+    decide::{NextStep, Observed, Plan, Stage, StageState, add_error},
+};
 
 /// A cleanup that failed is retried after this time, unless its handler names another.
 const RETRY: Duration = Duration::from_secs(5);
@@ -15,53 +18,44 @@ const IN_PROGRESS: &str = "The task is being deleted: the operator removes what 
 const COMPLETED: &str = "The deletion is complete. ";
 const INCOMPLETE: &str = "The deletion is incomplete: ";
 
-/// The next step of a deletion. The status is written before the step is taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeletionStep {
-    /// The handler's cleanup is called.
-    CleanUp,
-    /// The deletion is retried after this time.
-    Retry(Duration),
-    /// The finalizer is removed.
-    RemoveFinalizer,
-}
-
-/// What was decided about a task that is being deleted.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DeletionPlan {
-    /// The status of the task.
-    pub status: EtcdOperatorTaskStatus,
-    /// The next step.
-    pub step: DeletionStep,
-}
-
-/// Decides the next step of a deletion. `cleanup` is the result of the cleanup, if it was called just now.
-pub fn decide_deletion(status: &EtcdOperatorTaskStatus, cleanup: Option<&TaskResult>, now: Timestamp) -> DeletionPlan {
-    let mut status = status.clone();
-    let step = match (recorded_state(&status), cleanup) {
+/// Decides the status and the next step of a task that is being deleted.
+pub fn decide_deletion(observed: &Observed) -> Plan {
+    let (mut status, now) = (observed.status.clone(), observed.now);
+    let nothing = TaskResult::done("There was nothing to clean up.");
+    let cleanup = match &observed.stage_state {
+        // Owner references remove what a task of a type that is no longer registered has left.
+        _ if !observed.needs_cleanup => Some(&nothing),
+        StageState::Done(Stage::CleanUp, result) => Some(result),
+        _ => None,
+    };
+    let next = match (recorded_state(&status), cleanup) {
         (None, _) => {
             record(&mut status, OperationState::InProgress, IN_PROGRESS.to_owned(), now);
-            DeletionStep::CleanUp
+            NextStep::Wait(None)
         }
-        (Some(OperationState::Completed), _) => DeletionStep::RemoveFinalizer,
-        (Some(_), None) => DeletionStep::CleanUp,
-        (Some(_), Some(TaskResult { error: Some(error), is_completed: false, requeue_after, .. })) => {
-            add_error(&mut status, error, now);
-            let cause = error.description.trim_end_matches('.');
-            record(&mut status, OperationState::Failed, format!("{INCOMPLETE}{cause}. The operator retries it."), now);
-            DeletionStep::Retry(requeue_after.unwrap_or(RETRY))
-        }
-        // The cleanup goes on.
-        (Some(_), Some(TaskResult { error: None, is_completed: false, requeue_after, .. })) => {
-            DeletionStep::Retry(requeue_after.unwrap_or(RETRY))
+        (Some(OperationState::Completed), _) => NextStep::RemoveFinalizer,
+        (Some(_), None) => match observed.stage_state {
+            StageState::Running(Stage::CleanUp) => NextStep::Wait(None),
+            StageState::Waiting(pause) if !pause.is_zero() => NextStep::Wait(Some(pause)),
+            // Any other call for a task that is being deleted is obsolete.
+            _ => NextStep::CallHandler(Stage::CleanUp),
+        },
+        (Some(_), Some(TaskResult { error, is_completed: false, requeue_after, .. })) => {
+            if let Some(error) = error {
+                add_error(&mut status, error, now);
+                let cause = error.description.trim_end_matches('.');
+                let description = format!("{INCOMPLETE}{cause}. The operator retries it.");
+                record(&mut status, OperationState::Failed, description, now);
+            }
+            NextStep::CallAgainAfter(requeue_after.unwrap_or(RETRY))
         }
         (Some(_), Some(result)) => {
             result.error.iter().for_each(|error| add_error(&mut status, error, now));
             record(&mut status, OperationState::Completed, format!("{COMPLETED}{}", result.description), now);
-            DeletionStep::RemoveFinalizer
+            NextStep::RemoveFinalizer
         }
     };
-    DeletionPlan { status, step }
+    Plan { status, next }
 }
 
 /// The state of the deletion that the status records, if it does.
@@ -94,7 +88,7 @@ fn record(status: &mut EtcdOperatorTaskStatus, state: OperationState, descriptio
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
-    use crate::etcd_task::TaskError;
+    use crate::etcd_task::{EtcdAvailability, Options, TaskError};
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_second(1_800_000_000 + seconds).unwrap()
@@ -104,42 +98,86 @@ mod tests {
         status.last_operation.clone().unwrap()
     }
 
+    /// A task that is being deleted, with the result of its cleanup if that was called.
+    fn decide(status: &EtcdOperatorTaskStatus, cleanup: Option<&TaskResult>, seconds: i64) -> Plan {
+        let stage_state = cleanup.map_or(StageState::None, |result| StageState::Done(Stage::CleanUp, result.clone()));
+        decide_deletion(&observed(status, stage_state, seconds))
+    }
+
+    fn observed(status: &EtcdOperatorTaskStatus, stage_state: StageState, seconds: i64) -> Observed {
+        Observed {
+            status: status.clone(),
+            generation: Some(1),
+            created_at: at(0),
+            is_being_deleted: true,
+            time_to_live: None,
+            options: Ok(Options { deadline: Duration::from_secs(60) }),
+            needs_cleanup: true,
+            etcd: EtcdAvailability::Found,
+            ahead: Vec::new(),
+            may_refresh: true,
+            stage_state,
+            failures: 0,
+            now: at(seconds),
+        }
+    }
+
     #[test]
     fn a_deletion_records_its_start_failures_and_completion() {
-        let first = decide_deletion(&EtcdOperatorTaskStatus::default(), None, at(0));
-        assert_eq!(first.step, DeletionStep::CleanUp);
+        let first = decide(&EtcdOperatorTaskStatus::default(), None, 0);
+        assert_eq!(first.next, NextStep::Wait(None), "the cleanup begins when the status says so");
         let started = operation(&first.status);
         assert_eq!(
             (started.operation_type, started.state),
             (Some(OperationType::Delete), Some(OperationState::InProgress))
         );
-        let again = decide_deletion(&first.status, None, at(1));
-        assert_eq!((again.status, again.step), (first.status.clone(), DeletionStep::CleanUp), "it is recorded once");
+        let again = decide(&first.status, None, 1);
+        let clean_up = NextStep::CallHandler(Stage::CleanUp);
+        assert_eq!((again.status, again.next), (first.status.clone(), clean_up), "it is recorded once");
 
         let retry = TaskResult::retry(TaskError::new("ERR_X", "the Job a could not be deleted"));
-        let failed = decide_deletion(&first.status, Some(&retry), at(2));
-        assert_eq!(failed.step, DeletionStep::Retry(RETRY));
+        let failed = decide(&first.status, Some(&retry), 2);
+        assert_eq!(failed.next, NextStep::CallAgainAfter(RETRY));
         assert_eq!(operation(&failed.status).state, Some(OperationState::Failed));
         assert!(operation(&failed.status).description.unwrap().contains("Job a"));
         assert_eq!(failed.status.last_errors.iter().flatten().count(), 1);
-        let again = decide_deletion(&failed.status, Some(&retry), at(9));
+        let again = decide(&failed.status, Some(&retry), 9);
         assert_eq!(again.status, failed.status, "the same failure is recorded once");
 
-        let done = decide_deletion(&failed.status, Some(&TaskResult::done("x")), at(10));
-        assert_eq!(done.step, DeletionStep::RemoveFinalizer);
+        let done = decide(&failed.status, Some(&TaskResult::done("x")), 10);
+        assert_eq!(done.next, NextStep::RemoveFinalizer);
         assert_eq!(
             (operation(&done.status).state, operation(&done.status).last_transition_time),
             (Some(OperationState::Completed), Some(Time(at(10))))
         );
-        let last = decide_deletion(&done.status, None, at(11));
-        assert_eq!((last.status, last.step), (done.status, DeletionStep::RemoveFinalizer));
+        let last = decide(&done.status, None, 11);
+        assert_eq!((last.status, last.next), (done.status, NextStep::RemoveFinalizer));
+    }
+
+    #[test]
+    fn a_deletion_waits_for_its_cleanup_alone() {
+        let status = decide(&EtcdOperatorTaskStatus::default(), None, 0).status;
+        let second = Duration::from_secs(1);
+        let run = TaskResult::done("the task is done");
+        for (stage_state, expected) in [
+            (StageState::Running(Stage::CleanUp), NextStep::Wait(None)),
+            (StageState::Waiting(second), NextStep::Wait(Some(second))),
+            (StageState::Waiting(Duration::ZERO), NextStep::CallHandler(Stage::CleanUp)),
+            (StageState::Running(Stage::Run), NextStep::CallHandler(Stage::CleanUp)),
+            (StageState::Done(Stage::Run, run), NextStep::CallHandler(Stage::CleanUp)),
+        ] {
+            let plan = decide_deletion(&observed(&status, stage_state.clone(), 1));
+            assert_eq!((plan.status, plan.next), (status.clone(), expected), "{stage_state:?}");
+        }
+        let without = Observed { needs_cleanup: false, ..observed(&status, StageState::Running(Stage::Run), 1) };
+        assert_eq!(decide_deletion(&without).next, NextStep::RemoveFinalizer, "a type without a cleanup");
     }
 
     #[test]
     fn a_cleanup_that_can_never_succeed_does_not_keep_the_task() {
-        let status = decide_deletion(&EtcdOperatorTaskStatus::default(), None, at(0)).status;
-        let plan = decide_deletion(&status, Some(&TaskResult::failed(TaskError::new("ERR_X", "no name"))), at(1));
-        assert_eq!(plan.step, DeletionStep::RemoveFinalizer);
+        let status = decide(&EtcdOperatorTaskStatus::default(), None, 0).status;
+        let plan = decide(&status, Some(&TaskResult::failed(TaskError::new("ERR_X", "no name"))), 1);
+        assert_eq!(plan.next, NextStep::RemoveFinalizer);
         assert_eq!(plan.status.last_errors.iter().flatten().count(), 1);
     }
 
@@ -150,11 +188,11 @@ mod tests {
             EtcdOperatorTaskStatus { last_operation: Some(operation), ..status }
         };
         let retry = TaskResult::retry(TaskError::new("ERR_X", "busy"));
-        let started = stored(decide_deletion(&EtcdOperatorTaskStatus::default(), None, at(0)).status);
-        assert_eq!(decide_deletion(&started, None, at(1)).status, started);
-        let failed = stored(decide_deletion(&started, Some(&retry), at(2)).status);
-        assert_eq!(decide_deletion(&failed, None, at(3)).step, DeletionStep::CleanUp);
-        let done = stored(decide_deletion(&failed, Some(&TaskResult::done("x")), at(4)).status);
-        assert_eq!(decide_deletion(&done, None, at(5)).step, DeletionStep::RemoveFinalizer);
+        let started = stored(decide(&EtcdOperatorTaskStatus::default(), None, 0).status);
+        assert_eq!(decide(&started, None, 1).status, started);
+        let failed = stored(decide(&started, Some(&retry), 2).status);
+        assert_eq!(decide(&failed, None, 3).next, NextStep::CallHandler(Stage::CleanUp));
+        let done = stored(decide(&failed, Some(&TaskResult::done("x")), 4).status);
+        assert_eq!(decide(&done, None, 5).next, NextStep::RemoveFinalizer);
     }
 }

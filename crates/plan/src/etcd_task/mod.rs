@@ -23,7 +23,7 @@ pub mod snapshot;
 
 pub use config::{Options, decode, seconds};
 pub use decide::{EtcdAvailability, NextStep, Observed, Plan, Stage, StageState, decide, is_old_enough};
-pub use deletion::{DeletionPlan, DeletionStep, decide_deletion};
+pub use deletion::decide_deletion;
 use messina_api::druid::v1alpha1::{
     EtcdOperatorTaskStatus, MemberOutcome, SnapshotsBefore, TakenSnapshot, TaskProgress, TaskState,
 };

@@ -22,14 +22,18 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::info;
 
-pub(crate) use self::collection::{Collection, StoreCollection};
 use self::records::{applied_records, fields};
+pub(crate) use self::{
+    collection::{Collection, StoreCollection},
+    records::compact_records,
+};
 pub use self::{
     components::{ComponentPlan, Deletion, Desired, FieldPatch, ObservedVersion, Progress, no_longer_desired},
-    records::{Predecessor, compact_records},
+    records::Predecessor,
 };
 
 use crate::{
+    cluster::Cluster,
     difference::difference,
     error::Error,
     events::Note,
@@ -102,8 +106,9 @@ pub(crate) struct Applier {
     pub(crate) client: Client,
     pub(crate) collections: Arc<BTreeMap<String, Arc<dyn Collection>>>,
     pub(crate) context: Arc<SharedContext>,
-    /// See [`Applier::adopted`].
-    pub(crate) adopted: Mutex<BTreeSet<String>>,
+    pub(crate) field_manager: &'static str,
+    /// The collections whose orphans are adopted.
+    pub(crate) adopted: BTreeSet<String>,
     /// Objects that are known to match: the hash of the desired object, and the resource version it was compared with.
     /// This saves the comparison, and keeps the operator from writing a field that the API server drops again and
     /// again.
@@ -116,6 +121,20 @@ pub(crate) struct Applier {
 }
 
 impl Applier {
+    /// Creates a writer to an API server, which adopts orphans in the collections `adopted`.
+    pub(crate) fn new(cluster: &Cluster, field_manager: &'static str, adopted: BTreeSet<String>) -> Self {
+        Self {
+            client: cluster.client().clone(),
+            collections: cluster.collections(),
+            context: Arc::clone(cluster.context()),
+            field_manager,
+            adopted,
+            up_to_date: Mutex::default(),
+            written: Mutex::default(),
+            labelled: Mutex::default(),
+        }
+    }
+
     /// Returns the resource version of each cache. To be called before the caches are read for a decision.
     pub(crate) fn versions(&self) -> BTreeMap<String, Version> {
         self.collections.iter().map(|(name, collection)| (name.clone(), collection.version())).collect()
@@ -198,7 +217,7 @@ impl Applier {
     ) -> Result<(), Error> {
         let doing = || format!("changing {} {}", change.kind, change.key);
         self.check_preconditions(doing, &change.preconditions, decision, expectations).await?;
-        let path = format!("{}/{}?fieldManager={}-steps", change.path, change.key.name, self.context.field_manager);
+        let path = format!("{}/{}?fieldManager={}-steps", change.path, change.key.name, self.field_manager);
         match self.send(Method::PATCH, &path, "application/merge-patch+json", &change.patch).await {
             Ok(metadata) => {
                 info!(kind = change.kind, object = %change.key, patch = %change.patch, "changed");
@@ -317,7 +336,7 @@ impl Applier {
     /// Returns our entries of `managedFields`, with their indexes.
     fn records<'a>(&self, metadata: &'a ObjectMeta) -> Vec<(usize, &'a ManagedFieldsEntry)> {
         let is_ours = |entry: &ManagedFieldsEntry| {
-            entry.manager.as_deref() == Some(self.context.field_manager) && entry.subresource.is_none()
+            entry.manager.as_deref() == Some(self.field_manager) && entry.subresource.is_none()
         };
         metadata.managed_fields.iter().flatten().enumerate().filter(|(_, entry)| is_ours(entry)).collect()
     }
@@ -340,7 +359,7 @@ impl Applier {
     ) -> Result<bool, Error> {
         let doing = || format!("creating {}", desired.named());
         self.check_preconditions(doing, &desired.preconditions, decision, expectations).await?;
-        let path = format!("{}?fieldManager={}", desired.path, self.context.field_manager);
+        let path = format!("{}?fieldManager={}", desired.path, self.field_manager);
         match self.send(Method::POST, &path, "application/json", &desired.value).await {
             Ok(metadata) => {
                 info!(kind = desired.kind, object = %desired.key, "created");
@@ -402,7 +421,7 @@ impl Applier {
             }
             let doing = || format!("labelling {}", desired.named());
             let patch = json!({"metadata": {"uid": metadata.uid, "labels": labels}});
-            let path = format!("{path}?fieldManager={}", self.context.field_manager);
+            let path = format!("{path}?fieldManager={}", self.field_manager);
             let labelled = self.send(Method::PATCH, &path, "application/merge-patch+json", &patch).await;
             let labelled = labelled.map_err(|error| {
                 self.failed(doing, error, &desired.collection, &desired.path, &desired.key, expectations)
@@ -449,7 +468,7 @@ impl Applier {
                     other.kind, other.name
                 )
             }
-            None if !self.adopted().contains(&desired.collection) => {
+            None if !self.adopted.contains(&desired.collection) => {
                 "has no controller, so the operator does not change it. Rename it, or delete it if it is not in use"
                     .into()
             }
@@ -476,7 +495,7 @@ impl Applier {
         let owners: Vec<&OwnerReference> = metadata.owner_references.iter().flatten().chain([owner]).collect();
         let (uid, version) = (&metadata.uid, &metadata.resource_version);
         let patch = json!({"metadata": {"uid": uid, "resourceVersion": version, "ownerReferences": owners}});
-        let address = format!("{path}/{}?fieldManager={}", key.name, self.context.field_manager);
+        let address = format!("{path}/{}?fieldManager={}", key.name, self.field_manager);
         match self.send(Method::PATCH, &address, "application/merge-patch+json", &patch).await {
             Ok(metadata) => {
                 info!(kind, object = %key, "adopted");
@@ -499,8 +518,7 @@ impl Applier {
         expectations: &mut Vec<Expectation>,
     ) -> Result<Version, Error> {
         let doing = || format!("changing {}", desired.named());
-        let path =
-            format!("{}/{}?fieldManager={}&force=true", desired.path, desired.key.name, self.context.field_manager);
+        let path = format!("{}/{}?fieldManager={}&force=true", desired.path, desired.key.name, self.field_manager);
         let mut value = desired.value.clone();
         value["metadata"]["uid"] = metadata.uid.clone().into();
         if let Some(version) = of_version {
@@ -532,7 +550,7 @@ impl Applier {
         // All but the first are removed, from the last one on.
         records.sort_by_key(|(place, _)| *place);
         let state_labels = self.context.predecessor.map_or(&[][..], |predecessor| predecessor.state_labels);
-        let manager = self.context.field_manager;
+        let manager = self.field_manager;
         let patch = applied_records(metadata.uid.as_deref(), of_version, manager, state_labels, &records);
         let path = format!("{}/{}", desired.path, desired.key.name);
         match self.send(Method::PATCH, &path, "application/json-patch+json", &patch).await {
@@ -592,11 +610,6 @@ impl Applier {
 
     async fn send(&self, method: Method, path: &str, content: &str, value: &Value) -> kube::Result<ObjectMeta> {
         send(&self.client, method, path, content, value).await
-    }
-
-    /// Returns the collections whose orphans are adopted.
-    pub(crate) fn adopted(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
-        self.adopted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn up_to_date(&self) -> std::sync::MutexGuard<'_, HashMap<(String, ObjectKey), (String, Version)>> {

@@ -1,5 +1,7 @@
 //! `managedFields`: which field manager owns which field of an object.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
 use kube::api::ObjectMeta;
 use serde_json::{Value, json};
@@ -54,13 +56,17 @@ fn forget_labels(fields: &mut Value, labels: &[&str]) {
 }
 
 /// Compacts `managedFields`, which are most of a small object. The fields of other managers are dropped, because the
-/// operator does not read them. Those of our manager and of a predecessor become a string, because a tree takes many
+/// operator does not read them. Those of our managers and of a predecessor become a string, because a tree takes many
 /// times the memory. Indexes stay the same, and the time of the predecessor's last write is kept.
-pub fn compact_records(metadata: &mut ObjectMeta, field_manager: &str, predecessor: Option<Predecessor>) {
+pub(crate) fn compact_records(
+    metadata: &mut ObjectMeta,
+    field_managers: &BTreeSet<&'static str>,
+    predecessor: Option<Predecessor>,
+) {
     for entry in metadata.managed_fields.iter_mut().flatten() {
         let manager = entry.manager.as_deref().filter(|_| entry.subresource.is_none());
         let is_former = manager.is_some_and(|manager| predecessor.is_some_and(|former| (former.is_manager)(manager)));
-        let is_read = is_former || manager == Some(field_manager);
+        let is_read = is_former || manager.is_some_and(|manager| field_managers.contains(manager));
         entry.time = entry.time.take().filter(|_| is_former);
         entry.fields_v1 = fields(entry).filter(|_| is_read).map(|fields| FieldsV1(Value::String(fields.to_string())));
     }
@@ -100,7 +106,7 @@ mod tests {
         ]);
         let mut metadata: ObjectMeta = serde_json::from_value(json!({"managedFields": records})).unwrap_or_default();
         for _ in 0..2 {
-            compact_records(&mut metadata, "us", None);
+            compact_records(&mut metadata, &["us"].into(), None);
             let entries: Vec<_> = metadata.managed_fields.iter().flatten().collect();
             assert_eq!(entries.iter().map(|entry| fields(entry)).collect::<Vec<_>>(), [None, Some(recorded.clone())]);
             assert!(entries.iter().all(|entry| entry.fields_v1.as_ref().is_none_or(|fields| fields.0.is_string())));
@@ -117,7 +123,7 @@ mod tests {
             {"manager": "former", "operation": "Update", "time": time, "fieldsV1": {"f:status": {}}, "subresource": "status"},
         ]);
         let mut metadata: ObjectMeta = serde_json::from_value(json!({"managedFields": records})).unwrap_or_default();
-        compact_records(&mut metadata, "us", Some(FORMER));
+        compact_records(&mut metadata, &["us"].into(), Some(FORMER));
         let entries: Vec<_> = metadata.managed_fields.iter().flatten().collect();
         assert_eq!(entries.iter().map(|entry| fields(entry)).collect::<Vec<_>>(), [Some(json!({"f:data": {}})), None]);
         assert_eq!(entries.iter().map(|entry| entry.time.is_some()).collect::<Vec<_>>(), [true, false]);

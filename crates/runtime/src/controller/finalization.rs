@@ -1,39 +1,24 @@
-//! Finalization: what the operator does between the deletion of an object and the removal of its finalizer.
+//! The finalizer that keeps a deleted object until everything is done that has to precede its removal.
 
-use std::sync::Arc;
-
-use kube::{Resource as _, api::ObjectMeta};
+use kube::api::ObjectMeta;
 use serde_json::json;
 
 use super::{
-    interface::{Controller, Finalize, FinalizeStep},
-    running::{CACHE_LAG_REQUEUE, Memory, Running, StatusWrite, status_of},
+    interface::Controller,
+    running::{Memory, Running},
 };
-use crate::{error::Error, pace::StatusChange, queue::Outcome};
+use crate::error::Error;
 
 impl<C: Controller> Running<C> {
-    pub(super) async fn finalize(&self, object: &Arc<C::Object>, memory: &mut Memory) -> Result<Outcome, Error> {
-        let Some(finalizer) = C::FINALIZER.filter(|finalizer| finalizers(object.meta()).contains(finalizer)) else {
-            return Ok(Outcome::Done);
-        };
-        let Finalize { status, step } = self.controller.finalize(object).await?;
-        if let Some(desired) = status {
-            // A finalization has few steps, and the user waits for it.
-            memory.pace.reset();
-            let current = status_of(object.as_ref());
-            if self.write_status(object.meta(), &current, &desired, StatusChange::Transition, memory).await?
-                != StatusWrite::Unchanged
-            {
-                return Ok(Outcome::After(CACHE_LAG_REQUEUE));
-            }
-        }
-        match step {
-            FinalizeStep::After(pause) => Ok(Outcome::After(pause)),
-            FinalizeStep::RemoveFinalizer => {
-                self.set_finalizers(object.meta(), memory, |all| all.retain(|one| *one != finalizer)).await?;
-                Ok(Outcome::Done)
-            }
-        }
+    /// Whether an object is being deleted and has our finalizer.
+    pub(super) fn is_finalizing(metadata: &ObjectMeta) -> bool {
+        let has_finalizer = C::FINALIZER.is_some_and(|finalizer| finalizers(metadata).contains(&finalizer));
+        metadata.deletion_timestamp.is_some() && has_finalizer
+    }
+
+    /// Removes our finalizer, so that the API server removes the object.
+    pub(super) async fn remove_finalizer(&self, metadata: &ObjectMeta, memory: &mut Memory) -> Result<(), Error> {
+        self.set_finalizers(metadata, memory, |all| all.retain(|one| Some(*one) != C::FINALIZER)).await
     }
 
     pub(super) async fn set_finalizers<'a>(

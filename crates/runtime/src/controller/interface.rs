@@ -2,14 +2,15 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
+use kube::api::ObjectMeta;
 use messina_text::Reason;
-use serde_json::Value;
 
 use crate::{
     apply::{Applied, ComponentPlan},
     error::Error,
+    queue::{Backoff, ObjectKey},
     reasons,
-    status::Report,
+    status::{ForeignStatus, Report},
     store::Kind,
 };
 
@@ -32,10 +33,19 @@ pub trait Controller: Send + Sync + 'static {
     type Plan: Send + Sync;
     /// Name of the controller, in logs and metrics.
     const NAME: &'static str;
-    /// The finalizer that keeps a deleted object until [`Controller::finalize`] is done.
+    /// The field manager of the controller's writes. Each controller has its own, so that it neither changes nor
+    /// removes fields that another one has applied.
+    const FIELD_MANAGER: &'static str;
+    /// The backoff of an object whose reconcile failed.
+    const BACKOFF: Backoff = Backoff::DEFAULT;
+    /// Returns the object that the labels of an orphan name as its owner; none for a controller that adopts nothing.
+    const ORPHAN_OWNER: Option<fn(&ObjectMeta) -> Option<ObjectKey>> = None;
+    /// The finalizer that keeps a deleted object until [`Controller::is_finalized`].
     const FINALIZER: Option<&'static str> = None;
     /// Whether the status has conditions, which the runtime derives from the results of the components.
     const HAS_CONDITIONS: bool = true;
+    /// The parts of the status that another controller writes. They are never changed.
+    const FOREIGN_STATUS: ForeignStatus = ForeignStatus::NONE;
     /// Type and reason of the condition of an object for which [`Controller::suspended`] returns a suspension.
     const SUSPENDED: Reason = reasons::HELD;
 
@@ -63,27 +73,9 @@ pub trait Controller: Send + Sync + 'static {
     /// Does what was planned outside of Kubernetes, or starts it. It is called when the caches show that all planned
     /// objects and the status are written, so that a decision is recorded before it is carried out.
     fn act(&self, _object: &Arc<Self::Object>, _observed: &Self::Observed, _plan: &Self::Plan) {}
-    /// Does what has to precede the removal of our finalizer, and reports its progress.
-    fn finalize(&self, _object: &Arc<Self::Object>) -> impl Future<Output = Result<Finalize, Error>> + Send {
-        async { Ok(Finalize { status: None, step: FinalizeStep::RemoveFinalizer }) }
+    /// Whether the finalizer of an object that is being deleted is removed, once the status is written. Until then the
+    /// object is observed and planned like any other: the plan must not create dependents, which nothing would delete.
+    fn is_finalized(&self, _plan: &Self::Plan) -> bool {
+        true
     }
-}
-
-/// The result of [`Controller::finalize`].
-#[derive(Clone, Debug, PartialEq)]
-pub struct Finalize {
-    /// The desired status, if any. If it differs from the current one, it is written and the object is finalized again:
-    /// `step` is taken only when the status is as given here.
-    pub status: Option<Value>,
-    /// The next step.
-    pub step: FinalizeStep,
-}
-
-/// The step that follows a call of [`Controller::finalize`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FinalizeStep {
-    /// Remove the finalizer: everything is done.
-    RemoveFinalizer,
-    /// Finalize the object again after this time.
-    After(Duration),
 }

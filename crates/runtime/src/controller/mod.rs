@@ -9,9 +9,13 @@
 //! act          do what is planned outside of Kubernetes, once there is nothing left to write
 //! ```
 //!
+//! An object that is being deleted passes the same steps, if it has the finalizer of the controller. The runtime removes
+//! the finalizer when the plan says so.
+//!
 //! Validation is the first step of `plan` or the last of `observe`: invalid fields are values, not errors.
 
 mod adoption;
+mod builder;
 mod finalization;
 mod interface;
 mod reconcile;
@@ -20,7 +24,8 @@ mod running;
 mod tests;
 
 pub use self::{
-    interface::{Controller, Finalize, FinalizeStep, Suspension},
+    builder::ControllerBuilder,
+    interface::{Controller, Suspension},
     reconcile::AnyController,
     running::{Running, reference},
 };

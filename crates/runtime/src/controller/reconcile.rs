@@ -1,9 +1,6 @@
 //! The reconcile of one object, from the queue to the status.
 
-use std::{
-    sync::{Arc, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use kube::{Resource as _, api::ObjectMeta};
@@ -100,7 +97,10 @@ impl<C: Controller> Running<C> {
             return Ok(outcome);
         }
         if object.meta().deletion_timestamp.is_some() {
-            return self.finalize(&object, memory).await;
+            return match Self::is_finalizing(object.meta()) {
+                true => self.reconcile_spec(key, &object, memory).await,
+                false => Ok(Outcome::Done),
+            };
         }
         if let Some(outcome) = self.prepare(key, &object, memory).await? {
             return Ok(outcome);
@@ -113,7 +113,7 @@ impl<C: Controller> Running<C> {
         *memory = Memory::default();
         self.losses().remove(key);
         self.applier.forget_missing();
-        self.forgets.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|forget| forget(key));
+        self.forgets.iter().for_each(|forget| forget(key));
     }
 
     /// Reports in the status that the object is paused by the user, or suspended because another operator manages it.
@@ -226,6 +226,10 @@ impl<C: Controller> Running<C> {
             (None, StatusWrite::Written) => Ok(Outcome::Done),
             (None, StatusWrite::Unchanged) => {
                 debug_span!("act").in_scope(|| self.controller.act(object, &observed, &plan));
+                if Self::is_finalizing(object.meta()) && self.controller.is_finalized(&plan) {
+                    self.remove_finalizer(object.meta(), memory).await?;
+                    return Ok(Outcome::Done);
+                }
                 Ok(requeue_after.map_or(Outcome::Done, Outcome::After))
             }
         }
@@ -290,8 +294,8 @@ pub trait AnyController: Send + Sync {
     fn start(self: Arc<Self>, workers: usize, tasks: &mut JoinSet<()>);
     /// Lets workers finish their current objects and take no more.
     fn stop(&self);
-    /// Returns what blocks the whole controller, for `/readyz`.
-    fn blocked_on(&self) -> Option<String>;
+    /// Returns what blocks the whole controller, for `/readyz`: caches that have not synced, and what it says itself.
+    fn blocked_on(&self) -> Vec<String>;
     /// Returns the evidence that the controller is stuck, for `/healthz`.
     fn stuck(&self) -> Option<String>;
 }
@@ -301,8 +305,7 @@ impl<C: Controller> AnyController for Running<C> {
         for _ in 0..workers {
             let running = Arc::clone(&self);
             tasks.spawn(async move {
-                let needs = running.needs.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                for collection in needs.iter().filter_map(|need| running.applier.collections.get(need)) {
+                for collection in running.needs.iter().filter_map(|need| running.applier.collections.get(need)) {
                     collection.wait_until_synced().await;
                 }
                 while let Some(work) = running.queue.next().await {
@@ -320,8 +323,10 @@ impl<C: Controller> AnyController for Running<C> {
         self.queue.close();
     }
 
-    fn blocked_on(&self) -> Option<String> {
-        self.controller.blocked_on()
+    fn blocked_on(&self) -> Vec<String> {
+        let needed = self.needs.iter().filter_map(|need| self.applier.collections.get(need));
+        let unsynced = needed.filter(|collection| collection.is_unsynced());
+        unsynced.map(|collection| collection.name().to_owned()).chain(self.controller.blocked_on()).collect()
     }
 
     fn stuck(&self) -> Option<String> {

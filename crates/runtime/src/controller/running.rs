@@ -9,7 +9,7 @@ use std::{
 use http::Method;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::{Resource as _, api::ObjectMeta, core::PartialObjectMeta};
+use kube::{Resource as _, api::ObjectMeta};
 use messina_text::Reason;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -18,19 +18,16 @@ use tracing::{Instrument, debug, debug_span, warn};
 use super::interface::Controller;
 use crate::{
     apply::{Applier, Orphan},
-    background_tasks::BackgroundTasks,
-    caches::{Caches, controller_key},
     error::{Error, chain},
     events::Note,
     ledger::Expectation,
     pace::{Pace, StatusChange},
-    queue::{Backoff, ObjectKey, Outcome, Queue},
+    queue::{ObjectKey, Outcome, Queue},
     reasons,
-    references::References,
     request::send,
     shared_context::SharedContext,
     status,
-    store::{Change, Kind, Store, Version},
+    store::{Kind, Store, Version},
 };
 
 /// An object whose expectations are not met is requeued after this time, unless a watch event requeues it before.
@@ -104,7 +101,7 @@ pub(super) type HasFormer = Box<dyn Fn(&ObjectKey, Option<&str>) -> bool + Send 
 
 /// A controller with its queue and its watches.
 pub struct Running<C: Controller> {
-    pub(super) controller: C,
+    pub(super) controller: Arc<C>,
     pub(super) objects: Arc<Store<C::Object>>,
     pub(super) queue: Arc<Queue>,
     pub(super) applier: Applier,
@@ -113,125 +110,14 @@ pub struct Running<C: Controller> {
     /// Objects with a deleted dependent, and the resource version of that deletion.
     pub(super) losses: Arc<Mutex<HashMap<ObjectKey, Version>>>,
     /// The collections whose caches must have synced before the first reconcile.
-    pub(super) needs: Mutex<BTreeSet<String>>,
+    pub(super) needs: BTreeSet<String>,
     /// Called with an object that is gone, when no worker reconciles it any more.
-    pub(super) forgets: Mutex<Vec<Forget>>,
+    pub(super) forgets: Vec<Forget>,
     /// Finds objects of a former object of the same name.
-    pub(super) adoptable: Mutex<Vec<Adoptable>>,
+    pub(super) adoptable: Vec<Adoptable>,
 }
 
 impl<C: Controller> Running<C> {
-    /// Creates a controller of the objects in `objects`.
-    pub fn new(caches: &Caches, controller: C, objects: Arc<Store<C::Object>>, backoff: Backoff) -> Arc<Self> {
-        let context = Arc::clone(caches.context());
-        let applier = Applier {
-            client: caches.client().clone(),
-            collections: caches.collections(),
-            context: Arc::clone(&context),
-            adopted: Mutex::default(),
-            up_to_date: Mutex::default(),
-            written: Mutex::default(),
-            labelled: Mutex::default(),
-        };
-        let running = Self {
-            controller,
-            objects: Arc::clone(&objects),
-            queue: Queue::new(backoff),
-            applier,
-            context,
-            memories: Mutex::default(),
-            losses: Arc::default(),
-            needs: Mutex::default(),
-            forgets: Mutex::default(),
-            adoptable: Mutex::default(),
-        };
-        running.needs::<C::Object>();
-        let queue = Arc::clone(&running.queue);
-        objects.on_change(move |change: &Change<C::Object>| queue.add(change.key.clone()));
-        let queue = Arc::clone(&running.queue);
-        running.context.metrics.on_read(move |metrics| metrics.queue(C::NAME, queue.load()));
-        Arc::new(running)
-    }
-
-    /// Reconciles an object whenever a dependent changes whose controller it is.
-    pub fn owns<K: Kind>(self: &Arc<Self>, store: &Arc<Store<K>>) {
-        self.needs::<K>();
-        let (queue, losses, own_store) = (Arc::clone(&self.queue), Arc::clone(&self.losses), Arc::downgrade(store));
-        store.on_change(move |change: &Change<K>| {
-            let lost = change.metadata_before().filter(|_| change.is_gone());
-            if let (Some(store), Some(lost)) = (own_store.upgrade(), lost)
-                && let Some(owner) = controller_key::<C::Object>(lost)
-            {
-                losses.lock().unwrap_or_else(PoisonError::into_inner).insert(owner, store.version());
-            }
-            for key in change.metadata().filter_map(controller_key::<C::Object>) {
-                queue.add(key);
-            }
-        });
-    }
-
-    /// Reconciles the objects that `concerns` returns whenever an object in `store` changes. `concerns` gets its
-    /// metadata before and after the change, which are known even of objects that cannot be read.
-    pub fn watches<K: Kind>(
-        self: &Arc<Self>,
-        store: &Store<K>,
-        concerns: impl Fn(&ObjectMeta) -> Vec<ObjectKey> + Send + Sync + 'static,
-    ) {
-        self.watch_changes(store, move |change| change.metadata().flat_map(&concerns).collect());
-    }
-
-    /// Reconciles the objects that `concerns` returns for a change in `store`.
-    pub fn watch_changes<K: Kind>(
-        self: &Arc<Self>,
-        store: &Store<K>,
-        concerns: impl Fn(&Change<K>) -> Vec<ObjectKey> + Send + Sync + 'static,
-    ) {
-        self.needs::<K>();
-        self.requeue_all_on_permission_change(store);
-        let queue = Arc::clone(&self.queue);
-        store.on_change(move |change: &Change<K>| concerns(change).into_iter().for_each(|key| queue.add(key)));
-    }
-
-    /// Reconciles all objects when a permission is granted or revoked: their conditions report missing permissions.
-    pub(super) fn requeue_all_on_permission_change<K: Kind>(&self, store: &Store<K>) {
-        // A weak reference, because the store may be the one of these objects.
-        let (queue, objects) = (Arc::clone(&self.queue), Arc::downgrade(&self.objects));
-        store.on_permission_change(move || {
-            let objects = objects.upgrade().map(|objects| objects.all()).unwrap_or_default();
-            objects.iter().for_each(|one| queue.add(crate::store::key_of(one.meta())));
-        });
-    }
-
-    /// Reconciles an object whenever a background task for it is done.
-    pub fn on_task_done<T: Send + 'static>(self: &Arc<Self>, background_tasks: &BackgroundTasks<T>) {
-        let queue = Arc::clone(&self.queue);
-        background_tasks.on_done(move |key| queue.add(key));
-    }
-
-    /// Returns a function that requeues an object.
-    pub fn waker(self: &Arc<Self>) -> impl Fn(ObjectKey) + Send + Sync + 'static {
-        let queue = Arc::clone(&self.queue);
-        move |key| queue.add(key)
-    }
-
-    /// Reconciles an object whenever an object changes that it refers to.
-    pub fn refers_to<K>(self: &Arc<Self>, references: &Arc<References<K>>)
-    where
-        K: Kind,
-        PartialObjectMeta<K>: Kind,
-    {
-        self.needs.lock().unwrap_or_else(PoisonError::into_inner).insert(References::<K>::collection());
-        let queue = Arc::clone(&self.queue);
-        references.on_change(C::NAME, move |key| queue.add(key));
-        let references = Arc::clone(references);
-        let forget = Box::new(move |key: &ObjectKey| references.forget(C::NAME, key));
-        self.forgets.lock().unwrap_or_else(PoisonError::into_inner).push(forget);
-    }
-
-    pub(super) fn needs<K: Kind>(&self) {
-        self.needs.lock().unwrap_or_else(PoisonError::into_inner).insert(K::url_path(&(), None));
-    }
-
     /// Reads the metadata of an object from the API server; none if it does not exist.
     pub(super) async fn read_metadata(&self, key: &ObjectKey) -> Result<Option<ObjectMeta>, Error> {
         let path = format!("{}/{}", C::Object::url_path(&(), key.namespace.as_deref()), key.name);
@@ -298,7 +184,8 @@ impl<C: Controller> Running<C> {
         change: StatusChange,
         memory: &mut Memory,
     ) -> Result<StatusWrite, Error> {
-        let Some(patch) = status::patch(current, &status::sanitized(desired)) else {
+        let desired = status::sanitized(&C::FOREIGN_STATUS.keep(desired, current));
+        let Some(patch) = status::patch(current, &desired) else {
             return Ok(StatusWrite::Unchanged);
         };
         let now = Instant::now();
@@ -307,7 +194,13 @@ impl<C: Controller> Running<C> {
             return Ok(StatusWrite::Deferred(wait));
         }
         memory.pace.record_write(change, now);
-        let patch = json!({"metadata": {"uid": metadata.uid}, "status": patch});
+        // A merge patch replaces all conditions, so those of another controller must not have changed.
+        let has_foreign = !C::FOREIGN_STATUS.conditions.is_empty() && patch.get("conditions").is_some();
+        let version = metadata.resource_version.as_ref().filter(|_| has_foreign);
+        let mut patch = json!({"metadata": {"uid": metadata.uid}, "status": patch});
+        if let Some(version) = version {
+            patch["metadata"]["resourceVersion"] = json!(version);
+        }
         self.patch(metadata, "/status", &patch, memory).await?;
         Ok(StatusWrite::Written)
     }
@@ -322,7 +215,7 @@ impl<C: Controller> Running<C> {
         let key = crate::store::key_of(metadata);
         let place = C::Object::url_path(&(), key.namespace.as_deref());
         let collection = C::Object::url_path(&(), None);
-        let path = format!("{place}/{}{subresource}?fieldManager={}", key.name, self.context.field_manager);
+        let path = format!("{place}/{}{subresource}?fieldManager={}", key.name, C::FIELD_MANAGER);
         match send(&self.applier.client, Method::PATCH, &path, "application/merge-patch+json", patch).await {
             Ok(metadata) => {
                 memory.expectations.push(Expectation::seen(&collection, &key, &metadata));

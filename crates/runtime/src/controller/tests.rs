@@ -12,19 +12,19 @@ use kube::{Client, api::ObjectMeta, client::Body};
 use messina_text::Reason;
 use serde_json::json;
 
-use super::{interface::Controller, running::Running};
+use super::{builder::ControllerBuilder, interface::Controller, running::Running};
 use crate::{
     apply::{Applied, ComponentPlan, Decision, Desired, Owner},
-    caches::Caches,
+    cluster::{Cluster, Selection},
     error::Error,
     events::Events,
     ledger::Expectation,
     metrics::Metrics,
-    queue::{Backoff, ObjectKey, Outcome},
+    queue::{ObjectKey, Outcome},
     reasons,
     shared_context::SharedContext,
     status::Report,
-    store::{Entry, Store, Unreadable, Version, key_of},
+    store::{Entry, Unreadable, Version, key_of},
 };
 
 struct Nothing;
@@ -34,6 +34,7 @@ impl Controller for Nothing {
     type Observed = ();
     type Plan = ();
     const NAME: &'static str = "nothing";
+    const FIELD_MANAGER: &'static str = "test";
 
     async fn observe(&self, _: &Arc<ConfigMap>) -> Result<(), Error> {
         Ok(())
@@ -58,6 +59,7 @@ impl Controller for Faulty {
     type Observed = ();
     type Plan = ();
     const NAME: &'static str = "faulty";
+    const FIELD_MANAGER: &'static str = "test";
     const HAS_CONDITIONS: bool = false;
 
     async fn observe(&self, _: &Arc<ConfigMap>) -> Result<(), Error> {
@@ -76,17 +78,16 @@ impl Controller for Faulty {
     }
 }
 
-fn running() -> Arc<Running<Nothing>> {
-    running_with(Nothing)
-}
-
-fn running_with<C: Controller>(controller: C) -> Arc<Running<C>> {
+fn cluster() -> Cluster {
     let service =
         tower::service_fn(|_: http::Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) });
     let (events, _) = Events::new(Metrics::default());
-    let context = Arc::new(SharedContext::new(Metrics::default(), events, "test", "test/hash"));
-    let caches = Caches::new(Client::new(service, "default"), None, context, 0);
-    Running::new(&caches, controller, Arc::new(Store::default()), Backoff::default())
+    let context = Arc::new(SharedContext::new(Metrics::default(), events, "test/hash"));
+    Cluster::new(Client::new(service, "default"), None, context, 0)
+}
+
+fn running() -> Arc<Running<Nothing>> {
+    ControllerBuilder::new(&mut cluster(), Nothing, Selection::all()).build()
 }
 
 fn metadata(version: Version) -> ObjectMeta {
@@ -127,13 +128,17 @@ async fn next_queued(running: &Running<Nothing>) -> Option<String> {
 
 #[tokio::test(start_paused = true)]
 async fn unreadable_objects_requeue_their_owners_and_watchers() {
-    let [owner, watcher] = [running(), running()];
-    let store = Arc::new(Store::<Secret>::default());
-    owner.owns(&store);
-    watcher.watches(&store, |metadata| {
+    let mut cluster = cluster();
+    let store = cluster.store(Selection::<Secret>::all());
+    let mut builder = ControllerBuilder::new(&mut cluster, Nothing, Selection::all());
+    builder.owns(Selection::<Secret>::all());
+    let owner = builder.build();
+    let mut builder = ControllerBuilder::new(&mut cluster, Nothing, Selection::all());
+    builder.watches(Selection::<Secret>::all(), |_, metadata| {
         let name = metadata.labels.as_ref().and_then(|labels| labels.get("of")).cloned();
-        name.map(|name| ObjectKey { namespace: metadata.namespace.clone(), name }).into_iter().collect()
+        name.map(|name| ObjectKey { namespace: metadata.namespace.clone(), name })
     });
+    let watcher = builder.build();
     let key = key_of(&metadata(1));
     let steps: [(&str, Option<Entry<Secret>>); 6] = [
         ("it appears and cannot be read", Some(unreadable(1))),
@@ -180,12 +185,11 @@ async fn apply_with_existing(
         async move { Ok::<_, Infallible>(response.unwrap()) }
     });
     let (events, _) = Events::new(Metrics::default());
-    let context = Arc::new(SharedContext::new(Metrics::default(), events, "test", "test/hash"));
-    let mut caches = Caches::new(Client::new(service, "default"), None, context, 0);
-    let secrets = caches.watch::<Secret>(None, |_| ());
-    caches.watch::<ConfigMap>(None, |_| ());
+    let context = Arc::new(SharedContext::new(Metrics::default(), events, "test/hash"));
+    let mut cluster = Cluster::new(Client::new(service, "default"), None, context, 0);
+    let secrets = cluster.store(Selection::<Secret>::all());
     secrets.replace(HashMap::new(), known).unwrap();
-    let running = Running::new(&caches, Nothing, Arc::new(Store::default()), Backoff::default());
+    let running = ControllerBuilder::new(&mut cluster, Nothing, Selection::all()).build();
     let object = || ObjectMeta { resource_version: None, ..metadata(1) };
     let secret = Desired::new(&Secret { metadata: object(), ..Secret::default() }).unwrap();
     let map = Desired::new(&ConfigMap { metadata: object(), ..ConfigMap::default() }).unwrap();
@@ -252,11 +256,12 @@ async fn labels_are_restored_at_most_once_a_minute() {
 
 #[tokio::test(start_paused = true)]
 async fn permission_change_requeues_all_objects_and_keeps_no_store_alive() {
-    let running = running();
-    let optional = Store::<Secret>::default();
-    optional.may_be_forbidden();
-    running.watch_changes(&optional, |_| Vec::new());
-    running.watch_changes(&running.objects, |_| Vec::new());
+    let mut cluster = cluster();
+    let optional = cluster.store(Selection::<Secret>::all().if_permitted());
+    let mut builder = ControllerBuilder::new(&mut cluster, Nothing, Selection::all());
+    builder.watches_changes(Selection::<Secret>::all().if_permitted(), |_, _| None);
+    builder.watches_changes(Selection::<ConfigMap>::all(), |_, _| None);
+    let running = builder.build();
     let object = ConfigMap { metadata: metadata(1), ..ConfigMap::default() };
     running.objects.put(key_of(&object.metadata), Entry { version: 1, object: Ok(Arc::new(object)) });
     assert_eq!(next_queued(&running).await.as_deref(), Some("one"), "it is new");
@@ -265,17 +270,62 @@ async fn permission_change_requeues_all_objects_and_keeps_no_store_alive() {
         assert_eq!(next_queued(&running).await.as_deref(), expected, "{is_forbidden}");
     }
     let store = Arc::downgrade(&running.objects);
-    drop(running);
+    drop((running, cluster));
     assert!(store.upgrade().is_none());
 }
 
 #[tokio::test(start_paused = true)]
 async fn requested_requeue_happens_despite_a_fault() {
-    let running = running_with(Faulty);
+    let running = ControllerBuilder::new(&mut cluster(), Faulty, Selection::all()).build();
     let object = ConfigMap { metadata: metadata(1), ..ConfigMap::default() };
     running.objects.put(key_of(&object.metadata), Entry { version: 1, object: Ok(Arc::new(object)) });
     running.work(running.queue.next().await.unwrap()).await;
     let began = tokio::time::Instant::now();
     running.work(running.queue.next().await.unwrap()).await;
     assert_eq!(began.elapsed().as_secs(), 3600);
+}
+
+/// Counts changes, and plans from the count.
+#[derive(Default)]
+struct Counting(std::sync::atomic::AtomicUsize);
+
+impl Controller for Counting {
+    type Object = ConfigMap;
+    type Observed = ();
+    type Plan = ();
+    const NAME: &'static str = "counting";
+    const FIELD_MANAGER: &'static str = "test";
+
+    async fn observe(&self, _: &Arc<ConfigMap>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn plan(&self, (): &()) {}
+
+    fn components(&self, (): &(), (): &()) -> Result<Vec<ComponentPlan>, Error> {
+        Ok(Vec::new())
+    }
+
+    fn report(&self, (): &(), (): &(), _: &[Applied]) -> Report {
+        Report::default()
+    }
+}
+
+/// A worker reconciles an object as soon as it is queued, so the controller must know of the change by then.
+#[tokio::test]
+async fn controller_observes_a_change_before_it_requeues_an_object() {
+    use std::sync::atomic::Ordering::SeqCst;
+    let mut cluster = cluster();
+    let mut builder = ControllerBuilder::new(&mut cluster, Counting::default(), Selection::all());
+    let counts = Arc::<std::sync::Mutex<Vec<usize>>>::default();
+    let seen = Arc::clone(&counts);
+    builder.watches_changes(Selection::<Secret>::all(), move |controller, _| {
+        seen.lock().unwrap().push(controller.0.load(SeqCst));
+        None
+    });
+    builder.observes(Selection::<Secret>::all(), |controller, _| _ = controller.0.fetch_add(1, SeqCst));
+    let running = builder.build();
+    cluster.store(Selection::<Secret>::all()).put(key_of(&metadata(1)), readable(1));
+    assert_eq!(*counts.lock().unwrap(), [1], "though it is declared after");
+    drop(running);
 }

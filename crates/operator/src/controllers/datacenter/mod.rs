@@ -31,13 +31,13 @@ use messina_plan::{
 };
 use messina_runtime::{
     apply::{Applied, ComponentPlan},
-    caches::Caches,
-    controller::{Controller, Running, Suspension},
+    cluster::{Cluster, Selection},
+    controller::{Controller, ControllerBuilder, Running, Suspension},
     error::Error,
-    queue::{Backoff, ObjectKey},
+    queue::ObjectKey,
     references::References,
     status::Report,
-    store::{Kind, Store, key_of},
+    store::{Change, Store, key_of},
 };
 use messina_text::Reason;
 
@@ -47,8 +47,11 @@ pub use expiry::Expiry;
 use self::{
     new_keys::NewKeys, operator_rollouts::OperatorRollouts, proof_cache::ProofCache, scylla_operator::ScyllaOperator,
 };
-use super::{reasons, trim};
+use super::{created, jobs, reasons};
 use crate::certificates::KeyKind;
+
+/// The field manager of the controller.
+pub const FIELD_MANAGER: &str = "messina";
 
 /// The settings that apply to all datacenters.
 #[derive(Clone, Debug)]
@@ -84,7 +87,6 @@ pub struct Settings {
 pub struct DatacenterController {
     settings: Settings,
     datacenters: Arc<Store<ScyllaDBDatacenter>>,
-    new_keys: Arc<NewKeys>,
     stateful_sets: Arc<Store<StatefulSet>>,
     services: Arc<Store<Service>>,
     config_maps: Arc<Store<ConfigMap>>,
@@ -98,151 +100,77 @@ pub struct DatacenterController {
     kubernetes_nodes: Arc<Store<PartialObjectMeta<Node>>>,
     named_config_maps: Arc<References<ConfigMap>>,
     named_secrets: Arc<References<Secret>>,
-    proof_cache: Arc<ProofCache>,
-    scylla_operator: Arc<ScyllaOperator>,
-    rollouts: Arc<OperatorRollouts>,
+    new_keys: NewKeys,
+    proof_cache: ProofCache,
+    scylla_operator: ScyllaOperator,
+    rollouts: OperatorRollouts,
 }
 
-/// Starts the watches of the controller, and defines which datacenters their events enqueue. `jobs` is watched already.
-pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) -> Arc<Running<DatacenterController>> {
-    let ours = format!("{}={}", label::MANAGED_BY, label::value::OPERATOR);
+/// Declares the controller: its objects, and the changes that requeue them.
+pub fn declare(cluster: &mut Cluster, settings: Settings) -> Arc<Running<DatacenterController>> {
+    let lease = (!settings.scylla_operator_absent).then(|| Selection::named(&settings.scylla_operator_lease));
+    let controller = DatacenterController::new(cluster, settings, lease.clone());
+    let mut builder = ControllerBuilder::new(cluster, controller, Selection::all());
+    builder
+        .observes(Selection::all(), DatacenterController::observe_datacenter)
+        .observes(created(), DatacenterController::observe_secret)
+        .observes(created(), |controller, change| controller.settings.counts.observe_service(change))
+        .observes(jobs(), |controller, change| controller.settings.counts.observe_job(change))
+        .owns(created::<StatefulSet>())
+        .owns(created::<Service>())
+        .owns(created::<ConfigMap>())
+        .owns(created::<Secret>())
+        .owns(created::<PartialObjectMeta<ServiceAccount>>().metadata_only())
+        .owns(created::<RoleBinding>())
+        .owns(created::<PodDisruptionBudget>())
+        .owns(created::<Ingress>())
+        .owns(jobs())
+        .watches(pods(), |_, pod| datacenter_of(pod))
+        .watches(claims(), |_, claim| datacenter_of(claim))
+        .watches(storage_classes(), |controller, class| controller.having(|claim| is_of_class(claim, class)))
+        .watches(volumes(), |controller, volume| controller.having(|claim| has_volume(claim, volume)))
+        .watches_changes(kubernetes_nodes(), DatacenterController::affected_by_node)
+        .refers_to::<ConfigMap>()
+        .refers_to::<Secret>()
+        .requeued_by(|controller, requeue| controller.rollouts.on_change(requeue))
+        .requeued_by(|controller, requeue| controller.new_keys.background_tasks().on_done(requeue));
+    if let Some(lease) = lease {
+        builder.watches_changes(lease, DatacenterController::affected_by_lease);
+    }
+    builder.build()
+}
+
+fn pods() -> Selection<Pod> {
     let nodes = format!("{}={}", label::POD_TYPE, label::value::SCYLLADB_NODE);
-    let datacenters = caches.watch::<ScyllaDBDatacenter>(None, trim);
-    let service_accounts = caches.watch_metadata::<ServiceAccount>(Some(&ours), trim);
-    let role_bindings = caches.watch::<RoleBinding>(Some(&ours), trim);
-    let budgets = caches.watch::<PodDisruptionBudget>(Some(&ours), trim);
-    let leases =
-        (!settings.scylla_operator_absent).then(|| caches.watch_named::<Lease>(&settings.scylla_operator_lease, trim));
-    let scylla_operator = Arc::new(ScyllaOperator::new(&settings.scylla_operator_lease, leases.clone()));
-    let new_keys = Arc::new(NewKeys::new(settings.keys));
-    let proof_cache = Arc::new(ProofCache::default());
-    let rollouts = Arc::new(OperatorRollouts::new(settings.datacenters_at_once));
-    let controller = DatacenterController {
-        settings,
-        datacenters: Arc::clone(&datacenters),
-        new_keys: Arc::clone(&new_keys),
-        stateful_sets: caches.watch(Some(&ours), trim),
-        services: caches.watch(Some(&ours), trim),
-        config_maps: caches.watch(Some(&ours), trim),
-        secrets: caches.watch(Some(&ours), trim),
-        ingresses: caches.watch(Some(&ours), trim),
-        jobs: Arc::clone(jobs),
-        pods: caches.watch(Some(&nodes), |one| trimmed(one, cached::trim_pod)),
-        claims: caches.watch(Some(&ours), |one| trimmed(one, cached::trim_claim)),
-        storage_classes: caches.watch_cluster_scoped(|one| trimmed(one, cached::trim_class)),
-        volumes: caches.watch_cluster_scoped(|one| trimmed(one, cached::trim_volume)),
-        kubernetes_nodes: caches.watch_cluster_scoped_metadata(trim_kubernetes_node),
-        named_config_maps: caches.references(&[datacenter::USUAL_CONFIG_MAP]),
-        named_secrets: caches.references(&[datacenter::USUAL_AGENT_SECRET]),
-        proof_cache: Arc::clone(&proof_cache),
-        scylla_operator: Arc::clone(&scylla_operator),
-        rollouts: Arc::clone(&rollouts),
-    };
-    let all_datacenters = Arc::clone(&datacenters);
-    let expiry = controller.settings.expiry.clone();
-    let weak_keys = Arc::downgrade(&new_keys);
-    controller.secrets.on_change(move |change| {
-        expiry.observe_change(change);
-        weak_keys.upgrade().into_iter().for_each(|keys| keys.observe_change(change));
-    });
-    let (named_config_maps, named_secrets) =
-        (Arc::clone(&controller.named_config_maps), Arc::clone(&controller.named_secrets));
-    let weak_keys = Arc::downgrade(&new_keys);
-    let weak_rollouts = Arc::downgrade(&rollouts);
-    let weak_proofs = Arc::downgrade(&proof_cache);
-    datacenters.on_change(move |change| {
-        weak_rollouts.upgrade().into_iter().for_each(|rollouts| rollouts.observe_change(change));
-        let uid =
-            |object: &Option<Arc<ScyllaDBDatacenter>>| object.as_ref().and_then(|object| object.metadata.uid.clone());
-        if uid(&change.before) != uid(&change.after) {
-            weak_keys.upgrade().into_iter().for_each(|keys| keys.forget(&change.key));
-            weak_proofs.upgrade().into_iter().for_each(|proofs| proofs.forget(&change.key));
-        }
-    });
-    let [datacenter_counts, service_counts, job_counts] = [(); 3].map(|()| controller.settings.counts.clone());
-    datacenters.on_change(move |change| datacenter_counts.observe_datacenter(change));
-    controller.services.on_change(move |change| service_counts.observe_service(change));
-    jobs.on_change(move |change| job_counts.observe_job(change));
-    let DatacenterController { stateful_sets, services, config_maps, secrets, ingresses, pods, claims, .. } =
-        &controller;
-    let (stateful_sets, services) = (Arc::clone(stateful_sets), Arc::clone(services));
-    let (config_maps, secrets) = (Arc::clone(config_maps), Arc::clone(secrets));
-    let (ingresses, pods, claims) = (Arc::clone(ingresses), Arc::clone(pods), Arc::clone(claims));
-    let classes = Arc::clone(&controller.storage_classes);
-    let (volumes, kubernetes_nodes) = (Arc::clone(&controller.volumes), Arc::clone(&controller.kubernetes_nodes));
-    let running = Running::new(caches, controller, datacenters, Backoff::default());
-    rollouts.on_change(running.waker());
-    running.on_task_done(new_keys.background_tasks());
-    owns(&running, &stateful_sets);
-    owns(&running, &services);
-    owns(&running, &config_maps);
-    owns(&running, &secrets);
-    owns(&running, &service_accounts);
-    owns(&running, &role_bindings);
-    owns(&running, &budgets);
-    owns(&running, &ingresses);
-    owns(&running, jobs);
-    running.refers_to(&named_config_maps);
-    running.refers_to(&named_secrets);
-    if let Some(leases) = leases {
-        running.watch_changes(&leases, move |change| {
-            let all = || all_datacenters.all().iter().map(|one| key_of(&one.metadata)).collect();
-            if scylla_operator.observe_change(change) { all() } else { Vec::new() }
-        });
-    }
-    running.watches(&pods, |pod| labelled_datacenter(pod).into_iter().collect());
-    running.watches(&claims, |claim| labelled_datacenter(claim).into_iter().collect());
-    let all = Arc::clone(&claims);
-    running.watches(&classes, move |class| datacenters_of_claims(&all, |claim| is_of_class(claim, class)));
-    let all = Arc::clone(&claims);
-    running.watches(&volumes, move |volume| datacenters_of_claims(&all, |claim| has_volume(claim, volume)));
-    // The kubelet updates its Kubernetes node all the time. Only creation, deletion and labels matter here.
-    running.watch_changes(&kubernetes_nodes, move |change| {
-        let labels = |node: &Option<Arc<PartialObjectMeta<Node>>>| {
-            node.as_ref().map(|node| node.metadata.labels.clone().unwrap_or_default())
-        };
-        if labels(&change.before) == labels(&change.after) {
-            Vec::new()
-        } else {
-            datacenters_of_claims(&claims, |_| true)
-        }
-    });
-    running
+    Selection::labelled(nodes).trimmed(cached::trim_pod)
 }
 
-impl Drop for DatacenterController {
-    fn drop(&mut self) {
-        // The new leader exports these metrics.
-        self.settings.expiry.clear();
-        self.settings.counts.clear_gauges();
-    }
+fn claims() -> Selection<PersistentVolumeClaim> {
+    created().trimmed(cached::trim_claim)
 }
 
-/// Enqueues the datacenter that owns an object, and the one that may adopt it from a former datacenter of the same
-/// name.
-fn owns<K: Kind>(running: &Arc<Running<DatacenterController>>, store: &Arc<Store<K>>) {
-    running.owns(store);
-    running.adopts(store, datacenter_of);
+fn storage_classes() -> Selection<StorageClass> {
+    Selection::cluster_scoped().trimmed(cached::trim_class)
+}
+
+fn volumes() -> Selection<PersistentVolume> {
+    Selection::cluster_scoped().trimmed(cached::trim_volume)
+}
+
+fn kubernetes_nodes() -> Selection<PartialObjectMeta<Node>> {
+    Selection::cluster_scoped().metadata_only().trimmed(trim_kubernetes_node)
+}
+
+/// Drops all metadata of a Kubernetes node but its identity and labels.
+fn trim_kubernetes_node(node: &mut PartialObjectMeta<Node>) {
+    let metadata = &mut node.metadata;
+    (metadata.annotations, metadata.managed_fields, metadata.owner_references) = (None, None, None);
 }
 
 /// Returns the datacenter of an object, by its label.
-fn datacenter_of<K: Kind>(object: &K) -> Option<ObjectKey> {
-    labelled_datacenter(object.meta())
-}
-
-fn labelled_datacenter(metadata: &ObjectMeta) -> Option<ObjectKey> {
+fn datacenter_of(metadata: &ObjectMeta) -> Option<ObjectKey> {
     let name = metadata.labels.as_ref()?.get(label::CLUSTER)?;
     Some(ObjectKey { namespace: metadata.namespace.clone(), name: name.clone() })
-}
-
-/// Returns the datacenters that have such claims.
-fn datacenters_of_claims(
-    claims: &Store<PersistentVolumeClaim>,
-    is_concerned: impl Fn(&PersistentVolumeClaim) -> bool,
-) -> Vec<ObjectKey> {
-    let concerned = claims.all().into_iter().filter(|claim| is_concerned(claim));
-    let datacenters: BTreeSet<ObjectKey> = concerned.filter_map(|claim| datacenter_of(claim.as_ref())).collect();
-    datacenters.into_iter().collect()
 }
 
 fn is_of_class(claim: &PersistentVolumeClaim, class: &ObjectMeta) -> bool {
@@ -255,16 +183,77 @@ fn has_volume(claim: &PersistentVolumeClaim, volume: &ObjectMeta) -> bool {
     has.is_some() && has == volume.name.as_ref()
 }
 
-/// Drops what no controller reads, and then what plans of datacenters do not need, to save memory.
-fn trimmed<K: Kind>(object: &mut K, trim_more: fn(&mut K)) {
-    trim(object);
-    trim_more(object);
+impl DatacenterController {
+    fn new(cluster: &mut Cluster, settings: Settings, lease: Option<Selection<Lease>>) -> Self {
+        let leases = lease.map(|lease| cluster.store(lease));
+        Self {
+            datacenters: cluster.store(Selection::all()),
+            stateful_sets: cluster.store(created()),
+            services: cluster.store(created()),
+            config_maps: cluster.store(created()),
+            secrets: cluster.store(created()),
+            ingresses: cluster.store(created()),
+            jobs: cluster.store(jobs()),
+            pods: cluster.store(pods()),
+            claims: cluster.store(claims()),
+            storage_classes: cluster.store(storage_classes()),
+            volumes: cluster.store(volumes()),
+            kubernetes_nodes: cluster.store(kubernetes_nodes()),
+            named_config_maps: cluster.references(&[datacenter::USUAL_CONFIG_MAP]),
+            named_secrets: cluster.references(&[datacenter::USUAL_AGENT_SECRET]),
+            new_keys: NewKeys::new(settings.keys),
+            proof_cache: ProofCache::default(),
+            scylla_operator: ScyllaOperator::new(&settings.scylla_operator_lease, leases),
+            rollouts: OperatorRollouts::new(settings.datacenters_at_once),
+            settings,
+        }
+    }
+
+    fn observe_datacenter(&self, change: &Change<ScyllaDBDatacenter>) {
+        self.rollouts.observe_change(change);
+        let uid =
+            |object: &Option<Arc<ScyllaDBDatacenter>>| object.as_ref().and_then(|object| object.metadata.uid.clone());
+        if uid(&change.before) != uid(&change.after) {
+            self.new_keys.forget(&change.key);
+            self.proof_cache.forget(&change.key);
+        }
+        self.settings.counts.observe_datacenter(change);
+    }
+
+    fn observe_secret(&self, change: &Change<Secret>) {
+        self.settings.expiry.observe_change(change);
+        self.new_keys.observe_change(change);
+    }
+
+    /// Returns all datacenters when scylla-operator's Lease is acquired or released.
+    fn affected_by_lease(&self, change: &Change<Lease>) -> Vec<ObjectKey> {
+        let all = || self.datacenters.all().iter().map(|one| key_of(&one.metadata)).collect();
+        if self.scylla_operator.observe_change(change) { all() } else { Vec::new() }
+    }
+
+    /// Returns the datacenters that a change of a Kubernetes node affects. The kubelet updates its node all the time:
+    /// only creation, deletion and labels matter.
+    fn affected_by_node(&self, change: &Change<PartialObjectMeta<Node>>) -> BTreeSet<ObjectKey> {
+        let labels = |node: &Option<Arc<PartialObjectMeta<Node>>>| {
+            node.as_ref().map(|node| node.metadata.labels.clone().unwrap_or_default())
+        };
+        let is_same = labels(&change.before) == labels(&change.after);
+        if is_same { BTreeSet::new() } else { self.having(|_| true) }
+    }
+
+    /// Returns the datacenters that have such claims.
+    fn having(&self, is_such: impl Fn(&PersistentVolumeClaim) -> bool) -> BTreeSet<ObjectKey> {
+        let such = self.claims.all().into_iter().filter(|claim| is_such(claim));
+        such.filter_map(|claim| datacenter_of(&claim.metadata)).collect()
+    }
 }
 
-/// Drops all metadata of a Kubernetes node but its identity and labels.
-fn trim_kubernetes_node(node: &mut PartialObjectMeta<Node>) {
-    let metadata = &mut node.metadata;
-    (metadata.annotations, metadata.managed_fields, metadata.owner_references) = (None, None, None);
+impl Drop for DatacenterController {
+    fn drop(&mut self) {
+        // The new leader exports these metrics.
+        self.settings.expiry.clear();
+        self.settings.counts.clear_gauges();
+    }
 }
 
 impl Controller for DatacenterController {
@@ -272,7 +261,8 @@ impl Controller for DatacenterController {
     type Observed = Observed;
     type Plan = Plan;
     const NAME: &'static str = "datacenter";
-
+    const FIELD_MANAGER: &'static str = FIELD_MANAGER;
+    const ORPHAN_OWNER: Option<fn(&ObjectMeta) -> Option<ObjectKey>> = Some(datacenter_of);
     const SUSPENDED: Reason = reasons::SCYLLA_OPERATOR_ACTIVE;
 
     fn suspended(&self, object: &ScyllaDBDatacenter) -> Option<Suspension> {

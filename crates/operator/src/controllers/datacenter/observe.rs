@@ -172,7 +172,7 @@ fn owned<K: Kind + Metadata<Ty = ObjectMeta>>(store: &Store<K>, uid: &str) -> Re
 /// Returns the objects without owner of a former datacenter of this name.
 fn orphans_of<K: Kind + Metadata<Ty = ObjectMeta>>(store: &Store<K>, key: &ObjectKey) -> ByName<K> {
     let orphans = store.without_controller().into_iter();
-    orphans.filter(|one| datacenter_of(one.as_ref()).as_ref() == Some(key)).collect()
+    orphans.filter(|one| datacenter_of(one.meta()).as_ref() == Some(key)).collect()
 }
 
 /// Returns a random token.

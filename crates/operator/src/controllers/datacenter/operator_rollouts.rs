@@ -45,7 +45,7 @@ enum Phase {
     /// Its rollout waits for its turn.
     Waiting,
     /// It may restart nodes.
-    ScyllaOperatorActivity,
+    Active,
 }
 
 impl std::fmt::Debug for OperatorRollouts {
@@ -82,20 +82,16 @@ impl OperatorRollouts {
         let is_new = before.version != version;
         let phase = match (before.phase, rollout_state()) {
             // It became active under a former leader, and has to complete its rollout before the next one begins.
-            (Phase::Unobserved | Phase::Skipped, RolloutState::InProgress) => Phase::ScyllaOperatorActivity,
-            (Phase::Unobserved | Phase::Skipped, RolloutState::NotReady) if is_known => Phase::ScyllaOperatorActivity,
+            (Phase::Unobserved | Phase::Skipped, RolloutState::InProgress) => Phase::Active,
+            (Phase::Unobserved | Phase::Skipped, RolloutState::NotReady) if is_known => Phase::Active,
             (Phase::Unobserved | Phase::Skipped, RolloutState::Pending) if is_known => Phase::Waiting,
             (Phase::Unobserved | Phase::Skipped, RolloutState::Blocked) if is_known => Phase::Held,
-            (Phase::ScyllaOperatorActivity, RolloutState::InProgress | RolloutState::NotReady) => {
-                Phase::ScyllaOperatorActivity
-            }
-            (Phase::ScyllaOperatorActivity, RolloutState::Pending) if !is_new => Phase::ScyllaOperatorActivity,
+            (Phase::Active, RolloutState::InProgress | RolloutState::NotReady) => Phase::Active,
+            (Phase::Active, RolloutState::Pending) if !is_new => Phase::Active,
             (Phase::Held | Phase::Waiting, RolloutState::Pending | RolloutState::InProgress) if !is_new => {
                 Phase::Waiting
             }
-            (Phase::Held | Phase::Waiting | Phase::ScyllaOperatorActivity, RolloutState::Blocked) if !is_new => {
-                Phase::Held
-            }
+            (Phase::Held | Phase::Waiting | Phase::Active, RolloutState::Blocked) if !is_new => Phase::Held,
             (Phase::Waiting, RolloutState::NotReady) if !is_new => Phase::Waiting,
             _ => Phase::Idle,
         };
@@ -105,12 +101,11 @@ impl OperatorRollouts {
         }
         let all = self.locked();
         let at = |phase| all.iter().filter(move |(_, one)| one.phase == phase).map(|(key, _)| key);
-        let (holder, first) = (at(Phase::ScyllaOperatorActivity).next().cloned(), at(Phase::Waiting).next().cloned());
-        let is_free =
-            at(Phase::ScyllaOperatorActivity).count() < self.at_once && at(Phase::Unobserved).next().is_none();
+        let (holder, first) = (at(Phase::Active).next().cloned(), at(Phase::Waiting).next().cloned());
+        let is_free = at(Phase::Active).count() < self.at_once && at(Phase::Unobserved).next().is_none();
         drop(all);
         if is_free && phase == Phase::Waiting && first.as_ref() == Some(key) {
-            self.set_phase(key, Entry { version, phase: Phase::ScyllaOperatorActivity });
+            self.set_phase(key, Entry { version, phase: Phase::Active });
             return Turn::Own;
         }
         Turn::After(holder.or(first).unwrap_or_else(|| key.clone()).to_string())
@@ -156,8 +151,8 @@ impl OperatorRollouts {
     /// Stores an entry, and requeues the waiting datacenters if turns may have changed.
     fn set_phase(&self, key: &ObjectKey, entry: Entry) {
         let before = self.locked().insert(key.clone(), entry).map_or(Phase::Idle, |one| one.phase);
-        let counts = |phase| [Phase::Unobserved, Phase::Waiting, Phase::ScyllaOperatorActivity].contains(&phase);
-        if before != entry.phase && (counts(before) || entry.phase == Phase::ScyllaOperatorActivity) {
+        let counts = |phase| [Phase::Unobserved, Phase::Waiting, Phase::Active].contains(&phase);
+        if before != entry.phase && (counts(before) || entry.phase == Phase::Active) {
             self.notify(self.waiting());
         }
     }

@@ -28,18 +28,18 @@ use messina_api::{
 };
 use messina_clients::Resolver;
 use messina_plan::etcd_task::{
-    self, DeletionStep, EtcdAvailability, NextStep, Options, Plan, Stage, StageState, TaskError, TaskResult, code,
-    decide_deletion, is_finished, is_old_enough, queue::created_at,
+    self, EtcdAvailability, NextStep, Options, Plan, Stage, StageState, TaskError, TaskResult, code, is_finished,
+    is_old_enough, queue::created_at,
 };
 use messina_runtime::{
     apply::{Applied, ComponentPlan, Deletion},
     background_tasks::{BackgroundTaskState, BackgroundTasks},
-    caches::Caches,
-    controller::{Controller, Finalize, FinalizeStep, Running, reference},
+    cluster::{Cluster, Selection},
+    controller::{Controller, ControllerBuilder, Running, reference},
     error::Error,
     events::{Events, Note},
     fence::Fence,
-    queue::{Backoff, ObjectKey},
+    queue::ObjectKey,
     status::Report,
     store::{Change, Store, controller_of, key_of},
 };
@@ -48,7 +48,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use self::queues::{TaskQueues, etcd_of};
-use super::{reasons, trim};
+use super::{jobs as all_jobs, reasons};
 
 /// Minimum time between two writes of the status of a task if only its position in the queue has changed.
 const REFRESH: Duration = Duration::from_secs(120);
@@ -75,9 +75,9 @@ pub struct TaskController {
     etcds: Arc<Store<Etcd>>,
     /// The namespace that the operator watches; none for all.
     namespace: Option<String>,
-    queues: Arc<TaskQueues>,
-    background_tasks: Arc<BackgroundTasks<(Stage, TaskResult)>>,
-    records: Arc<TaskRecords>,
+    queues: TaskQueues,
+    background_tasks: BackgroundTasks<(Stage, TaskResult)>,
+    records: TaskRecords,
     task_metrics: TaskMetrics,
     events: Events,
 }
@@ -109,8 +109,6 @@ struct TaskRecord {
     is_call_due: bool,
     /// When the position in the queue was last reported.
     position_reported_at: Option<Instant>,
-    /// When a deletion that failed is retried.
-    deletion_retry_at: Option<Instant>,
 }
 
 impl TaskRecord {
@@ -153,77 +151,23 @@ pub struct Observed {
     known: etcd_task::Observed,
 }
 
-/// Starts the controller and its watches. `jobs` is the existing cache of Jobs.
-pub fn start(caches: &mut Caches, jobs: &Arc<Store<Job>>, settings: Settings) -> Arc<Running<TaskController>> {
-    let tasks = caches.watch::<EtcdOperatorTask>(None, trim);
-    let etcds = caches.watch_if_served::<Etcd>(trim);
-    let Settings { registry, resolver, fence, backup_restore_image, task_metrics } = settings;
-    let client = caches.client().clone();
-    let (queues, records, background_tasks) =
-        (Arc::<TaskQueues>::default(), Arc::<TaskRecords>::default(), Arc::<BackgroundTasks<_>>::default());
-    let dependencies = Arc::new(Dependencies { client, resolver, fence, backup_restore_image, jobs: Arc::clone(jobs) });
-    let (own_registry, own_dependencies) = (registry.clone(), Arc::clone(&dependencies));
-    let needs_cleanup = move |task: &EtcdOperatorTask| {
-        own_registry.find(&type_of(task)).is_ok_and(|handler| handler.cleanup(task, &own_dependencies).is_some())
-    };
-    let controller = TaskController {
-        registry,
-        dependencies,
-        etcds: Arc::clone(&etcds),
-        namespace: caches.namespace().map(str::to_owned),
-        queues: Arc::clone(&queues),
-        background_tasks: Arc::clone(&background_tasks),
-        records: Arc::clone(&records),
-        task_metrics: task_metrics.clone(),
-        events: caches.events().clone(),
-    };
-    // These callbacks run before a change triggers a reconcile.
-    let (own_queues, own_records, events) = (Arc::clone(&queues), Arc::clone(&records), caches.events().clone());
-    let (own_tasks, own_metrics, own_etcds) =
-        (Arc::downgrade(&background_tasks), task_metrics.clone(), Arc::clone(&etcds));
-    tasks.on_change(move |change| {
-        own_queues.apply_change(change, &needs_cleanup);
-        own_metrics.apply_change(change, |etcd| own_etcds.get(etcd).map_or(true, |etcd| etcd.is_some()));
-        emit_warning(&events, change);
-        // Another task of the same name must not get the result of the deleted one.
-        let uid = |metadata: Option<&ObjectMeta>| metadata.and_then(|metadata| metadata.uid.clone());
-        let after = uid(change.metadata_after());
-        if let Some(gone) = uid(change.metadata_before()).filter(|before| after.as_ref() != Some(before)) {
-            own_records.lock().remove(&gone);
-            own_tasks.upgrade().into_iter().for_each(|background_tasks| background_tasks.forget(&change.key));
-        }
-    });
-    let own_records = Arc::clone(&records);
-    jobs.on_change(move |change| {
-        for owner in change.metadata().filter_map(controller_of) {
-            own_records.call_now(&owner.uid);
-        }
-    });
-    let own_queues = Arc::clone(&queues);
-    etcds.on_change(move |change| {
-        if change.is_gone() {
-            task_metrics.remove_etcd(&change.key);
-        }
-        // Most changes of an Etcd do not affect whether a retry can succeed. The number of ready members does.
-        let ready = |etcd: &Option<Arc<Etcd>>| etcd.as_ref().map_or(0, |etcd| etcd.ready_replicas());
-        if ready(&change.before) != ready(&change.after) {
-            own_queues.uids_of(&change.key).iter().for_each(|uid| records.call_now(uid));
-        }
-    });
-    let running = Running::new(caches, controller, Arc::clone(&tasks), Backoff::default());
-    running.on_task_done(&background_tasks);
-    let queues_by_etcd = Arc::clone(&queues);
-    running.watch_changes(&tasks, move |change| {
-        if change.unreadable_before.is_some() {
-            // The queue of a task that could not be decoded is unknown.
-            return queues.all();
-        }
-        let versions = [&change.before, &change.after].into_iter().flatten();
-        versions.filter_map(|task| etcd_of(task)).flat_map(|etcd| queues.of(&etcd)).collect()
-    });
-    running.watches(&etcds, move |etcd| queues_by_etcd.of(&key_of(etcd)));
-    running.owns(jobs);
-    running
+/// Declares the controller: its tasks, and the changes that requeue them.
+pub fn declare(cluster: &mut Cluster, settings: Settings) -> Arc<Running<TaskController>> {
+    let controller = TaskController::new(cluster, settings);
+    let mut builder = ControllerBuilder::new(cluster, controller, Selection::all());
+    builder
+        .observes(Selection::all(), TaskController::observe_task)
+        .observes(etcds(), TaskController::observe_etcd)
+        .observes(all_jobs(), TaskController::observe_job)
+        .owns(all_jobs())
+        .watches_changes(Selection::all(), TaskController::affected_by_task)
+        .watches(etcds(), |controller, etcd| controller.queues.of(&key_of(etcd)))
+        .requeued_by(|controller, requeue| controller.background_tasks.on_done(requeue));
+    builder.build()
+}
+
+fn etcds() -> Selection<Etcd> {
+    Selection::all().if_served()
 }
 
 /// Emits a warning event when a task fails or is rejected.
@@ -252,9 +196,70 @@ fn type_of(task: &EtcdOperatorTask) -> String {
 }
 
 impl TaskController {
+    fn new(cluster: &mut Cluster, settings: Settings) -> Self {
+        let Settings { registry, resolver, fence, backup_restore_image, task_metrics } = settings;
+        let (client, jobs) = (cluster.client().clone(), cluster.store(all_jobs()));
+        Self {
+            registry,
+            dependencies: Arc::new(Dependencies { client, resolver, fence, backup_restore_image, jobs }),
+            etcds: cluster.store(etcds()),
+            namespace: cluster.namespace().map(str::to_owned),
+            queues: TaskQueues::default(),
+            background_tasks: BackgroundTasks::default(),
+            records: TaskRecords::default(),
+            task_metrics,
+            events: cluster.events().clone(),
+        }
+    }
+
+    fn observe_task(&self, change: &Change<EtcdOperatorTask>) {
+        self.queues.apply_change(change, |task| self.needs_cleanup(task));
+        self.task_metrics.apply_change(change, |etcd| self.etcds.get(etcd).map_or(true, |etcd| etcd.is_some()));
+        emit_warning(&self.events, change);
+        // Another task of the same name must not get the result of the deleted one.
+        let uid = |metadata: Option<&ObjectMeta>| metadata.and_then(|metadata| metadata.uid.clone());
+        let after = uid(change.metadata_after());
+        if let Some(gone) = uid(change.metadata_before()).filter(|before| after.as_ref() != Some(before)) {
+            self.records.lock().remove(&gone);
+            self.background_tasks.forget(&change.key);
+        }
+    }
+
+    fn observe_etcd(&self, change: &Change<Etcd>) {
+        if change.is_gone() {
+            self.task_metrics.remove_etcd(&change.key);
+        }
+        // Most changes of an Etcd do not affect whether a retry can succeed. The number of ready members does.
+        let ready = |etcd: &Option<Arc<Etcd>>| etcd.as_ref().map_or(0, |etcd| etcd.ready_replicas());
+        if ready(&change.before) != ready(&change.after) {
+            self.queues.uids_of(&change.key).iter().for_each(|uid| self.records.call_now(uid));
+        }
+    }
+
+    fn observe_job(&self, change: &Change<Job>) {
+        for owner in change.metadata().filter_map(controller_of) {
+            self.records.call_now(&owner.uid);
+        }
+    }
+
+    /// Returns the tasks whose position in the queue a change of a task affects.
+    fn affected_by_task(&self, change: &Change<EtcdOperatorTask>) -> Vec<ObjectKey> {
+        if change.unreadable_before.is_some() {
+            // The queue of a task that could not be decoded is unknown.
+            return self.queues.all();
+        }
+        let versions = [&change.before, &change.after].into_iter().flatten();
+        versions.filter_map(|task| etcd_of(task)).flat_map(|etcd| self.queues.of(&etcd)).collect()
+    }
+
+    fn needs_cleanup(&self, task: &EtcdOperatorTask) -> bool {
+        let handler = self.registry.find(&type_of(task));
+        handler.is_ok_and(|handler| handler.cleanup(task, &self.dependencies).is_some())
+    }
+
     fn observed(&self, task: &Arc<EtcdOperatorTask>) -> Observed {
         let handler = self.registry.find(&type_of(task));
-        let needs_cleanup = handler.as_ref().is_ok_and(|handler| handler.cleanup(task, &self.dependencies).is_some());
+        let needs_cleanup = self.needs_cleanup(task);
         let options = handler.clone().and_then(|handler| handler.options(task.spec.config.as_ref()));
         let (options, etcd, availability) = self.availability(task, options);
         let key = key_of(&task.metadata);
@@ -263,7 +268,12 @@ impl TaskController {
         let is_over = is_finished(status.state.as_ref());
         let now = Timestamp::now();
         let may_start = is_old_enough(created_at(task), now);
-        let ahead = if is_over || options.is_err() { Vec::new() } else { self.queues.ahead(task, may_start) };
+        let is_being_deleted = task.metadata.deletion_timestamp.is_some();
+        let ahead = if is_over || is_being_deleted || options.is_err() {
+            Vec::new()
+        } else {
+            self.queues.ahead(task, may_start)
+        };
         let mut records = self.records.lock();
         let record = records.entry(uid).or_default();
         let stage_state = match (self.background_tasks.state(&key), record.call_at) {
@@ -278,6 +288,7 @@ impl TaskController {
             status,
             generation: task.metadata.generation,
             created_at: created_at(task),
+            is_being_deleted,
             time_to_live: task
                 .spec
                 .ttl_seconds_after_finished
@@ -380,12 +391,8 @@ fn panicked(stage: Stage) -> impl FnOnce(String) -> (Stage, TaskResult) {
 async fn clean_up(handler: &dyn Handler, task: &EtcdOperatorTask, dependencies: &Dependencies) -> TaskResult {
     match handler.cleanup(task, dependencies) {
         Some(cleanup) => cleanup.await,
-        None => nothing_to_remove(),
+        None => TaskResult::done("There was nothing to clean up."),
     }
-}
-
-fn nothing_to_remove() -> TaskResult {
-    TaskResult::done("There was nothing to clean up.")
 }
 
 impl Controller for TaskController {
@@ -393,6 +400,7 @@ impl Controller for TaskController {
     type Observed = Observed;
     type Plan = Plan;
     const NAME: &'static str = "etcd-task";
+    const FIELD_MANAGER: &'static str = "messina-etcd-task";
     const FINALIZER: Option<&'static str> = Some(finalizer::ETCD_OPERATOR_TASK);
     const HAS_CONDITIONS: bool = false;
 
@@ -401,7 +409,10 @@ impl Controller for TaskController {
     }
 
     fn plan(&self, observed: &Observed) -> Plan {
-        etcd_task::decide(&observed.known)
+        match observed.known.is_being_deleted {
+            true => etcd_task::decide_deletion(&observed.known),
+            false => etcd_task::decide(&observed.known),
+        }
     }
 
     fn components(&self, observed: &Observed, plan: &Plan) -> Result<Vec<ComponentPlan>, Error> {
@@ -428,11 +439,12 @@ impl Controller for TaskController {
         }
         Report {
             status: serde_json::to_value(&plan.status).unwrap_or_default(),
-            is_urgent: before != now,
+            // A deletion has few steps, and the user waits for it.
+            is_urgent: before != now || observed.known.is_being_deleted,
             requeue_after: match plan.next {
                 NextStep::Wait(time) => time,
                 NextStep::CallAgainAfter(time) => Some(record.effective_delay(time)),
-                NextStep::CallHandler(_) | NextStep::Delete => None,
+                NextStep::CallHandler(_) | NextStep::Delete | NextStep::RemoveFinalizer => None,
             },
             ..Report::default()
         }
@@ -464,38 +476,16 @@ impl Controller for TaskController {
             {
                 self.background_tasks.forget(&key);
             }
+            NextStep::RemoveFinalizer => {
+                if let StageState::Done(Stage::CleanUp, result) = &observed.known.stage_state {
+                    self.report_failed_cleanup(object, result);
+                }
+            }
             NextStep::Wait(_) | NextStep::Delete => {}
         }
     }
 
-    async fn finalize(&self, object: &Arc<EtcdOperatorTask>) -> Result<Finalize, Error> {
-        self.background_tasks.forget(&key_of(&object.metadata));
-        let status = object.status.clone().unwrap_or_default();
-        let mut plan = decide_deletion(&status, None, Timestamp::now());
-        if plan.step == DeletionStep::CleanUp && plan.status == status {
-            let uid = object.metadata.uid.clone().unwrap_or_default();
-            let retry_at = self.records.lock().get(&uid).and_then(|record| record.deletion_retry_at);
-            let pause = retry_at.map(|at| at.saturating_duration_since(Instant::now()));
-            if let Some(pause) = pause.filter(|pause| !pause.is_zero()) {
-                return Ok(Finalize { status: None, step: FinalizeStep::After(pause) });
-            }
-            // Owner references remove what a task of a type that is no longer registered has left.
-            let result = match self.registry.find(&type_of(object)) {
-                Ok(handler) => clean_up(handler.as_ref(), object, &self.dependencies).await,
-                Err(_) => nothing_to_remove(),
-            };
-            self.report_failed_cleanup(object, &result);
-            plan = decide_deletion(&status, Some(&result), Timestamp::now());
-            if let DeletionStep::Retry(pause) = plan.step {
-                self.records.lock().entry(uid).or_default().deletion_retry_at = Some(Instant::now() + pause);
-            }
-        }
-        let step = match plan.step {
-            DeletionStep::RemoveFinalizer => FinalizeStep::RemoveFinalizer,
-            DeletionStep::Retry(pause) => FinalizeStep::After(pause),
-            // The cleanup is called after the status is written.
-            DeletionStep::CleanUp => FinalizeStep::After(Duration::ZERO),
-        };
-        Ok(Finalize { status: serde_json::to_value(&plan.status).ok(), step })
+    fn is_finalized(&self, plan: &Plan) -> bool {
+        plan.next == NextStep::RemoveFinalizer
     }
 }

@@ -17,6 +17,7 @@ fn observed() -> Observed {
         status: EtcdOperatorTaskStatus::default(),
         generation: Some(1),
         created_at: at(0),
+        is_being_deleted: false,
         time_to_live: Some(Duration::from_secs(600)),
         options: Ok(Options { deadline: DEADLINE }),
         needs_cleanup: false,
@@ -340,6 +341,7 @@ impl Simulation {
                 }
                 NextStep::CallAgainAfter(time) => self.observed.stage_state = StageState::Waiting(time),
                 NextStep::Wait(_) | NextStep::Delete => {}
+                NextStep::RemoveFinalizer => panic!("it is not being deleted"),
             }
         }
         plan
