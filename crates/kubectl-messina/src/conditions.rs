@@ -1,6 +1,6 @@
 //! Conditions as people read them: causes first, and what follows from them folded away.
 
-use messina_plan::datacenter::Component;
+use messina_plan::datacenter::{Component, USER_OBJECTS, reasons};
 
 use crate::{
     page::Colour,
@@ -44,6 +44,9 @@ const MISSING_OBJECT: [&str; 2] = ["WaitingForSecret", "WaitingForConfigMap"];
 
 /// The reason of certificates that wait for addresses of nodes, and so for the StatefulSets, which are applied later.
 const WAITING_FOR_ADDRESSES: &str = "WaitingForAddresses";
+
+/// Reasons of nodes that are not available because StatefulSets are not written. Nodes that are not ready have other causes.
+const NOT_WRITTEN: [&str; 2] = [reasons::RACKS_NOT_AT_DESIRED_VERSION.as_str(), reasons::MEMBERS_NOT_UPDATED.as_str()];
 
 /// The suffixes of the types of conditions.
 const DEGRADED: &str = "Degraded";
@@ -204,7 +207,7 @@ fn follows(condition: &Condition, causes: &[Origin]) -> bool {
     causes.iter().any(|cause| match *cause {
         Origin::Observation => true,
         Origin::Component(cause) => {
-            let is_unavailability = component == cause && name.ends_with(AVAILABLE);
+            let is_unavailability = component == cause && NOT_WRITTEN.contains(&condition.reason.as_str());
             let waits_for_nodes = component == Component::Certificates && condition.reason == WAITING_FOR_ADDRESSES;
             let stateful_set = Component::StatefulSet;
             let keeps_nodes_away = cause == stateful_set || waits_for(stateful_set, cause);
@@ -222,15 +225,10 @@ fn waits_for(component: Component, other: Component) -> bool {
 }
 
 /// The messages of a cause that speak of it, and those that follow from it: where objects of the user are missing, the
-/// StatefulSets that wait for them are listed in the same condition. The first message is what the reason speaks of.
+/// StatefulSets that wait for them are listed in the same condition.
 fn split_cause<'a>(condition: &Condition, messages: Vec<&'a str>) -> (Vec<&'a str>, Vec<&'a str>) {
-    let is_own = |position: usize, message: &str| {
-        position == 0 || !is_missing_object(condition) || !message.starts_with("StatefulSet ")
-    };
-    let (own, following): (Vec<_>, Vec<_>) =
-        messages.into_iter().enumerate().partition(|(position, message)| is_own(*position, message));
-    let texts = |numbered: Vec<(usize, &'a str)>| numbered.into_iter().map(|(_, message)| message).collect();
-    (texts(own), texts(following))
+    let waits = format!("Waiting for {USER_OBJECTS}.");
+    messages.into_iter().partition(|message| !is_missing_object(condition) || !message.ends_with(&waits))
 }
 
 /// The messages of a condition, one for each line; its reason where there is none.

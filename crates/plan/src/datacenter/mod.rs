@@ -52,6 +52,9 @@ use self::{
 };
 use crate::datacenter::state::Current;
 
+/// What StatefulSets wait for while a ConfigMap or Secret of the user does not exist, in their messages.
+pub const USER_OBJECTS: &str = "the ConfigMaps and Secrets that its racks refer to";
+
 /// Returns a hash for each rack of the settings of the user that its nodes read, to tell versions of them apart.
 pub fn version_of_settings(observed: &Observed) -> Vec<String> {
     observed.datacenter.racks.iter().map(|rack| config::inputs(observed, rack).all).collect()
@@ -79,7 +82,7 @@ pub fn plan(observed: &Observed) -> Plan {
     }
     let missing = user_objects::missing(observed);
     if !missing.is_empty() {
-        rollout.postpone(observed, reasons::WAITING_FOR_SETTINGS, "the ConfigMaps and Secrets that its racks refer to");
+        rollout.postpone(observed, reasons::WAITING_FOR_SETTINGS, USER_OBJECTS);
     }
     let mut expansion = storage::expand_storage(current, &topology, &rollout);
     let mut recovery = recovery::recovery(current);

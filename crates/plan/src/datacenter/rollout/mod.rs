@@ -170,8 +170,8 @@ fn change_next(current: &Current<'_>, racks: Racks<'_>, topology: &Topology, rol
     }
     let lacking = existing.iter().position(ExistingRack::lacks_nodes).filter(|_| !is_rolling);
     let is_free = |one: &ExistingRack<'_>| !topology.blocked_by_leftovers.contains(&one.name);
-    let rollout_state = rack_to_roll(&existing).map(|one| one.name.clone());
-    let differing = rollout_state.or_else(|| existing.iter().find(|one| one.changes).map(|one| one.name.clone()));
+    let rolling = rack_to_roll(&existing).map(|one| one.name.clone());
+    let differing = rolling.or_else(|| existing.iter().find(|one| one.changes).map(|one| one.name.clone()));
     let differing = differing.filter(|_| lacking.is_none());
     for (position, one) in existing.into_iter().enumerate() {
         if Some(position) == lacking && is_free(&one) {

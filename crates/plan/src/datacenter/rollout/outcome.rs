@@ -7,7 +7,6 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 
 use crate::datacenter::{
     model::{
-        component::Component,
         observed::Observed,
         plan::{Deletion, Note, Untouched},
     },
@@ -15,6 +14,14 @@ use crate::datacenter::{
     reasons,
     rollout::notes::note,
 };
+
+/// The reasons of StatefulSets that are being written.
+const WRITES: [Reason; 4] = [
+    reasons::CREATING_STATEFUL_SET,
+    reasons::RECREATING_STATEFUL_SET,
+    reasons::SCALING_OUT,
+    reasons::UPDATING_STATEFUL_SET,
+];
 
 #[derive(Default)]
 pub(crate) struct Rollout {
@@ -36,19 +43,29 @@ impl Rollout {
     pub(crate) fn postpone(&mut self, observed: &Observed, reason: Reason, needed: &str) {
         let is_postponed =
             |one: &mut StatefulSet| one.metadata.name.as_ref().is_none_or(|name| !self.recreated.contains(name));
-        let names =
-            self.stateful_sets.extract_if(.., is_postponed).filter_map(|stateful_set| stateful_set.metadata.name);
-        let (existing, missing): (Vec<String>, Vec<String>) =
-            names.partition(|name| observed.stateful_sets.contains_key(name));
-        self.untouched.extend(existing.into_iter().map(|name| Untouched { kind: "StatefulSet", name }));
-        self.progressing.extend(missing.into_iter().map(|name| Note {
-            component: Component::StatefulSet,
-            reason,
-            message: format!(
-                "StatefulSet {}/{name} is not created yet. Waiting for {needed}.",
-                observed.datacenter.namespace
-            ),
-        }));
+        let names = self.stateful_sets.extract_if(.., is_postponed).filter_map(|one| one.metadata.name);
+        for name in names.collect::<Vec<_>>() {
+            let reference = format!("StatefulSet {}/{name}", observed.datacenter.namespace);
+            let is_changed = self.remove_write(&reference);
+            let change = if observed.stateful_sets.contains_key(&name) {
+                self.untouched.push(Untouched { kind: "StatefulSet", name });
+                is_changed.then_some("changed")
+            } else {
+                Some("created")
+            };
+            let message = change.map(|change| format!("{reference} is not {change} yet. Waiting for {needed}."));
+            self.progressing.extend(message.map(|message| note(reason, message)));
+        }
+    }
+
+    /// Removes the note that a StatefulSet is being written. Returns whether there was one.
+    fn remove_write(&mut self, reference: &str) -> bool {
+        let is_of_this = |message: &str| {
+            let after = message.split_once(reference).map(|(_, after)| after);
+            after.is_some_and(|after| !after.starts_with(|next: char| next == '-' || next.is_ascii_alphanumeric()))
+        };
+        let is_write = |note: &mut Note| WRITES.contains(&note.reason) && is_of_this(&note.message);
+        self.progressing.extract_if(.., is_write).count() > 0
     }
 }
 
