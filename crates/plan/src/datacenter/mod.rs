@@ -34,7 +34,7 @@ pub use self::{
     },
     state::{stateful_set::is_rolled_out, takeover},
     status::{
-        Explanation, Report, State,
+        Report, State,
         operations::{Ending, NodeState, Operation, finished_cleanup, finished_operation, node_states},
         refusal, report,
     },
@@ -51,6 +51,7 @@ use self::{
     topology::{cleanup, recovery, steps::Topology},
 };
 use crate::datacenter::state::Current;
+pub use crate::outcome::Explanation;
 
 /// Returns a hash for each rack of the settings of the user that its nodes read, to tell versions of them apart.
 pub fn version_of_settings(observed: &Observed) -> Vec<String> {

@@ -1,5 +1,7 @@
 //! Components of a datacenter, which have their own conditions.
 
+use crate::outcome::ObjectKind;
+
 /// A component of a datacenter, which has its own conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Component {
@@ -42,6 +44,14 @@ impl Component {
         Self::Ingress,
         Self::Job,
     ];
+
+    /// Returns the component that patches and deletions of this kind belong to when nodes join or leave.
+    pub(crate) const fn of(kind: ObjectKind) -> Self {
+        match kind {
+            ObjectKind::StatefulSet => Self::StatefulSet,
+            ObjectKind::Service | ObjectKind::Pod | ObjectKind::PersistentVolumeClaim => Self::Service,
+        }
+    }
 
     /// The prefix of the types of its conditions.
     pub const fn name(self) -> &'static str {

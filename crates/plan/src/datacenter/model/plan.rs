@@ -1,8 +1,5 @@
 //! The plan: the result of a decision.
 
-use messina_text::Reason;
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
@@ -13,9 +10,18 @@ use k8s_openapi::api::{
     rbac::v1::RoleBinding,
 };
 use messina_api::names;
-use serde_json::Value;
 
-use crate::datacenter::model::component::Component;
+pub use crate::outcome::{ObjectKind, ObservedVersion, Preconditions, Untouched};
+use crate::{datacenter::model::component::Component, outcome};
+
+/// A patch of single fields.
+pub type FieldPatch = outcome::FieldPatch<Component>;
+
+/// An object to delete.
+pub type Deletion = outcome::Deletion<Component>;
+
+/// Reason and message for a condition of a component.
+pub type Note = outcome::Note<Component>;
 
 /// The desired state of a datacenter's objects, and what to report.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,85 +79,6 @@ pub struct Objects {
     pub cleanup_jobs: Vec<Job>,
 }
 
-/// A kind of object that is patched or deleted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "they are Kubernetes' own kinds")]
-pub enum ObjectKind {
-    Service,
-    StatefulSet,
-    Pod,
-    PersistentVolumeClaim,
-}
-
-impl ObjectKind {
-    /// Returns the component that patches and deletions of this kind belong to when nodes join or leave.
-    pub(crate) const fn component(self) -> Component {
-        match self {
-            Self::StatefulSet => Component::StatefulSet,
-            Self::Service | Self::Pod | Self::PersistentVolumeClaim => Component::Service,
-        }
-    }
-}
-
-/// A patch of single fields.
-#[derive(Clone, Debug, PartialEq)]
-pub struct FieldPatch {
-    /// The component that it belongs to.
-    pub component: Component,
-    /// Kind of the object.
-    pub kind: ObjectKind,
-    /// Its name.
-    pub name: String,
-    /// Its UID.
-    pub uid: String,
-    /// The observed resource version: if the object has another one by then, it is not changed.
-    pub version: String,
-    /// The merge patch.
-    pub patch: Value,
-    /// Reason and message of the event to emit when it is done.
-    pub event: Option<(Reason, String)>,
-}
-
-/// An object to delete.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Deletion {
-    /// The component that it belongs to.
-    pub component: Component,
-    /// Kind of the object.
-    pub kind: ObjectKind,
-    /// Its name.
-    pub name: String,
-    /// Its UID: no other object of that name is deleted.
-    pub uid: String,
-    /// The observed resource version, if the object must not have changed since: if it has another one by then, it is
-    /// not deleted.
-    pub version: Option<String>,
-    /// Whether its dependents are orphaned instead of deleted.
-    pub orphans: bool,
-    /// Reason and message of the event to emit when it is done.
-    pub event: Option<(Reason, String)>,
-}
-
-/// An object that the operator must neither change nor delete.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Untouched {
-    /// Its kind.
-    pub kind: &'static str,
-    /// Its name.
-    pub name: String,
-}
-
-/// Reason and message for a condition of a component.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
-    /// The component.
-    pub component: Component,
-    /// The reason, in CamelCase.
-    pub reason: Reason,
-    /// Object, state, cause and next action.
-    pub message: String,
-}
-
 /// The state of the rollout of a change of the pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RolloutState {
@@ -166,21 +93,6 @@ pub enum RolloutState {
     /// No node has to restart, but not all are up.
     NotReady,
 }
-
-/// The observed version of an object, or that it did not exist.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ObservedVersion {
-    /// Its kind.
-    pub kind: ObjectKind,
-    /// Its name.
-    pub name: String,
-    /// Its resource version; none if it did not exist.
-    pub version: Option<String>,
-}
-
-/// Preconditions of writes, by kind and name of the written object: if one of these versions has changed, the object is
-/// not written.
-pub type Preconditions = BTreeMap<(ObjectKind, String), Vec<ObservedVersion>>;
 
 /// A node that has to restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
