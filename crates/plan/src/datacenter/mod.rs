@@ -26,8 +26,8 @@ pub use self::{
         observed::{Cached, Observed, Turn, UserObjects},
         optional_kind::OptionalKind,
         plan::{
-            CertificateChain, Deletion, FieldPatch, Note, ObjectKind, Objects, ObservedVersion, Plan, Preconditions,
-            RolloutState, Untouched,
+            CertificateChain, Deletion, DesiredObject, FieldPatch, Note, ObjectKind, Objects, ObservedVersion, Plan,
+            Preconditions, RolloutState, Untouched,
         },
         settings::{Gates, ProbePeriod},
         spec::{Alternator, Datacenter, InvalidField, Rack, Storage, USUAL_AGENT_SECRET, USUAL_CONFIG_MAP},

@@ -1,18 +1,18 @@
 //! The components of a plan, in the order in which they are applied.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::{
     api::{
         apps::v1::StatefulSet,
         batch::v1::Job,
-        core::v1::{PersistentVolumeClaim, Pod, Secret, Service},
+        core::v1::{PersistentVolumeClaim, Pod, Service},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use messina_plan::datacenter::{
-    self, ByName, CertificateChain, CleanupJob, Explanation, ObjectKind, Objects, Observed,
-    ObservedVersion as Observation, Plan, State,
+    self, ByName, CleanupJob, DesiredObject, Explanation, ObjectKind, Observed, ObservedVersion as Observation, Plan,
+    State,
 };
 use messina_runtime::{
     apply::{ComponentPlan, Deletion, Desired, FieldPatch, ObservedVersion, Progress, no_longer_desired},
@@ -38,40 +38,20 @@ const BEFORE_NODES: &[&str] = &[
 const AFTER_SERVICES: &[&str] = &[datacenter::Component::Service.name()];
 
 pub(super) fn components(observed: &Observed, plan: &Plan) -> Result<Vec<ComponentPlan>, Error> {
-    // Destructured, so that a new kind of object cannot be forgotten here.
-    let Objects {
-        service_account,
-        role_binding,
-        agent_auth_token,
-        managed_config,
-        managed_agent_config,
-        snitch_configs,
-        pod_disruption_budget,
-        identity_service,
-        member_services,
-        certificates,
-        cql_connection_configs,
-        stateful_sets,
-        ingresses,
-        cleanup_jobs,
-    } = &plan.objects;
-    let configs = desired([managed_config, managed_agent_config].into_iter().chain(snitch_configs))?;
-    let certificates = certificate_objects(certificates, cql_connection_configs.as_ref())?;
-    let (ingresses, jobs) = (desired(ingresses)?, desired(cleanup_jobs)?);
-    let stateful_sets = desired(stateful_sets)?.into_iter().map(|one| {
-        let preconditions = preconditions(observed, plan, ObjectKind::StatefulSet, &one.key().name);
-        one.with_preconditions(preconditions).matching_observed_version()
-    });
-    let stateful_sets = stateful_sets.collect();
-    // The CA bundles are ConfigMaps, too.
-    let surplus_configs = surplus(observed.config_maps(), &[configs.as_slice(), &certificates].concat(), plan);
-    let surplus_ingresses = surplus(observed.ingresses(), &ingresses, plan);
-    let surplus_jobs = surplus_jobs(observed, &jobs, plan);
-    let component = |component: datacenter::Component, objects| {
+    let all = plan.objects.in_order().map(|(component, object)| Ok((component, desired(observed, plan, object)?)));
+    let (of_components, all): (Vec<_>, Vec<_>) = all.collect::<Result<Vec<_>, Error>>()?.into_iter().unzip();
+    let surplus_configs = surplus(observed.config_maps(), &all, plan);
+    let surplus_ingresses = surplus(observed.ingresses(), &all, plan);
+    let surplus_jobs = surplus_jobs(observed, plan);
+    let mut objects: BTreeMap<datacenter::Component, Vec<Desired>> = BTreeMap::new();
+    for (component, object) in of_components.into_iter().zip(all) {
+        objects.entry(component).or_default().push(object);
+    }
+    let mut component = |component: datacenter::Component| {
         let State { progressing: waits, degraded, warning } = plan.state(component);
         ComponentPlan {
             name: component.name(),
-            objects,
+            objects: objects.remove(&component).unwrap_or_default(),
             changes: patches(component, observed, plan),
             deletions: deletions(component, observed, plan),
             progressing: waits.map(progressing),
@@ -81,21 +61,21 @@ pub(super) fn components(observed: &Observed, plan: &Plan) -> Result<Vec<Compone
         }
     };
     Ok(vec![
-        component(datacenter::Component::ServiceAccount, desired([service_account])?),
-        component(datacenter::Component::RoleBinding, desired([role_binding])?),
-        component(datacenter::Component::AgentToken, desired(agent_auth_token)?),
-        component(datacenter::Component::Certificates, certificates),
-        ComponentPlan { deletions: surplus_configs, ..component(datacenter::Component::Config, configs) },
-        component(datacenter::Component::Service, desired([identity_service].into_iter().chain(member_services))?),
-        component(datacenter::Component::PodDisruptionBudget, desired([pod_disruption_budget])?),
-        ComponentPlan { needs: BEFORE_NODES, ..component(datacenter::Component::StatefulSet, stateful_sets) },
-        component(datacenter::Component::Storage, Vec::new()),
+        component(datacenter::Component::ServiceAccount),
+        component(datacenter::Component::RoleBinding),
+        component(datacenter::Component::AgentToken),
+        component(datacenter::Component::Certificates),
+        ComponentPlan { deletions: surplus_configs, ..component(datacenter::Component::Config) },
+        component(datacenter::Component::Service),
+        component(datacenter::Component::PodDisruptionBudget),
+        ComponentPlan { needs: BEFORE_NODES, ..component(datacenter::Component::StatefulSet) },
+        component(datacenter::Component::Storage),
         ComponentPlan {
             needs: AFTER_SERVICES,
             deletions: surplus_ingresses,
-            ..component(datacenter::Component::Ingress, ingresses)
+            ..component(datacenter::Component::Ingress)
         },
-        ComponentPlan { needs: AFTER_SERVICES, deletions: surplus_jobs, ..component(datacenter::Component::Job, jobs) },
+        ComponentPlan { needs: AFTER_SERVICES, deletions: surplus_jobs, ..component(datacenter::Component::Job) },
     ])
 }
 
@@ -110,30 +90,32 @@ fn surplus<K: Kind>(owned: &ByName<K>, desired: &[Desired], plan: &Plan) -> Vec<
 }
 
 /// Returns the deletions of Jobs by the same rule.
-fn surplus_jobs(observed: &Observed, desired: &[Desired], plan: &Plan) -> Vec<Deletion> {
+fn surplus_jobs(observed: &Observed, plan: &Plan) -> Vec<Deletion> {
     let is_untouched = |name: &str| plan.untouched.iter().any(|left| left.kind == "Job" && left.name == name);
-    let is_desired = |name: &str| desired.iter().any(|desired| desired.key().name == name);
+    let desired = &plan.objects.cleanup_jobs;
+    let is_desired = |name: &str| desired.iter().any(|job| job.metadata.name.as_deref() == Some(name));
     let is_surplus =
         |job: &&CleanupJob| !job.is_being_deleted() && !is_desired(job.name()) && !is_untouched(job.name());
     let jobs = observed.jobs().filter(is_surplus);
     jobs.map(|job| Deletion::new(&known::<Job>(observed, job.name(), job.uid(), None))).collect()
 }
 
-/// Returns each CA before what it signs, and all of them before the CQL connection configs, which contain them.
-fn certificate_objects(chains: &[CertificateChain], configs: Option<&Secret>) -> Result<Vec<Desired>, Error> {
-    let mut objects = Vec::new();
-    for CertificateChain { authority, bundle, former_bundle, certificate } in chains {
-        objects.extend(desired(authority)?);
-        objects.extend(desired(bundle)?);
-        objects.extend(desired(former_bundle)?);
-        objects.extend(desired(certificate)?);
+fn desired(observed: &Observed, plan: &Plan, object: DesiredObject<'_>) -> Result<Desired, Error> {
+    match object {
+        DesiredObject::ServiceAccount(object) => Desired::new(object),
+        DesiredObject::RoleBinding(object) => Desired::new(object),
+        DesiredObject::Secret(object) => Desired::new(object),
+        DesiredObject::ConfigMap(object) => Desired::new(object),
+        DesiredObject::Service(object) => Desired::new(object),
+        DesiredObject::PodDisruptionBudget(object) => Desired::new(object),
+        DesiredObject::Ingress(object) => Desired::new(object),
+        DesiredObject::Job(object) => Desired::new(object),
+        DesiredObject::StatefulSet(object) => {
+            let desired = Desired::new(object)?;
+            let preconditions = preconditions(observed, plan, ObjectKind::StatefulSet, &desired.key().name);
+            Ok(desired.with_preconditions(preconditions).matching_observed_version())
+        }
     }
-    objects.extend(desired(configs)?);
-    Ok(objects)
-}
-
-fn desired<'a, K: Kind>(objects: impl IntoIterator<Item = &'a K>) -> Result<Vec<Desired>, Error> {
-    objects.into_iter().map(Desired::new).collect()
 }
 
 fn event(event: Option<&(Reason, String)>) -> Option<events::Note> {

@@ -1,5 +1,7 @@
 //! The plan: the result of a decision.
 
+use std::iter;
+
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
@@ -10,6 +12,7 @@ use k8s_openapi::api::{
     rbac::v1::RoleBinding,
 };
 use messina_api::names;
+use serde::Serialize;
 
 pub use crate::outcome::{ObjectKind, ObservedVersion, Preconditions, Untouched};
 use crate::{datacenter::model::component::Component, outcome};
@@ -46,7 +49,7 @@ pub struct Plan {
     pub requeue_at: Option<Timestamp>,
 }
 
-/// The objects to apply, in order.
+/// The objects to apply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Objects {
     /// The ServiceAccount of the pods.
@@ -77,6 +80,71 @@ pub struct Objects {
     pub ingresses: Vec<Ingress>,
     /// The cleanup Jobs to create. Existing Jobs stay as they are.
     pub cleanup_jobs: Vec<Job>,
+}
+
+impl Objects {
+    /// Returns all objects with their components, in the order in which they are applied: first what the pods need,
+    /// then the pods, then what is for nodes that exist.
+    pub fn in_order(&self) -> impl Iterator<Item = (Component, DesiredObject<'_>)> {
+        use DesiredObject as Object;
+        // Destructured, so that a new kind of object cannot be forgotten here.
+        let Self {
+            service_account,
+            role_binding,
+            agent_auth_token,
+            managed_config,
+            managed_agent_config,
+            snitch_configs,
+            pod_disruption_budget,
+            identity_service,
+            member_services,
+            certificates,
+            cql_connection_configs,
+            stateful_sets,
+            ingresses,
+            cleanup_jobs,
+        } = self;
+        // The CQL connection configs contain the certificates.
+        let certificates = certificates
+            .iter()
+            .flat_map(CertificateChain::in_order)
+            .chain(cql_connection_configs.as_ref().map(Object::Secret));
+        let configs = [managed_config, managed_agent_config].into_iter().chain(snitch_configs).map(Object::ConfigMap);
+        let services = iter::once(identity_service).chain(member_services).map(Object::Service);
+        of(Component::ServiceAccount, [Object::ServiceAccount(service_account)])
+            .chain(of(Component::RoleBinding, [Object::RoleBinding(role_binding)]))
+            .chain(of(Component::AgentToken, agent_auth_token.as_ref().map(Object::Secret)))
+            .chain(of(Component::Certificates, certificates))
+            .chain(of(Component::Config, configs))
+            .chain(of(Component::Service, services))
+            .chain(of(Component::PodDisruptionBudget, [Object::PodDisruptionBudget(pod_disruption_budget)]))
+            .chain(of(Component::StatefulSet, stateful_sets.iter().map(Object::StatefulSet)))
+            .chain(of(Component::Ingress, ingresses.iter().map(Object::Ingress)))
+            .chain(of(Component::Job, cleanup_jobs.iter().map(Object::Job)))
+    }
+}
+
+fn of<'a>(
+    component: Component,
+    objects: impl IntoIterator<Item = DesiredObject<'a>>,
+) -> impl Iterator<Item = (Component, DesiredObject<'a>)> {
+    objects.into_iter().map(move |object| (component, object))
+}
+
+/// A desired object of any kind.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+#[expect(missing_docs, reason = "they are Kubernetes' own kinds")]
+pub enum DesiredObject<'a> {
+    ServiceAccount(&'a ServiceAccount),
+    RoleBinding(&'a RoleBinding),
+    Secret(&'a Secret),
+    ConfigMap(&'a ConfigMap),
+    Service(&'a Service),
+    PodDisruptionBudget(&'a PodDisruptionBudget),
+    StatefulSet(&'a StatefulSet),
+    Ingress(&'a Ingress),
+    Job(&'a Job),
 }
 
 /// The state of the rollout of a change of the pods.
@@ -121,4 +189,13 @@ pub struct CertificateChain {
     pub former_bundle: Option<ConfigMap>,
     /// The certificate that the CA signs.
     pub certificate: Option<Secret>,
+}
+
+impl CertificateChain {
+    /// Returns the CA before what it signs.
+    fn in_order(&self) -> impl Iterator<Item = DesiredObject<'_>> {
+        let Self { authority, bundle, former_bundle, certificate } = self;
+        let bundles = bundle.iter().chain(former_bundle).map(DesiredObject::ConfigMap);
+        authority.iter().map(DesiredObject::Secret).chain(bundles).chain(certificate.iter().map(DesiredObject::Secret))
+    }
 }
