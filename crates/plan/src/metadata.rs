@@ -1,11 +1,12 @@
-//! Labels, annotations and owner references of objects.
+//! Labels, annotations, owner references and managed fields of objects.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::{
     Metadata,
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+    apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta, OwnerReference},
 };
+use serde_json::Value;
 
 /// Labels or annotations.
 pub(crate) type Map = BTreeMap<String, String>;
@@ -18,6 +19,14 @@ pub(crate) fn label<'a>(object: &'a impl Metadata<Ty = ObjectMeta>, key: &str) -
 /// Returns the value of an annotation.
 pub(crate) fn annotation<'a>(object: &'a impl Metadata<Ty = ObjectMeta>, key: &str) -> Option<&'a str> {
     object.metadata().annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// Returns the fields of an entry of `managedFields`. Caches store them as text to save memory.
+pub(crate) fn managed_fields(entry: &ManagedFieldsEntry) -> Option<Value> {
+    match &entry.fields_v1.as_ref()?.0 {
+        Value::String(text) => serde_json::from_str(text).ok(),
+        fields => Some(fields.clone()),
+    }
 }
 
 pub(crate) fn map<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Map {
