@@ -64,6 +64,8 @@ fn preview_shows_all_objects_in_order_of_creation() {
         "StatefulSet payments-eu-west-1-c",
     ];
     assert_eq!(names, expected);
+    let components = preview.datacenters[0].objects.in_order().map(|(component, _)| component);
+    assert!(components.is_sorted(), "the order of the components");
 }
 
 /// The result must not depend on the order in which racks are created.

@@ -1,6 +1,9 @@
 //! The components of a plan, in the order in which they are applied.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, LazyLock},
+};
 
 use k8s_openapi::{
     api::{
@@ -11,8 +14,8 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use messina_plan::datacenter::{
-    self, ByName, CleanupJob, DesiredObject, Explanation, ObjectKind, Observed, ObservedVersion as Observation, Plan,
-    State,
+    self, ByName, CleanupJob, Component, DesiredObject, Explanation, ObjectKind, Observed,
+    ObservedVersion as Observation, Plan, State,
 };
 use messina_runtime::{
     apply::{ComponentPlan, Deletion, Desired, FieldPatch, ObservedVersion, Progress, no_longer_desired},
@@ -23,60 +26,42 @@ use messina_runtime::{
 };
 use messina_text::Reason;
 
-/// The components that the pods of a rack need when they start.
-const BEFORE_NODES: &[&str] = &[
-    datacenter::Component::ServiceAccount.name(),
-    datacenter::Component::RoleBinding.name(),
-    datacenter::Component::AgentToken.name(),
-    datacenter::Component::Certificates.name(),
-    datacenter::Component::Config.name(),
-    datacenter::Component::Service.name(),
-    datacenter::Component::PodDisruptionBudget.name(),
-];
-
-/// The component that Ingresses route to and that requests cleanups.
-const AFTER_SERVICES: &[&str] = &[datacenter::Component::Service.name()];
-
 pub(super) fn components(observed: &Observed, plan: &Plan) -> Result<Vec<ComponentPlan>, Error> {
     let all = plan.objects.in_order().map(|(component, object)| Ok((component, desired(observed, plan, object)?)));
     let (of_components, all): (Vec<_>, Vec<_>) = all.collect::<Result<Vec<_>, Error>>()?.into_iter().unzip();
-    let surplus_configs = surplus(observed.config_maps(), &all, plan);
-    let surplus_ingresses = surplus(observed.ingresses(), &all, plan);
-    let surplus_jobs = surplus_jobs(observed, plan);
-    let mut objects: BTreeMap<datacenter::Component, Vec<Desired>> = BTreeMap::new();
+    let mut surplus = BTreeMap::from([
+        (Component::Config, surplus(observed.config_maps(), &all, plan)),
+        (Component::Ingress, surplus(observed.ingresses(), &all, plan)),
+        (Component::Job, surplus_jobs(observed, plan)),
+    ]);
+    let mut objects: BTreeMap<Component, Vec<Desired>> = BTreeMap::new();
     for (component, object) in of_components.into_iter().zip(all) {
         objects.entry(component).or_default().push(object);
     }
-    let mut component = |component: datacenter::Component| {
+    let component = |component: Component| {
         let State { progressing: waits, degraded, warning } = plan.state(component);
+        let surplus = surplus.remove(&component).unwrap_or_default();
         ComponentPlan {
             name: component.name(),
+            needs: needs(component),
             objects: objects.remove(&component).unwrap_or_default(),
             changes: patches(component, observed, plan),
-            deletions: deletions(component, observed, plan),
+            deletions: [deletions(component, observed, plan), surplus].concat(),
             progressing: waits.map(progressing),
             fault: degraded.map(fault),
             remark: warning.map(progressing),
-            ..ComponentPlan::default()
         }
     };
-    Ok(vec![
-        component(datacenter::Component::ServiceAccount),
-        component(datacenter::Component::RoleBinding),
-        component(datacenter::Component::AgentToken),
-        component(datacenter::Component::Certificates),
-        ComponentPlan { deletions: surplus_configs, ..component(datacenter::Component::Config) },
-        component(datacenter::Component::Service),
-        component(datacenter::Component::PodDisruptionBudget),
-        ComponentPlan { needs: BEFORE_NODES, ..component(datacenter::Component::StatefulSet) },
-        component(datacenter::Component::Storage),
-        ComponentPlan {
-            needs: AFTER_SERVICES,
-            deletions: surplus_ingresses,
-            ..component(datacenter::Component::Ingress)
-        },
-        ComponentPlan { needs: AFTER_SERVICES, deletions: surplus_jobs, ..component(datacenter::Component::Job) },
-    ])
+    Ok(Component::ALL.into_iter().map(component).collect())
+}
+
+/// Returns the names of the components that this one needs.
+fn needs(component: Component) -> &'static [&'static str] {
+    static NEEDS: LazyLock<BTreeMap<Component, Vec<&'static str>>> = LazyLock::new(|| {
+        let names = |component: Component| component.needs().iter().map(|need| need.name()).collect();
+        Component::ALL.into_iter().map(|component| (component, names(component))).collect()
+    });
+    NEEDS.get(&component).map(Vec::as_slice).unwrap_or_default()
 }
 
 /// Returns deletions of the objects that the datacenter owns and that the plan neither desires nor leaves untouched.
@@ -150,7 +135,7 @@ fn known<K: Kind + Default>(observed: &Observed, name: &str, uid: &str, version:
     object
 }
 
-fn patches(component: datacenter::Component, observed: &Observed, plan: &Plan) -> Vec<FieldPatch> {
+fn patches(component: Component, observed: &Observed, plan: &Plan) -> Vec<FieldPatch> {
     let of_component = plan.changes.iter().filter(|change| change.component == component);
     let patch = |change: &datacenter::FieldPatch| {
         fn patch<K: Kind + Default>(observed: &Observed, change: &datacenter::FieldPatch) -> FieldPatch {
@@ -168,7 +153,7 @@ fn patches(component: datacenter::Component, observed: &Observed, plan: &Plan) -
     of_component.map(patch).collect()
 }
 
-fn deletions(component: datacenter::Component, observed: &Observed, plan: &Plan) -> Vec<Deletion> {
+fn deletions(component: Component, observed: &Observed, plan: &Plan) -> Vec<Deletion> {
     let of_component = plan.deletions.iter().filter(|deletion| deletion.component == component);
     let to_write = |deletion: &datacenter::Deletion| {
         let (name, uid) = (&deletion.name, &deletion.uid);
@@ -257,7 +242,7 @@ mod tests {
         let observed = with_jobs(&[], &[]);
         let components = components(&observed, &plan(&observed)).unwrap();
         let mut applied: Vec<&str> = components.iter().map(|component| component.name).collect();
-        let mut all = datacenter::Component::ALL.map(datacenter::Component::name).to_vec();
+        let mut all = Component::ALL.map(Component::name).to_vec();
         applied.sort_unstable();
         all.sort_unstable();
         assert_eq!(applied, all, "a component that is not applied has no conditions");
@@ -276,13 +261,10 @@ mod tests {
         let mut cached = cached();
         settle(&mut cached, KeyKind::default());
         let components = planned(&observe(&cached));
-        let nodes = components
-            .iter()
-            .position(|component| component.name == datacenter::Component::StatefulSet.name())
-            .unwrap();
+        let nodes = components.iter().position(|component| component.name == Component::StatefulSet.name()).unwrap();
         assert_eq!(names(components[nodes].objects.iter().map(Desired::key)), ["orders-dc-a"]);
         let before: Vec<&str> = components[..nodes].iter().map(|component| component.name).collect();
-        assert_eq!(before, BEFORE_NODES);
+        assert_eq!(before, components[nodes].needs);
         // The components after that are for nodes that exist.
         let after: Vec<&str> = components[nodes + 1..].iter().map(|component| component.name).collect();
         assert_eq!(after, ["StorageController", "IngressController", "JobController"]);
@@ -293,8 +275,7 @@ mod tests {
         let mut cached = cached();
         settle(&mut cached, KeyKind::default());
         let components = planned(&observe(&cached));
-        let component =
-            components.iter().find(|component| component.name == datacenter::Component::Certificates.name()).unwrap();
+        let component = components.iter().find(|component| component.name == Component::Certificates.name()).unwrap();
         let expected = [
             "orders-local-client-ca",
             "orders-local-client-ca",
