@@ -10,35 +10,6 @@ use crate::{
 /// How many messages of one component are shown.
 const MAX_MESSAGES: usize = 3;
 
-/// The components in the order in which the operator applies them, each with the components that it waits for.
-///
-/// The operator applies a component only when those before it did not fail: see `components` of its datacenter controller. Jobs
-/// and Ingresses wait for running nodes, too: Jobs clean them up, and Ingresses are named after their host IDs.
-const COMPONENTS: [(Component, &[Component]); 11] = [
-    (Component::ServiceAccount, &[]),
-    (Component::RoleBinding, &[]),
-    (Component::AgentToken, &[]),
-    (Component::Certificates, &[]),
-    (Component::Config, &[]),
-    (Component::Service, &[]),
-    (Component::PodDisruptionBudget, &[]),
-    (
-        Component::StatefulSet,
-        &[
-            Component::ServiceAccount,
-            Component::RoleBinding,
-            Component::AgentToken,
-            Component::Certificates,
-            Component::Config,
-            Component::Service,
-            Component::PodDisruptionBudget,
-        ],
-    ),
-    (Component::Storage, &[]),
-    (Component::Ingress, &[Component::Service, Component::StatefulSet]),
-    (Component::Job, &[Component::Service, Component::StatefulSet]),
-];
-
 /// Reasons of a component that is progressing and goes on only when the user has created an object.
 const MISSING_OBJECT: [&str; 2] = ["WaitingForSecret", "WaitingForConfigMap"];
 
@@ -173,7 +144,7 @@ impl Origin {
 
 /// The position of a condition among the causes.
 fn rank(condition: &Condition) -> usize {
-    let position = |component| COMPONENTS.iter().position(|(other, _)| *other == component);
+    let position = |component| Component::ALL.iter().position(|other| *other == component);
     match Origin::of(condition) {
         None if stops_all_work(condition) => 0,
         Some(Origin::Observation) => 1,
@@ -220,8 +191,8 @@ fn follows(condition: &Condition, causes: &[Origin]) -> bool {
 
 /// Whether a component waits for another, directly or not.
 fn waits_for(component: Component, other: Component) -> bool {
-    let needs = COMPONENTS.iter().find(|(one, _)| *one == component).map_or(&[][..], |(_, needs)| *needs);
-    needs.iter().any(|need| *need == other || waits_for(*need, other))
+    let nodes = component.needs_running_nodes().then_some(Component::StatefulSet);
+    component.needs().iter().copied().chain(nodes).any(|need| need == other || waits_for(need, other))
 }
 
 /// The messages of a cause that speak of it, and those that follow from it: where objects of the user are missing, the

@@ -13,6 +13,7 @@ pub mod defaulting;
 pub mod etcd_task;
 mod metadata;
 pub mod node;
+pub mod outcome;
 pub mod preview;
 mod quantity;
 mod version;

@@ -3,6 +3,9 @@
 //! The API server records the manager of each field in `managedFields`. So an object matches if each desired field is
 //! recorded as ours and has the desired value. A field that is no longer desired is noticed in another way: an
 //! annotation has the hash of the last applied object.
+//!
+//! This decides only whether to write. What a change leads to, such as a restart of pods, is a decision of a plan, which
+//! compares values regardless of who owns them.
 
 use serde_json::{Map, Value};
 

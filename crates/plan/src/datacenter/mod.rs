@@ -26,15 +26,15 @@ pub use self::{
         observed::{Cached, Observed, Turn, UserObjects},
         optional_kind::OptionalKind,
         plan::{
-            CertificateChain, Deletion, FieldPatch, Note, ObjectKind, Objects, ObservedVersion, Plan, Preconditions,
-            RolloutState, Untouched,
+            CertificateChain, Deletion, DesiredObject, FieldPatch, Note, ObjectKind, Objects, ObservedVersion, Plan,
+            Preconditions, RolloutState, Untouched,
         },
         settings::{Gates, ProbePeriod},
         spec::{Alternator, Datacenter, InvalidField, Rack, Storage, USUAL_AGENT_SECRET, USUAL_CONFIG_MAP},
     },
     state::{stateful_set::is_rolled_out, takeover},
     status::{
-        Explanation, Report, State,
+        Report, State,
         operations::{Ending, NodeState, Operation, finished_cleanup, finished_operation, node_states},
         refusal, report,
     },
@@ -51,6 +51,7 @@ use self::{
     topology::{cleanup, recovery, steps::Topology},
 };
 use crate::datacenter::state::Current;
+pub use crate::outcome::Explanation;
 
 /// What StatefulSets wait for while a ConfigMap or Secret of the user does not exist, in their messages.
 pub const USER_OBJECTS: &str = "the ConfigMaps and Secrets that its racks refer to";

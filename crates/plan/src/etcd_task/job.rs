@@ -1,16 +1,13 @@
 //! CompactSnapshots and CopyBackups: Jobs that run etcd-backup-restore.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
-use k8s_openapi::{
-    api::{
-        batch::v1::{Job, JobSpec},
-        core::v1::{
-            Capabilities, Container, EmptyDirVolumeSource, EnvVar, HostPathVolumeSource, PodSecurityContext, PodSpec,
-            PodTemplateSpec, SeccompProfile, SecretVolumeSource, SecurityContext, Volume, VolumeMount,
-        },
+use k8s_openapi::api::{
+    batch::v1::{Job, JobSpec},
+    core::v1::{
+        Capabilities, Container, EmptyDirVolumeSource, EnvVar, HostPathVolumeSource, PodSecurityContext, PodSpec,
+        PodTemplateSpec, SeccompProfile, SecretVolumeSource, SecurityContext, Volume, VolumeMount,
     },
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
 use messina_api::{
     druid::v1alpha1::{CompactSnapshotsConfig, CopyBackupsConfig, Etcd, EtcdOperatorTask, StoreSpec},
@@ -19,6 +16,7 @@ use messina_api::{
 use serde_json::Value;
 
 use super::{Options, TaskError, TaskResult, code, decode, seconds};
+use crate::metadata::{Map, Owner, map, template};
 
 /// Default of `config.timeoutSeconds`.
 const DEFAULT_TIMEOUT: u32 = 10_800;
@@ -233,21 +231,15 @@ pub fn job(
     let uses_host_path = is_local(store) || source.is_some_and(is_local);
     // The API server rejects a Job with a deadline of zero.
     let deadline = i64::try_from(remaining.as_secs().max(1)).unwrap_or(i64::MAX);
-    let labels = BTreeMap::from([(label::MANAGED_BY.to_owned(), MANAGER.to_owned())]);
-    let metadata = ObjectMeta {
-        name: Some(name(task)?),
-        namespace: task.metadata.namespace.clone(),
-        labels: Some(labels.clone()),
-        owner_references: Some(vec![OwnerReference {
-            api_version: "druid.gardener.cloud/v1alpha1".into(),
-            kind: "EtcdOperatorTask".into(),
-            name: task.metadata.name.clone().unwrap_or_default(),
-            uid: task.metadata.uid.clone().unwrap_or_default(),
-            controller: Some(true),
-            block_owner_deletion: Some(true),
-        }]),
-        ..ObjectMeta::default()
+    let labels = map([(label::MANAGED_BY, MANAGER)]);
+    let owner = Owner {
+        api_version: "druid.gardener.cloud/v1alpha1",
+        kind: "EtcdOperatorTask",
+        namespace: task.metadata.namespace.as_deref().unwrap_or_default(),
+        name: task.metadata.name.as_deref().unwrap_or_default(),
+        uid: task.metadata.uid.as_deref().unwrap_or_default(),
     };
+    let metadata = owner.metadata(name(task)?, labels.clone(), Map::new());
     let container = Container {
         name: "etcd-backup-restore".into(),
         image: Some(image.to_owned()),
@@ -281,10 +273,7 @@ pub fn job(
         // Snapshots that already exist are not written again, so a retry with another pod is safe.
         backoff_limit: Some(3),
         active_deadline_seconds: Some(deadline),
-        template: PodTemplateSpec {
-            metadata: Some(ObjectMeta { labels: Some(labels), ..ObjectMeta::default() }),
-            spec: Some(pod),
-        },
+        template: PodTemplateSpec { metadata: Some(template(labels, Map::new())), spec: Some(pod) },
         ..JobSpec::default()
     };
     Ok(Job { metadata, spec: Some(spec), status: None })

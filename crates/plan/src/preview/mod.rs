@@ -14,12 +14,11 @@ use k8s_openapi::api::{
     core::v1::Secret,
 };
 use messina_api::scylla::v1alpha1::ScyllaDBDatacenter;
-use serde::Serialize;
 use serde_json::Value;
 
 use crate::datacenter::{
-    Cached, CertificateChain, Component, Datacenter, Gates, InvalidField, Objects, Observed, Plan, UserObjects,
-    certificates, plan, validate,
+    Cached, CertificateChain, Component, Datacenter, DesiredObject, Gates, InvalidField, Objects, Observed, Plan,
+    UserObjects, certificates, plan, validate,
 };
 
 /// Placeholder for the UID of the user's object, which the API server assigns.
@@ -209,59 +208,17 @@ fn rolled_out(mut stateful_set: StatefulSet) -> StatefulSet {
 impl Planned {
     /// Returns the objects as a YAML stream, in the order of creation.
     pub fn yaml(&self) -> Result<String, serde_saphyr::ser_error::Error> {
-        // Listed one by one, so that the compiler finds a missing one.
-        let Objects {
-            service_account,
-            role_binding,
-            agent_auth_token,
-            managed_config,
-            managed_agent_config,
-            snitch_configs,
-            pod_disruption_budget,
-            identity_service,
-            member_services,
-            certificates,
-            cql_connection_configs,
-            stateful_sets,
-            ingresses,
-            // They depend on the token ring of running nodes.
-            cleanup_jobs: _,
-        } = &self.objects;
         let Datacenter { namespace, name, .. } = &self.datacenter;
-        let mut stream = Stream(format!("# {}: ScyllaDBDatacenter {namespace}/{name}\n", self.file));
-        stream.add([service_account])?;
-        stream.add([role_binding])?;
-        stream.add(agent_auth_token.clone().map(readable).as_ref())?;
-        stream.add([managed_config, managed_agent_config])?;
-        stream.add(snitch_configs)?;
-        stream.add([identity_service])?;
-        stream.add(member_services)?;
-        stream.add([pod_disruption_budget])?;
-        for CertificateChain { authority, bundle, former_bundle, certificate } in certificates {
-            stream.add(authority.clone().map(readable).as_ref())?;
-            stream.add(bundle)?;
-            stream.add(former_bundle)?;
-            stream.add(certificate.clone().map(readable).as_ref())?;
+        let mut stream = format!("# {}: ScyllaDBDatacenter {namespace}/{name}\n", self.file);
+        // Cleanup Jobs depend on the token ring of running nodes.
+        for (_, object) in self.objects.in_order().filter(|(component, _)| *component != Component::Job) {
+            stream += "---\n";
+            stream += &match object {
+                DesiredObject::Secret(secret) => serde_saphyr::to_string(&readable(secret.clone()))?,
+                object => serde_saphyr::to_string(&object)?,
+            };
         }
-        stream.add(cql_connection_configs.clone().map(readable).as_ref())?;
-        stream.add(stateful_sets)?;
-        stream.add(ingresses)?;
-        Ok(stream.0)
-    }
-}
-
-struct Stream(String);
-
-impl Stream {
-    fn add<'a, K: Serialize + 'a>(
-        &mut self,
-        objects: impl IntoIterator<Item = &'a K>,
-    ) -> Result<(), serde_saphyr::ser_error::Error> {
-        for object in objects {
-            self.0 += "---\n";
-            self.0 += &serde_saphyr::to_string(object)?;
-        }
-        Ok(())
+        Ok(stream)
     }
 }
 

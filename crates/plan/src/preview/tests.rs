@@ -42,6 +42,13 @@ fn preview_shows_all_objects_in_order_of_creation() {
         "ServiceAccount payments-member",
         "RoleBinding payments-member",
         "Secret payments-auth-token",
+        "Secret payments-local-client-ca",
+        "ConfigMap payments-local-client-ca",
+        "Secret payments-local-user-admin",
+        "Secret payments-local-serving-ca",
+        "ConfigMap payments-local-serving-ca",
+        "Secret payments-local-serving-certs",
+        "Secret payments-local-cql-connection-configs-admin",
         "ConfigMap payments-managed-config",
         "ConfigMap payments-manager-agent-config",
         "ConfigMap payments-a-snitch-config",
@@ -52,18 +59,13 @@ fn preview_shows_all_objects_in_order_of_creation() {
         "Service payments-eu-west-1-b-0",
         "Service payments-eu-west-1-c-0",
         "PodDisruptionBudget payments",
-        "Secret payments-local-client-ca",
-        "ConfigMap payments-local-client-ca",
-        "Secret payments-local-user-admin",
-        "Secret payments-local-serving-ca",
-        "ConfigMap payments-local-serving-ca",
-        "Secret payments-local-serving-certs",
-        "Secret payments-local-cql-connection-configs-admin",
         "StatefulSet payments-eu-west-1-a",
         "StatefulSet payments-eu-west-1-b",
         "StatefulSet payments-eu-west-1-c",
     ];
     assert_eq!(names, expected);
+    let components = preview.datacenters[0].objects.in_order().map(|(component, _)| component);
+    assert!(components.is_sorted(), "the order of the components");
 }
 
 /// The result must not depend on the order in which racks are created.

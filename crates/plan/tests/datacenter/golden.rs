@@ -161,30 +161,12 @@ fn completely_observed(name: &str, input: &Value) -> Cached {
 }
 
 fn by_file(plan: &Plan, datacenter: &str) -> BTreeMap<String, Value> {
-    let objects = &plan.objects;
-    let mut all = vec![
-        json!(objects.service_account),
-        json!(objects.role_binding),
-        json!(objects.agent_auth_token),
-        json!(objects.managed_config),
-        json!(objects.managed_agent_config),
-        json!(objects.pod_disruption_budget),
-        json!(objects.identity_service),
-    ];
-    for chain in &objects.certificates {
-        all.extend([json!(chain.authority), json!(chain.bundle), json!(chain.certificate)]);
-    }
-    all.push(json!(objects.cql_connection_configs));
-    all.extend(objects.snitch_configs.iter().map(|one| json!(one)));
-    all.extend(objects.member_services.iter().map(|one| json!(one)));
-    all.extend(objects.stateful_sets.iter().map(|one| json!(one)));
-    all.extend(objects.ingresses.iter().map(|one| json!(one)));
-    all.extend(objects.cleanup_jobs.iter().map(|one| json!(one)));
     let stem = |object: &Value| {
         let kind = object["kind"].as_str().unwrap_or_else(|| panic!("{datacenter}: {object}")).to_lowercase();
         format!("{kind}-{}", object["metadata"]["name"].as_str().unwrap())
     };
-    all.into_iter().map(|object| (stem(&object), object)).collect()
+    let all = plan.objects.in_order().map(|(_, object)| json!(object));
+    all.map(|object| (stem(&object), object)).collect()
 }
 
 /// Returns the differences between our object and the peer's.

@@ -1,17 +1,20 @@
 //! The components of a plan, in the order in which they are applied.
 
-use std::sync::Arc;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, LazyLock},
+};
 
 use k8s_openapi::{
     api::{
         apps::v1::StatefulSet,
         batch::v1::Job,
-        core::v1::{PersistentVolumeClaim, Pod, Secret, Service},
+        core::v1::{PersistentVolumeClaim, Pod, Service},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use messina_plan::datacenter::{
-    self, ByName, CertificateChain, CleanupJob, Explanation, ObjectKind, Objects, Observed,
+    self, ByName, CleanupJob, Component, DesiredObject, Explanation, ObjectKind, Observed,
     ObservedVersion as Observation, Plan, State,
 };
 use messina_runtime::{
@@ -23,80 +26,42 @@ use messina_runtime::{
 };
 use messina_text::Reason;
 
-/// The components that the pods of a rack need when they start.
-const BEFORE_NODES: &[&str] = &[
-    datacenter::Component::ServiceAccount.name(),
-    datacenter::Component::RoleBinding.name(),
-    datacenter::Component::AgentToken.name(),
-    datacenter::Component::Certificates.name(),
-    datacenter::Component::Config.name(),
-    datacenter::Component::Service.name(),
-    datacenter::Component::PodDisruptionBudget.name(),
-];
-
-/// The component that Ingresses route to and that requests cleanups.
-const AFTER_SERVICES: &[&str] = &[datacenter::Component::Service.name()];
-
 pub(super) fn components(observed: &Observed, plan: &Plan) -> Result<Vec<ComponentPlan>, Error> {
-    // Destructured, so that a new kind of object cannot be forgotten here.
-    let Objects {
-        service_account,
-        role_binding,
-        agent_auth_token,
-        managed_config,
-        managed_agent_config,
-        snitch_configs,
-        pod_disruption_budget,
-        identity_service,
-        member_services,
-        certificates,
-        cql_connection_configs,
-        stateful_sets,
-        ingresses,
-        cleanup_jobs,
-    } = &plan.objects;
-    let configs = desired([managed_config, managed_agent_config].into_iter().chain(snitch_configs))?;
-    let certificates = certificate_objects(certificates, cql_connection_configs.as_ref())?;
-    let (ingresses, jobs) = (desired(ingresses)?, desired(cleanup_jobs)?);
-    let stateful_sets = desired(stateful_sets)?.into_iter().map(|one| {
-        let preconditions = preconditions(observed, plan, ObjectKind::StatefulSet, &one.key().name);
-        one.with_preconditions(preconditions).matching_observed_version()
-    });
-    let stateful_sets = stateful_sets.collect();
-    // The CA bundles are ConfigMaps, too.
-    let surplus_configs = surplus(observed.config_maps(), &[configs.as_slice(), &certificates].concat(), plan);
-    let surplus_ingresses = surplus(observed.ingresses(), &ingresses, plan);
-    let surplus_jobs = surplus_jobs(observed, &jobs, plan);
-    let component = |component: datacenter::Component, objects| {
+    let all = plan.objects.in_order().map(|(component, object)| Ok((component, desired(observed, plan, object)?)));
+    let (of_components, all): (Vec<_>, Vec<_>) = all.collect::<Result<Vec<_>, Error>>()?.into_iter().unzip();
+    let mut surplus = BTreeMap::from([
+        (Component::Config, surplus(observed.config_maps(), &all, plan)),
+        (Component::Ingress, surplus(observed.ingresses(), &all, plan)),
+        (Component::Job, surplus_jobs(observed, plan)),
+    ]);
+    let mut objects: BTreeMap<Component, Vec<Desired>> = BTreeMap::new();
+    for (component, object) in of_components.into_iter().zip(all) {
+        objects.entry(component).or_default().push(object);
+    }
+    let component = |component: Component| {
         let State { progressing: waits, degraded, warning } = plan.state(component);
+        let surplus = surplus.remove(&component).unwrap_or_default();
         ComponentPlan {
             name: component.name(),
-            objects,
+            needs: needs(component),
+            objects: objects.remove(&component).unwrap_or_default(),
             changes: patches(component, observed, plan),
-            deletions: deletions(component, observed, plan),
+            deletions: [deletions(component, observed, plan), surplus].concat(),
             progressing: waits.map(progressing),
             fault: degraded.map(fault),
             remark: warning.map(progressing),
-            ..ComponentPlan::default()
         }
     };
-    Ok(vec![
-        component(datacenter::Component::ServiceAccount, desired([service_account])?),
-        component(datacenter::Component::RoleBinding, desired([role_binding])?),
-        component(datacenter::Component::AgentToken, desired(agent_auth_token)?),
-        component(datacenter::Component::Certificates, certificates),
-        ComponentPlan { deletions: surplus_configs, ..component(datacenter::Component::Config, configs) },
-        component(datacenter::Component::Service, desired([identity_service].into_iter().chain(member_services))?),
-        component(datacenter::Component::PodDisruptionBudget, desired([pod_disruption_budget])?),
-        ComponentPlan { needs: BEFORE_NODES, ..component(datacenter::Component::StatefulSet, stateful_sets) },
-        component(datacenter::Component::Storage, Vec::new()),
-        ComponentPlan {
-            needs: AFTER_SERVICES,
-            deletions: surplus_ingresses,
-            ..component(datacenter::Component::Ingress, ingresses)
-        },
-        ComponentPlan { needs: AFTER_SERVICES, deletions: surplus_jobs, ..component(datacenter::Component::Job, jobs) },
-    ])
+    Ok(Component::ALL.into_iter().map(component).collect())
+}
+
+/// Returns the names of the components that this one needs.
+fn needs(component: Component) -> &'static [&'static str] {
+    static NEEDS: LazyLock<BTreeMap<Component, Vec<&'static str>>> = LazyLock::new(|| {
+        let names = |component: Component| component.needs().iter().map(|need| need.name()).collect();
+        Component::ALL.into_iter().map(|component| (component, names(component))).collect()
+    });
+    NEEDS.get(&component).map(Vec::as_slice).unwrap_or_default()
 }
 
 /// Returns deletions of the objects that the datacenter owns and that the plan neither desires nor leaves untouched.
@@ -110,30 +75,32 @@ fn surplus<K: Kind>(owned: &ByName<K>, desired: &[Desired], plan: &Plan) -> Vec<
 }
 
 /// Returns the deletions of Jobs by the same rule.
-fn surplus_jobs(observed: &Observed, desired: &[Desired], plan: &Plan) -> Vec<Deletion> {
+fn surplus_jobs(observed: &Observed, plan: &Plan) -> Vec<Deletion> {
     let is_untouched = |name: &str| plan.untouched.iter().any(|left| left.kind == "Job" && left.name == name);
-    let is_desired = |name: &str| desired.iter().any(|desired| desired.key().name == name);
+    let desired = &plan.objects.cleanup_jobs;
+    let is_desired = |name: &str| desired.iter().any(|job| job.metadata.name.as_deref() == Some(name));
     let is_surplus =
         |job: &&CleanupJob| !job.is_being_deleted() && !is_desired(job.name()) && !is_untouched(job.name());
     let jobs = observed.jobs().filter(is_surplus);
     jobs.map(|job| Deletion::new(&known::<Job>(observed, job.name(), job.uid(), None))).collect()
 }
 
-/// Returns each CA before what it signs, and all of them before the CQL connection configs, which contain them.
-fn certificate_objects(chains: &[CertificateChain], configs: Option<&Secret>) -> Result<Vec<Desired>, Error> {
-    let mut objects = Vec::new();
-    for CertificateChain { authority, bundle, former_bundle, certificate } in chains {
-        objects.extend(desired(authority)?);
-        objects.extend(desired(bundle)?);
-        objects.extend(desired(former_bundle)?);
-        objects.extend(desired(certificate)?);
+fn desired(observed: &Observed, plan: &Plan, object: DesiredObject<'_>) -> Result<Desired, Error> {
+    match object {
+        DesiredObject::ServiceAccount(object) => Desired::new(object),
+        DesiredObject::RoleBinding(object) => Desired::new(object),
+        DesiredObject::Secret(object) => Desired::new(object),
+        DesiredObject::ConfigMap(object) => Desired::new(object),
+        DesiredObject::Service(object) => Desired::new(object),
+        DesiredObject::PodDisruptionBudget(object) => Desired::new(object),
+        DesiredObject::Ingress(object) => Desired::new(object),
+        DesiredObject::Job(object) => Desired::new(object),
+        DesiredObject::StatefulSet(object) => {
+            let desired = Desired::new(object)?;
+            let preconditions = preconditions(observed, plan, ObjectKind::StatefulSet, &desired.key().name);
+            Ok(desired.with_preconditions(preconditions).matching_observed_version())
+        }
     }
-    objects.extend(desired(configs)?);
-    Ok(objects)
-}
-
-fn desired<'a, K: Kind>(objects: impl IntoIterator<Item = &'a K>) -> Result<Vec<Desired>, Error> {
-    objects.into_iter().map(Desired::new).collect()
 }
 
 fn event(event: Option<&(Reason, String)>) -> Option<events::Note> {
@@ -168,7 +135,7 @@ fn known<K: Kind + Default>(observed: &Observed, name: &str, uid: &str, version:
     object
 }
 
-fn patches(component: datacenter::Component, observed: &Observed, plan: &Plan) -> Vec<FieldPatch> {
+fn patches(component: Component, observed: &Observed, plan: &Plan) -> Vec<FieldPatch> {
     let of_component = plan.changes.iter().filter(|change| change.component == component);
     let patch = |change: &datacenter::FieldPatch| {
         fn patch<K: Kind + Default>(observed: &Observed, change: &datacenter::FieldPatch) -> FieldPatch {
@@ -186,7 +153,7 @@ fn patches(component: datacenter::Component, observed: &Observed, plan: &Plan) -
     of_component.map(patch).collect()
 }
 
-fn deletions(component: datacenter::Component, observed: &Observed, plan: &Plan) -> Vec<Deletion> {
+fn deletions(component: Component, observed: &Observed, plan: &Plan) -> Vec<Deletion> {
     let of_component = plan.deletions.iter().filter(|deletion| deletion.component == component);
     let to_write = |deletion: &datacenter::Deletion| {
         let (name, uid) = (&deletion.name, &deletion.uid);
@@ -275,7 +242,7 @@ mod tests {
         let observed = with_jobs(&[], &[]);
         let components = components(&observed, &plan(&observed)).unwrap();
         let mut applied: Vec<&str> = components.iter().map(|component| component.name).collect();
-        let mut all = datacenter::Component::ALL.map(datacenter::Component::name).to_vec();
+        let mut all = Component::ALL.map(Component::name).to_vec();
         applied.sort_unstable();
         all.sort_unstable();
         assert_eq!(applied, all, "a component that is not applied has no conditions");
@@ -294,13 +261,10 @@ mod tests {
         let mut cached = cached();
         settle(&mut cached, KeyKind::default());
         let components = planned(&observe(&cached));
-        let nodes = components
-            .iter()
-            .position(|component| component.name == datacenter::Component::StatefulSet.name())
-            .unwrap();
+        let nodes = components.iter().position(|component| component.name == Component::StatefulSet.name()).unwrap();
         assert_eq!(names(components[nodes].objects.iter().map(Desired::key)), ["orders-dc-a"]);
         let before: Vec<&str> = components[..nodes].iter().map(|component| component.name).collect();
-        assert_eq!(before, BEFORE_NODES);
+        assert_eq!(before, components[nodes].needs);
         // The components after that are for nodes that exist.
         let after: Vec<&str> = components[nodes + 1..].iter().map(|component| component.name).collect();
         assert_eq!(after, ["StorageController", "IngressController", "JobController"]);
@@ -311,8 +275,7 @@ mod tests {
         let mut cached = cached();
         settle(&mut cached, KeyKind::default());
         let components = planned(&observe(&cached));
-        let component =
-            components.iter().find(|component| component.name == datacenter::Component::Certificates.name()).unwrap();
+        let component = components.iter().find(|component| component.name == Component::Certificates.name()).unwrap();
         let expected = [
             "orders-local-client-ca",
             "orders-local-client-ca",

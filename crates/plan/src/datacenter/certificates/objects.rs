@@ -10,14 +10,17 @@ use k8s_openapi::{
 use messina_api::names::{self, annotation::certificate};
 use serde_json::{Value, json};
 
-use crate::datacenter::{
-    certificates::addresses::cql_domain,
-    layout::{BUNDLE, CERTIFICATE, KEY},
-    model::{
-        certificate::reading::Certificate,
-        metadata::{cluster_labels, map, owned_with, with},
-        spec::Datacenter,
+use crate::{
+    datacenter::{
+        certificates::addresses::cql_domain,
+        layout::{BUNDLE, CERTIFICATE, KEY},
+        model::{
+            certificate::reading::Certificate,
+            metadata::{cluster_labels, owned_with},
+            spec::Datacenter,
+        },
     },
+    metadata::{map, with},
 };
 
 /// Returns a Secret with a certificate and its key, and with properties of the certificate as annotations.

@@ -1,16 +1,15 @@
 //! Labels, annotations and owner references of the objects of a datacenter.
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use messina_api::names::{
     annotation,
     label::{self, value},
 };
 
-use crate::datacenter::model::spec::{Datacenter, Rack};
-
-type Map = BTreeMap<String, String>;
+use crate::{
+    datacenter::model::spec::{Datacenter, Rack},
+    metadata::{Map, Owner, map, with},
+};
 
 /// Labels of a datacenter that are not propagated to its objects.
 const OWN_LABELS: [&str; 1] = [label::REGISTER_WITH_GLOBAL_MANAGER];
@@ -67,21 +66,6 @@ pub(crate) fn node_labels(datacenter: &Datacenter, rack: &Rack) -> Map {
     with(rack_labels(datacenter, &rack.name), own)
 }
 
-pub(crate) fn map<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Map {
-    pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
-}
-
-/// Merges two maps; the second one takes precedence.
-pub(crate) fn with(mut map: Map, more: Map) -> Map {
-    map.extend(more);
-    map
-}
-
-/// Returns none for an empty map, which the API server would omit.
-pub(crate) fn some(map: Map) -> Option<Map> {
-    (!map.is_empty()).then_some(map)
-}
-
 /// Returns the metadata of an object that the datacenter owns, with the datacenter's labels and annotations.
 pub(crate) fn owned(datacenter: &Datacenter, name: String, labels: Map) -> ObjectMeta {
     owned_with(datacenter, name, with(datacenter.labels.clone(), labels), datacenter.annotations.clone())
@@ -89,19 +73,12 @@ pub(crate) fn owned(datacenter: &Datacenter, name: String, labels: Map) -> Objec
 
 /// Returns the metadata of an object that the datacenter owns, with these labels and annotations.
 pub(crate) fn owned_with(datacenter: &Datacenter, name: String, labels: Map, annotations: Map) -> ObjectMeta {
-    ObjectMeta {
-        name: Some(name),
-        namespace: Some(datacenter.namespace.clone()),
-        labels: some(labels),
-        annotations: some(annotations),
-        owner_references: Some(vec![OwnerReference {
-            api_version: "scylla.scylladb.com/v1alpha1".into(),
-            kind: "ScyllaDBDatacenter".into(),
-            name: datacenter.name.clone(),
-            uid: datacenter.uid.clone(),
-            controller: Some(true),
-            block_owner_deletion: Some(true),
-        }]),
-        ..ObjectMeta::default()
-    }
+    let owner = Owner {
+        api_version: "scylla.scylladb.com/v1alpha1",
+        kind: "ScyllaDBDatacenter",
+        namespace: &datacenter.namespace,
+        name: &datacenter.name,
+        uid: &datacenter.uid,
+    };
+    owner.metadata(name, labels, annotations)
 }

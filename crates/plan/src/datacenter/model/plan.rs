@@ -1,7 +1,6 @@
 //! The plan: the result of a decision.
 
-use messina_text::Reason;
-use std::collections::BTreeMap;
+use std::iter;
 
 use jiff::Timestamp;
 use k8s_openapi::api::{
@@ -13,9 +12,19 @@ use k8s_openapi::api::{
     rbac::v1::RoleBinding,
 };
 use messina_api::names;
-use serde_json::Value;
+use serde::Serialize;
 
-use crate::datacenter::model::component::Component;
+pub use crate::outcome::{ObjectKind, ObservedVersion, Preconditions, Untouched};
+use crate::{datacenter::model::component::Component, outcome};
+
+/// A patch of single fields.
+pub type FieldPatch = outcome::FieldPatch<Component>;
+
+/// An object to delete.
+pub type Deletion = outcome::Deletion<Component>;
+
+/// Reason and message for a condition of a component.
+pub type Note = outcome::Note<Component>;
 
 /// The desired state of a datacenter's objects, and what to report.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,7 +49,7 @@ pub struct Plan {
     pub requeue_at: Option<Timestamp>,
 }
 
-/// The objects to apply, in order.
+/// The objects to apply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Objects {
     /// The ServiceAccount of the pods.
@@ -73,83 +82,69 @@ pub struct Objects {
     pub cleanup_jobs: Vec<Job>,
 }
 
-/// A kind of object that is patched or deleted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "they are Kubernetes' own kinds")]
-pub enum ObjectKind {
-    Service,
-    StatefulSet,
-    Pod,
-    PersistentVolumeClaim,
-}
-
-impl ObjectKind {
-    /// Returns the component that patches and deletions of this kind belong to when nodes join or leave.
-    pub(crate) const fn component(self) -> Component {
-        match self {
-            Self::StatefulSet => Component::StatefulSet,
-            Self::Service | Self::Pod | Self::PersistentVolumeClaim => Component::Service,
-        }
+impl Objects {
+    /// Returns all objects with their components, in the order in which they are applied: first what the pods need,
+    /// then the pods, then what is for nodes that exist.
+    pub fn in_order(&self) -> impl Iterator<Item = (Component, DesiredObject<'_>)> {
+        use DesiredObject as Object;
+        // Destructured, so that a new kind of object cannot be forgotten here.
+        let Self {
+            service_account,
+            role_binding,
+            agent_auth_token,
+            managed_config,
+            managed_agent_config,
+            snitch_configs,
+            pod_disruption_budget,
+            identity_service,
+            member_services,
+            certificates,
+            cql_connection_configs,
+            stateful_sets,
+            ingresses,
+            cleanup_jobs,
+        } = self;
+        // The CQL connection configs contain the certificates.
+        let certificates = certificates
+            .iter()
+            .flat_map(CertificateChain::in_order)
+            .chain(cql_connection_configs.as_ref().map(Object::Secret));
+        let configs = [managed_config, managed_agent_config].into_iter().chain(snitch_configs).map(Object::ConfigMap);
+        let services = iter::once(identity_service).chain(member_services).map(Object::Service);
+        of(Component::ServiceAccount, [Object::ServiceAccount(service_account)])
+            .chain(of(Component::RoleBinding, [Object::RoleBinding(role_binding)]))
+            .chain(of(Component::AgentToken, agent_auth_token.as_ref().map(Object::Secret)))
+            .chain(of(Component::Certificates, certificates))
+            .chain(of(Component::Config, configs))
+            .chain(of(Component::Service, services))
+            .chain(of(Component::PodDisruptionBudget, [Object::PodDisruptionBudget(pod_disruption_budget)]))
+            .chain(of(Component::StatefulSet, stateful_sets.iter().map(Object::StatefulSet)))
+            .chain(of(Component::Ingress, ingresses.iter().map(Object::Ingress)))
+            .chain(of(Component::Job, cleanup_jobs.iter().map(Object::Job)))
     }
 }
 
-/// A patch of single fields.
-#[derive(Clone, Debug, PartialEq)]
-pub struct FieldPatch {
-    /// The component that it belongs to.
-    pub component: Component,
-    /// Kind of the object.
-    pub kind: ObjectKind,
-    /// Its name.
-    pub name: String,
-    /// Its UID.
-    pub uid: String,
-    /// The observed resource version: if the object has another one by then, it is not changed.
-    pub version: String,
-    /// The merge patch.
-    pub patch: Value,
-    /// Reason and message of the event to emit when it is done.
-    pub event: Option<(Reason, String)>,
+fn of<'a>(
+    component: Component,
+    objects: impl IntoIterator<Item = DesiredObject<'a>>,
+) -> impl Iterator<Item = (Component, DesiredObject<'a>)> {
+    objects.into_iter().map(move |object| (component, object))
 }
 
-/// An object to delete.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Deletion {
-    /// The component that it belongs to.
-    pub component: Component,
-    /// Kind of the object.
-    pub kind: ObjectKind,
-    /// Its name.
-    pub name: String,
-    /// Its UID: no other object of that name is deleted.
-    pub uid: String,
-    /// The observed resource version, if the object must not have changed since: if it has another one by then, it is
-    /// not deleted.
-    pub version: Option<String>,
-    /// Whether its dependents are orphaned instead of deleted.
-    pub orphans: bool,
-    /// Reason and message of the event to emit when it is done.
-    pub event: Option<(Reason, String)>,
-}
-
-/// An object that the operator must neither change nor delete.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Untouched {
-    /// Its kind.
-    pub kind: &'static str,
-    /// Its name.
-    pub name: String,
-}
-
-/// Reason and message for a condition of a component.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
-    /// The component.
-    pub component: Component,
-    /// The reason, in CamelCase.
-    pub reason: Reason,
-    /// Object, state, cause and next action.
-    pub message: String,
+/// A desired object of any kind.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+#[expect(missing_docs, reason = "they are Kubernetes' own kinds")]
+pub enum DesiredObject<'a> {
+    ServiceAccount(&'a ServiceAccount),
+    RoleBinding(&'a RoleBinding),
+    Secret(&'a Secret),
+    ConfigMap(&'a ConfigMap),
+    Service(&'a Service),
+    PodDisruptionBudget(&'a PodDisruptionBudget),
+    StatefulSet(&'a StatefulSet),
+    Ingress(&'a Ingress),
+    Job(&'a Job),
 }
 
 /// The state of the rollout of a change of the pods.
@@ -166,21 +161,6 @@ pub enum RolloutState {
     /// No node has to restart, but not all are up.
     NotReady,
 }
-
-/// The observed version of an object, or that it did not exist.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ObservedVersion {
-    /// Its kind.
-    pub kind: ObjectKind,
-    /// Its name.
-    pub name: String,
-    /// Its resource version; none if it did not exist.
-    pub version: Option<String>,
-}
-
-/// Preconditions of writes, by kind and name of the written object: if one of these versions has changed, the object is
-/// not written.
-pub type Preconditions = BTreeMap<(ObjectKind, String), Vec<ObservedVersion>>;
 
 /// A node that has to restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -209,4 +189,13 @@ pub struct CertificateChain {
     pub former_bundle: Option<ConfigMap>,
     /// The certificate that the CA signs.
     pub certificate: Option<Secret>,
+}
+
+impl CertificateChain {
+    /// Returns the CA before what it signs.
+    fn in_order(&self) -> impl Iterator<Item = DesiredObject<'_>> {
+        let Self { authority, bundle, former_bundle, certificate } = self;
+        let bundles = bundle.iter().chain(former_bundle).map(DesiredObject::ConfigMap);
+        authority.iter().map(DesiredObject::Secret).chain(bundles).chain(certificate.iter().map(DesiredObject::Secret))
+    }
 }

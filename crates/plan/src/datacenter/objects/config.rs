@@ -15,7 +15,7 @@ use crate::{
     datacenter::{
         layout::{AGENT_CONFIG_FILE, CONFIG_MAPS, SECRETS},
         model::{
-            metadata::{cluster_labels, map, owned},
+            metadata::{cluster_labels, owned},
             observed::Observed,
             plan::Untouched,
             settings::Gates,
@@ -24,7 +24,7 @@ use crate::{
         objects::token::token,
         state::counts::removed_racks,
     },
-    metadata,
+    metadata::{self, map},
 };
 
 const MANAGED_CONFIG_FILE: &str = "scylladb-managed-config.yaml";

@@ -1,4 +1,5 @@
-//! Compares live objects with desired ones.
+//! Compares live objects with desired ones by their values, to decide whether a change restarts nodes. Whether anything
+//! has to be written is another question: there the runtime's `difference` also compares who owns each field.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::datacenter::layout::RESTARTED_AT;
+use crate::{datacenter::layout::RESTARTED_AT, metadata::managed_fields};
 
 /// Whether applying `desired` would change the pod template. Fields that the API server or other managers have set do
 /// not count.
@@ -88,11 +89,7 @@ fn belongs_to_others(stateful_set: &StatefulSet, field: &str, key: &str) -> bool
     let Some(managers) = stateful_set.metadata.managed_fields.as_ref().filter(|list| !list.is_empty()) else {
         return false;
     };
-    let fields = managers.iter().filter_map(|manager| match &manager.fields_v1.as_ref()?.0 {
-        // Caches store the fields as text to save memory.
-        Value::String(text) => serde_json::from_str(text).ok(),
-        fields => Some(fields.clone()),
-    });
+    let fields = managers.iter().filter_map(managed_fields);
     let makers: Vec<Value> = fields.filter(|fields| !fields["f:spec"]["f:selector"].is_null()).collect();
     let owns = |fields: &Value| !fields["f:spec"]["f:template"]["f:metadata"][field][format!("f:{key}")].is_null();
     !makers.is_empty() && !makers.iter().any(owns)

@@ -14,16 +14,19 @@ use messina_api::{
     scylla::v1alpha1::CqlIngressOptions,
 };
 
-use crate::datacenter::{
-    model::{
-        component::Component,
-        facts::service::{NodeService, Role},
-        metadata::{cluster_labels, map, owned_with, with},
-        observed::Observed,
-        plan::{Note, Untouched},
-        spec::Datacenter,
+use crate::{
+    datacenter::{
+        model::{
+            component::Component,
+            facts::service::{NodeService, Role},
+            metadata::{cluster_labels, owned_with},
+            observed::Observed,
+            plan::{Note, Untouched},
+            spec::Datacenter,
+        },
+        reasons,
     },
-    reasons,
+    metadata::{map, with},
 };
 
 /// The Service port behind the Ingresses. Only TLS connections name their host (SNI).

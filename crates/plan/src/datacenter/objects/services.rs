@@ -14,15 +14,18 @@ use messina_api::{
     scylla::v1alpha1::{IpFamily, IpFamilyPolicy, NodeServiceOptions, NodeServiceType, TrafficPolicy},
 };
 
-use crate::datacenter::{
-    model::{
-        facts::{job::CleanupJob, service::NodeService},
-        metadata::{cluster_labels, map, owned, owned_with, rack_labels, with},
-        observed::Observed,
-        plan::Untouched,
-        spec::{Datacenter, Rack},
+use crate::{
+    datacenter::{
+        model::{
+            facts::{job::CleanupJob, service::NodeService},
+            metadata::{cluster_labels, owned, owned_with, rack_labels},
+            observed::Observed,
+            plan::Untouched,
+            spec::{Datacenter, Rack},
+        },
+        state::{Current, counts::nodes_to_keep},
     },
-    state::{Current, counts::nodes_to_keep},
+    metadata::{map, with},
 };
 
 /// Ports that every Service of a datacenter has.

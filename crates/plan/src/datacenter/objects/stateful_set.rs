@@ -9,27 +9,30 @@ use k8s_openapi::{
 };
 use messina_api::names::{self, DATA_VOLUME, annotation};
 
-use crate::datacenter::{
-    layout::{ORDERED_READY, PARALLEL, RESTARTED_AT},
-    model::{
-        component::Component,
-        metadata::{map, node_labels, owned, rack_labels, some, with},
-        observed::Observed,
-        plan::Note,
-        spec::{Datacenter, MAX_NODES, Rack},
+use crate::{
+    datacenter::{
+        layout::{ORDERED_READY, PARALLEL, RESTARTED_AT},
+        model::{
+            component::Component,
+            metadata::{node_labels, owned, rack_labels},
+            observed::Observed,
+            plan::Note,
+            spec::{Datacenter, MAX_NODES, Rack},
+        },
+        objects::{
+            config::{Inputs, inputs},
+            difference::is_subset,
+            pod::pod_spec,
+        },
+        reasons,
+        state::{
+            Current,
+            counts::nodes_to_keep,
+            disks::{last_image, newest_image},
+            stateful_set::{is_parallel, replicas},
+        },
     },
-    objects::{
-        config::{Inputs, inputs},
-        difference::is_subset,
-        pod::pod_spec,
-    },
-    reasons,
-    state::{
-        Current,
-        counts::nodes_to_keep,
-        disks::{last_image, newest_image},
-        stateful_set::{is_parallel, replicas},
-    },
+    metadata::{map, some, template, with},
 };
 
 /// Returns the desired StatefulSet of a rack, regardless of the existing one.
@@ -132,11 +135,7 @@ fn pod_template(observed: &Observed, rack: &Rack, inputs_hash: &str) -> PodTempl
     .into_iter()
     .chain(reason.map(|reason| (annotation::FORCE_REDEPLOYMENT_REASON, reason))));
     PodTemplateSpec {
-        metadata: Some(ObjectMeta {
-            labels: some(with(labels, node_labels(datacenter, rack))),
-            annotations: some(with(annotations, own)),
-            ..ObjectMeta::default()
-        }),
+        metadata: Some(template(with(labels, node_labels(datacenter, rack)), with(annotations, own))),
         spec: Some(pod_spec(observed, rack)),
     }
 }
@@ -148,9 +147,7 @@ fn claim(datacenter: &Datacenter, rack: &Rack) -> PersistentVolumeClaim {
     PersistentVolumeClaim {
         metadata: ObjectMeta {
             name: Some(DATA_VOLUME.into()),
-            labels: some(with(labels, rack_labels(datacenter, &rack.name))),
-            annotations: some(annotations),
-            ..ObjectMeta::default()
+            ..template(with(labels, rack_labels(datacenter, &rack.name)), annotations)
         },
         spec: Some(PersistentVolumeClaimSpec {
             access_modes: Some(vec!["ReadWriteOnce".into()]),

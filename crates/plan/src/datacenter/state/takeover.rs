@@ -11,7 +11,8 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry,
 };
 use messina_api::names::scylla_operator::{PROGRAMS, is_field_manager};
-use serde_json::Value;
+
+use crate::metadata::managed_fields;
 
 /// How long after a write of scylla-operator it counts as running. Where its Lease has another name, its writes are the
 /// only evidence.
@@ -68,12 +69,7 @@ pub(crate) fn is_of_scylla_operator(stateful_set: &StatefulSet) -> bool {
 }
 
 fn has_template(record: &ManagedFieldsEntry) -> bool {
-    let fields = record.fields_v1.as_ref().map(|fields| match &fields.0 {
-        // Caches store the fields as text to save memory.
-        Value::String(text) => serde_json::from_str(text).unwrap_or_default(),
-        fields => fields.clone(),
-    });
-    fields.is_some_and(|fields| !fields["f:spec"]["f:template"].is_null())
+    managed_fields(record).is_some_and(|fields| !fields["f:spec"]["f:template"].is_null())
 }
 
 fn runs_its_program(template: &PodTemplateSpec) -> bool {
@@ -89,7 +85,7 @@ fn runs_its_program(template: &PodTemplateSpec) -> bool {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 

@@ -8,7 +8,6 @@ use messina_api::{
     names::{self, label},
     scylla::v1alpha1::{RackStatus, ScyllaDBDatacenterStatus},
 };
-use messina_text::Reason;
 
 use crate::{
     datacenter::{
@@ -23,6 +22,7 @@ use crate::{
         state::{counts::removed_racks, stateful_set::replicas},
     },
     metadata,
+    outcome::Explanation,
 };
 
 /// The status of a datacenter without its conditions, and whether it is available.
@@ -32,15 +32,6 @@ pub struct Report {
     pub status: ScyllaDBDatacenterStatus,
     /// Whether all racks are available as the specification says; otherwise why not.
     pub available: Result<(), Explanation>,
-}
-
-/// Reason and message of a condition.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Explanation {
-    /// CamelCase, as in a Kubernetes condition.
-    pub reason: Reason,
-    /// One line for each note.
-    pub message: String,
 }
 
 /// The state of a component before its objects are applied.
@@ -57,11 +48,7 @@ pub struct State {
 impl Plan {
     /// Returns the state of a component.
     pub fn state(&self, component: Component) -> State {
-        let explain = |notes: &[Note]| {
-            let notes: Vec<&Note> = notes.iter().filter(|note| note.component == component).collect();
-            let messages: Vec<&str> = notes.iter().map(|note| note.message.as_str()).collect();
-            notes.first().map(|first| Explanation { reason: first.reason, message: messages.join("\n") })
-        };
+        let explain = |notes: &[Note]| Explanation::of(&component, notes);
         State {
             progressing: explain(&self.progressing),
             degraded: explain(&self.degraded),

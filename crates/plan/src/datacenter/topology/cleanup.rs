@@ -8,15 +8,9 @@
 //! The spec of a Job is immutable. So a Job for another ring or another address is deleted and then recreated. Other
 //! changes since it was created are ignored.
 
-use messina_text::Reason;
-use std::collections::BTreeMap;
-
-use k8s_openapi::{
-    api::{
-        batch::v1::{Job, JobSpec},
-        core::v1::{Affinity, Container, PodSpec, PodTemplateSpec, SecretVolumeSource, Volume, VolumeMount},
-    },
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+use k8s_openapi::api::{
+    batch::v1::{Job, JobSpec},
+    core::v1::{Affinity, Container, PodSpec, PodTemplateSpec, SecretVolumeSource, Volume, VolumeMount},
 };
 use messina_api::{
     names::{
@@ -25,6 +19,7 @@ use messina_api::{
     },
     scylla::v1alpha1::IpFamily,
 };
+use messina_text::Reason;
 
 use crate::{
     datacenter::{
@@ -35,13 +30,14 @@ use crate::{
                 job::{CleanupJob, Progress},
                 service::NodeService,
             },
-            metadata::{map, owned_with, some, with},
+            metadata::owned_with,
             observed::Observed,
             plan::{Note, Untouched},
             spec::{Datacenter, MAX_NODES, Rack},
         },
         reasons,
     },
+    metadata::{map, template, with},
     node::address::{IpFamily as AddressFamily, PodAddresses, announced_address},
 };
 
@@ -274,17 +270,13 @@ fn job(observed: &Observed, rack: &Rack, member: &str, ring: &str, address: &str
         spec: Some(JobSpec {
             manual_selector: Some(false),
             template: PodTemplateSpec {
-                metadata: Some(pod_metadata(pod_labels, annotations)),
+                metadata: Some(template(pod_labels, annotations)),
                 spec: Some(pod_spec(observed, rack, address)),
             },
             ..JobSpec::default()
         }),
         ..Job::default()
     }
-}
-
-fn pod_metadata(labels: BTreeMap<String, String>, annotations: BTreeMap<String, String>) -> ObjectMeta {
-    ObjectMeta { labels: some(labels), annotations: some(annotations), ..ObjectMeta::default() }
 }
 
 fn pod_spec(observed: &Observed, rack: &Rack, address: &str) -> PodSpec {

@@ -80,7 +80,7 @@ impl<'a> Steps<'a> {
     ) {
         let name = object.name.clone();
         let change = self.changes.entry((kind, name.clone())).or_insert_with(|| FieldPatch {
-            component: kind.component(),
+            component: Component::of(kind),
             kind,
             name,
             uid: object.uid.clone().unwrap_or_default(),
@@ -144,7 +144,7 @@ impl<'a> Steps<'a> {
 
     pub(crate) fn delete(&mut self, kind: ObjectKind, object: &ObjectReference, event: (Reason, String)) {
         self.topology.deletions.push(Deletion {
-            component: kind.component(),
+            component: Component::of(kind),
             kind,
             name: object.name.clone(),
             uid: object.uid.clone().unwrap_or_default(),
