@@ -1,6 +1,6 @@
 //! Compares the tables of docs/reference with the code: each name is in its table exactly once.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fs, io, path::Path};
 
 use messina_plan::datacenter::{self, Component};
 use messina_text::Reason;
@@ -96,4 +96,52 @@ fn annotations_and_labels_are_those_of_the_code() {
         let source = source.split("pub mod value").next().unwrap_or_default();
         check(page, heading, constants(source).filter(|key| key.contains('/') || key == "app").collect());
     }
+}
+
+/// The root of the repository.
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// Adds the text of all Rust sources below a folder.
+fn read_sources(folder: &Path, sources: &mut String) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            read_sources(&path, sources)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            *sources += &fs::read_to_string(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a code span names a test: a path, or at least three words that are not a metric.
+fn is_test_name(span: &str) -> bool {
+    let is_identifier = span.bytes().all(|byte| byte.is_ascii_lowercase() || b"_:0123456789".contains(&byte));
+    let is_metric = include_str!("../../../docs/reference/metrics.md").contains(&format!("`{span}`"));
+    is_identifier && !is_metric && (span.contains("::") || span.matches('_').count() > 1)
+}
+
+/// Every row of a table of tests names one, and all tests and files that the page names exist.
+#[test]
+fn tests_of_the_security_model_exist() -> io::Result<()> {
+    let mut sources = String::new();
+    for folder in ["crates", "tests"] {
+        read_sources(&Path::new(ROOT).join(folder), &mut sources)?;
+    }
+    let page = include_str!("../../../docs/reference/security.md");
+    let mut is_table_of_tests = false;
+    for line in page.lines() {
+        is_table_of_tests = line.starts_with('|') && (is_table_of_tests || line.ends_with("test |"));
+        let is_row = is_table_of_tests && !line.ends_with("test |") && !line.starts_with("|---");
+        let spans: Vec<&str> = line.split('`').skip(1).step_by(2).collect();
+        assert!(!is_row || spans.iter().any(|span| is_test_name(span)), "no test is named: {line}");
+        for name in spans.iter().filter(|span| is_test_name(span)).filter_map(|span| span.rsplit(':').next()) {
+            let is_declared = sources.contains(&format!("fn {name}(")) || sources.contains(&format!("mod {name};"));
+            assert!(is_declared, "there is no test {name}");
+        }
+        for file in spans.iter().filter(|span| span.ends_with(".rs")) {
+            assert!(Path::new(ROOT).join(file).is_file(), "there is no file {file}");
+        }
+    }
+    Ok(())
 }

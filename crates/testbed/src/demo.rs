@@ -64,7 +64,7 @@ The cluster {:?} is up ({}). Commands to try in this folder:
   kubectl messina status --namespace scylla
   kubectl get scylladbdatacenters,pods,services --namespace scylla
   kubectl patch scylladbdatacenter orders --namespace scylla --type=json \\
-    --patch='[{{\"op\": \"replace\", \"path\": \"/spec/racks/0/nodes\", \"value\": 2}}]'
+    --patch='[{{\"op\": \"add\", \"path\": \"/spec/racks/0/nodes\", \"value\": 2}}]'
   kubectl exec --namespace scylla orders-messina-1-a-0 -c scylla -- nodetool status
   kubectl exec --namespace scylla orders-messina-1-b-0 -c scylla -- simctl pause   # the node stops answering
   kubectl exec --namespace scylla orders-messina-1-b-0 -c scylla -- simctl resume
