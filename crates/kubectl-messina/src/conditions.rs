@@ -1,6 +1,6 @@
 //! Conditions as people read them: causes first, and what follows from them folded away.
 
-use messina_plan::datacenter::{Component, USER_OBJECTS, reasons};
+use messina_plan::datacenter::{Component, OTHER_CHANGES, USER_OBJECTS, reasons};
 
 use crate::{
     page::Colour,
@@ -16,7 +16,7 @@ const MISSING_OBJECT: [&str; 2] = ["WaitingForSecret", "WaitingForConfigMap"];
 /// The reason of certificates that wait for addresses of nodes, and so for the StatefulSets, which are applied later.
 const WAITING_FOR_ADDRESSES: &str = "WaitingForAddresses";
 
-/// Reasons of nodes that are not available because StatefulSets are not written. Nodes that are not ready have other causes.
+/// Reasons of nodes that are not available because StatefulSets are not written.
 const NOT_WRITTEN: [&str; 2] = [reasons::RACKS_NOT_AT_DESIRED_VERSION.as_str(), reasons::MEMBERS_NOT_UPDATED.as_str()];
 
 /// The suffixes of the types of conditions.
@@ -74,8 +74,10 @@ impl Folded<'_> {
 /// progressing or not available follows from a cause when its component waits for the component of the cause. A degraded
 /// condition never follows from another: the operator reports it only for what it has tried itself.
 pub(crate) fn fold(conditions: &[Condition], shows_all: bool) -> Folded<'_> {
-    let origins: Vec<Origin> =
-        conditions.iter().filter(|condition| is_cause(condition)).filter_map(Origin::of).collect();
+    // A refused decommission keeps nothing else from being done. It waits itself until nodes are cleaned up.
+    let holds_others = |condition: &&Condition| condition.reason != reasons::DECOMMISSION_REFUSED.as_str();
+    let causes = conditions.iter().filter(|condition| is_cause(condition)).filter(holds_others);
+    let origins: Vec<Origin> = causes.filter_map(Origin::of).collect();
     let mut folded = Folded::default();
     let mut consequences = Vec::new();
     for condition in conditions {
@@ -177,8 +179,10 @@ fn follows(condition: &Condition, causes: &[Origin]) -> bool {
     }
     causes.iter().any(|cause| match *cause {
         Origin::Observation => true,
+        // Nodes that are not ready have another cause than what is not written.
+        Origin::Component(_) if name.ends_with(AVAILABLE) && !NOT_WRITTEN.contains(&condition.reason.as_str()) => false,
         Origin::Component(cause) => {
-            let is_unavailability = component == cause && NOT_WRITTEN.contains(&condition.reason.as_str());
+            let is_unavailability = component == cause && name.ends_with(AVAILABLE);
             let waits_for_nodes = component == Component::Certificates && condition.reason == WAITING_FOR_ADDRESSES;
             let stateful_set = Component::StatefulSet;
             let keeps_nodes_away = cause == stateful_set || waits_for(stateful_set, cause);
@@ -198,8 +202,9 @@ fn waits_for(component: Component, other: Component) -> bool {
 /// The messages of a cause that speak of it, and those that follow from it: where objects of the user are missing, the
 /// StatefulSets that wait for them are listed in the same condition.
 fn split_cause<'a>(condition: &Condition, messages: Vec<&'a str>) -> (Vec<&'a str>, Vec<&'a str>) {
-    let waits = format!("Waiting for {USER_OBJECTS}.");
-    messages.into_iter().partition(|message| !is_missing_object(condition) || !message.ends_with(&waits))
+    let endings = [&format!("Waiting for {USER_OBJECTS}."), OTHER_CHANGES];
+    let is_waiting = |message: &str| endings.iter().any(|ending| message.ends_with(ending));
+    messages.into_iter().partition(|message| !is_missing_object(condition) || !is_waiting(message))
 }
 
 /// The messages of a condition, one for each line; its reason where there is none.

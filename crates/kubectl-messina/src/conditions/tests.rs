@@ -21,6 +21,10 @@ fn not_available() -> Condition {
     condition("StatefulSetControllerAvailable", "MembersNotReady", "0 of 3 node(s) are ready")
 }
 
+fn not_created() -> Condition {
+    condition("StatefulSetControllerAvailable", "RacksNotAtDesiredVersion", "Rack(s) a do not run version 1 yet.")
+}
+
 /// The types and the messages of conditions.
 fn lines<'a>(all: &[Shown<'a>]) -> Vec<(&'a str, &'a str)> {
     let of_condition = |shown: &Shown<'a>| {
@@ -43,8 +47,8 @@ fn components_wait_only_for_components_that_are_applied_before() {
 fn degraded_component_is_the_cause_of_those_that_wait_for_it() {
     let conditions = [
         degraded(Component::AgentToken, "auth-token.yaml in Secret scylla/agent is not YAML"),
-        not_available(),
-        progressing(Component::StatefulSet, "It needs AgentTokenController first."),
+        not_created(),
+        progressing(Component::StatefulSet, "Waiting for component AgentTokenController, which could not be applied."),
         progressing(Component::Job, "Service scylla/a-0 has no ring hash\nService scylla/b-0 has no ring hash"),
         progressing(Component::Ingress, "Service scylla/a-0 has no host ID"),
     ];
@@ -106,11 +110,16 @@ fn components_that_do_not_wait_for_the_cause_are_shown() {
 #[test]
 fn missing_object_of_the_user_is_a_cause_though_nothing_is_degraded() {
     let secret = "Secret scylla/agent does not exist: create it";
-    let stateful_sets = "ConfigMap scylla/settings does not exist: create it\nSecret scylla/agent does not exist: create \
-                         it\nStatefulSet scylla/a waits for them\nStatefulSet scylla/b waits for them";
+    let rolling = "StatefulSet scylla/b is rolling out: 1 of 2 node(s) are available.";
+    let stateful_sets = [
+        "ConfigMap scylla/settings does not exist: create it",
+        secret,
+        &format!("StatefulSet scylla/a is not created yet. Waiting for {USER_OBJECTS}."),
+        rolling,
+    ];
     let conditions = [
-        not_available(),
-        condition("StatefulSetControllerProgressing", "WaitingForConfigMap", stateful_sets),
+        not_created(),
+        condition("StatefulSetControllerProgressing", "WaitingForConfigMap", &stateful_sets.join("\n")),
         condition("AgentTokenControllerProgressing", "WaitingForSecret", secret),
         condition("CertControllerProgressing", "WaitingForAddresses", "nodes a-0 and b-0 have no addresses"),
         progressing(Component::Job, "Service scylla/a-0 has no ring hash"),
@@ -122,10 +131,23 @@ fn missing_object_of_the_user_is_a_cause_though_nothing_is_degraded() {
             ("AgentTokenControllerProgressing", secret),
             ("StatefulSetControllerProgressing", "ConfigMap scylla/settings does not exist: create it"),
             ("StatefulSetControllerProgressing", secret),
+            ("StatefulSetControllerProgressing", rolling),
         ]
     );
-    assert_eq!((folded.others.as_slice(), folded.consequences), ([].as_slice(), 5));
-    assert_eq!(folded.left_out(), Some(("5 more messages follow from these".into(), "them")));
+    assert_eq!((folded.others.as_slice(), folded.consequences), ([].as_slice(), 4));
+    assert_eq!(folded.left_out(), Some(("4 more messages follow from these".into(), "them")));
+    let conditions = [not_available(), conditions[2].clone()];
+    assert_eq!(fold(&conditions, false).others.len(), 1, "nodes that are not ready have another cause");
+}
+
+/// The operator requests the decommission again when the other nodes are cleaned up.
+#[test]
+fn cleanup_does_not_follow_from_a_refused_decommission() {
+    let refused =
+        condition("StatefulSetControllerDegraded", "DecommissionRefused", "Node a-2 cannot be decommissioned");
+    let conditions = [refused, progressing(Component::Job, "Node a-0 is cleaned up"), not_available()];
+    let folded = fold(&conditions, false);
+    assert_eq!((folded.causes.len(), folded.others.len(), folded.consequences), (1, 2, 0));
 }
 
 #[test]
@@ -183,7 +205,8 @@ fn at_most_three_messages_of_a_component_are_shown() {
     assert_eq!((folded.consequences, folded.omitted), (0, 2));
     assert_eq!(folded.left_out(), Some(("2 more messages are not shown".into(), "them")));
 
-    let conditions = [degraded(Component::StatefulSet, "1\n2\n3\n4"), not_available()];
+    let not_updated = condition("StatefulSetControllerAvailable", "MembersNotUpdated", "0 of 3 node(s) are updated");
+    let conditions = [degraded(Component::StatefulSet, "1\n2\n3\n4"), not_updated];
     let folded = fold(&conditions, false);
     assert_eq!((folded.causes[0].messages.len(), folded.consequences, folded.omitted), (3, 1, 1));
     let clause = "1 more message follows from this, and 1 more message is not shown";
@@ -199,11 +222,11 @@ fn at_most_three_messages_of_a_component_are_shown() {
 #[test]
 fn all_shows_every_message_with_the_causes_first() {
     let conditions = [
-        not_available(),
+        not_created(),
         degraded(Component::Job, "1\n2\n3\n4"),
         degraded(Component::Service, "a Service is rejected"),
         progressing(Component::Storage, "PersistentVolumeClaim scylla/data-a-0 is being resized"),
-        progressing(Component::StatefulSet, "It needs ServiceController first."),
+        progressing(Component::StatefulSet, "Waiting for component ServiceController, which could not be applied."),
     ];
     let folded = fold(&conditions, true);
     let shown: Vec<&str> =

@@ -32,6 +32,7 @@ pub use self::{
         settings::{Gates, ProbePeriod},
         spec::{Alternator, Datacenter, InvalidField, Rack, Storage, USUAL_AGENT_SECRET, USUAL_CONFIG_MAP},
     },
+    rollout::notes::{OTHER_CHANGES, USER_OBJECTS},
     state::{stateful_set::is_rolled_out, takeover},
     status::{
         Report, State,
@@ -52,9 +53,6 @@ use self::{
 };
 use crate::datacenter::state::Current;
 pub use crate::outcome::Explanation;
-
-/// What StatefulSets wait for while a ConfigMap or Secret of the user does not exist, in their messages.
-pub const USER_OBJECTS: &str = "the ConfigMaps and Secrets that its racks refer to";
 
 /// Returns a hash for each rack of the settings of the user that its nodes read, to tell versions of them apart.
 pub fn version_of_settings(observed: &Observed) -> Vec<String> {

@@ -76,8 +76,9 @@ fn consequences_of_a_degraded_component_are_counted() {
     Conditions:
       Degraded (RoleBinding, Forbidden): admission webhook denied RoleBinding
         scylla/orders-member.
-      4 more messages follow from this, and 1 more message is not shown:
+      3 more messages follow from this, and 1 more message is not shown:
         kubectl messina why sdc/orders -n scylla --all
+      Not available (StatefulSet, MembersNotReady): 0 of 1 node(s) are ready.
       Progressing (Storage, ExpandingVolumes): 1
         2
         3.

@@ -1,6 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use insta::assert_snapshot;
+use messina_plan::datacenter as plan;
 use serde_json::json;
 
 use super::*;
@@ -137,29 +138,39 @@ fn crash_looping_node_is_explained() {
     assert_snapshot!(shown(&crashing()));
 }
 
-/// A new datacenter whose racks name a Secret that does not exist.
+/// A new datacenter of three racks that name a Secret that does not exist, with the conditions that the operator plans.
 fn without_secret() -> Explained {
-    let stateful_sets = "Secret scylla/agent, which rack a names, does not exist: create it, or remove its name from the rack\n\
-                         StatefulSet scylla/orders-dc1-a is created when the settings of its rack exist\n\
-                         StatefulSet scylla/orders-dc1-b is created when the settings of its rack exist\n\
-                         StatefulSet scylla/orders-dc1-c is created when the settings of its rack exist";
-    let jobs = "Service scylla/orders-dc1-a-0 does not exist yet\nService scylla/orders-dc1-b-0 does not exist yet\n\
-                Service scylla/orders-dc1-c-0 does not exist yet";
-    let agent = "Secret scylla/agent does not exist: the agents take their token from it, and no node starts before";
-    datacenter(&[
-        condition("StatefulSetControllerAvailable", "False", "MembersNotReady", "0 of 3 node(s) are ready"),
-        condition("Available", "False", "MembersNotReady", "the sum"),
-        condition("AgentTokenControllerProgressing", "True", "WaitingForSecret", agent),
-        condition("StatefulSetControllerProgressing", "True", "WaitingForSecret", stateful_sets),
-        condition("JobControllerProgressing", "True", "WaitingForService", jobs),
-        condition(
-            "CertControllerProgressing",
-            "True",
-            "WaitingForAddresses",
-            "the certificates of nodes wait for their addresses",
-        ),
-        condition("Progressing", "True", "WaitingForSecret", "the sum"),
-    ])
+    let racks = ["a", "b", "c"].map(|name| json!({"name": name}));
+    let template = json!({
+        "nodes": 1, "scyllaDBManagerAgent": {"customConfigSecretRef": "agent"},
+        "scyllaDB": {"storage": {"capacity": "1Gi"}},
+    });
+    let spec = json!({
+        "clusterName": "orders", "datacenterName": "dc1", "racks": racks, "rackTemplate": template,
+        "scyllaDB": {"image": "docker.io/scylladb/scylla:2026.2.1"},
+        "scyllaDBManagerAgent": {"image": "docker.io/scylladb/scylla-manager-agent:3.8.0"},
+    });
+    let object = of(json!({
+        "apiVersion": "scylla.scylladb.com/v1alpha1", "kind": "ScyllaDBDatacenter",
+        "metadata": {"name": "orders", "namespace": "scylla", "uid": "orders-uid", "generation": 2}, "spec": spec,
+    }));
+    let cached = plan::Cached::new(plan::validate(&object).unwrap(), "messina:1");
+    let observed = plan::Observed::from_cached(cached, []);
+    let planned = plan::plan(&observed);
+    let mut conditions = Vec::new();
+    for component in plan::Component::ALL {
+        let plan::State { progressing, degraded, .. } = planned.state(component);
+        for (suffix, explanation) in [("Progressing", progressing), ("Degraded", degraded)] {
+            let explained = explanation.map(|one| (one.reason.as_str(), one.message));
+            let (name, holds) = (format!("{}{suffix}", component.name()), explained.is_some());
+            let (reason, message) = explained.unwrap_or_default();
+            conditions.push(condition(&name, if holds { "True" } else { "False" }, reason, &message));
+        }
+    }
+    let unavailable = plan::report(&observed).available.unwrap_err();
+    let name = "StatefulSetControllerAvailable";
+    conditions.push(condition(name, "False", unavailable.reason.as_str(), &unavailable.message));
+    datacenter(&conditions)
 }
 
 #[test]
@@ -167,11 +178,13 @@ fn missing_secret_comes_first_and_its_consequences_are_counted() {
     assert_snapshot!(shown(&without_secret()), @r"
     ScyllaDBDatacenter scylla/orders is not available.
 
-      Progressing (AgentToken): Secret scylla/agent does not exist: the agents take
-        their token from it, and no node starts before.
-      Progressing (StatefulSet): Secret scylla/agent, which rack a names, does not
-        exist: create it, or remove its name from the rack.
-      8 more messages follow from these; --all shows them.
+      Progressing (AgentToken): Secret scylla/agent does not exist. The ScyllaDB
+        Manager agents read their token from it. The operator starts nodes when it
+        exists.
+      Progressing (StatefulSet): Secret scylla/agent, which the specification
+        references, does not exist. The operator creates and changes no StatefulSet
+        until it does. Create it, or remove the reference to it.
+      7 more messages follow from these; --all shows them.
     ");
 }
 
@@ -180,21 +193,27 @@ fn all_shows_the_consequences_of_a_missing_secret() {
     assert_snapshot!(explain(&without_secret(), true), @r"
     ScyllaDBDatacenter scylla/orders is not available.
 
-      Progressing (AgentToken): Secret scylla/agent does not exist: the agents take
-        their token from it, and no node starts before.
-      Progressing (StatefulSet): Secret scylla/agent, which rack a names, does not
-        exist: create it, or remove its name from the rack.
-      Not available (StatefulSet): 0 of 3 node(s) are ready.
-      Progressing (StatefulSet): StatefulSet scylla/orders-dc1-a is created when the
-        settings of its rack exist.
-      Progressing (StatefulSet): StatefulSet scylla/orders-dc1-b is created when the
-        settings of its rack exist.
-      Progressing (StatefulSet): StatefulSet scylla/orders-dc1-c is created when the
-        settings of its rack exist.
-      Progressing (Job): Service scylla/orders-dc1-a-0 does not exist yet.
-      Progressing (Job): Service scylla/orders-dc1-b-0 does not exist yet.
-      Progressing (Job): Service scylla/orders-dc1-c-0 does not exist yet.
-      Progressing (Cert): the certificates of nodes wait for their addresses.
+      Progressing (AgentToken): Secret scylla/agent does not exist. The ScyllaDB
+        Manager agents read their token from it. The operator starts nodes when it
+        exists.
+      Progressing (StatefulSet): Secret scylla/agent, which the specification
+        references, does not exist. The operator creates and changes no StatefulSet
+        until it does. Create it, or remove the reference to it.
+      Not available (StatefulSet): Rack(s) a, b, c do not run version 2026.2.1 yet.
+      Progressing (StatefulSet): StatefulSet scylla/orders-dc1-b does not exist yet.
+        The operator creates it when the racks before it are rolled out and no other
+        change is in progress.
+      Progressing (StatefulSet): StatefulSet scylla/orders-dc1-c does not exist yet.
+        The operator creates it when the racks before it are rolled out and no other
+        change is in progress.
+      Progressing (StatefulSet): StatefulSet scylla/orders-dc1-a is not created yet.
+        Waiting for the ConfigMaps and Secrets that its racks refer to.
+      Progressing (Job): Service scylla/orders-dc1-a-0 does not exist yet. The
+        operator cannot decide whether its node needs a cleanup.
+      Progressing (Job): Service scylla/orders-dc1-b-0 does not exist yet. The
+        operator cannot decide whether its node needs a cleanup.
+      Progressing (Job): Service scylla/orders-dc1-c-0 does not exist yet. The
+        operator cannot decide whether its node needs a cleanup.
     ");
 }
 
@@ -221,7 +240,8 @@ fn degraded_component_comes_first_and_independent_ones_follow() {
 
       Degraded (RoleBinding): RoleBinding scylla/orders-member: the API server
         rejects it: admission webhook denied the request.
-      2 more messages follow from this; --all shows them.
+      1 more message follows from this; --all shows it.
+      Not available (StatefulSet): 0 of 3 node(s) are ready.
       Progressing (Storage): PersistentVolumeClaim scylla/data-orders-dc1-a-0 is
         being resized.
     ");

@@ -13,7 +13,7 @@
 //! Kubernetes does not recreate their pods.
 
 mod correction;
-mod notes;
+pub(crate) mod notes;
 pub(crate) mod outcome;
 pub(crate) mod storage;
 

@@ -14,6 +14,12 @@ use crate::datacenter::{
     state::{nodes::nodes_not_ready, stateful_set::replicas},
 };
 
+/// What StatefulSets wait for while a ConfigMap or Secret of the user does not exist, in their messages.
+pub const USER_OBJECTS: &str = "the ConfigMaps and Secrets that its racks refer to";
+
+/// How the messages of StatefulSets end that wait for others.
+pub const OTHER_CHANGES: &str = "no other change is in progress.";
+
 pub(crate) fn note(reason: Reason, message: String) -> Note {
     Note { component: Component::StatefulSet, reason, message }
 }
@@ -46,8 +52,8 @@ pub(crate) fn rolling_out(observed: &Observed, stateful_set: &StatefulSet) -> No
 
 pub(crate) fn waiting_for_creation(observed: &Observed, stateful_set: &StatefulSet) -> Note {
     let message = format!(
-        "{} does not exist yet. The operator creates it when the racks before it are rolled out and no other change \
-         is in progress.",
+        "{} does not exist yet. The operator creates it when the racks before it are rolled out and \
+         {OTHER_CHANGES}",
         reference(observed, stateful_set)
     );
     note(reasons::WAITING_FOR_OTHER_RACKS, message)

@@ -12,7 +12,7 @@ use crate::datacenter::{
     },
     racks::ExistingRack,
     reasons,
-    rollout::notes::note,
+    rollout::notes::{OTHER_CHANGES, note},
 };
 
 /// The reasons of StatefulSets that are being written.
@@ -83,8 +83,8 @@ pub(crate) fn postpone(observed: &Observed, one: ExistingRack<'_>, rollout: &mut
     rollout.progressing.push(note(
         reasons::WAITING_FOR_OTHER_RACKS,
         format!(
-            "StatefulSet {}/{} has to be updated. Waiting until all other StatefulSets are rolled out and no other \
-             change is in progress.",
+            "StatefulSet {}/{} has to be updated. Waiting until all other StatefulSets are rolled out and \
+             {OTHER_CHANGES}",
             observed.datacenter.namespace, one.name
         ),
     ));
