@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// A place of a node in a rack, with its Service.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Member<'a> {
     /// Name of the Service and of the pod.
     pub(crate) name: &'a str,

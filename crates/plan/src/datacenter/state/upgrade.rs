@@ -13,6 +13,7 @@ use crate::{
 };
 
 /// A node of the ring, and the progress of its upgrade.
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Node<'a> {
     pub(crate) member: Member<'a>,
     pub(crate) host_id: &'a str,

@@ -6,7 +6,8 @@
 
 mod claims;
 pub(crate) mod cleanup;
-pub(crate) mod leaving;
+mod decommission;
+mod departed;
 mod lost;
 mod maintenance;
 mod outdated;
@@ -33,9 +34,9 @@ pub(crate) fn topology(current: &Current<'_>, racks: &Racks<'_>) -> Topology {
     let mut steps = Steps::new(current);
     maintenance::report_maintenance(&mut steps);
     let is_replacing = replacing::replace(&mut steps);
-    leaving::remove_departed(&mut steps);
+    departed::remove_departed(&mut steps);
     claims::delete_stale_claims(&mut steps);
-    leaving::decommission_next(&mut steps, racks, is_replacing);
+    decommission::decommission_next(&mut steps, racks, is_replacing);
     let is_held = is_replacing || !steps.topology.under_maintenance.is_empty();
     outdated::restart_next(&mut steps, racks, is_held);
     upgrading::prepare(&mut steps, racks, is_held);
@@ -57,6 +58,6 @@ fn is_only_question(change: &FieldPatch) -> bool {
 /// Returns the Services of nodes that have left, which are deleted now or soon.
 pub(crate) fn services_to_delete(current: &Current<'_>) -> BTreeSet<String> {
     let mut steps = Steps::new(current);
-    leaving::remove_departed(&mut steps);
+    departed::remove_departed(&mut steps);
     steps.topology.services_to_delete
 }
