@@ -341,7 +341,7 @@ impl Simulation {
                 }
                 NextStep::CallAgainAfter(time) => self.observed.stage_state = StageState::Waiting(time),
                 NextStep::Wait(_) | NextStep::Delete => {}
-                NextStep::RemoveFinalizer => panic!("it is not being deleted"),
+                NextStep::RemoveFinalizer => unreachable!("the task is not being deleted"),
             }
         }
         plan
