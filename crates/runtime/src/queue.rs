@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+pub use messina_text::Backoff;
 use tokio::{
     sync::Notify,
     time::{Instant, sleep_until},
@@ -42,31 +43,6 @@ impl std::fmt::Display for ObjectKey {
             Some(namespace) => write!(formatter, "{namespace}/{}", self.name),
             None => formatter.write_str(&self.name),
         }
-    }
-}
-
-/// Exponential backoff after failures.
-#[derive(Clone, Copy, Debug)]
-pub struct Backoff {
-    /// Backoff after the first failure.
-    pub first: Duration,
-    /// Longest backoff.
-    pub longest: Duration,
-}
-
-impl Default for Backoff {
-    fn default() -> Self {
-        Self { first: Duration::from_millis(500), longest: Duration::from_secs(300) }
-    }
-}
-
-impl Backoff {
-    /// Returns the backoff after `failures` in a row. `chance`, from 0 to 1, is the jitter: it spreads objects that
-    /// failed together over the second half of the backoff.
-    pub fn wait(self, failures: u32, chance: f64) -> Duration {
-        let doubled = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
-        let longest = self.first.saturating_mul(doubled).min(self.longest);
-        longest.mul_f64(0.5 + chance.clamp(0.0, 1.0) / 2.0)
     }
 }
 
@@ -483,17 +459,6 @@ mod tests {
         assert!(waiting.await.unwrap());
         queue.add(key("a", "x"));
         assert!(queue.next().await.is_none());
-    }
-
-    #[test]
-    fn backoff_doubles_up_to_its_limit() {
-        let backoff = Backoff { first: SECOND, longest: SECOND * 60 };
-        assert_eq!(backoff.wait(1, 1.0), SECOND);
-        assert_eq!(backoff.wait(1, 0.0), SECOND / 2);
-        assert_eq!(backoff.wait(4, 1.0), SECOND * 8);
-        for failures in [7, 32, 33, u32::MAX] {
-            assert_eq!(backoff.wait(failures, 1.0), SECOND * 60, "after {failures}");
-        }
     }
 
     #[derive(Clone, Debug)]
