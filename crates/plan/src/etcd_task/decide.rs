@@ -150,9 +150,11 @@ fn finished(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> NextSte
             // a pod on a Kubernetes node that is gone.
             let is_abandoned = !result.is_completed && time_left(since, MAX_CLEANUP_TIME, observed.now).is_none();
             let abandoned = || {
+                let minutes = MAX_CLEANUP_TIME.as_secs() / 60;
+                let description = &result.description;
                 TaskError::new(
                     code::CLEANUP,
-                    format!("The operator abandoned the cleanup after 10 minutes: {}", result.description),
+                    format!("The operator abandoned the cleanup after {minutes} minutes: {description}"),
                 )
             };
             record_error(observed, status, result.error.clone().or_else(|| is_abandoned.then(abandoned)).as_ref());
