@@ -1,4 +1,4 @@
-//! Compares the tables of docs/reference with the code: each name is in its table exactly once.
+//! Compares pages of the documentation with the code: each name is in its table exactly once, and quoted code is real.
 
 use std::collections::BTreeSet;
 
@@ -95,5 +95,22 @@ fn annotations_and_labels_are_those_of_the_code() {
     for (heading, source) in sources {
         let source = source.split("pub mod value").next().unwrap_or_default();
         check(page, heading, constants(source).filter(|key| key.contains('/') || key == "app").collect());
+    }
+}
+
+#[test]
+fn code_of_the_page_on_task_types_is_quoted_from_the_sources() {
+    let page = include_str!("../../../docs/internals/adding-a-task-type.md");
+    let sources = [
+        include_str!("../../api/src/druid/v1alpha1/config.rs"),
+        include_str!("../../api/src/druid/v1alpha1/task.rs"),
+        include_str!("../../plan/src/etcd_task/compact.rs"),
+        include_str!("controllers/etcd_task/handler.rs"),
+        include_str!("controllers/etcd_task/maintenance.rs"),
+    ];
+    let quotes: Vec<&str> = page.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert_eq!(quotes.len(), sources.len());
+    for quote in quotes {
+        assert!(sources.iter().any(|source| source.contains(quote)), "no source has this code of the page:\n{quote}");
     }
 }
