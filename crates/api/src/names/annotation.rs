@@ -136,7 +136,8 @@ pub const AGENT_AUTH_TOKEN_OVERRIDE_SECRET_REF: &str =
 /// of the usual one.
 pub const MANAGER_CLUSTER_NAME_OVERRIDE: &str =
     "internal.scylla-operator.scylladb.com/scylladb-manager-cluster-name-override";
-/// Another spelling of [`MANAGER_CLUSTER_NAME_OVERRIDE`] and [`MANAGER_TASK_NAME_OVERRIDE`]: read, never written.
+/// Another spelling of [`MANAGER_CLUSTER_NAME_OVERRIDE`] and [`MANAGER_TASK_NAME_OVERRIDE`]. No controller reads or
+/// writes it; it is not propagated to the objects of a datacenter.
 pub const NAME_OVERRIDE: &str = "internal.scylla-operator.scylladb.com/name-override";
 /// On a ScyllaDBManagerTask, by the translation of v1: name in ScyllaDB Manager in place of the object's.
 pub const MANAGER_TASK_NAME_OVERRIDE: &str =

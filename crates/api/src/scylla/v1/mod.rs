@@ -114,9 +114,8 @@ pub struct ScyllaClusterSpec {
     pub min_ready_seconds: Option<i32>,
     /// Conditions of the pod that must be true as well before a node counts as ready.
     pub readiness_gates: Option<Vec<PodReadinessGate>>,
-    /// Whether several nodes may join at the same time; ScyllaDB 2026.2 and newer can do that. When a cluster is
-    /// created without this field and its version allows it, the field is set to true and then stays. Absent otherwise,
-    /// which means one node after the other.
+    /// Whether several nodes may start at the same time. This needs ScyllaDB 2026.2 or newer. Without it, false: nodes
+    /// start one by one.
     pub enable_parallel_node_operations: Option<bool>,
 }
 

@@ -91,9 +91,8 @@ pub struct ScyllaDBDatacenterSpec {
     /// Whether nodes whose Kubernetes node is gone for good, and their local volume with it, wait for a person instead
     /// of being replaced by empty ones. Only with false they are replaced; without it, a condition says what to do.
     pub disable_automatic_orphaned_node_replacement: Option<bool>,
-    /// Whether several nodes may start at the same time. This needs ScyllaDB 2026.2 or newer. When the object is
-    /// created without it and the image's tag is such a version, it is set to true, and stays so with any later image.
-    /// Without it otherwise, nodes start one by one.
+    /// Whether several nodes may start at the same time. This needs ScyllaDB 2026.2 or newer. Without it, false: nodes
+    /// start one by one.
     pub enable_parallel_node_operations: Option<bool>,
 }
 
