@@ -9,14 +9,14 @@ use kube::CustomResourceExt;
 use schemars::JsonSchema;
 use serde_json::{Value, json};
 
-use crate::{druid, schema, scylla::v1, scylla::v1alpha1, unchanging};
+use crate::{druid, immutable, schema, scylla::v1, scylla::v1alpha1};
 
-/// Every definition, in the order in which they are installed.
+/// Returns all definitions, in the order of their installation.
 pub fn all() -> Vec<CustomResourceDefinition> {
     served().into_iter().map(|served| served.definition).collect()
 }
 
-/// The types of Kubernetes that stand inside ours, by the names that the API server gives them.
+/// Returns the types of Kubernetes that the definitions embed, by their names in the API server.
 pub fn embedded_types() -> BTreeSet<String> {
     served().into_iter().flat_map(|served| served.embeds).collect()
 }
@@ -41,13 +41,13 @@ fn served() -> Vec<Served> {
                 v1alpha1::ScyllaDBDatacenterSpec,
                 v1alpha1::ScyllaDBDatacenterStatus,
             >("A datacenter of ScyllaDB: racks of nodes in this Kubernetes cluster."),
-            unchanging::of_datacenters(),
+            immutable::datacenter_rules(),
         ),
         definition::<
             v1alpha1::ScyllaDBManagerClusterRegistration,
             v1alpha1::ScyllaDBManagerClusterRegistrationSpec,
             v1alpha1::ScyllaDBManagerClusterRegistrationStatus,
-        >("A cluster that ScyllaDB Manager is to know. The operator writes it; there is no need to."),
+        >("Registration of a cluster with ScyllaDB Manager. The operator creates it; do not edit it."),
         definition::<
             v1alpha1::ScyllaDBManagerTask,
             v1alpha1::ScyllaDBManagerTaskSpec,
@@ -64,21 +64,21 @@ fn served() -> Vec<Served> {
             druid::v1alpha1::EtcdOperatorTask,
             druid::v1alpha1::EtcdOperatorTaskSpec,
             druid::v1alpha1::EtcdOperatorTaskStatus,
-        >("Work on an etcd cluster that is done once, outside of its everyday care.")),
+        >("An out-of-band operation on an etcd cluster, which runs once.")),
     ]
 }
 
-/// The name of the file under `deploy/crds/` that holds a definition.
+/// Returns the name of a definition's file in `deploy/crds/`.
 pub fn file_name(definition: &CustomResourceDefinition) -> String {
     format!("{}_{}.yaml", definition.spec.group, definition.spec.names.plural)
 }
 
-/// A definition as the text of its file.
+/// Returns a definition as YAML.
 pub fn yaml(definition: &CustomResourceDefinition) -> Result<String, serde_saphyr::ser_error::Error> {
     serde_saphyr::to_string(definition)
 }
 
-/// A kind with `spec` and `status`.
+/// Returns the definition of a kind with `spec` and `status`.
 fn definition<Kind: CustomResourceExt, Spec: JsonSchema, Status: JsonSchema>(description: &str) -> Served {
     let (spec, embeds_in_spec) = schema::structural::<Spec>();
     let (status, embeds_in_status) = schema::structural::<Status>();
@@ -119,14 +119,12 @@ fn with_rules(mut served: Served, rules: Vec<ValidationRule>) -> Served {
 
 fn with_schema<Kind: CustomResourceExt>(mut schema: Value) -> CustomResourceDefinition {
     let mut definition = Kind::crd();
-    for (field, description) in [
-        ("apiVersion", "Group and version of the API that this object is written in."),
-        ("kind", "The kind of this object."),
-    ] {
+    for (field, description) in [("apiVersion", "Group and version of the API."), ("kind", "The kind of this object.")]
+    {
         schema["properties"][field] = json!({"type": "string", "description": description});
     }
     schema["properties"]["metadata"] = json!({"type": "object"});
-    // schemars and this crate write nothing but JSON schema, and every test that makes a CRD comes by here.
+    // schemars and this crate generate JSON schemas only, and every test of a CRD runs this.
     #[expect(clippy::expect_used)]
     let schema: CustomResourceValidation =
         serde_json::from_value(json!({"openAPIV3Schema": schema})).expect("a JSON schema is a JSONSchemaProps");

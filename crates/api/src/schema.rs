@@ -1,27 +1,26 @@
-//! From Rust types to the schema that the API server holds.
+//! Generates the OpenAPI schema of a definition from its Rust types.
 //!
-//! Types are described once, with their Rust documentation; schemars turns that into a JSON schema with one definition
-//! for each type. This module makes a structural schema of it: definitions of Kubernetes' own types get the facts that
-//! the API server publishes about them ([`FACTS`]), references are replaced by what they name, and what JSON schema
-//! says in ways that the API server does not accept is said in its way.
+//! schemars generates a JSON schema with one definition for each type from the Rust types and their documentation. This
+//! module converts it to a structural schema: it adds the facts that the API server publishes about Kubernetes' own
+//! types ([`FACTS`]), resolves references, and replaces keywords that the API server does not accept.
 
 use std::{collections::BTreeSet, sync::LazyLock};
 
 use schemars::{JsonSchema, Schema, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
-/// List types, map types and defaults of the Kubernetes types that our kinds embed, by definition and field; made from
-/// the API server's own OpenAPI document by `testbed schema-facts`.
+/// List types, map types and defaults of the embedded Kubernetes types, by definition and field. `testbed schema-facts`
+/// generates them from the OpenAPI document of the API server.
 static FACTS: LazyLock<Map<String, Value>> = LazyLock::new(|| {
-    // The file is a part of this crate, and every test that makes a CRD reads it.
+    // The file is a part of this crate, and every test of a CRD reads it.
     #[expect(clippy::expect_used)]
     serde_json::from_str(include_str!("kubernetes-facts.json")).expect("kubernetes-facts.json is a JSON object")
 });
 
-/// What a quantity looks like: a number with a decimal or binary suffix, or an exponent.
+/// Pattern of a quantity: a number with a decimal or binary suffix, or an exponent.
 const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
-/// The structural schema of `T`, ready for a CustomResourceDefinition, and the Kubernetes types that it embeds.
+/// Returns the structural schema of `T` and the Kubernetes types that it embeds.
 pub(crate) fn structural<T: JsonSchema>() -> (Value, BTreeSet<String>) {
     let settings = SchemaSettings::openapi3().with(|settings| {
         settings.meta_schema = None;
@@ -47,12 +46,12 @@ fn is_kubernetes(definition: &str) -> bool {
     definition.starts_with("io.k8s.")
 }
 
-/// Adds to a definition of Kubernetes what its Rust type does not say.
+/// Adds the facts of a Kubernetes type that its Rust type does not have.
 fn add_facts(name: &str, definition: &mut Value) {
     let Value::Object(definition) = definition else { return };
     if is_kubernetes(name) {
-        // Thousands of fields of Kubernetes' own stand in our kinds, some a dozen times; explained each time they
-        // would not fit into etcd. `kubectl explain pod.spec` has them.
+        // The kinds embed thousands of fields of Kubernetes: with their descriptions, the definitions would exceed the
+        // size limit of etcd. `kubectl explain pod.spec` has them.
         definition.remove("description");
     }
     match name {
@@ -63,7 +62,7 @@ fn add_facts(name: &str, definition: &mut Value) {
         "io.k8s.apimachinery.pkg.util.intstr.IntOrString" => {
             definition.insert("anyOf".into(), json!([{"type": "integer"}, {"type": "string"}]));
         }
-        // Each holds a reference by name without a field of its own, and is merged as that reference is: as a whole.
+        // Each embeds a LocalObjectReference, which is an atomic map.
         "io.k8s.api.core.v1.ConfigMapVolumeSource"
         | "io.k8s.api.core.v1.ConfigMapProjection"
         | "io.k8s.api.core.v1.SecretProjection" => {
@@ -84,7 +83,7 @@ fn add_facts(name: &str, definition: &mut Value) {
         _ => {}
     }
     if let Some(facts) = FACTS.get(name) {
-        // What the API server requires is right where the Rust type, which has no absent texts, requires more.
+        // The Rust types require more fields than the API server, because they have no optional strings.
         definition.remove("required");
         if let Some(Value::Object(own)) = facts.get("self") {
             definition.extend(own.clone());
@@ -106,7 +105,7 @@ fn add_to_properties(definition: &mut Map<String, Value>, facts: &Value) {
     }
 }
 
-/// Replaces references by what they name and says everything else in the API server's way, from the root down.
+/// Resolves references and converts keywords, recursively.
 fn resolve(schema: &mut Value, definitions: &Map<String, Value>) {
     let Value::Object(object) = schema else { return };
     let embedded = flatten(object, definitions);
@@ -122,7 +121,7 @@ fn resolve(schema: &mut Value, definitions: &Map<String, Value>) {
         }
     }
     if embedded && let Some(Value::Object(properties)) = object.get_mut("properties") {
-        // A field's own description goes the way of its type's; see `add_facts`.
+        // Descriptions of fields are removed, too: see `add_facts`.
         for property in properties.values_mut() {
             if let Value::Object(property) = property {
                 property.remove("description");
@@ -131,8 +130,8 @@ fn resolve(schema: &mut Value, definitions: &Map<String, Value>) {
     }
 }
 
-/// Makes one plain object of references, of "this or null", and of several parts that all apply. Says whether the
-/// schema is one of Kubernetes' own types.
+/// Merges `$ref`, `allOf` and `anyOf` with null into the object. Returns whether the schema is one of Kubernetes' own
+/// types.
 fn flatten(object: &mut Map<String, Value>, definitions: &Map<String, Value>) -> bool {
     let mut embedded = false;
     loop {
@@ -141,7 +140,7 @@ fn flatten(object: &mut Map<String, Value>, definitions: &Map<String, Value>) ->
             embedded |= is_kubernetes(&name);
             definitions.get(&name).cloned()
         } else if let Some(Value::Array(mut parts)) = object.remove("allOf") {
-            // schemars writes at most one part here: the reference that stands beside the field's own description.
+            // schemars generates at most one part: the reference of a field with a description.
             parts.pop()
         } else if let Some(parts) = object.get_mut("anyOf").and_then(Value::as_array_mut)
             && parts.iter().any(is_null)
@@ -159,7 +158,7 @@ fn flatten(object: &mut Map<String, Value>, definitions: &Map<String, Value>) ->
             }
         }
     }
-    // The API server neither knows these nor needs them: a field that may be absent need not be null as well.
+    // Structural schemas do not need these: all fields are optional.
     object.remove("nullable");
     if let Some(Value::Array(types)) = object.get_mut("type") {
         types.retain(|t| t != "null");
@@ -169,7 +168,7 @@ fn flatten(object: &mut Map<String, Value>, definitions: &Map<String, Value>) ->
         }
     }
     if let Some(Value::String(text)) = object.get_mut("description") {
-        // Lines are broken for the source; `kubectl explain` breaks them for the reader.
+        // `kubectl explain` wraps lines itself.
         *text = text.split("\n\n").map(|paragraph| paragraph.replace('\n', " ")).collect::<Vec<_>>().join("\n\n");
     }
     if object.get("default") == Some(&Value::Null) {
@@ -186,7 +185,7 @@ fn is_null(schema: &Value) -> bool {
         || schema.get("nullable") == Some(&Value::Bool(true)) && schema.get("enum") == Some(&json!([null]))
 }
 
-/// For an enum that reads any text, of which we know some: the API server accepts any text.
+/// For an enum with unknown values: the API server accepts any string.
 pub(crate) fn any_text(schema: &mut Schema) {
     let description = schema.get("description").cloned();
     *schema = schemars::json_schema!({"type": "string"});
@@ -195,7 +194,7 @@ pub(crate) fn any_text(schema: &mut Schema) {
     }
 }
 
-/// For an enum that reads any text: the API server accepts only the values that we know.
+/// For an enum with unknown values: the API server accepts the known values only.
 pub(crate) fn known_text(schema: &mut Schema) {
     let values = known_values(schema.as_value());
     any_text(schema);

@@ -2,6 +2,7 @@
 
 pub mod backup_restore;
 pub mod etcd;
+mod exchange;
 pub mod scylla;
 pub mod server;
 

@@ -13,6 +13,9 @@ use messina_plan::{
     preview::{Manifest, Settings, preview},
 };
 
+/// The image of the operator in the manifests of deploy/.
+const OPERATOR_IMAGE: &str = "localhost/messina/messina:dev";
+
 /// The maximum length of a note on a manifest, in characters.
 const MAX_NOTE_LENGTH: usize = 4096;
 
@@ -26,7 +29,7 @@ pub struct Options {
     #[arg(short, long, value_name = "NAME", default_value = "default")]
     pub namespace: String,
     /// The image of the operator, which also runs as the sidecar of each node
-    #[arg(long, env = "MESSINA_IMAGE", value_name = "IMAGE", default_value = "localhost/messina:dev")]
+    #[arg(long, env = "MESSINA_IMAGE", value_name = "IMAGE", default_value = OPERATOR_IMAGE)]
     pub image: String,
     /// The image of node_exporter, for versions of ScyllaDB that do not include it
     #[arg(long, env = "MESSINA_NODE_EXPORTER_IMAGE", value_name = "IMAGE", default_value = NODE_EXPORTER_IMAGE)]
@@ -75,5 +78,19 @@ pub(crate) fn print(text: &str) -> Result<()> {
         // The reader has closed the pipe, as `head` does.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         other => other.context("writing to standard output"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_image_is_that_of_the_manifests() {
+        let files = [include_str!("../../../deploy/operator.yaml"), include_str!("../../../deploy/namespaced.yaml")];
+        for file in files {
+            let images: Vec<&str> = file.lines().filter_map(|line| line.trim().strip_prefix("image: ")).collect();
+            assert_eq!(images, [OPERATOR_IMAGE]);
+        }
     }
 }

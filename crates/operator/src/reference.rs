@@ -1,4 +1,4 @@
-//! Compares the tables of docs/reference with the code: each name is in its table exactly once.
+//! Compares pages of the documentation with the code: each name is in its table exactly once, and quoted code is real.
 
 use std::{collections::BTreeSet, fs, io, path::Path};
 
@@ -144,4 +144,21 @@ fn tests_of_the_security_model_exist() -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[test]
+fn code_of_the_page_on_task_types_is_quoted_from_the_sources() {
+    let page = include_str!("../../../docs/internals/adding-a-task-type.md");
+    let sources = [
+        include_str!("../../api/src/druid/v1alpha1/config.rs"),
+        include_str!("../../api/src/druid/v1alpha1/task.rs"),
+        include_str!("../../plan/src/etcd_task/compact.rs"),
+        include_str!("controllers/etcd_task/handler.rs"),
+        include_str!("controllers/etcd_task/maintenance.rs"),
+    ];
+    let quotes: Vec<&str> = page.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert_eq!(quotes.len(), sources.len());
+    for quote in quotes {
+        assert!(sources.iter().any(|source| source.contains(quote)), "no source has this code of the page:\n{quote}");
+    }
 }

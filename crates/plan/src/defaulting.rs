@@ -1,4 +1,6 @@
-//! Defaults that are set when an object is created, and never later: an existing cluster keeps its behaviour.
+//! Defaults that an admission webhook sets when an object is created, and never later: an existing cluster keeps its
+//! behaviour. The operator has no webhook yet, so users get none of them: an unset `enableParallelNodeOperations` is
+//! false.
 
 use messina_api::{
     names::image_version,

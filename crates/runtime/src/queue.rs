@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+pub use messina_text::Backoff;
 use tokio::{
     sync::Notify,
     time::{Instant, sleep_until},
@@ -42,28 +43,6 @@ impl std::fmt::Display for ObjectKey {
             Some(namespace) => write!(formatter, "{namespace}/{}", self.name),
             None => formatter.write_str(&self.name),
         }
-    }
-}
-
-/// Exponential backoff after failures.
-#[derive(Clone, Copy, Debug)]
-pub struct Backoff {
-    /// Backoff after the first failure.
-    pub first: Duration,
-    /// Longest backoff.
-    pub longest: Duration,
-}
-
-impl Backoff {
-    /// The backoff of most controllers.
-    pub const DEFAULT: Self = Self { first: Duration::from_millis(500), longest: Duration::from_secs(300) };
-
-    /// Returns the backoff after `failures` in a row. `chance`, from 0 to 1, is the jitter: it spreads objects that
-    /// failed together over the second half of the backoff.
-    pub fn wait(self, failures: u32, chance: f64) -> Duration {
-        let doubled = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
-        let longest = self.first.saturating_mul(doubled).min(self.longest);
-        longest.mul_f64(0.5 + chance.clamp(0.0, 1.0) / 2.0)
     }
 }
 

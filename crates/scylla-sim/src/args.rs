@@ -1,42 +1,42 @@
-//! Arguments, as the image's entrypoint and ScyllaDB itself take them.
+//! Arguments of the image's entrypoint and of ScyllaDB itself.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use thiserror::Error;
 
-/// Arguments that cannot be used.
+/// Invalid arguments.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ArgumentError {
-    /// There is no such option.
+    /// An unknown option.
     #[error("error: unrecognised option '--{0}'\n\nTry --help.")]
     Unknown(String),
-    /// Something that is no option.
+    /// A positional argument.
     #[error("error: too many positional options have been specified on the command line: '{0}'")]
     Positional(String),
-    /// The option wants a value.
+    /// The value of the option is missing.
     #[error("error: the required argument for option '--{0}' is missing")]
     NoValue(String),
-    /// The option does not take this value.
-    #[error("error: the argument ('{value}') for option '--{option}' is invalid{}", hint(.wanted))]
+    /// The value of the option is invalid.
+    #[error("error: the argument ('{value}') for option '--{option}' is invalid{}", hint(.expected))]
     Invalid {
         /// The option.
         option: String,
         /// The value.
         value: String,
-        /// What it may be, where that is a short list.
-        wanted: &'static str,
+        /// The valid values, if they are few.
+        expected: &'static str,
     },
 }
 
-fn hint(wanted: &str) -> String {
-    if wanted.is_empty() { String::new() } else { format!(" (choose from {wanted})") }
+fn hint(expected: &str) -> String {
+    if expected.is_empty() { String::new() } else { format!(" (choose from {expected})") }
 }
 
-/// What an option takes.
+/// The type of an option's value.
 #[derive(Clone, Copy, PartialEq)]
-enum Takes {
+enum ValueType {
     Value,
-    /// `0` or `1`; on its own it is `1`.
+    /// `0` or `1`; `1` if it is omitted.
     Switch,
     Number,
     Address,
@@ -45,10 +45,10 @@ enum Takes {
     Step,
 }
 
-use Takes::{Address, Duration as Time, HostId, Number, Step, Switch, Value};
+use ValueType::{Address, Duration as Time, HostId, Number, Step, Switch, Value};
 
-/// Every option that is known, by name. Those of ScyllaDB that change nothing here are taken and left.
-const OPTIONS: &[(&str, Takes)] = &[
+/// All known options, by name. Options of ScyllaDB without a meaning for the simulation are ignored.
+const OPTIONS: &[(&str, ValueType)] = &[
     // The image's entrypoint.
     ("developer-mode", Switch),
     ("experimental-features", Value),
@@ -139,7 +139,8 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Reads `--name=value`, `--name value` and `--name`. Empty arguments are left out. Given twice, the last one counts.
+    /// Reads `--name=value`, `--name value` and `--name`. Empty arguments are ignored. If an option is repeated, the
+    /// last value applies.
     pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, ArgumentError> {
         let mut values = BTreeMap::<String, Vec<String>>::new();
         let mut arguments = arguments.into_iter().filter(|argument| !argument.is_empty()).peekable();
@@ -150,21 +151,21 @@ impl Arguments {
                 None => (option, arguments.next_if(|next| !next.starts_with("--"))),
             };
             let name = name.replace('_', "-");
-            let Some((_, takes)) = OPTIONS.iter().find(|(known, _)| *known == name) else {
+            let Some((_, value_type)) = OPTIONS.iter().find(|(known, _)| *known == name) else {
                 return Err(ArgumentError::Unknown(name));
             };
-            let value = takes.check(&name, value)?;
+            let value = value_type.check(&name, value)?;
             values.entry(name).or_default().push(value);
         }
         Ok(Self { values })
     }
 
-    /// The value of an option.
+    /// Returns the value of an option.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.values.get(name).and_then(|values| values.last()).map(String::as_str)
     }
 
-    /// All values of an option that may stand several times; `;` separates them within one.
+    /// Returns all values of an option that can be repeated; `;` also separates values.
     pub fn all(&self, name: &str) -> Vec<&str> {
         let values = self.values.get(name).map(Vec::as_slice).unwrap_or_default();
         values.iter().flat_map(|value| value.split(';')).filter(|value| !value.is_empty()).collect()
@@ -175,24 +176,24 @@ impl Arguments {
         self.get(name).is_some_and(is_true)
     }
 
-    /// The value of an option that is a time.
+    /// Returns the value of an option that is a duration.
     pub fn duration(&self, name: &str) -> Option<Duration> {
         self.get(name).and_then(duration)
     }
 
-    /// The options and their values, of those that ScyllaDB knows by the same name in `scylla.yaml`.
+    /// Returns the options and their values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.values.iter().filter_map(|(name, values)| Some((name.as_str(), values.last()?.as_str())))
     }
 }
 
-impl Takes {
+impl ValueType {
     fn check(self, name: &str, value: Option<String>) -> Result<String, ArgumentError> {
         let Some(value) = value else {
             return if self == Switch { Ok("1".to_owned()) } else { Err(ArgumentError::NoValue(name.to_owned())) };
         };
         let value = unquoted(&value).to_owned();
-        let (is_valid, wanted) = match self {
+        let (is_valid, expected) = match self {
             Value => (true, ""),
             Switch => (["0", "1", "true", "false", "on", "off"].contains(&value.as_str()), "'0', '1'"),
             Number => (value.parse::<i64>().is_ok(), ""),
@@ -201,11 +202,11 @@ impl Takes {
             Step => (crate::node::faults::STEPS.contains(&value.as_str()), "the steps that simctl lists"),
             HostId => (crate::membership::HostId::parse(&value).is_some(), "a host ID"),
         };
-        if is_valid { Ok(value) } else { Err(ArgumentError::Invalid { option: name.to_owned(), value, wanted }) }
+        if is_valid { Ok(value) } else { Err(ArgumentError::Invalid { option: name.to_owned(), value, expected }) }
     }
 }
 
-/// An operator may pass a user's quotation marks on.
+/// Removes quotation marks, which an operator may forward from a user.
 fn unquoted(value: &str) -> &str {
     value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value)
 }
@@ -214,7 +215,7 @@ pub(crate) fn is_true(value: &str) -> bool {
     matches!(value, "1" | "true" | "on")
 }
 
-/// Reads `200ms`, `1.5s`, `2m` or a bare number of seconds.
+/// Parses `200ms`, `1.5s`, `2m` or a number of seconds.
 pub fn duration(text: &str) -> Option<Duration> {
     let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
     let seconds = match unit {
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_of_writing_an_option_are_one() {
+    fn options_are_read_with_both_syntaxes() {
         let arguments =
             parse(&["", "--seeds=10.0.0.1,10.0.0.2", "--smp", "2", "--overprovisioned", "--developer-mode=1"]).unwrap();
         assert_eq!(arguments.get("seeds"), Some("10.0.0.1,10.0.0.2"));
@@ -248,13 +249,13 @@ mod tests {
     }
 
     #[test]
-    fn what_the_image_does_not_know_is_refused() {
-        for (given, wanted) in [
+    fn unknown_arguments_are_refused() {
+        for (given, expected) in [
             (vec!["--sedes=10.0.0.1"], ArgumentError::Unknown("sedes".to_owned())),
             (vec!["start"], ArgumentError::Positional("start".to_owned())),
             (vec!["--seeds"], ArgumentError::NoValue("seeds".to_owned())),
         ] {
-            assert_eq!(parse(&given), Err(wanted), "{given:?}");
+            assert_eq!(parse(&given), Err(expected), "{given:?}");
         }
         for given in [
             "--smp=two",

@@ -1,4 +1,4 @@
-//! What a node is told: arguments, `scylla.yaml` and rackdc properties, in this order of weight.
+//! The configuration of a node: arguments, `scylla.yaml` and rackdc properties, in this order of precedence.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use crate::{
     membership::HostId,
 };
 
-/// A configuration that cannot be used.
+/// An invalid configuration.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// A file cannot be read.
@@ -24,7 +24,7 @@ pub enum ConfigError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -33,29 +33,30 @@ pub enum ConfigError {
     Yaml {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         #[source]
         source: Box<serde_saphyr::Error>,
     },
-    /// A value cannot be used.
-    #[error("{option}: {value:?} is not {wanted}")]
+    /// A value is invalid.
+    #[error("{option}: {value:?} is not {expected}")]
     Value {
         /// The name in `scylla.yaml`.
         option: String,
         /// Its value.
         value: String,
-        /// What it should be.
-        wanted: &'static str,
+        /// The valid values.
+        expected: &'static str,
     },
-    /// Others could not reach the node.
+    /// Other nodes could not reach the node.
     #[error("a node that listens on {0} needs a broadcast address: others cannot reach it there")]
     NoBroadcastAddress(IpAddr),
 }
 
-/// Who reads the configuration.
+/// The program that reads the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// The image's entrypoint. It gives ScyllaDB listen address, RPC address and seeds as arguments, whatever the file says.
+    /// The image's entrypoint. It passes listen address, RPC address and seeds to ScyllaDB as arguments, which override
+    /// the file.
     Image,
     /// ScyllaDB itself.
     Scylla,
@@ -64,18 +65,18 @@ pub enum Caller {
 /// Files for TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encryption {
-    /// The certificate and what it was signed with, in PEM.
+    /// The certificate chain, in PEM.
     pub certificate: PathBuf,
     /// Its key, in PEM.
     pub key: PathBuf,
-    /// Whose certificates clients must have, where they must have one.
+    /// The CA of client certificates, if they are required.
     pub client_authorities: Option<PathBuf>,
 }
 
 /// The DynamoDB-compatible API.
 #[derive(Clone, Debug)]
 pub struct AlternatorConfig {
-    /// Where it listens.
+    /// The listen address.
     pub address: IpAddr,
     /// Its port without encryption.
     pub port: Option<u16>,
@@ -85,18 +86,18 @@ pub struct AlternatorConfig {
     pub encryption: Option<Encryption>,
     /// Whether requests must be signed.
     pub enforces_authorization: bool,
-    /// Who may sign, with the secret of each: the salted hash of the role's password.
+    /// The users, with the secret of each: the salted hash of the role's password.
     pub users: BTreeMap<String, String>,
 }
 
-/// How fast the simulation goes.
+/// The durations of the simulation.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// Between two rounds of gossip.
+    /// The interval of gossip rounds.
     pub gossip_interval: Duration,
-    /// Silence after which a node is down.
+    /// The time without a response after which a node is down.
     pub failure_timeout: Duration,
-    /// How long a node tries to join before it gives up.
+    /// The time after which a node stops trying to join.
     pub join_timeout: Duration,
     /// How long a bootstrap or replace streams.
     pub bootstrap: Duration,
@@ -107,27 +108,27 @@ pub struct Pace {
 /// The configuration of a node.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Only nodes of one cluster name join.
+    /// Only nodes with the same cluster name join.
     pub cluster_name: String,
-    /// Whom to ask first; addresses or names.
+    /// The seeds: addresses or names.
     pub seeds: Vec<String>,
-    /// Where other nodes are listened to.
+    /// The listen address for other nodes.
     pub listen_address: IpAddr,
-    /// Where other nodes reach this one.
+    /// The address that other nodes connect to.
     pub broadcast_address: IpAddr,
-    /// Where CQL clients are listened to.
+    /// The listen address for CQL clients.
     pub rpc_address: IpAddr,
-    /// Where CQL clients reach this node.
+    /// The address that CQL clients connect to.
     pub broadcast_rpc_address: IpAddr,
-    /// Where the REST API listens.
+    /// The listen address of the REST API.
     pub api: SocketAddr,
-    /// Where metrics are served.
+    /// The listen address of metrics.
     pub prometheus: SocketAddr,
     /// The port between nodes.
     pub storage_port: u16,
     /// The CQL port.
     pub native_port: u16,
-    /// The CQL port with encryption, where it is another one.
+    /// The CQL port with encryption, if it is another one.
     pub native_port_ssl: Option<u16>,
     /// Encryption of CQL.
     pub client_encryption: Option<Encryption>,
@@ -135,34 +136,34 @@ pub struct Config {
     pub requires_login: bool,
     /// The DynamoDB-compatible API.
     pub alternator: AlternatorConfig,
-    /// Where the node stands.
+    /// The datacenter.
     pub datacenter: String,
-    /// Where the node stands in its datacenter.
+    /// The rack.
     pub rack: String,
-    /// How many tokens a node takes.
+    /// The number of tokens of a node.
     pub num_tokens: usize,
-    /// Everything that the node keeps.
+    /// The directory of all data.
     pub workdir: PathBuf,
-    /// Tables.
+    /// The directory of tables.
     pub data_dir: PathBuf,
-    /// The dead node that this one replaces when it starts for the first time.
+    /// The dead node that this one replaces at its first start.
     pub replaces: Option<HostId>,
     /// Number of shards.
     pub shards: usize,
-    /// How fast everything goes.
+    /// The durations of the simulation.
     pub pace: Pace,
     /// Keyspaces of users, with their tables.
     pub keyspaces: BTreeMap<String, Vec<String>>,
-    /// The version that the node says it is.
+    /// The version that the node reports.
     pub release_version: String,
-    /// The arguments, for what acts before the start.
+    /// The arguments, for faults that apply before the start.
     pub arguments: Arguments,
-    /// Everything by its name in `scylla.yaml`, as the REST API tells it.
+    /// All settings by their names in `scylla.yaml`, for the REST API.
     pub entries: Map<String, Value>,
 }
 
 impl Config {
-    /// Reads the files that the arguments name and puts everything together.
+    /// Reads the configuration from the arguments and the files that they name.
     pub fn load(arguments: Arguments, caller: Caller) -> Result<Self, ConfigError> {
         let options_file = Path::new(arguments.get("options-file").unwrap_or("/etc/scylla/scylla.yaml"));
         let yaml = read(options_file)?;
@@ -189,12 +190,12 @@ impl Config {
         own_address: Option<IpAddr>,
     ) -> Result<Self, ConfigError> {
         if caller == Caller::Image {
-            overrule(&mut entries, &arguments, own_address);
+            apply_entrypoint_arguments(&mut entries, &arguments, own_address);
         }
         for (option, value) in arguments.iter().filter(|(option, _)| !NOT_IN_FILE.contains(option)) {
             entries.insert(option.replace('-', "_"), scalar(value));
         }
-        // This one is given once for each of its keys.
+        // This option is repeated for each of its keys.
         let encryption = arguments.all("alternator-encryption-options").join(",");
         if !encryption.is_empty() {
             entries.insert("alternator_encryption_options".to_owned(), key_values(&encryption));
@@ -269,18 +270,18 @@ impl Config {
         Ok(Self { entries: complete(entries, &config), ..config })
     }
 
-    /// Whether this node is the one that starts a cluster where there is none: the first of its own seeds.
+    /// Whether this node starts a new cluster if there is none: it is the first of its own seeds.
     pub fn is_first_seed(&self) -> bool {
         self.seeds.first().is_some_and(|seed| seed.parse() == Ok(self.broadcast_address))
     }
 }
 
-/// Options that are no entries of `scylla.yaml`.
+/// Options that are not in `scylla.yaml`.
 const NOT_IN_FILE: &[&str] =
     &["seeds", "options-file", "smp", "cpuset", "memory", "overprovisioned", "io-setup", "data-file-directories"];
 
-/// The entrypoint gives these to ScyllaDB always, so that the file has no say.
-fn overrule(entries: &mut Map<String, Value>, arguments: &Arguments, own_address: Option<IpAddr>) {
+/// Sets the entries that the entrypoint always passes to ScyllaDB, which override the file.
+fn apply_entrypoint_arguments(entries: &mut Map<String, Value>, arguments: &Arguments, own_address: Option<IpAddr>) {
     let listen = arguments.get("listen-address").map(str::to_owned).or_else(|| own_address.map(|own| own.to_string()));
     let Some(listen) = listen else { return };
     let seeds = arguments.get("seeds").or(arguments.get("broadcast-address")).unwrap_or(&listen);
@@ -292,7 +293,7 @@ fn overrule(entries: &mut Map<String, Value>, arguments: &Arguments, own_address
     entries.insert("listen_address".to_owned(), json!(listen));
 }
 
-/// What the REST API is asked for and no file named.
+/// Adds the entries that the REST API serves and that the file does not have.
 fn complete(mut entries: Map<String, Value>, config: &Config) -> Map<String, Value> {
     let ssl_port = config.native_port_ssl.unwrap_or(0);
     let given = [
@@ -324,7 +325,7 @@ fn complete(mut entries: Map<String, Value>, config: &Config) -> Map<String, Val
     for (name, value) in defaults {
         entries.entry(name).or_insert(value);
     }
-    // Options of a map are texts, whatever they were written as.
+    // Options of a map are strings.
     if let Some(Value::Object(options)) = entries.get_mut("client_encryption_options") {
         options.values_mut().for_each(|value| *value = json!(text_of(value)));
     }
@@ -345,17 +346,17 @@ impl Entries<'_> {
     fn address(&self, name: &str) -> Result<Option<IpAddr>, ConfigError> {
         let Some(text) = self.text(name) else { return Ok(None) };
         let text = if text == "localhost" { "127.0.0.1" } else { text };
-        let wanted = "an IP address";
-        let invalid = |_| ConfigError::Value { option: name.to_owned(), value: text.to_owned(), wanted };
+        let expected = "an IP address";
+        let invalid = |_| ConfigError::Value { option: name.to_owned(), value: text.to_owned(), expected };
         text.parse().map(Some).map_err(invalid)
     }
 
     /// A port; 0 is none.
     fn port(&self, name: &str) -> Result<Option<u16>, ConfigError> {
         let Some(text) = self.0.get(name).map(text_of).filter(|text| !text.is_empty()) else { return Ok(None) };
-        let wanted = "a port";
+        let expected = "a port";
         let port: u16 =
-            text.parse().map_err(|_| ConfigError::Value { option: name.to_owned(), value: text, wanted })?;
+            text.parse().map_err(|_| ConfigError::Value { option: name.to_owned(), value: text, expected })?;
         Ok(Some(port).filter(|&port| port != 0))
     }
 
@@ -389,7 +390,7 @@ impl Entries<'_> {
         })
     }
 
-    /// Datacenter and rack. Only one snitch reads the properties; `dc_suffix` matters to those of clouds alone.
+    /// Returns datacenter and rack. Only one snitch reads the properties; only snitches of clouds use `dc_suffix`.
     fn place(&self, rackdc: &str) -> (String, String) {
         let reads_file = self.text("endpoint_snitch").is_some_and(|name| name.ends_with("GossipingPropertyFileSnitch"));
         let lines = rackdc.lines().map(str::trim).filter(|line| reads_file && !line.starts_with('#'));
@@ -416,7 +417,7 @@ fn text_of(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// `a=b:c=d`, as ScyllaDB takes maps on its command line.
+/// Parses `a=b:c=d`, the format of maps on ScyllaDB's command line.
 fn key_values(text: &str) -> Value {
     let pairs = text.split([':', ',']).filter_map(|pair| pair.split_once('='));
     pairs.map(|(key, value)| (key.to_owned(), json!(value.trim_matches('"')))).collect::<Map<_, _>>().into()
@@ -427,7 +428,7 @@ fn pairs(texts: &[&str]) -> BTreeMap<String, String> {
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// The address that the machine's name stands for, as `hostname -i` finds it in a container.
+/// Returns the address of the host name, as `hostname -i` does in a container.
 fn own_address() -> Option<IpAddr> {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     let hosts = fs::read_to_string("/etc/hosts").ok()?;
@@ -463,7 +464,7 @@ alternator_encryption_options: {certificate: /ac, keyfile: /ak}
     }
 
     #[test]
-    fn an_operators_files_and_arguments_become_a_node() {
+    fn configuration_is_read_from_files_and_arguments() {
         let arguments = ["--seeds=10.0.0.1", "--listen-address=0.0.0.0", "--broadcast-address=10.0.0.7", "--smp=2"];
         let config = config(&arguments, Caller::Image).unwrap();
         assert_eq!(config.cluster_name, "minimal");
@@ -480,7 +481,7 @@ alternator_encryption_options: {certificate: /ac, keyfile: /ak}
     }
 
     #[test]
-    fn the_image_overrules_addresses_of_the_file_and_scylla_does_not() {
+    fn entrypoint_overrides_addresses_of_the_file_and_scylla_does_not() {
         let image = config(&[], Caller::Image).unwrap();
         assert_eq!((image.listen_address.to_string(), image.seeds.join(",")), ("10.1.2.3".into(), "10.1.2.3".into()));
         assert!(image.is_first_seed());
@@ -489,7 +490,7 @@ alternator_encryption_options: {certificate: /ac, keyfile: /ak}
     }
 
     #[test]
-    fn options_of_a_map_are_given_one_by_one() {
+    fn options_of_a_map_are_merged() {
         let option = "--alternator-encryption-options";
         let arguments = [option, "keyfile=\"/new/k\"", "--alternator-encryption-options=certificate=/new/c"];
         let encryption = config(&arguments, Caller::Image).unwrap().alternator.encryption.unwrap();
@@ -497,7 +498,7 @@ alternator_encryption_options: {certificate: /ac, keyfile: /ak}
     }
 
     #[test]
-    fn an_address_that_nobody_reaches_is_refused() {
+    fn unreachable_broadcast_address_is_refused() {
         assert!(matches!(config(&[], Caller::Scylla), Err(ConfigError::NoBroadcastAddress(_))));
     }
 }

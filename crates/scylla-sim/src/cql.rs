@@ -1,4 +1,4 @@
-//! The first words of CQL: enough for a client to see that the node serves, and whether it wants a login.
+//! The start of a CQL connection: enough for a client to see that the node serves, and whether it requires a login.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -22,20 +22,20 @@ const REGISTER: u8 = 0x0b;
 const PROTOCOL_ERROR: u32 = 0x000a;
 const VERSION: u8 = 4;
 const RESPONSE: u8 = 0x80;
-const LONGEST: u32 = 1 << 20;
+const MAX_LENGTH: u32 = 1 << 20;
 
-/// Answers CQL clients, until it is dropped.
+/// Serves CQL clients until it is dropped.
 pub(crate) async fn serve(listener: TcpListener, tls: Option<Arc<Reloading>>, node: Arc<Node>) {
     web::accept(listener, move |stream| {
         let (tls, node) = (tls.clone(), Arc::clone(&node));
         async move {
-            // A client that goes away is no error.
+            // A client that disconnects is no error.
             let _ = match tls {
-                None => converse(stream, node).await,
+                None => serve_frames(stream, node).await,
                 Some(tls) => {
                     let handshake = TlsAcceptor::from(tls.current()).accept(stream);
                     match timeout(Duration::from_secs(10), handshake).await {
-                        Ok(Ok(stream)) => converse(stream, node).await,
+                        Ok(Ok(stream)) => serve_frames(stream, node).await,
                         Ok(Err(error)) => Err(error),
                         Err(_) => Ok(()),
                     }
@@ -46,32 +46,32 @@ pub(crate) async fn serve(listener: TcpListener, tls: Option<Arc<Reloading>>, no
     .await;
 }
 
-async fn converse(mut stream: impl AsyncRead + AsyncWrite + Unpin, node: Arc<Node>) -> io::Result<()> {
+async fn serve_frames(mut stream: impl AsyncRead + AsyncWrite + Unpin, node: Arc<Node>) -> io::Result<()> {
     loop {
         let mut header = [0; 9];
         stream.read_exact(&mut header).await?;
         node.unpaused().await;
         let [version, _flags, stream_high, stream_low, opcode, ..] = header;
         let length = u32::from_be_bytes([header[5], header[6], header[7], header[8]]);
-        if length > LONGEST {
+        if length > MAX_LENGTH {
             return Ok(());
         }
         let mut body = vec![0; length as usize];
         stream.read_exact(&mut body).await?;
-        let (opcode, body) = answer(version, opcode, node.config.requires_login);
+        let (opcode, body) = respond(version, opcode, node.config.requires_login);
         let mut frame = vec![RESPONSE | VERSION, 0, stream_high, stream_low, opcode];
         frame.extend(u32::try_from(body.len()).map_err(io::Error::other)?.to_be_bytes());
         frame.extend(body);
         stream.write_all(&frame).await?;
         if version & !RESPONSE > VERSION {
-            // A client of a newer protocol connects again with this one.
+            // A client of a newer protocol reconnects with this version.
             return Ok(());
         }
     }
 }
 
-/// The answer to a request, as opcode and body.
-fn answer(version: u8, opcode: u8, requires_login: bool) -> (u8, Vec<u8>) {
+/// Returns opcode and body of the response to a request.
+fn respond(version: u8, opcode: u8, requires_login: bool) -> (u8, Vec<u8>) {
     if version & !RESPONSE > VERSION {
         return error("Invalid or unsupported protocol version: the highest is 4");
     }
@@ -112,11 +112,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handshake_says_whether_a_login_is_wanted() {
-        assert_eq!(answer(4, OPTIONS, false).0, SUPPORTED);
-        assert_eq!(answer(4, STARTUP, false), (READY, vec![]));
-        assert_eq!(answer(4, STARTUP, true).0, AUTHENTICATE);
-        assert_eq!(answer(4, 0x07, false).0, ERROR, "a query");
-        assert_eq!(answer(5, STARTUP, false).0, ERROR, "a newer protocol");
+    fn handshake_reports_whether_a_login_is_required() {
+        assert_eq!(respond(4, OPTIONS, false).0, SUPPORTED);
+        assert_eq!(respond(4, STARTUP, false), (READY, vec![]));
+        assert_eq!(respond(4, STARTUP, true).0, AUTHENTICATE);
+        assert_eq!(respond(4, 0x07, false).0, ERROR, "a query");
+        assert_eq!(respond(5, STARTUP, false).0, ERROR, "a newer protocol");
     }
 }

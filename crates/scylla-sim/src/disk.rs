@@ -1,4 +1,4 @@
-//! What survives a crash: a file for the node's state and one for its rows, each written whole.
+//! The persistent state of a node: a file for the node's state and one for its rows, each written atomically.
 
 use std::{
     fs, io,
@@ -14,72 +14,72 @@ use crate::{
     membership::{HostId, Member},
 };
 
-/// How far a node has come, as ScyllaDB notes it in `system.local`.
+/// The bootstrap state of a node, as in ScyllaDB's `system.local`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Bootstrapped {
-    /// It never was in a ring.
+    /// The node has never joined a ring.
     NeedsBootstrap,
-    /// It was stopped while it joined one.
+    /// The node was stopped while it joined.
     InProgress,
     /// It is in a ring.
     Completed,
-    /// It left, and does not come back.
+    /// The node was decommissioned.
     Decommissioned,
 }
 
-/// What a node knows of itself and of others when it starts again: the one row of `system.local`, and more.
+/// The state of a node after a restart: the row of `system.local`, and more.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Local {
-    /// Who it is.
+    /// Its host ID.
     pub host_id: HostId,
-    /// The cluster that it belongs to by name.
+    /// The name of its cluster.
     pub cluster_name: String,
-    /// How far it has come.
+    /// Its bootstrap state.
     pub bootstrapped: Bootstrapped,
-    /// Which ring it is in: two rings of one name stay apart.
+    /// The ID of its ring: two rings of the same name do not merge.
     pub ring: Option<String>,
-    /// Others said that it is no longer one of them.
+    /// Whether other nodes have removed or replaced it.
     pub is_banned: bool,
-    /// Of its last start.
+    /// The generation of its last start.
     pub generation: u64,
     /// Its tokens.
     pub tokens: Vec<i64>,
-    /// Where it stands.
+    /// Its datacenter.
     pub data_center: String,
-    /// Where it stands there.
+    /// Its rack.
     pub rack: String,
     /// Its version.
     pub release_version: String,
-    /// All that it knows of, those that left too.
+    /// All members that it knows, including those that have left.
     pub members: Vec<Member>,
 }
 
-/// The disk does not do what it should.
+/// An error of the disk.
 #[derive(Debug, Error)]
 pub enum DiskError {
-    /// It cannot be read.
+    /// A file cannot be read.
     #[error("Disk error: cannot read {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// It cannot be written.
+    /// A file cannot be written.
     #[error("Disk error: std::system_error (error system:{}, {source})", source.raw_os_error().unwrap_or_default())]
     Write {
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// What stands there is no state of a node.
+    /// A file does not hold the state of a node.
     #[error("malformed sstable {}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         #[source]
         source: serde_json::Error,
     },
@@ -88,7 +88,7 @@ pub enum DiskError {
 /// The table `system.local` has the same ID everywhere.
 const LOCAL_TABLE: &str = "system/local-7ad54392bcdd35a684174e047860b377";
 const LOCAL_FILE: &str = "me-3g00_0000_00000000000000001-big-Data.db";
-/// Beside the tables.
+/// Next to the tables.
 const COPIES_FILE: &str = "sim-rows.json";
 const NO_SPACE: i32 = 28;
 
@@ -106,18 +106,18 @@ impl Disk {
         Self { workdir, data_dir, is_full: AtomicBool::new(false) }
     }
 
-    /// From now on, or no longer, there is no room for anything.
+    /// Sets whether the disk is full.
     pub fn set_full(&self, is_full: bool) {
         self.is_full.store(is_full, Ordering::Relaxed);
     }
 
-    /// What the node stored last; nothing on a new disk.
+    /// Returns the stored state of the node; none on a new disk.
     pub fn load(&self) -> Result<Option<Local>, DiskError> {
         let path = self.data_dir.join(LOCAL_TABLE).join(LOCAL_FILE);
         if path.exists() { read(&path).map(Some) } else { Ok(None) }
     }
 
-    /// Stores what the node knows. It is there whole, or as it was before.
+    /// Stores the state of the node, atomically.
     pub fn save(&self, local: &Local) -> Result<(), DiskError> {
         let path = self.data_dir.join(LOCAL_TABLE).join(LOCAL_FILE);
         let text = serde_json::to_vec(local).map_err(io::Error::other);
@@ -129,19 +129,19 @@ impl Disk {
         self.data_dir.join(COPIES_FILE)
     }
 
-    /// The rows that the node stored last; none on a new disk.
+    /// Returns the stored rows of the node; none on a new disk.
     pub fn load_copies(&self) -> Result<Copies, DiskError> {
         let path = self.copies_file();
         if path.exists() { read(&path) } else { Ok(Copies::default()) }
     }
 
-    /// Stores the node's rows. They are there whole, or as they were before.
+    /// Stores the rows of the node, atomically.
     pub fn save_copies(&self, copies: &Copies) -> Result<(), DiskError> {
         let text = serde_json::to_vec(copies).map_err(io::Error::other);
         text.and_then(|text| self.write(&self.copies_file(), &text)).map_err(|source| DiskError::Write { source })
     }
 
-    /// Writes a file whole, and waits until it is on the disk.
+    /// Writes a file atomically, and waits until it is on the disk.
     pub fn write(&self, path: &Path, content: &[u8]) -> io::Result<()> {
         if self.is_full.load(Ordering::Relaxed) {
             return Err(io::Error::from_raw_os_error(NO_SPACE));
@@ -158,14 +158,14 @@ impl Disk {
         fs::File::open(directory)?.sync_all()
     }
 
-    /// Whether a fault that acts once has acted on this disk; from now on it has.
-    pub fn note_once(&self, fault: &str) -> bool {
+    /// Records that a fault that applies once has occurred. Returns whether it had occurred before.
+    pub fn mark_once(&self, fault: &str) -> bool {
         let path = self.workdir.join(format!("sim-{fault}"));
         path.exists() || fs::write(&path, "").is_err()
     }
 
-    /// Loses everything. The directory itself may be a mount and stays.
-    pub fn lose(&self) -> io::Result<()> {
+    /// Deletes everything. The directory itself may be a mount and is kept.
+    pub fn erase(&self) -> io::Result<()> {
         for entry in fs::read_dir(&self.workdir)? {
             let path = entry?.path();
             if path.is_dir() { fs::remove_dir_all(path)? } else { fs::remove_file(path)? }

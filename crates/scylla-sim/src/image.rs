@@ -1,15 +1,15 @@
-//! What an image of the simulated node consists of.
+//! The files of the image of the simulated node.
 
-/// What stands at a path of the image.
+/// The content of a file of the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// The program `scylla-sim`, which does what it is called by; executable.
+    /// The program `scylla-sim`, executable. Its name selects its function.
     Program,
     /// A text file.
     Text(&'static str),
 }
 
-/// The files of the image, each with what it is.
+/// The files of the image, with their contents.
 pub const FILES: &[(&str, Content)] = &[
     ("/docker-entrypoint.py", Content::Program),
     ("/usr/bin/scylla", Content::Program),

@@ -1,19 +1,19 @@
 //! A strict simulation of a ScyllaDB node, for tests of an operator.
 //!
-//! It speaks what an operator, ScyllaDB Manager and clients speak to a node (arguments, files, REST, metrics, the first
-//! words of CQL, a little of Alternator), keeps a ring with others of its kind, and refuses what ScyllaDB refuses. It
-//! holds the rows that a test writes, and streams them as ScyllaDB would.
+//! It has the interfaces of a node for operators, ScyllaDB Manager and clients (arguments, files, REST, metrics, the
+//! start of CQL connections, a part of Alternator), forms a ring with other simulated nodes, and refuses what ScyllaDB
+//! refuses. It stores the rows that a test writes, and streams them as ScyllaDB would.
 //!
 //! ```text
-//! args, config      what the node is told: arguments, scylla.yaml, rackdc properties
-//! membership        who is in the ring; how two opinions on it become one
-//! rules             which change of the ring is granted, pure
-//! data/             keyspaces, rows, replicas, and what changes of the ring stream, pure
-//! disk              what survives a crash
-//! wire              how nodes talk to one another
+//! args, config      the configuration: arguments, scylla.yaml, rackdc properties
+//! membership        the members of the ring as one node knows them, and the merge of two views
+//! rules             which topology changes a member agrees to, pure
+//! data/             keyspaces, rows, replicas, and the streams of topology changes, pure
+//! disk              the persistent state
+//! wire              the protocol between nodes
 //! node/             the running node: start, gossip, topology changes, rows, faults
 //! rest/             the REST API
-//! cql, alternator/, metrics   what clients see
+//! cql, alternator/, metrics   the interfaces of clients
 //! tools/            nodetool, scylla, scylla-manager-agent, simctl
 //! ```
 

@@ -1,4 +1,4 @@
-//! Log lines as a database writes them, to standard error.
+//! Log lines in the format of ScyllaDB, on standard error.
 
 use std::{
     fmt::Display,
@@ -7,17 +7,17 @@ use std::{
 
 use jiff::Timestamp;
 
-/// What a node tells in passing.
+/// Logs an information.
 pub fn info(subsystem: &str, message: impl Display) {
     line("INFO ", subsystem, message);
 }
 
-/// What an operator may want to look at.
+/// Logs a warning.
 pub fn warn(subsystem: &str, message: impl Display) {
     line("WARN ", subsystem, message);
 }
 
-/// What went wrong.
+/// Logs an error.
 pub fn error(subsystem: &str, message: impl Display) {
     line("ERROR", subsystem, message);
 }
@@ -26,6 +26,6 @@ fn line(level: &str, subsystem: &str, message: impl Display) {
     let now = Timestamp::now();
     let time = now.strftime("%Y-%m-%d %H:%M:%S");
     let milliseconds = now.subsec_millisecond();
-    // A closed standard error is no reason to stop a database.
+    // A closed standard error must not stop the node.
     let _ = writeln!(stderr().lock(), "{level} {time},{milliseconds:03} [shard 0:main] {subsystem} - {message}");
 }

@@ -1,4 +1,4 @@
-//! `scylla-sim`: a simulated ScyllaDB node and the programs around it, in one. It does what it is called by.
+//! `scylla-sim`: a simulated ScyllaDB node and its tools in one program. Its name selects its function.
 
 use std::{env, path::Path, process::ExitCode};
 

@@ -1,4 +1,4 @@
-//! Who is in the ring, in the opinion of one node, and how two opinions become one.
+//! The members of the ring as one node knows them, and the merge of two views.
 
 use std::{collections::BTreeMap, fmt, net::IpAddr};
 
@@ -12,19 +12,19 @@ use crate::random;
 pub struct HostId(String);
 
 impl HostId {
-    /// A new one.
+    /// Returns a new host ID.
     pub fn random() -> Self {
         Self(random::uuid())
     }
 
-    /// Reads a UUID.
+    /// Parses a UUID.
     pub fn parse(text: &str) -> Option<Self> {
         let lengths: Vec<usize> = text.split('-').map(str::len).collect();
         let is_hex = text.chars().all(|c| c == '-' || c.is_ascii_hexdigit());
         (lengths == [8, 4, 4, 4, 12] && is_hex).then(|| Self(text.to_ascii_lowercase()))
     }
 
-    /// Its text.
+    /// Returns the UUID as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -36,40 +36,40 @@ impl fmt::Display for HostId {
     }
 }
 
-/// What a member is to the ring.
+/// The status of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Status {
-    /// It bootstraps or replaces; its tokens do not count yet.
+    /// It bootstraps or replaces another node, and does not own its tokens yet.
     Joining,
     /// It owns its tokens.
     Normal,
-    /// It owns its tokens and is giving them away.
+    /// It is being decommissioned, and still owns its tokens.
     Leaving,
     /// It was decommissioned, removed or replaced, and will never be a member again.
     Left,
 }
 
-/// A node, as it is known to others.
+/// A node, as others know it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Who it is.
+    /// Its host ID.
     pub host_id: HostId,
-    /// Where other nodes reach it.
+    /// The address that other nodes connect to.
     pub address: IpAddr,
-    /// Where clients reach it.
+    /// The address that clients connect to.
     pub rpc_address: IpAddr,
-    /// Where it stands.
+    /// Its datacenter.
     pub datacenter: String,
-    /// Where it stands there.
+    /// Its rack.
     pub rack: String,
-    /// What it is to the ring.
+    /// Its status.
     pub status: Status,
     /// Its tokens.
     pub tokens: Vec<i64>,
-    /// When it was started; grows with every start.
+    /// Its generation, which increases with every start.
     pub generation: u64,
-    /// Grows with every change since.
+    /// Increases with every change since the start.
     pub version: u64,
     /// Its version of ScyllaDB.
     pub release_version: String,
@@ -82,18 +82,18 @@ impl Member {
     }
 }
 
-/// All members that a node knows of, those that left too.
+/// All members that a node knows, including those that have left.
 #[derive(Clone, Debug, Default)]
 pub struct Membership {
     members: BTreeMap<HostId, Member>,
-    /// Nodes that vanished while they joined, with the last that was heard of them: others may still speak of it.
-    forgotten: BTreeMap<HostId, (u64, u64)>,
-    /// Asked for far more often than anything changes.
+    /// Nodes that vanished while they joined, with their last generation and version: other nodes may still send these.
+    removed: BTreeMap<HostId, (u64, u64)>,
+    /// Cached, because it is read far more often than members change.
     digest: u64,
 }
 
 impl Membership {
-    /// Of what was stored.
+    /// Creates a view from stored members.
     pub fn of(members: impl IntoIterator<Item = Member>) -> Self {
         let members = members.into_iter().map(|member| (member.host_id.clone(), member)).collect();
         let mut membership = Self { members, ..Self::default() };
@@ -101,11 +101,13 @@ impl Membership {
         membership
     }
 
-    /// Takes what another node says of a member, where it is news. A node that left has left, whatever it says itself
-    /// afterwards; otherwise the newer word counts, and a node's own words are the only source of newer ones.
+    /// Merges a member that another node sent, and returns whether it is newer. A node that has left stays so;
+    /// otherwise the higher generation and version applies, which only the member itself increases.
     pub fn merge(&mut self, news: Member) -> bool {
         let age = (news.generation, news.version);
-        if self.forgotten.get(&news.host_id).is_some_and(|&heard| age <= heard) && news.status == Status::Joining {
+        if self.removed.get(&news.host_id).is_some_and(|&last_known| age <= last_known)
+            && news.status == Status::Joining
+        {
             return false;
         }
         let is_news = self.members.get(&news.host_id).is_none_or(|known| match (known.status, news.status) {
@@ -114,19 +116,19 @@ impl Membership {
             _ => age > (known.generation, known.version),
         });
         if is_news {
-            self.forgotten.remove(&news.host_id);
+            self.removed.remove(&news.host_id);
             self.members.insert(news.host_id.clone(), news);
             self.digest = self.digest_now();
         }
         is_news
     }
 
-    /// Drops a node that vanished while it joined. It may try again.
-    pub fn forget_joining(&mut self, host_id: &HostId) {
+    /// Removes a node that vanished while it joined. It may join again.
+    pub fn remove_joining(&mut self, host_id: &HostId) {
         if self.get(host_id).is_some_and(|member| member.status == Status::Joining)
             && let Some(member) = self.members.remove(host_id)
         {
-            self.forgotten.insert(member.host_id, (member.generation, member.version));
+            self.removed.insert(member.host_id, (member.generation, member.version));
             self.digest = self.digest_now();
         }
     }
@@ -136,17 +138,17 @@ impl Membership {
         self.members.get(host_id)
     }
 
-    /// All members, those that left too.
+    /// Returns all members, including those that have left.
     pub fn all(&self) -> impl Iterator<Item = &Member> {
         self.members.values()
     }
 
-    /// Members that did not leave.
+    /// Returns the members that have not left.
     pub fn present(&self) -> impl Iterator<Item = &Member> {
         self.all().filter(|member| member.status != Status::Left)
     }
 
-    /// Members that own tokens.
+    /// Returns the members that own tokens.
     pub fn ring(&self) -> impl Iterator<Item = &Member> {
         self.all().filter(|member| member.is_in_ring())
     }
@@ -156,17 +158,17 @@ impl Membership {
         self.get(host_id).is_some_and(Member::is_in_ring)
     }
 
-    /// Whether a node left for good.
+    /// Whether a node has left.
     pub fn has_left(&self, host_id: &HostId) -> bool {
         self.get(host_id).is_some_and(|member| member.status == Status::Left)
     }
 
-    /// The member at an address, one that owns tokens first.
+    /// Returns the member at an address, preferably one that owns tokens.
     pub fn at(&self, address: IpAddr) -> Option<&Member> {
         self.ring().find(|member| member.address == address).or_else(|| self.present().find(|m| m.address == address))
     }
 
-    /// The tokens of the ring in order, each with its owner.
+    /// Returns the tokens of the ring in order, each with its owner.
     pub fn tokens(&self) -> Vec<(i64, &Member)> {
         let mut tokens: Vec<_> =
             self.ring().flat_map(|member| member.tokens.iter().map(move |&t| (t, member))).collect();
@@ -174,7 +176,7 @@ impl Membership {
         tokens
     }
 
-    /// Equal for equal opinions, so that nodes that agree need not tell each other everything.
+    /// Returns a hash of the view, so that nodes with equal views need not send all members.
     pub fn digest(&self) -> u64 {
         self.digest
     }
@@ -193,7 +195,7 @@ impl Membership {
 pub(crate) mod examples {
     use super::*;
 
-    /// A host ID that is easy to tell from others.
+    /// Returns a host ID from a number.
     pub(crate) fn host(number: u8) -> HostId {
         HostId(format!("0000000{number}-0000-4000-8000-000000000000"))
     }
@@ -235,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn newer_words_count_and_older_do_not() {
+    fn newer_state_of_a_member_replaces_an_older_one() {
         let mut members = Membership::of([member(1, Status::Normal)]);
         assert!(!members.merge(member(1, Status::Leaving)), "the same version");
         assert!(members.merge(Member { version: 2, ..member(1, Status::Leaving) }));
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn who_left_has_left() {
+    fn member_that_left_stays_so() {
         let mut members = Membership::of([member(1, Status::Normal)]);
         assert!(members.merge(member(1, Status::Left)));
         assert!(!members.merge(Member { generation: 99, ..member(1, Status::Normal) }));
@@ -253,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn opinions_agree_whatever_the_order_of_news() {
+    fn views_agree_for_any_order_of_merges() {
         let news =
             [member(1, Status::Normal), Member { version: 2, ..member(1, Status::Leaving) }, member(1, Status::Left)];
         let mut forward = Membership::default();
@@ -270,17 +272,17 @@ mod tests {
     }
 
     #[test]
-    fn a_vanished_joiner_stays_forgotten_until_it_tries_again() {
+    fn vanished_joining_node_stays_removed_until_it_joins_again() {
         let mut members = Membership::of([member(1, Status::Joining), member(2, Status::Normal)]);
-        members.forget_joining(&host(1));
-        members.forget_joining(&host(2));
+        members.remove_joining(&host(1));
+        members.remove_joining(&host(2));
         assert_eq!(members.present().map(|member| &member.host_id).collect::<Vec<_>>(), [&host(2)]);
         assert!(!members.merge(member(1, Status::Joining)), "hearsay");
         assert!(members.merge(Member { generation: 2, ..member(1, Status::Joining) }));
     }
 
     #[test]
-    fn an_address_belongs_to_the_owner_of_tokens_first() {
+    fn address_belongs_to_the_owner_of_tokens_first() {
         let joiner = Member { address: [10, 0, 0, 2].into(), ..member(1, Status::Joining) };
         let members = Membership::of([joiner, member(2, Status::Normal)]);
         assert_eq!(members.at([10, 0, 0, 2].into()).unwrap().host_id, host(2));

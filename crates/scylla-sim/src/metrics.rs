@@ -6,16 +6,16 @@ use http::StatusCode;
 
 use crate::{
     node::{Mode, Node},
-    web::{Answer, Request},
+    web::{Request, Response},
 };
 
 const MEMORY_OF_A_SHARD: u64 = 512 << 20;
 
-pub(crate) async fn answer(node: Arc<Node>, request: Request) -> Answer {
+pub(crate) async fn respond(node: Arc<Node>, request: Request) -> Response {
     node.unpaused().await;
     match request.path.trim_end_matches('/') {
-        "/metrics" => Answer::text("text/plain; version=0.0.4", text(&node)),
-        _ => Answer::error(StatusCode::NOT_FOUND, "Not found"),
+        "/metrics" => Response::text("text/plain; version=0.0.4", text(&node)),
+        _ => Response::error(StatusCode::NOT_FOUND, "Not found"),
     }
 }
 
@@ -48,7 +48,7 @@ fn text(node: &Node) -> String {
     text
 }
 
-/// The numbers that ScyllaDB gives its modes.
+/// ScyllaDB's numbers of modes.
 fn operation_mode(mode: Mode) -> u64 {
     match mode {
         Mode::Starting => 1,

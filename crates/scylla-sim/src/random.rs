@@ -2,7 +2,7 @@
 
 use ring::rand::{SecureRandom, SystemRandom};
 
-/// Random bytes. Where the system has none to give, which it does not do after boot, the clock has to serve.
+/// Returns random bytes, or bytes from the clock if the system has none, which does not occur after boot.
 pub(crate) fn bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     if SystemRandom::new().fill(&mut bytes).is_err() {

@@ -17,7 +17,7 @@ use thiserror::Error;
 
 use crate::{config::Encryption, log};
 
-/// Files from which no TLS can be made.
+/// Invalid TLS files.
 #[derive(Debug, Error)]
 pub(crate) enum TlsError {
     #[error("Could not read certificate file {}", path.display())]
@@ -39,7 +39,7 @@ pub(crate) struct Reloading {
     loaded: Mutex<(Stamp, Arc<ServerConfig>)>,
 }
 
-/// Tells one content of a file from another, without reading it.
+/// Identifies the version of a file without reading it.
 type Stamp = Vec<Option<(u64, i64, i64, u64)>>;
 
 impl Reloading {
@@ -49,7 +49,7 @@ impl Reloading {
         Ok(Self { files, loaded: Mutex::new((stamp, config)) })
     }
 
-    /// What stands in the files now; where that cannot be used, what stood there before.
+    /// Returns the settings of the current files, or the previous ones if the files are invalid.
     pub(crate) fn current(&self) -> Arc<ServerConfig> {
         let stamp = stamp(&self.files);
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,7 +99,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     CertificateDer::pem_file_iter(path).map_err(file)?.collect::<Result<_, _>>().map_err(file)
 }
 
-/// A certificate that signs itself, as an agent makes when it is given none.
+/// Returns a self-signed certificate, as agents without a certificate have.
 pub(crate) fn self_signed(names: Vec<String>) -> Result<Arc<ServerConfig>, SelfSignedError> {
     let made = rcgen::generate_simple_self_signed(names)?;
     let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
@@ -110,7 +110,7 @@ pub(crate) fn self_signed(names: Vec<String>) -> Result<Arc<ServerConfig>, SelfS
     Ok(Arc::new(config))
 }
 
-/// No certificate can be made.
+/// A certificate cannot be created.
 #[derive(Debug, Error)]
 pub(crate) enum SelfSignedError {
     #[error("making a certificate")]

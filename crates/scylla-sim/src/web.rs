@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderMap, Method, Response, StatusCode, header::CONTENT_TYPE};
+use http::{HeaderMap, Method, StatusCode, header::CONTENT_TYPE};
 use http_body_util::{BodyExt, Full};
 use hyper::{
     body::{Bytes, Incoming},
@@ -53,13 +53,13 @@ impl Request {
 }
 
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: StatusCode,
     pub(crate) content_type: &'static str,
     pub(crate) body: Bytes,
 }
 
-impl Answer {
+impl Response {
     pub(crate) fn json(value: &Value) -> Self {
         Self { status: StatusCode::OK, content_type: "application/json", body: value.to_string().into() }
     }
@@ -68,35 +68,35 @@ impl Answer {
         Self { status: StatusCode::OK, content_type, body: text.into() }
     }
 
-    /// An error in the way of ScyllaDB's REST API.
+    /// Returns an error in the format of ScyllaDB's REST API.
     pub(crate) fn error(status: StatusCode, message: impl Into<String>) -> Self {
         let body = json!({ "message": message.into(), "code": status.as_u16() });
         Self { status, ..Self::json(&body) }
     }
 }
 
-/// A listener for an address; ports in use are a clear message.
+/// Listens at an address. The error names the address.
 pub(crate) async fn listen(address: IpAddr, port: u16) -> io::Result<TcpListener> {
     let address = SocketAddr::new(address, port);
     let listen = TcpListener::bind(address).await;
     listen.map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}")))
 }
 
-/// Answers requests, until it is dropped; then the connections end too.
-pub(crate) async fn serve<F, A>(listener: TcpListener, tls: Option<Arc<Reloading>>, answer: F)
+/// Serves requests until it is dropped, which also closes the connections.
+pub(crate) async fn serve<F, A>(listener: TcpListener, tls: Option<Arc<Reloading>>, handler: F)
 where
     F: Fn(Request) -> A + Clone + Send + Sync + 'static,
-    A: Future<Output = Answer> + Send + 'static,
+    A: Future<Output = Response> + Send + 'static,
 {
     accept(listener, move |stream| {
-        let (answer, tls) = (answer.clone(), tls.clone());
+        let (handler, tls) = (handler.clone(), tls.clone());
         async move {
             match tls {
-                None => serve_connection(stream, answer).await,
+                None => serve_connection(stream, handler).await,
                 Some(tls) => {
                     let handshake = TlsAcceptor::from(tls.current()).accept(stream);
                     if let Ok(Ok(stream)) = timeout(Duration::from_secs(10), handshake).await {
-                        serve_connection(stream, answer).await;
+                        serve_connection(stream, handler).await;
                     }
                 }
             }
@@ -105,7 +105,7 @@ where
     .await;
 }
 
-/// Accepts connections until it is dropped; then those accepted end too.
+/// Accepts connections until it is dropped, which also closes them.
 pub(crate) async fn accept<F, T>(listener: TcpListener, serve: F)
 where
     F: Fn(TcpStream) -> T,
@@ -118,36 +118,36 @@ where
                 let _ = stream.set_nodelay(true);
                 connections.spawn(serve(stream));
             }
-            // Too many open files: it gets better when some are closed.
+            // Too many open files: retries after others are closed.
             Err(_) => sleep(Duration::from_millis(100)).await,
         }
         while connections.try_join_next().is_some() {}
     }
 }
 
-pub(crate) async fn serve_connection<S, F, A>(stream: S, answer: F)
+pub(crate) async fn serve_connection<S, F, A>(stream: S, handler: F)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     F: Fn(Request) -> A + Clone + Send + Sync + 'static,
-    A: Future<Output = Answer> + Send + 'static,
+    A: Future<Output = Response> + Send + 'static,
 {
     let service = service_fn(move |request| {
-        let answer = answer.clone();
+        let handler = handler.clone();
         async move {
-            let answer = match read(request).await {
-                Ok(request) => answer(request).await,
-                Err(error) => Answer::error(StatusCode::BAD_REQUEST, error.to_string()),
+            let served = match read(request).await {
+                Ok(request) => handler(request).await,
+                Err(error) => Response::error(StatusCode::BAD_REQUEST, error.to_string()),
             };
-            let mut response = Response::new(Full::new(answer.body));
-            *response.status_mut() = answer.status;
-            response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static(answer.content_type));
+            let mut response = http::Response::new(Full::new(served.body));
+            *response.status_mut() = served.status;
+            response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static(served.content_type));
             Ok::<_, Infallible>(response)
         }
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .serve_connection(TokioIo::new(stream), service);
-    // A client that goes away is no error.
+    // A client that disconnects is no error.
     let _ = connection.await;
 }
 
@@ -165,13 +165,13 @@ async fn read(request: http::Request<Incoming>) -> Result<Request, hyper::Error>
     })
 }
 
-/// Asks once. Without `patience` it waits for as long as it takes.
-pub(crate) async fn ask(
+/// Sends a request and returns the response. Without `time_limit` it waits without a limit.
+pub(crate) async fn send_request(
     address: SocketAddr,
     method: Method,
     path_and_query: &str,
     body: Bytes,
-    patience: Option<Duration>,
+    time_limit: Option<Duration>,
 ) -> io::Result<(StatusCode, String, Bytes)> {
     let exchange = async {
         let stream = TcpStream::connect(address).await?;
@@ -193,14 +193,14 @@ pub(crate) async fn ask(
             Ok((status, content_type, body))
         };
         let mut exchange = std::pin::pin!(exchange);
-        // The connection must be driven for the exchange to come about, and may end before the answer is taken.
+        // The connection must be polled for the exchange, and may end before the response is read.
         tokio::select! {
-            answer = &mut exchange => answer,
+            response = &mut exchange => response,
             _ = connection => exchange.await,
         }
     };
-    match patience {
-        Some(patience) => timeout(patience, exchange).await.map_err(io::Error::from)?,
+    match time_limit {
+        Some(time_limit) => timeout(time_limit, exchange).await.map_err(io::Error::from)?,
         None => exchange.await,
     }
 }

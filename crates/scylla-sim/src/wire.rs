@@ -1,4 +1,4 @@
-//! How nodes talk to one another: one question, one answer, each a length and JSON.
+//! The protocol between nodes: one request, one response, each a length and JSON.
 
 use std::{
     io,
@@ -19,56 +19,56 @@ use tokio::{
 use crate::{
     data::{Copies, Keyspace, Row},
     membership::{HostId, Member},
-    rules::{Refusal, Wish},
+    rules::{ChangeRequest, Refusal},
 };
 
-/// A question, and who asks.
+/// A request with its sender.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Envelope {
     pub(crate) cluster: String,
-    /// The ring that the sender is in; none before it joined one.
+    /// The ring of the sender; none before it has joined.
     pub(crate) ring: Option<String>,
     pub(crate) from: HostId,
     pub(crate) address: IpAddr,
-    /// Whom it is meant for: an address may belong to another node by now.
+    /// The receiver: the address may belong to another node by now.
     pub(crate) to: Option<HostId>,
-    pub(crate) question: Question,
+    pub(crate) request: PeerRequest,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Question {
-    /// Are you there, and do we agree?
+pub(crate) enum PeerRequest {
+    /// Checks that the node is up, and compares views.
     Ping { heartbeat: u64, digest: u64 },
-    /// This is what I know; what do you know?
+    /// Exchanges all members.
     Sync { members: Vec<Member> },
-    /// What ring is this? The first question of a node that starts.
+    /// Requests the ring: the first request of a starting node.
     Hello,
-    /// May I change the ring?
-    Wish(Wish),
-    /// I am still at it.
+    /// Requests the agreement to a topology change.
+    Agree(ChangeRequest),
+    /// Renews the agreement.
     Renew { attempt: String },
-    /// I am done, or gave up.
+    /// Ends the agreement.
     Release { attempt: String },
-    /// This has happened; keep it, if you still hold to your promise.
+    /// Commits the members of an agreed change.
     Commit { attempt: String, members: Vec<Member> },
-    /// I stop.
+    /// Announces the shutdown.
     Shutdown,
-    /// A write to a table of Alternator; not to be passed on.
+    /// A write to a table of Alternator, which is not forwarded.
     Write(Value),
-    /// What is in the tables of Alternator?
+    /// Requests the tables of Alternator.
     Tables,
-    /// A keyspace was created; keep it.
+    /// Stores a new keyspace.
     Keyspace(Keyspace),
-    /// Rows of which the node is a replica, or becomes one; keep them.
+    /// Stores rows of which the node is or becomes a replica.
     Rows(Vec<Row>),
-    /// Which rows do you hold?
+    /// Requests all rows of the node.
     Copies,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Answer {
+pub(crate) enum PeerResponse {
     Pong {
         from: HostId,
         heartbeat: u64,
@@ -84,13 +84,13 @@ pub(crate) enum Answer {
     WrongCluster {
         name: String,
     },
-    /// A ring of the same name, but another one.
+    /// Another ring of the same name.
     WrongRing,
-    /// The asker left the ring, or was removed.
+    /// The sender has left the ring, or was removed.
     Banned,
     /// This node is not in a ring yet.
     NoRing,
-    /// The question was meant for another node.
+    /// The receiver is another node.
     NotMe {
         host_id: HostId,
     },
@@ -98,7 +98,7 @@ pub(crate) enum Answer {
     Copies(Copies),
 }
 
-const LONGEST: u32 = 64 << 20;
+const MAX_LENGTH: u32 = 64 << 20;
 
 pub(crate) async fn send(stream: &mut TcpStream, message: &impl Serialize) -> io::Result<()> {
     let body = serde_json::to_vec(message)?;
@@ -111,7 +111,7 @@ pub(crate) async fn send(stream: &mut TcpStream, message: &impl Serialize) -> io
 
 pub(crate) async fn receive<T: DeserializeOwned>(stream: &mut TcpStream) -> io::Result<T> {
     let length = stream.read_u32().await?;
-    if length > LONGEST {
+    if length > MAX_LENGTH {
         return Err(io::Error::other(format!("a message of {length} bytes")));
     }
     let mut body = vec![0; length as usize];
@@ -119,17 +119,17 @@ pub(crate) async fn receive<T: DeserializeOwned>(stream: &mut TcpStream) -> io::
     Ok(serde_json::from_slice(&body)?)
 }
 
-/// Asks once, on a connection of its own.
-pub(crate) async fn ask(address: SocketAddr, envelope: &Envelope, patience: Duration) -> io::Result<Answer> {
+/// Sends a request on a connection of its own.
+pub(crate) async fn call(address: SocketAddr, envelope: &Envelope, time_limit: Duration) -> io::Result<PeerResponse> {
     let exchange = async {
         let mut stream = connect(address).await?;
         send(&mut stream, envelope).await?;
         receive(&mut stream).await
     };
-    timeout(patience, exchange).await.map_err(io::Error::from)?
+    timeout(time_limit, exchange).await.map_err(io::Error::from)?
 }
 
-/// A connection that is kept, for questions that are asked again and again.
+/// A persistent connection for repeated requests.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) address: SocketAddr,
@@ -142,35 +142,35 @@ impl Link {
         Self { address, stream: Mutex::new(None), is_busy: AtomicBool::new(false) }
     }
 
-    /// Takes the link for a round of questions, unless the last round still waits for answers.
+    /// Reserves the link for a gossip round, unless the last round still waits for a response.
     pub(crate) fn take(&self) -> bool {
         !self.is_busy.swap(true, Ordering::Acquire)
     }
 
-    pub(crate) fn give_back(&self) {
+    pub(crate) fn release(&self) {
         self.is_busy.store(false, Ordering::Release);
     }
 
-    pub(crate) async fn ask(&self, envelope: &Envelope, patience: Duration) -> io::Result<Answer> {
+    pub(crate) async fn call(&self, envelope: &Envelope, time_limit: Duration) -> io::Result<PeerResponse> {
         let mut kept = self.stream.lock().await;
         let exchange = async {
             if let Some(mut stream) = kept.take()
-                && let Ok(answer) = once(&mut stream, envelope).await
+                && let Ok(response) = exchange_on(&mut stream, envelope).await
             {
-                return Ok((stream, answer));
+                return Ok((stream, response));
             }
-            // The other side may have been started again since: that is no silence.
+            // The other node may have been restarted, so a broken connection is retried once.
             let mut stream = connect(self.address).await?;
-            let answer = once(&mut stream, envelope).await?;
-            io::Result::Ok((stream, answer))
+            let response = exchange_on(&mut stream, envelope).await?;
+            io::Result::Ok((stream, response))
         };
-        let (stream, answer) = timeout(patience, exchange).await.map_err(io::Error::from)??;
+        let (stream, response) = timeout(time_limit, exchange).await.map_err(io::Error::from)??;
         *kept = Some(stream);
-        Ok(answer)
+        Ok(response)
     }
 }
 
-async fn once(stream: &mut TcpStream, envelope: &Envelope) -> io::Result<Answer> {
+async fn exchange_on(stream: &mut TcpStream, envelope: &Envelope) -> io::Result<PeerResponse> {
     send(stream, envelope).await?;
     receive(stream).await
 }

@@ -1,12 +1,14 @@
-//! Sanitizes text of other programs and of users before people see it.
+//! What all crates share: sanitizing text of other programs and of users before people see it, reasons and backoffs.
 //!
 //! Text of pods, ScyllaDB, etcd, sidecars, webhooks and users ends up in conditions, events and terminals. There it
 //! must not move the cursor, hide or reverse other text, pretend to be another line, or be of any length. It is
 //! sanitized where it comes in (clients, the API server's responses) and once more where it goes out (statuses, events,
 //! what `kubectl messina` reads).
 
+mod backoff;
 mod reason;
 
+pub use backoff::Backoff;
 pub use reason::Reason;
 use serde_json::Value;
 

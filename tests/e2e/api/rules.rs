@@ -69,7 +69,7 @@ const CASES: [Case; 8] = [
     },
     Case {
         at: "ScyllaCluster spec.alternator",
-        says: "port serves plain HTTP, so insecureEnableHTTP cannot be false beside it: remove port",
+        says: "insecureEnableHTTP cannot be false while port is set, because port serves plain HTTP: remove port",
         created: &[
             "{alternator: {port: 8000, insecureEnableHTTP: false}}",
             "{alternator: {port: 1, insecureEnableHTTP: false, insecureDisableAuthorization: false}}",
@@ -81,7 +81,7 @@ const CASES: [Case; 8] = [
     },
     Case {
         at: "EtcdOperatorTask spec",
-        says: "a task cannot be changed once it exists: delete it, or create another one",
+        says: "spec is immutable: create another EtcdOperatorTask",
         created: &[],
         changed: &[
             ("{type: OnDemandSnapshot}", "{type: OffDemandSnapshot}"),
@@ -113,7 +113,7 @@ const CASES: [Case; 8] = [
     },
     Case {
         at: "EtcdOperatorTask spec",
-        says: "etcdReference, etcdRef and ownerEtcdReference mean the same: set only one of them",
+        says: "etcdReference, etcdRef and ownerEtcdReference are aliases: set etcdReference only",
         created: &[
             "{type: T, etcdReference: {name: a}, etcdRef: {name: a}}",
             "{type: T, etcdReference: {name: a}, ownerEtcdReference: {name: a}}",

@@ -1,30 +1,30 @@
-//! Names that are cut to a length and end in a hash, so that they stay different.
+//! Names that are truncated to a maximum length and end in a hash, so that they stay unique.
 
 use serde_json::json;
 
-/// Longest name of most objects.
+/// Maximum length of the names of most objects.
 pub const MAX_SUBDOMAIN: usize = 253;
-/// Longest name of a Service or a Namespace.
+/// Maximum length of the name of a Service or a Namespace.
 pub const MAX_LABEL: usize = 63;
 
 const HASH_LENGTH: usize = 5;
 
-/// Why there is no such name.
+/// Why a name cannot be generated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// There is nothing to make a name of.
-    #[error("a name cannot be made of empty parts alone")]
+    /// All parts are empty.
+    #[error("a name needs at least one part that is not empty")]
     NoParts,
-    /// Not even the hash has room.
-    #[error("a name of at most {max_length} characters has no room for its hash of {HASH_LENGTH}")]
+    /// The maximum length is shorter than the hash.
+    #[error("a name of at most {max_length} characters is too short for its hash of {HASH_LENGTH} characters")]
     TooShort {
-        /// The length that was asked for.
+        /// The maximum length.
         max_length: usize,
     },
 }
 
-/// The parts, joined by dashes and in lower case, and a hash of the parts as they were given. What has no room in
-/// `max_length` is cut off before the hash. Empty parts do not count.
+/// Returns the parts in lower case and joined by dashes, with a hash of the original parts at the end. The text before
+/// the hash is truncated to `max_length`. Empty parts are ignored.
 ///
 /// ```
 /// # use messina_api::names::truncated_hashed_name;
@@ -46,9 +46,9 @@ pub fn truncated_hashed_name(max_length: usize, parts: &[&str]) -> Result<String
     })
 }
 
-/// Five characters that stand for the parts: the beginning of their FNV-1a hash in base 36.
+/// Returns the first five characters of the FNV-1a hash of the parts in base 36.
 pub(super) fn name_hash(parts: &[&str]) -> String {
-    // The hash is taken over a line of JSON, in which Go, unlike others, writes these three as escapes.
+    // The hash is that of a line of JSON, in which Go escapes these three characters.
     let line = format!("{}\n", json!(parts)).replace('<', r"\u003c").replace('>', r"\u003e").replace('&', r"\u0026");
     let mut hash = base36(fnv1a(line.as_bytes()));
     hash.truncate(HASH_LENGTH);
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hash_is_fnv1a_in_base_36() {
+    fn hash_is_fnv1a_in_base_36() {
         // The published test vectors of FNV-1a.
         assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_cut_before_its_hash() {
+    fn name_is_truncated_before_its_hash() {
         assert_eq!(truncated_hashed_name(9, &["a", "b"]).as_deref(), Ok("a-b-dma5s"));
         assert_eq!(truncated_hashed_name(7, &["a", "b"]).as_deref(), Ok("a-dma5s"));
         assert_eq!(truncated_hashed_name(6, &["a", "b"]).as_deref(), Ok("dma5s"));
@@ -93,14 +93,14 @@ mod tests {
     }
 
     #[test]
-    fn empty_parts_do_not_count() {
+    fn empty_parts_are_ignored() {
         assert_eq!(truncated_hashed_name(9, &["", "a", "", "b"]), truncated_hashed_name(9, &["a", "b"]));
         assert_eq!(truncated_hashed_name(9, &["", ""]), Err(NameError::NoParts));
         assert_eq!(truncated_hashed_name(9, &[]), Err(NameError::NoParts));
     }
 
     #[test]
-    fn a_character_is_never_cut_in_two() {
+    fn truncation_does_not_split_characters() {
         assert_eq!(truncated_hashed_name(8, &["aé"]).map(|name| name.len()), Ok(7));
     }
 }

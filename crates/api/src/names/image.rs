@@ -1,14 +1,14 @@
-//! What the name of an image says.
+//! The version in the name of an image.
 
-/// Why an image does not say which version it is.
+/// An image without a tag.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("image {image:?} has no tag, so its version is not known: name it as <repository>:<version>")]
+#[error("image {image:?} has no tag, so its version is unknown: use <repository>:<version>")]
 pub struct NoVersion {
     /// The image.
     pub image: String,
 }
 
-/// The version in the name of an image, which is its tag.
+/// Returns the version of an image, which is its tag.
 ///
 /// ```
 /// # use messina_api::names::image_version;
@@ -16,7 +16,7 @@ pub struct NoVersion {
 /// ```
 pub fn image_version(image: &str) -> Result<&str, NoVersion> {
     let without_digest = image.split_once('@').map_or(image, |(name, _)| name);
-    // A colon before the last slash is that of a registry's port.
+    // A colon before the last slash is that of a port of the registry.
     let last_part = without_digest.rsplit_once('/').map_or(without_digest, |(_, last)| last);
     match last_part.split_once(':') {
         Some((name, tag)) if !name.is_empty() && !tag.is_empty() => Ok(tag),
@@ -29,13 +29,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tag_is_a_version() {
+    fn tag_is_the_version() {
         assert_eq!(image_version("scylla:2026.2.4"), Ok("2026.2.4"));
         assert_eq!(image_version("docker.io/scylladb/scylla:2026.2.4"), Ok("2026.2.4"));
     }
 
     #[test]
-    fn a_port_or_a_digest_is_no_version() {
+    fn port_or_digest_is_not_a_version() {
         for image in ["", "scylladb/scylla", "mirror:5000/scylla", "scylladb/scylla@sha256:12a9", "scylladb/scylla:"] {
             assert_eq!(image_version(image), Err(NoVersion { image: image.into() }));
         }

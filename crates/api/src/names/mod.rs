@@ -1,4 +1,4 @@
-//! Names, labels and annotations, of which programs elsewhere rely on every letter.
+//! Names, labels and annotations. Other programs rely on them: they are an API.
 
 pub mod annotation;
 pub mod finalizer;
@@ -15,32 +15,32 @@ pub const MANAGER_NAMESPACE: &str = "scylla-manager";
 /// The volume of a pod that holds the data of its node.
 pub const DATA_VOLUME: &str = "data";
 
-/// scylla-operator, whose datacenters are taken over.
+/// Names of scylla-operator, whose datacenters Messina takes over.
 pub mod scylla_operator {
     /// The lease of its leader, in the namespace that it runs in.
     pub const LEASE: &str = "scylla-operator-lock";
 
-    /// The programs that its pods run: in its own image, and where an init container copies it to.
+    /// The paths of its program in pods: in its image, and where an init container copies it to.
     pub const PROGRAMS: [&str; 2] = ["/usr/bin/scylla-operator", "/mnt/shared/scylla-operator"];
 
-    /// The Secret with the authority that signs what Alternator is served with, and the ConfigMap of the same name with its
+    /// The Secret with the CA of Alternator's serving certificate, and the ConfigMap of the same name with the CA
     /// certificate.
     pub fn alternator_serving_ca(datacenter: &str) -> String {
         format!("{datacenter}-alternator-local-serving-ca")
     }
 
-    /// Whether fields with this manager are scylla-operator's own. Its requests name no manager, so the API server takes the
+    /// Whether this field manager is scylla-operator. Its requests set no field manager, so the API server uses the
     /// user agent up to the first slash, `scylla-operator (linux`. Its sidecars have another one.
     pub fn is_field_manager(manager: &str) -> bool {
         manager.strip_prefix("scylla-operator").is_some_and(|rest| rest.is_empty() || rest.starts_with(" ("))
     }
 }
 
-/// What a ScyllaDBDatacenter named `datacenter` has in its namespace.
+/// Names of the objects of a ScyllaDBDatacenter named `datacenter`.
 pub mod datacenter {
     use super::{DATA_VOLUME, MAX_SUBDOMAIN, NameError, truncated_hashed_name};
 
-    /// The StatefulSet of a rack. `scylla_datacenter` is the name of the datacenter as ScyllaDB knows it.
+    /// The StatefulSet of a rack. `scylla_datacenter` is the name of the datacenter in ScyllaDB.
     pub fn rack_stateful_set(datacenter: &str, scylla_datacenter: &str, rack: &str) -> String {
         format!("{datacenter}-{scylla_datacenter}-{rack}")
     }
@@ -50,17 +50,17 @@ pub mod datacenter {
         format!("{rack_stateful_set}-{ordinal}")
     }
 
-    /// The claim for a node's disk.
+    /// The PersistentVolumeClaim of a node.
     pub fn data_claim(member: &str) -> String {
         format!("{DATA_VOLUME}-{member}")
     }
 
-    /// The node for whose disk a claim of this name is.
+    /// Returns the node of a PersistentVolumeClaim with this name.
     pub fn member_of_claim(claim: &str) -> Option<&str> {
         claim.strip_prefix(DATA_VOLUME)?.strip_prefix('-')
     }
 
-    /// The Service that leads to any node.
+    /// The Service of all nodes.
     pub fn identity_service(datacenter: &str) -> String {
         format!("{datacenter}-client")
     }
@@ -90,7 +90,7 @@ pub mod datacenter {
         format!("{datacenter}-manager-agent-config")
     }
 
-    /// The ConfigMap that tells a rack's nodes which rack they are in.
+    /// The ConfigMap with the snitch configuration of a rack.
     pub fn snitch_config(datacenter: &str, rack: &str) -> String {
         format!("{datacenter}-{rack}-snitch-config")
     }
@@ -100,8 +100,7 @@ pub mod datacenter {
         format!("{datacenter}-upgrade-context")
     }
 
-    /// The Secret with the authority that signs clients' certificates, and the ConfigMap of the same name with its
-    /// certificate.
+    /// The Secret with the CA of client certificates, and the ConfigMap of the same name with the CA certificate.
     pub fn client_ca(datacenter: &str) -> String {
         format!("{datacenter}-local-client-ca")
     }
@@ -111,54 +110,54 @@ pub mod datacenter {
         format!("{datacenter}-local-user-admin")
     }
 
-    /// The Secret with the authority that signs what CQL is served with, and the ConfigMap of the same name with its
+    /// The Secret with the CA of the CQL serving certificate, and the ConfigMap of the same name with the CA
     /// certificate.
     pub fn serving_ca(datacenter: &str) -> String {
         format!("{datacenter}-local-serving-ca")
     }
 
-    /// The Secret with the certificate that CQL is served with.
+    /// The Secret with the CQL serving certificate.
     pub fn serving_certificate(datacenter: &str) -> String {
         format!("{datacenter}-local-serving-certs")
     }
 
-    /// The Secret with files by which the administrator's CQL clients connect.
+    /// The Secret with the connection bundles of the administrator's CQL clients.
     pub fn admin_cql_connection_configs(datacenter: &str) -> String {
         format!("{datacenter}-local-cql-connection-configs-admin")
     }
 
-    /// The Secret with the authority that signs what Alternator is served with, and the ConfigMap of the same name with
-    /// its certificate.
+    /// The Secret with the CA of Alternator's serving certificate, and the ConfigMap of the same name with the CA
+    /// certificate.
     pub fn alternator_serving_ca(datacenter: &str) -> String {
         format!("{datacenter}-local-alternator-serving-ca")
     }
 
-    /// The Secret with the certificate that Alternator is served with.
+    /// The Secret with Alternator's serving certificate.
     pub fn alternator_serving_certificate(datacenter: &str) -> String {
         format!("{datacenter}-local-alternator-serving-certs")
     }
 
-    /// The Ingress that leads to CQL of what the Service leads to.
+    /// The Ingress for CQL of a Service.
     pub fn cql_ingress(service: &str) -> String {
         format!("{service}-cql")
     }
 
-    /// The Job that removes what a node no longer owns.
+    /// The cleanup Job of a node.
     pub fn cleanup_job(member: &str) -> String {
         format!("cleanup-{member}")
     }
 
-    /// The ScyllaDBStatusReport of the datacenter's own nodes.
+    /// The ScyllaDBStatusReport of the datacenter's nodes.
     pub fn status_report(datacenter: &str) -> Result<String, NameError> {
         truncated_hashed_name(MAX_SUBDOMAIN, &[datacenter])
     }
 }
 
-/// What a ScyllaDBCluster named `cluster` has, in its namespace and in other Kubernetes clusters.
+/// Names of the objects of a ScyllaDBCluster named `cluster`, in its namespace and in other Kubernetes clusters.
 pub mod cluster {
     use super::{MAX_LABEL, MAX_SUBDOMAIN, NameError, hashed::name_hash, truncated_hashed_name};
 
-    /// The Service in the namespace of the ScyllaDBCluster that leads to any node anywhere, and its EndpointSlice.
+    /// The Service of all nodes of all datacenters, in the namespace of the ScyllaDBCluster, and its EndpointSlice.
     pub fn identity_service(cluster: &str) -> Result<String, NameError> {
         truncated_hashed_name(MAX_LABEL, &[cluster, "client"])
     }
@@ -168,12 +167,12 @@ pub mod cluster {
         truncated_hashed_name(MAX_SUBDOMAIN, &[cluster, "auth-token"])
     }
 
-    /// The namespace that holds a datacenter in its Kubernetes cluster. `namespace` is that of the ScyllaDBCluster.
+    /// The namespace of a datacenter in its Kubernetes cluster. `namespace` is that of the ScyllaDBCluster.
     pub fn remote_namespace(namespace: &str, datacenter: &str) -> String {
         format!("{namespace}-{}", name_hash(&[namespace, datacenter]))
     }
 
-    /// The RemoteOwner of what a datacenter has in its Kubernetes cluster.
+    /// The RemoteOwner of the objects of a datacenter in its Kubernetes cluster.
     pub fn remote_owner(namespace: &str, cluster: &str, datacenter: &str) -> String {
         format!("{cluster}-{}", name_hash(&[namespace, datacenter]))
     }
@@ -183,18 +182,18 @@ pub mod cluster {
         format!("{cluster}-{datacenter}")
     }
 
-    /// The Service by which the other datacenters find nodes of this one, and its EndpointSlice.
+    /// The Service with the seeds of a datacenter for the other datacenters, and its EndpointSlice.
     pub fn seed_service(cluster: &str, datacenter: &str) -> String {
         format!("{cluster}-{datacenter}-seed")
     }
 
-    /// The ScyllaDBStatusReport of the whole cluster that stands beside a datacenter's own.
+    /// The ScyllaDBStatusReport of the whole cluster in the namespace of a datacenter.
     pub fn status_report(cluster: &str, datacenter: &str) -> Result<String, NameError> {
         truncated_hashed_name(MAX_SUBDOMAIN, &[cluster, datacenter, "external"])
     }
 }
 
-/// What stands for things in ScyllaDB Manager.
+/// Names of objects in ScyllaDB Manager.
 pub mod manager {
     use super::{MAX_SUBDOMAIN, NameError, truncated_hashed_name};
 
@@ -203,13 +202,13 @@ pub mod manager {
         truncated_hashed_name(MAX_SUBDOMAIN, &[kind, name])
     }
 
-    /// The ScyllaDBManagerTask that a task of a ScyllaCluster becomes. `task_type` is Backup or Repair.
+    /// The ScyllaDBManagerTask of a task of a ScyllaCluster. `task_type` is Backup or Repair.
     pub fn task_of_scylla_cluster(scylla_cluster: &str, task_type: &str, task: &str) -> Result<String, NameError> {
         truncated_hashed_name(MAX_SUBDOMAIN, &[scylla_cluster, task_type, task])
     }
 
-    /// Name of a cluster inside of ScyllaDB Manager, unless an annotation gives another one. `namespace` is given for
-    /// the global ScyllaDB Manager, which serves all namespaces.
+    /// Name of a cluster in ScyllaDB Manager, unless an annotation overrides it. `namespace` is given for the global
+    /// ScyllaDB Manager, which serves all namespaces.
     pub fn cluster_in_manager(namespace: Option<&str>, kind: &str, name: &str) -> String {
         match namespace {
             Some(namespace) => format!("{namespace}/{kind}/{name}"),
@@ -218,7 +217,7 @@ pub mod manager {
     }
 }
 
-/// What an Etcd has in its namespace.
+/// Names of the objects of an Etcd.
 pub mod etcd {
     /// The Service for clients of etcd and of the sidecar that takes snapshots.
     pub fn client_service(etcd: &str) -> String {

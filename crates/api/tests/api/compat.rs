@@ -1,4 +1,4 @@
-//! The cases of `shared/compat`: what the peers answer, we answer.
+//! The cases of `shared/compat`: our results are those of the peers.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ fn read(file: &Path) -> Value {
     serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
-/// The cases in a folder, each with its file's name; none, with a sentence why, where the shared folder is absent.
+/// Returns the cases of a folder with their file names; none, with a message, where the shared folder does not exist.
 fn cases(decision: &str) -> Vec<(PathBuf, Value)> {
     let folder = shared().join("compat/cases").join(decision);
     let Ok(files) = fs::read_dir(&folder) else {
@@ -29,7 +29,7 @@ fn cases(decision: &str) -> Vec<(PathBuf, Value)> {
     files.into_iter().map(|file| (file.clone(), read(&file))).collect()
 }
 
-/// An answer as a case writes it: the text, and whether there was an error.
+/// Returns a result in the form of a case: the text, and whether there was an error.
 fn answer<E>(result: Result<String, E>) -> (String, bool) {
     result.map_or((String::new(), true), |text| (text, false))
 }
@@ -39,7 +39,7 @@ fn expected(case: &Value, text: &str, error: &str) -> (String, bool) {
 }
 
 #[test]
-fn truncated_hashed_names() {
+fn truncated_hashed_names_are_those_of_the_cases() {
     for (file, case) in cases("naming/truncated-hashed-name") {
         let parts: Vec<&str> = case["parts"].as_array().unwrap().iter().map(|part| part.as_str().unwrap()).collect();
         let max_length = case["maxLength"].as_u64().unwrap().try_into().unwrap();
@@ -49,7 +49,7 @@ fn truncated_hashed_names() {
 }
 
 #[test]
-fn registration_names() {
+fn registration_names_are_those_of_the_cases() {
     for (file, case) in cases("naming/registration-name") {
         let name = case.pointer("/sdc/metadata/name").and_then(Value::as_str).unwrap();
         let name = names::manager::registration("ScyllaDBDatacenter", name);
@@ -58,7 +58,7 @@ fn registration_names() {
 }
 
 #[test]
-fn versions_of_images() {
+fn versions_of_images_are_those_of_the_cases() {
     for (file, case) in cases("naming/image-to-version") {
         let version = names::image_version(case["image"].as_str().unwrap()).map(str::to_owned);
         assert_eq!(answer(version), expected(&case, "expectedVersion", "expectedError"), "{}", file.display());
@@ -66,7 +66,7 @@ fn versions_of_images() {
 }
 
 #[test]
-fn golden_clusters_are_written_as_they_were_read() {
+fn golden_clusters_survive_a_round_trip() {
     let folder = shared().join("compat/golden");
     if !folder.exists() {
         eprintln!("skipped: {} is not there, so there are no clusters to read", folder.display());
@@ -76,7 +76,7 @@ fn golden_clusters_are_written_as_they_were_read() {
         let file = folder.join(format!("{example}/objects/scyllacluster-{example}.yaml"));
         let mut given = read(&file);
         let written = serde_json::to_value(serde_json::from_value::<ScyllaCluster>(given.clone()).unwrap()).unwrap();
-        // A quantity that was given as a number is written as a text.
+        // A quantity that was read as a number is written as a string.
         for rack in given["spec"]["datacenter"]["racks"].as_array_mut().unwrap() {
             let cpu = &mut rack["resources"]["limits"]["cpu"];
             *cpu = Value::String(cpu.to_string());

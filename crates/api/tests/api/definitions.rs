@@ -1,4 +1,4 @@
-//! The definitions are those in `deploy/crds/`, say what the peers' say, and are such that the API server takes them.
+//! The definitions are those in `deploy/crds/`, include those of the peers, and are valid.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,11 +36,11 @@ fn deployed_definitions_are_those_of_the_types() {
         }
     }
     faults.extend(found.iter().filter(|file| !expected.contains_key(*file)).map(|file| format!("{file} is left over")));
-    assert_none(faults, "deploy/crds is not what the types say: run `make crds`");
+    assert_none(faults, "deploy/crds is outdated: run `make crds`");
 }
 
 #[test]
-fn definitions_hold_everything_that_the_peers_hold() {
+fn definitions_include_those_of_the_peers() {
     let tool = shared().join("tools/crd_conformance.py");
     let peers = shared().join("compat/crds");
     if let Some(absent) = [&tool, &peers].into_iter().find(|path| !path.exists()) {
@@ -51,18 +51,18 @@ fn definitions_hold_everything_that_the_peers_hold() {
         Ok(output) if !output.status.success() => return eprintln!("skipped: python3 has no module yaml"),
         Ok(_) => {}
     }
-    // The tool can be told to leave out other kinds than those that we do not serve.
+    // The tool skips kinds that we do not serve; the environment must not add others.
     let output = Command::new("python3").arg(&tool).arg(files()).arg(&peers).env_remove("SKIP_KINDS").output().unwrap();
     let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{} ended with {}:\n{text}", tool.display(), output.status);
-    // The number keeps the comparison from shrinking unseen.
+    // The number of nodes is compared, so that the tool cannot skip any without a failure.
     let last = String::from_utf8_lossy(&output.stdout).lines().last().map(str::to_owned);
     assert_eq!(last.as_deref(), Some("7116 schema nodes compared, 0 differences"), "{text}");
     eprintln!("{}", last.unwrap_or_default());
 }
 
-/// Fields of ours that hold a type of Kubernetes, or a list of it. Below them nothing is described: explained each time
-/// they occur, those types would make a definition too large to be stored.
+/// Fields that embed a type of Kubernetes, or a list of it. Their own fields have no descriptions, which would make the
+/// definitions too large for etcd.
 const EMBEDDED: [&str; 13] = [
     "agentResources",
     "agentVolumeMounts",
@@ -80,23 +80,23 @@ const EMBEDDED: [&str; 13] = [
 ];
 
 #[test]
-fn every_field_of_ours_is_described_and_no_other() {
+fn every_field_has_a_description_and_embedded_types_have_none() {
     let mut faults = Vec::new();
     let mut embedded = BTreeSet::new();
     for definition in DEFINITIONS.iter() {
         for (name, property) in properties(&definition.schema) {
-            // What metadata is, the API server says itself.
+            // The API server describes metadata itself.
             if name != "metadata" {
                 describe(property, &format!("{}.{name}", definition.kind), &mut embedded, &mut faults);
             }
         }
     }
-    assert_none(faults, "a field of ours is described, and one of Kubernetes is not");
-    // A name that no longer stands for a type of Kubernetes would let a field of ours go undescribed.
-    assert_eq!(embedded, BTreeSet::from(EMBEDDED), "fields that hold a type of Kubernetes");
+    assert_none(faults, "fields have descriptions, and fields of embedded types have none");
+    // A name that is no longer embedded would hide a field without a description.
+    assert_eq!(embedded, BTreeSet::from(EMBEDDED), "fields that embed a type of Kubernetes");
 }
 
-/// Checks a field of ours and what is below it, and gathers the fields that hold a type of Kubernetes.
+/// Checks a field and its descendants, and collects the fields that embed a type of Kubernetes.
 fn describe(schema: &Value, path: &str, embedded: &mut BTreeSet<&'static str>, faults: &mut Vec<String>) {
     if schema.get("description").is_none() {
         faults.push(format!("{path}: has no description"));
@@ -113,7 +113,7 @@ fn describe(schema: &Value, path: &str, embedded: &mut BTreeSet<&'static str>, f
         for (name, property) in properties(inner) {
             visit_nodes(property, &format!("{path}.{name}"), &mut |path, node| {
                 if node.contains_key("description") {
-                    faults.push(format!("{path}: is described, though it is of Kubernetes"));
+                    faults.push(format!("{path}: has a description, although it is embedded"));
                 }
             });
         }
@@ -140,11 +140,11 @@ fn descriptions_are_sentences_in_paragraphs() {
             }
         });
     }
-    assert_none(faults, "a description is made of sentences, and only paragraphs are on lines of their own");
+    assert_none(faults, "descriptions consist of sentences, with line breaks between paragraphs only");
     eprintln!("{descriptions} descriptions");
 }
 
-/// What the API server refuses a definition for, or what it would silently not enforce.
+/// Rules whose violation makes the API server reject a definition, or not enforce it.
 #[test]
 fn every_schema_is_structural() {
     let mut faults = Vec::new();
@@ -243,7 +243,7 @@ fn names_scopes_and_subresources() {
         assert_eq!(only["served"], true, "whether {kind} is served");
         assert_eq!(only["storage"], true, "whether {kind} is stored");
         assert_eq!(only["subresources"], *subresources, "subresources of {kind}");
-        // A status that is no subresource is changed by whoever changes the spec; one without a schema is pruned.
+        // A status that is no subresource can be changed with the spec; one without a schema is pruned.
         let has_status = only["schema"]["openAPIV3Schema"]["properties"].get("status").is_some();
         assert_eq!(has_status, subresources.get("status").is_some(), "status of {kind}");
     }

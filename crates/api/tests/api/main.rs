@@ -1,5 +1,5 @@
-//! What the API promises: definitions that the API server takes, objects that survive being read and written, and
-//! names that the peers give too.
+//! Tests of the API: the definitions are valid, objects are unchanged by a round trip, and names are those of the
+//! peers.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -15,12 +15,12 @@ use std::{
 use messina_api::crd;
 use serde_json::{Map, Value};
 
-/// Facts and tools that tests use where they are there; the project stands without them.
+/// Facts and tools that tests use if they exist.
 fn shared() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared")
 }
 
-/// A kind and the schema that the API server holds objects of it to.
+/// A kind and its schema.
 struct Definition {
     kind: String,
     api_version: String,
@@ -28,7 +28,7 @@ struct Definition {
     schema: Value,
 }
 
-/// Every version of every kind. Made once: the largest schema has thousands of nodes.
+/// Every version of every kind. Generated once, because the largest schema has thousands of nodes.
 static DEFINITIONS: LazyLock<Vec<Definition>> = LazyLock::new(|| {
     let of = |definition: Value| {
         let spec = &definition["spec"];
@@ -43,12 +43,12 @@ static DEFINITIONS: LazyLock<Vec<Definition>> = LazyLock::new(|| {
     crd::all().into_iter().flat_map(|definition| of(serde_json::to_value(definition).unwrap())).collect()
 });
 
-/// The named fields of a schema; none for one that is not of an object with named fields.
+/// Returns the properties of a schema; none if it is not that of an object.
 fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
     schema["properties"].as_object().into_iter().flatten()
 }
 
-/// What the elements of a list, or the values of a map, are held to.
+/// Returns the schema of the elements of a list, or of the values of a map.
 fn element(schema: &Value) -> Option<&Value> {
     schema.get("items").or(schema.get("additionalProperties"))
 }
@@ -68,7 +68,7 @@ fn visit_nodes<'a>(schema: &'a Value, path: &str, visit: &mut impl FnMut(&str, &
     }
 }
 
-/// As many faults as a person reads, one on each line.
+/// Returns the first faults, one on each line.
 fn first(faults: &[String]) -> String {
     faults[..faults.len().min(20)].join("\n  ")
 }

@@ -1,4 +1,4 @@
-//! Any object that the API server admits is written as it was read.
+//! Round trips: any object that the API server accepts is written as it was read.
 
 mod generate;
 
@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use crate::{DEFINITIONS, Definition, element, first, properties};
 use generate::QUANTITY;
 
-/// How many objects of a kind are made up.
+/// Number of objects that are generated for each kind.
 const CASES: u32 = 256;
 
 trait Kind: CustomResourceExt + Serialize + DeserializeOwned {
@@ -34,7 +34,7 @@ trait Kind: CustomResourceExt + Serialize + DeserializeOwned {
         DEFINITIONS.iter().find(is_it).unwrap_or_else(|| panic!("{} has no definition", resource.kind))
     }
 
-    /// The object after it was read and written.
+    /// Reads and writes an object.
     fn rewritten(object: &Value) -> Result<Value, String> {
         let read =
             serde_json::from_value::<Self>(object.clone()).map_err(|error| format!("cannot be read: {error}"))?;
@@ -44,25 +44,25 @@ trait Kind: CustomResourceExt + Serialize + DeserializeOwned {
 
 impl<T: CustomResourceExt + Serialize + DeserializeOwned> Kind for T {}
 
-/// The same tests for each kind, in a module that has its name.
+/// Defines the same tests for each kind, in a module with its name.
 macro_rules! kinds {
     ($($name:ident: $Kind:ident,)*) => {
         $(mod $name {
             use super::*;
 
             #[test]
-            fn any_object_is_written_as_it_was_read() {
-                super::any_object_is_written_as_it_was_read::<$Kind>();
+            fn any_object_survives_a_round_trip() {
+                super::any_object_survives_a_round_trip::<$Kind>();
             }
 
             #[test]
-            fn each_field_alone_is_written_as_it_was_read() {
-                super::each_field_alone_is_written_as_it_was_read::<$Kind>();
+            fn each_field_alone_survives_a_round_trip() {
+                super::each_field_alone_survives_a_round_trip::<$Kind>();
             }
 
             #[test]
-            fn an_object_without_anything_is_read() {
-                super::an_object_without_anything_is_read::<$Kind>();
+            fn empty_object_is_read() {
+                super::empty_object_is_read::<$Kind>();
             }
         })*
 
@@ -86,11 +86,10 @@ kinds! {
     etcd_operator_task: EtcdOperatorTask,
 }
 
-fn any_object_is_written_as_it_was_read<K: Kind>() {
+fn any_object_survives_a_round_trip<K: Kind>() {
     let definition = K::definition();
     let generated = RefCell::new(BTreeSet::new());
-    // The same objects in every run: a failure that comes and goes helps no one, and neither does a field that is
-    // generated only now and then.
+    // The same objects in every run, so that failures are reproducible and every field is generated in each run.
     let mut runner = TestRunner::new_with_rng(
         Config { cases: CASES, failure_persistence: None, ..Config::default() },
         TestRng::deterministic_rng(RngAlgorithm::ChaCha),
@@ -118,7 +117,7 @@ fn any_object_is_written_as_it_was_read<K: Kind>() {
     );
 }
 
-fn each_field_alone_is_written_as_it_was_read<K: Kind>() {
+fn each_field_alone_survives_a_round_trip<K: Kind>() {
     let definition = K::definition();
     let objects = generate::sparse_objects(definition);
     let fault = |object: &Value| survives::<K>(object).err().map(|fault| format!("{fault} in {object}"));
@@ -127,13 +126,13 @@ fn each_field_alone_is_written_as_it_was_read<K: Kind>() {
     eprintln!("{}: {} objects", definition.kind, objects.len());
 }
 
-fn an_object_without_anything_is_read<K: Kind>() {
+fn empty_object_is_read<K: Kind>() {
     let definition = K::definition();
     let object = generate::empty_object(definition);
     assert_eq!(K::rewritten(&object), Ok(as_written(definition, &object)));
 }
 
-/// Says how an object differs once it was read and written.
+/// Returns how a round trip changes an object, as an error.
 fn survives<K: Kind>(object: &Value) -> Result<(), String> {
     let expected = as_written(K::definition(), object);
     let mut differences = Vec::new();
@@ -141,9 +140,8 @@ fn survives<K: Kind>(object: &Value) -> Result<(), String> {
     if differences.is_empty() { Ok(()) } else { Err(differences.join("\n")) }
 }
 
-/// The object in the form in which it is written. Two forms mean the same and are not kept apart: a quantity that is a
-/// number and the same number as a text, and an absent spec and an empty one. Times need no such exception, because
-/// those that are generated are in the form that is written: in UTC, with whole seconds.
+/// Returns an object in the form in which it is written: a numeric quantity is a string, and an absent spec is empty.
+/// Generated times are already in the form in which they are written: in UTC, with whole seconds.
 fn as_written(definition: &Definition, object: &Value) -> Value {
     let mut object = object.clone();
     if definition.schema["properties"].get("spec").is_some() && object.get("spec").is_none() {
@@ -157,7 +155,7 @@ fn as_written(definition: &Definition, object: &Value) -> Value {
     object
 }
 
-/// Calls `visit` with every field and element in a value, the schema that it is held to, and its path in the schema.
+/// Calls `visit` with every field and element in a value, its schema, and its path in the schema.
 fn visit_values(schema: &Value, value: &mut Value, path: &str, visit: &mut impl FnMut(&str, &Value, &mut Value)) {
     match value {
         Value::Object(fields) => {
@@ -186,7 +184,7 @@ fn visit_values(schema: &Value, value: &mut Value, path: &str, visit: &mut impl 
     }
 }
 
-/// Paths of the fields that are not inside one of Kubernetes' own types: those that are described.
+/// Returns the paths of the fields that are not inside one of Kubernetes' types: those with descriptions.
 fn fields_of_ours(definition: &Definition) -> BTreeSet<String> {
     fn add(schema: &Value, path: &str, paths: &mut BTreeSet<String>) {
         for (name, property) in properties(schema).filter(|(_, property)| property.get("description").is_some()) {
@@ -225,10 +223,10 @@ fn differ(path: &str, expected: &Value, written: &Value, differences: &mut Vec<S
     }
 }
 
-/// Objects that today's definitions would refuse, but that an API server may hold all the same: admitted by an earlier
-/// definition, by a later one, or by a peer's.
+/// Objects that the definitions reject, but that an API server may contain, because an earlier or later definition, or
+/// one of a peer, accepted them.
 #[test]
-fn what_the_definitions_refuse_is_read_nonetheless() {
+fn objects_that_the_definitions_reject_are_read() {
     type Rewrite = fn(&Value) -> Result<Value, String>;
     let kept = |object: Value| (object.clone(), object);
     let rows: [(&str, Rewrite, (Value, Value)); 12] = [
@@ -320,16 +318,16 @@ fn with_metadata(mut object: Value) -> Value {
     object
 }
 
-/// Whatever is written says its kind, also where it was read without.
+/// Written objects have a kind, even if they were read without one.
 fn without_type(mut object: Value) -> Value {
     let fields = object.as_object_mut().unwrap();
     assert!(fields.remove("apiVersion").is_some() && fields.remove("kind").is_some(), "{fields:?} has no kind");
     object
 }
 
-/// There is no definition of ours to make objects from, and what is not needed here is not kept.
+/// Etcd has no definition here to generate objects from, and other fields are not kept.
 #[test]
-fn an_etcd_gives_what_tasks_need_to_know() {
+fn etcd_has_the_fields_that_tasks_need() {
     let etcd: Etcd = serde_saphyr::from_str(
         r#"
         apiVersion: druid.gardener.cloud/v1alpha1
@@ -410,7 +408,7 @@ fn an_etcd_gives_what_tasks_need_to_know() {
 }
 
 #[test]
-fn an_etcd_without_anything_is_read() {
+fn empty_etcd_is_read() {
     let etcd: Etcd = serde_json::from_value(with_metadata(json!({}))).unwrap();
     assert_eq!(etcd, Etcd { metadata: etcd.metadata.clone(), ..Etcd::default() });
     assert_eq!(etcd.metadata.name.as_deref(), Some("example"));

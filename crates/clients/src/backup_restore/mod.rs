@@ -3,26 +3,31 @@
 //! It calls the Service of all sidecars. The leader takes snapshots; the others forward requests to it.
 
 mod error;
-mod exchange;
 mod last_elements;
 #[cfg(test)]
 mod tests;
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
-use http::Method;
+use http::{Method, Response, StatusCode};
+use http_body_util::BodyExt;
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use tokio::time::timeout;
 
 pub use error::Error;
+use last_elements::LastElements;
 
 use crate::{
-    MAX_NAME,
-    server::{NoResponse, Resolver, Server, TlsTrust},
+    MAX_NAME, exchange,
+    server::{Connection, NoResponse, NotConnected, Resolver, Server, TlsTrust},
 };
 
 /// The port of the API, unless the Etcd sets another.
 pub const PORT: u16 = 8080;
+
+/// Maximum length of a response. The longest lists all delta snapshots since the last full one; little of it is kept.
+const MAX_RESPONSE: usize = 16 << 20;
 
 /// Timeout for the list of snapshots. A sidecar that does not find its leader responds after half a minute.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -138,10 +143,33 @@ impl Sidecar {
         time_limit: Duration,
     ) -> Result<T, Error> {
         let call = format!("{method} {}{path}", self.server);
-        let body = exchange::call(&self.server, method, path, &call, time_limit).await?;
-        serde_json::from_slice(&body)
-            .map_err(|source| Error::NoResponse { call, source: NoResponse::malformed(source) })
+        let request = exchange::request(method, path, self.server.authority().as_str())
+            .map_err(|source| Error::not_connected(&call, NotConnected::Failed(io::Error::other(source))))?;
+        let Connection { stream, remaining, .. } =
+            self.server.connect(time_limit).await.map_err(|source| Error::not_connected(&call, source))?;
+        let response = timeout(remaining, exchange::send(stream, request, MAX_RESPONSE, read)).await;
+        let result = match response.unwrap_or(Err(NoResponse::TimedOut(time_limit))) {
+            Ok((StatusCode::OK, body)) => serde_json::from_slice(&body).map_err(NoResponse::malformed),
+            Ok((status, _)) => return Err(Error::ErrorResponse { call, status }),
+            Err(source) => Err(source),
+        };
+        result.map_err(|source| Error::NoResponse { call, source })
     }
+}
+
+/// Returns the status of a response and, if it is 200, the body reduced by [`LastElements`].
+async fn read(response: Response<exchange::Body>) -> Result<(StatusCode, Vec<u8>), NoResponse> {
+    let (status, mut last_elements) = (response.status(), LastElements::default());
+    // Any other status suffices, even if the connection breaks before the end of the body.
+    if status == StatusCode::OK {
+        let mut body = response.into_body();
+        while let Some(frame) = body.frame().await {
+            if let Some(bytes) = frame.map_err(exchange::body_error)?.data_ref() {
+                last_elements.add(bytes).map_err(NoResponse::malformed)?;
+            }
+        }
+    }
+    Ok((status, last_elements.into_text()))
 }
 
 /// Deserializes a name and sanitizes it, because it is written to statuses and compared with names there.

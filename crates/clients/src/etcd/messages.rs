@@ -46,8 +46,6 @@ pub(super) struct StatusResponse {
     pub(super) errors: Vec<String>,
     #[prost(int64, tag = "9")]
     pub(super) db_size_in_use: i64,
-    #[prost(bool, tag = "10")]
-    pub(super) is_learner: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]

@@ -67,7 +67,7 @@ pub struct ClusterMember {
     pub name: String,
     /// Its advertised client URLs; empty before it has started for the first time.
     pub client_urls: Vec<String>,
-    /// Whether it is a learner, which does not vote.
+    /// Whether it is a learner, which does not vote. Learners refuse all calls of this client except for `status`.
     pub is_learner: bool,
 }
 
@@ -96,8 +96,6 @@ pub struct Status {
     pub raft_applied_index: u64,
     /// The errors that the member reports.
     pub errors: Vec<String>,
-    /// Whether it is a learner, which does not vote.
-    pub is_learner: bool,
 }
 
 /// An alarm. etcd keeps it until a user disarms it.
@@ -185,7 +183,6 @@ impl Etcd {
             raft_index: response.raft_index,
             raft_applied_index: response.raft_applied_index,
             errors: response.errors.iter().map(|error| messina_text::line(error, MAX_MESSAGE)).collect(),
-            is_learner: response.is_learner,
         })
     }
 

@@ -6,8 +6,8 @@
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use http::{HeaderValue, Method};
-use hyper::body::Bytes;
 use rustls::{
     ClientConfig, DigitallySignedStruct, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -15,9 +15,9 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, UnixTime},
 };
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
+use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use super::{TIMEOUT, error::Error, escaped, exchange};
+use super::{TIMEOUT, call, error::Error, escaped};
 
 /// The port of the agent.
 pub const PORT: u16 = 10001;
@@ -90,23 +90,11 @@ impl Agent {
     }
 
     async fn call(&self, method: Method, path: &str, time_limit: Duration) -> Result<Bytes, Error> {
-        let call = format!("{method} {path}");
-        let whole = async {
-            let address = self.authority();
-            let stream = self.connect().await.map_err(|source| Error::Unreachable {
-                call: call.clone(),
-                address: address.clone(),
-                source,
-            })?;
-            exchange::send_request(stream, &method, path, &address, Some(&self.bearer), &|| call.clone()).await
-        };
-        let response = tokio::time::timeout(time_limit, whole).await;
-        response.unwrap_or_else(|_| Err(Error::TimedOut { call: call.clone(), time_limit }))
+        call::call(self.connect(), &self.authority(), Some(&self.bearer), method, path, time_limit).await
     }
 
-    async fn connect(&self) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
-        let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
-        stream.set_nodelay(true)?;
+    async fn connect(&self) -> io::Result<TlsStream<TcpStream>> {
+        let stream = call::connect((self.host.as_str(), self.port)).await?;
         TlsConnector::from(Arc::clone(&self.config)).connect(self.name.clone(), stream).await
     }
 

@@ -13,7 +13,7 @@ pub enum Error {
     Unreachable { call: String, address: String, source: std::io::Error },
     /// The connection broke.
     #[error("{call} failed because the connection broke")]
-    Broken { call: String, source: hyper::Error },
+    Broken { call: String, source: Box<dyn std::error::Error + Send + Sync> },
     /// The request is invalid.
     #[error("{call} is not a valid request")]
     Invalid { call: String, source: http::Error },

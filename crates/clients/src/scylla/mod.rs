@@ -2,8 +2,8 @@
 //! node's network namespace, or to call the node's [`agent`].
 
 pub mod agent;
+mod call;
 mod error;
-mod exchange;
 #[cfg(test)]
 mod tests;
 
@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use http::Method;
 use serde::{Deserialize, de::DeserializeOwned};
 
@@ -217,13 +218,13 @@ impl Node {
 
     /// Removes the snapshot of a keyspace with this tag.
     pub async fn remove_snapshot(self, tag: &str, keyspace: &str) -> Result<(), Error> {
-        exchange::call(self.address, Method::DELETE, &snapshot_path(tag, keyspace), self.timeout).await.map(drop)
+        self.call(Method::DELETE, &snapshot_path(tag, keyspace)).await.map(drop)
     }
 
     /// Removes the snapshots of all keyspaces with this tag.
     pub async fn clear_snapshot(self, tag: &str, time_limit: Duration) -> Result<(), Error> {
         let path = format!("/storage_service/snapshots?tag={}", escaped(tag));
-        exchange::call(self.address, Method::DELETE, &path, time_limit).await.map(drop)
+        self.within(time_limit).call(Method::DELETE, &path).await.map(drop)
     }
 
     /// Removes a dead node from the ring. The remaining replicas stream its data.
@@ -232,7 +233,7 @@ impl Node {
     }
 
     async fn get<T: DeserializeOwned>(self, path: &str) -> Result<T, Error> {
-        let body = exchange::call(self.address, Method::GET, path, self.timeout).await?;
+        let body = self.call(Method::GET, path).await?;
         serde_json::from_slice(&body).map_err(|source| Error::Unexpected { call: format!("GET {path}"), source })
     }
 
@@ -242,7 +243,12 @@ impl Node {
     }
 
     async fn post(self, path: &str) -> Result<(), Error> {
-        exchange::call(self.address, Method::POST, path, self.timeout).await.map(drop)
+        self.call(Method::POST, path).await.map(drop)
+    }
+
+    async fn call(self, method: Method, path: &str) -> Result<Bytes, Error> {
+        let connect = call::connect(self.address);
+        call::call(connect, &self.address.to_string(), None, method, path, self.timeout).await
     }
 }
 

@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use http::{HeaderValue, Uri, uri::Authority};
+use http::{Uri, uri::Authority};
 use rustls::{ClientConfig, pki_types::ServerName};
 use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::TlsConnector;
@@ -110,11 +110,6 @@ impl Server {
     /// Host and port of the address.
     pub(crate) fn authority(&self) -> &Authority {
         &self.authority
-    }
-
-    /// The value of the header `Host`.
-    pub(crate) fn host_header(&self) -> Result<HeaderValue, io::Error> {
-        HeaderValue::from_str(self.authority.as_str()).map_err(io::Error::other)
     }
 
     /// Connects within the time limit of the call and within [`CONNECT_TIMEOUT`]. No request is sent before this

@@ -9,6 +9,7 @@ use kube::{
 };
 use messina_api::druid::v1alpha1::EtcdOperatorTask;
 use messina_plan::etcd_task::is_finished;
+use messina_text::Backoff;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
@@ -27,8 +28,8 @@ const UNREACHABLE_LIMIT: Duration = Duration::from_secs(60);
 const UNSEEN_LIMIT: Duration = Duration::from_secs(10);
 /// A watch that ends sooner than this is not reopened at once.
 const SHORT_WATCH: Duration = Duration::from_secs(1);
-/// The longest pause before a watch is reopened.
-const MAX_BACKOFF: Duration = Duration::from_secs(8);
+/// Delays before a watch that failed is reopened.
+const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(8) };
 
 /// How following a task ended.
 #[derive(Debug)]
@@ -151,8 +152,7 @@ impl<'a> TaskWatch<'a> {
 
     async fn open(&mut self) -> kube::Result<Option<TaskChange>> {
         if self.failures > 0 {
-            let doubled = 1_u32.checked_shl(self.failures - 1).unwrap_or(u32::MAX);
-            sleep(Duration::from_secs(1).saturating_mul(doubled).min(MAX_BACKOFF)).await;
+            sleep(BACKOFF.delay(self.failures)).await;
         }
         let only = WatchParams::default().fields(&format!("metadata.name={}", self.name)).timeout(WATCH_SECONDS);
         let events = match self.api.watch(&only, &self.version).await {

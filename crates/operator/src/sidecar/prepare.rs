@@ -14,6 +14,7 @@ use messina_plan::node::{
     replaced::is_being_replaced,
     seeds::{StartingNode, seeds},
 };
+use messina_text::Backoff;
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
@@ -26,8 +27,8 @@ const RACKDC_PROPERTIES: &str = "cassandra-rackdc.properties";
 
 /// Timeout of reading the node's objects from the API server.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// The first and the longest delay between attempts.
-const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(15));
+/// Delays between attempts.
+const RETRIES: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(15) };
 
 /// The broadcast addresses for nodes and for clients that ScyllaDB was started with.
 #[derive(Debug)]
@@ -203,15 +204,15 @@ async fn datacenter(member: &MemberApi, service: &Service) -> Result<(Vec<Pod>, 
 
 /// Retries until it succeeds: the API server may be unavailable, and other nodes may not have started yet.
 async fn retry<T>(attempt: impl AsyncFn() -> Result<T>) -> T {
-    let (mut delay, longest) = RETRY_DELAYS;
+    let mut failures = 0;
     loop {
         let outcome = timeout(TIMEOUT, attempt()).await;
         match outcome.unwrap_or_else(|_| Err(anyhow!("the API server did not respond within {TIMEOUT:?}"))) {
             Ok(value) => return value,
             Err(error) => warn!("ScyllaDB cannot start yet: {error:#}"),
         }
-        sleep(delay).await;
-        delay = (delay * 2).min(longest);
+        failures += 1;
+        sleep(RETRIES.delay(failures)).await;
     }
 }
 

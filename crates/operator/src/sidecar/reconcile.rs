@@ -17,6 +17,7 @@ use messina_plan::node::{
     replaced::is_being_replaced,
     upgrade,
 };
+use messina_text::Backoff;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
@@ -37,10 +38,10 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const DECOMMISSION_TIMEOUT: Duration = Duration::from_secs(3600);
 /// After so long in mode LEAVING an earlier refusal no longer applies.
 const REFUSAL_EXPIRY: Duration = Duration::from_secs(600);
-/// The first and the longest delay after failures.
-const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-/// The longest delay after ScyllaDB refused a decommission: the user has to fix the cause.
-const MAX_REFUSED_DELAY: Duration = Duration::from_secs(300);
+/// Delays after failures.
+const RETRIES: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(30) };
+/// Delays after ScyllaDB refused a decommission: the user has to fix the cause.
+const REFUSED_RETRIES: Backoff = Backoff { longest: Duration::from_secs(300), ..RETRIES };
 
 /// Why ScyllaDB must be stopped. The kubelet restarts the container.
 pub(super) enum RestartReason {
@@ -62,9 +63,9 @@ pub(super) async fn reconcile(options: &Options, member: &MemberApi, broadcast: 
         leaves_since: None,
         upgrading: None,
         upgraded: None,
-        writes: Backoff::default(),
-        requests: Backoff::default(),
-        attempts: Backoff::default(),
+        writes: RetryTimer::default(),
+        requests: RetryTimer::default(),
+        attempts: RetryTimer::default(),
         last_logged: String::new(),
         refusal: None,
         has_saved_io_properties: false,
@@ -123,11 +124,11 @@ struct NodeReconciler<'a> {
     /// The result of the preparation, which has yet to be written.
     upgraded: Option<upgrade::UpgradeAnswer>,
     /// Backoff of writes to the Service.
-    writes: Backoff,
+    writes: RetryTimer,
     /// Backoff of decommission requests.
-    requests: Backoff,
+    requests: RetryTimer,
     /// Backoff of preparing an upgrade.
-    attempts: Backoff,
+    attempts: RetryTimer,
     /// The last line that `log_once` has logged.
     last_logged: String,
     /// ScyllaDB's message when it refused the last decommission request, which has yet to be written.
@@ -188,10 +189,10 @@ impl NodeReconciler<'_> {
     fn on_prepared(&mut self, answer: upgrade::UpgradeAnswer) {
         self.upgrading = None;
         match &answer.failed {
-            None => self.attempts = Backoff::default(),
+            None => self.attempts = RetryTimer::default(),
             Some(failure) => {
                 warn!(?failure, "a step for the upgrade has failed; retrying");
-                self.attempts.grow();
+                self.attempts.delay_retry(RETRIES);
             }
         }
         self.upgraded = Some(answer);
@@ -263,12 +264,12 @@ impl NodeReconciler<'_> {
             Ok(written) => {
                 info!(?what, "patched the Service");
                 self.service = Some(written);
-                self.writes = Backoff::default();
+                self.writes = RetryTimer::default();
                 true
             }
             Err(error) => {
                 warn!("cannot patch the Service; retrying: {error:#}");
-                self.writes.grow();
+                self.writes.delay_retry(RETRIES);
                 false
             }
         }
@@ -346,9 +347,9 @@ impl NodeReconciler<'_> {
                     // Not a refusal if an earlier sidecar has already started the decommission.
                     Error::Refused { message, .. } if !is_under_way(&message) => {
                         self.refusal = Some(message);
-                        self.requests.grow_to(MAX_REFUSED_DELAY);
+                        self.requests.delay_retry(REFUSED_RETRIES);
                     }
-                    _ => self.requests.grow(),
+                    _ => self.requests.delay_retry(RETRIES),
                 }
             }
         }
@@ -418,24 +419,20 @@ async fn observe(node: Node) -> Result<(Mode, Observation), Error> {
     Ok((mode, Observation { host_id, is_member, is_leaving, ring }))
 }
 
-/// An exponential backoff after failures.
+/// When an action that failed may be retried.
 #[derive(Debug, Default)]
-struct Backoff {
+struct RetryTimer {
+    /// The delay after the last failure, and its end.
     last: Option<(Duration, Instant)>,
 }
 
-impl Backoff {
+impl RetryTimer {
     fn is_over(&self) -> bool {
         self.last.is_none_or(|(_, end)| end <= Instant::now())
     }
 
-    fn grow(&mut self) {
-        self.grow_to(RETRY_DELAYS.1);
-    }
-
-    fn grow_to(&mut self, longest: Duration) {
-        let (first, _) = RETRY_DELAYS;
-        let delay = self.last.map_or(first, |(delay, _)| (delay * 2).min(longest));
+    fn delay_retry(&mut self, backoff: Backoff) {
+        let delay = self.last.map_or(backoff.first, |(delay, _)| backoff.delay_after(delay));
         self.last = Some((delay, Instant::now() + delay));
     }
 }

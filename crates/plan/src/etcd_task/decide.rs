@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use messina_api::druid::v1alpha1::{EtcdOperatorTaskStatus, LastError, LastOperation, OperationState, TaskState};
+use messina_text::Backoff;
 
 use super::{Options, TaskError, TaskResult, code, is_finished};
 
@@ -12,10 +13,8 @@ use super::{Options, TaskError, TaskResult, code, is_finished};
 const MAX_ERRORS: usize = 10;
 /// Resolution of creation timestamps.
 const SECOND: Duration = Duration::from_secs(1);
-/// Delay before the first retry. It doubles with each failure, up to `MAX_RETRY_DELAY`.
-const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
-/// Longest delay before a retry.
-const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
+/// Delays between retries.
+const RETRIES: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(30) };
 /// The operator abandons the cleanup of a finished task after this time.
 const MAX_CLEANUP_TIME: Duration = Duration::from_secs(600);
 
@@ -155,9 +154,11 @@ fn finished(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> NextSte
             // a pod on a Kubernetes node that is gone.
             let is_abandoned = !result.is_completed && time_left(since, MAX_CLEANUP_TIME, observed.now).is_none();
             let abandoned = || {
+                let minutes = MAX_CLEANUP_TIME.as_secs() / 60;
+                let description = &result.description;
                 TaskError::new(
                     code::CLEANUP,
-                    format!("The operator abandoned the cleanup after 10 minutes: {}", result.description),
+                    format!("The operator abandoned the cleanup after {minutes} minutes: {description}"),
                 )
             };
             record_error(observed, status, result.error.clone().or_else(|| is_abandoned.then(abandoned)).as_ref());
@@ -165,7 +166,7 @@ fn finished(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> NextSte
                 status.cleaned_up_at = Some(Time(observed.now));
                 return NextStep::Wait(remaining);
             }
-            NextStep::CallAgainAfter(result.requeue_after.unwrap_or_else(|| retry_delay(observed.failures)))
+            NextStep::CallAgainAfter(result.requeue_after.unwrap_or_else(|| RETRIES.delay(observed.failures)))
         }
         StageState::Running(Stage::CleanUp) => NextStep::Wait(remaining),
         StageState::Waiting(retry_delay) if !retry_delay.is_zero() => {
@@ -218,7 +219,7 @@ fn pending(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> NextStep
         // date.
         let is_reported =
             !matches!(observed.etcd, EtcdAvailability::NotServed) && (!is_position_change_only || observed.may_refresh);
-        return NextStep::Wait((!is_reported).then_some(MAX_RETRY_DELAY));
+        return NextStep::Wait((!is_reported).then_some(RETRIES.longest));
     }
     // Another task of the same second may still come first: the status must not claim what would have to be revoked.
     if let Some(remaining) = time_left(observed.created_at, SECOND, observed.now) {
@@ -277,7 +278,7 @@ fn in_progress(observed: &Observed, status: &mut EtcdOperatorTaskStatus) -> Next
                 let state = if error.is_some() { OperationState::Failed } else { OperationState::InProgress };
                 set_operation(observed, status, TaskState::InProgress, state, &result.description);
                 return NextStep::CallAgainAfter(
-                    result.requeue_after.unwrap_or_else(|| retry_delay(observed.failures)),
+                    result.requeue_after.unwrap_or_else(|| RETRIES.delay(observed.failures)),
                 );
             }
             (false, error) => record_error(observed, status, error.as_ref()),
@@ -386,12 +387,6 @@ pub(super) fn add_error(status: &mut EtcdOperatorTaskStatus, error: &TaskError, 
     let too_many = errors.len().saturating_sub(MAX_ERRORS);
     errors.drain(..too_many);
     status.last_errors = Some(errors);
-}
-
-/// Returns the delay before the next retry after this number of failures.
-fn retry_delay(failures: u32) -> Duration {
-    let doubled = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
-    MIN_RETRY_DELAY.saturating_mul(doubled).min(MAX_RETRY_DELAY)
 }
 
 /// Returns what is left of a period that began at `began`; none when it is over.

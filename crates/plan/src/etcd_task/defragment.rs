@@ -39,7 +39,7 @@ pub struct MemberHealth {
     pub id: u64,
     /// The name; empty before the member has started for the first time.
     pub name: String,
-    /// Whether the member is a learner, which does not vote.
+    /// Whether the member is a learner, which does not vote and which etcd refuses to defragment.
     pub is_learner: bool,
     /// ID of the leader that the member reports; zero if it knows none.
     pub leader: u64,
@@ -59,12 +59,13 @@ pub enum NextMember {
 }
 
 /// Returns the next member to defragment: followers by name, the leader last, and none while a member is unhealthy. A
-/// member does not respond while it defragments, so the others must be able to serve without it.
+/// member does not respond while it defragments, so the others must be able to serve without it. Learners are skipped.
 pub fn next_member(members: &[MemberHealth], done: &[MemberOutcome]) -> NextMember {
+    let members: Vec<&MemberHealth> = members.iter().filter(|member| !member.is_learner).collect();
     if members.is_empty() {
         return NextMember::Blocked("etcd lists no members".into());
     }
-    for member in members {
+    for member in &members {
         if let Some(problem) = &member.problem {
             return NextMember::Blocked(format!("member {} is unhealthy: {problem}", display_name(member)));
         }
@@ -78,7 +79,7 @@ pub fn next_member(members: &[MemberHealth], done: &[MemberOutcome]) -> NextMemb
     }
     let is_done =
         |member: &MemberHealth| done.iter().any(|one| one.name.as_deref() == Some(display_name(member).as_str()));
-    let mut remaining: Vec<&MemberHealth> = members.iter().filter(|member| !is_done(member)).collect();
+    let mut remaining: Vec<&MemberHealth> = members.into_iter().filter(|member| !is_done(member)).collect();
     remaining.sort_by_key(|member| (member.id == leader, display_name(member)));
     remaining.first().map_or(NextMember::Done, |member| NextMember::Defragment(member.id))
 }
@@ -140,6 +141,14 @@ mod tests {
     fn next_member_skips_defragmented_members_when_the_leader_changes() {
         // Member 1 is defragmented. Member 2 was the leader, and now member 1 is.
         assert_eq!(next_member(&[member(1, 1), member(2, 1), member(3, 1)], &[outcome(1)]), NextMember::Defragment(2));
+    }
+
+    #[test]
+    fn next_member_is_no_learner() {
+        let learner = MemberHealth { is_learner: true, problem: Some("it is new".into()), ..member(1, 0) };
+        assert_eq!(next_member(&[learner.clone(), member(2, 2)], &[]), NextMember::Defragment(2));
+        assert_eq!(next_member(&[learner.clone(), member(2, 2)], &[outcome(2)]), NextMember::Done);
+        assert!(matches!(next_member(&[learner], &[]), NextMember::Blocked(_)));
     }
 
     #[test]

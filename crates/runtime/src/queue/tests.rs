@@ -149,17 +149,6 @@ async fn closed_queue_gives_out_no_objects() {
     assert!(queue.next().await.is_none());
 }
 
-#[test]
-fn backoff_doubles_up_to_its_limit() {
-    let backoff = Backoff { first: SECOND, longest: SECOND * 60 };
-    assert_eq!(backoff.wait(1, 1.0), SECOND);
-    assert_eq!(backoff.wait(1, 0.0), SECOND / 2);
-    assert_eq!(backoff.wait(4, 1.0), SECOND * 8);
-    for failures in [7, 32, 33, u32::MAX] {
-        assert_eq!(backoff.wait(failures, 1.0), SECOND * 60, "after {failures}");
-    }
-}
-
 #[derive(Clone, Debug)]
 enum Step {
     Add(u8, u64),

@@ -1,5 +1,5 @@
-//! A little of Alternator, ScyllaDB's DynamoDB-compatible API: enough to see that requests reach a node and are checked.
-//! Tables are kept in memory and passed on to all nodes that are up.
+//! A little of Alternator, ScyllaDB's DynamoDB-compatible API: enough to see that requests reach a node and are
+//! checked. Tables are kept in memory and forwarded to all nodes that are up.
 
 mod signature;
 
@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 
 use crate::{
     node::Node,
-    web::{Answer, Request},
+    web::{Request, Response},
 };
 
 const JSON: &str = "application/x-amz-json-1.0";
 
-/// An error in DynamoDB's way.
+/// An error in the format of DynamoDB.
 #[derive(Debug, PartialEq, Eq)]
 struct Fault {
     kind: &'static str,
@@ -49,32 +49,32 @@ struct Table {
     key_schema: Value,
     attributes: Value,
     created: f64,
-    /// By key, written as JSON.
+    /// By key, in JSON.
     items: BTreeMap<String, Value>,
 }
 
-pub(crate) async fn answer(node: Arc<Node>, request: Request) -> Answer {
+pub(crate) async fn respond(node: Arc<Node>, request: Request) -> Response {
     node.unpaused().await;
     let path = request.path.trim_end_matches('/');
     match (&request.method, path) {
         (&Method::GET, "") => {
             let host = request.header("host").unwrap_or_default();
-            Answer::text("text/plain", format!("healthy: {host}"))
+            Response::text("text/plain", format!("healthy: {host}"))
         }
         (&Method::GET, "/localnodes") => {
             let view = node.view();
             let live = view.live();
             let is_local = |address| view.members.at(address).is_some_and(|m| m.datacenter == node.config.datacenter);
-            Answer::json(&json!(live.into_iter().filter(|&address| is_local(address)).collect::<Vec<_>>()))
+            Response::json(&json!(live.into_iter().filter(|&address| is_local(address)).collect::<Vec<_>>()))
         }
         (&Method::POST, "") => match operate(&node, &request).await {
-            Ok(value) => Answer { content_type: JSON, ..Answer::json(&value) },
+            Ok(value) => Response { content_type: JSON, ..Response::json(&value) },
             Err(fault) => {
                 let body = json!({ "__type": format!("com.amazonaws.dynamodb.v20120810#{}", fault.kind), "message": fault.message });
-                Answer { status: StatusCode::BAD_REQUEST, content_type: JSON, ..Answer::json(&body) }
+                Response { status: StatusCode::BAD_REQUEST, content_type: JSON, ..Response::json(&body) }
             }
         },
-        _ => Answer::error(StatusCode::NOT_FOUND, "Not found"),
+        _ => Response::error(StatusCode::NOT_FOUND, "Not found"),
     }
 }
 
@@ -86,11 +86,11 @@ async fn operate(node: &Arc<Node>, request: &Request) -> Result<Value, Fault> {
     let target = request.header("x-amz-target").unwrap_or_default();
     let operation = target.rsplit('.').next().unwrap_or_default();
     let body: Value = serde_json::from_slice(&request.body).map_err(|error| Fault::invalid(&error.to_string()))?;
-    let answer = node.lock_tables().operate(operation, &body)?;
+    let response = node.lock_tables().operate(operation, &body)?;
     if matches!(operation, "CreateTable" | "PutItem") {
-        node.pass_on(json!({ "operation": operation, "body": body })).await;
+        node.forward_write(json!({ "operation": operation, "body": body })).await;
     }
-    Ok(answer)
+    Ok(response)
 }
 
 impl Node {
@@ -98,10 +98,10 @@ impl Node {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies a write that another node passed on.
+    /// Applies a write that another node forwarded.
     pub(crate) fn apply_write(&self, write: &Value) {
         let operation = write["operation"].as_str().unwrap_or_default();
-        // A table that is there already is not made again; the node that was asked told its client.
+        // An existing table is not created again; the node that received the request has reported that to its client.
         let _ = self.lock_tables().operate(operation, &write["body"]);
     }
 
@@ -109,7 +109,7 @@ impl Node {
         json!(*self.lock_tables())
     }
 
-    pub(crate) fn take_tables(&self, dump: &Value) {
+    pub(crate) fn replace_tables(&self, dump: &Value) {
         if let Ok(tables) = Tables::deserialize(dump) {
             *self.lock_tables() = tables;
         }
@@ -117,7 +117,7 @@ impl Node {
 }
 
 impl Tables {
-    /// How many writes there were.
+    /// Returns the number of writes.
     pub(crate) fn writes(&self) -> u64 {
         self.writes
     }
@@ -191,7 +191,7 @@ impl Table {
         })
     }
 
-    /// The values of the key's attributes in an item.
+    /// Returns the values of the key attributes of an item.
     fn key_of(&self, item: &Value) -> Result<String, Fault> {
         let names = self.key_schema.as_array().into_iter().flatten().filter_map(|part| part["AttributeName"].as_str());
         let mut key = Vec::new();
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_item_is_found_again() {
+    fn item_is_returned_after_it_was_stored() {
         let mut tables = Tables::default();
         let create = json!({ "TableName": "t", "KeySchema": [{ "AttributeName": "id", "KeyType": "HASH" }] });
         tables.operate("CreateTable", &create).unwrap();

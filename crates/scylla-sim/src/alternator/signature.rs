@@ -69,7 +69,7 @@ pub(super) struct Scope<'a> {
     pub(super) service: &'a str,
 }
 
-/// The signature of a request.
+/// Returns the signature of a request.
 pub(super) fn sign(request: &Request, signed_headers: &str, scope: &Scope<'_>, secret: &str) -> String {
     let mut headers = String::new();
     for name in signed_headers.split(';') {
@@ -105,7 +105,7 @@ mod tests {
 
     /// AWS' published example: GET of a list of users, signed with its example secret.
     #[test]
-    fn the_published_example_is_signed_as_published() {
+    fn published_example_has_the_published_signature() {
         let mut headers = HeaderMap::new();
         headers.insert("host", HeaderValue::from_static("iam.amazonaws.com"));
         headers.insert("content-type", HeaderValue::from_static("application/x-www-form-urlencoded; charset=utf-8"));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_must_be_of_now() {
+    fn date_must_be_recent() {
         let now: Timestamp = "2026-11-15T12:00:00Z".parse().unwrap();
         for (date, day, is_good) in [
             ("20261115T120000Z", "20261115", true),

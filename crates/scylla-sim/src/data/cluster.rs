@@ -6,18 +6,18 @@ use thiserror::Error;
 
 use super::{Cell, Copies, Keyspace, Owner, Ring, Row, streamed};
 
-/// Too few nodes are up.
+/// Not enough nodes are up.
 #[derive(Debug, PartialEq, Eq, Error)]
 pub enum Unavailable {
     /// For a write.
     #[error("Cannot achieve consistency level for cl QUORUM. Requires {required}, alive {alive}")]
     Quorum {
-        /// How many have to acknowledge it.
+        /// The number of required acknowledgements.
         required: usize,
-        /// How many are up.
+        /// The number of nodes that are up.
         alive: usize,
     },
-    /// For a change of the ring.
+    /// For a topology change.
     #[error("unable to find sufficient sources for streaming range that ends at {token} in keyspace {keyspace}")]
     Source {
         /// The keyspace.
@@ -27,12 +27,12 @@ pub enum Unavailable {
     },
 }
 
-/// Nodes with their disks. Who is up is for the caller to say.
+/// Nodes with their disks. The caller decides which nodes are up.
 #[derive(Clone, Debug, Default)]
 pub struct Cluster {
     ring: Ring,
     keyspaces: BTreeMap<String, Keyspace>,
-    /// By host ID, those of nodes that have left, too.
+    /// By host ID, including nodes that have left.
     disks: BTreeMap<String, Copies>,
     clock: i64,
 }
@@ -85,13 +85,13 @@ impl Cluster {
         assert!(disk.put(row), "{host} holds more rows than a simulated node takes");
     }
 
-    /// A node joins, with tokens of its own.
+    /// Bootstraps a node with its own tokens.
     pub fn bootstrap(&mut self, owner: Owner, is_up: impl Fn(&str) -> bool) -> Result<(), Unavailable> {
         let after = self.ring.with(owner.clone());
         self.join(&owner.host, after, is_up)
     }
 
-    /// A node takes the place of another one, with that one's tokens.
+    /// Replaces a dead node; the new node gets its tokens.
     pub fn replace(&mut self, mut owner: Owner, dead: &str, is_up: impl Fn(&str) -> bool) -> Result<(), Unavailable> {
         owner.tokens = self.ring.owner(dead).map(|dead| dead.tokens.clone()).unwrap_or_default();
         let after = self.ring.without(dead).with(owner.clone());
@@ -106,24 +106,25 @@ impl Cluster {
         }
         let copies = Copies { keyspaces: self.keyspaces.clone(), ..Copies::default() };
         self.disks.insert(host.to_owned(), copies);
-        self.become_ring(after, is_up);
+        self.change_ring(after, is_up);
         Ok(())
     }
 
-    /// A node gives away what others then own, and leaves.
+    /// Decommissions a node: streams its data to the new replicas.
     pub fn decommission(&mut self, host: &str) {
         let after = self.ring.without(host);
-        self.become_ring(after, |source| source == host);
+        self.change_ring(after, |source| source == host);
     }
 
-    /// A dead node is removed: its replicas are made anew from the others.
+    /// Removes a dead node: its replicas are streamed from the others.
     pub fn remove(&mut self, dead: &str, is_up: impl Fn(&str) -> bool) {
         let after = self.ring.without(dead);
-        self.become_ring(after, |source| source != dead && is_up(source));
+        self.change_ring(after, |source| source != dead && is_up(source));
     }
 
-    /// Streams what changes hands from nodes that are sources. Those that held it before keep it until they are cleaned up.
-    fn become_ring(&mut self, after: Ring, is_source: impl Fn(&str) -> bool) {
+    /// Changes the ring, and streams rows to new replicas from the nodes that are sources. Former replicas keep the
+    /// rows until a cleanup.
+    fn change_ring(&mut self, after: Ring, is_source: impl Fn(&str) -> bool) {
         let sources: Vec<(&String, &Copies)> = self.disks.iter().filter(|(host, _)| is_source(host)).collect();
         let mut moved: Vec<(String, Row)> = Vec::new();
         for to in after.hosts() {
@@ -136,18 +137,18 @@ impl Cluster {
         self.ring = after;
     }
 
-    /// A node drops what it does not own.
+    /// Cleans up a node: drops the rows that it does not own.
     pub fn clean_up(&mut self, host: &str) {
         let ring = self.ring.clone();
         self.disks.get_mut(host).map(|disk| disk.clean_up(&ring, host, None));
     }
 
-    /// The disk of a node is gone.
+    /// Removes the disk of a node.
     pub fn lose_disk(&mut self, host: &str) {
         self.disks.remove(host);
     }
 
-    /// The nodes of the ring that hold a row.
+    /// Returns the nodes of the ring that hold a row.
     pub fn holders(&self, keyspace: &str, key: &str) -> BTreeSet<&str> {
         self.disks().filter(|(_, copies)| copies.get(keyspace, key).is_some()).map(|(host, _)| host).collect()
     }
@@ -179,12 +180,12 @@ mod tests {
         (cluster, keyspace)
     }
 
-    /// How many rows each node holds.
+    /// Returns the number of rows of each node.
     fn counts(cluster: &Cluster) -> BTreeMap<&str, usize> {
         cluster.disks().map(|(host, copies)| (host, copies.count())).collect()
     }
 
-    /// Rows that no node of the ring holds, and rows that one of their replicas does not hold.
+    /// Returns the number of rows that no node of the ring holds, and of rows that one of their replicas does not hold.
     fn lost_and_missing(cluster: &Cluster, keyspace: &Keyspace) -> (usize, usize) {
         let keys: Vec<String> = (0..ROWS).map(|number| number.to_string()).collect();
         let is_lost = |key: &&String| cluster.holders("ks", key).is_empty();
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_does_not_own_is_not_streamed() {
+    fn rows_that_a_node_does_not_own_are_not_streamed() {
         let (mut cluster, keyspace) = cluster(THREE, &[("dc", 1)]);
         cluster.bootstrap(owner("dc/a2"), |_| true).unwrap();
         // Former replicas still hold what the new node has lost, but no node streams from them.
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replacing_node_gets_what_the_lost_one_had() {
+    fn replacing_node_gets_the_rows_of_the_lost_one() {
         let (mut cluster, keyspace) = cluster(THREE, &[("dc", 2)]);
         let had = counts(&cluster)["dc/b1"];
         cluster.lose_disk("dc/b1");
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datacenter_that_is_decommissioned_loses_what_was_there_alone() {
+    fn decommissioned_datacenter_loses_rows_without_other_replicas() {
         let hosts = ["north/a1", "north/b1", "south/a1", "south/b1"];
         for (replication, lost) in [(vec![("south", 2)], ROWS), (vec![("north", 1), ("south", 2)], 0)] {
             let (mut cluster, keyspace) = cluster(&hosts, &replication);
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_needs_a_quorum() {
+    fn write_needs_a_quorum() {
         let (mut cluster, keyspace) = cluster(THREE, &[("dc", 3)]);
         assert_eq!(cluster.write(&keyspace, "new", "1", |host| host != "dc/a1"), Ok(()));
         assert_eq!(cluster.holders("ks", "new"), BTreeSet::from(["dc/b1", "dc/c1"]));
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_later_value_counts() {
+    fn later_value_replaces_an_earlier_one() {
         let row = |written, value: &str| {
             let cell = Cell { written, value: value.into() };
             Row { keyspace: "ks".into(), key: "k".into(), cell }

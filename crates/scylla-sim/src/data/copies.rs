@@ -1,4 +1,4 @@
-//! What one node has on its disk.
+//! The rows on the disk of one node.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{Keyspace, Ring, Row};
 
-/// A node takes no more rows than this.
-pub const MOST_ROWS: usize = 10_000;
+/// The maximum number of rows of a node.
+pub const MAX_ROWS: usize = 10_000;
 
-/// A value, and when it was written. Of two, the later one counts.
+/// A value and its timestamp. The value with the latest timestamp applies.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Cell {
     /// In microseconds, as in ScyllaDB.
@@ -18,7 +18,7 @@ pub struct Cell {
     pub value: String,
 }
 
-/// The keyspaces that a node knows, the rows that it holds, and those that it keeps for nodes that are down.
+/// The keyspaces of a node, its rows, and its hints for nodes that are down.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copies {
     /// By name.
@@ -42,15 +42,15 @@ impl Copies {
         self.rows.get(keyspace)?.get(key)
     }
 
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub fn count(&self) -> usize {
         self.rows.values().map(BTreeMap::len).sum()
     }
 
-    /// Takes a row, unless a later version is there. Answers whether there was room for it.
+    /// Stores a row, unless a later version exists. Returns whether there was space for it.
     #[must_use]
     pub fn put(&mut self, row: Row) -> bool {
-        let has_room = self.count() < MOST_ROWS;
+        let has_room = self.count() < MAX_ROWS;
         let rows = self.rows.entry(row.keyspace).or_default();
         match rows.get_mut(&row.key) {
             Some(cell) => *cell = row.cell.max(cell.clone()),
@@ -60,7 +60,7 @@ impl Copies {
         true
     }
 
-    /// Drops the rows of a keyspace, or of all, of which the node is no replica. Answers how many.
+    /// Drops the rows of one or all keyspaces of which the node is no replica. Returns their number.
     pub fn clean_up(&mut self, ring: &Ring, host: &str, keyspace: Option<&str>) -> usize {
         let before = self.count();
         for (name, rows) in self.rows.iter_mut().filter(|(name, _)| keyspace.is_none_or(|only| only == *name)) {
@@ -71,20 +71,20 @@ impl Copies {
         before - self.count()
     }
 
-    /// Keeps a row for a replica that did not take it.
+    /// Stores a hint for a replica that missed a write.
     pub fn add_hint(&mut self, host: &str, row: Row) {
         let hints = self.hints.entry(host.to_owned()).or_default();
-        if hints.len() < MOST_ROWS {
+        if hints.len() < MAX_ROWS {
             hints.push(row);
         }
     }
 
-    /// The rows that are kept for a replica.
+    /// Returns the hints for a replica.
     pub fn hints(&self, host: &str) -> Vec<Row> {
         self.hints.get(host).cloned().unwrap_or_default()
     }
 
-    /// Forgets what a replica has taken meanwhile.
+    /// Drops the hints that a replica has received.
     pub fn drop_hints(&mut self, host: &str, taken: &[Row]) {
         if let Some(hints) = self.hints.get_mut(host) {
             hints.retain(|hint| !taken.contains(hint));

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     cluster::{Cluster, Unavailable},
-    copies::{Cell, Copies, MOST_ROWS},
+    copies::{Cell, Copies, MAX_ROWS},
     ring::{Owner, Ring, token_of},
 };
 
@@ -37,7 +37,7 @@ impl Keyspace {
         Self { name: name.to_owned(), replication: replication.collect() }
     }
 
-    /// How many replicas have to acknowledge a write.
+    /// Returns the number of replicas that have to acknowledge a write.
     pub fn quorum(&self) -> usize {
         self.replication.values().sum::<usize>() / 2 + 1
     }
@@ -50,12 +50,13 @@ pub struct Row {
     pub keyspace: String,
     /// Its key.
     pub key: String,
-    /// What is stored, and when it was written.
+    /// The value and its timestamp.
     pub cell: Cell,
 }
 
-/// The rows that `to` gets from `from` when the ring `before` becomes `after`: those of which `from` is a replica before and
-/// `to` becomes one. What a node holds and does not own, for want of a cleanup, is not streamed.
+/// The rows that `to` gets from `from` when the ring `before` becomes `after`: those of which `from` is a replica
+/// before and `to` becomes one. Rows that a node holds and does not own, because there was no cleanup yet, are not
+/// streamed.
 pub fn streamed(before: &Ring, after: &Ring, from: &str, to: &str, copies: &Copies) -> Vec<Row> {
     let is_streamed = |keyspace: &Keyspace, key: &str| {
         let old = before.replicas(keyspace, key);

@@ -25,12 +25,12 @@ pub struct Ring {
     tokens: Vec<(i64, String)>,
 }
 
-/// The token of a key. ScyllaDB uses another hash; what counts is that all nodes use the same.
+/// Returns the token of a key. ScyllaDB uses another hash; the simulation only needs the same one on all nodes.
 pub fn token_of(key: &str) -> i64 {
     let hash = key
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    // Keys that differ in their last byte only would else be neighbours.
+    // Otherwise keys that differ only in their last byte would have adjacent tokens.
     let mixed = (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed ^ (mixed >> 29)).cast_signed()
 }
@@ -65,8 +65,8 @@ impl Ring {
         self.owners.get(host)
     }
 
-    /// The nodes that are to hold a row: in each datacenter as many as its replication factor says, clockwise from the row's
-    /// token, those of distinct racks first. Fewer where a datacenter has fewer nodes.
+    /// Returns the replicas of a row: in each datacenter as many nodes as its replication factor, clockwise from the
+    /// row's token, those of distinct racks first. Fewer if a datacenter has fewer nodes.
     pub fn replicas(&self, keyspace: &Keyspace, key: &str) -> BTreeSet<&str> {
         self.replicas_of_token(keyspace, token_of(key))
     }
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_needs_a_replica_that_is_up() {
+    fn range_needs_a_replica_that_is_up() {
         let ring = Ring::of([owner("a", "dc", "a", &[10]), owner("b", "dc", "b", &[20])]);
         let after = ring.with(owner("c", "dc", "c", &[15]));
         let one = Keyspace::new("ks", &[("dc", 1)]);

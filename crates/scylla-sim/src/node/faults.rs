@@ -1,11 +1,11 @@
-//! What goes wrong on command.
+//! Fault injection.
 
 use serde::{Deserialize, Serialize};
 
 use super::Node;
 use crate::{args::Arguments, log};
 
-/// Where a node can be told to crash.
+/// The steps at which a node can crash.
 pub const STEPS: &[&str] = &[
     "bootstrap-started",
     "bootstrap-streamed",
@@ -25,44 +25,44 @@ pub const STEPS: &[&str] = &[
     "removenode-finished",
 ];
 
-/// The faults of a node at a time.
+/// The active faults of a node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Faults {
     /// The step at which the node crashes.
     pub crash_at: Option<String>,
-    /// Whether `crash_at` acts but once on a disk: given as an argument, it would crash every new start too.
+    /// Whether `crash_at` applies only once to a disk: as an argument, it would crash every restart.
     pub crash_once: bool,
-    /// Nodes that are not listened to, by host ID or address.
+    /// Nodes whose requests are refused, by host ID or address.
     pub refuse_from: Vec<String>,
-    /// Nodes that are not spoken to.
+    /// Nodes that get no requests.
     pub refuse_to: Vec<String>,
-    /// How many milliseconds a bootstrap takes, where that differs from what the node was started with.
+    /// The duration of a bootstrap in milliseconds, if it differs from the configuration.
     pub bootstrap_ms: Option<u64>,
-    /// How many a decommission takes, likewise.
+    /// The duration of a decommission in milliseconds, if it differs from the configuration.
     pub decommission_ms: Option<u64>,
-    /// Whether the REST API goes on telling what was true when this began.
+    /// Whether the REST API keeps returning the state at the time of this fault.
     pub is_view_frozen: bool,
-    /// Nodes that the REST API says are down, by host ID or address.
-    pub say_down: Vec<String>,
-    /// Nodes that the REST API says are up.
-    pub say_up: Vec<String>,
-    /// The version of the schema that the node says it has, where that differs from what the others have.
+    /// Nodes that the REST API reports as down, by host ID or address.
+    pub report_down: Vec<String>,
+    /// Nodes that the REST API reports as up.
+    pub report_up: Vec<String>,
+    /// The schema version that the node reports, if it differs from that of the others.
     pub schema: Option<String>,
     /// Whether the node refuses to take snapshots.
     pub refuse_snapshots: bool,
     /// Whether the node refuses to clean up.
     pub refuse_cleanups: bool,
-    /// Whether there is no room on the disk.
+    /// Whether the disk is full.
     pub is_disk_full: bool,
-    /// Whether the node answers nobody.
+    /// Whether the node does not respond.
     pub is_paused: bool,
-    /// How many replicas the keyspaces of users have in a datacenter, those with most.
+    /// The highest replication factor of user keyspaces in a datacenter.
     pub replicas: Option<usize>,
 }
 
 impl Faults {
-    /// Those that act before the start.
+    /// Returns the faults that apply before the start.
     pub(crate) fn of(arguments: &Arguments) -> Self {
         let list = |option| arguments.all(option).iter().flat_map(|list| list.split(',')).map(str::to_owned).collect();
         let crash_at = arguments.get("sim-crash-at").map(str::to_owned);
@@ -79,12 +79,12 @@ impl Faults {
 }
 
 impl Node {
-    /// Ends the process here when it was told to, as if it had been killed.
+    /// Crashes the process if a fault requests it at this step.
     pub(super) fn step(&self, step: &str) {
         log::info("sim", format!("step {step}"));
         let faults = self.with(|state| state.faults.clone());
         if faults.crash_at.as_deref() == Some(step)
-            && !(faults.crash_once && self.disk.note_once(&format!("crashed-at-{step}")))
+            && !(faults.crash_once && self.disk.mark_once(&format!("crashed-at-{step}")))
         {
             crash(&format!("at {step}"));
         }

@@ -1,5 +1,5 @@
-//! Nodes ask each other all the time whether they are there. Each believes its own eyes alone: a node is up for those
-//! whom it answers, so opinions may differ. What nodes say of themselves travels through all.
+//! Gossip: nodes ping each other periodically. A node is up for the nodes that get its responses, so views may differ.
+//! The state of each node is propagated by all nodes.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -17,130 +17,130 @@ use super::{Node, NodeError, view::named};
 use crate::{
     log,
     membership::{HostId, Member, Status},
-    rules::{Refusal, Standing, agree},
+    rules::{MemberState, Refusal, agree},
     web,
-    wire::{Answer, Envelope, Link, Question, receive, send},
+    wire::{Envelope, Link, PeerRequest, PeerResponse, receive, send},
 };
 
-/// A cluster of up to so many nodes keeps the pace that it was given.
+/// The maximum number of nodes for which the configured gossip interval applies.
 const SMALL: u32 = 8;
 
 impl Node {
-    /// Answers other nodes, until it is dropped.
-    pub(super) async fn answer_nodes(self: Arc<Self>, listener: TcpListener) {
-        web::accept(listener, move |stream| Arc::clone(&self).answer_node(stream)).await;
+    /// Serves other nodes until it is dropped.
+    pub(super) async fn serve_nodes(self: Arc<Self>, listener: TcpListener) {
+        web::accept(listener, move |stream| Arc::clone(&self).serve_node(stream)).await;
     }
 
-    async fn answer_node(self: Arc<Self>, mut stream: TcpStream) {
+    async fn serve_node(self: Arc<Self>, mut stream: TcpStream) {
         while let Ok(envelope) = receive::<Envelope>(&mut stream).await {
             self.unpaused().await;
             let is_refused = self.with(|state| named(&state.faults.refuse_from, &envelope.from, envelope.address));
             if is_refused {
                 return;
             }
-            let Some(answer) = self.answer(envelope).await else { return };
-            if send(&mut stream, &answer).await.is_err() {
+            let Some(response) = self.respond(envelope).await else { return };
+            if send(&mut stream, &response).await.is_err() {
                 return;
             }
         }
     }
 
-    /// The answer to another node; none where this one takes no part.
-    async fn answer(self: &Arc<Self>, envelope: Envelope) -> Option<Answer> {
-        let Envelope { cluster, ring, from, to, question, .. } = envelope;
+    /// Returns the response to another node; none if this one is isolated.
+    async fn respond(self: &Arc<Self>, envelope: Envelope) -> Option<PeerResponse> {
+        let Envelope { cluster, ring, from, to, request, .. } = envelope;
         if cluster != self.config.cluster_name {
-            return Some(Answer::WrongCluster { name: self.config.cluster_name.clone() });
+            return Some(PeerResponse::WrongCluster { name: self.config.cluster_name.clone() });
         }
         if to.is_some_and(|to| to != self.own) {
-            return Some(Answer::NotMe { host_id: self.own.clone() });
+            return Some(PeerResponse::NotMe { host_id: self.own.clone() });
         }
         let own_ring = self.ring();
         let Some(own_ring) = own_ring.filter(|_| self.is_gossiping()) else {
-            // Cut off, it is as silent as a dead one; before it joined, it says so.
-            return (self.ring().is_none()).then_some(Answer::NoRing);
+            // An isolated node does not respond; one that has not joined says so.
+            return (self.ring().is_none()).then_some(PeerResponse::NoRing);
         };
         if self.with(|state| state.members.has_left(&from)) {
-            return Some(Answer::Banned);
+            return Some(PeerResponse::Banned);
         }
         if ring.is_some_and(|ring| ring != own_ring) {
-            return Some(Answer::WrongRing);
+            return Some(PeerResponse::WrongRing);
         }
-        Some(match question {
-            Question::Ping { .. } => self.pong(),
-            Question::Hello => self.members(own_ring),
-            Question::Sync { members } => {
+        Some(match request {
+            PeerRequest::Ping { .. } => self.pong(),
+            PeerRequest::Hello => self.members(own_ring),
+            PeerRequest::Sync { members } => {
                 self.learn(members).await;
                 self.members(own_ring)
             }
-            Question::Commit { attempt, members } => {
-                let patience = self.config.pace.failure_timeout;
-                if !self.with(|state| state.promise.stands(&attempt, Instant::now(), patience)) {
-                    return Some(Answer::Refused(Refusal::for_now(format!(
-                        "node {} promised no such change",
+            PeerRequest::Commit { attempt, members } => {
+                let time_limit = self.config.pace.failure_timeout;
+                if !self.with(|state| state.lock.is_held(&attempt, Instant::now(), time_limit)) {
+                    return Some(PeerResponse::Refused(Refusal::for_now(format!(
+                        "node {} has not agreed to this change",
                         self.own
                     ))));
                 }
                 self.learn(members).await;
-                // Without a disk nothing can be kept, and then it is as silent as a dead one.
-                if self.is_gossiping() { Answer::Done } else { return None }
+                // A node whose disk fails isolates itself, and does not respond.
+                if self.is_gossiping() { PeerResponse::Done } else { return None }
             }
-            Question::Wish(wish) => {
-                let patience = self.config.pace.failure_timeout;
+            PeerRequest::Agree(request) => {
+                let time_limit = self.config.pace.failure_timeout;
                 let outcome = self.with(|state| {
                     let up = self.up(state);
-                    agree(&wish, &Standing { own: &self.own, members: &state.members, up: &up })?;
-                    state.promise.give(wish, Instant::now(), patience)
+                    agree(&request, &MemberState { own: &self.own, members: &state.members, up: &up })?;
+                    state.lock.acquire(request, Instant::now(), time_limit)
                 });
-                outcome.map_or_else(Answer::Refused, |()| Answer::Done)
+                outcome.map_or_else(PeerResponse::Refused, |()| PeerResponse::Done)
             }
-            Question::Renew { attempt } => {
-                let patience = self.config.pace.failure_timeout;
-                if self.with(|state| state.promise.renew(&attempt, Instant::now(), patience)) {
-                    Answer::Done
+            PeerRequest::Renew { attempt } => {
+                let time_limit = self.config.pace.failure_timeout;
+                if self.with(|state| state.lock.renew(&attempt, Instant::now(), time_limit)) {
+                    PeerResponse::Done
                 } else {
-                    let reason = format!("node {} no longer holds to it", self.own);
-                    Answer::Refused(Refusal::for_now(reason))
+                    let reason = format!("node {} no longer agrees to the change", self.own);
+                    PeerResponse::Refused(Refusal::for_now(reason))
                 }
             }
-            Question::Release { attempt } => {
-                self.with(|state| state.promise.end(&attempt));
-                Answer::Done
+            PeerRequest::Release { attempt } => {
+                self.with(|state| state.lock.end(&attempt));
+                PeerResponse::Done
             }
-            Question::Shutdown => {
-                self.with(|state| state.heard.remove(&from));
-                self.tell_changes();
-                Answer::Done
+            PeerRequest::Shutdown => {
+                self.with(|state| state.last_response.remove(&from));
+                self.log_changes();
+                PeerResponse::Done
             }
-            Question::Write(write) => {
+            PeerRequest::Write(write) => {
                 self.apply_write(&write);
-                Answer::Done
+                PeerResponse::Done
             }
-            Question::Tables => Answer::Tables(self.dump_tables()),
-            Question::Keyspace(keyspace) => self.keep_keyspace(keyspace).await?,
-            Question::Rows(rows) => self.keep_rows(rows).await?,
-            Question::Copies => Answer::Copies(self.copies()),
+            PeerRequest::Tables => PeerResponse::Tables(self.dump_tables()),
+            PeerRequest::Keyspace(keyspace) => self.store_keyspace(keyspace).await?,
+            PeerRequest::Rows(rows) => self.store_rows(rows).await?,
+            PeerRequest::Copies => PeerResponse::Copies(self.copies()),
         })
     }
 
-    fn pong(&self) -> Answer {
-        self.with(|state| Answer::Pong {
+    fn pong(&self) -> PeerResponse {
+        self.with(|state| PeerResponse::Pong {
             from: self.own.clone(),
             heartbeat: state.heartbeat,
             digest: state.members.digest(),
         })
     }
 
-    fn members(&self, ring: String) -> Answer {
-        Answer::Members { ring, members: self.with(|state| state.members.all().cloned().collect()) }
+    fn members(&self, ring: String) -> PeerResponse {
+        PeerResponse::Members { ring, members: self.with(|state| state.members.all().cloned().collect()) }
     }
 
-    /// Takes what another node knows.
+    /// Merges the members that another node knows.
     pub(super) async fn learn(self: &Arc<Self>, news: Vec<Member>) {
         let (has_changed, is_banned) = self.with(|state| {
             let mut has_changed = false;
             for news in news {
                 if news.host_id == self.own {
-                    // Nobody knows this node better than itself, but for one thing.
+                    // The node's own state is authoritative, except for its removal.
                     if news.status == Status::Left && !state.members.has_left(&self.own) {
                         return (true, true);
                     }
@@ -152,7 +152,7 @@ impl Node {
                     match status {
                         Status::Joining => _ = state.joining_since.insert(host_id, Instant::now()),
                         Status::Left => {
-                            state.heard.remove(&host_id);
+                            state.last_response.remove(&host_id);
                             log::info("gossip", format!("Node {host_id} left the ring"));
                         }
                         Status::Normal | Status::Leaving => {}
@@ -164,23 +164,23 @@ impl Node {
         if is_banned {
             self.ban().await;
         } else if has_changed {
-            // On failure it isolates itself, and says why.
+            // On failure the node isolates itself and logs the cause.
             let _ = self.persist().await;
         }
     }
 
-    /// Others say that this node is no longer one of them.
+    /// Handles that other nodes have removed this one.
     pub(super) async fn ban(self: &Arc<Self>) {
-        if self.with(|state| state.is_leaving_for_good) {
+        if self.with(|state| state.is_leaving_permanently) {
             return;
         }
         self.stop_communication();
         self.with(|state| state.is_banned = true);
         let _ = self.persist().await;
-        self.give_up(NodeError::Banned(self.own.clone()).to_string());
+        self.terminate(NodeError::Banned(self.own.clone()).to_string());
     }
 
-    /// Asks all others again and again, until it is dropped.
+    /// Pings all other nodes periodically until it is dropped.
     pub(super) async fn gossip(self: Arc<Self>) {
         loop {
             sleep(self.pause_between_rounds()).await;
@@ -188,7 +188,7 @@ impl Node {
             if !self.is_gossiping() {
                 continue;
             }
-            self.forget_the_vanished();
+            self.remove_vanished_nodes();
             let others = self.with(|state| {
                 state.heartbeat += 1;
                 let others = state.members.present().filter(|member| member.host_id != self.own);
@@ -203,16 +203,17 @@ impl Node {
                     let node = Arc::clone(&self);
                     tokio::spawn(async move {
                         node.ping(&host_id, &link).await;
-                        link.give_back();
+                        link.release();
                     });
                 }
             }
-            self.look_for_seeds(&known);
-            self.tell_changes();
+            self.contact_unknown_seeds(&known);
+            self.log_changes();
         }
     }
 
-    /// Everybody asks everybody, so that rounds become rarer in large clusters; but never so rare that a node seems down.
+    /// All nodes ping all nodes, so the interval is longer in large clusters; but never so long that a node appears
+    /// down.
     fn pause_between_rounds(&self) -> Duration {
         let pace = &self.config.pace;
         let members = u32::try_from(self.with(|state| state.members.present().count())).unwrap_or(u32::MAX);
@@ -236,12 +237,12 @@ impl Node {
 
     async fn ping(self: &Arc<Self>, host_id: &HostId, link: &Link) {
         let (heartbeat, digest) = self.with(|state| (state.heartbeat, state.members.digest()));
-        let ping = self.envelope(Some(host_id.clone()), Question::Ping { heartbeat, digest });
-        let answer = link.ask(&ping, self.answer_timeout()).await;
-        let others = match answer {
-            Ok(Answer::Pong { from, heartbeat, digest: others }) if from == *host_id => {
+        let ping = self.envelope(Some(host_id.clone()), PeerRequest::Ping { heartbeat, digest });
+        let response = link.call(&ping, self.response_timeout()).await;
+        let others = match response {
+            Ok(PeerResponse::Pong { from, heartbeat, digest: others }) if from == *host_id => {
                 self.with(|state| {
-                    state.heard.insert(from.clone(), Instant::now());
+                    state.last_response.insert(from.clone(), Instant::now());
                     state.heartbeats.insert(from.clone(), heartbeat);
                     if let Some(since) = state.joining_since.get_mut(&from) {
                         *since = Instant::now();
@@ -249,70 +250,70 @@ impl Node {
                 });
                 others
             }
-            Ok(Answer::Banned) => return self.ban().await,
+            Ok(PeerResponse::Banned) => return self.ban().await,
             _ => return,
         };
-        self.tell_changes();
+        self.log_changes();
         self.replay_hints(host_id, link.address.ip()).await;
         if others != digest && self.is_gossiping() {
             let members = self.with(|state| state.members.all().cloned().collect());
-            let sync = self.envelope(Some(host_id.clone()), Question::Sync { members });
-            if let Ok(Answer::Members { members, .. }) = link.ask(&sync, self.answer_timeout()).await {
+            let sync = self.envelope(Some(host_id.clone()), PeerRequest::Sync { members });
+            if let Ok(PeerResponse::Members { members, .. }) = link.call(&sync, self.response_timeout()).await {
                 self.learn(members).await;
             }
         }
     }
 
-    /// Nodes whose addresses all changed at once find each other through seeds: those at which nobody is known to be.
-    fn look_for_seeds(self: &Arc<Self>, known: &BTreeSet<IpAddr>) {
+    /// Contacts seeds with an address of no known member, so that nodes whose addresses all changed find each other.
+    fn contact_unknown_seeds(self: &Arc<Self>, known: &BTreeSet<IpAddr>) {
         let own = self.config.broadcast_address;
         let seeds = self.config.seeds.iter().filter_map(|seed| seed.parse().ok());
         for seed in seeds.filter(|seed| *seed != own && !known.contains(seed)) {
             let node = Arc::clone(self);
             tokio::spawn(async move {
                 let members = node.with(|state| state.members.all().cloned().collect());
-                let sync = node.envelope(None, Question::Sync { members });
-                let answer = crate::wire::ask(node.storage(seed), &sync, node.config.pace.gossip_interval).await;
-                if let Ok(Answer::Members { members, .. }) = answer {
+                let sync = node.envelope(None, PeerRequest::Sync { members });
+                let response = crate::wire::call(node.storage(seed), &sync, node.config.pace.gossip_interval).await;
+                if let Ok(PeerResponse::Members { members, .. }) = response {
                     node.learn(members).await;
                 }
             });
         }
     }
 
-    /// A node that vanished while it joined never was in the ring.
-    fn forget_the_vanished(&self) {
-        let patience = self.config.pace.failure_timeout * 2;
+    /// Removes nodes that vanished while they joined.
+    fn remove_vanished_nodes(&self) {
+        let time_limit = self.config.pace.failure_timeout * 2;
         self.with(|state| {
             let joining = state.members.present().filter(|m| m.status == Status::Joining && m.host_id != self.own);
             let joining: Vec<HostId> = joining.map(|member| member.host_id.clone()).collect();
             let mut is_gone = |host_id: &HostId| {
-                state.joining_since.entry(host_id.clone()).or_insert_with(Instant::now).elapsed() > patience
+                state.joining_since.entry(host_id.clone()).or_insert_with(Instant::now).elapsed() > time_limit
             };
             let vanished: Vec<HostId> = joining.into_iter().filter(|host_id| is_gone(host_id)).collect();
             for host_id in vanished {
                 log::info("gossip", format!("Node {host_id} vanished while it joined, removing it from gossip"));
-                state.members.forget_joining(&host_id);
+                state.members.remove_joining(&host_id);
                 state.joining_since.remove(&host_id);
             }
         });
     }
 
-    /// Logs who came and who went.
-    pub(super) fn tell_changes(&self) {
+    /// Logs nodes that came up or went down.
+    pub(super) fn log_changes(&self) {
         self.with(|state| {
             let up: Vec<HostId> = self.up(state).into_iter().filter(|host_id| *host_id != self.own).collect();
             let describe = |host_id: &HostId| match state.members.get(host_id) {
                 Some(member) => format!("{host_id}/{}", member.address),
                 None => host_id.to_string(),
             };
-            for host_id in up.iter().filter(|host_id| !state.were_up.contains(host_id)) {
+            for host_id in up.iter().filter(|host_id| !state.up_before.contains(host_id)) {
                 log::info("gossip", format!("Node {} is now UP", describe(host_id)));
             }
-            for host_id in state.were_up.iter().filter(|host_id| !up.contains(host_id)) {
+            for host_id in state.up_before.iter().filter(|host_id| !up.contains(host_id)) {
                 log::info("gossip", format!("Node {} is now DOWN", describe(host_id)));
             }
-            state.were_up = up;
+            state.up_before = up;
         });
     }
 }

@@ -1,4 +1,4 @@
-//! How a node finds its ring: it starts one, joins one, or comes back to it.
+//! The start of a node: it starts a ring, joins one, or rejoins its own.
 
 use std::{
     collections::BTreeMap,
@@ -16,16 +16,16 @@ use crate::{
     membership::{HostId, Member, Status},
     random,
     rules::{Change, Refusal},
-    wire::{Answer, Question, ask},
+    wire::{PeerRequest, PeerResponse, call},
 };
 
-/// What came of asking seeds.
-enum Found {
-    /// Nobody answered.
-    Nobody,
-    /// Somebody answered who is looking for a ring too.
+/// The result of calling the seeds.
+enum SeedsResult {
+    /// No seed responded.
+    NoResponse,
+    /// Seeds responded, and none is in a ring.
     NoRing,
-    /// A ring, and who is in it.
+    /// A ring and its members.
     Ring(String, Vec<Member>),
 }
 
@@ -36,48 +36,50 @@ impl Node {
     pub(super) async fn join(self: &Arc<Self>) -> Result<(), NodeError> {
         self.persist().await?;
         if self.with(|state| state.bootstrapped) == Bootstrapped::Completed {
-            return self.come_back().await;
+            return self.rejoin().await;
         }
         self.set_mode(Mode::Joining);
         let deadline = Instant::now() + self.config.pace.join_timeout;
-        let mut told = String::new();
+        let mut logged = String::new();
         let mut last = "Unable to contact any seeds".to_owned();
         loop {
-            match self.ask_seeds().await? {
-                Found::Ring(ring, members) => {
+            match self.call_seeds().await? {
+                SeedsResult::Ring(ring, members) => {
                     self.with(|state| state.ring = Some(ring));
                     self.learn_ring(members)?;
-                    match self.enter().await {
+                    match self.join_ring().await {
                         Ok(()) => return Ok(()),
                         Err(refusal) if refusal.is_final => return Err(NodeError::Refused(refusal.reason)),
                         Err(refusal) => last = refusal.reason,
                     }
-                    // Until it is in, it is in none.
+                    // The node is in no ring before it has joined.
                     self.with(|state| state.ring = None);
                 }
-                Found::NoRing if self.founds() => return self.found().await,
-                Found::Nobody if self.founds() && self.may_found_alone(deadline) => return self.found().await,
-                Found::NoRing => last = "The seeds are not members of a ring".to_owned(),
-                Found::Nobody => {}
+                SeedsResult::NoRing if self.may_start_ring() => return self.start_ring().await,
+                SeedsResult::NoResponse if self.may_start_ring() && self.may_start_ring_alone(deadline) => {
+                    return self.start_ring().await;
+                }
+                SeedsResult::NoRing => last = "The seeds are not members of a ring".to_owned(),
+                SeedsResult::NoResponse => {}
             }
             if Instant::now() > deadline {
                 return Err(NodeError::Refused(last));
             }
-            if told != last {
+            if logged != last {
                 log::info("storage_service", format!("Waiting to join: {last}"));
-                told.clone_from(&last);
+                logged.clone_from(&last);
             }
             sleep(PAUSE).await;
         }
     }
 
-    /// Whether this is the node that starts a ring where there is none. One that replaces another never does.
-    fn founds(&self) -> bool {
+    /// Whether this node starts a ring if there is none. A node that replaces another one never does.
+    fn may_start_ring(&self) -> bool {
         self.config.is_first_seed() && self.config.replaces.is_none()
     }
 
-    /// Other seeds that are silent may be a ring; they are given some time.
-    fn may_found_alone(&self, deadline: Instant) -> bool {
+    /// Other seeds may be in a ring and not respond yet, so the node waits for them.
+    fn may_start_ring_alone(&self, deadline: Instant) -> bool {
         let is_only_seed = self.config.seeds.len() == 1;
         is_only_seed || Instant::now() + self.config.pace.join_timeout > deadline + self.config.pace.failure_timeout
     }
@@ -98,22 +100,22 @@ impl Node {
         seeds
     }
 
-    /// Asks all seeds which ring they are in.
-    async fn ask_seeds(self: &Arc<Self>) -> Result<Found, NodeError> {
-        let answers = self.say_hello(self.seeds().await).await;
+    /// Calls all seeds for their ring.
+    async fn call_seeds(self: &Arc<Self>) -> Result<SeedsResult, NodeError> {
+        let responses = self.send_hello(self.seeds().await).await;
         let mut rings = BTreeMap::<String, Vec<Member>>::new();
-        let mut has_answer = false;
-        for answer in answers {
-            has_answer = true;
-            match answer {
-                Answer::Members { ring, members } => rings.entry(ring).or_default().extend(members),
-                Answer::WrongCluster { name } => {
+        let mut has_response = false;
+        for response in responses {
+            has_response = true;
+            match response {
+                PeerResponse::Members { ring, members } => rings.entry(ring).or_default().extend(members),
+                PeerResponse::WrongCluster { name } => {
                     let own = &self.config.cluster_name;
                     return Err(NodeError::Refused(format!(
                         "ClusterName mismatch: a seed is of cluster {name}, not {own}"
                     )));
                 }
-                Answer::Banned => {
+                PeerResponse::Banned => {
                     self.with(|state| state.is_banned = true);
                     self.persist().await?;
                     return Err(NodeError::Banned(self.own.clone()));
@@ -124,20 +126,20 @@ impl Node {
         if rings.len() > 1 {
             return Err(NodeError::Refused("The seeds are members of different rings".to_owned()));
         }
-        let found = rings.pop_first().map(|(ring, members)| Found::Ring(ring, members));
-        Ok(found.unwrap_or(if has_answer { Found::NoRing } else { Found::Nobody }))
+        let found = rings.pop_first().map(|(ring, members)| SeedsResult::Ring(ring, members));
+        Ok(found.unwrap_or(if has_response { SeedsResult::NoRing } else { SeedsResult::NoResponse }))
     }
 
-    async fn say_hello(self: &Arc<Self>, addresses: Vec<SocketAddr>) -> Vec<Answer> {
-        let mut questions = JoinSet::new();
+    async fn send_hello(self: &Arc<Self>, addresses: Vec<SocketAddr>) -> Vec<PeerResponse> {
+        let mut calls = JoinSet::new();
         for address in addresses {
-            let (hello, patience) = (self.envelope(None, Question::Hello), self.answer_timeout());
-            questions.spawn(async move { ask(address, &hello, patience).await });
+            let (hello, time_limit) = (self.envelope(None, PeerRequest::Hello), self.response_timeout());
+            calls.spawn(async move { call(address, &hello, time_limit).await });
         }
-        questions.join_all().await.into_iter().flatten().collect()
+        calls.join_all().await.into_iter().flatten().collect()
     }
 
-    /// Takes the ring that seeds told of, where this node has no place in it yet.
+    /// Merges the members of the ring that seeds sent.
     fn learn_ring(&self, members: Vec<Member>) -> Result<(), NodeError> {
         self.with(|state| {
             for news in members {
@@ -151,7 +153,7 @@ impl Node {
     }
 
     /// Starts a ring.
-    async fn found(self: &Arc<Self>) -> Result<(), NodeError> {
+    async fn start_ring(self: &Arc<Self>) -> Result<(), NodeError> {
         log::info("storage_service", "No ring is known to the seeds, and this node is the first of them: starting one");
         self.with(|state| {
             state.ring = Some(random::uuid());
@@ -163,8 +165,8 @@ impl Node {
         Ok(())
     }
 
-    /// Joins a ring, or finishes what it had begun before it was stopped.
-    async fn enter(self: &Arc<Self>) -> Result<(), Refusal> {
+    /// Joins a ring, or finishes an interrupted join.
+    async fn join_ring(self: &Arc<Self>) -> Result<(), Refusal> {
         if self.with(|state| state.members.is_in_ring(&self.own)) {
             log::info("storage_service", "The ring has this node already: finishing the interrupted join");
             return self.finish_join().await;
@@ -174,13 +176,13 @@ impl Node {
             None => Change::Bootstrap,
         };
         let agreement = self.agree_on(&change).await?;
-        let outcome = self.while_agreed(&agreement, self.enter_agreed(&agreement, &change)).await;
+        let outcome = self.while_agreed(&agreement, self.join_agreed(&agreement, &change)).await;
         self.release(&agreement).await;
-        // Once it has begun, it is not begun again by the same process.
+        // A join that has begun is not retried by the same process.
         outcome.map_err(|refusal| Refusal::final_(refusal.reason))
     }
 
-    async fn enter_agreed(self: &Arc<Self>, agreement: &Agreement, change: &Change) -> Result<(), Refusal> {
+    async fn join_agreed(self: &Arc<Self>, agreement: &Agreement, change: &Change) -> Result<(), Refusal> {
         let name = change.name();
         let dead = change.dead().and_then(|dead| self.entry(dead));
         self.with(|state| {
@@ -198,7 +200,7 @@ impl Node {
         self.stream_rows_in(change).await?;
         self.step(&format!("{name}-streamed"));
 
-        // Not a word of it before others agreed: gossip would carry it on.
+        // The own state changes only after the commit, because gossip would propagate it.
         let left = dead.map(|dead| Member { status: Status::Left, ..dead });
         let facts: Vec<Member> = [self.next_entry(Status::Normal)].into_iter().chain(left).collect();
         self.commit(agreement, facts.clone()).await?;
@@ -226,32 +228,32 @@ impl Node {
         self.faults().bootstrap_ms.map_or(self.config.pace.bootstrap, Duration::from_millis)
     }
 
-    /// Comes back to a ring after a restart, when a majority of it is reachable: a whole cluster may start again at once, but
-    /// no node alone. Where somebody answers that it left meanwhile, it has.
-    async fn come_back(self: &Arc<Self>) -> Result<(), NodeError> {
+    /// Rejoins a ring after a restart, when a majority of it is reachable: a whole cluster can restart at once, but no
+    /// node alone. If another node responds that this one was removed, it is.
+    async fn rejoin(self: &Arc<Self>) -> Result<(), NodeError> {
         if self.config.replaces.is_some() {
             log::warn("storage_service", "replace_node_first_boot is ignored: this is not the first boot");
         }
         self.set_mode(Mode::Joining);
-        self.look_for_ring().await?;
+        self.find_ring().await?;
         self.set_status(Status::Normal);
         self.persist().await?;
         self.with(|state| state.is_gossiping = true);
-        let mut told = 0;
+        let mut logged = 0;
         while let Err((up, nodes)) = self.majority() {
-            if told != up {
+            if logged != up {
                 log::info("raft_group0", format!("Waiting for a majority: {up} of {nodes} node(s) are reachable"));
-                told = up;
+                logged = up;
             }
             sleep(PAUSE).await;
-            // Others may have other addresses by now.
-            self.look_for_ring().await?;
+            // Other nodes may have changed their addresses.
+            self.find_ring().await?;
         }
         Ok(())
     }
 
-    /// Asks everybody who may be in the ring.
-    async fn look_for_ring(self: &Arc<Self>) -> Result<(), NodeError> {
+    /// Calls all nodes that may be in the ring.
+    async fn find_ring(self: &Arc<Self>) -> Result<(), NodeError> {
         let others: Vec<(HostId, std::net::IpAddr)> = self.with(|state| {
             let others = state.members.present().filter(|member| member.host_id != self.own);
             let others = others.filter(|member| !named(&state.faults.refuse_to, &member.host_id, member.address));
@@ -261,22 +263,23 @@ impl Node {
         addresses.extend(others.iter().map(|(_, address)| self.storage(*address)));
         addresses.sort();
         addresses.dedup();
-        for answer in self.say_hello(addresses).await {
-            match answer {
-                Answer::Members { members, .. } => self.learn_ring(members)?,
-                Answer::Banned => {
+        for response in self.send_hello(addresses).await {
+            match response {
+                PeerResponse::Members { members, .. } => self.learn_ring(members)?,
+                PeerResponse::Banned => {
                     self.with(|state| state.is_banned = true);
                     self.persist().await?;
                     return Err(NodeError::Banned(self.own.clone()));
                 }
-                Answer::WrongRing => log::warn("gossip", "A seed is in another ring of the same name"),
+                PeerResponse::WrongRing => log::warn("gossip", "A seed is in another ring of the same name"),
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// Whether more than half of the ring is up, this node included; else how many of how many are.
+    /// Checks that more than half of the ring is up, including this node. The error has the number of nodes that are
+    /// up, and of all.
     fn majority(&self) -> Result<(), (usize, usize)> {
         self.with(|state| {
             let up = self.up(state);

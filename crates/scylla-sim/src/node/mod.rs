@@ -29,29 +29,29 @@ use crate::{
     log,
     membership::{HostId, Member, Membership, Status},
     random,
-    rules::Promise,
+    rules::ChangeLock,
     tls::TlsError,
-    wire::{Envelope, Link, Question},
+    wire::{Envelope, Link, PeerRequest},
 };
 
-/// What a node is doing, in ScyllaDB's words.
+/// The operation mode of a node, as in ScyllaDB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// It reads its disk and looks for others.
+    /// It reads its disk and contacts other nodes.
     Starting,
-    /// It asks to join a ring.
+    /// It requests to join a ring.
     Joining,
-    /// It streams what it will own.
+    /// It streams the data that it will own.
     Bootstrap,
     /// It is in the ring.
     Normal,
-    /// It gives its tokens away.
+    /// It streams its data to other nodes.
     Leaving,
-    /// It gave them away.
+    /// It is decommissioned.
     Decommissioned,
     /// It stops serving.
     Draining,
-    /// It stopped serving. Only a restart helps.
+    /// It has stopped serving until it is restarted.
     Drained,
 }
 
@@ -67,15 +67,15 @@ pub enum NodeError {
     /// The disk fails.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// A port cannot be had, or the like.
+    /// An I/O error, such as a port in use.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// No TLS from these files.
+    /// The TLS files are invalid.
     #[error("TLS of {what} cannot be set up")]
     Tls {
-        /// For what.
+        /// The interface.
         what: &'static str,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -92,7 +92,7 @@ pub enum NodeError {
         "This node was decommissioned and will not rejoin the ring. To use it again, remove its data; it will be a new node"
     )]
     Decommissioned,
-    /// Others removed or replaced it.
+    /// Other nodes removed or replaced it.
     #[error("This node ({0}) was removed from the cluster: it is banned and will not rejoin the ring")]
     Banned(HostId),
     /// It cannot join.
@@ -110,7 +110,7 @@ impl NodeError {
 pub struct Node {
     pub(crate) config: Config,
     pub(crate) disk: Disk,
-    /// Who it is.
+    /// Its host ID.
     pub(crate) own: HostId,
     pub(crate) started: Instant,
     pub(crate) tables: Mutex<Tables>,
@@ -118,9 +118,9 @@ pub struct Node {
     /// Rows are stored in the order in which they change.
     saved_copies: Arc<tokio::sync::Mutex<()>>,
     state: Mutex<State>,
-    /// Kept connections, one for each member.
+    /// Persistent connections, one for each member.
     links: Mutex<HashMap<HostId, Arc<Link>>>,
-    /// The order of what is stored: only the newest state counts.
+    /// The number of the latest stored state: older states are not stored.
     saved: tokio::sync::Mutex<u64>,
     is_paused: watch::Sender<bool>,
     serves_clients: watch::Sender<bool>,
@@ -128,15 +128,15 @@ pub struct Node {
     end: watch::Sender<Option<String>>,
 }
 
-/// What changes while it runs.
+/// The mutable state.
 struct State {
     mode: Mode,
     members: Membership,
-    /// When each other node answered last.
-    heard: BTreeMap<HostId, Instant>,
-    /// Which nodes were up when this was looked at last, to tell of changes.
-    were_up: Vec<HostId>,
-    /// When a joining node was heard of last.
+    /// The time of the last response of each other node.
+    last_response: BTreeMap<HostId, Instant>,
+    /// The nodes that were up at the last check, to log changes.
+    up_before: Vec<HostId>,
+    /// The time of the last state of each joining node.
     joining_since: BTreeMap<HostId, Instant>,
     heartbeat: u64,
     heartbeats: BTreeMap<HostId, u64>,
@@ -146,17 +146,17 @@ struct State {
     tokens: Vec<i64>,
     generation: u64,
     is_gossiping: bool,
-    /// Others are being told that this node left; that they say so too is no surprise.
-    is_leaving_for_good: bool,
-    promise: Promise,
+    /// Whether this node is committing that it has left, so that others may respond that it is banned.
+    is_leaving_permanently: bool,
+    lock: ChangeLock,
     faults: Faults,
     frozen_view: Option<View>,
-    /// Counts what is to be stored.
+    /// Number of states to store.
     changes: u64,
 }
 
 impl Node {
-    /// Reads the disk, or makes a new node on an empty one.
+    /// Reads the disk, or creates a new node on an empty one.
     pub fn open(config: Config) -> Result<Arc<Self>, NodeError> {
         let disk = Disk::new(config.workdir.clone(), config.data_dir.clone());
         let faults = Faults::of(&config.arguments);
@@ -180,8 +180,8 @@ impl Node {
         let state = State {
             mode: Mode::Starting,
             members: Membership::of(local.iter().flat_map(|local| local.members.iter().cloned())),
-            heard: BTreeMap::new(),
-            were_up: Vec::new(),
+            last_response: BTreeMap::new(),
+            up_before: Vec::new(),
             joining_since: BTreeMap::new(),
             heartbeat: 0,
             heartbeats: BTreeMap::new(),
@@ -191,8 +191,8 @@ impl Node {
             tokens,
             generation: now.max(generation + 1),
             is_gossiping: false,
-            is_leaving_for_good: false,
-            promise: Promise::default(),
+            is_leaving_permanently: false,
+            lock: ChangeLock::default(),
             frozen_view: None,
             changes: 0,
             faults: faults.clone(),
@@ -218,7 +218,7 @@ impl Node {
         look(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What it is doing.
+    /// Returns the mode.
     pub(crate) fn mode(&self) -> Mode {
         self.with(|state| state.mode)
     }
@@ -251,12 +251,12 @@ impl Node {
         let _ = self.is_paused.subscribe().wait_for(|is_paused| !is_paused).await;
     }
 
-    /// When it was started; grows with every start.
+    /// Its generation, which increases with every start.
     pub(crate) fn generation(&self) -> u64 {
         self.with(|state| state.generation)
     }
 
-    /// The heartbeat of a node, as last heard.
+    /// Returns the last known heartbeat of a node.
     pub(crate) fn heartbeat(&self, host_id: &HostId) -> u64 {
         self.with(|state| {
             if *host_id == self.own {
@@ -267,17 +267,17 @@ impl Node {
         })
     }
 
-    /// Which ring it is in.
+    /// Returns the ID of its ring.
     pub(crate) fn ring(&self) -> Option<String> {
         self.with(|state| state.ring.clone())
     }
 
-    /// The tokens that it has, or will have.
+    /// Returns its current or future tokens.
     pub(crate) fn tokens(&self) -> Vec<i64> {
         self.with(|state| state.tokens.clone())
     }
 
-    /// What the node says of itself next, once it has this status.
+    /// Returns the next state of this node, with this status.
     fn next_entry(&self, status: Status) -> Member {
         self.with(|state| {
             let known = state.members.get(&self.own).filter(|member| member.generation == state.generation);
@@ -296,13 +296,14 @@ impl Node {
         })
     }
 
-    /// Changes what the node says of itself.
+    /// Changes the status of this node.
     fn set_status(&self, status: Status) {
         let entry = self.next_entry(status);
         self.with(|state| state.members.merge(entry));
     }
 
-    /// Stores what the node knows. On failure it isolates itself, as ScyllaDB does: what cannot be kept must not be told.
+    /// Stores the state. On failure the node isolates itself, as ScyllaDB does: it must not send a state that is not
+    /// stored.
     async fn persist(self: &Arc<Self>) -> Result<(), DiskError> {
         let (change, local) = self.with(|state| {
             state.changes += 1;
@@ -326,7 +327,7 @@ impl Node {
             return Ok(());
         }
         let node = Arc::clone(self);
-        // Waiting for a disk must not keep the node from answering others.
+        // A slow disk must not delay responses to other nodes.
         let outcome = tokio::task::spawn_blocking(move || node.disk.save(&local)).await;
         let outcome = outcome.unwrap_or_else(|error| Err(DiskError::Write { source: io::Error::other(error) }));
         match &outcome {
@@ -336,7 +337,7 @@ impl Node {
         outcome
     }
 
-    /// Cuts the node off from others and from clients. The process and its REST API stay.
+    /// Isolates the node from other nodes and clients. The process and its REST API continue.
     pub(crate) fn isolate(&self, error: &DiskError) {
         log::error(
             "storage_service",
@@ -350,7 +351,7 @@ impl Node {
         self.with(|state| state.is_gossiping = false);
     }
 
-    /// Puts faults in force.
+    /// Changes the active faults.
     pub(crate) async fn set_faults(self: &Arc<Self>, change: impl FnOnce(&mut Faults)) {
         let view = self.view();
         let (before, now) = self.with(|state| {
@@ -366,24 +367,24 @@ impl Node {
         self.disk.set_full(now.is_disk_full);
         self.is_paused.send_replace(now.is_paused);
         if now.is_disk_full && !before.is_disk_full {
-            // A database writes all the time; this one is made to, so that it finds out.
+            // A real database writes continuously; here a write is forced, so that the fault takes effect.
             let _ = self.persist().await;
         }
     }
 
-    /// The faults in force.
+    /// Returns the active faults.
     pub(crate) fn faults(&self) -> Faults {
         self.with(|state| state.faults.clone())
     }
 
-    fn envelope(&self, to: Option<HostId>, question: Question) -> Envelope {
+    fn envelope(&self, to: Option<HostId>, request: PeerRequest) -> Envelope {
         Envelope {
             cluster: self.config.cluster_name.clone(),
             ring: self.ring(),
             from: self.own.clone(),
             address: self.config.broadcast_address,
             to,
-            question,
+            request,
         }
     }
 
@@ -391,13 +392,13 @@ impl Node {
         SocketAddr::new(address, self.config.storage_port)
     }
 
-    /// How long an answer of another node is waited for.
-    fn answer_timeout(&self) -> Duration {
+    /// Returns the timeout of requests to other nodes.
+    fn response_timeout(&self) -> Duration {
         self.config.pace.failure_timeout / 2
     }
 
-    /// Ends the process, with a reason.
-    fn give_up(&self, reason: String) {
+    /// Terminates the process with a reason.
+    fn terminate(&self, reason: String) {
         self.end.send_if_modified(|end| end.is_none() && end.replace(reason).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Rows: writes reach all replicas that are up, and changes of the ring stream what changes hands.
+//! Rows: writes go to all replicas that are up, and topology changes stream rows to new replicas.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,12 +12,12 @@ use tokio::task::JoinSet;
 
 use super::{Mode, Node, State};
 use crate::{
-    data::{Cell, Copies, Keyspace, MOST_ROWS, Owner, Ring, Row, Unavailable, streamed},
+    data::{Cell, Copies, Keyspace, MAX_ROWS, Owner, Ring, Row, Unavailable, streamed},
     disk::DiskError,
     log,
     membership::{HostId, Member, Status},
     rules::{Change, Refusal},
-    wire::{Answer, Question},
+    wire::{PeerRequest, PeerResponse},
 };
 
 fn owner(member: &Member) -> Owner {
@@ -29,7 +29,7 @@ fn owner(member: &Member) -> Owner {
     }
 }
 
-/// The ring as it is, and as it will be when all who join have joined and all who leave have left.
+/// Returns the current ring, and the ring after all pending topology changes.
 fn rings(state: &State) -> (Ring, Ring) {
     let now = Ring::of(state.members.ring().map(owner));
     let joining: Vec<&Member> = state
@@ -37,7 +37,7 @@ fn rings(state: &State) -> (Ring, Ring) {
         .present()
         .filter(|member| member.status == Status::Joining && !member.tokens.is_empty())
         .collect();
-    // A node that replaces another one has that one's tokens.
+    // A node that replaces another one has the tokens of that node.
     let stays = |member: &&Member| {
         member.status == Status::Normal && !joining.iter().any(|joining| joining.tokens == member.tokens)
     };
@@ -60,7 +60,7 @@ impl Node {
         self.copies.lock().unwrap_or_else(PoisonError::into_inner).keyspaces.keys().cloned().collect()
     }
 
-    /// Changes what is on the disk. On failure the node isolates itself.
+    /// Changes the stored rows. On failure the node isolates itself.
     async fn change_copies<T>(self: &Arc<Self>, change: impl FnOnce(&mut Copies) -> T) -> Result<T, DiskError> {
         let order = Arc::clone(&self.saved_copies).lock_owned().await;
         let (outcome, changed) = {
@@ -71,7 +71,7 @@ impl Node {
         };
         let Some(copies) = changed else { return Ok(outcome) };
         let node = Arc::clone(self);
-        // It is stored, and before what comes next, even if nobody waits for it any more.
+        // Changes are stored in order, even if the caller is cancelled.
         let saved = tokio::task::spawn_blocking(move || {
             let _order = order;
             node.disk.save_copies(&copies)
@@ -94,47 +94,47 @@ impl Node {
             return Err(Refusal::final_(format!("the node is in {} mode", self.mode())));
         }
         for (host_id, address) in self.other_members() {
-            let answer = self.ask_member(&host_id, address, Question::Keyspace(keyspace.clone())).await;
-            if !matches!(answer, Some(Answer::Done)) {
+            let response = self.call_member(&host_id, address, PeerRequest::Keyspace(keyspace.clone())).await;
+            if !matches!(response, Some(PeerResponse::Done)) {
                 return Err(Refusal::for_now(format!("node {host_id} at {address} does not take the keyspace")));
             }
         }
-        match self.keep_keyspace(keyspace).await {
+        match self.store_keyspace(keyspace).await {
             Some(_) => Ok(()),
             None => Err(Refusal::for_now("the keyspace cannot be stored")),
         }
     }
 
-    /// Stores a keyspace. No answer where the disk fails.
-    pub(super) async fn keep_keyspace(self: &Arc<Self>, keyspace: Keyspace) -> Option<Answer> {
+    /// Stores a keyspace. Returns no response if the disk fails.
+    pub(super) async fn store_keyspace(self: &Arc<Self>, keyspace: Keyspace) -> Option<PeerResponse> {
         let kept = self.change_copies(|copies| copies.keyspaces.insert(keyspace.name.clone(), keyspace)).await;
-        kept.ok().map(|_| Answer::Done)
+        kept.ok().map(|_| PeerResponse::Done)
     }
 
-    /// Stores rows. No answer where the disk fails.
-    pub(super) async fn keep_rows(self: &Arc<Self>, rows: Vec<Row>) -> Option<Answer> {
+    /// Stores rows. Returns no response if the disk fails.
+    pub(super) async fn store_rows(self: &Arc<Self>, rows: Vec<Row>) -> Option<PeerResponse> {
         let put_all = |copies: &mut Copies| rows.into_iter().all(|row| copies.put(row));
         match self.change_copies(put_all).await.ok()? {
-            true => Some(Answer::Done),
-            false => Some(Answer::Refused(Refusal::final_(format!("a simulated node takes {MOST_ROWS} rows")))),
+            true => Some(PeerResponse::Done),
+            false => Some(PeerResponse::Refused(Refusal::final_(format!("a simulated node takes {MAX_ROWS} rows")))),
         }
     }
 
-    /// Sends rows to each of these nodes. Answers which have them.
+    /// Sends rows to each of these nodes. Returns the nodes that stored them.
     async fn send_rows(self: &Arc<Self>, rows: BTreeMap<String, Vec<Row>>) -> BTreeSet<String> {
         let addresses: BTreeMap<String, (HostId, IpAddr)> =
             self.other_members().into_iter().map(|member| (member.0.to_string(), member)).collect();
         let (mut sent, mut kept) = (JoinSet::new(), BTreeSet::new());
         for (host, rows) in rows {
             if host == self.own.as_str() {
-                if matches!(self.keep_rows(rows).await, Some(Answer::Done)) {
+                if matches!(self.store_rows(rows).await, Some(PeerResponse::Done)) {
                     kept.insert(host);
                 }
             } else if let Some((host_id, address)) = addresses.get(&host).cloned() {
                 let node = Arc::clone(self);
                 sent.spawn(async move {
-                    let answer = node.ask_member(&host_id, address, Question::Rows(rows)).await;
-                    matches!(answer, Some(Answer::Done)).then_some(host)
+                    let response = node.call_member(&host_id, address, PeerRequest::Rows(rows)).await;
+                    matches!(response, Some(PeerResponse::Done)).then_some(host)
                 });
             }
         }
@@ -142,8 +142,8 @@ impl Node {
         kept
     }
 
-    /// Writes rows to all of their replicas that are up, and to nodes that are about to become replicas. A quorum has to be up,
-    /// and to acknowledge them. For replicas that do not, hints are kept.
+    /// Writes rows to all of their replicas that are up, and to nodes that are about to become replicas. A quorum has
+    /// to be up, and to acknowledge them. Hints are stored for the other replicas.
     pub(crate) async fn write_rows(
         self: &Arc<Self>,
         keyspace: &str,
@@ -200,35 +200,35 @@ impl Node {
         Ok(())
     }
 
-    /// Sends a node what it has missed.
+    /// Sends a node its hints.
     pub(super) async fn replay_hints(self: &Arc<Self>, host_id: &HostId, address: IpAddr) {
         let hints = self.copies.lock().unwrap_or_else(PoisonError::into_inner).hints(host_id.as_str());
         if hints.is_empty() {
             return;
         }
-        if let Some(Answer::Done) = self.ask_member(host_id, address, Question::Rows(hints.clone())).await {
+        if let Some(PeerResponse::Done) = self.call_member(host_id, address, PeerRequest::Rows(hints.clone())).await {
             log::info("hints_manager", format!("{} writes were sent to {host_id}", hints.len()));
-            // On failure it isolates itself, and says why.
+            // On failure the node isolates itself and logs the cause.
             let _ = self.change_copies(|copies| copies.drop_hints(host_id.as_str(), &hints)).await;
         }
     }
 
-    /// What the nodes of the ring hold, but for this one and those that do not answer.
+    /// Returns the rows of the other nodes of the ring, except for those that do not respond.
     async fn copies_of_others(self: &Arc<Self>) -> Vec<(String, Copies)> {
-        let mut questions = JoinSet::new();
+        let mut calls = JoinSet::new();
         for (host_id, address) in self.other_members() {
             let node = Arc::clone(self);
-            questions.spawn(async move {
-                match node.ask_member(&host_id, address, Question::Copies).await {
-                    Some(Answer::Copies(copies)) => Some((host_id.to_string(), copies)),
+            calls.spawn(async move {
+                match node.call_member(&host_id, address, PeerRequest::Copies).await {
+                    Some(PeerResponse::Copies(copies)) => Some((host_id.to_string(), copies)),
                     _ => None,
                 }
             });
         }
-        questions.join_all().await.into_iter().flatten().collect()
+        calls.join_all().await.into_iter().flatten().collect()
     }
 
-    /// Takes the keyspaces, and the rows of which this node becomes a replica, from their replicas.
+    /// Streams the keyspaces, and the rows of which this node becomes a replica, from their replicas.
     pub(super) async fn stream_rows_in(self: &Arc<Self>, change: &Change) -> Result<(), Refusal> {
         let own = self.own.as_str();
         let now = self.with(|state| Ring::of(state.members.ring().map(owner)));
@@ -256,13 +256,13 @@ impl Node {
         });
         match has_room.await {
             Ok(true) => Ok(()),
-            Ok(false) => Err(Refusal::final_(format!("a simulated node takes {MOST_ROWS} rows"))),
+            Ok(false) => Err(Refusal::final_(format!("a simulated node takes {MAX_ROWS} rows"))),
             Err(error) => Err(failed(&error)),
         }
     }
 
-    /// Streams the rows of a node that leaves to those that become their replicas: from the node itself, or from the other
-    /// replicas where it is dead.
+    /// Streams the rows of a leaving node to their new replicas: from the node itself, or from the other replicas if it
+    /// is dead.
     pub(super) async fn stream_rows_of(self: &Arc<Self>, leaves: &HostId) -> Result<(), Refusal> {
         let now = self.with(|state| Ring::of(state.members.ring().map(owner)));
         let after = now.without(leaves.as_str());
@@ -287,8 +287,8 @@ impl Node {
         }
     }
 
-    /// Drops rows of which this node is no replica. As in ScyllaDB, not while it is about to become a replica of others: it
-    /// may have them already.
+    /// Drops rows of which this node is no replica. As in ScyllaDB, not while it is about to become a replica of other
+    /// rows, which it may already have.
     pub(crate) async fn clean_up(self: &Arc<Self>, keyspace: Option<&str>) -> Result<(), Refusal> {
         if self.faults().refuse_cleanups {
             return Err(Refusal::for_now("cleanups fail on command"));

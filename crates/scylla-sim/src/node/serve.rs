@@ -1,4 +1,4 @@
-//! A node's life: its servers, its start, its end.
+//! Runs a node: its servers, its start and its termination.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -14,16 +14,16 @@ use crate::{
     alternator, cql, log, metrics, rest,
     tls::Reloading,
     web,
-    wire::{Answer, Question},
+    wire::{PeerRequest, PeerResponse},
 };
 
 impl Node {
-    /// Runs until it is told to stop, or must.
+    /// Runs until it is stopped, or has to terminate.
     pub async fn run(self: Arc<Self>) -> Result<(), NodeError> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut end = self.end.subscribe();
-        // Dropping it ends all that was started.
+        // Dropping it stops all tasks.
         let mut tasks = JoinSet::new();
         let outcome = tokio::select! {
             outcome = self.live(&mut tasks) => outcome,
@@ -59,21 +59,21 @@ impl Node {
             None => None,
         };
         let node = Arc::clone(self);
-        tasks.spawn(web::serve(rest, None, move |request| rest::answer(Arc::clone(&node), request)));
+        tasks.spawn(web::serve(rest, None, move |request| rest::respond(Arc::clone(&node), request)));
         let node = Arc::clone(self);
-        tasks.spawn(web::serve(prometheus, None, move |request| metrics::answer(Arc::clone(&node), request)));
-        tasks.spawn(Arc::clone(self).answer_nodes(nodes));
+        tasks.spawn(web::serve(prometheus, None, move |request| metrics::respond(Arc::clone(&node), request)));
+        tasks.spawn(Arc::clone(self).serve_nodes(nodes));
         tasks.spawn(Arc::clone(self).gossip());
 
         self.join().await?;
-        self.copy_tables().await;
+        self.fetch_tables().await;
         self.set_mode(Mode::Normal);
         self.serve_clients(true);
         log::info("init", "serving");
         self.listen_to_clients(cql_tls, alternator_tls).await
     }
 
-    /// Listens to clients while it is to serve them. Never returns but for an error.
+    /// Serves clients while that is enabled. Returns only on an error.
     async fn listen_to_clients(
         self: &Arc<Self>,
         cql_tls: Option<Arc<Reloading>>,
@@ -118,18 +118,18 @@ impl Node {
         tls: Option<Arc<Reloading>>,
     ) {
         let node = Arc::clone(self);
-        servers.spawn(web::serve(listener, tls, move |request| alternator::answer(Arc::clone(&node), request)));
+        servers.spawn(web::serve(listener, tls, move |request| alternator::respond(Arc::clone(&node), request)));
     }
 
-    /// Takes what others have in the tables of Alternator, so that a restart loses nothing.
-    async fn copy_tables(self: &Arc<Self>) {
+    /// Fetches the tables of Alternator from another node, because a restart loses them.
+    async fn fetch_tables(self: &Arc<Self>) {
         let others = self.with(|state| {
             let others = state.members.ring().filter(|member| member.host_id != self.own);
             others.map(|member| (member.host_id.clone(), member.address)).collect::<Vec<_>>()
         });
         for (host_id, address) in others {
-            if let Some(Answer::Tables(tables)) = self.ask_member(&host_id, address, Question::Tables).await {
-                self.take_tables(&tables);
+            if let Some(PeerResponse::Tables(tables)) = self.call_member(&host_id, address, PeerRequest::Tables).await {
+                self.replace_tables(&tables);
                 return;
             }
         }
@@ -141,7 +141,7 @@ fn tls(what: &'static str, files: Option<crate::config::Encryption>) -> Result<O
     files.map(load).transpose()
 }
 
-/// A port for clients. One that was given back a moment ago may not be free yet.
+/// Binds a port for clients. A port that was released just now may not be free yet.
 async fn bind(address: std::net::IpAddr, port: u16) -> std::io::Result<TcpListener> {
     let mut attempts = 0;
     loop {
@@ -155,8 +155,8 @@ async fn bind(address: std::net::IpAddr, port: u16) -> std::io::Result<TcpListen
     }
 }
 
-/// What a program does with its node.
+/// Runs a future in the runtime of a program.
 pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> std::io::Result<T> {
-    // One thread is enough for a node, and leaves room for dozens.
+    // One thread is enough for a node, so that dozens of nodes can run on one host.
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work))
 }

@@ -1,6 +1,6 @@
-//! Changes of the ring. A node that wants one asks every member of the ring, the one with the lowest host ID first: of
-//! two that want something at the same moment, that member answers one first. All must agree, and go on agreeing while
-//! it lasts. What has happened is told to all before it is over.
+//! Topology changes. A node that starts one requests the agreement of every member of the ring, the one with the lowest
+//! host ID first, which orders concurrent requests. All members must agree, and renew their agreement while the change
+//! lasts. The change is committed to all members before it ends.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,43 +21,43 @@ use crate::{
     log,
     membership::{HostId, Member, Status},
     random,
-    rules::{Change, Refusal, Standing, Wish, agree, makes_sense},
-    wire::{Answer, Question, ask},
+    rules::{Change, ChangeRequest, MemberState, Refusal, agree, validate},
+    wire::{PeerRequest, PeerResponse, call},
 };
 
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Everybody agreed to a change.
+/// The agreement of all members to a change.
 pub(super) struct Agreement {
     attempt: String,
-    /// Who agreed, the node itself left out.
+    /// The members that agreed, except for the node itself.
     members: Vec<(HostId, IpAddr)>,
 }
 
 impl Node {
-    /// Asks every member of the ring for a change.
+    /// Requests the agreement of every member of the ring to a change.
     pub(super) async fn agree_on(self: &Arc<Self>, change: &Change) -> Result<Agreement, Refusal> {
         let dead = change.dead();
         let ring: Vec<(HostId, IpAddr)> =
             self.with(|state| state.members.ring().map(|member| (member.host_id.clone(), member.address)).collect());
-        let wish = Wish {
+        let request = ChangeRequest {
             change: change.clone(),
             by: self.own.clone(),
             address: self.config.broadcast_address,
             ring: ring.iter().map(|(host_id, _)| host_id.clone()).collect::<BTreeSet<_>>(),
             attempt: random::uuid(),
         };
-        // What makes no sense need not be asked, least of all of those that are down.
-        self.with(|state| makes_sense(&wish, &state.members))?;
-        let mut agreement = Agreement { attempt: wish.attempt.clone(), members: Vec::new() };
-        // Members are kept by host ID, so they are in order.
+        // An invalid change is refused locally, even if members are down.
+        self.with(|state| validate(&request, &state.members))?;
+        let mut agreement = Agreement { attempt: request.attempt.clone(), members: Vec::new() };
+        // Members are sorted by host ID.
         for (host_id, address) in ring.into_iter().filter(|(host_id, _)| Some(host_id) != dead) {
-            let answer = if host_id == self.own {
-                self.agree_itself(wish.clone())
+            let response = if host_id == self.own {
+                self.agree_locally(request.clone())
             } else {
-                self.agree_with(&host_id, address, wish.clone()).await
+                self.request_agreement(&host_id, address, request.clone()).await
             };
-            if let Err(refusal) = answer {
+            if let Err(refusal) = response {
                 self.release(&agreement).await;
                 return Err(refusal);
             }
@@ -72,63 +72,75 @@ impl Node {
         Ok(agreement)
     }
 
-    fn agree_itself(&self, wish: Wish) -> Result<(), Refusal> {
-        let patience = self.config.pace.failure_timeout;
+    fn agree_locally(&self, request: ChangeRequest) -> Result<(), Refusal> {
+        let time_limit = self.config.pace.failure_timeout;
         self.with(|state| {
             let up = self.up(state);
-            agree(&wish, &Standing { own: &self.own, members: &state.members, up: &up })?;
-            state.promise.give(wish, Instant::now(), patience)
+            agree(&request, &MemberState { own: &self.own, members: &state.members, up: &up })?;
+            state.lock.acquire(request, Instant::now(), time_limit)
         })
     }
 
-    async fn agree_with(&self, host_id: &HostId, address: IpAddr, wish: Wish) -> Result<(), Refusal> {
-        let name = wish.change.name();
-        match self.ask_member(host_id, address, Question::Wish(wish)).await {
-            Some(Answer::Done) => Ok(()),
-            Some(Answer::Refused(refusal)) => Err(refusal),
-            Some(Answer::Banned) => Err(Refusal::final_(format!("node {} was removed from the cluster", self.own))),
+    async fn request_agreement(
+        &self,
+        host_id: &HostId,
+        address: IpAddr,
+        request: ChangeRequest,
+    ) -> Result<(), Refusal> {
+        let name = request.change.name();
+        match self.call_member(host_id, address, PeerRequest::Agree(request)).await {
+            Some(PeerResponse::Done) => Ok(()),
+            Some(PeerResponse::Refused(refusal)) => Err(refusal),
+            Some(PeerResponse::Banned) => {
+                Err(Refusal::final_(format!("node {} was removed from the cluster", self.own)))
+            }
             Some(_) | None => {
                 Err(Refusal::for_now(format!("{name}: node {host_id} at {address} is down: it does not answer")))
             }
         }
     }
 
-    /// Asks a member of the ring, on a connection of its own.
-    pub(super) async fn ask_member(&self, host_id: &HostId, address: IpAddr, question: Question) -> Option<Answer> {
+    /// Calls a member of the ring, on a connection of its own.
+    pub(super) async fn call_member(
+        &self,
+        host_id: &HostId,
+        address: IpAddr,
+        request: PeerRequest,
+    ) -> Option<PeerResponse> {
         if self.with(|state| named(&state.faults.refuse_to, host_id, address)) {
             return None;
         }
-        // To keep something takes as long as the disk takes.
-        let is_kept = matches!(question, Question::Commit { .. } | Question::Rows(_) | Question::Keyspace(_));
-        let patience = if is_kept { COMMIT_TIMEOUT } else { self.answer_timeout() };
-        let envelope = self.envelope(Some(host_id.clone()), question);
-        ask(self.storage(address), &envelope, patience).await.ok()
+        // Requests that are stored take as long as the disk takes.
+        let is_kept = matches!(request, PeerRequest::Commit { .. } | PeerRequest::Rows(_) | PeerRequest::Keyspace(_));
+        let time_limit = if is_kept { COMMIT_TIMEOUT } else { self.response_timeout() };
+        let envelope = self.envelope(Some(host_id.clone()), request);
+        call(self.storage(address), &envelope, time_limit).await.ok()
     }
 
-    /// Asks all who agreed at once.
-    async fn ask_all(
+    /// Calls several members at the same time.
+    async fn call_all(
         self: &Arc<Self>,
         members: &[(HostId, IpAddr)],
-        question: Question,
-    ) -> Vec<(HostId, Option<Answer>)> {
-        let mut questions = JoinSet::new();
+        request: PeerRequest,
+    ) -> Vec<(HostId, Option<PeerResponse>)> {
+        let mut calls = JoinSet::new();
         for (host_id, address) in members.iter().cloned() {
-            let (node, question) = (Arc::clone(self), question.clone());
-            questions.spawn(async move {
-                let answer = node.ask_member(&host_id, address, question).await;
-                (host_id, answer)
+            let (node, request) = (Arc::clone(self), request.clone());
+            calls.spawn(async move {
+                let response = node.call_member(&host_id, address, request).await;
+                (host_id, response)
             });
         }
-        questions.join_all().await
+        calls.join_all().await
     }
 
     pub(super) async fn release(self: &Arc<Self>, agreement: &Agreement) {
-        self.with(|state| state.promise.end(&agreement.attempt));
-        let release = Question::Release { attempt: agreement.attempt.clone() };
-        self.ask_all(&agreement.members, release).await;
+        self.with(|state| state.lock.end(&agreement.attempt));
+        let release = PeerRequest::Release { attempt: agreement.attempt.clone() };
+        self.call_all(&agreement.members, release).await;
     }
 
-    /// Does work for as long as everybody goes on agreeing.
+    /// Runs `work` while all members renew their agreement.
     pub(super) async fn while_agreed<T>(
         self: &Arc<Self>,
         agreement: &Agreement,
@@ -140,59 +152,61 @@ impl Node {
         }
     }
 
-    /// Returns when somebody does not agree any more, or was silent for as long as a promise stands.
+    /// Renews the agreement. Returns when a member withdraws, or does not respond until its lock expires.
     async fn renew(self: &Arc<Self>, agreement: &Agreement) -> Refusal {
-        let patience = self.config.pace.failure_timeout;
+        let time_limit = self.config.pace.failure_timeout;
         let attempt = &agreement.attempt;
         let start = Instant::now();
-        let mut heard: BTreeMap<HostId, Instant> =
+        let mut last_response: BTreeMap<HostId, Instant> =
             agreement.members.iter().map(|(host_id, _)| (host_id.clone(), start)).collect();
         let mut rounds = interval(self.config.pace.gossip_interval);
         loop {
             rounds.tick().await;
             self.unpaused().await;
-            // The node's own promise, where it is a member itself.
-            self.with(|state| state.promise.renew(attempt, Instant::now(), patience));
+            // The node's own lock, if it is a member itself.
+            self.with(|state| state.lock.renew(attempt, Instant::now(), time_limit));
             let asked = Instant::now();
-            for (host_id, answer) in
-                self.ask_all(&agreement.members, Question::Renew { attempt: attempt.clone() }).await
+            for (host_id, response) in
+                self.call_all(&agreement.members, PeerRequest::Renew { attempt: attempt.clone() }).await
             {
-                match answer {
-                    Some(Answer::Done) => _ = heard.insert(host_id, asked),
+                match response {
+                    Some(PeerResponse::Done) => _ = last_response.insert(host_id, asked),
                     Some(_) => return Refusal::for_now(format!("node {host_id} withdrew from the topology change")),
                     None => {}
                 }
             }
-            if let Some((host_id, _)) = heard.iter().find(|(_, heard)| heard.elapsed() > patience) {
+            if let Some((host_id, _)) =
+                last_response.iter().find(|(_, last_response)| last_response.elapsed() > time_limit)
+            {
                 return Refusal::for_now(format!("node {host_id} went down during the topology change"));
             }
         }
     }
 
-    /// Makes a change a fact: members keep it. It is one as soon as one of them does, because it travels from there.
+    /// Commits a change: members store it. One member is enough, because gossip propagates it.
     pub(super) async fn commit(self: &Arc<Self>, agreement: &Agreement, facts: Vec<Member>) -> Result<(), Refusal> {
-        let wanted = agreement.members.len();
-        let commit = Question::Commit { attempt: agreement.attempt.clone(), members: facts };
-        let answers = self.ask_all(&agreement.members, commit).await;
-        let kept = answers.iter().filter(|(_, answer)| matches!(answer, Some(Answer::Done))).count();
-        if kept == 0 && wanted > 0 {
+        let expected = agreement.members.len();
+        let commit = PeerRequest::Commit { attempt: agreement.attempt.clone(), members: facts };
+        let responses = self.call_all(&agreement.members, commit).await;
+        let kept = responses.iter().filter(|(_, response)| matches!(response, Some(PeerResponse::Done))).count();
+        if kept == 0 && expected > 0 {
             return Err(Refusal::for_now("no member of the ring kept the change"));
         }
-        if kept < wanted {
+        if kept < expected {
             log::warn(
                 "storage_service",
-                format!("{kept} of {wanted} members kept the change; the others will hear of it"),
+                format!("{kept} of {expected} members kept the change; the others will hear of it"),
             );
         }
         Ok(())
     }
 
-    /// The member's entry as it stands.
+    /// Returns the current state of a member.
     pub(super) fn entry(&self, host_id: &HostId) -> Option<Member> {
         self.with(|state| state.members.get(host_id).cloned())
     }
 
-    /// Streams for as long as it is told, even when that changes meanwhile.
+    /// Waits for the duration of streaming, which may change meanwhile.
     pub(super) async fn stream(&self, duration: impl Fn(&Self) -> Duration) {
         let start = Instant::now();
         while let Some(rest) = duration(self).checked_sub(start.elapsed()).filter(|rest| !rest.is_zero()) {
@@ -205,7 +219,7 @@ impl Node {
         self.faults().decommission_ms.map_or(self.config.pace.decommission, Duration::from_millis)
     }
 
-    /// Gives the node's tokens away and leaves for good.
+    /// Decommissions this node.
     pub(crate) async fn decommission(self: &Arc<Self>) -> Result<(), Refusal> {
         let mode = self.mode();
         if mode != Mode::Normal || !self.serves_clients() {
@@ -215,7 +229,7 @@ impl Node {
             )));
         }
         let agreement = self.agree_on(&Change::Decommission).await?;
-        let mut outcome = self.while_agreed(&agreement, self.hand_over(&agreement)).await;
+        let mut outcome = self.while_agreed(&agreement, self.stream_out(&agreement)).await;
         if outcome.is_ok() {
             outcome = self.leave(&agreement).await;
         }
@@ -228,7 +242,7 @@ impl Node {
         outcome
     }
 
-    async fn hand_over(self: &Arc<Self>, agreement: &Agreement) -> Result<(), Refusal> {
+    async fn stream_out(self: &Arc<Self>, agreement: &Agreement) -> Result<(), Refusal> {
         self.set_mode(Mode::Leaving);
         self.set_status(Status::Leaving);
         self.commit(agreement, self.entry(&self.own).into_iter().collect()).await?;
@@ -240,7 +254,7 @@ impl Node {
         Ok(())
     }
 
-    /// Each node holds one replica of a row at most, so some have no place to go to.
+    /// Checks that the remaining nodes can hold all replicas: each node holds one replica of a row at most.
     fn can_hold_all_replicas(&self) -> Result<(), Refusal> {
         let datacenter = &self.config.datacenter;
         let stay = self.with(|state| {
@@ -258,10 +272,10 @@ impl Node {
     async fn leave(self: &Arc<Self>, agreement: &Agreement) -> Result<(), Refusal> {
         let left: Vec<Member> =
             self.entry(&self.own).map(|member| Member { status: Status::Left, ..member }).into_iter().collect();
-        // From here on others no longer answer this node.
-        self.with(|state| state.is_leaving_for_good = true);
+        // From now on, other nodes respond that this node is banned.
+        self.with(|state| state.is_leaving_permanently = true);
         if let Err(refusal) = self.commit(agreement, left.clone()).await {
-            self.with(|state| state.is_leaving_for_good = false);
+            self.with(|state| state.is_leaving_permanently = false);
             return Err(refusal);
         }
         self.step("decommission-left");
@@ -276,7 +290,7 @@ impl Node {
         Ok(())
     }
 
-    /// Gives the tokens of a dead node away.
+    /// Removes a dead node from the ring.
     pub(crate) async fn remove(self: &Arc<Self>, dead: HostId) -> Result<(), Refusal> {
         if self.mode() != Mode::Normal {
             return Err(Refusal::final_(format!("removenode: the node is in {} mode", self.mode())));
@@ -304,17 +318,17 @@ impl Node {
         Ok(())
     }
 
-    /// Passes a write to a table on to all who are up.
-    pub(crate) async fn pass_on(self: &Arc<Self>, write: serde_json::Value) {
+    /// Forwards a write to a table to all nodes that are up.
+    pub(crate) async fn forward_write(self: &Arc<Self>, write: serde_json::Value) {
         let others = self.with(|state| {
             let up = self.up(state);
             let others = state.members.ring().filter(|m| m.host_id != self.own && up.contains(&m.host_id));
             others.map(|member| (member.host_id.clone(), member.address)).collect::<Vec<_>>()
         });
-        self.ask_all(&others, Question::Write(write)).await;
+        self.call_all(&others, PeerRequest::Write(write)).await;
     }
 
-    /// Stops serving, for a restart.
+    /// Drains the node.
     pub(crate) async fn drain(self: &Arc<Self>) {
         if self.mode() == Mode::Drained {
             return;
@@ -326,7 +340,7 @@ impl Node {
         self.set_mode(Mode::Drained);
     }
 
-    /// Tells those alive that this node stops.
+    /// Announces the shutdown to all nodes that are up.
     pub(super) async fn announce_shutdown(self: &Arc<Self>) {
         if !self.is_gossiping() {
             return;
@@ -336,7 +350,7 @@ impl Node {
         let view = self.view();
         let others = view.members.present().filter(|member| member.host_id != self.own && view.is_up(member));
         let others: Vec<_> = others.map(|member| (member.host_id.clone(), member.address)).collect();
-        let patience = Duration::from_millis(500);
-        let _ = tokio::time::timeout(patience, self.ask_all(&others, Question::Shutdown)).await;
+        let time_limit = Duration::from_millis(500);
+        let _ = tokio::time::timeout(time_limit, self.call_all(&others, PeerRequest::Shutdown)).await;
     }
 }

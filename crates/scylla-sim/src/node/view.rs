@@ -1,11 +1,11 @@
-//! What a node tells of the ring. It is its own opinion, and a fault can make it a wrong one.
+//! The ring as the REST API of a node reports it, which faults can change.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{Node, State};
 use crate::membership::{HostId, Member, Membership, Status};
 
-/// The ring in the opinion of one node.
+/// The ring as one node reports it.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) members: Membership,
@@ -13,7 +13,7 @@ pub(crate) struct View {
 }
 
 impl Node {
-    /// What the node tells of the ring.
+    /// Returns the ring as the node reports it.
     pub(crate) fn view(&self) -> View {
         self.with(|state| {
             if let Some(frozen) = &state.frozen_view {
@@ -21,10 +21,10 @@ impl Node {
             }
             let mut view = View { members: state.members.clone(), up: self.up(state) };
             for member in state.members.present() {
-                if named(&state.faults.say_down, &member.host_id, member.address) {
+                if named(&state.faults.report_down, &member.host_id, member.address) {
                     view.up.remove(&member.host_id);
                 }
-                if named(&state.faults.say_up, &member.host_id, member.address) {
+                if named(&state.faults.report_up, &member.host_id, member.address) {
                     view.up.insert(member.host_id.clone());
                 }
             }
@@ -32,12 +32,15 @@ impl Node {
         })
     }
 
-    /// Whom the node sees alive, itself included while it takes part.
+    /// Returns the nodes that are up, including this node while it gossips.
     pub(super) fn up(&self, state: &State) -> BTreeSet<HostId> {
-        let patience = self.config.pace.failure_timeout;
-        let heard =
-            state.heard.iter().filter(|(_, heard)| heard.elapsed() < patience).map(|(host_id, _)| host_id.clone());
-        heard.chain(state.is_gossiping.then(|| self.own.clone())).collect()
+        let time_limit = self.config.pace.failure_timeout;
+        let last_response = state
+            .last_response
+            .iter()
+            .filter(|(_, last_response)| last_response.elapsed() < time_limit)
+            .map(|(host_id, _)| host_id.clone());
+        last_response.chain(state.is_gossiping.then(|| self.own.clone())).collect()
     }
 }
 
@@ -51,8 +54,8 @@ impl View {
         self.up.contains(&member.host_id)
     }
 
-    /// Addresses of those alive. A node that replaces another one at its address is not shown before it is done: its
-    /// address still stands for the dead one.
+    /// Returns the addresses of nodes that are up. A node that replaces another one at the same address is omitted
+    /// until it has joined: the address still belongs to the dead one.
     pub(crate) fn live(&self) -> Vec<IpAddr> {
         let takes_over = |member: &Member| {
             member.status == Status::Joining && self.members.ring().any(|other| other.address == member.address)
@@ -60,7 +63,7 @@ impl View {
         self.members.present().filter(|m| self.is_up(m) && !takes_over(m)).map(|member| member.address).collect()
     }
 
-    /// Addresses of those that are not.
+    /// Returns the addresses of nodes that are down.
     pub(crate) fn down(&self) -> Vec<IpAddr> {
         let live = self.live();
         let down = self.members.present().filter(|member| !self.is_up(member)).map(|member| member.address);

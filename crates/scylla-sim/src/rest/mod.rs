@@ -13,7 +13,7 @@ use crate::{
     membership::{HostId, Status},
     node::{Mode, Node},
     rules::Refusal,
-    web::{Answer, Request},
+    web::{Request, Response},
 };
 
 /// Keyspaces that every node has, with some of their tables. The first two are of the node alone.
@@ -27,36 +27,36 @@ const SYSTEM_KEYSPACES: &[(&str, &[&str])] = &[
 ];
 const LOCAL_KEYSPACES: &[&str] = &["system", "system_schema"];
 
-/// Answers a request.
-pub(crate) async fn answer(node: Arc<Node>, request: Request) -> Answer {
+/// Responds to a request.
+pub(crate) async fn respond(node: Arc<Node>, request: Request) -> Response {
     let path = request.path.clone();
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
-    // Faults are taken back through the same door.
+    // Requests that change faults are served even while the node is paused.
     if segments.first() == Some(&"sim") {
-        return sim::answer(&node, &request, &segments[1..]).await;
+        return sim::respond(&node, &request, &segments[1..]).await;
     }
     node.unpaused().await;
-    let answer = match request.method {
+    let response = match request.method {
         Method::GET => get(&node, &request, &segments),
         Method::POST => post(&node, &request, &segments).await,
         Method::DELETE => delete(&node, &request, &segments),
         _ => None,
     };
-    // What was asked before a pause is answered after it.
+    // A request from before a pause gets its response after it.
     node.unpaused().await;
-    answer.unwrap_or_else(|| Answer::error(StatusCode::NOT_FOUND, "Not found"))
+    response.unwrap_or_else(|| Response::error(StatusCode::NOT_FOUND, "Not found"))
 }
 
-/// What ScyllaDB answers when there is nothing to say.
-fn nothing() -> Answer {
-    Answer::text("application/json", "")
+/// Returns ScyllaDB's empty response.
+fn nothing() -> Response {
+    Response::text("application/json", "")
 }
 
-fn bad_request(message: impl Into<String>) -> Answer {
-    Answer::error(StatusCode::BAD_REQUEST, message)
+fn bad_request(message: impl Into<String>) -> Response {
+    Response::error(StatusCode::BAD_REQUEST, message)
 }
 
-fn get(node: &Arc<Node>, request: &Request, segments: &[&str]) -> Option<Answer> {
+fn get(node: &Arc<Node>, request: &Request, segments: &[&str]) -> Option<Response> {
     let config = &node.config;
     let value = match segments {
         ["storage_service", "operation_mode"] => json!(node.mode().to_string()),
@@ -127,14 +127,14 @@ fn get(node: &Arc<Node>, request: &Request, segments: &[&str]) -> Option<Answer>
         },
         _ => return None,
     };
-    Some(Answer::json(&value))
+    Some(Response::json(&value))
 }
 
-async fn post(node: &Arc<Node>, request: &Request, segments: &[&str]) -> Option<Answer> {
+async fn post(node: &Arc<Node>, request: &Request, segments: &[&str]) -> Option<Response> {
     Some(match segments {
         ["storage_service", "decommission"] => {
             let node = Arc::clone(node);
-            // It goes on when the client goes away.
+            // It continues when the client disconnects.
             let work = tokio::spawn(async move { node.decommission().await });
             outcome(work.await.unwrap_or_else(|error| Err(Refusal::final_(error.to_string()))))
         }
@@ -148,7 +148,7 @@ async fn post(node: &Arc<Node>, request: &Request, segments: &[&str]) -> Option<
         }
         ["storage_service", "drain"] => {
             if !matches!(node.mode(), Mode::Normal | Mode::Drained) {
-                return Some(Answer::error(
+                return Some(Response::error(
                     StatusCode::INTERNAL_SERVER_ERROR,
                     format!("drain: the node is in {} mode", node.mode()),
                 ));
@@ -159,7 +159,10 @@ async fn post(node: &Arc<Node>, request: &Request, segments: &[&str]) -> Option<
         }
         ["storage_service", "native_transport"] => {
             if node.mode() != Mode::Normal || !node.is_gossiping() {
-                return Some(Answer::error(StatusCode::INTERNAL_SERVER_ERROR, "the node is not able to serve clients"));
+                return Some(Response::error(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "the node is not able to serve clients",
+                ));
             }
             node.serve_clients(true);
             nothing()
@@ -169,7 +172,7 @@ async fn post(node: &Arc<Node>, request: &Request, segments: &[&str]) -> Option<
             false => no_keyspace(keyspace),
         },
         ["storage_service", "keyspace_compaction", keyspace] => match has_keyspace(node, keyspace) {
-            true => Answer::json(&json!(0)),
+            true => Response::json(&json!(0)),
             false => no_keyspace(keyspace),
         },
         ["storage_service", "keyspace_flush", keyspace] => match has_keyspace(node, keyspace) {
@@ -180,18 +183,18 @@ async fn post(node: &Arc<Node>, request: &Request, segments: &[&str]) -> Option<
         ["storage_service", "flush" | "force_terminate_repair"] => nothing(),
         ["storage_service", "tablets", "balancing"] => nothing(),
         ["storage_service", "repair_async", keyspace] => match has_keyspace(node, keyspace) {
-            true => Answer::json(&json!(node.heartbeat(&node.own).max(1))),
+            true => Response::json(&json!(node.heartbeat(&node.own).max(1))),
             false => no_keyspace(keyspace),
         },
         ["storage_service", "snapshots"] => snapshots::take(node, request),
         ["compaction_manager", "stop_compaction"] => nothing(),
         ["raft", "read_barrier"] => nothing(),
-        ["task_manager", "ttl" | "user_ttl"] => Answer::json(&json!(10)),
+        ["task_manager", "ttl" | "user_ttl"] => Response::json(&json!(10)),
         _ => return None,
     })
 }
 
-fn delete(node: &Arc<Node>, request: &Request, segments: &[&str]) -> Option<Answer> {
+fn delete(node: &Arc<Node>, request: &Request, segments: &[&str]) -> Option<Response> {
     Some(match segments {
         ["storage_service", "native_transport"] => {
             node.serve_clients(false);
@@ -202,19 +205,19 @@ fn delete(node: &Arc<Node>, request: &Request, segments: &[&str]) -> Option<Answ
     })
 }
 
-async fn cleanup(node: &Arc<Node>, keyspace: Option<&str>) -> Answer {
+async fn cleanup(node: &Arc<Node>, keyspace: Option<&str>) -> Response {
     match node.clean_up(keyspace).await {
-        Ok(()) => Answer::json(&json!(0)),
+        Ok(()) => Response::json(&json!(0)),
         Err(refusal) => outcome(Err(refusal)),
     }
 }
 
-fn outcome(outcome: Result<(), Refusal>) -> Answer {
+fn outcome(outcome: Result<(), Refusal>) -> Response {
     match outcome {
         Ok(()) => nothing(),
         Err(refusal) => {
             crate::log::error("api", &refusal.reason);
-            Answer::error(StatusCode::INTERNAL_SERVER_ERROR, format!("std::runtime_error ({})", refusal.reason))
+            Response::error(StatusCode::INTERNAL_SERVER_ERROR, format!("std::runtime_error ({})", refusal.reason))
         }
     }
 }
@@ -225,16 +228,16 @@ fn member(node: &Node, address: &str) -> Option<(HostId, u64)> {
     Some((member.host_id.clone(), member.generation))
 }
 
-fn snitch(node: &Node, request: &Request, place: fn(&crate::membership::Member) -> &String, own: &str) -> Answer {
-    let Some(host) = request.parameter("host") else { return Answer::json(&json!(own)) };
+fn snitch(node: &Node, request: &Request, place: fn(&crate::membership::Member) -> &String, own: &str) -> Response {
+    let Some(host) = request.parameter("host") else { return Response::json(&json!(own)) };
     let view = node.view();
     match host.parse().ok().and_then(|address| view.members.at(address)) {
-        Some(member) => Answer::json(&json!(place(member))),
+        Some(member) => Response::json(&json!(place(member))),
         None => bad_request(format!("{host} is not a member of the cluster")),
     }
 }
 
-/// Keyspaces of the kind that is asked for.
+/// Returns the keyspaces of the requested type.
 fn keyspaces(node: &Node, request: &Request) -> Value {
     let created = node.created_keyspaces();
     let users = node.config.keyspaces.keys().chain(&created).map(String::as_str);
@@ -249,7 +252,7 @@ fn keyspaces(node: &Node, request: &Request) -> Value {
     }
 }
 
-/// All tables, each with its keyspace. A keyspace that a test has created has one.
+/// Returns all tables, each with its keyspace. A keyspace that a test created has one.
 fn tables(node: &Node) -> Vec<(String, String)> {
     let users = node.config.keyspaces.iter();
     let users = users.flat_map(|(keyspace, tables)| tables.iter().map(move |table| (keyspace.clone(), table.clone())));
@@ -263,11 +266,11 @@ fn has_keyspace(node: &Node, keyspace: &str) -> bool {
     tables(node).iter().any(|(known, _)| known == keyspace)
 }
 
-fn no_keyspace(keyspace: &str) -> Answer {
+fn no_keyspace(keyspace: &str) -> Response {
     bad_request(format!("Can't find a keyspace {keyspace}"))
 }
 
-/// One version for one schema: nodes agree when they have the same keyspaces.
+/// Returns the schema version: nodes with the same keyspaces have the same one.
 fn schema_version(node: &Node) -> String {
     node.faults().schema.unwrap_or_else(|| common_schema_version(node))
 }

@@ -1,4 +1,4 @@
-//! Tokens and who owns them.
+//! Tokens and their owners.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{membership::Member, node::View};
 
-/// At most so many replicas of a range.
+/// The maximum number of replicas of a range.
 const REPLICAS: usize = 3;
 
 /// The tokens of the member at an address; none while it joins.
@@ -64,7 +64,7 @@ mod tests {
     };
 
     #[test]
-    fn ranges_go_round_and_have_different_replicas() {
+    fn ranges_cover_the_ring_and_have_different_replicas() {
         let members =
             [1, 2, 3, 4].map(|number| member(number, Status::Normal)).into_iter().chain([member(9, Status::Joining)]);
         let view = View { members: Membership::of(members), up: [host(1)].into() };

@@ -1,4 +1,4 @@
-//! Faults on command, rows, and what is good to know when a test fails.
+//! Fault injection, rows, and the state for failed tests.
 
 use std::sync::Arc;
 
@@ -12,43 +12,43 @@ use crate::{
         Faults, Node,
         faults::{STEPS, crash},
     },
-    web::{Answer, Request},
+    web::{Request, Response},
 };
 
-pub(super) async fn answer(node: &Arc<Node>, request: &Request, segments: &[&str]) -> Answer {
+pub(super) async fn respond(node: &Arc<Node>, request: &Request, segments: &[&str]) -> Response {
     match (&request.method, segments) {
-        (&Method::GET, ["faults"]) => Answer::json(&json!(node.faults())),
+        (&Method::GET, ["faults"]) => Response::json(&json!(node.faults())),
         (&Method::POST, ["faults"]) => change(node, request).await,
-        (&Method::GET, ["steps"]) => Answer::json(&json!(STEPS)),
+        (&Method::GET, ["steps"]) => Response::json(&json!(STEPS)),
         (&Method::GET, ["state"]) => state(node),
-        (&Method::GET, ["rows"]) => Answer::json(&json!(node.copies())),
+        (&Method::GET, ["rows"]) => Response::json(&json!(node.copies())),
         (&Method::POST, ["keyspaces"]) => match read(request) {
             Ok(keyspace) => outcome(node.create_keyspace(keyspace).await),
-            Err(answer) => answer,
+            Err(response) => response,
         },
         (&Method::POST, ["rows", keyspace]) => match read(request) {
             Ok(rows) => outcome(node.write_rows(keyspace, rows).await),
-            Err(answer) => answer,
+            Err(response) => response,
         },
         (&Method::POST, ["crash"]) => crash("on command"),
-        (&Method::POST, ["lose-disk"]) => match node.disk.lose() {
+        (&Method::POST, ["lose-disk"]) => match node.disk.erase() {
             Ok(()) => crash("the disk is lost"),
-            Err(error) => Answer::error(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+            Err(error) => Response::error(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
         },
-        _ => Answer::error(StatusCode::NOT_FOUND, "Not found"),
+        _ => Response::error(StatusCode::NOT_FOUND, "Not found"),
     }
 }
 
-/// What is in the body.
-fn read<T: DeserializeOwned>(request: &Request) -> Result<T, Answer> {
+/// Parses the body.
+fn read<T: DeserializeOwned>(request: &Request) -> Result<T, Response> {
     serde_json::from_slice(&request.body).map_err(|error| bad_request(error.to_string()))
 }
 
-/// Sets the faults that the body names; others stay as they are.
-async fn change(node: &Arc<Node>, request: &Request) -> Answer {
+/// Sets the faults in the body; others are unchanged.
+async fn change(node: &Arc<Node>, request: &Request) -> Response {
     let changes: Map<String, Value> = match read(request) {
         Ok(changes) => changes,
-        Err(answer) => return answer,
+        Err(response) => return response,
     };
     let Value::Object(mut faults) = json!(node.faults()) else { return nothing() };
     if let Some(unknown) = changes.keys().find(|name| !faults.contains_key(*name)) {
@@ -61,15 +61,15 @@ async fn change(node: &Arc<Node>, request: &Request) -> Answer {
     match Faults::deserialize(Value::Object(faults)) {
         Ok(new) => {
             node.set_faults(|faults| *faults = new).await;
-            Answer::json(&json!(node.faults()))
+            Response::json(&json!(node.faults()))
         }
         Err(error) => bad_request(error.to_string()),
     }
 }
 
-/// All that the node knows, unadorned by faults.
-fn state(node: &Node) -> Answer {
-    Answer::json(&json!({
+/// Returns the state of the node, without the effect of faults.
+fn state(node: &Node) -> Response {
+    Response::json(&json!({
         "host_id": node.own,
         "mode": node.mode().to_string(),
         "ring": node.ring(),

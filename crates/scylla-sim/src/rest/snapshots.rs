@@ -14,7 +14,7 @@ use super::{has_keyspace, no_keyspace, nothing, tables};
 use crate::{
     disk::DiskError,
     node::{Mode, Node},
-    web::{Answer, Request},
+    web::{Request, Response},
 };
 
 const FILES: &[&str] = &["Data.db", "Index.db", "Filter.db", "Statistics.db", "Summary.db", "TOC.txt"];
@@ -26,46 +26,46 @@ pub(super) fn table_id(keyspace: &str, table: &str) -> String {
 }
 
 /// Takes a snapshot with the tag `tag`, of the keyspaces `kn` or all, of the tables `cf` or all.
-pub(super) fn take(node: &Node, request: &Request) -> Answer {
+pub(super) fn take(node: &Node, request: &Request) -> Response {
     let Some(tag) = request.parameter("tag").filter(|tag| !tag.contains('/') && !tag.starts_with('.')) else {
         return super::bad_request("You must supply a snapshot name.");
     };
     let list = |name| request.parameter(name).map(|list| list.split(',').collect::<Vec<_>>());
-    let (keyspaces, wanted) = (list("kn"), list("cf"));
+    let (keyspaces, requested) = (list("kn"), list("cf"));
     if let Some(unknown) = keyspaces.iter().flatten().find(|keyspace| !has_keyspace(node, keyspace)) {
         return no_keyspace(unknown);
     }
     if matches!(node.mode(), Mode::Starting | Mode::Joining | Mode::Bootstrap) {
         let message = "std::runtime_error (Cannot snapshot until bootstrap completes)";
-        return Answer::error(StatusCode::INTERNAL_SERVER_ERROR, message);
+        return Response::error(StatusCode::INTERNAL_SERVER_ERROR, message);
     }
     if node.faults().refuse_snapshots {
-        return Answer::error(StatusCode::INTERNAL_SERVER_ERROR, "std::runtime_error (snapshots fail on command)");
+        return Response::error(StatusCode::INTERNAL_SERVER_ERROR, "std::runtime_error (snapshots fail on command)");
     }
     let chosen: Vec<(String, String)> = tables(node)
         .into_iter()
         .filter(|(keyspace, table)| {
             keyspaces.as_ref().is_none_or(|keyspaces| keyspaces.contains(&keyspace.as_str()))
-                && wanted.as_ref().is_none_or(|wanted| wanted.contains(&table.as_str()))
+                && requested.as_ref().is_none_or(|requested| requested.contains(&table.as_str()))
         })
         .collect();
-    // A name stands for one moment.
+    // A tag is used once.
     let is_there = |(keyspace, table): &(String, String)| directory(node, keyspace, table, tag).exists();
     if let Some((keyspace, _)) = chosen.iter().find(|one| is_there(one)) {
         let message = format!("std::runtime_error (Keyspace {keyspace}: snapshot {tag} already exists.)");
-        return Answer::error(StatusCode::INTERNAL_SERVER_ERROR, message);
+        return Response::error(StatusCode::INTERNAL_SERVER_ERROR, message);
     }
     for (keyspace, table) in &chosen {
         if let Err(source) = write(node, keyspace, table, tag) {
             let error = DiskError::Write { source };
             node.isolate(&error);
-            return Answer::error(StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
+            return Response::error(StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
         }
     }
     nothing()
 }
 
-/// Where a snapshot of a table is.
+/// Returns the directory of a table's snapshot.
 fn directory(node: &Node, keyspace: &str, table: &str, tag: &str) -> PathBuf {
     let table_directory = node.config.data_dir.join(keyspace).join(format!("{table}-{}", table_id(keyspace, table)));
     table_directory.join("snapshots").join(tag)
@@ -85,24 +85,24 @@ fn write(node: &Node, keyspace: &str, table: &str, tag: &str) -> io::Result<()> 
 }
 
 /// All snapshots, by tag.
-pub(super) fn list(node: &Node) -> Answer {
+pub(super) fn list(node: &Node) -> Response {
     let mut snapshots = BTreeMap::<String, Vec<Value>>::new();
     for (tag, keyspace, table, _) in found(&node.config.data_dir) {
         snapshots.entry(tag).or_default().push(json!({ "ks": keyspace, "cf": table, "total": 0, "live": 0 }));
     }
-    Answer::json(&json!(
+    Response::json(&json!(
         snapshots.iter().map(|(tag, tables)| json!({ "key": tag, "value": tables })).collect::<Vec<_>>()
     ))
 }
 
 /// Removes the snapshot `tag` or all, of the keyspaces `kn` or all.
-pub(super) fn delete(node: &Node, request: &Request) -> Answer {
+pub(super) fn delete(node: &Node, request: &Request) -> Response {
     let keyspaces = request.parameter("kn").map(|list| list.split(',').collect::<Vec<_>>());
     for (tag, keyspace, _, path) in found(&node.config.data_dir) {
-        let is_wanted = request.parameter("tag").is_none_or(|wanted| wanted == tag)
+        let is_requested = request.parameter("tag").is_none_or(|requested| requested == tag)
             && keyspaces.as_ref().is_none_or(|keyspaces| keyspaces.contains(&keyspace.as_str()));
-        if is_wanted && let Err(error) = fs::remove_dir_all(path) {
-            return Answer::error(StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
+        if is_requested && let Err(error) = fs::remove_dir_all(path) {
+            return Response::error(StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
         }
     }
     nothing()

@@ -1,4 +1,4 @@
-//! A stand-in for ScyllaDB Manager's agent: it checks the token and passes requests on to the node's REST API.
+//! A simulated ScyllaDB Manager agent: it checks the token and forwards requests to the node's REST API.
 
 use std::{
     fs, io,
@@ -15,7 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use super::ToolError;
 use crate::{
     log, tls,
-    web::{self, Answer, Request},
+    web::{self, Request, Response},
 };
 
 struct Agent {
@@ -32,7 +32,7 @@ pub async fn run(arguments: &[String]) -> Result<(), ToolError> {
     let api_port = scylla.and_then(|scylla| scylla.get("api_port")).map_or(10000, |port| number(port, 10000));
     let token = text(config.get("auth_token"));
     if token.is_empty() {
-        log::warn("agent", "WARNING! Scylla data may be exposed: no auth_token is set, anybody may ask");
+        log::warn("agent", "WARNING! Scylla data may be exposed: no auth_token is set, so all requests are accepted");
     }
     let port = config.get("https_port").map_or(10001, |port| number(port, 10001));
     let https = text(config.get("https"));
@@ -49,7 +49,7 @@ pub async fn run(arguments: &[String]) -> Result<(), ToolError> {
         let (agent, acceptor) = (Arc::clone(&agent), TlsAcceptor::from(Arc::clone(&certificate)));
         async move {
             if let Ok(stream) = acceptor.accept(stream).await {
-                web::serve_connection(stream, move |request| Arc::clone(&agent).answer(request)).await;
+                web::serve_connection(stream, move |request| Arc::clone(&agent).respond(request)).await;
             }
         }
     });
@@ -61,21 +61,21 @@ pub async fn run(arguments: &[String]) -> Result<(), ToolError> {
 }
 
 impl Agent {
-    async fn answer(self: Arc<Self>, request: Request) -> Answer {
+    async fn respond(self: Arc<Self>, request: Request) -> Response {
         let token = request.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
         if !self.token.is_empty() && token != Some(&self.token) {
-            return Answer {
+            return Response {
                 status: StatusCode::UNAUTHORIZED,
-                ..Answer::json(&json!({ "message": "unauthorized", "code": 401 }))
+                ..Response::json(&json!({ "message": "unauthorized", "code": 401 }))
             };
         }
         if request.path.trim_end_matches('/') == "/agent/version" {
-            return Answer::json(&json!({ "version": "simulated" }));
+            return Response::json(&json!({ "version": "simulated" }));
         }
         let body = Bytes::clone(&request.body);
-        match web::ask(self.api, request.method, &request.path_and_query, body, None).await {
-            Ok((status, _, body)) => Answer { status, content_type: "application/json", body },
-            Err(error) => Answer::error(StatusCode::BAD_GATEWAY, format!("the node does not answer: {error}")),
+        match web::send_request(self.api, request.method, &request.path_and_query, body, None).await {
+            Ok((status, _, body)) => Response { status, content_type: "application/json", body },
+            Err(error) => Response::error(StatusCode::BAD_GATEWAY, format!("the node does not answer: {error}")),
         }
     }
 }
@@ -94,7 +94,7 @@ fn files(arguments: &[String]) -> Result<Vec<&str>, ToolError> {
     Ok(files)
 }
 
-/// Files put together by their top-level keys. What is not there is left out: some are a user's to give.
+/// Merges files by their top-level keys. Missing files are skipped: users may provide them.
 fn merged(files: &[&str]) -> Result<Map<String, Value>, ToolError> {
     let mut config = Map::new();
     for file in files.iter().filter(|file| Path::new(file).is_file()) {

@@ -1,4 +1,4 @@
-//! A node's REST API, from the side of a tool.
+//! A client of a node's REST API, for tools.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -14,7 +14,7 @@ pub(super) struct Api {
 }
 
 impl Api {
-    /// Takes `-h HOST` and `-p PORT` out of the arguments, wherever they stand before the command's own.
+    /// Removes `-h HOST` and `-p PORT` before the command from the arguments.
     pub(super) fn of(arguments: &[String]) -> Result<(Self, &[String]), ToolError> {
         let mut address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10000);
         let mut rest = arguments;
@@ -35,23 +35,24 @@ impl Api {
     }
 
     pub(super) async fn get(&self, path: &str) -> Result<Value, ToolError> {
-        self.ask(Method::GET, path, String::new()).await
+        self.call(Method::GET, path, String::new()).await
     }
 
     pub(super) async fn post(&self, path: &str) -> Result<Value, ToolError> {
-        self.ask(Method::POST, path, String::new()).await
+        self.call(Method::POST, path, String::new()).await
     }
 
-    pub(super) async fn ask(&self, method: Method, path: &str, body: String) -> Result<Value, ToolError> {
+    pub(super) async fn call(&self, method: Method, path: &str, body: String) -> Result<Value, ToolError> {
         let address = self.address;
-        let unreachable = |error| ToolError::Answer(format!("Failed to connect to API server at {address}: {error}"));
-        let (status, _, body) = web::ask(address, method, path, body.into(), None).await.map_err(unreachable)?;
+        let unreachable = |error| ToolError::Response(format!("Failed to connect to API server at {address}: {error}"));
+        let (status, _, body) =
+            web::send_request(address, method, path, body.into(), None).await.map_err(unreachable)?;
         let value: Value =
             if body.is_empty() { Value::Null } else { serde_json::from_slice(&body).unwrap_or_default() };
         if status.is_success() {
             return Ok(value);
         }
         let message = value["message"].as_str().unwrap_or("no message");
-        Err(ToolError::Answer(format!("error executing {path}: {status}: {message}")))
+        Err(ToolError::Response(format!("error executing {path}: {status}: {message}")))
     }
 }

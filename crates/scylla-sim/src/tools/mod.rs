@@ -1,4 +1,4 @@
-//! The programs around a node. They are one, and do what they are called by.
+//! The tools of a node: one program, whose name selects its function.
 
 pub mod agent;
 mod client;
@@ -15,7 +15,7 @@ use crate::{
     node::{Node, NodeError},
 };
 
-/// Why a program ends badly.
+/// Why a program fails.
 #[derive(Debug, Error)]
 pub enum ToolError {
     /// Arguments of a node.
@@ -27,18 +27,18 @@ pub enum ToolError {
     /// The node itself.
     #[error(transparent)]
     Node(#[from] NodeError),
-    /// The wrong words on a command line.
+    /// An invalid command line.
     #[error("{0}")]
     Usage(String),
-    /// A node answered with an error, or not at all.
+    /// A node returned an error, or did not respond.
     #[error("{0}")]
-    Answer(String),
+    Response(String),
     /// Anything else.
     #[error(transparent)]
     Io(#[from] std::io::Error),
 }
 
-/// Runs the program that `name` stands for.
+/// Runs the program with this name.
 pub fn run(name: &str, mut arguments: Vec<String>) -> Result<(), ToolError> {
     match name {
         "docker-entrypoint.py" | "docker-entrypoint" | "node" => node(arguments, Caller::Image),

@@ -20,7 +20,7 @@ pub async fn run(arguments: &[String]) -> Result<(), ToolError> {
         ["statusbinary"] => running(&api, "/storage_service/native_transport").await?,
         ["statusgossip"] => running(&api, "/storage_service/gossiping").await?,
         ["enablebinary"] => _ = api.post("/storage_service/native_transport").await?,
-        ["disablebinary"] => _ = api.ask(Method::DELETE, "/storage_service/native_transport", String::new()).await?,
+        ["disablebinary"] => _ = api.call(Method::DELETE, "/storage_service/native_transport", String::new()).await?,
         ["version"] => println!("ReleaseVersion: {}", text(&api.get("/storage_service/release_version").await?)),
         ["cleanup", keyspace] => _ = api.post(&format!("/storage_service/keyspace_cleanup/{keyspace}")).await?,
         ["cleanup"] => _ = api.post("/storage_service/cleanup_all").await?,
@@ -31,7 +31,7 @@ pub async fn run(arguments: &[String]) -> Result<(), ToolError> {
             api.post(&format!("/storage_service/snapshots?tag={tag}&kn={keyspace}")).await?;
         }
         ["clearsnapshot", "-t", tag] => {
-            api.ask(Method::DELETE, &format!("/storage_service/snapshots?tag={tag}"), String::new()).await?;
+            api.call(Method::DELETE, &format!("/storage_service/snapshots?tag={tag}"), String::new()).await?;
         }
         ["listsnapshots"] => snapshots(&api).await?,
         ["help"] | ["--help"] => println!("{}", USAGE),

@@ -1,4 +1,4 @@
-//! `simctl`: faults of a simulated node, on command, and its rows.
+//! `simctl`: fault injection and rows of a simulated node.
 
 use http::Method;
 use serde_json::{Map, Value, json};
@@ -24,9 +24,9 @@ pub async fn run(arguments: &[String]) -> Result<(), ToolError> {
         ["full-disk", "on"] => json!({ "is_disk_full": true }),
         ["full-disk", "off"] => json!({ "is_disk_full": false }),
         ["view", "frozen"] => json!({ "is_view_frozen": true }),
-        ["view", "down", ref names @ ..] => json!({ "say_down": list(names) }),
-        ["view", "up", ref names @ ..] => json!({ "say_up": list(names) }),
-        ["view", "true"] => json!({ "is_view_frozen": false, "say_down": [], "say_up": [] }),
+        ["view", "down", ref names @ ..] => json!({ "report_down": list(names) }),
+        ["view", "up", ref names @ ..] => json!({ "report_up": list(names) }),
+        ["view", "true"] => json!({ "is_view_frozen": false, "report_down": [], "report_up": [] }),
         ["schema", "common"] => json!({ "schema": null }),
         ["schema", version] => json!({ "schema": version }),
         ["snapshots", "refused"] => json!({ "refuse_snapshots": true }),
@@ -40,12 +40,12 @@ pub async fn run(arguments: &[String]) -> Result<(), ToolError> {
         },
         ["keyspace", name, ref factors @ ..] if !factors.is_empty() => {
             let keyspace = json!({ "name": name, "replication": replication(factors)? });
-            return print(&api.ask(Method::POST, "/sim/keyspaces", keyspace.to_string()).await?);
+            return print(&api.call(Method::POST, "/sim/keyspaces", keyspace.to_string()).await?);
         }
         ["write", keyspace, ref rows @ ..] if !rows.is_empty() => {
             let rows = pairs(rows)?.into_iter().map(|(key, value)| (key.to_owned(), json!(value)));
             let rows = Value::Object(rows.collect());
-            return print(&api.ask(Method::POST, &format!("/sim/rows/{keyspace}"), rows.to_string()).await?);
+            return print(&api.call(Method::POST, &format!("/sim/rows/{keyspace}"), rows.to_string()).await?);
         }
         ["rows"] => return print(&api.get("/sim/rows").await?),
         ["faults"] => json!({}),
@@ -59,12 +59,12 @@ pub async fn run(arguments: &[String]) -> Result<(), ToolError> {
         ["lose-disk"] => return died(api.post("/sim/lose-disk").await),
         _ => return Err(ToolError::Usage(USAGE.to_owned())),
     };
-    print(&api.ask(Method::POST, "/sim/faults", faults.to_string()).await?)
+    print(&api.call(Method::POST, "/sim/faults", faults.to_string()).await?)
 }
 
 const USAGE: &str = "simctl [-h HOST] [-p PORT] COMMAND
 
-  pause | resume                       answer nobody, but stay; answer again
+  pause | resume                       response nobody, but stay; response again
   refuse-from|refuse-to|refuse [NODE...]  do not listen to, speak to, or either; by host ID or address; none to end it
   bootstrap-duration|decommission-duration TIME
   crash                                end now, as if killed
@@ -73,7 +73,7 @@ const USAGE: &str = "simctl [-h HOST] [-p PORT] COMMAND
   full-disk on|off                     no room for state and snapshots
   view frozen | down [NODE...] | up [NODE...] | true   what the REST API tells of the ring
   schema VERSION|common                the schema that the node has, if not that of all others
-  snapshots refused|granted            whether the node takes snapshots
+  snapshots refused|granted            whether the node value_type snapshots
   cleanups refused|granted             whether the node cleans up
   replicas COUNT|none                  how many replicas a keyspace has in each datacenter: no fewer nodes may stay
   keyspace NAME DATACENTER=FACTOR...   create a keyspace
@@ -101,10 +101,12 @@ fn milliseconds(text: &str) -> Result<u64, ToolError> {
     Ok(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// A node that ends on command gives no answer.
-fn died(answer: Result<Value, ToolError>) -> Result<(), ToolError> {
-    match answer {
-        Err(ToolError::Answer(message)) if message.starts_with("error executing") => Err(ToolError::Answer(message)),
+/// A node that crashes on request does not respond.
+fn died(response: Result<Value, ToolError>) -> Result<(), ToolError> {
+    match response {
+        Err(ToolError::Response(message)) if message.starts_with("error executing") => {
+            Err(ToolError::Response(message))
+        }
         _ => Ok(()),
     }
 }

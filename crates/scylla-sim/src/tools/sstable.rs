@@ -1,4 +1,4 @@
-//! `scylla sstable query`: what stands in the files of `system.local`, without a running node.
+//! `scylla sstable query`: reads the files of `system.local` without a running node.
 
 use std::path::PathBuf;
 
@@ -9,12 +9,12 @@ use crate::disk;
 
 /// Runs `scylla sstable`.
 pub fn run(arguments: &[String]) -> Result<(), ToolError> {
-    println!("{}", answer(arguments)?);
+    println!("{}", query_output(arguments)?);
     Ok(())
 }
 
-/// What it prints.
-fn answer(arguments: &[String]) -> Result<String, ToolError> {
+/// Returns the output.
+fn query_output(arguments: &[String]) -> Result<String, ToolError> {
     let [operation, arguments @ ..] = arguments else { return Err(usage("error: an operation is missing")) };
     if operation != "query" {
         return Err(usage(&format!("error: the operation {operation} is not simulated; only query is")));
@@ -59,7 +59,7 @@ fn answer(arguments: &[String]) -> Result<String, ToolError> {
     let mut rows = Vec::new();
     for file in &files {
         let local = disk::read(file)
-            .map_err(|error| ToolError::Answer(format!("error loading sstable {}: {error}", file.display())))?;
+            .map_err(|error| ToolError::Response(format!("error loading sstable {}: {error}", file.display())))?;
         rows.push(row(&local, &columns)?);
     }
     // Several files are one table with one row; the last one is the newest.
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_names_columns_of_one_table() {
+    fn query_selects_columns_of_one_table() {
         assert_eq!(columns("SELECT bootstrapped FROM scylla_sstable.local").unwrap(), ["bootstrapped"]);
         assert_eq!(columns("select host_id, rack from scylla_sstable.local;").unwrap(), ["host_id", "rack"]);
         assert!(columns("SELECT bootstrapped FROM system.local").is_err());

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::harness::{Cluster, Node, all_see_all, until};
 
 #[test]
-fn nobody_joins_while_a_node_is_down() {
+fn nodes_do_not_join_while_a_node_is_down() {
     let cluster = Cluster::new();
     let mut nodes = cluster.ring(3);
     nodes[2].kill();
@@ -28,7 +28,7 @@ fn nobody_joins_while_a_node_is_down() {
 }
 
 #[test]
-fn two_that_join_at_once_take_turns() {
+fn concurrent_bootstraps_run_one_after_the_other() {
     let cluster = Cluster::new();
     let mut nodes = cluster.ring(3);
     let slow = |number: u8, seed: u8| {
@@ -50,7 +50,7 @@ fn two_that_join_at_once_take_turns() {
     all_see_all(&nodes);
 }
 
-/// When a step was reached, as the log has it; texts of that form sort by time.
+/// Returns the time of a step in the log, as a text that sorts by time.
 fn time_of(node: &Node, step: &str) -> String {
     let log = node.log();
     let line = log.lines().find(|line| line.ends_with(&format!("step {step}")));
@@ -63,7 +63,7 @@ fn time_of(node: &Node, step: &str) -> String {
 }
 
 #[test]
-fn a_decommissioned_node_is_gone_for_good() {
+fn decommissioned_node_does_not_rejoin() {
     let cluster = Cluster::new();
     let mut nodes = cluster.ring(3);
     let mut leaver = nodes.pop().unwrap();
@@ -72,7 +72,7 @@ fn a_decommissioned_node_is_gone_for_good() {
     thread::scope(|scope| {
         let answer = scope.spawn(|| leaver.post(path));
         leaver.becomes("LEAVING");
-        // Nothing else may begin meanwhile.
+        // No other change may begin meanwhile.
         assert!(nodes[0].post(path).unwrap_err().contains("another topology change"));
         assert_eq!(answer.join().unwrap(), Ok(()), "it answers when it is done");
     });
@@ -87,7 +87,7 @@ fn a_decommissioned_node_is_gone_for_good() {
 }
 
 #[test]
-fn a_decommission_needs_others_and_all_of_them_up() {
+fn decommission_needs_all_other_nodes_up() {
     let cluster = Cluster::new();
     let mut nodes = cluster.ring(2);
     let path = "/storage_service/decommission";
@@ -101,7 +101,7 @@ fn a_decommission_needs_others_and_all_of_them_up() {
 }
 
 #[test]
-fn a_node_stays_where_replicas_need_it() {
+fn decommission_is_refused_if_replicas_need_the_node() {
     let cluster = Cluster::new();
     let nodes = cluster.ring(3);
     nodes[2].simctl(&["replicas", "3"]);
@@ -129,7 +129,7 @@ fn only_a_dead_node_is_removed() {
     all_see_all(&nodes);
     removed.start();
     removed.fails("banned and will not rejoin the ring");
-    // It knows by now, even where nobody tells it.
+    // It knows by now, without a message.
     removed.seeds = cluster.address(99).to_string();
     removed.start();
     removed.fails("banned and will not rejoin the ring");
@@ -137,7 +137,7 @@ fn only_a_dead_node_is_removed() {
 }
 
 #[test]
-fn a_replacement_takes_the_place_of_a_dead_node() {
+fn replacement_replaces_a_dead_node() {
     let cluster = Cluster::new();
     let mut nodes = cluster.ring(3);
     let (dead, tokens) = (nodes[2].host_id(), nodes[0].tokens(nodes[2].address));
@@ -160,7 +160,7 @@ fn a_replacement_takes_the_place_of_a_dead_node() {
     replacement.address = replaced.address;
     replacement.start();
     replacement.becomes("BOOTSTRAP");
-    assert!(!nodes[0].live().contains(&replaced.address.to_string()), "the address still stands for the dead one");
+    assert!(!nodes[0].live().contains(&replaced.address.to_string()), "the address still belongs to the dead one");
     replacement.becomes("NORMAL");
     assert_ne!(replacement.host_id(), dead);
     assert_eq!(nodes[0].tokens(replacement.address), tokens);
@@ -180,7 +180,7 @@ fn a_replacement_takes_the_place_of_a_dead_node() {
 }
 
 #[test]
-fn a_replacement_needs_the_others_up() {
+fn replacement_needs_all_other_nodes_up() {
     let cluster = Cluster::new();
     let mut nodes = cluster.ring(3);
     let dead = nodes[2].host_id();
@@ -195,7 +195,7 @@ fn a_replacement_needs_the_others_up() {
 }
 
 #[test]
-fn a_change_ends_when_a_node_goes_down() {
+fn topology_change_ends_when_a_node_goes_down() {
     let cluster = Cluster::new();
     let mut nodes = cluster.ring(3);
     let mut joiner = cluster.node(4).with("--sim-bootstrap-duration=60s");
@@ -211,7 +211,7 @@ fn a_change_ends_when_a_node_goes_down() {
 }
 
 #[test]
-fn a_drained_node_wants_a_restart() {
+fn drained_node_needs_a_restart() {
     let cluster = Cluster::new();
     let mut nodes = cluster.ring(2);
     assert!(nodes[1].tool("nodetool", &["drain"]).status.success());
@@ -229,7 +229,7 @@ fn a_drained_node_wants_a_restart() {
 }
 
 #[test]
-fn a_decommission_waits_for_no_client() {
+fn decommission_continues_without_its_client() {
     let cluster = Cluster::new();
     let nodes = cluster.ring(2);
     nodes[1].simctl(&["decommission-duration", "500ms"]);

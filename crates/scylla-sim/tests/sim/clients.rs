@@ -1,4 +1,4 @@
-//! What clients see: CQL and Alternator.
+//! Interfaces of clients: CQL and Alternator.
 
 use std::{
     fs,
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Cluster, Node, PATIENCE, all_see_all, exchange, http, request, until};
 
-/// Trusts everybody: tests look at the certificate themselves.
+/// Trusts all certificates: tests check them.
 #[derive(Debug)]
 struct TrustsAll;
 
@@ -60,12 +60,12 @@ impl ServerCertVerifier for TrustsAll {
     }
 }
 
-/// A TLS connection, and the certificate that was shown.
+/// A TLS connection and the server certificate.
 fn tls(address: SocketAddr) -> io::Result<(StreamOwned<ClientConnection, TcpStream>, Vec<u8>)> {
     tls_as(address, None)
 }
 
-/// A TLS connection of a client that shows this certificate itself.
+/// A TLS connection with this client certificate.
 fn tls_as(
     address: SocketAddr,
     client: Option<Client>,
@@ -91,7 +91,7 @@ fn tls_as(
 
 type Client = (CertificateDer<'static>, PrivateKeyDer<'static>);
 
-/// An authority, written to a file, and a client's certificate that it signed.
+/// Writes a CA certificate to a file, and returns a client certificate of that CA.
 fn client_of_authority(file: &Path) -> Client {
     let authority_key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(vec![]).unwrap();
@@ -104,7 +104,7 @@ fn client_of_authority(file: &Path) -> Client {
     (certificate.der().clone(), PrivateKeyDer::Pkcs8(key.serialize_der().into()))
 }
 
-/// One HTTP exchange over TLS: the answer, and the certificate that was shown.
+/// One HTTP exchange over TLS: the response and the server certificate.
 pub(crate) fn https(address: SocketAddr, request: &str) -> io::Result<((u16, String), Vec<u8>)> {
     let (mut stream, certificate) = tls(address)?;
     Ok((exchange(&mut stream, request)?, certificate))
@@ -121,7 +121,7 @@ fn write_certificate(folder: &Path) -> Vec<u8> {
     made.cert.der().to_vec()
 }
 
-/// The opcode and the body of the answer to a CQL request without a body.
+/// Returns opcode and body of the response to a CQL request without a body.
 fn cql(stream: &mut (impl Read + Write), opcode: u8) -> (u8, Vec<u8>) {
     stream.write_all(&[4, 0, 0, 1, opcode, 0, 0, 0, 0]).unwrap();
     let mut header = [0; 9];
@@ -133,7 +133,7 @@ fn cql(stream: &mut (impl Read + Write), opcode: u8) -> (u8, Vec<u8>) {
 }
 
 #[test]
-fn cql_shakes_hands_while_the_native_transport_is_on() {
+fn cql_handshake_succeeds_while_native_transport_is_on() {
     let cluster = Cluster::new();
     let node = &cluster.ring(1)[0];
     let address = SocketAddr::new(node.address, 9042);
@@ -181,7 +181,7 @@ fn cql_with_a_login_and_encryption() {
 }
 
 #[test]
-fn cql_wants_a_certificate_of_the_client_where_it_is_told_to() {
+fn cql_requires_a_client_certificate_if_configured() {
     let cluster = Cluster::new();
     let node = cluster.node(1);
     write_certificate(&node.folder);
@@ -191,7 +191,7 @@ fn cql_wants_a_certificate_of_the_client_where_it_is_told_to() {
         "enabled": true, "certificate": node.folder.join("tls.crt"), "keyfile": node.folder.join("tls.key"),
         "require_client_auth": true, "truststore": node.folder.join("ca.crt"),
     });
-    // Without a port of its own, encryption takes the usual one.
+    // Without a port of its own, encryption uses the regular port.
     let mut node = node.configured("client_encryption_options", encryption);
     node.start();
     node.becomes("NORMAL");
@@ -200,7 +200,7 @@ fn cql_wants_a_certificate_of_the_client_where_it_is_told_to() {
     let (mut stream, _) = tls_as(address, Some(client)).unwrap();
     assert_eq!(cql(&mut stream, 5).0, 6, "SUPPORTED");
     for client in [None, Some(stranger)] {
-        // The client learns of the refusal when it reads.
+        // The client gets the refusal when it reads.
         let refused = tls_as(address, client).and_then(|(mut stream, _)| {
             stream.write_all(&[4, 0, 0, 1, 5, 0, 0, 0, 0])?;
             stream.read_exact(&mut [0; 9])
@@ -210,7 +210,7 @@ fn cql_wants_a_certificate_of_the_client_where_it_is_told_to() {
 }
 
 #[test]
-fn a_node_without_its_certificate_does_not_start() {
+fn node_without_its_certificate_does_not_start() {
     let cluster = Cluster::new();
     let encryption = json!({ "enabled": true, "certificate": "/nowhere/tls.crt", "keyfile": "/nowhere/tls.key" });
     let mut node = cluster.node(1).configured("client_encryption_options", encryption);
@@ -253,7 +253,7 @@ fn alternator(cluster: &Cluster, number: u8) -> Node {
 }
 
 #[test]
-fn alternator_answers_who_signs_with_the_right_secret() {
+fn alternator_accepts_requests_signed_with_the_right_secret() {
     let cluster = Cluster::new();
     let mut node = alternator(&cluster, 1);
     node.start();
@@ -287,7 +287,7 @@ fn alternator_answers_who_signs_with_the_right_secret() {
 }
 
 #[test]
-fn alternator_has_an_item_on_every_node_and_after_a_restart() {
+fn alternator_has_items_on_every_node_and_after_a_restart() {
     let cluster = Cluster::new();
     let mut nodes = Vec::new();
     for number in [1, 2] {
@@ -319,7 +319,7 @@ fn alternator_has_an_item_on_every_node_and_after_a_restart() {
 }
 
 #[test]
-fn alternator_without_encryption_is_served_where_it_is_asked_for() {
+fn alternator_serves_plain_http_if_it_is_enabled() {
     let cluster = Cluster::new();
     let mut node = cluster.node(1).with("--alternator-port=8000").with("--alternator-write-isolation").with("always");
     node.start();

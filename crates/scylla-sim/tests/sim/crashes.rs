@@ -1,4 +1,4 @@
-//! A node that crashes at a step and is started again either goes on or is refused.
+//! A node that crashes at a step and is restarted either continues or is refused.
 
 use crate::harness::{Cluster, Node, until};
 
@@ -9,7 +9,7 @@ fn crash_at(node: &mut Node) {
 }
 
 #[test]
-fn in_a_bootstrap() {
+fn crash_during_a_bootstrap() {
     let cluster = Cluster::new();
     let nodes = cluster.ring(1);
     let steps = [
@@ -30,14 +30,14 @@ fn in_a_bootstrap() {
         assert!(nodes[0].ring().contains(&joiner.host_id()), "{step}");
         assert_eq!(nodes[0].ring().len() - before, 1, "{step}");
         assert_eq!(nodes[0].tokens(joiner.address), joiner.tokens(joiner.address), "{step}");
-        // One more for the next step would have to see it up.
+        // Another node could not join before it is up again.
         nodes[0].sees_up(&joiner);
         until("it is gone again", || joiner.post("/storage_service/decommission"));
     }
 }
 
 #[test]
-fn in_a_decommission() {
+fn crash_during_a_decommission() {
     let cluster = Cluster::new();
     let nodes = cluster.ring(1);
     let steps = [
@@ -70,7 +70,7 @@ fn in_a_decommission() {
 }
 
 #[test]
-fn in_a_replacement() {
+fn crash_during_a_replacement() {
     let cluster = Cluster::new();
     let mut nodes = cluster.ring(2);
     let mut replaced = nodes.pop().unwrap();
@@ -101,7 +101,7 @@ fn in_a_replacement() {
 }
 
 #[test]
-fn in_a_removal() {
+fn crash_during_a_removal() {
     let steps = [
         ("removenode-started", true),
         ("removenode-streamed", true),

@@ -1,11 +1,11 @@
-//! Faults on command.
+//! Fault injection.
 
 use std::{net::SocketAddr, time::Duration};
 
 use crate::harness::{Cluster, Node, all_see_all, until};
 
 #[test]
-fn views_differ_when_one_does_not_speak_to_another() {
+fn views_differ_when_a_node_sends_no_requests_to_another() {
     let cluster = Cluster::new();
     let nodes = cluster.ring(3);
     nodes[0].simctl(&["refuse-to", &nodes[1].address.to_string()]);
@@ -14,7 +14,7 @@ fn views_differ_when_one_does_not_speak_to_another() {
     nodes[2].sees_up(&nodes[0]);
     nodes[2].sees_up(&nodes[1]);
 
-    // Its seed sees everybody, but one member does not.
+    // Its seed sees all nodes, but one member does not.
     let mut joiner = cluster.node(4).seeded_by(&[cluster.address(3)]).with("--sim-join-timeout=500ms");
     joiner.start();
     joiner.fails(&format!("in the view of {}, these nodes are down: {}", nodes[0].host_id(), nodes[1].host_id()));
@@ -29,7 +29,7 @@ fn views_differ_when_one_does_not_speak_to_another() {
 }
 
 #[test]
-fn a_paused_node_is_silent_and_comes_back() {
+fn paused_node_does_not_respond_until_it_is_resumed() {
     let cluster = Cluster::new();
     let nodes = cluster.ring(2);
     nodes[1].simctl(&["pause"]);
@@ -44,7 +44,7 @@ fn a_paused_node_is_silent_and_comes_back() {
 }
 
 #[test]
-fn a_change_that_slept_through_its_promise_is_not_made() {
+fn topology_change_is_not_committed_after_its_lock_expired() {
     let cluster = Cluster::new();
     let nodes = cluster.ring(1);
     let mut joiner = cluster.node(2).with("--sim-bootstrap-duration=600ms");
@@ -65,7 +65,7 @@ fn a_change_that_slept_through_its_promise_is_not_made() {
 }
 
 #[test]
-fn a_lost_disk_makes_a_new_node() {
+fn node_with_a_lost_disk_is_a_new_node() {
     let cluster = Cluster::new();
     let mut nodes = cluster.ring(2);
     let mut loser = nodes.pop().unwrap();
@@ -74,7 +74,7 @@ fn a_lost_disk_makes_a_new_node() {
     assert_eq!(loser.ended().code(), Some(137));
     assert_eq!(loser.bootstrapped(), None, "nothing is left");
     loser.start();
-    // Its old self is still in the ring, at the same address.
+    // The node of the lost disk is still in the ring, at the same address.
     loser.fails("already exists, cancelling join");
     let mut loser = loser.with(&format!("--replace-node-first-boot={host_id}"));
     loser.start();
@@ -85,7 +85,7 @@ fn a_lost_disk_makes_a_new_node() {
 }
 
 #[test]
-fn a_full_disk_isolates_a_node() {
+fn full_disk_isolates_a_node() {
     let cluster = Cluster::new();
     let mut nodes = cluster.ring(2);
     nodes[1].simctl(&["full-disk", "on"]);
@@ -104,13 +104,13 @@ fn a_full_disk_isolates_a_node() {
 }
 
 #[test]
-fn a_node_can_tell_of_another_ring_than_it_sees() {
+fn fault_changes_the_ring_that_a_node_reports() {
     let cluster = Cluster::new();
     let mut nodes = cluster.ring(2);
     let second = nodes[1].address.to_string();
     nodes[0].simctl(&["view", "down", &second]);
     assert_eq!(nodes[0].down(), [second.as_str()]);
-    // It is said, not believed: a third node joins.
+    // Only the report changes: a third node joins.
     let mut joiner = cluster.node(3);
     joiner.start();
     joiner.becomes("NORMAL");
@@ -128,7 +128,7 @@ fn a_node_can_tell_of_another_ring_than_it_sees() {
 }
 
 #[test]
-fn a_bootstrap_can_be_made_slow_and_quick_again() {
+fn bootstrap_duration_changes_during_the_bootstrap() {
     let cluster = Cluster::new();
     let _ring: Vec<Node> = cluster.ring(1);
     let mut joiner = cluster.node(2).with("--sim-bootstrap-duration=60s");
@@ -139,7 +139,7 @@ fn a_bootstrap_can_be_made_slow_and_quick_again() {
 }
 
 #[test]
-fn unknown_faults_and_steps_are_refused() {
+fn unknown_faults_and_steps_are_rejected() {
     let cluster = Cluster::new();
     let node = &cluster.ring(1)[0];
     assert!(!node.tool("simctl", &["crash-at", "breakfast"]).status.success());

@@ -1,4 +1,4 @@
-//! Nodes as processes on loopback addresses of their own, and what a test asks them.
+//! Nodes as processes on their own loopback addresses, and requests of tests.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ use nix::{
 use serde_json::{Value, json};
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_scylla-sim");
-/// Nothing here takes that long, unless it never comes.
+/// The timeout of all waits.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 static CLUSTERS: AtomicU8 = AtomicU8::new(1);
@@ -33,10 +33,9 @@ impl Cluster {
     pub(crate) fn new() -> Self {
         let number = CLUSTERS.fetch_add(1, Ordering::Relaxed);
         let process = std::process::id();
-        // Runs at the same time keep out of each other's way.
-        // From 100 on: tests of other programs, which run at the same time, have addresses below.
+        // Concurrent runs have different addresses. They begin at 100, because tests of other programs use lower ones.
         let subnet = [127, 100 + (process % 150) as u8, number];
-        // Nodes wait for their disk all the time; in memory, nobody else makes it slow.
+        // In memory, because nodes wait for their disk often.
         let memory = PathBuf::from("/dev/shm");
         let parent = if memory.is_dir() { memory } else { std::env::temp_dir() };
         let folder = parent.join(format!("scylla-sim-{process}-{number}"));
@@ -85,7 +84,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Waits until every node sees all of them alive, and no others in the ring.
+/// Waits until every node reports all of them up, and no others in the ring.
 pub(crate) fn all_see_all(nodes: &[Node]) {
     let mut addresses: Vec<String> = nodes.iter().map(|node| node.address.to_string()).collect();
     addresses.sort();
@@ -98,7 +97,7 @@ pub(crate) fn all_see_all(nodes: &[Node]) {
     }
 }
 
-/// Waits for something, and says what was there instead when it does not come.
+/// Waits for a state, and fails with the last one.
 pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -161,7 +160,7 @@ impl Node {
             .arg(format!("--seeds={}", self.seeds))
             .arg(format!("--listen-address={address}"))
             .arg(format!("--api-address={address}"))
-            // A busy machine may not let a node speak for a second or two.
+            // On a busy host a node may not respond for a second or two.
             .args(["--sim-gossip-interval=100ms", "--sim-failure-timeout=4s", "--sim-join-timeout=16s"])
             .args(["--sim-bootstrap-duration=200ms", "--sim-decommission-duration=200ms"])
             .args(&self.arguments)
@@ -181,24 +180,24 @@ impl Node {
         fs::read_to_string(self.log_file()).unwrap_or_default()
     }
 
-    /// Ends the node at once.
+    /// Kills the node.
     pub(crate) fn kill(&mut self) {
         let mut child = self.child.take().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
     }
 
-    /// Asks the node to stop, and gives how it ended.
+    /// Stops the node and returns its exit status.
     pub(crate) fn stop(&mut self) -> ExitStatus {
         let id = i32::try_from(self.child.as_ref().unwrap().id()).unwrap();
         kill(Pid::from_raw(id), Signal::SIGTERM).unwrap();
         self.ended()
     }
 
-    /// Waits until the node ended by itself.
+    /// Waits until the node has terminated.
     pub(crate) fn ended(&mut self) -> ExitStatus {
         let address = self.address;
-        // It stays the node's until it ended: a test that fails here must not leave it behind.
+        // The process belongs to the node until it ends, so that a failing test does not leave it behind.
         let child = self.child.as_mut().unwrap();
         let status = until(&format!("the end of {address}"), || match child.try_wait().unwrap() {
             Some(status) => Ok(status),
@@ -208,7 +207,7 @@ impl Node {
         status
     }
 
-    /// Waits until the node gave up, and checks that it says why.
+    /// Waits until the node has terminated, and checks the logged cause.
     pub(crate) fn fails(&mut self, why: &str) {
         let status = self.ended();
         assert!(!status.success(), "{status}");
@@ -236,7 +235,7 @@ impl Node {
         serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"))
     }
 
-    /// POSTs, and gives the message of a refusal.
+    /// Sends a POST request and returns the message of a refusal.
     pub(crate) fn post(&self, path: &str) -> Result<(), String> {
         let (status, body) = self.ask("POST", path, "")?;
         if status == 200 { Ok(()) } else { Err(body) }
@@ -296,7 +295,7 @@ impl Node {
         });
     }
 
-    /// What `scylla sstable query` says of the disk, as the bootstrap barrier asks it.
+    /// Returns the output of `scylla sstable query`, as the bootstrap barrier runs it.
     pub(crate) fn bootstrapped(&self) -> Option<String> {
         let pattern = self.workdir().join("data/system");
         let tables = fs::read_dir(pattern).into_iter().flatten().flatten();
@@ -353,7 +352,7 @@ pub(crate) fn request(address: SocketAddr, method: &str, path: &str, headers: &s
     )
 }
 
-/// Sends a request and reads the answer to the end of the connection.
+/// Sends a request and reads the response to the end of the connection.
 pub(crate) fn exchange(stream: &mut (impl Read + Write), request: &str) -> std::io::Result<(u16, String)> {
     stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();

@@ -1,4 +1,4 @@
-//! Nodes find each other, come back, and keep out who does not belong.
+//! Nodes find each other, rejoin, and refuse nodes of other rings.
 
 use std::time::Instant;
 
@@ -37,7 +37,7 @@ fn three_nodes_form_a_ring() {
 }
 
 #[test]
-fn a_node_comes_back_as_itself() {
+fn restarted_node_keeps_its_identity() {
     let cluster = Cluster::new();
     let mut nodes = cluster.ring(2);
     let host_id = nodes[1].host_id();
@@ -53,7 +53,7 @@ fn a_node_comes_back_as_itself() {
 
     nodes[1].kill();
     nodes[0].sees_down(&nodes[1]);
-    // A pod that is started again has another address.
+    // A restarted pod has another address.
     nodes[1].address = cluster.address(7);
     nodes[1].start();
     nodes[1].becomes("NORMAL");
@@ -63,7 +63,7 @@ fn a_node_comes_back_as_itself() {
 }
 
 #[test]
-fn a_whole_cluster_starts_again_at_once() {
+fn whole_cluster_restarts_at_once() {
     let cluster = Cluster::new();
     let mut nodes = cluster.ring(3);
     let ring = nodes[0].ring();
@@ -75,7 +75,7 @@ fn a_whole_cluster_starts_again_at_once() {
 }
 
 #[test]
-fn who_does_not_belong_is_refused() {
+fn nodes_of_other_clusters_are_refused() {
     let cluster = Cluster::new();
     let nodes = cluster.ring(2);
 
@@ -96,7 +96,7 @@ fn who_does_not_belong_is_refused() {
 }
 
 #[test]
-fn a_disk_of_another_cluster_is_refused() {
+fn disk_of_another_cluster_is_refused() {
     let cluster = Cluster::new();
     let mut node = cluster.ring(1).remove(0);
     node.kill();
@@ -106,7 +106,7 @@ fn a_disk_of_another_cluster_is_refused() {
 }
 
 #[test]
-fn a_first_seed_joins_where_there_is_a_ring() {
+fn first_seed_joins_an_existing_ring() {
     let cluster = Cluster::new();
     let mut nodes = cluster.ring(1);
     let mut second = cluster.node(2).seeded_by(&[cluster.address(2), cluster.address(1)]);
@@ -117,7 +117,7 @@ fn a_first_seed_joins_where_there_is_a_ring() {
 }
 
 #[test]
-fn a_joining_node_is_seen_joining_and_owns_nothing() {
+fn joining_node_is_reported_and_owns_no_tokens() {
     let cluster = Cluster::new();
     let nodes = cluster.ring(1);
     let mut joiner = cluster.node(2).with("--sim-bootstrap-duration=2s");

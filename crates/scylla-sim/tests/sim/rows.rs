@@ -1,4 +1,4 @@
-//! Rows are where their replicas are, whatever becomes of the ring.
+//! Rows are on their replicas after all topology changes.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::harness::{Cluster, Node, all_see_all, until};
 
 const ROWS: usize = 40;
 
-/// How many copies there are of each row, on these nodes.
+/// Returns the number of copies of each row on these nodes.
 fn copies(nodes: &[Node], keyspace: &str) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for node in nodes {
@@ -19,7 +19,7 @@ fn copies(nodes: &[Node], keyspace: &str) -> BTreeMap<String, usize> {
     counts
 }
 
-/// Whether each row has so many copies.
+/// Whether each row has this number of copies.
 fn each_has(nodes: &[Node], keyspace: &str, count: usize) -> bool {
     let copies = copies(nodes, keyspace);
     copies.len() == ROWS && copies.values().all(|copies| *copies == count)
@@ -72,7 +72,7 @@ fn rows_move_with_the_ring() {
 }
 
 #[test]
-fn a_replacing_node_gets_the_rows_of_the_dead_one() {
+fn replacing_node_gets_the_rows_of_the_dead_one() {
     let cluster = Cluster::new();
     let mut nodes = cluster.ring(3);
     fill(&nodes, 2);
@@ -90,7 +90,7 @@ fn a_replacing_node_gets_the_rows_of_the_dead_one() {
 }
 
 #[test]
-fn a_bootstrap_needs_a_source_for_each_range() {
+fn bootstrap_of_a_node_needs_a_source_for_each_range() {
     let cluster = Cluster::new();
     let nodes = cluster.ring(2);
     fill(&nodes, 1);
@@ -128,7 +128,7 @@ fn writes_need_a_quorum_and_reach_a_node_that_was_down_later() {
 }
 
 #[test]
-fn no_cleanup_while_a_node_is_about_to_gain_rows() {
+fn cleanup_is_refused_while_a_node_gains_rows() {
     let cluster = Cluster::new();
     let nodes = cluster.ring(2);
     fill(&nodes, 1);

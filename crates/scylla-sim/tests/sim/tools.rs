@@ -1,4 +1,4 @@
-//! The programs around a node.
+//! The tools of a node.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use crate::{
 };
 
 #[test]
-fn the_entrypoint_refuses_what_it_does_not_know() {
+fn entrypoint_refuses_unknown_arguments() {
     let cluster = Cluster::new();
     let mut node = cluster.node(1).with("--sedes=127.0.0.1");
     node.start();
@@ -26,7 +26,7 @@ fn the_entrypoint_refuses_what_it_does_not_know() {
 }
 
 #[test]
-fn it_does_what_it_is_called_by() {
+fn program_name_selects_the_function() {
     let cluster = Cluster::new();
     let node = &cluster.ring(1)[0];
     let nodetool = node.folder.join("nodetool");
@@ -39,7 +39,7 @@ fn it_does_what_it_is_called_by() {
 }
 
 #[test]
-fn nodetool_says_what_the_node_does() {
+fn nodetool_reports_the_state_of_the_node() {
     let cluster = Cluster::new();
     let node = &cluster.ring(1)[0];
     let say = |arguments: &[&str]| String::from_utf8(node.tool("nodetool", arguments).stdout).unwrap();
@@ -89,7 +89,7 @@ fn snapshots_are_files_until_they_are_deleted() {
 }
 
 #[test]
-fn a_snapshot_is_taken_once_and_refused_on_command() {
+fn snapshot_is_taken_once_and_refused_by_a_fault() {
     let cluster = Cluster::new();
     let mut node = cluster.node(1).with("--sim-keyspace=ks1:t1");
     node.start();
@@ -107,7 +107,7 @@ fn a_snapshot_is_taken_once_and_refused_on_command() {
 }
 
 #[test]
-fn a_schema_may_differ_on_command() {
+fn fault_changes_the_schema_version() {
     let cluster = Cluster::new();
     let nodes = cluster.ring(2);
     let versions = || nodes[0].get("/storage_proxy/schema_versions");
@@ -121,7 +121,7 @@ fn a_schema_may_differ_on_command() {
 }
 
 #[test]
-fn metrics_tell_of_shards_and_of_others() {
+fn metrics_include_shards_and_other_nodes() {
     let cluster = Cluster::new();
     let mut nodes = cluster.ring(1);
     let mut second = cluster.node(2).with("--smp=2");
@@ -155,7 +155,7 @@ impl Drop for Running {
 }
 
 #[test]
-fn the_agent_passes_on_what_carries_the_token() {
+fn agent_forwards_requests_with_the_token() {
     let cluster = Cluster::new();
     let node = &cluster.ring(1)[0];
     let (base, token) = (node.folder.join("agent.yaml"), node.folder.join("token.yaml"));

@@ -1,6 +1,6 @@
-//! The options of each type of task: what stands in `config` of an [`EtcdOperatorTask`](super::EtcdOperatorTask).
+//! The options of each type of task: `config` of an [`EtcdOperatorTask`](super::EtcdOperatorTask).
 //!
-//! An option that does not exist is refused: it is more likely a slip of the pen than something to be left out.
+//! Unknown options are rejected: they are more likely typing errors than options that can be ignored.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,27 +13,26 @@ use super::StoreSpec;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct OnDemandSnapshotConfig {
-    /// What is taken: full, which is everything, or delta, which is what changed since the last snapshot. Without it, full.
+    /// The type of the snapshot: full, or delta with the changes since the last snapshot. Defaults to full.
     #[serde(alias = "type")]
     pub snapshot_type: Option<SnapshotType>,
-    /// Marks a full snapshot as the last one of this etcd cluster, as before it is moved elsewhere.
+    /// Marks a full snapshot as the final one of this etcd cluster, for instance before a migration.
     pub is_final: Option<bool>,
-    /// Time in seconds after which the task has failed, however often it was tried. Without it, 900 for a full snapshot and
-    /// 60 for a delta.
+    /// Deadline of the task in seconds, including all retries. Defaults to 900 for a full snapshot and 60 for a delta.
     pub timeout_seconds: Option<i32>,
-    /// `timeoutSeconds` of a full snapshot. Use that one.
+    /// Alias of `timeoutSeconds` for full snapshots. Use `timeoutSeconds`.
     pub timeout_seconds_full: Option<i32>,
-    /// `timeoutSeconds` of a delta. Use that one.
+    /// Alias of `timeoutSeconds` for deltas. Use `timeoutSeconds`.
     pub timeout_seconds_delta: Option<i32>,
 }
 
-/// What a snapshot holds.
+/// The type of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SnapshotType {
-    /// Everything.
+    /// All data.
     Full,
-    /// What changed since the last snapshot.
+    /// The changes since the last snapshot.
     Delta,
 }
 
@@ -42,9 +41,9 @@ pub enum SnapshotType {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct DefragmentConfig {
-    /// Time in seconds after which the task has failed. Without it, 1800.
+    /// Deadline of the task in seconds. Defaults to 1800.
     pub timeout_seconds: Option<i32>,
-    /// Time in seconds for one member. A member does not answer while it is at it. Without it, 300.
+    /// Timeout in seconds for one member, which does not respond while it defragments. Defaults to 300.
     pub member_timeout_seconds: Option<i32>,
 }
 
@@ -53,11 +52,11 @@ pub struct DefragmentConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct CompactConfig {
-    /// How many of the last revisions are kept, so that clients that lag behind can catch up. Without it, 10000.
+    /// Number of the latest revisions to keep, so that clients that lag behind can catch up. Defaults to 10000.
     pub retain_revisions: Option<i64>,
-    /// Whether the task waits until the space is really free within the members' files. Without it, true.
+    /// Whether the task waits until the compaction is applied to the database of the member. Defaults to true.
     pub physical: Option<bool>,
-    /// Time in seconds after which the task has failed. Without it, 600.
+    /// Deadline of the task in seconds. Defaults to 600.
     pub timeout_seconds: Option<i32>,
 }
 
@@ -66,9 +65,9 @@ pub struct CompactConfig {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct CompactSnapshotsConfig {
-    /// Whether the new snapshot's database is defragmented. Without it, true.
+    /// Whether the new snapshot's database is defragmented. Defaults to true.
     pub defragment: Option<bool>,
-    /// Time in seconds after which the task has failed. Without it, 10800.
+    /// Deadline of the task in seconds. Defaults to 10800.
     pub timeout_seconds: Option<i32>,
 }
 
@@ -77,14 +76,14 @@ pub struct CompactSnapshotsConfig {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct CopyBackupsConfig {
-    /// Where the snapshots go.
+    /// The store to copy snapshots to.
     pub target_store: Option<StoreSpec>,
-    /// Where the snapshots come from. Without it, the store of the Etcd.
+    /// The store to copy snapshots from. Defaults to the store of the Etcd.
     pub source_store: Option<StoreSpec>,
-    /// How many full snapshots are copied, the newest first, each with its deltas. Without it, all.
+    /// Maximum number of full snapshots to copy, the newest first, each with its deltas. Defaults to all.
     pub max_backups: Option<i32>,
-    /// The greatest age in days of snapshots that are copied. Without it, any.
+    /// Maximum age in days of snapshots to copy. Defaults to any.
     pub max_backup_age: Option<i32>,
-    /// Time in seconds after which the task has failed. Without it, 10800.
+    /// Deadline of the task in seconds. Defaults to 10800.
     pub timeout_seconds: Option<i32>,
 }

@@ -1,7 +1,7 @@
-//! The part of an [`Etcd`] that tasks need to know.
+//! The fields of an [`Etcd`] that tasks need.
 //!
-//! These types are for reading only: they leave most of an Etcd out, so writing one back would lose it. Its definition
-//! is installed by the operator that runs etcd clusters.
+//! These types are for reading only: they omit most fields, so writing an Etcd would lose them. etcd-druid installs its
+//! definition.
 
 use k8s_openapi::{api::core::v1::SecretReference, apimachinery::pkg::apis::meta::v1::Time};
 use kube::CustomResource;
@@ -26,7 +26,7 @@ use serde_with::skip_serializing_none;
     schema = "disabled"
 )]
 pub struct EtcdSpec {
-    /// Number of members. 0 is an etcd cluster that is put to sleep.
+    /// Number of members. 0 hibernates the etcd cluster.
     pub replicas: Option<i32>,
     /// How the members serve.
     pub etcd: Option<EtcdConfig>,
@@ -46,9 +46,9 @@ impl Etcd {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EtcdConfig {
-    /// Port for clients. Without it, 2379.
+    /// Port for clients. Defaults to 2379.
     pub client_port: Option<i32>,
-    /// TLS towards clients. Without it, etcd is served in plain text.
+    /// TLS towards clients. If unset, etcd serves plain text.
     pub client_url_tls: Option<TlsConfig>,
 }
 
@@ -57,42 +57,42 @@ pub struct EtcdConfig {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BackupSpec {
-    /// Port of the sidecar. Without it, 8080.
+    /// Port of the sidecar. Defaults to 8080.
     pub port: Option<i32>,
-    /// TLS of the sidecar. Without it, the sidecar is served in plain text.
+    /// TLS of the sidecar. If unset, the sidecar serves plain text.
     pub tls: Option<TlsConfig>,
-    /// Where snapshots go. Without it, there are none.
+    /// The store of the snapshots. If unset, no snapshots are taken.
     pub store: Option<StoreSpec>,
     /// The image of the sidecar.
     pub image: Option<String>,
 }
 
-/// Where snapshots are kept.
+/// A store of snapshots.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StoreSpec {
-    /// Who keeps them: S3, GCS, ABS, Swift, OSS, OCS, ECS, or Local for a directory of the Kubernetes node.
+    /// The provider: S3, GCS, ABS, Swift, OSS, OCS, ECS, or Local for a directory on the Kubernetes node.
     pub provider: Option<String>,
     /// The bucket, container or folder.
     pub container: Option<String>,
-    /// What the names of all snapshots begin with.
+    /// The prefix of the names of all snapshots.
     pub prefix: Option<String>,
     /// The Secret with the credentials of the provider.
     pub secret_ref: Option<SecretReference>,
-    /// Another address of the provider than its ordinary one.
+    /// The endpoint of the provider, if it is not the default one.
     pub endpoint_override: Option<String>,
 }
 
-/// What a client needs to speak TLS.
+/// TLS settings of clients.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TlsConfig {
-    /// The Secret with the certificates of the authorities that signed the server's certificate.
+    /// The Secret with the CA certificates for the server certificate.
     #[serde(rename = "tlsCASecretRef")]
     pub tls_ca_secret_ref: Option<KeyedSecretReference>,
-    /// The Secret, of type kubernetes.io/tls, with the certificate that a client shows. Without it, clients show none.
+    /// The Secret, of type kubernetes.io/tls, with the client certificate. If unset, clients present no certificate.
     #[serde(rename = "clientTLSSecretRef")]
     pub client_tls_secret_ref: Option<SecretReference>,
 }
@@ -104,18 +104,18 @@ pub struct TlsConfig {
 pub struct KeyedSecretReference {
     /// Name of the Secret.
     pub name: Option<String>,
-    /// Not looked at: the Secrets of an Etcd are in its namespace.
+    /// Ignored: the Secrets of an Etcd are in its namespace.
     pub namespace: Option<String>,
-    /// The key. Without it, `bundle.crt`.
+    /// The key. Defaults to `bundle.crt`.
     pub data_key: Option<String>,
 }
 
-/// An etcd cluster as it is.
+/// Status of an etcd cluster.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EtcdStatus {
-    /// The generation of the Etcd that the rest of the status speaks of.
+    /// The most recent generation of the Etcd that etcd-druid has observed.
     pub observed_generation: Option<i64>,
     /// Whether all members are ready.
     pub ready: Option<bool>,
@@ -134,14 +134,14 @@ pub struct EtcdStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EtcdCondition {
-    /// What it says something about.
+    /// The type of the condition.
     #[serde(rename = "type")]
     pub condition_type: Option<String>,
-    /// Whether it is so: True, False or Unknown.
+    /// The status: True, False or Unknown.
     pub status: Option<String>,
-    /// Why, in a form for programs.
+    /// The machine-readable reason.
     pub reason: Option<String>,
-    /// Why, in words.
+    /// The message.
     pub message: Option<String>,
     /// When `status` changed last.
     pub last_transition_time: Option<Time>,
@@ -154,7 +154,7 @@ pub struct EtcdCondition {
 pub struct EtcdMember {
     /// Name of the member, which is that of its pod.
     pub name: Option<String>,
-    /// What it does in the cluster: Leader, Member or Learner.
+    /// Its role: Leader, Member or Learner.
     pub role: Option<String>,
     /// State: Ready, NotReady or Unknown.
     pub status: Option<String>,

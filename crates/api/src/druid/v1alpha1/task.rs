@@ -1,4 +1,4 @@
-//! Work on an etcd cluster outside of its everyday care: [`EtcdOperatorTask`].
+//! Out-of-band operations on an etcd cluster: [`EtcdOperatorTask`].
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
@@ -8,23 +8,22 @@ use serde_with::skip_serializing_none;
 
 use crate::schema;
 
-/// What is to be done, and to which etcd cluster. It cannot be changed: create another task instead.
+/// The operation and its etcd cluster. The spec is immutable: create another task instead.
 #[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend(
     "required" = ["type"],
-    // This compares `config` too. A rule of its own the API server would refuse there, because `config` has no type.
+    // This compares `config` too. The API server would reject a rule of `config`, because it has no type.
     "x-kubernetes-validations" = [
         {
             "rule": "self == oldSelf",
-            "message": "a task cannot be changed once it exists: delete it, or create another one",
+            "message": "spec is immutable: create another EtcdOperatorTask",
         },
         {
             "rule": "[has(self.etcdReference), has(self.etcdRef), has(self.ownerEtcdReference)].filter(set, set)\
                 .size() <= 1",
-            "message": "etcdReference, etcdRef and ownerEtcdReference mean the same: set only one of them, best \
-                etcdReference",
+            "message": "etcdReference, etcdRef and ownerEtcdReference are aliases: set etcdReference only",
         },
     ],
 ))]
@@ -43,7 +42,7 @@ use crate::schema;
     schema = "disabled",
     printcolumn(name = "State", type_ = "string", json_path = ".status.state"),
     printcolumn(name = "Type", type_ = "string", json_path = ".spec.type"),
-    // At most one of the spellings is set, so this finds at most one name.
+    // At most one of the aliases is set, so this finds at most one name.
     printcolumn(
         name = "Etcd",
         type_ = "string",
@@ -53,34 +52,34 @@ use crate::schema;
     printcolumn(name = "TTL", type_ = "integer", json_path = ".spec.ttlSecondsAfterFinished", priority = 1)
 )]
 pub struct EtcdOperatorTaskSpec {
-    /// What the task does: OnDemandSnapshot, Defragment, Compact, CompactSnapshots or CopyBackups.
+    /// Type of the task: OnDemandSnapshot, Defragment, Compact, CompactSnapshots or CopyBackups.
     #[serde(rename = "type")]
     #[schemars(extend("minLength" = 1, "maxLength" = 64))]
     pub task_type: Option<EtcdOperatorTaskType>,
-    /// Options of the task, as an object or as a text that holds the same in JSON. Which ones there are depends on
-    /// `type`. A task with options that it cannot use is rejected.
+    /// Options of the task, as an object or as a string with the object in JSON. They depend on `type`. A task with
+    /// invalid options is rejected.
     #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
     pub config: Option<serde_json::Value>,
     /// Time in seconds after which a finished task is deleted; 0 deletes it at once.
     #[schemars(range(min = 0))]
     pub ttl_seconds_after_finished: Option<i32>,
-    /// The etcd cluster that the task works on.
+    /// The etcd cluster of the task.
     pub etcd_reference: Option<EtcdReference>,
-    /// Another spelling of `etcdReference`. Use that one.
+    /// Alias of `etcdReference`. Use `etcdReference`.
     pub etcd_ref: Option<EtcdReference>,
-    /// An older spelling of `etcdReference`. Use that one.
+    /// Alias of `etcdReference`. Use `etcdReference`.
     pub owner_etcd_reference: Option<EtcdReference>,
 }
 
 impl EtcdOperatorTaskSpec {
-    /// The etcd cluster that the task works on, under whichever spelling it was given.
+    /// Returns the etcd cluster of the task, by any of the aliases.
     pub fn etcd_reference(&self) -> Option<&EtcdReference> {
         self.etcd_reference.as_ref().or(self.etcd_ref.as_ref()).or(self.owner_etcd_reference.as_ref())
     }
 }
 
 impl EtcdOperatorTask {
-    /// Namespace and name of the Etcd that the task works on; none where it names none.
+    /// Returns namespace and name of the task's Etcd; none if the task names none.
     pub fn etcd(&self) -> Option<(String, String)> {
         let reference = self.spec.etcd_reference()?;
         let name = reference.name.clone().filter(|name| !name.is_empty())?;
@@ -89,17 +88,17 @@ impl EtcdOperatorTask {
     }
 }
 
-/// What a task does.
+/// Type of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = schema::any_text)]
 pub enum EtcdOperatorTaskType {
-    /// Takes a snapshot of the etcd cluster now, and not when its schedule says so.
+    /// Takes a snapshot of the etcd cluster now, in addition to its schedule.
     OnDemandSnapshot,
-    /// Gives space back to the members' machines, one member after the other.
+    /// Defragments the databases of the members, one member after the other.
     Defragment,
-    /// Forgets old revisions of all keys.
+    /// Discards old revisions of all keys.
     Compact,
-    /// Makes one full snapshot of the last one and the deltas after it, away from the etcd cluster.
+    /// Merges the last full snapshot and its deltas into a new full snapshot, in a Job.
     CompactSnapshots,
     /// Copies snapshots to another store.
     CopyBackups,
@@ -116,56 +115,55 @@ pub struct EtcdReference {
     /// Name of the Etcd.
     #[schemars(extend("maxLength" = 253))]
     pub name: Option<String>,
-    /// Namespace of the Etcd. Without it, that of this object.
+    /// Namespace of the Etcd. Defaults to the namespace of this object.
     #[schemars(extend("maxLength" = 63))]
     pub namespace: Option<String>,
 }
 
-/// What has become of the task.
+/// Status of the task.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EtcdOperatorTaskStatus {
-    /// The generation of this object that the rest of the status speaks of.
+    /// The most recent generation of this object that the operator has observed.
     pub observed_generation: Option<i64>,
-    /// State of the task: Pending or InProgress, and at the end Succeeded, Failed or Rejected.
+    /// State of the task: Pending, InProgress, Succeeded, Failed or Rejected.
     pub state: Option<TaskState>,
     /// When the task left the state Pending.
     pub initiated_at: Option<Time>,
-    /// What went wrong, the newest error last; at most the last ten errors.
+    /// The last ten errors, the newest last.
     #[schemars(extend("maxItems" = 10))]
     pub last_errors: Option<Vec<LastError>>,
     /// The operation on the task that the operator performed last: its execution, or its deletion.
     pub last_operation: Option<LastOperation>,
-    /// When the operator removed what the finished task needed while it ran. Absent for types of task that leave nothing
-    /// to remove.
+    /// When the operator cleaned up the objects of the finished task. Unset for types of tasks without cleanup.
     pub cleaned_up_at: Option<Time>,
-    /// How many tasks on the same etcd cluster come before this one, while it waits.
+    /// Position in the queue of the etcd cluster: the number of tasks before this one.
     pub place: Option<i32>,
-    /// How far a task with several steps has come.
+    /// Progress of a task with several steps.
     pub progress: Option<TaskProgress>,
-    /// The newest snapshots when the task began. One that is newer is taken for the one that the task asked for.
+    /// The newest snapshots before the task requested one. A newer snapshot is the requested one.
     pub before: Option<SnapshotsBefore>,
-    /// The snapshot that was taken.
+    /// The snapshot that the task took.
     pub snapshot: Option<TakenSnapshot>,
-    /// What became of each member.
+    /// The result for each member.
     pub members: Option<Vec<MemberOutcome>>,
-    /// The revision before which nothing is kept.
+    /// The revision to which etcd was compacted.
     pub compacted_revision: Option<i64>,
 }
 
-/// How far a task has come.
+/// Progress of a task.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TaskProgress {
-    /// Steps that are done.
+    /// Number of completed steps.
     pub done: Option<i32>,
-    /// All steps.
+    /// Number of all steps.
     pub total: Option<i32>,
 }
 
-/// The newest snapshots at some time.
+/// The newest snapshots at a point in time.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -183,58 +181,58 @@ pub struct SnapshotsBefore {
 pub struct TakenSnapshot {
     /// Its name in the store.
     pub name: Option<String>,
-    /// What it holds: Full or Incr, which is what changed since the one before.
+    /// Its type: Full, or Incr with the changes since the previous one.
     pub kind: Option<String>,
     /// The last revision in it.
     pub revision: Option<i64>,
-    /// Whether it is marked as the last one of its etcd cluster.
+    /// Whether it is marked as the final one of its etcd cluster.
     pub is_final: Option<bool>,
     /// When it was taken.
     pub created_on: Option<Time>,
 }
 
-/// What became of a member.
+/// The result for a member.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MemberOutcome {
     /// Name of the member.
     pub name: Option<String>,
-    /// Size of its file before, in bytes.
+    /// Size of its database before the task, in bytes.
     pub size_before: Option<i64>,
-    /// Size of its file after, in bytes.
+    /// Size of its database after the task, in bytes.
     pub size_after: Option<i64>,
 }
 
-/// Status of a task.
+/// State of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = schema::known_text)]
 pub enum TaskState {
-    /// It has been seen and waits until it may run.
+    /// The task waits until it may run.
     Pending,
-    /// It runs.
+    /// In progress.
     InProgress,
-    /// It did what it was asked to do.
+    /// The task has succeeded.
     Succeeded,
-    /// It ran and did not do what it was asked to do.
+    /// The task has failed.
     Failed,
-    /// It was not run, because it makes no sense or may not run.
+    /// The operator rejected the task and did not run it.
     Rejected,
     /// Not known to this version.
     #[serde(untagged)]
     Other(String),
 }
 
-/// Something that went wrong.
+/// An error of a task.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LastError {
-    /// What kind of error it is, in a form for programs, such as ERR_INVALID_CONFIG.
+    /// The machine-readable code, such as ERR_INVALID_CONFIG.
     pub code: Option<String>,
-    /// What happened, in words.
+    /// The message.
     pub description: Option<String>,
-    /// When it happened.
+    /// When the operator observed it.
     pub observed_at: Option<Time>,
 }
 
@@ -243,18 +241,18 @@ pub struct LastError {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LastOperation {
-    /// What the operation is: Delete once the task is being deleted; absent while the task is executed.
+    /// Type of the operation: Delete while the task is being deleted; unset while the task is executed.
     #[serde(rename = "type")]
     pub operation_type: Option<OperationType>,
     /// State of the operation: InProgress, Completed or Failed. A failed deletion is retried.
     pub state: Option<OperationState>,
     /// When `type` or `state` changed last.
     pub last_transition_time: Option<Time>,
-    /// Details of the operation: what is done or awaited, how it ended, or why it failed.
+    /// Details of the operation: its current step, its result, or the cause of its failure.
     pub description: Option<String>,
 }
 
-/// What an operation on a task is.
+/// Type of an operation on a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = schema::any_text)]
 pub enum OperationType {
@@ -269,11 +267,11 @@ pub enum OperationType {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = schema::any_text)]
 pub enum OperationState {
-    /// It runs.
+    /// In progress.
     InProgress,
-    /// It is done.
+    /// Completed.
     Completed,
-    /// It failed.
+    /// Failed.
     Failed,
     /// Not known to this version.
     #[serde(untagged)]
@@ -285,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_etcd_cluster_is_found_under_each_spelling() {
+    fn etcd_reference_accepts_each_alias() {
         let reference = |name: &str| Some(EtcdReference { name: Some(name.into()), namespace: None });
         let mut spec = EtcdOperatorTaskSpec { owner_etcd_reference: reference("owner"), ..Default::default() };
         assert_eq!(spec.etcd_reference(), reference("owner").as_ref());
@@ -297,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_kept_as_an_object_and_as_a_text() -> Result<(), serde_json::Error> {
+    fn options_are_kept_as_an_object_and_as_a_string() -> Result<(), serde_json::Error> {
         for config in [serde_json::json!({"snapshotType": "full"}), serde_json::json!(r#"{"snapshotType":"full"}"#)] {
             let spec = serde_json::json!({"type": "OnDemandSnapshot", "config": config});
             assert_eq!(serde_json::to_value(serde_json::from_value::<EtcdOperatorTaskSpec>(spec.clone())?)?, spec);

@@ -1,4 +1,4 @@
-//! Alternator, the API that DynamoDB clients speak.
+//! Alternator, the DynamoDB-compatible API.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,29 +6,30 @@ use serde_with::skip_serializing_none;
 
 use crate::schema;
 
-/// How Alternator is served. HTTPS on port 8043 is always on.
+/// How Alternator is served. HTTPS on port 8043 is always enabled.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = [{
     "rule": "!has(self.port) || self.port == 0 || !has(self.insecureEnableHTTP) || self.insecureEnableHTTP",
-    "message": "port serves plain HTTP, so insecureEnableHTTP cannot be false beside it: remove port, or set \
-        insecureEnableHTTP to true",
+    "message": "insecureEnableHTTP cannot be false while port is set, because port serves plain HTTP: remove port, or \
+        set insecureEnableHTTP to true",
 }]))]
 pub struct AlternatorSpec {
-    /// Deprecated: a port other than 8000 for plain HTTP. Setting it turns plain HTTP on and, unless
-    /// `insecureDisableAuthorization` says otherwise, authorization off. Use `insecureEnableHTTP` and reach port 8000
-    /// through a Service. Absent and 0 mean the same.
+    /// Deprecated: a port other than 8000 for plain HTTP. If it is set, plain HTTP is enabled and, unless
+    /// `insecureDisableAuthorization` is set, authorization is disabled. Use `insecureEnableHTTP` instead. 0 is the
+    /// same as unset.
     pub port: Option<i32>,
-    /// How Alternator isolates writes: always_use_lwt, forbid_rmw, only_rmw_uses_lwt or unsafe_rmw. ScyllaDB asks for one as
-    /// soon as Alternator is on.
+    /// Write isolation of Alternator: always_use_lwt, forbid_rmw, only_rmw_uses_lwt or unsafe_rmw. ScyllaDB requires it
+    /// if Alternator is enabled.
     pub write_isolation: Option<String>,
-    /// Whether plain HTTP is served too, on port 8000. Without it, only when `port` is set.
+    /// Whether plain HTTP is served on port 8000 in addition to HTTPS. If unset, plain HTTP is served only when `port`
+    /// is set.
     #[serde(rename = "insecureEnableHTTP")]
     pub insecure_enable_http: Option<bool>,
-    /// Whether requests are served without authorization. Without it, authorization is on, except when `port` is set.
+    /// Whether requests are served without authorization. Defaults to false, or to true if `port` is set.
     pub insecure_disable_authorization: Option<bool>,
-    /// The certificate that HTTPS is served with. Without it, the operator issues one.
+    /// The serving certificate of HTTPS. If unset, the operator issues one.
     #[schemars(extend("default" = {"type": "OperatorManaged"}))]
     pub serving_certificate: Option<TlsCertificate>,
 }
@@ -37,30 +38,30 @@ pub struct AlternatorSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = schema::known_text)]
 pub enum TlsCertificateType {
-    /// The operator issues it and renews it in time.
+    /// The operator issues and renews it.
     OperatorManaged,
-    /// The user keeps it in a Secret.
+    /// The user provides it in a Secret.
     UserManaged,
     /// Not known to this version.
     #[serde(untagged)]
     Other(String),
 }
 
-/// A certificate to serve with.
+/// A serving certificate.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TlsCertificate {
-    /// Who provides the certificate: OperatorManaged or UserManaged. The field named after it holds the rest.
+    /// Who provides the certificate: OperatorManaged or UserManaged. The options are in the field of that type.
     #[serde(rename = "type")]
     pub certificate_type: Option<TlsCertificateType>,
     /// For type UserManaged: where the certificate is.
     pub user_managed_options: Option<UserManagedTlsCertificateOptions>,
-    /// For type OperatorManaged: what else the certificate is valid for.
+    /// For type OperatorManaged: additional names and addresses of the certificate.
     pub operator_managed_options: Option<OperatorManagedTlsCertificateOptions>,
 }
 
-/// A certificate that the user keeps.
+/// A certificate that the user provides.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -74,11 +75,10 @@ pub struct UserManagedTlsCertificateOptions {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OperatorManagedTlsCertificateOptions {
-    /// Host names that the certificate is valid for besides those of the cluster's own Services, such as that of a load
-    /// balancer.
+    /// DNS names of the certificate, in addition to those of the cluster's Services, such as that of a load balancer.
     #[serde(rename = "additionalDNSNames")]
     pub additional_dns_names: Option<Vec<String>>,
-    /// IP addresses that the certificate is valid for besides those of the cluster's own Services.
+    /// IP addresses of the certificate, in addition to those of the cluster's Services.
     #[serde(rename = "additionalIPAddresses")]
     pub additional_ip_addresses: Option<Vec<String>>,
 }

@@ -1,4 +1,4 @@
-//! How the nodes of a cluster are made reachable.
+//! How the nodes of a cluster are exposed.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde_with::skip_serializing_none;
 use super::ObjectTemplateMetadata;
 use crate::schema;
 
-/// How the nodes are made reachable, and which addresses they announce.
+/// How the nodes are exposed, and which addresses they broadcast.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -17,142 +17,144 @@ pub struct ExposeOptions {
     /// Deprecated and experimental: CQL behind a proxy that routes to nodes by the SNI of the TLS client. Use
     /// `nodeService` and `broadcastOptions` instead.
     pub cql: Option<CqlExposeOptions>,
-    /// The Service that each node has.
+    /// The Service of each node.
     #[schemars(extend("default" = {"type": "ClusterIP"}))]
     pub node_service: Option<NodeServiceTemplate>,
-    /// Which of its addresses a node announces. Without it, that of its Service inside of Kubernetes.
+    /// The addresses that a node broadcasts. Defaults to the ClusterIP of its Service.
     pub broadcast_options: Option<NodeBroadcastOptions>,
 }
 
-/// How the nodes of one rack are made reachable.
+/// How the nodes of one rack are exposed.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RackExposeOptions {
-    /// Labels and annotations of the nodes' Services in this rack. They win over those of the whole cluster.
+    /// Labels and annotations of the nodes' Services in this rack. They take precedence over those of the whole
+    /// cluster.
     pub node_service: Option<ObjectTemplateMetadata>,
 }
 
-/// How CQL is made reachable from outside.
+/// How CQL is exposed.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CqlExposeOptions {
-    /// Deprecated and experimental: the Ingresses that lead to the nodes.
+    /// Deprecated and experimental: Ingresses for CQL.
     pub ingress: Option<IngressOptions>,
 }
 
-/// Ingresses that lead to the nodes, one for each and one for all together.
+/// Ingresses for CQL, one for each node and one for all nodes.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IngressOptions {
-    /// Whether there are no Ingresses after all. Without it, there are.
+    /// Whether no Ingresses are created. Defaults to false.
     pub disabled: Option<bool>,
-    /// The IngressClass, and with it the proxy, that serves them. Without it, the default one.
+    /// The IngressClass of the Ingresses. Defaults to the default IngressClass.
     pub ingress_class_name: Option<String>,
-    /// Labels that are added to those of the operator.
+    /// Labels in addition to those of the operator.
     pub labels: Option<BTreeMap<String, String>>,
-    /// Annotations that are added to those of the operator.
+    /// Annotations in addition to those of the operator.
     pub annotations: Option<BTreeMap<String, String>>,
 }
 
-/// What kind of Service a node has.
+/// Type of the Service of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = schema::any_text)]
 pub enum NodeServiceType {
-    /// No address of its own: its name leads to the address of the pod.
+    /// A headless Service: its DNS name resolves to the address of the pod.
     Headless,
-    /// An address inside of Kubernetes that outlives the pod.
+    /// A ClusterIP, which stays when the pod is recreated.
     ClusterIP,
-    /// An address at a load balancer outside of Kubernetes.
+    /// A ClusterIP and an external load balancer.
     LoadBalancer,
     /// Not known to this version.
     #[serde(untagged)]
     Other(String),
 }
 
-/// The Service that each node has.
+/// The Service of each node.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type"]))]
 pub struct NodeServiceTemplate {
-    /// What kind of Service it is: Headless, ClusterIP or LoadBalancer.
+    /// Type of the Service: Headless, ClusterIP or LoadBalancer.
     #[serde(rename = "type")]
     pub service_type: Option<NodeServiceType>,
-    /// For type LoadBalancer: how outside traffic finds the pod, Cluster or Local, as in a Service.
+    /// For type LoadBalancer: externalTrafficPolicy of the Service, Cluster or Local.
     pub external_traffic_policy: Option<String>,
-    /// How traffic inside of Kubernetes finds the pod, Cluster or Local, as in a Service.
+    /// internalTrafficPolicy of the Service, Cluster or Local.
     pub internal_traffic_policy: Option<String>,
-    /// For type LoadBalancer: which load balancer makes the address. Without it, the default one.
+    /// For type LoadBalancer: the load balancer class. Defaults to the default implementation of the Kubernetes
+    /// cluster.
     pub load_balancer_class: Option<String>,
-    /// For type LoadBalancer: whether the Service takes ports of the machines too. Without it, it does.
+    /// For type LoadBalancer: whether the Service also has node ports. Defaults to true.
     pub allocate_load_balancer_node_ports: Option<bool>,
-    /// Labels that are added to those of the operator.
+    /// Labels in addition to those of the operator.
     pub labels: Option<BTreeMap<String, String>>,
-    /// Annotations that are added to those of the operator; load balancers are often configured by them.
+    /// Annotations in addition to those of the operator, such as settings of a load balancer.
     pub annotations: Option<BTreeMap<String, String>>,
 }
 
-/// Which of its addresses a node announces.
+/// The addresses that a node broadcasts.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeBroadcastOptions {
-    /// The address for other nodes, `broadcast_address` in ScyllaDB's configuration.
+    /// The address that other nodes connect to: ScyllaDB's `broadcast_address`.
     #[schemars(extend("default" = {"type": "ServiceClusterIP"}))]
     pub nodes: Option<BroadcastOptions>,
-    /// The address for clients, `broadcast_rpc_address` in ScyllaDB's configuration.
+    /// The address that clients connect to: ScyllaDB's `broadcast_rpc_address`.
     #[schemars(extend("default" = {"type": "ServiceClusterIP"}))]
     pub clients: Option<BroadcastOptions>,
 }
 
-/// Where an announced address comes from.
+/// Source of a broadcast address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = schema::any_text)]
 pub enum BroadcastAddressType {
     /// The address of the pod.
     PodIP,
-    /// The address of the node's Service inside of Kubernetes.
+    /// The ClusterIP of the node's Service.
     ServiceClusterIP,
-    /// The address of the node's Service at the load balancer.
+    /// The load balancer ingress of the node's Service.
     ServiceLoadBalancerIngress,
     /// Not known to this version.
     #[serde(untagged)]
     Other(String),
 }
 
-/// An address that a node announces.
+/// An address that a node broadcasts.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BroadcastOptions {
-    /// Where the address comes from: PodIP, ServiceClusterIP or ServiceLoadBalancerIngress.
+    /// Source of the address: PodIP, ServiceClusterIP or ServiceLoadBalancerIngress.
     #[serde(rename = "type")]
     pub address_type: Option<BroadcastAddressType>,
-    /// For type PodIP: how the address of the pod is found.
+    /// Options of type PodIP.
     #[serde(rename = "podIP")]
     pub pod_ip: Option<PodIpAddressOptions>,
 }
 
-/// Where the address of a pod is read.
+/// Source of the address of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = schema::any_text)]
 pub enum PodIpSource {
-    /// In the status of the pod.
+    /// The status of the pod.
     Status,
     /// Not known to this version.
     #[serde(untagged)]
     Other(String),
 }
 
-/// How the address of a pod is found.
+/// Options of type PodIP.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodIpAddressOptions {
-    /// Where the address is read. The only value is Status, the status of the pod.
+    /// Source of the address. The only value is Status: the status of the pod.
     #[schemars(extend("default" = "Status"))]
     pub source: Option<PodIpSource>,
 }

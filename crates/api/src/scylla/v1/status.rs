@@ -1,4 +1,4 @@
-//! What has become of a cluster.
+//! Status of a cluster.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use serde_with::skip_serializing_none;
 use super::{BackupTaskStatus, RepairTaskStatus};
 use crate::schema;
 
-/// The cluster as it is.
+/// Status of the cluster.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ScyllaClusterStatus {
-    /// The generation of this object that the rest of the status speaks of.
+    /// The most recent generation of this object that the operator has observed.
     pub observed_generation: Option<i64>,
     /// Number of ready nodes in each rack, for `kubectl scale` and autoscalers. While racks differ in that number, it
     /// keeps its last value.
@@ -30,38 +30,38 @@ pub struct ScyllaClusterStatus {
     pub available_members: Option<i32>,
     /// Number of racks.
     pub rack_count: Option<i32>,
-    /// The ID under which ScyllaDB Manager knows the cluster. Absent until it is registered there.
+    /// The ID of the cluster in ScyllaDB Manager. Unset until the cluster is registered.
     pub manager_id: Option<String>,
     /// The repairs as ScyllaDB Manager has them.
     pub repairs: Option<Vec<RepairTaskStatus>>,
     /// The backups as ScyllaDB Manager has them.
     pub backups: Option<Vec<BackupTaskStatus>>,
-    /// How far an upgrade of ScyllaDB has come. Absent when there is none.
+    /// Progress of an upgrade of ScyllaDB. Unset if no upgrade is in progress.
     pub upgrade: Option<UpgradeStatus>,
-    /// Conditions of the cluster: Available, Progressing and Degraded, and the same for each component. A change is
-    /// rolled out once Available is True and the other two are False.
+    /// Conditions of the cluster: Available, Progressing and Degraded, and the same for each component. The rollout is
+    /// complete when Available is True and the other two are False.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Option<Vec<Condition>>,
 }
 
-/// A rack as it is.
+/// Status of a rack.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RackStatus {
     /// Version of ScyllaDB that the rack runs.
     pub version: Option<String>,
-    /// Number of nodes that the rack is asked to have.
+    /// Desired number of nodes.
     pub members: Option<i32>,
     /// Number of nodes that are ready.
     pub ready_members: Option<i32>,
     /// Number of nodes that have been ready for long enough to count as available.
     pub available_members: Option<i32>,
-    /// Number of nodes that already run as the spec asks.
+    /// Number of nodes that match the spec.
     pub updated_members: Option<i32>,
-    /// Whether these numbers speak of an earlier generation of this object and will be renewed.
+    /// Whether these numbers are of an earlier generation of this object.
     pub stale: Option<bool>,
-    /// What the rack is in the middle of.
+    /// Conditions of the rack.
     pub conditions: Option<Vec<RackCondition>>,
     /// Deprecated, and empty with every version of ScyllaDB that can be used today: addresses of nodes that are being
     /// replaced, by the name of the node that takes over.
@@ -69,45 +69,45 @@ pub struct RackStatus {
     pub replace_address_first_boot: Option<BTreeMap<String, String>>,
 }
 
-/// What a rack may be in the middle of.
+/// The type of a condition of a rack.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = schema::any_text)]
 pub enum RackConditionType {
     /// A node is decommissioned.
     MemberLeaving,
-    /// A node hands its data over before it leaves.
+    /// A node streams its data to other nodes before it leaves.
     MemberDecommissioning,
     /// Not known to this version.
     #[serde(untagged)]
     Other(String),
 }
 
-/// Something that a rack is in the middle of.
+/// A condition of a rack.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RackCondition {
-    /// What it is: MemberLeaving or MemberDecommissioning.
+    /// The type: MemberLeaving or MemberDecommissioning.
     #[serde(rename = "type")]
     pub condition_type: Option<RackConditionType>,
-    /// Whether it is so: True, False or Unknown.
+    /// The status: True, False or Unknown.
     pub status: Option<String>,
 }
 
-/// How far an upgrade of ScyllaDB has come.
+/// Progress of an upgrade of ScyllaDB.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct UpgradeStatus {
     /// The step of the upgrade.
     pub state: Option<String>,
-    /// Deprecated: the node whose turn it is.
+    /// Deprecated: the node that is being upgraded.
     pub current_node: Option<String>,
-    /// Deprecated: the rack whose turn it is.
+    /// Deprecated: the rack that is being upgraded.
     pub current_rack: Option<String>,
-    /// The version that is left behind.
+    /// The version before the upgrade.
     pub from_version: Option<String>,
-    /// The version that is being installed.
+    /// The version after the upgrade.
     pub to_version: Option<String>,
     /// Name of the snapshot of the system keyspaces that was taken before the upgrade.
     pub system_snapshot_tag: Option<String>,

@@ -17,7 +17,7 @@ use super::{
     },
 };
 
-/// The cluster to run.
+/// Desired state of the cluster.
 #[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -43,61 +43,60 @@ use super::{
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 pub struct ScyllaDBClusterSpec {
-    /// Labels and annotations of everything that is made for the cluster.
+    /// Labels and annotations of all objects of the cluster.
     pub metadata: Option<ObjectTemplateMetadata>,
-    /// Name of the ScyllaDB cluster. Clusters that are to become one have the same one. Without it, the name of this
-    /// object. It cannot be changed.
+    /// Name of the ScyllaDB cluster. Objects of the same ScyllaDB cluster have the same name. Defaults to the name of
+    /// this object. It cannot be changed.
     pub cluster_name: Option<String>,
-    /// What all nodes have in common in how they run ScyllaDB.
+    /// Options of ScyllaDB, for all nodes.
     #[serde(rename = "scyllaDB")]
     pub scylladb: Option<ScyllaDBOptions>,
-    /// What all nodes have in common in how they run the agent of ScyllaDB Manager. Without it, nodes have no agent,
-    /// and ScyllaDB Manager cannot work on them.
+    /// Options of the ScyllaDB Manager agent, for all nodes. If unset, nodes have no agent, and ScyllaDB Manager cannot
+    /// run tasks on them.
     #[serde(rename = "scyllaDBManagerAgent")]
     pub scylladb_manager_agent: Option<ScyllaDBManagerAgentOptions>,
-    /// What datacenters have in common. What a datacenter says itself is joined with it, field by field: of two single
-    /// values the datacenter's counts, maps are united and the datacenter's value of a key counts, and lists are put
-    /// one after the other.
+    /// Template of the datacenters. The fields of a datacenter are merged with it: single values and keys of maps of
+    /// the datacenter take precedence, and lists are concatenated.
     pub datacenter_template: Option<ScyllaDBClusterDatacenterTemplate>,
     /// The datacenters of the cluster.
     pub datacenters: Option<Vec<ScyllaDBClusterDatacenter>>,
-    /// How the nodes are reached. Without it, nodes have headless Services and announce the addresses of their Pods,
-    /// which all the Kubernetes clusters must then be able to reach.
+    /// How the nodes are exposed. If unset, nodes have headless Services and broadcast the addresses of their Pods,
+    /// which must be routable between the Kubernetes clusters.
     pub expose_options: Option<ScyllaDBClusterExposeOptions>,
-    /// Any text. When it changes, every node of the cluster is restarted, one after the other.
+    /// Any text. A change starts a rolling restart of all nodes of the cluster.
     pub force_redeployment_reason: Option<String>,
-    /// Conditions that something else sets on each Pod, and that must be true before the Pod counts as ready.
+    /// Additional conditions of the Pods that must be true before a Pod counts as ready.
     pub readiness_gates: Option<Vec<PodReadinessGate>>,
-    /// For how many seconds a node must have been ready before it counts as available, so that load balancers have time
-    /// to find it. Where they can say when they have, readinessGates are the better way. Without it, 5.
+    /// Minimum number of seconds for which a node must be ready before it counts as available, so that load balancers
+    /// have time to find it. To wait for a load balancer, prefer readinessGates. Defaults to 5.
     pub min_ready_seconds: Option<i32>,
-    /// Minimum number of seconds for which a stopping node keeps serving, so that load balancers have time to turn to
-    /// others; then it is drained. A node that fails has no such time. Experimental. Without it, it is drained at once.
+    /// Minimum number of seconds for which a stopping node keeps serving, so that load balancers have time to stop
+    /// sending requests to it. Then it is drained. Experimental. If unset, it is drained at once.
     pub min_termination_grace_period_seconds: Option<i32>,
-    /// Whether nodes whose Kubernetes node is gone for good, and their local volume with it, wait for a person instead
-    /// of being replaced by empty ones. Only with false they are replaced; without it, a condition says what to do.
+    /// Whether the operator does not replace nodes whose Kubernetes node, and with it their local volume, is gone. Only
+    /// if false, the operator replaces them; otherwise, a condition names the remedy.
     pub disable_automatic_orphaned_node_replacement: Option<bool>,
 }
 
-/// What datacenters may have in common.
+/// Template of a datacenter.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ScyllaDBClusterDatacenterTemplate {
     /// Labels and annotations of the Pods of the datacenter.
     pub metadata: Option<ObjectTemplateMetadata>,
-    /// Where the Pods of the datacenter may run.
+    /// Placement of the Pods of the datacenter.
     pub placement: Option<Placement>,
     /// Labels that a Kubernetes node must have to run a node of the datacenter, such as
-    /// "topology.kubernetes.io/region": "eu-west-1". Those given for a rack must be there as well.
+    /// "topology.kubernetes.io/region": "eu-west-1". The labels of the rack are required in addition.
     pub topology_label_selector: Option<BTreeMap<String, String>>,
-    /// What ScyllaDB gets in this datacenter: configuration, resources and storage. What a rack says comes before it.
+    /// Configuration, resources and storage of ScyllaDB in this datacenter. Fields of a rack take precedence.
     #[serde(rename = "scyllaDB")]
     pub scylladb: Option<ScyllaDBTemplate>,
-    /// What the ScyllaDB Manager agent gets in this datacenter. What a rack says comes before it.
+    /// Configuration and resources of the ScyllaDB Manager agent in this datacenter. Fields of a rack take precedence.
     #[serde(rename = "scyllaDBManagerAgent")]
     pub scylladb_manager_agent: Option<ScyllaDBManagerAgentTemplate>,
-    /// What racks have in common. A rack that says something else itself has its way.
+    /// Template of the racks. Fields of a rack take precedence.
     pub rack_template: Option<RackTemplate>,
     /// The racks of the datacenter.
     pub racks: Option<Vec<RackSpec>>,
@@ -108,26 +107,26 @@ pub struct ScyllaDBClusterDatacenterTemplate {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ScyllaDBClusterDatacenter {
-    /// Name of the datacenter, as ScyllaDB itself knows it.
+    /// Name of the datacenter in ScyllaDB.
     pub name: Option<String>,
     /// Name of the RemoteKubernetesCluster in which the datacenter runs.
     pub remote_kubernetes_cluster_name: Option<String>,
-    /// Any text. When it changes, every node of the datacenter is restarted, one after the other.
+    /// Any text. A change starts a rolling restart of all nodes of the datacenter.
     pub force_redeployment_reason: Option<String>,
-    /// Everything that may also come from the template.
+    /// All fields of the template.
     #[serde(flatten)]
     pub template: ScyllaDBClusterDatacenterTemplate,
 }
 
-/// How nodes are reached from inside and outside of their Kubernetes cluster.
+/// How nodes are exposed inside and outside of their Kubernetes cluster.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ScyllaDBClusterExposeOptions {
-    /// The Service that each node has. Without it, nodes have headless Services.
+    /// The Service of each node. If unset, nodes have headless Services.
     #[schemars(extend("default" = {"type": "Headless"}))]
     pub node_service: Option<NodeServiceOptions>,
-    /// The addresses under which nodes announce themselves. They cannot be changed later.
+    /// The addresses that nodes broadcast. Their types cannot be changed while there are nodes.
     pub broadcast_options: Option<BroadcastOptions>,
 }
 
@@ -136,10 +135,10 @@ pub struct ScyllaDBClusterExposeOptions {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ScyllaDBClusterStatus {
-    /// The generation of this object that the rest of the status speaks of.
+    /// The most recent generation of this object that the operator has observed.
     pub observed_generation: Option<i64>,
-    /// Conditions of the cluster: Available, Progressing and Degraded, and the same for each component. It is as
-    /// specified when Available is True and both others are False.
+    /// Conditions of the cluster: Available, Progressing and Degraded, and the same for each component. The rollout is
+    /// complete when Available is True and both others are False.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Option<Vec<Condition>>,
     /// Current version of ScyllaDB of the cluster; during an upgrade, the old one.
@@ -150,11 +149,11 @@ pub struct ScyllaDBClusterStatus {
     pub nodes: Option<i32>,
     /// Current number of nodes of the cluster, in any state.
     pub current_nodes: Option<i32>,
-    /// How many nodes already run as the specification says.
+    /// Number of nodes that match the spec.
     pub updated_nodes: Option<i32>,
-    /// How many nodes are ready to serve.
+    /// Number of nodes that are ready.
     pub ready_nodes: Option<i32>,
-    /// How many nodes have been ready for at least minReadySeconds.
+    /// Number of nodes that have been ready for at least minReadySeconds.
     pub available_nodes: Option<i32>,
     /// Status of each datacenter.
     pub datacenters: Option<Vec<ScyllaDBClusterDatacenterStatus>>,
@@ -177,13 +176,13 @@ pub struct ScyllaDBClusterDatacenterStatus {
     pub nodes: Option<i32>,
     /// Current number of nodes of the datacenter, in any state.
     pub current_nodes: Option<i32>,
-    /// How many nodes already run as the specification says.
+    /// Number of nodes that match the spec.
     pub updated_nodes: Option<i32>,
-    /// How many nodes are ready to serve.
+    /// Number of nodes that are ready.
     pub ready_nodes: Option<i32>,
-    /// How many nodes have been ready for at least minReadySeconds.
+    /// Number of nodes that have been ready for at least minReadySeconds.
     pub available_nodes: Option<i32>,
-    /// Whether these numbers are of an earlier generation of the specification and are yet to be counted again.
+    /// Whether these numbers are of an earlier generation of this object.
     pub stale: Option<bool>,
     /// Status of each rack.
     pub racks: Option<Vec<RackStatus>>,

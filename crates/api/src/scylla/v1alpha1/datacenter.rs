@@ -15,7 +15,7 @@ use super::{
 };
 use crate::schema;
 
-/// The datacenter to run.
+/// Desired state of the datacenter.
 #[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -41,86 +41,83 @@ use crate::schema;
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 pub struct ScyllaDBDatacenterSpec {
-    /// Labels and annotations of the Pods. Without it, Pods get those of this object.
+    /// Labels and annotations of the Pods. If unset, Pods get those of this object.
     pub metadata: Option<ObjectTemplateMetadata>,
-    /// Name of the ScyllaDB cluster that this datacenter is a part of. Datacenters of one cluster have the same one. It
-    /// cannot be changed.
+    /// Name of the ScyllaDB cluster that this datacenter is a part of. All datacenters of a cluster have the same name.
+    /// It cannot be changed.
     pub cluster_name: Option<String>,
-    /// Name of the datacenter, as ScyllaDB itself knows it. Without it, the name of this object. It cannot be changed
-    /// as long as there are nodes.
+    /// Name of the datacenter in ScyllaDB. Defaults to the name of this object. It cannot be changed while there are
+    /// nodes.
     pub datacenter_name: Option<String>,
-    /// What all nodes have in common in how they run ScyllaDB.
+    /// Options of ScyllaDB, for all nodes.
     #[serde(rename = "scyllaDB")]
     pub scylladb: Option<ScyllaDBOptions>,
-    /// What all nodes have in common in how they run the agent of ScyllaDB Manager. Without it, nodes have no agent,
-    /// and ScyllaDB Manager cannot work on them.
+    /// Options of the ScyllaDB Manager agent, for all nodes. If unset, nodes have no agent, and ScyllaDB Manager cannot
+    /// run tasks on them.
     #[serde(rename = "scyllaDBManagerAgent")]
     pub scylladb_manager_agent: Option<ScyllaDBManagerAgentOptions>,
-    /// What racks have in common. A rack that says something else itself has its way.
+    /// Template of the racks. Fields of a rack take precedence.
     pub rack_template: Option<RackTemplate>,
     /// The racks of the datacenter.
     pub racks: Option<Vec<RackSpec>>,
-    /// How the nodes are reached. Without it, by Services of type ClusterIP inside the Kubernetes cluster.
+    /// How the nodes are exposed. If unset, by Services of type ClusterIP.
     pub expose_options: Option<ExposeOptions>,
-    /// Secrets in the same namespace with the credentials of the registries that images come from.
+    /// Secrets in the same namespace with the credentials of image registries.
     pub image_pull_secrets: Option<Vec<LocalObjectReference>>,
-    /// How Pods resolve names: ClusterFirstWithHostNet, ClusterFirst, Default or None. Without it,
+    /// DNS policy of the Pods: ClusterFirstWithHostNet, ClusterFirst, Default or None. Defaults to
     /// ClusterFirstWithHostNet.
     pub dns_policy: Option<DnsPolicy>,
-    /// DNS domains under which the datacenter is reached, such as "db.example.com". Certificates and Ingresses are made
-    /// for them. Without it, names inside the Kubernetes cluster are all there is.
+    /// DNS domains of the datacenter, such as "db.example.com". The operator issues certificates and creates Ingresses
+    /// for them. If unset, there are only DNS names inside the Kubernetes cluster.
     pub dns_domains: Option<Vec<String>>,
-    /// IP families of Services and of ScyllaDB's own addresses, the first being the one that matters most: IPv4, IPv6.
-    /// Without it, IPv4. The first one cannot be changed.
+    /// IP families of the Services: IPv4 and IPv6. ScyllaDB uses the first one. Defaults to IPv4. The first one cannot
+    /// be changed while there are nodes.
     #[schemars(extend("default" = ["IPv4"]))]
     pub ip_families: Option<Vec<IpFamily>>,
-    /// Whether Services have addresses of both IP families: SingleStack, PreferDualStack or RequireDualStack. Without
-    /// it, SingleStack.
+    /// Whether Services have addresses of both IP families: SingleStack, PreferDualStack or RequireDualStack. Defaults
+    /// to SingleStack.
     #[schemars(extend("default" = "SingleStack"))]
     pub ip_family_policy: Option<IpFamilyPolicy>,
-    /// Any text. When it changes, every node is restarted, one after the other.
+    /// Any text. A change starts a rolling restart of all nodes.
     pub force_redeployment_reason: Option<String>,
-    /// Conditions that something else sets on each Pod, and that must be true before the Pod counts as ready.
+    /// Additional conditions of the Pods that must be true before a Pod counts as ready.
     pub readiness_gates: Option<Vec<PodReadinessGate>>,
-    /// For how many seconds a node must have been ready before it counts as available, so that load balancers have time
-    /// to find it. Where they can say when they have, readinessGates are the better way. Without it, 5.
+    /// Minimum number of seconds for which a node must be ready before it counts as available, so that load balancers
+    /// have time to find it. To wait for a load balancer, prefer readinessGates. Defaults to 5.
     pub min_ready_seconds: Option<i32>,
-    /// Minimum number of seconds for which a stopping node keeps serving, so that load balancers have time to turn to
-    /// others; then it is drained. A node that fails has no such time. Experimental. Without it, it is drained at once.
+    /// Minimum number of seconds for which a stopping node keeps serving, so that load balancers have time to stop
+    /// sending requests to it. Then it is drained. Experimental. If unset, it is drained at once.
     pub min_termination_grace_period_seconds: Option<i32>,
-    /// Whether nodes whose Kubernetes node is gone for good, and their local volume with it, wait for a person instead
-    /// of being replaced by empty ones. Only with false they are replaced; without it, a condition says what to do.
+    /// Whether the operator does not replace nodes whose Kubernetes node, and with it their local volume, is gone. Only
+    /// if false, the operator replaces them; otherwise, a condition names the remedy.
     pub disable_automatic_orphaned_node_replacement: Option<bool>,
-    /// Whether several nodes may start at the same time. This needs ScyllaDB 2026.2 or newer. When the object is
-    /// created without it and the image's tag is such a version, it is set to true, and stays so with any later image.
-    /// Without it otherwise, nodes start one by one.
+    /// Whether several nodes may start at the same time. This needs ScyllaDB 2026.2 or newer. Defaults to false: nodes
+    /// start one by one.
     pub enable_parallel_node_operations: Option<bool>,
 }
 
-/// How all nodes run ScyllaDB.
+/// Options of ScyllaDB, for all nodes.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ScyllaDBOptions {
-    /// Image of ScyllaDB, such as "docker.io/scylladb/scylla:2026.2.4". The tag says the version; a newer one starts a
+    /// Image of ScyllaDB, such as "docker.io/scylladb/scylla:2026.2.4". The tag is the version; a newer one starts a
     /// rolling upgrade.
     pub image: Option<String>,
-    /// Addresses of nodes outside of this object from which new nodes learn of the cluster that they join. Without it,
-    /// nodes know of each other only.
+    /// Addresses of seed nodes outside of this object. Use them to add a datacenter to an existing cluster.
     pub external_seeds: Option<Vec<String>>,
-    /// Turns on Alternator, the API that understands DynamoDB clients; it is served with TLS on port 8043. Without it,
-    /// Alternator is off.
+    /// Enables Alternator, the DynamoDB-compatible API, with TLS on port 8043. If unset, Alternator is disabled.
     pub alternator_options: Option<AlternatorOptions>,
-    /// Arguments to add to ScyllaDB's command line. They can break what the operator relies on, so prefer
+    /// Additional arguments of ScyllaDB's command line. They can conflict with those of the operator, so prefer
     /// customConfigMapRef.
     #[serde(rename = "additionalScyllaDBArguments")]
     pub additional_scylladb_arguments: Option<Vec<String>>,
-    /// Whether ScyllaDB leaves out its checks of the Kubernetes node. For trying things out, never for data that
-    /// matters. Without it, the checks are made.
+    /// Whether ScyllaDB runs in developer mode, which skips its checks of the Kubernetes node. Not for production.
+    /// Defaults to false.
     pub enable_developer_mode: Option<bool>,
 }
 
-/// How all nodes run the agent of ScyllaDB Manager.
+/// Options of the ScyllaDB Manager agent, for all nodes.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -134,26 +131,25 @@ pub struct ScyllaDBManagerAgentOptions {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AlternatorOptions {
-    /// How far writes are kept from disturbing each other: always_use_lwt, forbid_rmw, only_rmw_uses_lwt or unsafe_rmw.
+    /// Write isolation of Alternator: always_use_lwt, forbid_rmw, only_rmw_uses_lwt or unsafe_rmw.
     pub write_isolation: Option<AlternatorWriteIsolation>,
-    /// The certificate that Alternator shows to its clients. Without it, the operator makes one.
+    /// The serving certificate of Alternator. If unset, the operator issues one.
     #[schemars(extend("default" = {"type": "OperatorManaged"}))]
     pub serving_certificate: Option<TlsCertificate>,
 }
 
-/// How far Alternator keeps writes from disturbing each other.
+/// Write isolation of Alternator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(transform = schema::any_text)]
 pub enum AlternatorWriteIsolation {
-    /// Every write is a lightweight transaction: always right, and slowest.
+    /// Every write is a lightweight transaction.
     AlwaysUseLwt,
-    /// Writes that depend on what was there before are refused, and the others need no transaction.
+    /// Read-modify-write requests are rejected, and no write is a lightweight transaction.
     ForbidRmw,
-    /// Only writes that depend on what was there before are lightweight transactions. Right as long as no item is
-    /// written both ways.
+    /// Only read-modify-write requests are lightweight transactions. Safe if no item is written both ways.
     OnlyRmwUsesLwt,
-    /// No write is a transaction, so that one may overwrite another unseen.
+    /// No write is a lightweight transaction, so concurrent read-modify-write requests can lose updates.
     UnsafeRmw,
     /// Not known to this version.
     #[serde(untagged)]
@@ -165,7 +161,7 @@ pub enum AlternatorWriteIsolation {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TlsCertificate {
-    /// Who makes the certificate: OperatorManaged or UserManaged.
+    /// Who provides the certificate: OperatorManaged or UserManaged.
     #[serde(rename = "type")]
     pub certificate_type: Option<TlsCertificateType>,
     /// Options of type OperatorManaged.
@@ -174,35 +170,35 @@ pub struct TlsCertificate {
     pub user_managed_options: Option<UserManagedTlsCertificateOptions>,
 }
 
-/// Who makes a certificate.
+/// Who provides a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = schema::any_text)]
 pub enum TlsCertificateType {
-    /// The operator makes it and renews it in time.
+    /// The operator issues and renews it.
     OperatorManaged,
-    /// It is given in a Secret.
+    /// The user provides it in a Secret.
     UserManaged,
     /// Not known to this version.
     #[serde(untagged)]
     Other(String),
 }
 
-/// A certificate that the operator makes.
+/// A certificate that the operator issues.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OperatorManagedTlsCertificateOptions {
-    /// Additional DNS names of the certificate, besides those of the operator. Use it for a load balancer or an Ingress
-    /// of your own.
+    /// Additional DNS names of the certificate, in addition to those of the operator, such as that of a load balancer
+    /// or an Ingress.
     #[serde(rename = "additionalDNSNames")]
     pub additional_dns_names: Option<Vec<String>>,
-    /// Additional IP addresses of the certificate, besides those of the operator. Use it for a load balancer of your
-    /// own.
+    /// Additional IP addresses of the certificate, in addition to those of the operator, such as that of a load
+    /// balancer.
     #[serde(rename = "additionalIPAddresses")]
     pub additional_ip_addresses: Option<Vec<String>>,
 }
 
-/// A certificate that is given.
+/// A certificate that the user provides.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -211,24 +207,24 @@ pub struct UserManagedTlsCertificateOptions {
     pub secret_name: Option<String>,
 }
 
-/// How Pods resolve names.
+/// DNS policy of Pods, as Kubernetes defines it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = schema::any_text)]
 pub enum DnsPolicy {
-    /// By the Kubernetes cluster first, also for Pods in the network of their Kubernetes node.
+    /// By the Kubernetes cluster first, also for Pods in the host network.
     ClusterFirstWithHostNet,
-    /// By the Kubernetes cluster first, but not for Pods in the network of their Kubernetes node.
+    /// By the Kubernetes cluster first, but not for Pods in the host network.
     ClusterFirst,
     /// As their Kubernetes node does.
     Default,
-    /// Not at all, except by what the Pod itself says.
+    /// Only by the dnsConfig of the Pod.
     None,
     /// Not known to this version.
     #[serde(untagged)]
     Other(String),
 }
 
-/// A version of the internet protocol.
+/// An IP family.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = schema::any_text)]
 pub enum IpFamily {
@@ -245,11 +241,11 @@ pub enum IpFamily {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = schema::known_text)]
 pub enum IpFamilyPolicy {
-    /// Of one.
+    /// Addresses of one IP family.
     SingleStack,
-    /// Of both where the Kubernetes cluster has both, of one elsewhere.
+    /// Addresses of both IP families, if the Kubernetes cluster supports both.
     PreferDualStack,
-    /// Of both; where the Kubernetes cluster has one only, there is no Service.
+    /// Addresses of both IP families; the Service is not created if the Kubernetes cluster supports only one.
     RequireDualStack,
     /// Not known to this version.
     #[serde(untagged)]
@@ -261,10 +257,10 @@ pub enum IpFamilyPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ScyllaDBDatacenterStatus {
-    /// The generation of this object that the rest of the status speaks of.
+    /// The most recent generation of this object that the operator has observed.
     pub observed_generation: Option<i64>,
     /// Conditions of the datacenter: Available, Progressing and Degraded, and Progressing and Degraded for each
-    /// component. It is as specified when Available is True and both others are False.
+    /// component. The rollout is complete when Available is True and both others are False.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Option<Vec<Condition>>,
     /// Current version of ScyllaDB of the datacenter; during an upgrade, the old one.
@@ -275,11 +271,11 @@ pub struct ScyllaDBDatacenterStatus {
     pub nodes: Option<i32>,
     /// Current number of nodes of the datacenter, in any state.
     pub current_nodes: Option<i32>,
-    /// How many nodes already run as the specification says.
+    /// Number of nodes that match the spec.
     pub updated_nodes: Option<i32>,
-    /// How many nodes are ready to serve.
+    /// Number of nodes that are ready.
     pub ready_nodes: Option<i32>,
-    /// How many nodes have been ready for at least minReadySeconds.
+    /// Number of nodes that have been ready for at least minReadySeconds.
     pub available_nodes: Option<i32>,
     /// Status of each rack.
     pub racks: Option<Vec<RackStatus>>,

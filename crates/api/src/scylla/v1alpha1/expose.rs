@@ -1,4 +1,4 @@
-//! How the nodes of a datacenter are reached: their Services, their Ingresses and the addresses that they announce.
+//! How the nodes of a datacenter are exposed: their Services, their Ingresses and the addresses that they broadcast.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use serde_with::skip_serializing_none;
 
 use crate::schema;
 
-/// How nodes are reached from inside and outside of the Kubernetes cluster.
+/// How nodes are exposed inside and outside of the Kubernetes cluster.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExposeOptions {
-    /// The Service that each node has. Without it, nodes have Services of type ClusterIP.
+    /// The Service of each node. If unset, nodes have Services of type ClusterIP.
     #[schemars(extend("default" = {"type": "ClusterIP"}))]
     pub node_service: Option<NodeServiceOptions>,
-    /// The addresses under which nodes announce themselves. They cannot be changed later.
+    /// The addresses that nodes broadcast. Their types cannot be changed while there are nodes.
     pub broadcast_options: Option<BroadcastOptions>,
-    /// How CQL clients outside of the Kubernetes cluster reach the nodes through a proxy that routes by host name.
-    /// Deprecated: use Services of type LoadBalancer in nodeService.
+    /// Exposes CQL outside of the Kubernetes cluster through Ingresses, which route by TLS SNI. Deprecated: use
+    /// Services of type LoadBalancer in nodeService.
     pub cql: Option<CqlExposeOptions>,
 }
 
@@ -28,47 +28,44 @@ pub struct ExposeOptions {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeServiceOptions {
-    /// Labels to put on the Services. Without it, they get the labels of the object that they are made for.
+    /// Labels of the Services. If unset, they get the labels of their ScyllaDBDatacenter.
     pub labels: Option<BTreeMap<String, String>>,
-    /// Annotations to put on the Services. Without it, they get the annotations of the object that they are made for.
+    /// Annotations of the Services. If unset, they get the annotations of their ScyllaDBDatacenter.
     pub annotations: Option<BTreeMap<String, String>>,
-    /// Kind of Service: Headless gives a DNS name only, ClusterIP adds an address inside the Kubernetes cluster, and
-    /// LoadBalancer adds one outside of it.
+    /// Type of the Services: Headless, ClusterIP or LoadBalancer.
     #[serde(rename = "type")]
     pub service_type: Option<NodeServiceType>,
-    /// Where traffic from outside of the Kubernetes cluster may be sent: Cluster or Local. Becomes the field of the
-    /// same name in the Services.
+    /// externalTrafficPolicy of the Services: Cluster or Local.
     pub external_traffic_policy: Option<TrafficPolicy>,
-    /// Where traffic from inside the Kubernetes cluster may be sent: Cluster or Local. Becomes the field of the same
-    /// name in the Services.
+    /// internalTrafficPolicy of the Services: Cluster or Local.
     pub internal_traffic_policy: Option<TrafficPolicy>,
-    /// Whether Services of type LoadBalancer also take a port on every Kubernetes node. Without it, they do.
+    /// For type LoadBalancer: whether the Services also have node ports. Defaults to true.
     pub allocate_load_balancer_node_ports: Option<bool>,
-    /// The load balancer implementation that serves the Services of type LoadBalancer, such as
-    /// "service.k8s.aws/nlb". Without it, the one that the Kubernetes cluster has as its default.
+    /// The load balancer implementation that serves the Services of type LoadBalancer, such as "service.k8s.aws/nlb".
+    /// Defaults to the default implementation of the Kubernetes cluster.
     pub load_balancer_class: Option<String>,
 }
 
-/// Kind of Service that a node has.
+/// Type of the Service of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = schema::any_text)]
 pub enum NodeServiceType {
-    /// A DNS name that leads to the Pod.
+    /// A headless Service: its DNS name resolves to the address of the Pod.
     Headless,
-    /// An address inside the Kubernetes cluster that outlives the Pod.
+    /// A ClusterIP, which stays when the Pod is recreated.
     ClusterIP,
-    /// As ClusterIP, and an address outside of the Kubernetes cluster.
+    /// A ClusterIP and an external load balancer.
     LoadBalancer,
     /// Not known to this version.
     #[serde(untagged)]
     Other(String),
 }
 
-/// Where a Service sends traffic.
+/// Traffic policy of a Service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = schema::any_text)]
 pub enum TrafficPolicy {
-    /// Wherever the Pod runs.
+    /// To the Pod on any Kubernetes node.
     Cluster,
     /// Only to a Pod on the Kubernetes node at which the traffic arrives.
     Local,
@@ -77,26 +74,26 @@ pub enum TrafficPolicy {
     Other(String),
 }
 
-/// The addresses under which a node announces itself.
+/// The addresses that a node broadcasts.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BroadcastOptions {
-    /// What other nodes connect to: ScyllaDB's broadcast_address. Without it, the address of the Pod.
+    /// The address that other nodes connect to: ScyllaDB's broadcast_address. Defaults to the address of the Pod.
     #[schemars(extend("default" = {"type": "PodIP"}))]
     pub nodes: Option<BroadcastAddress>,
-    /// What clients connect to: ScyllaDB's broadcast_rpc_address. Without it, the address of the Pod.
+    /// The address that clients connect to: ScyllaDB's broadcast_rpc_address. Defaults to the address of the Pod.
     #[schemars(extend("default" = {"type": "PodIP"}))]
     pub clients: Option<BroadcastAddress>,
 }
 
-/// An address under which a node announces itself.
+/// An address that a node broadcasts.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BroadcastAddress {
-    /// Whose address it is: PodIP, ServiceClusterIP or ServiceLoadBalancerIngress. The latter two need Services that
-    /// have such an address.
+    /// Source of the address: PodIP, ServiceClusterIP or ServiceLoadBalancerIngress. The latter two require a
+    /// nodeService with such an address.
     #[serde(rename = "type")]
     pub address_type: Option<BroadcastAddressType>,
     /// Options of type PodIP.
@@ -104,49 +101,49 @@ pub struct BroadcastAddress {
     pub pod_ip: Option<PodIpOptions>,
 }
 
-/// Whose address a node announces.
+/// Source of a broadcast address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = schema::any_text)]
 pub enum BroadcastAddressType {
     /// The address of the Pod, which changes whenever the Pod is recreated.
     PodIP,
-    /// The address of the node's Service inside the Kubernetes cluster.
+    /// The ClusterIP of the node's Service.
     ServiceClusterIP,
-    /// The address, or host name, of the node's Service outside of the Kubernetes cluster.
+    /// The load balancer ingress of the node's Service: an IP address or a host name.
     ServiceLoadBalancerIngress,
     /// Not known to this version.
     #[serde(untagged)]
     Other(String),
 }
 
-/// Which address of a Pod is meant.
+/// Options of type PodIP.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodIpOptions {
-    /// Where the address is read: Status. Without it, Status.
+    /// Source of the address. The only value is Status: the status of the Pod. Defaults to Status.
     #[schemars(extend("default" = "Status"))]
     pub source: Option<PodIpSource>,
 }
 
-/// Where the address of a Pod is read.
+/// Source of the address of a Pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = schema::any_text)]
 pub enum PodIpSource {
-    /// In the status of the Pod.
+    /// The status of the Pod.
     Status,
     /// Not known to this version.
     #[serde(untagged)]
     Other(String),
 }
 
-/// How CQL clients outside of the Kubernetes cluster reach the nodes.
+/// How CQL is exposed outside of the Kubernetes cluster.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CqlExposeOptions {
-    /// Makes an Ingress to the encrypted CQL port of each node, and one to any node, under each of dnsDomains.
-    /// Deprecated: use Services of type LoadBalancer in nodeService. Without it, there are no Ingresses.
+    /// Creates an Ingress to the encrypted CQL port of each node, and one to any node, for each of dnsDomains.
+    /// Deprecated: use Services of type LoadBalancer in nodeService. If unset, there are no Ingresses.
     pub ingress: Option<CqlIngressOptions>,
 }
 
@@ -155,30 +152,30 @@ pub struct CqlExposeOptions {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CqlIngressOptions {
-    /// Labels to put on the Ingresses. Without it, they get the labels of the object that they are made for.
+    /// Labels of the Ingresses. If unset, they get the labels of their ScyllaDBDatacenter.
     pub labels: Option<BTreeMap<String, String>>,
-    /// Annotations to put on the Ingresses. Without it, they get the annotations of the object that they are made for.
+    /// Annotations of the Ingresses. If unset, they get the annotations of their ScyllaDBDatacenter.
     pub annotations: Option<BTreeMap<String, String>>,
     /// Name of the IngressClass whose controller serves the Ingresses.
     pub ingress_class_name: Option<String>,
 }
 
-/// What a rack has of its own in how its nodes are reached.
+/// How the nodes of a rack are exposed.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RackExposeOptions {
-    /// The Service that each node of the rack has.
+    /// The Service of each node of the rack.
     pub node_service: Option<RackNodeServiceOptions>,
 }
 
-/// What a rack has of its own in the Services of its nodes.
+/// Labels and annotations of the Services of a rack.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RackNodeServiceOptions {
-    /// Labels of the Services of the rack, besides those that all Services of nodes have.
+    /// Labels of the Services of the rack, in addition to those of all Services of nodes.
     pub labels: Option<BTreeMap<String, String>>,
-    /// Annotations of the Services of the rack, besides those that all Services of nodes have.
+    /// Annotations of the Services of the rack, in addition to those of all Services of nodes.
     pub annotations: Option<BTreeMap<String, String>>,
 }

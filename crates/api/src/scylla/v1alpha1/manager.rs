@@ -1,4 +1,4 @@
-//! What ScyllaDB Manager is asked to do: [`ScyllaDBManagerClusterRegistration`] and [`ScyllaDBManagerTask`].
+//! Objects in ScyllaDB Manager: [`ScyllaDBManagerClusterRegistration`] and [`ScyllaDBManagerTask`].
 
 use k8s_openapi::{apimachinery::pkg::api::resource::Quantity, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::CustomResource;
@@ -49,28 +49,28 @@ pub struct ScyllaDBManagerClusterRegistrationSpec {
     pub scylladb_cluster_ref: Option<LocalScyllaDBReference>,
 }
 
-/// What has become of the registration.
+/// Status of the registration.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ScyllaDBManagerClusterRegistrationStatus {
-    /// The generation of this object that the rest of the status speaks of.
+    /// The most recent generation of this object that the operator has observed.
     pub observed_generation: Option<i64>,
     /// Conditions of the registration: Progressing and Degraded, and the same for each component.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Option<Vec<Condition>>,
-    /// The ID that ScyllaDB Manager gave the cluster.
+    /// The ID of the cluster in ScyllaDB Manager.
     #[serde(rename = "clusterID")]
     pub cluster_id: Option<String>,
 }
 
-/// What ScyllaDB Manager does in a task.
+/// The type of a task of ScyllaDB Manager.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = schema::any_text)]
 pub enum ScyllaDBManagerTaskType {
     /// Copies the data of the cluster to an object store.
     Backup,
-    /// Brings the replicas of the data into agreement.
+    /// Repairs the data of the cluster.
     Repair,
     /// Not known to this version.
     #[serde(untagged)]
@@ -114,20 +114,20 @@ pub struct ScyllaDBManagerTaskSpec {
     pub repair: Option<ScyllaDBManagerRepairTaskOptions>,
 }
 
-/// When a task runs, and how often it is tried.
+/// Schedule and retries of a task.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ScyllaDBManagerTaskSchedule {
     /// When the task runs, as a cron expression of five fields (minute, hour, day of month, month, day of week), or as
-    /// one of @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly and "@every <duration>". Without it the
+    /// one of @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly and "@every <duration>". If unset, the
     /// task runs once.
     pub cron: Option<String>,
-    /// How often a failed run is tried again before it counts as failed.
+    /// Number of retries of a failed run before the task fails.
     pub num_retries: Option<i64>,
     /// How long to wait before the first retry, as a duration such as "10m"; each further wait is twice the one before.
     pub retry_wait: Option<String>,
-    /// When the task may first run, as a time in RFC 3339 form. Without it the task starts at once.
+    /// Earliest time of the first run, as a time in RFC 3339 form. If unset, the task starts at once.
     #[schemars(extend("format" = "date-time"))]
     pub start_date: Option<String>,
 }
@@ -140,12 +140,13 @@ pub struct ScyllaDBManagerBackupTaskOptions {
     /// When the task runs.
     #[serde(flatten)]
     pub schedule: ScyllaDBManagerTaskSchedule,
-    /// Datacenters to back up, as glob patterns; a pattern that begins with "!" excludes. Without it, all.
+    /// Datacenters to back up, as glob patterns; a pattern that begins with "!" excludes. Defaults to all.
     pub dc: Option<Vec<String>>,
     /// Keyspaces and tables to back up, as glob patterns such as "orders" or "!orders.tmp_*"; one that begins with "!"
-    /// excludes. Without it, all.
+    /// excludes. Defaults to all.
     pub keyspace: Option<Vec<String>>,
-    /// Where the backups go, each as "[<dc>:]<provider>:<bucket>", for instance "s3:backups" or "eu:gcs:backups-eu".
+    /// Locations of the backups, each as "[<dc>:]<provider>:<bucket>", for instance "s3:backups" or
+    /// "eu:gcs:backups-eu".
     pub location: Option<Vec<String>>,
     /// Upper limits of the upload rate of a node in MiB per second, each as "[<dc>:]<limit>".
     pub rate_limit: Option<Vec<String>>,
@@ -167,38 +168,38 @@ pub struct ScyllaDBManagerRepairTaskOptions {
     /// When the task runs.
     #[serde(flatten)]
     pub schedule: ScyllaDBManagerTaskSchedule,
-    /// Datacenters to repair, as glob patterns; a pattern that begins with "!" excludes. Without it, all.
+    /// Datacenters to repair, as glob patterns; a pattern that begins with "!" excludes. Defaults to all.
     pub dc: Option<Vec<String>>,
     /// Keyspaces and tables to repair, as glob patterns such as "orders" or "!orders.tmp_*"; one that begins with "!"
-    /// excludes. Without it, all.
+    /// excludes. Defaults to all.
     pub keyspace: Option<Vec<String>>,
-    /// Whether the repair ends at the first error.
+    /// Whether the repair stops at the first error.
     pub fail_fast: Option<bool>,
-    /// The address of a node; only what that node replicates is repaired. Without it, everything is.
+    /// The address of a node; only what that node replicates is repaired. If unset, all nodes are repaired.
     pub host: Option<String>,
-    /// Whether nodes that are down are left out instead of failing the repair.
+    /// Whether nodes that are down are skipped. Otherwise they fail the repair.
     pub ignore_down_hosts: Option<bool>,
     /// How many token ranges of a node are repaired at the same time. 0 means as many as the node allows; a greater
-    /// number than that is lowered to it.
+    /// number is lowered to that.
     pub intensity: Option<i64>,
     /// How many repair jobs run at the same time on different nodes. 0 means as many as the cluster allows; a greater
-    /// number than that is lowered to it.
+    /// number is lowered to that.
     pub parallel: Option<i64>,
     /// Tables smaller than this are repaired as a whole, which is faster for them.
     pub small_table_threshold: Option<Quantity>,
 }
 
-/// What has become of the task.
+/// Status of the task.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ScyllaDBManagerTaskStatus {
-    /// The generation of this object that the rest of the status speaks of.
+    /// The most recent generation of this object that the operator has observed.
     pub observed_generation: Option<i64>,
     /// Conditions of the task: Progressing and Degraded, and the same for each component.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Option<Vec<Condition>>,
-    /// The ID that ScyllaDB Manager gave the task.
+    /// The ID of the task in ScyllaDB Manager.
     #[serde(rename = "taskID")]
     pub task_id: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! A rack: how many nodes it has, where they run and what they get.
+//! A rack of a datacenter.
 
 use std::collections::BTreeMap;
 
@@ -11,37 +11,39 @@ use serde_with::skip_serializing_none;
 
 use super::expose::RackExposeOptions;
 
-/// Labels and annotations of objects that are made for this one.
+/// Labels and annotations for the objects that the operator creates.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectTemplateMetadata {
-    /// Labels of the objects, besides those that the operator needs.
+    /// Labels of the objects, in addition to those of the operator.
     pub labels: Option<BTreeMap<String, String>>,
-    /// Annotations of the objects, besides those that the operator needs.
+    /// Annotations of the objects, in addition to those of the operator.
     pub annotations: Option<BTreeMap<String, String>>,
 }
 
-/// What racks may have in common.
+/// Template of a rack.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RackTemplate {
-    /// How many ScyllaDB nodes the rack has. Fewer than now takes nodes out of the cluster, the newest first, after
-    /// they have handed over their data. Without it, what the template says; without that, none.
+    /// Number of ScyllaDB nodes of the rack. If it is decreased, the operator decommissions nodes, the highest ordinal
+    /// first. Defaults to the number in the template, or to 0.
     pub nodes: Option<i32>,
-    /// Where the Pods of the rack may run.
+    /// Placement of the Pods of the rack.
     pub placement: Option<Placement>,
-    /// Labels that a Kubernetes node must have to run a node of the rack, such as
-    /// "topology.kubernetes.io/zone": "eu-west-1a". Those given at wider levels must be there as well.
+    /// Labels that a Kubernetes node must have to run a node of the rack, such as "topology.kubernetes.io/zone":
+    /// "eu-west-1a". The labels of the template and of the datacenter are required in addition.
     pub topology_label_selector: Option<BTreeMap<String, String>>,
-    /// What ScyllaDB gets in this rack: configuration, resources and storage. Comes before what wider levels say.
+    /// Configuration, resources and storage of ScyllaDB in this rack. Takes precedence over the template and the
+    /// datacenter.
     #[serde(rename = "scyllaDB")]
     pub scylladb: Option<ScyllaDBTemplate>,
-    /// What the ScyllaDB Manager agent gets in this rack. Comes before what wider levels say.
+    /// Configuration and resources of the ScyllaDB Manager agent in this rack. Takes precedence over the template and
+    /// the datacenter.
     #[serde(rename = "scyllaDBManagerAgent")]
     pub scylladb_manager_agent: Option<ScyllaDBManagerAgentTemplate>,
-    /// How the nodes of this rack are reached, as far as it differs from other racks.
+    /// How the nodes of this rack are exposed, if that differs from other racks.
     pub expose_options: Option<RackExposeOptions>,
 }
 
@@ -50,63 +52,64 @@ pub struct RackTemplate {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RackSpec {
-    /// Name of the rack, as ScyllaDB itself knows it. It cannot be changed.
+    /// Name of the rack in ScyllaDB. It cannot be changed.
     pub name: Option<String>,
-    /// Everything that may also come from the template.
+    /// All fields of the template.
     #[serde(flatten)]
     pub template: RackTemplate,
 }
 
-/// Where Pods may run.
+/// Placement of Pods.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Placement {
-    /// Which Kubernetes nodes the Pods need or prefer, by labels of those nodes.
+    /// Node affinity of the Pods.
     pub node_affinity: Option<NodeAffinity>,
-    /// Which other Pods these Pods need or prefer to be near to.
+    /// Pod affinity of the Pods.
     pub pod_affinity: Option<PodAffinity>,
-    /// Which other Pods these Pods must or should keep away from.
+    /// Pod anti-affinity of the Pods.
     pub pod_anti_affinity: Option<PodAntiAffinity>,
-    /// Taints of Kubernetes nodes that do not keep the Pods away.
+    /// Tolerations of the Pods.
     pub tolerations: Option<Vec<Toleration>>,
 }
 
-/// What ScyllaDB gets.
+/// Configuration, resources and storage of ScyllaDB.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ScyllaDBTemplate {
-    /// CPU and memory of the ScyllaDB container. With requests equal to limits and whole CPUs, Kubernetes can give it
-    /// CPUs of its own.
+    /// CPU and memory of the ScyllaDB container. With requests equal to limits and whole CPUs, the kubelet can assign
+    /// exclusive CPUs.
     pub resources: Option<ResourceRequirements>,
-    /// The volume that keeps the data of a node.
+    /// The data volume of a node.
     pub storage: Option<StorageOptions>,
-    /// Name of a ConfigMap in the same namespace whose key scylla.yaml holds settings to add to ScyllaDB's
-    /// configuration. Without it, those of wider levels are added, if there are any.
+    /// Name of a ConfigMap in the same namespace whose key scylla.yaml holds additional settings of ScyllaDB. If unset,
+    /// the settings of the rack template or of the datacenter are added, if there are any.
     pub custom_config_map_ref: Option<String>,
-    /// Volumes to add to the Pods.
+    /// Additional volumes of the Pods.
     pub volumes: Option<Vec<Volume>>,
-    /// Volume mounts of the ScyllaDB container, besides those of the operator.
+    /// Additional volume mounts of the ScyllaDB container.
     pub volume_mounts: Option<Vec<VolumeMount>>,
 }
 
-/// The volume that keeps the data of a node.
+/// The data volume of a node.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StorageOptions {
-    /// Labels and annotations of the PersistentVolumeClaims. They count only when a claim is made: later changes reach
-    /// no claim that is already there.
+    /// Labels and annotations of the PersistentVolumeClaims. They are set when a claim is created, and not changed
+    /// later.
     pub metadata: Option<ObjectTemplateMetadata>,
-    /// Size of the volume of each node, as a quantity such as "500Gi". When it is raised, volumes grow, if their
-    /// StorageClass allows it, and no node is restarted. It cannot be lowered.
+    /// Size of the volume of each node, as a quantity such as "500Gi". If it is increased, the operator expands the
+    /// volumes without a restart, if their StorageClass allows it. It cannot be decreased.
     pub capacity: Option<String>,
-    /// Name of the StorageClass that provides the volumes. Without it, the default class of the Kubernetes cluster.
+    /// Name of the StorageClass that provides the volumes. Defaults to the default StorageClass of the Kubernetes
+    /// cluster.
     pub storage_class_name: Option<String>,
 }
 
-/// What the ScyllaDB Manager agent gets.
+/// Configuration and resources of the ScyllaDB Manager agent.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -114,11 +117,12 @@ pub struct ScyllaDBManagerAgentTemplate {
     /// CPU and memory of the agent's container.
     pub resources: Option<ResourceRequirements>,
     /// Name of a Secret in the same namespace whose key scylla-manager-agent.yaml holds settings of the agent, such as
-    /// the keys of an object store. Without it, those of wider levels are added, if there are any.
+    /// the keys of an object store. If unset, the settings of the rack template or of the datacenter are added, if
+    /// there are any.
     pub custom_config_secret_ref: Option<String>,
-    /// Volumes to add to the Pods.
+    /// Additional volumes of the Pods.
     pub volumes: Option<Vec<Volume>>,
-    /// Volume mounts of the agent's container, besides those of the operator.
+    /// Additional volume mounts of the agent's container.
     pub volume_mounts: Option<Vec<VolumeMount>>,
 }
 
@@ -137,12 +141,12 @@ pub struct RackStatus {
     pub nodes: Option<i32>,
     /// Current number of nodes of the rack, in any state.
     pub current_nodes: Option<i32>,
-    /// How many nodes already run as the specification says.
+    /// Number of nodes that match the spec.
     pub updated_nodes: Option<i32>,
-    /// How many nodes are ready to serve.
+    /// Number of nodes that are ready.
     pub ready_nodes: Option<i32>,
-    /// How many nodes have been ready for at least minReadySeconds.
+    /// Number of nodes that have been ready for at least minReadySeconds.
     pub available_nodes: Option<i32>,
-    /// Whether these numbers are of an earlier generation of the specification and are yet to be counted again.
+    /// Whether these numbers are of an earlier generation of this object.
     pub stale: Option<bool>,
 }

@@ -1,5 +1,5 @@
-//! Other Kubernetes clusters: [`RemoteKubernetesCluster`] says how to reach one, [`RemoteOwner`] stands in one for an
-//! owner that lives elsewhere.
+//! Other Kubernetes clusters: [`RemoteKubernetesCluster`] has the credentials of one, [`RemoteOwner`] represents there
+//! an owner of this cluster.
 
 use k8s_openapi::{api::core::v1::SecretReference, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::CustomResource;
@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-/// How to reach another Kubernetes cluster.
+/// Credentials of another Kubernetes cluster.
 #[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -31,20 +31,20 @@ use serde_with::skip_serializing_none;
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 pub struct RemoteKubernetesClusterSpec {
-    /// A Secret whose key `kubeconfig` holds a kubeconfig for the other cluster. Its user needs the rights that the
-    /// operator has here.
+    /// A Secret whose key `kubeconfig` holds a kubeconfig for the other cluster. Its user needs the permissions that
+    /// the operator has in this cluster.
     pub kubeconfig_secret_ref: Option<SecretReference>,
-    /// How the connection is watched.
+    /// Health checks of the connection.
     #[schemars(extend("default" = {"periodSeconds": 60}))]
     pub client_healthcheck_probes: Option<ClientHealthcheckProbes>,
 }
 
-/// How a connection to another Kubernetes cluster is watched.
+/// Health checks of a connection to another Kubernetes cluster.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClientHealthcheckProbes {
-    /// Time in seconds from one probe of the connection to the next.
+    /// Interval of the health checks in seconds.
     pub period_seconds: Option<i32>,
 }
 
@@ -53,16 +53,16 @@ pub struct ClientHealthcheckProbes {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RemoteKubernetesClusterStatus {
-    /// The generation of this object that the rest of the status speaks of.
+    /// The most recent generation of this object that the operator has observed.
     pub observed_generation: Option<i64>,
-    /// Conditions of the connection: Available when probes succeed, Progressing, Degraded, and the same for each
+    /// Conditions of the connection: Available when health checks succeed, Progressing, Degraded, and the same for each
     /// component.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Option<Vec<Condition>>,
 }
 
-/// Owner of what the operator made in this Kubernetes cluster for an object in another one. Its labels name that
-/// object; deleting it deletes what it owns. It is made by the operator and not meant to be edited.
+/// Owner of the objects that the operator created in this Kubernetes cluster for an object in another one. Its labels
+/// name that object. If it is deleted, the objects that it owns are deleted. The operator creates it; do not edit it.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[kube(

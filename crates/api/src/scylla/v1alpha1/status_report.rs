@@ -1,4 +1,4 @@
-//! Which nodes see which nodes: [`ScyllaDBStatusReport`], and what each node's sidecar contributes to it.
+//! The node status that each node reports of all nodes: [`ScyllaDBStatusReport`], and the part of each node's sidecar.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -7,8 +7,8 @@ use serde_with::skip_serializing_none;
 
 use crate::schema;
 
-/// Which nodes of a cluster see which nodes alive, collected from all nodes. A new node waits with joining until every
-/// node sees every node up. The object is made by the operator and not meant to be edited.
+/// The status of all nodes of a cluster as each node reports it. A new node bootstraps only when all nodes report all
+/// nodes as UP. The operator creates this object; do not edit it.
 #[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -25,53 +25,53 @@ use crate::schema;
     annotation("scylla-operator.scylladb.com/internal-api-type", "true")
 )]
 pub struct StatusReport {
-    /// What the nodes of each datacenter report.
+    /// The reports of each datacenter.
     pub datacenters: Option<Vec<DatacenterStatusReport>>,
 }
 
-/// What the nodes of a datacenter report.
+/// The reports of the nodes of a datacenter.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DatacenterStatusReport {
-    /// Name of the datacenter as ScyllaDB knows it.
+    /// Name of the datacenter in ScyllaDB.
     pub name: Option<String>,
-    /// What each node reports. A node that has not reported yet is missing.
+    /// The report of each node. A node that has not reported yet is missing.
     pub nodes: Option<Vec<NodeStatusReport>>,
 }
 
-/// What one node sees.
+/// The report of one node.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeStatusReport {
-    /// Host ID of the node that reports.
+    /// Host ID of the reporting node.
     #[serde(rename = "hostID")]
     pub host_id: Option<String>,
-    /// The nodes that own tokens, itself included, as the node sees them.
+    /// The status of the nodes that own tokens, including the reporting node.
     pub observed_nodes: Option<Vec<ObservedNodeStatusReport>>,
 }
 
-/// How one node sees another.
+/// The status of a node as another node reports it.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObservedNodeStatusReport {
-    /// Host ID of the node that is seen.
+    /// Host ID of the reported node.
     #[serde(rename = "hostID")]
     pub host_id: Option<String>,
-    /// Whether the node that is seen is alive: UP or DOWN.
+    /// Status of the reported node: UP or DOWN.
     pub status: Option<NodeStatus>,
 }
 
-/// Whether a node is alive in the eyes of another.
+/// Status of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = schema::known_text)]
 pub enum NodeStatus {
-    /// It is alive.
+    /// The node is up.
     #[serde(rename = "UP")]
     Up,
-    /// It is not, or that is not known.
+    /// The node is down, or its status is unknown.
     #[serde(rename = "DOWN")]
     Down,
     /// Not known to this version.
@@ -79,14 +79,14 @@ pub enum NodeStatus {
     Other(String),
 }
 
-/// What a node's sidecar writes, as JSON, into the annotation
-/// [`NODE_STATUS_REPORT`](crate::names::annotation::NODE_STATUS_REPORT) of its pod: one of the two fields.
+/// The value, in JSON, of the annotation [`NODE_STATUS_REPORT`](crate::names::annotation::NODE_STATUS_REPORT) of a
+/// node's pod, which the sidecar writes: one of the two fields.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeStatusReportAnnotation {
-    /// What the node sees.
+    /// The report.
     pub node_status_report: Option<NodeStatusReport>,
-    /// Why there is no report, for instance because ScyllaDB does not answer yet.
+    /// Why there is no report, for instance because ScyllaDB does not respond yet.
     pub error: Option<String>,
 }

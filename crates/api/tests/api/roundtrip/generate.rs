@@ -1,5 +1,5 @@
-//! Objects that a definition admits. Unknown fields are never among them: the API server prunes those. Fields with a
-//! default always are: the API server fills them in.
+//! Generates objects that a definition accepts, without unknown fields, which the API server prunes, and with all
+//! fields that have a default, which the API server sets.
 
 use std::ops::RangeInclusive;
 
@@ -8,12 +8,12 @@ use serde_json::{Map, Value, json};
 
 use crate::{Definition, element, is_required, properties};
 
-/// Fields that every object has, with values that depend on nothing.
+/// Fields of every object, with constant values.
 const FIXED: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 pub(super) const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
-/// Patterns that texts are held to. Beside each, a narrower one that makes short texts, and an example.
+/// Patterns of strings, each with a narrower pattern for short strings, and an example.
 const PATTERNS: [(&str, &str, &str); 3] = [
     (
         QUANTITY,
@@ -28,22 +28,22 @@ const PATTERNS: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// How often a field of ours is there that need not be; often enough for those deep inside.
+/// Probability of an optional field; high enough for deeply nested fields.
 const OURS_PRESENT: f64 = 0.75;
-/// How often a field of Kubernetes is there that need not be. There are thousands, and objects are to stay small.
+/// Probability of an optional field of an embedded type; low, because there are thousands.
 const EMBEDDED_PRESENT: f64 = 0.15;
 
-/// Any object that a definition admits.
+/// Generates any object that a definition accepts.
 pub(super) fn any_object(definition: &'static Definition) -> BoxedStrategy<Value> {
     any_value(&without_fixed(&definition.schema)).prop_map(|fields| with_fixed(definition, fields)).boxed()
 }
 
-/// An object with nothing but its name, admitted or not.
+/// Returns an object with a name only, accepted or not.
 pub(super) fn empty_object(definition: &Definition) -> Value {
     with_fixed(definition, json!({}))
 }
 
-/// The smallest object that a definition admits, and for each field some that have little else.
+/// Returns the smallest object that a definition accepts, and for each field some with little else.
 pub(super) fn sparse_objects(definition: &Definition) -> Vec<Value> {
     let values = sparse_values(&without_fixed(&definition.schema));
     values.into_iter().map(|fields| with_fixed(definition, fields)).collect()
@@ -65,7 +65,7 @@ fn with_fixed(definition: &Definition, mut object: Value) -> Value {
     object
 }
 
-/// What a schema admits, in a form to match on.
+/// The values that a schema accepts.
 enum Shape<'a> {
     Enum(&'a [Value]),
     IntOrText,
@@ -102,13 +102,13 @@ fn shape(schema: &Value) -> Shape<'_> {
     }
 }
 
-/// Bounds are written as floating-point numbers, whole ones.
+/// Bounds are floating-point numbers with integral values.
 fn range(schema: &Value, least: i64, greatest: i64) -> RangeInclusive<i64> {
     let bound = |keyword: &str| schema[keyword].as_f64().map(|bound| bound as i64);
     bound("minimum").unwrap_or(least)..=bound("maximum").unwrap_or(greatest)
 }
 
-/// How many characters a text may have, or how many elements a list.
+/// Returns the bounds of the length of a string or a list.
 fn size(schema: &Value, least: &str, greatest: &str, limit: usize) -> RangeInclusive<usize> {
     let bound = |keyword: &str| schema[keyword].as_u64().map(|bound| bound as usize);
     bound(least).unwrap_or(0)..=bound(greatest).unwrap_or(limit).min(limit)
@@ -172,7 +172,7 @@ fn any_fields(schema: &Value) -> BoxedStrategy<Value> {
     values.prop_map(move |values| Value::Object(fields(values))).boxed()
 }
 
-/// Any text, also an empty one, and also one that has a meaning: a field's description names those.
+/// Generates any string, including the empty one and the values that the field's description names.
 fn any_text(schema: &Value) -> BoxedStrategy<Value> {
     let text = if let Some((narrower, _)) = pattern(schema) {
         string_regex(narrower).unwrap().boxed()
@@ -193,7 +193,7 @@ fn any_key() -> BoxedStrategy<String> {
     collection::vec(any::<char>(), 0..6).prop_map(String::from_iter).boxed()
 }
 
-/// Anything but null, which the API server drops.
+/// Generates any value except null, which the API server drops.
 fn any_json() -> BoxedStrategy<Value> {
     let scalar = prop_oneof![
         any::<bool>().prop_map(Value::from),
@@ -213,7 +213,7 @@ fn any_json() -> BoxedStrategy<Value> {
         .boxed()
 }
 
-/// The smallest value that a schema admits, then others; among them every field and every text of an enum.
+/// Returns the smallest value that a schema accepts, and others, including every field and every value of an enum.
 fn sparse_values(schema: &Value) -> Vec<Value> {
     match shape(schema) {
         Shape::Enum(values) => values.to_vec(),

@@ -79,14 +79,11 @@ async fn defragment_next(context: &HandlerContext) -> Result<TaskResult, TaskRes
     client.defragment(timeout).await.map_err(|error| result_of_error(&error))?;
     let size_after = client.status().await.map(|status| status.db_size).ok();
     outcomes.push(MemberOutcome { name: Some(display_name(member)), size_before: *size_before, size_after });
+    let (done, total) = (outcomes.len(), members.iter().filter(|member| !member.is_learner).count());
     let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
-    let progress = TaskProgress { done: Some(count(outcomes.len())), total: Some(count(members.len())) };
-    let description = format!(
-        "{} of {} members are defragmented, the last one was {}.",
-        outcomes.len(),
-        members.len(),
-        display_name(member)
-    );
+    let progress = TaskProgress { done: Some(count(done)), total: Some(count(total)) };
+    let last = display_name(member);
+    let description = format!("{done} of {total} members are defragmented, the last one was {last}.");
     Ok(TaskResult::in_progress(description, Duration::ZERO).with(Findings {
         progress: Some(progress),
         members: Some(outcomes),
