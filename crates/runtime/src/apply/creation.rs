@@ -122,7 +122,7 @@ impl Applier {
 
     /// Returns the error for a name that an object of another owner has. Its advice must not lead to data loss: the
     /// object may be an orphan of a former object.
-    fn name_taken(&self, desired: &Desired, metadata: &ObjectMeta) -> Error {
+    pub(super) fn name_taken(&self, desired: &Desired, metadata: &ObjectMeta) -> Error {
         let is_namesake = |other: &&OwnerReference| {
             let owners = desired.value["metadata"]["ownerReferences"].as_array();
             owners.into_iter().flatten().any(|own| own["kind"] == other.kind && own["name"] == other.name)

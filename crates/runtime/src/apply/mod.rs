@@ -18,7 +18,7 @@ use std::{
 use http::Method;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::{Client, api::ObjectMeta};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::Instant;
 use tracing::info;
 
@@ -42,7 +42,7 @@ use crate::{
     reasons,
     request::send,
     shared_context::SharedContext,
-    store::{Kind, Version, controller_of, key_of, version_of},
+    store::{Kind, Version, controller_of, version_of},
 };
 
 /// The controller of the applied objects, in the sense of an owner reference.
