@@ -92,7 +92,7 @@ async fn numbers_of_a_task_are_stored_and_compared_exactly() {
         accepts_change(client, namespace, &task("task", &again)).await;
         let other = again.replace("9007199254740993", "9007199254740992");
         assert_ne!(other, again);
-        refuses_change(client, namespace, &task("task", &other), "a task cannot be changed").await;
+        refuses_change(client, namespace, &task("task", &other), "spec is immutable").await;
     })
     .await;
 }
