@@ -112,6 +112,12 @@ impl<K: Kind> Change<K> {
         metadata(self.after.as_ref(), self.unreadable_after.as_ref())
     }
 
+    /// Whether the object was deleted by this change and still exists, because it has a finalizer.
+    pub fn begins_deletion(&self) -> bool {
+        let is_deleted = |metadata: Option<&ObjectMeta>| metadata.is_some_and(|one| one.deletion_timestamp.is_some());
+        is_deleted(self.metadata_after()) && !is_deleted(self.metadata_before())
+    }
+
     /// Returns the metadata before and after the change. Which objects to requeue is decided from these: an object that
     /// cannot be read blocks the objects that need it, which must be requeued when it can be read again or is deleted.
     pub fn metadata(&self) -> impl Iterator<Item = &ObjectMeta> {

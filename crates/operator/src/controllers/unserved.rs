@@ -1,7 +1,7 @@
 //! Kinds that the operator knows and has no controller for yet. The API server accepts objects of them, so the operator reports that
 //! nothing is done for them: an event on each, and a metric.
 
-use kube::{Resource, api::ObjectMeta, core::PartialObjectMeta};
+use kube::{Resource, core::PartialObjectMeta};
 use messina_api::scylla::{
     v1::ScyllaCluster,
     v1alpha1::{RemoteKubernetesCluster, ScyllaDBCluster, ScyllaDBManagerClusterRegistration, ScyllaDBManagerTask},
@@ -70,7 +70,7 @@ impl Unserved {
         let count = Count { family: self.0.clone(), labels: OfKind { kind: K::kind(&()).into_owned() } };
         store.on_change(move |change| {
             count.add(change);
-            if let Some(object) = change.after.as_ref().filter(|_| is_new(change) || begins_deletion(change)) {
+            if let Some(object) = change.after.as_ref().filter(|_| is_new(change) || change.begins_deletion()) {
                 events
                     .emit_if_idle(reference(object.as_ref()), Note::warning(reasons::NOT_SERVED, message::<K>(remedy)));
             }
@@ -101,12 +101,6 @@ impl Drop for Count {
 fn is_new<K: Kind>(change: &Change<K>) -> bool {
     let uid = |object: Option<&K>| object.and_then(|object| object.meta().uid.clone());
     uid(change.before.as_deref()) != uid(change.after.as_deref())
-}
-
-/// Whether an object was deleted and stays because of a finalizer, which no controller removes.
-fn begins_deletion<K: Kind>(change: &Change<K>) -> bool {
-    let is_deleted = |metadata: Option<&ObjectMeta>| metadata.is_some_and(|one| one.deletion_timestamp.is_some());
-    is_deleted(change.metadata_after()) && !is_deleted(change.metadata_before())
 }
 
 /// Drops all metadata but those that are read.
@@ -165,8 +159,8 @@ mod tests {
             object.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
             Some(Arc::new(object))
         };
-        assert!(begins_deletion(&Change::new(key.clone(), object("a"), deleted("a"))));
-        assert!(!begins_deletion(&Change::new(key.clone(), deleted("a"), deleted("a"))));
-        assert!(!begins_deletion(&Change::new(key, deleted("a"), None)));
+        assert!(Change::new(key.clone(), object("a"), deleted("a")).begins_deletion());
+        assert!(!Change::new(key.clone(), deleted("a"), deleted("a")).begins_deletion());
+        assert!(!Change::new(key, deleted("a"), None).begins_deletion());
     }
 }

@@ -219,6 +219,13 @@ impl TaskController {
         // Another task of the same name must not get the result of the deleted one.
         let uid = |metadata: Option<&ObjectMeta>| metadata.and_then(|metadata| metadata.uid.clone());
         let after = uid(change.metadata_after());
+        if change.begins_deletion() {
+            // The task stops, and its cleanup does not wait for a retry of the execution.
+            self.background_tasks.forget(&change.key);
+            if let Some(record) = self.records.lock().get_mut(after.as_deref().unwrap_or_default()) {
+                (record.call_at, record.failures) = (None, 0);
+            }
+        }
         if let Some(gone) = uid(change.metadata_before()).filter(|before| after.as_ref() != Some(before)) {
             self.records.lock().remove(&gone);
             self.background_tasks.forget(&change.key);
